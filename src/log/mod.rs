@@ -1,0 +1,194 @@
+//! Logs: one ordered, durable row of envelopes a run, and the contract of the stores that keep them.
+//!
+//! ```text
+//!   sequence     1    2    3    4    5   …
+//!   rows        [ append 1  ][ append 2 ]         an append is atomic: all of its rows, bodies and state, or nothing
+//!                                       ▲
+//!                                       └ tail: the last sequence; the next append must say that it expects it
+//! ```
+//!
+//! A store on another machine can keep this contract: every call may wait, a conflict is an answer, nothing needs a lock
+//! that spans logs. What a store never does: look inside a row, a body or a state entry.
+
+pub mod embedded;
+pub mod memory;
+pub mod row;
+pub mod run;
+
+use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
+use bytes::Bytes;
+use std::fmt;
+use std::future::Future;
+use std::path::PathBuf;
+
+/// Which log: a run's, or a session's own for facts of no run.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum LogId {
+    Run(RunId),
+    Session(SessionId),
+}
+
+impl fmt::Display for LogId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(id) => write!(f, "run {id}"),
+            Self::Session(id) => write!(f, "session {id}"),
+        }
+    }
+}
+
+/// One atomic addition to one log.
+#[derive(Debug, Clone)]
+pub struct Append {
+    pub log: LogId,
+    /// The log's life. The first append of a log (`expected` is [`Sequence::NONE`] and there is no log) creates it with this
+    /// epoch; a log of another epoch is a conflict.
+    pub epoch: Epoch,
+    /// The log's last sequence before this append.
+    pub expected: Sequence,
+    /// The log's last sequence after it; equals `expected` when only state is saved.
+    pub last: Sequence,
+    /// The rows `expected + 1 ..= last`, one after another as [`row::Row`] encodes them.
+    pub rows: Bytes,
+    /// Bodies that the rows refer to.
+    pub blobs: Vec<Blob>,
+    /// State entries to set (`Some`) or to forget (`None`). The entry [`META`] is the one that [`Store::list`] gives.
+    pub state: Vec<(Bytes, Option<Bytes>)>,
+}
+
+/// The state entry that describes a log in lists.
+pub const META: &[u8] = b"m";
+
+/// An offloaded body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blob {
+    pub id: BlobId,
+    /// Who may read it, of what type it is: ours to read, opaque to the store.
+    pub meta: Bytes,
+    pub body: Bytes,
+}
+
+/// What became of one append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is durable (as the store's sync mode says) at this place in the order of all appends of this store, counted from 1.
+    Committed { position: u64 },
+    /// The log stands elsewhere than expected (another writer, another epoch); nothing of this append was kept.
+    Conflict { last: Sequence, epoch: Option<Epoch> },
+}
+
+/// A log as it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    pub epoch: Epoch,
+    pub last: Sequence,
+    /// Every state entry, in the order of keys.
+    pub state: Vec<(Bytes, Bytes)>,
+}
+
+/// One line of a list of logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    pub log: LogId,
+    pub epoch: Epoch,
+    /// The place in the order of creation, counted from 1; a list is continued before it.
+    pub created: u64,
+    /// The state entry [`META`].
+    pub meta: Bytes,
+}
+
+/// Which kind of log to list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogKind {
+    Run,
+    Session,
+}
+
+/// How much to read at once. A read returns at least one append's rows when there are any, however large.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    pub rows: usize,
+    pub bytes: usize,
+}
+
+/// Why a store cannot answer. Each is for the operator; none is retried.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// The data on disk is not what was written: refused rather than guessed at.
+    #[error("{path} is damaged: {what}; restore it from a backup, or move the data directory away to start anew")]
+    Rot { path: PathBuf, what: String },
+    /// The disk or the machine failed. A failed sync is final: what was being written may or may not be there.
+    #[error("{doing} failed: {why}")]
+    Failed { doing: &'static str, why: String },
+    /// Another process holds the data directory.
+    #[error("the data directory {path} is in use by another process; stop it, or give --data-dir another directory")]
+    Locked { path: PathBuf },
+}
+
+/// A place that keeps logs. `tests/it/store.rs` is its suite: every store passes it.
+pub trait Store: Send + Sync + 'static {
+    /// Commits a group of appends in their order, durably, and answers for each. Appends of one log in one group may follow
+    /// each other. Called by one committer at a time; it may block the thread it is called on.
+    ///
+    /// # Errors
+    /// [`StoreError`]: final. The caller stops; it must not go on as if only this group had failed.
+    fn commit(&self, group: &[Append]) -> impl Future<Output = Result<Vec<Outcome>, StoreError>> + Send;
+
+    /// The log's epoch, tail and state; `None` for a log that nobody has written.
+    fn load(&self, log: &LogId) -> impl Future<Output = Result<Option<Loaded>, StoreError>> + Send;
+
+    /// Rows after `after`, in order, gapless, as runs of encoded rows ([`row::Rows`] iterates one): as many whole appends as
+    /// `limit` allows, at least one. The first run may begin at or before `after`: the caller skips. Empty at the tail, and
+    /// for a log of another epoch.
+    fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> impl Future<Output = Result<Vec<Bytes>, StoreError>> + Send;
+
+    /// Logs of this kind, the newest created first, from those created before `before`.
+    fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> impl Future<Output = Result<Vec<Listed>, StoreError>> + Send;
+
+    /// An offloaded body.
+    fn blob(&self, id: &BlobId) -> impl Future<Output = Result<Option<Blob>, StoreError>> + Send;
+
+    /// Erases a log with its bodies and state, durably. Nothing for a log that is not there.
+    fn erase(&self, log: &LogId) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// The stores that a server can be started on.
+pub enum AnyStore {
+    Memory(memory::MemoryStore),
+    Embedded(embedded::EmbeddedStore),
+}
+
+macro_rules! each_store {
+    ($self:ident, $store:ident => $call:expr) => {
+        match $self {
+            Self::Memory($store) => $call,
+            Self::Embedded($store) => $call,
+        }
+    };
+}
+
+impl Store for AnyStore {
+    async fn commit(&self, group: &[Append]) -> Result<Vec<Outcome>, StoreError> {
+        each_store!(self, store => store.commit(group).await)
+    }
+
+    async fn load(&self, log: &LogId) -> Result<Option<Loaded>, StoreError> {
+        each_store!(self, store => store.load(log).await)
+    }
+
+    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Bytes>, StoreError> {
+        each_store!(self, store => store.read(log, epoch, after, limit).await)
+    }
+
+    async fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<Listed>, StoreError> {
+        each_store!(self, store => store.list(kind, before, limit).await)
+    }
+
+    async fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
+        each_store!(self, store => store.blob(id).await)
+    }
+
+    async fn erase(&self, log: &LogId) -> Result<(), StoreError> {
+        each_store!(self, store => store.erase(log).await)
+    }
+}

@@ -1,0 +1,122 @@
+//! Rows: an envelope as it is stored, its JSON as each audience gets it.
+//!
+//! ```text
+//! row   := length:u32  sequence:u64  prev:u64×3  view:(offset:u32 bytes:u32)×3  text…
+//! ```
+//! All numbers are little-endian; `length` counts what follows it. A view is a range of `text`: equal views share theirs, a
+//! view of 0 bytes is hidden. `prev` is, per audience, the sequence of the row before that this audience sees, 0 for none.
+//! So whoever reads a log, live or years later, finds the audience rule already applied and cannot apply it differently.
+
+use crate::model::{Audience, Sequence};
+use bytes::{Buf, Bytes};
+
+const HEAD: usize = 8 + 3 * 8 + 3 * 8;
+
+/// One row, sharing the bytes of the append that it came in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row(Bytes);
+
+impl Row {
+    /// Appends the encoding of one row to `out`. `views` are the JSON texts per audience, in [`Audience::ALL`]'s order;
+    /// `None` is hidden.
+    pub fn encode(out: &mut Vec<u8>, sequence: Sequence, prev: [Sequence; 3], views: [Option<&[u8]>; 3]) {
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&sequence.0.to_le_bytes());
+        for prev in prev {
+            out.extend_from_slice(&prev.0.to_le_bytes());
+        }
+        let ranges = out.len();
+        out.extend_from_slice(&[0; 24]);
+        let text = out.len();
+        let mut placed: [(u32, u32); 3] = [(0, 0); 3];
+        for (i, view) in views.iter().enumerate() {
+            let Some(view) = view else { continue };
+            let twin = (0..i).find(|&j| views[j].is_some_and(|other| std::ptr::eq(other, *view)));
+            placed[i] = twin.map_or_else(
+                || {
+                    let at = offset(out.len() - text);
+                    out.extend_from_slice(view);
+                    (at, offset(view.len()))
+                },
+                |j| placed[j],
+            );
+        }
+        for (i, (at, len)) in placed.into_iter().enumerate() {
+            out[ranges + i * 8..][..4].copy_from_slice(&at.to_le_bytes());
+            out[ranges + i * 8 + 4..][..4].copy_from_slice(&len.to_le_bytes());
+        }
+        let length = offset(out.len() - start - 4);
+        out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    }
+
+    fn u64_at(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.0[at..at + 8].try_into().expect("eight bytes"))
+    }
+
+    fn u32_at(&self, at: usize) -> usize {
+        u32::from_le_bytes(self.0[at..at + 4].try_into().expect("four bytes")) as usize
+    }
+
+    /// The row's place.
+    #[must_use]
+    pub fn sequence(&self) -> Sequence {
+        Sequence(self.u64_at(0))
+    }
+
+    /// The row before this one that the audience sees.
+    #[must_use]
+    pub fn prev(&self, audience: Audience) -> Sequence {
+        Sequence(self.u64_at(8 + 8 * audience.index()))
+    }
+
+    /// The envelope's JSON as the audience gets it; `None` when it gets nothing.
+    #[must_use]
+    pub fn view(&self, audience: Audience) -> Option<&[u8]> {
+        let at = 32 + 8 * audience.index();
+        let (from, len) = (self.u32_at(at), self.u32_at(at + 4));
+        (len > 0).then(|| &self.0[HEAD + from..HEAD + from + len])
+    }
+}
+
+fn offset(n: usize) -> u32 {
+    u32::try_from(n).expect("a row is bounded by the largest fact, far below 4 GiB")
+}
+
+/// The rows of one run of encoded rows, in order.
+#[derive(Debug, Clone)]
+pub struct Rows(pub Bytes);
+
+impl Iterator for Rows {
+    type Item = Row;
+
+    fn next(&mut self) -> Option<Row> {
+        if self.0.len() < 4 {
+            return None;
+        }
+        let length = self.0.get_u32_le() as usize;
+        Some(Row(self.0.split_to(length)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_gives_each_audience_its_own_text_and_equal_ones_share_it() {
+        let mut out = Vec::new();
+        let full = b"{\"full\":1}".as_slice();
+        Row::encode(&mut out, Sequence(9), [Sequence(1), Sequence(2), Sequence(8)], [Some(b"{}"), Some(full), Some(full)]);
+        Row::encode(&mut out, Sequence(10), [Sequence(9), Sequence(9), Sequence(9)], [None, None, Some(full)]);
+        let rows: Vec<Row> = Rows(Bytes::from(out.clone())).collect();
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows[0].sequence(), Sequence(9));
+        assert_eq!(rows[0].view(Audience::User), Some(b"{}".as_slice()));
+        assert_eq!(rows[0].view(Audience::Internal), Some(full));
+        assert_eq!(rows[0].prev(Audience::Dashboard), Sequence(2));
+        assert_eq!(rows[1].view(Audience::User), None);
+        assert_eq!(rows[1].view(Audience::Internal), Some(full));
+        assert_eq!(out.len(), 2 * (4 + HEAD) + 2 + full.len() + full.len(), "the shared view is stored once");
+    }
+}

@@ -1,0 +1,147 @@
+//! Who may see what: the audience rule of the protocol, section 3, in one place.
+//!
+//! [`Reader::sight`](Audience::sight) is the only chokepoint. It is asked once per envelope and audience, when the envelope
+//! is written; live frames, resume, replay, REST, blobs and exports all read what it decided then, so that no path can
+//! forget to ask.
+
+use super::envelope::Envelope;
+use super::taxonomy::{EventType, Phase};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::fmt;
+
+/// Who a fact is for, or who a reader is: `user` ⊂ `dashboard` ⊂ `internal`. The order is by narrowness: a fact for
+/// `Internal` is the narrowest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Audience {
+    /// End users.
+    User,
+    /// Operators; they see what users see too.
+    Dashboard,
+    /// Logs, telemetry, verbose modes; they see everything.
+    Internal,
+}
+
+impl Audience {
+    /// All audiences, widest first; an audience's place here is [`Self::index`].
+    pub const ALL: [Self; 3] = [Self::User, Self::Dashboard, Self::Internal];
+
+    /// The place of this audience in tables of three.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Dashboard => "dashboard",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// The audience that a name stands for; `None` for a name that we do not know. Producers' unknown names fail closed to
+    /// [`Internal`](Self::Internal), a reader's are refused: the caller decides.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|a| a.as_str() == name)
+    }
+
+    /// Whether a reader of this audience may see a fact for `fact`.
+    #[must_use]
+    pub fn admits(self, fact: Self) -> bool {
+        fact <= self
+    }
+
+    /// What a reader of this audience gets of `envelope`.
+    ///
+    /// The rules, in order: run boundaries reach everyone; outside a thing's start audience there is nothing of it; a
+    /// failure takes the start audience, whatever its own; who saw a start sees an end, as an edge where the end's own
+    /// audience is narrower; an action loses what tells of a call that this reader cannot see.
+    #[must_use]
+    pub fn sight(self, envelope: &Envelope) -> Sight {
+        let class = &envelope.draft.class;
+        let own = self.admits(envelope.draft.audience);
+        if class.is_run_boundary() {
+            return if own || *class == EventType::RunFailed { Sight::Body } else { Sight::Edge };
+        }
+        if !self.admits(envelope.draft.start_audience.unwrap_or(envelope.draft.audience)) {
+            return Sight::Hidden;
+        }
+        if is_failure(envelope) && envelope.draft.start_audience.is_some() {
+            return Sight::Body;
+        }
+        if !own {
+            return if class.is_end() { Sight::Edge } else { Sight::Hidden };
+        }
+        match envelope.draft.call_audience {
+            Some(call) if !self.admits(call) => Sight::Trimmed,
+            _ => Sight::Body,
+        }
+    }
+}
+
+impl fmt::Display for Audience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How much of an envelope a reader gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// Nothing, not even that it exists.
+    Hidden,
+    /// That the thing ended: ids, status, duration, and that the rest is withheld.
+    Edge,
+    /// The body without what tells of a call that this reader cannot see.
+    Trimmed,
+    /// All of it.
+    Body,
+}
+
+/// Whether the envelope says that something went wrong.
+#[must_use]
+pub fn is_failure(envelope: &Envelope) -> bool {
+    match envelope.draft.class {
+        EventType::ToolFailed | EventType::ArtifactFailed | EventType::RunFailed => true,
+        ref class => class.is_end() && envelope.draft.phase == Phase::Failed,
+    }
+}
+
+/// The edge of `envelope`: ids, dimensions, times, `status`, `durationMs`, and `withheld: true`. Nothing that its producer
+/// wrote freely survives.
+#[must_use]
+pub fn edge(envelope: &Envelope) -> Envelope {
+    let mut edge = envelope.clone();
+    let draft = &mut edge.draft;
+    let mut payload = Map::new();
+    for member in ["status", "durationMs"] {
+        match draft.payload.get(member) {
+            Some(value @ (Value::String(_) | Value::Number(_))) => drop(payload.insert(member.into(), value.clone())),
+            _ => {}
+        }
+    }
+    payload.insert("withheld".into(), Value::Bool(true));
+    draft.payload = payload;
+    draft.refs = None;
+    draft.raw_event_ref = None;
+    draft.control = None;
+    draft.source_sequence = None;
+    draft.extra = Map::new();
+    edge
+}
+
+/// `envelope` without what tells of its tool call: `toolCallId` and `payload.input`.
+#[must_use]
+pub fn trimmed(envelope: &Envelope) -> Envelope {
+    let mut trimmed = envelope.clone();
+    trimmed.draft.ids.tool_call = None;
+    for member in ["input", "toolCallId", "toolName"] {
+        trimmed.draft.payload.shift_remove(member);
+    }
+    trimmed
+}

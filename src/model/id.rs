@@ -1,0 +1,197 @@
+//! Identifiers: who a fact is about.
+//!
+//! Every id is its own type, so that a tool call's id cannot be passed where a message's is wanted. All ids are opaque text
+//! chosen by a runtime: 1–256 bytes without control characters. Holding one is proof that this was checked.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest id, in bytes of UTF-8.
+pub const ID_BYTES_MAX: usize = 256;
+
+/// Why a text cannot be an id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    #[error("an id is empty; it must be 1 to {ID_BYTES_MAX} bytes long")]
+    Empty,
+    #[error("an id is {0} bytes long, the limit is {ID_BYTES_MAX}; shorten it")]
+    TooLong(usize),
+    #[error("an id has a control character at byte {0}; ids are printable text")]
+    Control(usize),
+}
+
+fn check(text: &str) -> Result<(), IdError> {
+    if text.is_empty() {
+        return Err(IdError::Empty);
+    }
+    if text.len() > ID_BYTES_MAX {
+        return Err(IdError::TooLong(text.len()));
+    }
+    match text.char_indices().find(|(_, c)| c.is_control()) {
+        Some((at, _)) => Err(IdError::Control(at)),
+        None => Ok(()),
+    }
+}
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+        #[serde(transparent)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks and takes the text.
+            ///
+            /// # Errors
+            /// [`IdError`] when it is empty, longer than [`ID_BYTES_MAX`] bytes, or has a control character.
+            pub fn new(text: &str) -> Result<Self, IdError> {
+                check(text)?;
+                Ok(Self(Arc::from(text)))
+            }
+
+            /// The text itself.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                Self::new(text)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = <std::borrow::Cow<'de, str>>::deserialize(from)?;
+                Self::new(&text).map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// One ordered log: a runtime's execution boundary.
+    RunId
+    /// A chat, task session or app tab.
+    SessionId
+    /// A conversation thread that can be resumed or branched.
+    ThreadId
+    /// A user turn or model turn.
+    TurnId
+    /// A message of any role.
+    MessageId
+    /// One ordered part of a message.
+    PartId
+    /// A queue item, work item, background job or subagent task.
+    TaskId
+    /// A child agent, teammate or remote agent.
+    AgentId
+    /// One tool invocation.
+    ToolCallId
+    /// One human-in-the-loop request.
+    ActionId
+    /// One durable deliverable.
+    ArtifactId
+    /// One citation, trace, replay or verdict.
+    EvidenceId
+    /// One offloaded body; unguessable.
+    BlobId
+    /// A producer that numbers its facts for exactly-once ingest.
+    ProducerId
+}
+
+macro_rules! id_members {
+    ($($(#[$doc:meta])* $field:ident: $ty:ty = $member:literal;)*) => {
+        /// The ids of one fact: every id member of the envelope, by the names of seed 003.
+        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        pub struct Ids {
+            $($(#[$doc])* pub $field: Option<$ty>,)*
+        }
+
+        impl Ids {
+            /// The members' names on the wire, in the order in which they are written.
+            pub const MEMBERS: &[&str] = &[$($member),*];
+
+            /// Fills each id that is missing here from `defaults`.
+            pub fn or(&mut self, defaults: &Self) {
+                $(if self.$field.is_none() { self.$field.clone_from(&defaults.$field); })*
+            }
+
+            /// Takes each id member out of `map`, where it is text that can be an id. A member of another kind stays
+            /// where it is: it is somebody's data under our name, and is carried, not judged.
+            ///
+            /// # Errors
+            /// The member's name and what is wrong, for text that cannot be an id.
+            pub fn take_from(&mut self, map: &mut Map<String, Value>) -> Result<(), (&'static str, IdError)> {
+                $(if self.$field.is_none() && let Some(Value::String(text)) = map.get($member) {
+                    self.$field = Some(<$ty>::new(text).map_err(|e| ($member, e))?);
+                    map.shift_remove($member);
+                })*
+                Ok(())
+            }
+
+            /// Calls `each` with name and text of every id that is present, in [`Self::MEMBERS`]' order.
+            pub fn for_each(&self, mut each: impl FnMut(&'static str, &str)) {
+                $(if let Some(id) = &self.$field { each($member, id.as_str()); })*
+            }
+        }
+    };
+}
+
+id_members! {
+    session: SessionId = "sessionId";
+    thread: ThreadId = "threadId";
+    run: RunId = "runId";
+    turn: TurnId = "turnId";
+    message: MessageId = "messageId";
+    part: PartId = "partId";
+    task: TaskId = "taskId";
+    agent: AgentId = "agentId";
+    parent_session: SessionId = "parentSessionId";
+    parent_thread: ThreadId = "parentThreadId";
+    tool_call: ToolCallId = "toolCallId";
+    action: ActionId = "actionId";
+    artifact: ArtifactId = "artifactId";
+    evidence: EvidenceId = "evidenceId";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_1_to_256_bytes_without_control_characters() {
+        assert_eq!(RunId::new("").unwrap_err(), IdError::Empty);
+        assert_eq!(RunId::new(&"x".repeat(257)).unwrap_err(), IdError::TooLong(257));
+        assert_eq!(RunId::new("a\nb").unwrap_err(), IdError::Control(1));
+        assert!(RunId::new(&"x".repeat(256)).is_ok());
+        assert!(RunId::new("Grüße / 走 #1").is_ok());
+    }
+
+    #[test]
+    fn ids_are_taken_as_text_and_anything_else_stays() {
+        let mut map = serde_json::json!({"runId": "r", "toolCallId": 7, "x": 1}).as_object().unwrap().clone();
+        let mut ids = Ids::default();
+        ids.take_from(&mut map).unwrap();
+        assert_eq!(ids.run.unwrap().as_str(), "r");
+        assert_eq!(Value::Object(map), serde_json::json!({"toolCallId": 7, "x": 1}));
+    }
+}

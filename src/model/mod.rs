@@ -1,0 +1,18 @@
+//! The words that everybody uses: plain data, no behaviour beyond its own rules.
+//!
+//! Knows nothing of sources, stores or the wire's framing.
+
+pub mod audience;
+pub mod cursor;
+pub mod envelope;
+pub mod id;
+pub mod taxonomy;
+
+pub use audience::{Audience, Sight};
+pub use cursor::{Cursor, Epoch, Sequence};
+pub use envelope::{Draft, Envelope};
+pub use id::{
+    ActionId, AgentId, ArtifactId, BlobId, EvidenceId, Ids, MessageId, PartId, ProducerId, RunId, SessionId, TaskId, ThreadId,
+    ToolCallId, TurnId,
+};
+pub use taxonomy::{Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};

@@ -1,0 +1,109 @@
+//! Sources: each runtime's vocabulary, and its adapter into ours. One file a runtime, one row in [`SOURCES`].
+//!
+//! An adapter is a state machine over one run's facts: the same facts in the same order give the same drafts. Its memory
+//! (open parts, pending actions) holds ids, counters and lengths, never bodies, and is saved in the commit of the envelopes
+//! that it led to. An adapter never refuses what it does not know: an unknown event type becomes `diagnostic.changed`, an
+//! unknown member is carried.
+
+pub mod agent_ui;
+pub mod awaken;
+pub mod ledger;
+
+use crate::model::{Draft, EventType, Ids};
+use serde_json::{Map, Value};
+
+/// A fact as it came: one JSON object in its source's vocabulary.
+pub type Fact = Map<String, Value>;
+
+/// Why a fact cannot be one. Everything else that a runtime may say is taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FactError {
+    #[error("a fact is a JSON object, this is {found}")]
+    NotAnObject { found: &'static str },
+    #[error("the fact has no {member:?}: it must name its event type, as text")]
+    NoType { member: &'static str },
+    #[error("the fact's {member:?} cannot be taken: {expected}")]
+    BadMember { member: &'static str, expected: String },
+}
+
+impl FactError {
+    /// The member at fault, if one is.
+    #[must_use]
+    pub const fn member(&self) -> Option<&'static str> {
+        match self {
+            Self::NotAnObject { .. } => None,
+            Self::NoType { member } | Self::BadMember { member, .. } => Some(member),
+        }
+    }
+
+    /// What was expected in its place.
+    #[must_use]
+    pub fn expected(&self) -> String {
+        match self {
+            Self::NotAnObject { .. } => "an object".into(),
+            Self::NoType { .. } => "the event type, as text".into(),
+            Self::BadMember { expected, .. } => expected.clone(),
+        }
+    }
+}
+
+/// Turns one source's facts into drafts, remembering what it must between them.
+pub trait Adapter: Send {
+    /// Adapts one fact and appends what it becomes to `out` (possibly nothing). `given` are the ids of the request's query:
+    /// they win over the source's own notion, except where the fact is plainly about somebody else (a child agent).
+    ///
+    /// # Errors
+    /// [`FactError`] for what cannot be a fact. Then memory and `out` are as they were.
+    fn adapt(&mut self, fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError>;
+
+    /// The memory, as it is saved with the commit. [`SourceKind::restore`] takes it back.
+    fn save(&self) -> Value;
+}
+
+/// One source: its name on the wire and how to make or restore its adapter.
+pub struct SourceKind {
+    /// The `source` query member.
+    pub name: &'static str,
+    /// An adapter at the beginning of a run.
+    pub fresh: fn() -> Box<dyn Adapter>,
+    /// An adapter as it was when `save` gave this; a memory that cannot be read is a fresh one.
+    pub restore: fn(Value) -> Box<dyn Adapter>,
+}
+
+/// Every source that is understood.
+pub static SOURCES: &[SourceKind] = &[agent_ui::SOURCE, awaken::SOURCE];
+
+/// The source of that name.
+#[must_use]
+pub fn by_name(name: &str) -> Option<&'static SourceKind> {
+    SOURCES.iter().find(|source| source.name == name)
+}
+
+/// Takes the fact's type out of `member`.
+fn take_type(fact: &mut Fact, member: &'static str) -> Result<String, FactError> {
+    match fact.get(member) {
+        Some(Value::String(text)) if !text.is_empty() => match fact.shift_remove(member) {
+            Some(Value::String(text)) => Ok(text),
+            _ => unreachable!("just seen to be text"),
+        },
+        _ => Err(FactError::NoType { member }),
+    }
+}
+
+/// A fact of a type that this adapter does not know: kept whole, for internal eyes.
+fn unknown_type(name: &str, fact: Fact) -> Draft {
+    Draft::new(EventType::DiagnosticChanged).with("kind", "unknown_event_type").with("eventType", name).with("event", Value::Object(fact))
+}
+
+/// The name of a JSON value's kind, for messages.
+#[must_use]
+pub fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}

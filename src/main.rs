@@ -1,1 +1,183 @@
-fn main() {}
+//! The command line. The only place that reads the environment, the clock and the machine's entropy.
+
+mod cli;
+
+use clap::{Parser, Subcommand};
+use cli::{demo, tail, transfer};
+use proscenium::config::{Config, LogFormat, StoreKind};
+use proscenium::ingest::World;
+use proscenium::log::embedded::EmbeddedStore;
+use proscenium::log::memory::MemoryStore;
+use proscenium::log::{AnyStore, StoreError};
+use proscenium::serve::Server;
+use std::future::Future;
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// The agent-UI projection server: runtime facts in, one ordered, durable, filtered picture out.
+///
+/// Agent runtimes POST what happens; every screen reads the same run, live, from any point, as its audience may see it.
+#[derive(Parser)]
+#[command(version, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  proscenium demo                        see it work: a server, live runs and a page to watch them
+  proscenium serve                       serve on http://127.0.0.1:8787, logs in ./data
+  proscenium tail my-run                 watch a run in the terminal
+  proscenium export my-run -o my-run.ndjson
+  proscenium import my-run.ndjson --run a-copy
+
+Send a first fact to a server:
+  curl -d '{\"type\":\"text.delta\",\"payload\":{\"text\":\"hello\"}}' -H 'content-type: application/json' \\
+    http://127.0.0.1:8787/v1/runs/my-run/facts";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  proscenium serve
+  proscenium serve --listen 127.0.0.1:0 --store memory         a free port, nothing on disk
+  proscenium serve --data-dir /var/lib/proscenium --log-format json
+  PROSCENIUM_LISTEN=127.0.0.1:9000 proscenium serve            every flag is a variable, too
+
+The first line on standard output is `listening on http://HOST:PORT`; logs go to standard error.
+SIGTERM and Ctrl-C finish what is under way and exit with 0; a store that fails exits with 1 and says why.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve: take facts, keep them, show them.
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(Box<Config>),
+    /// Serve a temporary directory and play real recordings to it, to see what this is.
+    Demo(demo::Demo),
+    /// Watch a run in the terminal, live or from its start.
+    Tail(tail::Tail),
+    /// Write a run to a file, an envelope a line.
+    Export(transfer::Export),
+    /// Send an exported file to a server, as a run of its own.
+    Import(transfer::Import),
+}
+
+/// What the world outside is like: the clock and the operating system's randomness.
+const WORLD: World = World {
+    now: jiff::Timestamp::now,
+    random: || {
+        let mut bits = [0; 16];
+        getrandom::fill(&mut bits).expect("an operating system without randomness cannot name anything");
+        u128::from_ne_bytes(bits)
+    },
+};
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(config) => serve(&config),
+        Command::Demo(asked) => log_to_stderr("warn", LogFormat::Text)
+            .and_then(|()| in_runtime(1, || async { Ok(demo::run(asked, WORLD, told_to_stop()?).await?) })),
+        Command::Tail(asked) => {
+            let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && std::io::stdout().is_terminal();
+            in_runtime(1, || async { Ok(tail::run(asked, colour).await?) })
+        }
+        Command::Export(asked) => in_runtime(1, || async { Ok(transfer::export(asked).await?) }),
+        Command::Import(asked) => in_runtime(1, || async { Ok(transfer::import(asked).await?) }),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.downcast_ref::<cli::CliError>().is_some_and(cli::CliError::is_closed_pipe) => ExitCode::SUCCESS,
+        Err(error) => {
+            // With standard error closed there is nobody left to tell.
+            let _ = writeln!(std::io::stderr(), "proscenium: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+fn in_runtime<F: Future<Output = Result<(), Failure>>>(workers: u16, work: impl FnOnce() -> F) -> Result<(), Failure> {
+    let mut builder = match workers {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    if workers > 1 {
+        builder.worker_threads(workers.into());
+    }
+    builder.enable_all().build()?.block_on(work())
+}
+
+fn log_to_stderr(filter: &str, format: LogFormat) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
+        format!("--log {filter:?} is no filter: {error}; give a level such as info, or info,proscenium::feed=debug")
+    })?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+    Ok(())
+}
+
+fn serve(config: &Config) -> Result<(), Failure> {
+    log_to_stderr(&config.log, config.log_format)?;
+    in_runtime(config.workers, || async {
+        // Before anybody can know that we are there: a signal that comes right after must find its handler.
+        let stop = told_to_stop()?;
+        let listener = listen(config).await?;
+        let address = listener.local_addr()?;
+        let server = Server::new(open_store(config)?, config.policy(), config.sizes(), config.limits(), config.pulse(), WORLD);
+        // Whoever started us without a standard output does not want to know.
+        let _ = writeln!(std::io::stdout(), "listening on http://{address}").and_then(|()| std::io::stdout().flush());
+        tracing::info!(%address, store = ?config.store, workers = config.workers, "serving");
+        server.run(listener, stop).await?;
+        tracing::info!("stopped");
+        Ok(())
+    })
+}
+
+fn open_store(config: &Config) -> Result<AnyStore, StoreError> {
+    Ok(match config.store {
+        StoreKind::Memory => AnyStore::Memory(MemoryStore::new()),
+        StoreKind::Embedded => AnyStore::Embedded(EmbeddedStore::open(&config.data_dir, config.sync())?),
+    })
+}
+
+/// The socket, on the first of the host's addresses that can be had and may be.
+async fn listen(config: &Config) -> Result<TcpListener, Failure> {
+    let given = &config.listen;
+    let failed =
+        |error: std::io::Error| format!("cannot listen on {given}: {error}; give --listen as HOST:PORT, port 0 for a free one");
+    let addresses: Vec<SocketAddr> = tokio::net::lookup_host(given).await.map_err(failed)?.collect();
+    for address in &addresses {
+        config.admits(*address)?;
+    }
+    Ok(TcpListener::bind(addresses.as_slice()).await.map_err(failed)?)
+}
+
+/// Resolves at the first SIGTERM or SIGINT. From this call on neither ends the process by itself, until one has come: the
+/// second means that somebody will not wait.
+fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping; a second signal stops at once");
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            std::process::exit(1);
+        });
+    })
+}

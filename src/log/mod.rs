@@ -7,6 +7,8 @@
 //!                                       └ tail: the last sequence; the next append must say that it expects it
 //! ```
 //!
+//! A reader sees an append as a whole or not at all, and never before it is committed.
+//!
 //! A store on another machine can keep this contract: every call may wait, a conflict is an answer, nothing needs a lock
 //! that spans logs. What a store never does: look inside a row, a body or a state entry.
 
@@ -26,6 +28,17 @@ use std::path::PathBuf;
 pub enum LogId {
     Run(RunId),
     Session(SessionId),
+}
+
+impl LogId {
+    /// Which kind of log it is.
+    #[must_use]
+    pub const fn kind(&self) -> LogKind {
+        match self {
+            Self::Run(_) => LogKind::Run,
+            Self::Session(_) => LogKind::Session,
+        }
+    }
 }
 
 impl fmt::Display for LogId {
@@ -50,10 +63,36 @@ pub struct Append {
     pub last: Sequence,
     /// The rows `expected + 1 ..= last`, one after another as [`row::Row`] encodes them.
     pub rows: Bytes,
-    /// Bodies that the rows refer to.
+    /// Bodies that the rows refer to. They belong to this log: erasing it erases them.
     pub blobs: Vec<Blob>,
-    /// State entries to set (`Some`) or to forget (`None`). The entry [`META`] is the one that [`Store::list`] gives.
+    /// State entries to set (`Some`) or to forget (`None`), in order: of one key the last counts. Keys are 1 to
+    /// [`STATE_KEY_BYTES_MAX`] bytes long. The entry [`META`] is the one that [`Store::list`] gives.
     pub state: Vec<(Bytes, Option<Bytes>)>,
+}
+
+/// The longest key of a state entry.
+pub const STATE_KEY_BYTES_MAX: usize = 1024;
+
+impl Append {
+    /// Why this append cannot follow a log that stands at `standing` (`None`: there is no such log); `None` when it can.
+    ///
+    /// # Panics
+    /// When the append contradicts itself, which only its maker can have caused.
+    #[must_use]
+    pub fn conflict(&self, standing: Option<(Epoch, Sequence)>) -> Option<Outcome> {
+        assert!(self.last >= self.expected, "an append moves the tail forward or not at all");
+        assert_eq!(self.last == self.expected, self.rows.is_empty(), "there are rows exactly when the tail moves");
+        assert!(
+            self.state.iter().all(|(key, _)| (1..=STATE_KEY_BYTES_MAX).contains(&key.len())),
+            "state keys are 1 to {STATE_KEY_BYTES_MAX} bytes long"
+        );
+        match standing {
+            None if self.expected == Sequence::NONE => None,
+            None => Some(Outcome::Conflict { last: Sequence::NONE, epoch: None }),
+            Some((epoch, last)) if epoch == self.epoch && last == self.expected => None,
+            Some((epoch, last)) => Some(Outcome::Conflict { last, epoch: Some(epoch) }),
+        }
+    }
 }
 
 /// The state entry that describes a log in lists.
@@ -71,9 +110,11 @@ pub struct Blob {
 /// What became of one append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is durable (as the store's sync mode says) at this place in the order of all appends of this store, counted from 1.
+    /// It is durable (as the store's sync mode says) at this place in the order of all appends of this store: counted from 1,
+    /// without gaps, never reused, also by appends that only save state.
     Committed { position: u64 },
-    /// The log stands elsewhere than expected (another writer, another epoch); nothing of this append was kept.
+    /// The log stands elsewhere than expected (another writer, another epoch, or `None`: it is not there); nothing of this
+    /// append was kept.
     Conflict { last: Sequence, epoch: Option<Epoch> },
 }
 
@@ -91,13 +132,14 @@ pub struct Loaded {
 pub struct Listed {
     pub log: LogId,
     pub epoch: Epoch,
-    /// The place in the order of creation, counted from 1; a list is continued before it.
+    /// The place in the order in which this store's logs of all kinds were created, counted from 1, never reused; a list is
+    /// continued before it.
     pub created: u64,
-    /// The state entry [`META`].
+    /// The state entry [`META`]; empty when there is none.
     pub meta: Bytes,
 }
 
-/// Which kind of log to list.
+/// Of what a log is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogKind {
     Run,
@@ -107,7 +149,9 @@ pub enum LogKind {
 /// How much to read at once. A read returns at least one append's rows when there are any, however large.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
+    /// Rows that come after the place that is read from.
     pub rows: usize,
+    /// Bytes of encoded rows, with those that the caller will skip.
     pub bytes: usize,
 }
 
@@ -125,10 +169,19 @@ pub enum StoreError {
     Locked { path: PathBuf },
 }
 
+impl StoreError {
+    /// A failure of the disk or the machine.
+    pub(crate) fn failed(doing: &'static str, why: &dyn fmt::Display) -> Self {
+        Self::Failed { doing, why: why.to_string() }
+    }
+}
+
 /// A place that keeps logs. `tests/it/store.rs` is its suite: every store passes it.
 pub trait Store: Send + Sync + 'static {
-    /// Commits a group of appends in their order, durably, and answers for each. Appends of one log in one group may follow
-    /// each other. Called by one committer at a time; it may block the thread it is called on.
+    /// Commits a group of appends in their order, durably, and answers for each. Each is judged as if the ones before it were
+    /// in already, so appends of one log in one group may follow each other, and a conflict of one leaves the others alone.
+    /// Called by one committer at a time; it may block the thread it is called on. The other calls may come from anywhere
+    /// meanwhile, and block no longer than a bounded read takes.
     ///
     /// # Errors
     /// [`StoreError`]: final. The caller stops; it must not go on as if only this group had failed.
@@ -138,17 +191,31 @@ pub trait Store: Send + Sync + 'static {
     fn load(&self, log: &LogId) -> impl Future<Output = Result<Option<Loaded>, StoreError>> + Send;
 
     /// Rows after `after`, in order, gapless, as runs of encoded rows ([`row::Rows`] iterates one): as many whole appends as
-    /// `limit` allows, at least one. The first run may begin at or before `after`: the caller skips. Empty at the tail, and
-    /// for a log of another epoch.
-    fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> impl Future<Output = Result<Vec<Bytes>, StoreError>> + Send;
+    /// `limit` allows, at least one. The first run may begin at or before `after`: the caller skips. Empty at the tail, for a
+    /// log of another epoch, and for a log that is not there.
+    fn read(
+        &self,
+        log: &LogId,
+        epoch: Epoch,
+        after: Sequence,
+        limit: Limit,
+    ) -> impl Future<Output = Result<Vec<Bytes>, StoreError>> + Send;
 
-    /// Logs of this kind, the newest created first, from those created before `before`.
-    fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> impl Future<Output = Result<Vec<Listed>, StoreError>> + Send;
+    /// Up to `limit` logs of this kind, the newest created first, from those created before `before`. Whatever is created or
+    /// erased between two pages, no log is listed twice and none that stays is left out.
+    fn list(
+        &self,
+        kind: LogKind,
+        before: Option<u64>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Listed>, StoreError>> + Send;
 
     /// An offloaded body.
     fn blob(&self, id: &BlobId) -> impl Future<Output = Result<Option<Blob>, StoreError>> + Send;
 
-    /// Erases a log with its bodies and state, durably. Nothing for a log that is not there.
+    /// Erases a log with its bodies and state, durably whatever the sync mode: once this is answered, and whenever the store
+    /// is opened after it, there is nothing of it; at no time is there half of it. Nothing for a log that is not there. The
+    /// next append with no expectations creates the log anew.
     fn erase(&self, log: &LogId) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 

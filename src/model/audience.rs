@@ -120,9 +120,8 @@ pub fn edge(envelope: &Envelope) -> Envelope {
     let draft = &mut edge.draft;
     let mut payload = Map::new();
     for member in ["status", "durationMs"] {
-        match draft.payload.get(member) {
-            Some(value @ (Value::String(_) | Value::Number(_))) => drop(payload.insert(member.into(), value.clone())),
-            _ => {}
+        if let Some(value @ (Value::String(_) | Value::Number(_))) = draft.payload.get(member) {
+            payload.insert(member.into(), value.clone());
         }
     }
     payload.insert("withheld".into(), Value::Bool(true));

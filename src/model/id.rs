@@ -135,17 +135,45 @@ macro_rules! id_members {
                 $(if self.$field.is_none() { self.$field.clone_from(&defaults.$field); })*
             }
 
+            /// Sets the id of this member, unless it has one. A name that is no member sets nothing.
+            ///
+            /// # Errors
+            /// [`IdError`] for text that cannot be an id.
+            pub fn set(&mut self, member: &str, text: &str) -> Result<(), IdError> {
+                match member {
+                    $($member if self.$field.is_none() => self.$field = Some(<$ty>::new(text)?),)*
+                    _ => {}
+                }
+                Ok(())
+            }
+
             /// Takes each id member out of `map`, where it is text that can be an id. A member of another kind stays
             /// where it is: it is somebody's data under our name, and is carried, not judged.
             ///
             /// # Errors
             /// The member's name and what is wrong, for text that cannot be an id.
             pub fn take_from(&mut self, map: &mut Map<String, Value>) -> Result<(), (&'static str, IdError)> {
-                $(if self.$field.is_none() && let Some(Value::String(text)) = map.get($member) {
-                    self.$field = Some(<$ty>::new(text).map_err(|e| ($member, e))?);
-                    map.shift_remove($member);
-                })*
+                let mut taken = Vec::new();
+                for (name, value) in &*map {
+                    match (name.as_str(), value) {
+                        $(($member, Value::String(text)) if self.$field.is_none() => {
+                            self.$field = Some(<$ty>::new(text).map_err(|e| ($member, e))?);
+                            taken.push($member);
+                        })*
+                        _ => {}
+                    }
+                }
+                for member in taken {
+                    map.shift_remove(member);
+                }
                 Ok(())
+            }
+
+            /// Replaces each id for which `rewritten` gives another text. What it gives must be able to be an id.
+            pub fn rewrite(&mut self, mut rewritten: impl FnMut(&str) -> Option<String>) {
+                $(if let Some(id) = &self.$field && let Some(text) = rewritten(id.as_str()) {
+                    self.$field = Some(<$ty>::new(&text).expect("the caller rewrites ids to ids"));
+                })*
             }
 
             /// Calls `each` with name and text of every id that is present, in [`Self::MEMBERS`]' order.

@@ -6,6 +6,7 @@ pub mod audience;
 pub mod cursor;
 pub mod envelope;
 pub mod id;
+pub mod schema;
 pub mod taxonomy;
 
 pub use audience::{Audience, Sight};

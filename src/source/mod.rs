@@ -92,7 +92,10 @@ fn take_type(fact: &mut Fact, member: &'static str) -> Result<String, FactError>
 
 /// A fact of a type that this adapter does not know: kept whole, for internal eyes.
 fn unknown_type(name: &str, fact: Fact) -> Draft {
-    Draft::new(EventType::DiagnosticChanged).with("kind", "unknown_event_type").with("eventType", name).with("event", Value::Object(fact))
+    Draft::new(EventType::DiagnosticChanged)
+        .with("kind", "unknown_event_type")
+        .with("eventType", name)
+        .with("event", Value::Object(fact))
 }
 
 /// The name of a JSON value's kind, for messages.

@@ -1,0 +1,142 @@
+//! What a fact costs at each stage of the line, in nanoseconds, and how large it is on leaving it, in bytes.
+//!
+//! `cargo bench` runs it; `cargo test --benches` runs each once, so that it does not rot. The facts are those of a real
+//! Awaken run of 3,385 events.
+
+use bytes::Bytes;
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use proscenium::encode::native::Encoder;
+use proscenium::feed::{Feed, Sizes};
+use proscenium::guard::{Guard, Policy};
+use proscenium::ingest::{Delivery, Ingest, World};
+use proscenium::log::run::Logs;
+use proscenium::log::{AnyStore, Limit, LogId, memory::MemoryStore};
+use proscenium::model::{Audience, BlobId, Draft, Ids, RunId, Sequence};
+use proscenium::source::ledger::Ledger;
+use proscenium::source::{self, Fact};
+use serde_json::Value;
+
+const RECORDING: &str = include_str!("../tests/recordings/awaken/long_40_steps.ndjson");
+
+fn world() -> World {
+    World { now: || jiff::Timestamp::UNIX_EPOCH, random: || 4 }
+}
+
+fn facts() -> Vec<Fact> {
+    RECORDING.lines().map(|line| serde_json::from_str(line).expect("the recording is JSON")).collect()
+}
+
+fn adapted(facts: Vec<Fact>) -> Vec<Draft> {
+    let mut adapter = (source::by_name("awaken").expect("a source").fresh)();
+    let mut drafts = Vec::new();
+    for fact in facts {
+        adapter.adapt(fact, &Ids::default(), &mut drafts).expect("the recording is good");
+    }
+    drafts
+}
+
+fn entered(mut drafts: Vec<Draft>) -> Vec<Draft> {
+    let mut ledger = Ledger::default();
+    for draft in &mut drafts {
+        ledger.enter(draft, 0);
+    }
+    drafts
+}
+
+fn blob_id() -> BlobId {
+    BlobId::new("b").expect("an id")
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+fn delivery(run: &str) -> Delivery {
+    Delivery {
+        log: LogId::Run(RunId::new(run).expect("an id")),
+        source: source::by_name("awaken").expect("a source"),
+        given: Ids::default(),
+        producer: None,
+        facts: facts().into_iter().map(Value::Object).collect(),
+        bytes: RECORDING.len(),
+        atomic: false,
+    }
+}
+
+fn stages(criterion: &mut Criterion) {
+    let count = facts().len() as u64;
+    let mut group = criterion.benchmark_group("stage");
+    group.throughput(Throughput::Elements(count)).sample_size(20);
+    group.bench_function("parse", |b| b.iter(facts));
+    group.bench_function("adapt", |b| b.iter_batched(facts, adapted, BatchSize::LargeInput));
+    group.bench_function("ledger", |b| b.iter_batched(|| adapted(facts()), entered, BatchSize::LargeInput));
+    group.bench_function("guard", |b| {
+        b.iter_batched(
+            || entered(adapted(facts())),
+            |drafts| {
+                let (mut guard, policy, mut out) = (Guard::new(), Policy::default(), Vec::new());
+                for draft in drafts {
+                    guard.pass(&policy, &mut blob_id, draft, &mut out);
+                }
+                out
+            },
+            BatchSize::LargeInput,
+        );
+    });
+
+    let runtime = runtime();
+    let (ingest, feed, logs) = runtime.block_on(async {
+        let (logs, groups) = Logs::open(AnyStore::Memory(MemoryStore::new()));
+        let feed = Feed::new(logs.clone(), Sizes::default());
+        tokio::spawn(feed.clone().follow(groups));
+        (Ingest::new(logs.clone(), Policy::default(), world()), feed, logs)
+    });
+    let mut n = 0;
+    group.bench_function("adapt to append, in memory", |b| {
+        b.iter_batched(
+            || {
+                n += 1;
+                delivery(&format!("r{n}"))
+            },
+            |delivery| runtime.block_on(ingest.deliver(delivery)).expect("taken"),
+            BatchSize::LargeInput,
+        );
+    });
+
+    let log = LogId::Run(RunId::new("r1").expect("an id"));
+    let rows = runtime.block_on(async {
+        let epoch = logs.log(&log).await.expect("a log").tail().epoch.expect("written");
+        let mut rows = Vec::new();
+        while let Ok(page) = feed.rows(&log, epoch, Sequence(rows.len() as u64), Limit { rows: 1000, bytes: 1 << 20 }).await
+            && !page.is_empty()
+        {
+            rows.extend(page);
+        }
+        (epoch, rows)
+    });
+    let encoder = Encoder::new(&log);
+    let encode = || {
+        let mut out = Vec::new();
+        for row in &rows.1 {
+            if let Some(view) = row.view(Audience::Internal) {
+                encoder.event(&mut out, rows.0, row.sequence(), row.prev(Audience::Internal), view);
+            }
+        }
+        Bytes::from(out)
+    };
+    group.bench_function("encode", |b| b.iter(encode));
+    group.finish();
+
+    let envelopes: usize = rows.1.iter().filter_map(|row| row.view(Audience::Internal)).map(<[u8]>::len).sum();
+    println!(
+        "bytes per fact: {} as sent, {} as an envelope, {} as a frame; {} facts gave {} envelopes",
+        RECORDING.len() as u64 / count,
+        envelopes as u64 / count,
+        encode().len() as u64 / count,
+        count,
+        rows.1.len()
+    );
+}
+
+criterion_group!(benches, stages);
+criterion_main!(benches);

@@ -1,0 +1,158 @@
+//! The commands that talk to a server, as any other program would: over HTTP, and nothing else.
+//!
+//! They belong to the binary and see nothing of the server's inside, except that `demo` starts one.
+
+pub mod demo;
+mod screen;
+mod sse;
+pub mod tail;
+pub mod transfer;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::{Response, StatusCode};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a server may take to be reached.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a server may say nothing, not even a heartbeat.
+const SILENCE_MAX: Duration = Duration::from_secs(75);
+
+/// Where the server is.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Server {
+    /// The server's address.
+    #[arg(long, env = "PROSCENIUM_URL", value_name = "URL", default_value = "http://127.0.0.1:8787")]
+    url: String,
+}
+
+/// Who is looking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Audience {
+    /// What end users may see.
+    User,
+    /// What operators may see as well.
+    Dashboard,
+    /// Everything.
+    Internal,
+}
+
+impl Audience {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Dashboard => "dashboard",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// Why a command could not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    #[error("nothing answers at {url}: {why}; start a server with `proscenium serve`, or say where it is with --url")]
+    Unreachable { url: String, why: String },
+    #[error("the connection to {url} broke: {why}; run the same command again")]
+    Broken { url: String, why: String },
+    #[error("the server refused: {detail} ({code})")]
+    Refused { code: String, detail: String },
+    #[error("{url} answered {status}, and not as a proscenium server would: {body:?}; is --url right?")]
+    Stranger { url: String, status: StatusCode, body: String },
+    #[error("{url} sends what is no frame: {why}; is --url right, and the server of this version?")]
+    Garbled { url: String, why: String },
+    #[error("{}:{line}: {why}", file.display())]
+    Line { file: PathBuf, line: u64, why: String },
+    #[error("{}: {why}", file.display())]
+    File { file: PathBuf, why: String },
+    #[error("{0}")]
+    Usage(String),
+    #[error("cannot write to standard output: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+impl CliError {
+    /// Whether nobody reads our output any more, as in `proscenium tail … | head`: that is no failure.
+    pub fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl Server {
+    /// A server at this address.
+    pub fn at(url: impl Into<String>) -> Self {
+        Self { url: url.into() }
+    }
+
+    /// The address of a run's resource, such as its `stream`; with no resource, of the run itself.
+    fn run(&self, run: &str, resource: &str) -> String {
+        // RFC 3986's unreserved characters stand for themselves; an id may have any other.
+        const ID: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+        let base = self.url.trim_end_matches('/');
+        let slash = if resource.is_empty() { "" } else { "/" };
+        format!("{base}/v1/runs/{}{slash}{resource}", utf8_percent_encode(run, ID))
+    }
+
+    fn client() -> reqwest::Client {
+        // Proxies and certificates come from the environment, which is `main`'s to read: a server is reached directly.
+        let client = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_TIME_MAX).read_timeout(SILENCE_MAX);
+        client.build().expect("a client without certificates needs nothing from the machine")
+    }
+
+    /// What a failed request means to whoever gave the command.
+    fn failed(&self, error: &reqwest::Error) -> CliError {
+        let (url, why) = (self.url.clone(), innermost(error));
+        if error.is_connect() || error.is_builder() { CliError::Unreachable { url, why } } else { CliError::Broken { url, why } }
+    }
+
+    /// The answer, unless it is a refusal.
+    async fn accepted(&self, answer: Response) -> Result<Response, CliError> {
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        Err(self.refusal(answer).await.0)
+    }
+
+    /// What a refusal says, and the problem document that says it (null, if none does).
+    async fn refusal(&self, answer: Response) -> (CliError, Value) {
+        let status = answer.status();
+        let text = answer.text().await.unwrap_or_default();
+        let problem: Value = serde_json::from_str(&text).unwrap_or_default();
+        let error = match (problem["code"].as_str(), problem["detail"].as_str()) {
+            (Some(code), Some(detail)) => CliError::Refused { code: code.into(), detail: detail.into() },
+            _ => CliError::Stranger { url: self.url.clone(), status, body: text.chars().take(200).collect() },
+        };
+        (error, problem)
+    }
+}
+
+/// The cause at the bottom of an error: "Connection refused" rather than "error sending request".
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// A progress bar on standard error, where somebody may see it; silent elsewhere.
+fn progress(length: Option<u64>, template: &str) -> indicatif::ProgressBar {
+    // Standard error's target hides itself where there is no terminal.
+    let bar = indicatif::ProgressBar::with_draw_target(length, indicatif::ProgressDrawTarget::stderr());
+    bar.set_style(
+        indicatif::ProgressStyle::with_template(template).expect("our own templates are well-formed").progress_chars("━╸ "),
+    );
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_addressed_whatever_its_name_has() {
+        let server = Server::at("http://h:1/");
+        assert_eq!(server.run("a/b ?#%é", "facts"), "http://h:1/v1/runs/a%2Fb%20%3F%23%25%C3%A9/facts");
+        assert_eq!(server.run("demo-3_x.y~z", ""), "http://h:1/v1/runs/demo-3_x.y~z");
+    }
+}

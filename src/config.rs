@@ -1,0 +1,303 @@
+//! Every knob of `proscenium serve`: name, unit, default, bounds, and which stage's limits it fills.
+//!
+//! Each flag `--some-name` is also the variable `PROSCENIUM_SOME_NAME`; a flag wins over its variable. Values are checked as
+//! they are parsed: a [`Config`] that exists is within its bounds. Reading the command line and the environment is for `main`.
+
+use crate::feed::Sizes;
+use crate::guard::Policy;
+use crate::log::embedded::Sync;
+use crate::serve::{Limits, Pulse};
+use clap::builder::BoolishValueParser;
+use clap::{Args, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const GIB: u64 = 1024 * MIB;
+
+/// What a server is started with.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Address")]
+pub struct Config {
+    /// Where to listen; port 0 takes a free one, and the first line on standard output says which.
+    #[arg(long, env = "PROSCENIUM_LISTEN", value_name = "HOST:PORT", default_value = DEFAULT_LISTEN)]
+    pub listen: String,
+    /// Listen on an address that is not loopback, although nobody is asked who they are.
+    #[arg(long, env = "PROSCENIUM_INSECURE", value_parser = BoolishValueParser::new())]
+    pub insecure: bool,
+
+    /// Where logs are kept: on disk under --data-dir, or in memory until the process ends.
+    #[arg(long, env = "PROSCENIUM_STORE", value_enum, default_value_t = StoreKind::Embedded, help_heading = "Storage")]
+    pub store: StoreKind,
+    /// The directory of the embedded store; it is created if need be, and belongs to one process at a time.
+    #[arg(long, env = "PROSCENIUM_DATA_DIR", value_name = "DIR", default_value = "./data", help_heading = "Storage")]
+    pub data_dir: PathBuf,
+    /// When what was written reaches the disk: before each answer, every --sync-interval-ms, or when the operating system
+    /// likes. Only `always` keeps an acknowledged fact through a power cut.
+    #[arg(long, env = "PROSCENIUM_SYNC", value_enum, default_value_t = SyncMode::Always, help_heading = "Storage")]
+    pub sync: SyncMode,
+    /// How often `--sync interval` syncs, in milliseconds: 1 to 60000.
+    #[arg(long, env = "PROSCENIUM_SYNC_INTERVAL_MS", value_name = "MS", default_value_t = 100, help_heading = "Storage",
+          value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub sync_interval_ms: u64,
+
+    /// The largest string or tool output that stays in its envelope: 1KiB to 16MiB. What is larger is moved to a blob.
+    #[arg(long, env = "PROSCENIUM_INLINE_MAX", value_name = "SIZE", default_value = "32KiB", help_heading = "Limits",
+          value_parser = |text: &str| size(text, KIB, 16 * MIB))]
+    pub inline_max: u64,
+    /// The largest fact, and the longest line of a streamed body: 1KiB to 256MiB.
+    #[arg(long, env = "PROSCENIUM_FACT_MAX", value_name = "SIZE", default_value = "16MiB", help_heading = "Limits",
+          value_parser = |text: &str| size(text, KIB, 256 * MIB))]
+    pub fact_max: u64,
+    /// The largest JSON body: 1KiB to 1GiB. Streamed bodies (application/x-ndjson) have no limit.
+    #[arg(long, env = "PROSCENIUM_BODY_MAX", value_name = "SIZE", default_value = "32MiB", help_heading = "Limits",
+          value_parser = |text: &str| size(text, KIB, GIB))]
+    pub body_max: u64,
+    // The JSON parser gives up at 128 levels, of which a body's own array is one.
+    /// How deep the JSON of a fact may nest: 4 to 120 levels.
+    #[arg(long, env = "PROSCENIUM_DEPTH_MAX", value_name = "LEVELS", default_value_t = 64, help_heading = "Limits",
+          value_parser = clap::value_parser!(u64).range(4..=120))]
+    pub depth_max: u64,
+    /// The largest head of a request: 1KiB to 1MiB.
+    #[arg(long, env = "PROSCENIUM_HEAD_MAX", value_name = "SIZE", default_value = "16KiB", help_heading = "Limits",
+          value_parser = |text: &str| size(text, KIB, MIB))]
+    pub head_max: u64,
+    /// How long a request's head may take to come, in milliseconds: 100 to 600000.
+    #[arg(long, env = "PROSCENIUM_HEAD_TIME_MS", value_name = "MS", default_value_t = 10_000, help_heading = "Limits",
+          value_parser = clap::value_parser!(u64).range(100..=600_000))]
+    pub head_time_ms: u64,
+    /// Connections at once: 1 to 1000000. One more is answered with 503.
+    #[arg(long, env = "PROSCENIUM_CONNECTIONS_MAX", value_name = "COUNT", default_value_t = 65_536, help_heading = "Limits",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub connections_max: u64,
+
+    /// How often a quiet stream says that it is alive, in milliseconds: 10 to 60000. Proxies often cut after 60 s.
+    #[arg(long, env = "PROSCENIUM_HEARTBEAT_MS", value_name = "MS", default_value_t = 15_000, help_heading = "Streams",
+          value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    pub heartbeat_ms: u64,
+    /// Over how long streams are ended when the server stops, each at its own moment, in milliseconds: 0 to 10000.
+    #[arg(long, env = "PROSCENIUM_DRAIN_MS", value_name = "MS", default_value_t = 2000, help_heading = "Streams",
+          value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    pub drain_ms: u64,
+    /// The shortest time between two writes to the readers of one run, in milliseconds: 0 to 1000.
+    #[arg(long, env = "PROSCENIUM_TICK_MS", value_name = "MS", default_value_t = 8, help_heading = "Streams",
+          value_parser = clap::value_parser!(u64).range(0..=1000))]
+    pub tick_ms: u64,
+    /// What each run that is being read keeps of its newest frames for every audience: 64KiB to 1GiB.
+    #[arg(long, env = "PROSCENIUM_RING_MAX", value_name = "SIZE", default_value = "1MiB", help_heading = "Streams",
+          value_parser = |text: &str| size(text, 64 * KIB, GIB))]
+    pub ring_max: u64,
+    /// The cache of older frames, shared by all readers who catch up: 1MiB to 64GiB.
+    #[arg(long, env = "PROSCENIUM_PAGES_MAX", value_name = "SIZE", default_value = "64MiB", help_heading = "Streams",
+          value_parser = |text: &str| size(text, MIB, 64 * GIB))]
+    pub pages_max: u64,
+
+    /// Threads that serve: 1 to 256. One runs everything on a single thread, beside the store's own.
+    #[arg(long, env = "PROSCENIUM_WORKERS", value_name = "COUNT", default_value_t = 1, help_heading = "Process",
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub workers: u16,
+    /// What is logged to standard error: a level, or levels by module as in `info,proscenium::feed=debug`.
+    #[arg(long, env = "PROSCENIUM_LOG", value_name = "FILTER", default_value = "info", help_heading = "Process")]
+    pub log: String,
+    /// How it is logged.
+    #[arg(long, env = "PROSCENIUM_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, help_heading = "Process")]
+    pub log_format: LogFormat,
+}
+
+/// Where a server listens, and where clients look for it, unless told otherwise.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:8787";
+
+/// Which store a server is started on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StoreKind {
+    Embedded,
+    Memory,
+}
+
+/// When what was written is made durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SyncMode {
+    Always,
+    Interval,
+    Never,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Why an address is not listened on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "refusing to listen on {0}: nobody is asked who they are, so whoever reaches that address may read and write every run; \
+     listen on loopback ({DEFAULT_LISTEN}) behind a proxy that authenticates, or give --insecure if that whole network is to be trusted"
+)]
+pub struct NotLoopback(pub SocketAddr);
+
+impl Config {
+    /// Whether this address may be listened on.
+    ///
+    /// # Errors
+    /// [`NotLoopback`] for one that others can reach, unless `--insecure` says that this is meant.
+    pub fn admits(&self, address: SocketAddr) -> Result<(), NotLoopback> {
+        if address.ip().to_canonical().is_loopback() || self.insecure { Ok(()) } else { Err(NotLoopback(address)) }
+    }
+
+    /// When the embedded store syncs.
+    #[must_use]
+    pub const fn sync(&self) -> Sync {
+        match self.sync {
+            SyncMode::Always => Sync::Always,
+            SyncMode::Interval => Sync::Interval(Duration::from_millis(self.sync_interval_ms)),
+            SyncMode::Never => Sync::Never,
+        }
+    }
+
+    /// What the guard is told.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        Policy { inline_bytes_max: in_memory(self.inline_max) }
+    }
+
+    /// How the read path is sized.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        let tick = Duration::from_millis(self.tick_ms);
+        Sizes { tick, ring_bytes_max: in_memory(self.ring_max), pages_bytes_max: self.pages_max }
+    }
+
+    /// What clients may send.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits {
+            fact_bytes_max: in_memory(self.fact_max),
+            body_bytes_max: in_memory(self.body_max),
+            depth_max: in_memory(self.depth_max),
+            head_bytes_max: in_memory(self.head_max),
+            head_time_max: Duration::from_millis(self.head_time_ms),
+            connections_max: in_memory(self.connections_max),
+        }
+    }
+
+    /// How streams live and end.
+    #[must_use]
+    pub const fn pulse(&self) -> Pulse {
+        Pulse { heartbeat: Duration::from_millis(self.heartbeat_ms), drain: Duration::from_millis(self.drain_ms) }
+    }
+}
+
+/// A bound that this machine cannot even address is none.
+fn in_memory(size: u64) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
+/// Bytes from text such as `65536`, `64KiB` or `64 kib`; a unit is 1024 of the one before.
+fn size(text: &str, min: u64, max: u64) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match text[digits.len()..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => KIB,
+        "m" | "mib" => MIB,
+        "g" | "gib" => GIB,
+        other => return Err(format!("{other:?} is no unit of size; give bytes, KiB, MiB or GiB")),
+    };
+    let count: u64 =
+        digits.trim().parse().map_err(|_| format!("{text:?} is no size; give a whole number of bytes, KiB, MiB or GiB"))?;
+    match count.checked_mul(unit) {
+        Some(bytes) if (min..=max).contains(&bytes) => Ok(bytes),
+        _ => Err(format!("{text} is out of bounds; it must be {} to {}", shown(min), shown(max))),
+    }
+}
+
+fn shown(bytes: u64) -> String {
+    match bytes {
+        GIB.. if bytes.is_multiple_of(GIB) => format!("{}GiB", bytes / GIB),
+        MIB.. if bytes.is_multiple_of(MIB) => format!("{}MiB", bytes / MIB),
+        KIB.. if bytes.is_multiple_of(KIB) => format!("{}KiB", bytes / KIB),
+        _ => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    #[derive(Parser)]
+    struct Server {
+        #[command(flatten)]
+        config: Config,
+    }
+
+    fn config(arguments: &[&str]) -> Result<Config, clap::Error> {
+        Server::try_parse_from([&["serve"], arguments].concat()).map(|server| server.config)
+    }
+
+    #[test]
+    fn the_defaults_of_the_command_line_are_those_of_the_stages() {
+        let config = config(&[]).unwrap();
+        assert_eq!(format!("{:?}", config.limits()), format!("{:?}", Limits::default()));
+        assert_eq!(format!("{:?}", config.pulse()), format!("{:?}", Pulse::default()));
+        assert_eq!(format!("{:?}", config.sizes()), format!("{:?}", Sizes::default()));
+        assert_eq!(format!("{:?}", config.policy()), format!("{:?}", Policy::default()));
+        assert_eq!((config.listen.as_str(), config.data_dir.to_str()), ("127.0.0.1:8787", Some("./data")));
+    }
+
+    #[test]
+    fn every_flag_is_also_a_variable_of_the_same_name() {
+        for argument in Server::command().get_arguments().filter(|argument| argument.get_id() != "help") {
+            let flag = argument.get_long().expect("every knob has a long flag");
+            let variable = argument.get_env().and_then(|name| name.to_str());
+            assert_eq!(variable, Some(format!("PROSCENIUM_{}", flag.replace('-', "_").to_uppercase()).as_str()));
+        }
+    }
+
+    #[test]
+    fn sizes_are_bytes_or_have_a_unit_and_are_bounded() {
+        let check = |text: &str, expected: Result<u64, &str>| {
+            assert_eq!(
+                size(text, KIB, 16 * MIB).map_err(|why| why.contains(expected.unwrap_err())),
+                expected.map_err(|_| true),
+                "{text}"
+            );
+        };
+        check("4096", Ok(4096));
+        check("32KiB", Ok(32 * KIB));
+        check("1 mib", Ok(MIB));
+        check("1023", Err("1KiB to 16MiB"));
+        check("1GiB", Err("out of bounds"));
+        check("99999999999999999999GiB", Err("no size"));
+        check("18446744073709551615GiB", Err("out of bounds"));
+        check("12parsecs", Err("no unit"));
+        check("-1", Err("no size"));
+        check("", Err("no size"));
+    }
+
+    #[test]
+    fn an_address_that_others_can_reach_is_refused_with_the_remedy() {
+        let check = |arguments: &[&str], address: &str, admitted: bool| {
+            let answer = config(arguments).unwrap().admits(address.parse().unwrap());
+            assert_eq!(answer.is_ok(), admitted, "{address}");
+            assert!(answer.is_ok() || answer.unwrap_err().to_string().contains("--insecure"));
+        };
+        check(&[], "127.0.0.1:0", true);
+        check(&[], "[::1]:0", true);
+        check(&[], "[::ffff:127.0.0.1]:0", true);
+        check(&[], "0.0.0.0:0", false);
+        check(&[], "[::]:0", false);
+        check(&[], "192.168.1.7:0", false);
+        check(&["--insecure"], "0.0.0.0:0", true);
+    }
+
+    #[test]
+    fn a_value_out_of_bounds_is_refused_where_it_is_given() {
+        for arguments in [["--depth-max", "121"], ["--workers", "0"], ["--drain-ms", "10001"], ["--sync", "sometimes"]] {
+            assert!(config(&arguments).is_err(), "{arguments:?}");
+        }
+    }
+}

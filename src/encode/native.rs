@@ -1,0 +1,131 @@
+//! The native dialect: one JSON object a frame, as SSE.
+//!
+//! ```text
+//! data: {"frame":"Event","runId":"r","sequence":7,"prev":5,"event":{…}}
+//! id: 00000000deadbeef:14
+//! ```
+//! The id stands after the data: a client that commits an id as soon as it reads the line (`fetch-event-source` does) would
+//! lose an event that is cut between the two. Lines end in LF alone, for `@ag-ui/client` splits on `\n\n`. There is no
+//! `event:` line, or `EventSource.onmessage` would not fire. A heartbeat is a comment with one newline: a blank line after
+//! it would be delivered by some clients as an empty message (`facts/clients.md`, rules 1 to 5).
+
+use crate::model::{Cursor, Epoch, Sequence};
+use serde_json::{Value, json};
+
+/// The comment that keeps proxies from cutting a quiet stream, and the first byte of every stream.
+pub const HEARTBEAT: &[u8] = b":\n";
+
+/// The parts of a frame that every frame of one log shares.
+#[derive(Debug, Clone)]
+pub struct Encoder {
+    /// `"<member>":<id as JSON>`: `runId` of a run, `sessionId` of a session's own log.
+    log: String,
+}
+
+impl Encoder {
+    /// The encoder of one log's frames.
+    #[must_use]
+    pub fn new(log: &crate::log::LogId) -> Self {
+        let (member, id) = match log {
+            crate::log::LogId::Run(id) => ("runId", id.as_str()),
+            crate::log::LogId::Session(id) => ("sessionId", id.as_str()),
+        };
+        Self { log: format!("\"{member}\":{}", Value::from(id)) }
+    }
+
+    /// Appends an Event frame with its cursor.
+    pub fn event(&self, out: &mut Vec<u8>, epoch: Epoch, sequence: Sequence, prev: Sequence, envelope: &[u8]) {
+        out.extend_from_slice(b"data: {\"frame\":\"Event\",");
+        out.extend_from_slice(self.log.as_bytes());
+        out.extend_from_slice(b",\"sequence\":");
+        number(out, sequence.0);
+        out.extend_from_slice(b",\"prev\":");
+        number(out, prev.0);
+        out.extend_from_slice(b",\"event\":");
+        out.extend_from_slice(envelope);
+        out.extend_from_slice(b"}\n");
+        id(out, Cursor::at(epoch, sequence));
+    }
+
+    /// An End frame with its cursor, later than any event's: whoever comes back with it has seen everything.
+    #[must_use]
+    pub fn end(&self, epoch: Epoch, sequence: Sequence, status: &str) -> Vec<u8> {
+        let cursor = Cursor { knows_end: true, ..Cursor::at(epoch, sequence) };
+        self.control(&json!({ "frame": "End", "sequence": sequence, "status": status }), Some(cursor))
+    }
+
+    /// A Reset frame: the reader must drop everything it knows of this log. Its cursor stands before the log's first event.
+    #[must_use]
+    pub fn reset(&self, epoch: Epoch, reason: &str) -> Vec<u8> {
+        self.control(&json!({ "frame": "Reset", "sequence": 0, "reason": reason }), Some(Cursor::at(epoch, Sequence::NONE)))
+    }
+
+    /// An Error frame; the stream ends after it.
+    #[must_use]
+    pub fn error(&self, sequence: Sequence, problem: &Value) -> Vec<u8> {
+        self.control(&json!({ "frame": "Error", "sequence": sequence, "problem": problem }), None)
+    }
+
+    fn control(&self, frame: &Value, cursor: Option<Cursor>) -> Vec<u8> {
+        let text = frame.to_string();
+        let (kind, rest) = text.split_at(text.find(',').expect("a control frame has further members") + 1);
+        let mut out = format!("data: {kind}{},{rest}\n", self.log).into_bytes();
+        match cursor {
+            Some(cursor) => id(&mut out, cursor),
+            None => out.push(b'\n'),
+        }
+        out
+    }
+}
+
+fn id(out: &mut Vec<u8>, cursor: Cursor) {
+    use std::io::Write;
+    write!(out, "id: {cursor}\n\n").expect("a Vec takes every byte");
+}
+
+/// Appends a decimal number; the formatter's own machinery would cost as much as the rest of a frame.
+fn number(out: &mut Vec<u8>, mut n: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + u8::try_from(n % 10).expect("a digit");
+        n /= 10;
+        if n == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::LogId;
+    use crate::model::RunId;
+
+    fn encoder() -> Encoder {
+        Encoder::new(&LogId::Run(RunId::new("r\"1").unwrap()))
+    }
+
+    #[test]
+    fn an_event_is_one_data_line_and_its_cursor_comes_last() {
+        let mut out = Vec::new();
+        encoder().event(&mut out, Epoch::from_random(0xe), Sequence(7), Sequence(5), b"{\"type\":\"x\"}");
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "data: {\"frame\":\"Event\",\"runId\":\"r\\\"1\",\"sequence\":7,\"prev\":5,\"event\":{\"type\":\"x\"}}\nid: 000000000000000e:14\n\n"
+        );
+    }
+
+    #[test]
+    fn control_frames_name_the_run_and_the_end_has_a_later_cursor_than_the_last_event() {
+        let end = String::from_utf8(encoder().end(Epoch::from_random(0xe), Sequence(7), "completed")).unwrap();
+        assert_eq!(
+            end,
+            "data: {\"frame\":\"End\",\"runId\":\"r\\\"1\",\"sequence\":7,\"status\":\"completed\"}\nid: 000000000000000e:15\n\n"
+        );
+        let reset = String::from_utf8(encoder().reset(Epoch::from_random(0xe), "epoch")).unwrap();
+        assert!(reset.ends_with("id: 000000000000000e:0\n\n"), "{reset}");
+    }
+}

@@ -1,0 +1,258 @@
+//! Which member names bear secrets.
+//!
+//! The rule, in any case and separator style (`apiKey`, `api_key`, `API-KEY`, `x.api key`):
+//! 1. Cut the name into words at separators, camel humps and digits; drop words at its end that only say how the value is
+//!    kept (`value`, `hash`, `header`, … and numbers).
+//! 2. What is left, written as one word, must *end* in a bearer: `password`, `secret`, `token`, `api key`, … So
+//!    `dbPassword2` and `x-api-key` are secrets; `cookiePolicy`, `tokenizer`, `secretName`, `token_type` only talk about one.
+//! 3. `key` alone opens nothing (`sessionKey`, `primaryKey`, `monkey`): it takes `api`, `access`, `private`, … before it.
+//! 4. `tokens` are counted, not kept, unless something that hands them out stands before them (`accessTokens`); a `token`
+//!    after a word of counting or of tokenizers (`max_token`, `eosToken`) is no secret either.
+//!
+//! When in doubt a name is a secret: a redacted page token costs a debugging session, a stored credential costs a rotation.
+
+/// Endings that are secret whatever stands before them.
+const BEARERS: &[&str] = &[
+    "password",
+    "passwd",
+    "passphrase",
+    "passcode",
+    "secret",
+    "credential",
+    "authorization",
+    "cookie",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "secretkey",
+    "signingkey",
+    "encryptionkey",
+    "authkey",
+];
+
+/// Last words that say how a secret is kept, not that it is something else.
+const NEUTRAL: &[&str] = &[
+    "value",
+    "values",
+    "raw",
+    "plain",
+    "plaintext",
+    "header",
+    "headers",
+    "hash",
+    "hashed",
+    "pem",
+    "data",
+    "base",
+    "confirm",
+    "confirmation",
+];
+
+/// Words before `token` that make it a count or a tokenizer's symbol.
+const COUNTING: &[&str] = &[
+    "input",
+    "output",
+    "total",
+    "max",
+    "min",
+    "prompt",
+    "completion",
+    "cached",
+    "cache",
+    "reasoning",
+    "num",
+    "n",
+    "used",
+    "remaining",
+    "per",
+    "eos",
+    "bos",
+    "pad",
+    "unk",
+    "mask",
+    "sep",
+    "cls",
+    "stop",
+    "special",
+];
+
+/// Words before `tokens` that make them credentials after all.
+const HANDED_OUT: &[&str] =
+    &["access", "refresh", "auth", "api", "bearer", "csrf", "xsrf", "personal", "device", "security", "secret"];
+
+/// The longest name that is looked at; longer ones are prose that ended up as a key, and only scanned as text.
+pub(super) const NAME_BYTES_MAX: usize = 128;
+
+/// Whether a member of this name holds a secret.
+pub(super) fn bears_secret(name: &str) -> bool {
+    may_bear(name.as_bytes()) && bears(name)
+}
+
+/// Names are looked at for every member of every fact, and nearly none has any of these letters.
+fn may_bear(name: &[u8]) -> bool {
+    (5..=NAME_BYTES_MAX).contains(&name.len())
+        && name.windows(3).any(|w| {
+            let folded = [w[0] | 0x20, w[1] | 0x20, w[2] | 0x20];
+            matches!(&folded, b"pas" | b"sec" | b"tok" | b"key" | b"cre" | b"aut" | b"coo")
+        })
+}
+
+fn bears(name: &str) -> bool {
+    let mut words = words(name);
+    while words.last().is_some_and(|w| NEUTRAL.contains(&w.as_str()) || w.as_bytes()[0].is_ascii_digit()) {
+        words.pop();
+    }
+    let joined = words.concat();
+    let stem = joined.strip_suffix('s').unwrap_or(&joined);
+    if BEARERS.iter().any(|bearer| joined.ends_with(bearer) || stem.ends_with(bearer)) {
+        return true;
+    }
+    if let Some(before) = joined.strip_suffix("tokens") {
+        return HANDED_OUT.iter().any(|word| before.ends_with(word));
+    }
+    let Some(before) = joined.strip_suffix("token") else { return false };
+    let previous = words.len().checked_sub(2).map_or("", |i| words[i].as_str());
+    !COUNTING.contains(&previous) && !COUNTING.contains(&before)
+}
+
+/// The words of a name, in lower case.
+fn words(name: &str) -> Vec<String> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Kind {
+        Gap,
+        Lower,
+        Upper,
+        Digit,
+    }
+    let kind = |c: char| match c {
+        '0'..='9' => Kind::Digit,
+        _ if c.is_uppercase() => Kind::Upper,
+        _ if c.is_alphanumeric() => Kind::Lower,
+        _ => Kind::Gap,
+    };
+    let mut words: Vec<String> = Vec::new();
+    let mut previous = Kind::Gap;
+    let mut chars = name.chars().peekable();
+    while let Some(c) = chars.next() {
+        let this = kind(c);
+        let starts = match (previous, this) {
+            (_, Kind::Gap) | (Kind::Lower | Kind::Upper, Kind::Lower) | (Kind::Digit, Kind::Digit) => false,
+            // In "APIKey" the last capital before a small letter begins the next word.
+            (Kind::Upper, Kind::Upper) => chars.peek().is_some_and(|next| kind(*next) == Kind::Lower),
+            _ => true,
+        };
+        if starts {
+            words.push(String::new());
+        }
+        if let (Some(word), true) = (words.last_mut(), this != Kind::Gap) {
+            word.extend(c.to_lowercase());
+        }
+        previous = this;
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_bearing_name_is_known_in_any_case_and_separator_style() {
+        for name in [
+            "password",
+            "PASSWORD",
+            "pAsSwOrD",
+            "passwd",
+            "passphrase",
+            "secret",
+            "secrets",
+            "token",
+            "apiKey",
+            "api_key",
+            "API-KEY",
+            "api key",
+            "apikey",
+            "APIKey",
+            "x-api-key",
+            "X-API-Key",
+            "dbPassword",
+            "db.password",
+            "password2",
+            "passwordHash",
+            "access_token",
+            "accessToken",
+            "refreshToken",
+            "id_token",
+            "ACCESS_TOKEN",
+            "accessTokens",
+            "authorization",
+            "Proxy-Authorization",
+            "authorizationHeader",
+            "cookie",
+            "Set-Cookie",
+            "sessionCookies",
+            "credential",
+            "credentials",
+            "privateKey",
+            "private_key_pem",
+            "clientSecret",
+            "client-secret",
+            "OAuthToken",
+            "oauth2Token",
+            "AWS_SECRET_ACCESS_KEY",
+            "secretValue",
+            "pass_word",
+            "apiKeys",
+            "githubtoken",
+        ] {
+            assert!(bears_secret(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn counts_and_keys_are_no_secrets() {
+        for name in [
+            "inputTokens",
+            "outputTokens",
+            "input_tokens",
+            "total_tokens",
+            "maxTokens",
+            "tokenCount",
+            "token_budget",
+            "tokens",
+            "tokenizer",
+            "token_type",
+            "tokenUrl",
+            "max_token",
+            "eos_token",
+            "sessionKey",
+            "primaryKey",
+            "publicKey",
+            "cacheKey",
+            "idempotencyKey",
+            "key",
+            "keys",
+            "monkey",
+            "turkey",
+            "secretary",
+            "secretName",
+            "cookiePolicy",
+            "cookieConsent",
+            "credentialId",
+            "authorizationUrl",
+            "author",
+            "passed",
+            "pass",
+            "compass",
+            "text",
+            "content",
+            "keyboard",
+            "",
+            "accessKeyId",
+            "cached_tokens",
+            "promptTokens",
+        ] {
+            assert!(!bears_secret(name), "{name}");
+        }
+    }
+}

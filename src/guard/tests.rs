@@ -1,0 +1,848 @@
+//! What the guard promises: no planted secret reaches what is passed, however it is nested, cut or interrupted; a text reads
+//! the same streamed and whole; and what is no secret is not touched.
+
+use super::offload::{BODIES_MAX, PAYLOAD_FACTOR, json_bytes};
+use super::secrets::{HELD_BYTES_MAX, MARK};
+use super::*;
+use crate::model::{Audience, EventType, MessageId, PartId, ToolCallId};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::json;
+
+/// A guard with everything that it takes to run one.
+struct Door {
+    guard: Guard,
+    policy: Policy,
+    ids: u32,
+    out: Vec<Guarded>,
+}
+
+impl Door {
+    fn new() -> Self {
+        Self { guard: Guard::new(), policy: Policy::default(), ids: 0, out: Vec::new() }
+    }
+
+    fn with_inline_bytes_max(inline_bytes_max: usize) -> Self {
+        Self { policy: Policy { inline_bytes_max }, ..Self::new() }
+    }
+
+    fn pass(&mut self, draft: Draft) -> &mut Self {
+        let ids = &mut self.ids;
+        self.guard.pass(&self.policy, &mut || next_id(ids), draft, &mut self.out);
+        self
+    }
+
+    fn flush(&mut self) -> &mut Self {
+        let ids = &mut self.ids;
+        self.guard.flush(&self.policy, &mut || next_id(ids), &mut self.out);
+        self
+    }
+
+    fn crash(&mut self) -> &mut Self {
+        let disk = self.guard.save().to_string();
+        self.guard = Guard::restore(&serde_json::from_str(&disk).unwrap());
+        self
+    }
+
+    /// The streamed texts that have passed, joined.
+    fn text(&self) -> String {
+        let chunks = self.out.iter().filter_map(|g| g.draft().text("text").or_else(|| g.draft().text("inputText")));
+        chunks.collect()
+    }
+
+    fn only(&mut self) -> Guarded {
+        assert_eq!(self.out.len(), 1, "{:?}", self.out);
+        self.out.pop().unwrap()
+    }
+}
+
+fn next_id(ids: &mut u32) -> BlobId {
+    *ids += 1;
+    BlobId::new(&format!("b{ids}")).unwrap()
+}
+
+fn chunk(text: &str) -> Draft {
+    message_chunk("m", text)
+}
+
+fn message_chunk(message: &str, text: &str) -> Draft {
+    let mut draft = Draft::new(EventType::TextDelta).with("text", text);
+    draft.ids.message = Some(MessageId::new(message).unwrap());
+    draft
+}
+
+fn args_chunk(text: &str) -> Draft {
+    let mut draft = Draft::new(EventType::ToolArgs).with("inputText", text);
+    draft.ids.tool_call = Some(ToolCallId::new("t").unwrap());
+    draft
+}
+
+/// One of each kind, as an attacker's tool would print it. None is real.
+const SECRETS: &[&str] = &[
+    "sk-live-abcdef0123456789abcdef",
+    "sk-proj-AbCdEf0123456789_abcdef-XYZ",
+    "sk-ant-api03-abcdefghijklmnopqrstuvwxyz",
+    "sk_live_abcdef0123456789",
+    "rk_live_abcdef0123456789",
+    "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+    "gho_abcdefghijklmnopqrstuvwxyz0123456789",
+    "github_pat_11ABCDEFG0abcdefghijkl_mnopqrstuvwxyz",
+    "xoxb-123456789012-abcdefghijkl",
+    "xapp-1-A012345-678901-abcdef",
+    "AKIAIOSFODNN7EXAMPLE",
+    "ASIAIOSFODNN7EXAMPLE",
+    "AIzaSyA0123456789abcdefghijklmnopqrstuv",
+    "glpat-abcdefghij0123456789",
+    "npm_abcdefghijklmnopqrstuvwxyz0123456789",
+    "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+];
+
+/// Texts with a secret in them that is known by what stands around it, and that secret.
+const FRAMED: &[(&str, &str)] = &[
+    ("Bearer q7w8e9r0t1y2", "q7w8e9r0t1y2"),
+    ("authorization: bEaReR lowercaseletters", "lowercaseletters"),
+    ("BEARER abc.def.ghij", "abc.def.ghij"),
+    ("postgres://app:hunter2hunter2@db.internal:5432/x", "hunter2hunter2"),
+    ("redis://:p@ssw0rd!@cache", "ssw0rd!"),
+    (r"https:\/\/bob:hunter2hunter2@host\/", "hunter2hunter2"),
+    (r#"{"password":"correct horse battery"}"#, "horse"),
+    (r#"{"a": {"apiKey" : "correct\"horse"}}"#, "horse"),
+    (r#"{\"client_secret\":\"correct\\\"horse\"}"#, "horse"),
+    (r#"{\\\"token\\\":\\\"correct horse\\\"}"#, "horse"),
+    ("{'x-api-key': 'correct horse'}", "horse"),
+    ("-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\nhorse+horse=\n-----END RSA PRIVATE KEY-----", "horse"),
+    (r"-----BEGIN PRIVATE KEY-----\nMIIEhorse\n-----END PRIVATE KEY-----\n", "horse"),
+    ("---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\nhorse\n---- END SSH2 ENCRYPTED PRIVATE KEY ----", "horse"),
+    ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaorhorse and never an end", "horse"),
+];
+
+#[track_caller]
+fn redacts(text: &str, expected: &str) {
+    assert_eq!(redact_text(text), expected);
+    assert_eq!(redact_text(expected), expected, "redacting twice is redacting once");
+}
+
+#[track_caller]
+fn passes(text: &str) {
+    redacts(text, text);
+}
+
+#[test]
+fn every_kind_of_secret_is_redacted_wherever_it_stands_in_text() {
+    for secret in SECRETS {
+        redacts(secret, "[redacted]");
+        for (before, after) in
+            [("key ", " then"), ("(", ")"), ("KEY=", "\n"), ("\\n", "\\n"), ("%3D", "&x"), ("my_", ", x"), ("é", "。")]
+        {
+            redacts(&format!("{before}{secret}{after}"), &format!("{before}[redacted]{after}"));
+        }
+    }
+    for (text, secret) in FRAMED {
+        let redacted = redact_text(text);
+        assert!(!redacted.contains(secret) && redacted.contains("[redacted]"), "{redacted}");
+        assert_eq!(redact_text(&redacted), redacted);
+    }
+}
+
+#[test]
+fn what_frames_a_secret_stays() {
+    redacts("Authorization: Bearer q7w8e9r0t1y2\n", "Authorization: Bearer [redacted]\n");
+    redacts("postgres://app:hunter2@db:5432/x", "postgres://[redacted]@db:5432/x");
+    redacts(r#"{"user":"me","password" : "a\"b","n":1}"#, r#"{"user":"me","password" : "[redacted]","n":1}"#);
+    redacts(r#"{\"password\":\"a\\\"b\",\"n\":1}"#, r#"{\"password\":\"[redacted]\",\"n\":1}"#);
+    redacts(r#"{"password":"ends in \\\\","n":1}"#, r#"{"password":"[redacted]","n":1}"#);
+    redacts(r#"{\"password\":\"ends in \\\\\",\"n\":1}"#, r#"{\"password\":\"[redacted]\",\"n\":1}"#);
+    redacts(r#"{"password":"","token":null}"#, r#"{"password":"","token":null}"#);
+    redacts("a -----BEGIN EC PRIVATE KEY-----\nx\n-----END EC PRIVATE KEY----- b", "a [redacted] b");
+}
+
+#[test]
+fn text_code_addresses_hashes_and_images_are_not_touched() {
+    for text in PLAIN {
+        passes(text);
+    }
+    let map = format!("//# sourceMappingURL=data:application/json;base64,eyJ2ZXJzaW9uIjoz{}", "QUJDREVG".repeat(200));
+    passes(&map);
+    passes(&format!("{}_eyJ{}", "AbCd".repeat(9), "b".repeat(300)));
+}
+
+/// What a guard that is too eager would spoil.
+const PLAIN: &[&str] = &[
+    "The bearer of bad news has an authentication token and 42 tokens.",
+    "Bearer authentication, bearer tokens, a bearer token-based scheme, Bearer.",
+    "pip install sk-learn sk-learn-contrib-something-longer and risk-averse task-0123456789abcdef",
+    "see https://example.com:8080/a@b?c=d:e@f#g and ssh://git@github.com/x.git and http://[::1]:3000/",
+    "http://localhost:3000，然后打开 http://localhost:8080/路径@x",
+    "mail me@example.com, scp host:file user@host:dir",
+    "550e8400-e29b-41d4-a716-446655440000 78ebf830c6df0fcc192faaa78ebf830c6df0fcc1",
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
+    "npm_config_registry=x npm_lifecycle_event hf_hub_download(repo_id) sk_buff rk_ghp_ xox",
+    r#"{"inputTokens":"12","sessionKey":"main","tokenizer":"bpe","key":"value","primaryKey": "id"}"#,
+    r#"don't 'quote' "me": he said "token" and left; token: "x"? no name in quotes there"#,
+    "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n-----BEGIN PUBLIC KEY-----\nMIIB\n-----END PUBLIC KEY-----",
+    "| a | b |\n|-----|-----|\n---- BEGIN and so on\n----------",
+    "fn eyJ() { eyJ.len() } eyJhbGciOi eyJab.x",
+    "走 Grüße 🙂 ::// a:b@c //x:y@z",
+];
+
+#[test]
+fn what_is_undecided_beyond_256_bytes_is_redacted() {
+    redacts(&format!("http://a:{}@h", "b".repeat(300)), "http://[redacted]");
+    redacts(&format!("x eyJ{} y", "b".repeat(300)), "x [redacted] y");
+    passes(&format!("http://{}", "b".repeat(300)));
+}
+
+/// Pieces that secrets and their surroundings are made of, so that random concatenations are full of near misses.
+const PIECES: &[&str] = &[
+    "sk-",
+    "sk_live_",
+    "s",
+    "live-",
+    "abcdef0123456789",
+    "abcdefgh",
+    "0",
+    "Z",
+    "ghp_",
+    "github_pat_",
+    "xoxb-",
+    "xapp-",
+    "AKIA",
+    "IOSFODNN7EXAMPLE",
+    "AIza",
+    "glpat-",
+    "npm_",
+    "hf_",
+    "eyJ",
+    "hbGciOiJIUzI1NiJ9",
+    ".",
+    "Bearer",
+    "bEARer",
+    " ",
+    "  ",
+    "Authorization",
+    ":",
+    "=",
+    "://",
+    ":\\/\\/",
+    "http",
+    "user",
+    "@",
+    "/",
+    "\"",
+    "\\\"",
+    "\\\\\\\"",
+    "\\",
+    "\\\\",
+    "'",
+    "password",
+    "api_key",
+    "\"token\":\"",
+    "\\\"secret\\\": \\\"",
+    "'passwd':'",
+    "-",
+    "-----",
+    "----",
+    "BEGIN ",
+    "RSA ",
+    "PRIVATE KEY",
+    "END ",
+    "-----BEGIN PRIVATE KEY-----",
+    "-----END PRIVATE KEY-----",
+    "\n",
+    "\\n",
+    "\\u003d",
+    "%3D",
+    "%",
+    "é",
+    "走",
+    "。",
+    ";base64,",
+    ",",
+    "{",
+    "}",
+    "word",
+    "_",
+    "don't",
+    "[redacted]",
+];
+
+fn pieces() -> impl Strategy<Value = String> {
+    vec(prop_oneof![8 => select(PIECES).prop_map(String::from), 1 => "[a-zA-Z0-9 \"':/@.\\\\-]{1,12}", 1 => select(SECRETS).prop_map(String::from), 2 => framed_half()], 0..14)
+        .prop_map(|pieces| pieces.concat())
+}
+
+/// A part of a text with a secret in it, to be broken off by or to run into something else.
+fn framed_half() -> impl Strategy<Value = String> {
+    (select(FRAMED), 0..100usize, 0..100usize).prop_map(|((text, _), from, to)| {
+        let at = |percent: usize| (0..=text.len() * percent / 100).rev().find(|i| text.is_char_boundary(*i)).unwrap();
+        text[at(from.min(to))..at(from.max(to))].into()
+    })
+}
+
+/// Whether a streamed text reads as the whole, but for the first letter of a secret: one may stand before its mark, where a
+/// chunk ended behind it.
+fn reads_as(streamed: &str, whole: &str) -> bool {
+    let [streamed, whole] = [streamed, whole].map(|text| text.split(MARK).collect::<Vec<_>>());
+    let first_letters = ['s', 'r', 'g', 'x', 'A', 'n', 'h', 'e', '-'];
+    let before_marks = || streamed.iter().zip(&whole).take(whole.len() - 1);
+    streamed.len() == whole.len()
+        && streamed.last() == whole.last()
+        && before_marks().all(|(s, w)| s == w || s.strip_suffix(first_letters) == Some(w))
+}
+
+#[test]
+fn every_text_here_reads_the_same_cut_at_any_two_places_and_a_letter_at_a_time() {
+    let texts = PLAIN.iter().copied().chain(SECRETS.iter().copied()).chain(FRAMED.iter().map(|(text, _)| *text));
+    for text in
+        texts.flat_map(|text| [text.to_owned(), format!("(a {text}. Then"), format!("word{text}\\nx"), format!("x\\n{text}")])
+    {
+        let whole = redact_text(&text);
+        let streamed = |chunks: &[&str]| {
+            let mut door = Door::new();
+            for piece in chunks {
+                door.pass(chunk(piece));
+            }
+            door.flush().text()
+        };
+        let places: Vec<usize> = text.char_indices().map(|(i, _)| i).collect();
+        for (n, &i) in places.iter().enumerate() {
+            // Every pair of places near each other, where one pattern could span three chunks.
+            for &j in places[n..].iter().take(6) {
+                let streamed = streamed(&[&text[..i], &text[i..j], &text[j..]]);
+                assert!(reads_as(&streamed, &whole), "cut at {i} and {j}: {streamed} is not {whole}");
+            }
+        }
+        let letters: Vec<&str> = text.split_inclusive(|_| true).collect();
+        let streamed = streamed(&letters);
+        assert!(reads_as(&streamed, &whole), "{streamed} is not {whole}");
+    }
+}
+
+/// `text` in chunks; `cuts` says after which characters, cyclically.
+fn cut(text: &str, cuts: &[bool]) -> Vec<String> {
+    let mut chunks = vec![String::new()];
+    for (i, c) in text.chars().enumerate() {
+        chunks.last_mut().unwrap().push(c);
+        if !cuts.is_empty() && cuts[i % cuts.len()] {
+            chunks.push(String::new());
+        }
+    }
+    chunks.retain(|chunk| !chunk.is_empty());
+    chunks
+}
+
+fn many() -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(1000);
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// A text with secrets planted in it, and what must not be seen of it.
+fn planted() -> impl Strategy<Value = (String, &'static str)> {
+    let secret = prop_oneof![select(SECRETS).prop_map(|s| (s, s)), select(FRAMED)];
+    let prose = "[a-z ]{0,20}[ (=\n]";
+    (prose, secret, "([ ,)\n][a-z ,.]{0,20})?")
+        .prop_map(|(before, (text, secret), after)| (format!("{before}{text}{after}"), secret))
+}
+
+/// Whether `seen` gives away `secret`, or so much of it that it can be told which it was.
+fn gives_away(seen: &str, secret: &str) -> bool {
+    let telling = &secret[secret.len() - secret.len().min(10)..];
+    seen.contains(secret) || (secret.len() > 10 && seen.contains(telling))
+}
+
+proptest! {
+    #![proptest_config(many())]
+
+    #[test]
+    fn a_text_reads_the_same_streamed_and_whole(text in pieces(), cuts in vec(any::<bool>(), 0..9)) {
+        let mut door = Door::new();
+        for piece in cut(&text, &cuts) {
+            door.pass(chunk(&piece));
+            prop_assert!(door.guard.streams.values().all(|s| s.scan.held_bytes() <= HELD_BYTES_MAX));
+        }
+        door.flush();
+        let (streamed, whole) = (door.text(), redact_text(&text));
+        prop_assert!(reads_as(&streamed, &whole), "{streamed} is not {whole}");
+        prop_assert!(door.guard.is_idle() && door.guard.holding == 0);
+    }
+
+    #[test]
+    fn redacting_twice_is_redacting_once(text in pieces()) {
+        let once = redact_text(&text);
+        prop_assert_eq!(redact_text(&once), &*once);
+    }
+
+    #[test]
+    fn no_planted_secret_passes_in_a_stream_however_it_is_cut_and_interrupted(
+        (text, secret) in planted(),
+        cuts in vec(any::<bool>(), 0..9),
+        crashes in vec(prop::bool::weighted(0.2), 1..9),
+    ) {
+        for stream in [chunk, args_chunk] {
+            let mut door = Door::new();
+            for (i, piece) in cut(&text, &cuts).iter().enumerate() {
+                door.pass(stream(piece));
+                if crashes[i % crashes.len()] {
+                    let disk = door.guard.save().to_string();
+                    prop_assert!(!gives_away(&disk, secret), "saved: {disk}");
+                    door.crash();
+                }
+            }
+            door.flush();
+            prop_assert!(!gives_away(&door.text(), secret), "{}", door.text());
+        }
+    }
+
+    #[test]
+    fn no_planted_secret_passes_in_json(
+        (value, secret) in (value(), planted()).prop_flat_map(|(value, secret)| {
+            let places = places(&value);
+            (Just(value), Just(secret), 0..places)
+        }).prop_map(|(mut value, (text, secret), mut place)| {
+            plant(&mut value, &text, &mut place);
+            (value, secret)
+        }),
+        member in select(&["payload", "extra", "refs", "raw"][..]),
+    ) {
+        let mut draft = Draft::new(EventType::ToolProgress);
+        match member {
+            "payload" => drop(draft.payload.insert("content".into(), value)),
+            "extra" => drop(draft.extra.insert("x".into(), value)),
+            "refs" => draft.refs = Some(value),
+            _ => draft.raw_event_ref = Some(value),
+        }
+        let mut door = Door::with_inline_bytes_max(200);
+        let guarded = door.pass(draft).only();
+        let seen = format!("{guarded:?}");
+        prop_assert!(!gives_away(&seen, secret), "{seen}");
+        for body in guarded.bodies() {
+            prop_assert!(!gives_away(std::str::from_utf8(&body.bytes).unwrap(), secret));
+        }
+    }
+
+    #[test]
+    fn json_without_secrets_is_not_touched(value in value()) {
+        let mut redacted = value.clone();
+        prop_assert!(!redact_value(&mut redacted));
+        prop_assert_eq!(redacted, value);
+    }
+
+    #[test]
+    fn a_payload_is_bounded_whatever_is_in_it(value in value(), widths in vec(1..400usize, 1..60), inline in 50..400usize) {
+        let mut draft = Draft::new(EventType::StateSnapshot).with("state", value);
+        for (i, width) in widths.iter().enumerate() {
+            draft.payload.insert(format!("{}{i}", "n".repeat(width % 90)), "\n".repeat(*width).into());
+        }
+        let mut door = Door::with_inline_bytes_max(inline);
+        let guarded = door.pass(draft).only();
+        prop_assert!(json_bytes(&guarded.draft().payload) <= PAYLOAD_FACTOR * inline);
+        prop_assert!(guarded.bodies().len() <= BODIES_MAX);
+    }
+}
+
+/// Plain JSON.
+fn value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        "[a-z .,]{0,30}".prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        any::<bool>().prop_map(Value::from),
+        Just(Value::Null),
+    ];
+    leaf.prop_recursive(5, 40, 5, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..5).prop_map(Value::from),
+            vec(("[a-z]{1,4}", inner), 0..5).prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+/// How many places there are to plant a secret in: values that are texts, and names; at least one.
+fn places(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter().map(places).sum::<usize>().max(1),
+        Value::Object(map) => map.values().map(|v| 1 + places(v)).sum::<usize>().max(1),
+        _ => 1,
+    }
+}
+
+fn plant(value: &mut Value, text: &str, place: &mut usize) -> bool {
+    match value {
+        Value::Array(items) if !items.is_empty() => items.iter_mut().any(|item| plant(item, text, place)),
+        Value::Object(map) if !map.is_empty() => {
+            for (i, value) in map.values_mut().enumerate() {
+                if *place == 0 {
+                    let value = value.take();
+                    let name = map.keys().nth(i).unwrap().clone();
+                    map.shift_remove(&name);
+                    map.insert(text.into(), value);
+                    return true;
+                }
+                *place -= 1;
+                if plant(value, text, place) {
+                    return true;
+                }
+            }
+            false
+        }
+        leaf if *place == 0 => {
+            *leaf = text.into();
+            true
+        }
+        _ => {
+            *place -= 1;
+            false
+        }
+    }
+}
+
+#[test]
+fn natural_chunks_pass_at_once() {
+    let mut door = Door::new();
+    for text in ["What it ", "is ne", "eds a", " table", ", the", "n \"qu", "oting\" ", "x: y ", "don'", "t b", "ear it."] {
+        door.pass(chunk(text));
+        assert_eq!(door.out.pop().unwrap().draft().text("text"), Some(text));
+        assert!(door.out.is_empty());
+    }
+}
+
+#[test]
+fn an_empty_chunk_passes_as_it_is_and_a_held_one_gives_nothing() {
+    let mut door = Door::new();
+    door.pass(chunk("")).pass(chunk("sk")).pass(chunk("")).pass(chunk("-")).pass(chunk("y"));
+    let texts: Vec<_> = door.out.iter().map(|g| g.draft().text("text").unwrap()).collect();
+    assert_eq!(texts, ["", ""]);
+    door.pass(chunk(" "));
+    assert_eq!(door.text(), "sk-y ");
+}
+
+#[test]
+fn a_chunk_of_one_letter_passes_at_once_and_what_it_began_is_still_recognised() {
+    let mut door = Door::new();
+    for letter in ["x", " ", "s"] {
+        door.pass(chunk(letter));
+        assert_eq!(door.out.last().unwrap().draft().text("text"), Some(letter));
+    }
+    door.pass(chunk("k-live-abcdef0123456789abcdef")).pass(chunk(" and on"));
+    assert_eq!(door.text(), "x s[redacted] and on");
+}
+
+#[test]
+fn a_held_chunk_that_says_more_than_its_text_is_sent_without_it() {
+    let mut door = Door::new();
+    door.pass(chunk("sk-").with("usage", json!({"inputTokens": 1}))).pass(chunk("learn."));
+    assert_eq!(door.out[0].draft().payload["usage"]["inputTokens"], 1);
+    assert_eq!(door.text(), "sk-learn.");
+}
+
+#[test]
+fn the_end_of_a_stream_sends_its_tail_before_the_end() {
+    let of_call = |class: EventType| {
+        let mut draft = Draft::new(class);
+        draft.ids.tool_call = Some(ToolCallId::new("t").unwrap());
+        draft
+    };
+    let of_message = |class: EventType, part: Option<&str>| {
+        let mut draft = Draft::new(class);
+        draft.ids.message = Some(MessageId::new("m").unwrap());
+        draft.ids.part = part.map(|part| PartId::new(part).unwrap());
+        draft
+    };
+    let mut output = of_call(EventType::ToolOutputDelta).with("text", "sk-").with("channel", "stderr");
+    output.audience = Audience::Dashboard;
+    let part = of_message(EventType::TextDelta, Some("p")).with("text", "sk-");
+    for (chunk, end, ends) in [
+        (part.clone(), of_message(EventType::TextFinal, None), true),
+        (part.clone(), of_message(EventType::TextFinal, Some("p")), true),
+        (part.clone(), of_message(EventType::TextFinal, Some("q")), false),
+        (part.clone(), of_message(EventType::ReasoningSummary, None), false),
+        (of_message(EventType::ReasoningDelta, None).with("text", "sk-"), of_message(EventType::ReasoningSummary, None), true),
+        (of_message(EventType::PlanDelta, None).with("text", "sk-"), of_message(EventType::PlanFinal, None), true),
+        (args_chunk("sk-"), of_call(EventType::ToolArgs).with("input", json!({})), true),
+        (args_chunk("sk-"), of_call(EventType::ToolResult), true),
+        (output.clone(), of_call(EventType::ToolFailed), true),
+        (output, of_call(EventType::ToolProgress), false),
+        (part.clone(), Draft::new(EventType::RunFinished), true),
+        (part.clone(), Draft::new(EventType::RunFailed), true),
+        (part.clone(), Draft::new(EventType::RunStarted), true),
+        (part.clone(), Draft::new(EventType::MessagesSnapshot).with("mode", "repair"), true),
+        (part, Draft::new(EventType::MessagesSnapshot).with("mode", "window"), false),
+    ] {
+        let mut door = Door::new();
+        door.pass(chunk.clone()).pass(end.clone());
+        let sent: Vec<_> = door.out.iter().map(|guarded| guarded.draft().clone()).collect();
+        assert_eq!(sent, if ends { vec![chunk, end] } else { vec![end] });
+        assert_eq!(door.guard.is_idle(), ends);
+    }
+}
+
+#[test]
+fn a_tail_for_other_eyes_stays_for_other_eyes() {
+    let mut door = Door::new();
+    let mut hidden = chunk("hidden sk");
+    hidden.audience = Audience::Internal;
+    door.pass(hidden).pass(chunk("-ill shown"));
+    let sent: Vec<_> = door.out.iter().map(|g| (g.draft().audience, g.draft().text("text").unwrap())).collect();
+    assert_eq!(sent, [(Audience::Internal, "hidden "), (Audience::Internal, "sk"), (Audience::User, "-ill shown")]);
+}
+
+#[test]
+fn streams_do_not_mix() {
+    let mut door = Door::new();
+    door.pass(message_chunk("a", "sk-")).pass(message_chunk("b", "live-abcdef0123456789 ")).pass(message_chunk("a", "y "));
+    assert_eq!(door.text(), "live-abcdef0123456789 sk-y ");
+}
+
+#[test]
+fn after_a_crash_a_telling_tail_reads_redacted_and_its_rest_is_swallowed() {
+    for (before, after, expected) in [
+        ("key sk-live-abcdef", "0123456789 then", "key [redacted] then"),
+        ("at pg://user:passwo", "rd@host/db", "at pg://[redacted]/db"),
+        ("-----BEGIN PRIVATE KEY-----\nMII", "E\n-----END PRIVATE KEY-----.", "[redacted]."),
+        (r#"{"password":"hun"#, r#"ter2"}"#, r#"{"password":"[redacted]"}"#),
+        ("sk-", "learn", "sk-learn"),
+        (r#"{"pass"#, r#"word":"x"}"#, r#"{"password":"[redacted]"}"#),
+        ("Authorization: Bea", "rer abc ", "Authorization: Bearer [redacted] "),
+    ] {
+        let mut door = Door::new();
+        door.pass(chunk(before)).crash().pass(chunk(after)).flush();
+        assert_eq!(door.text(), expected);
+        assert_eq!(door.guard.save(), Value::Null);
+    }
+    let mut door = Door::new();
+    door.pass(chunk("key sk-live-abcdef")).crash().crash().pass(Draft::new(EventType::RunFinished));
+    assert_eq!(door.text(), "key [redacted]");
+}
+
+#[test]
+fn a_long_rule_of_dashes_in_a_key_is_one_edit_not_millions() {
+    let text = format!("-----BEGIN PRIVATE KEY-----{}", "-".repeat(200_000));
+    redacts(&text, "[redacted]");
+}
+
+#[test]
+fn a_memory_that_cannot_be_read_is_a_new_one() {
+    for saved in [Value::Null, json!(7), json!({"streams": [{"kind": "no such"}, 1]})] {
+        assert!(Guard::restore(&saved).is_idle());
+    }
+    let mut door = Door::new();
+    door.pass(chunk("see sk-"));
+    let mut saved = door.guard.save();
+    assert!(!Guard::restore(&saved).is_idle());
+    saved["streams"][0]["scan"]["shown"] = json!(99);
+    assert!(Guard::restore(&saved).is_idle());
+}
+
+#[test]
+fn beyond_64_held_tails_the_oldest_is_decided_and_its_secret_still_goes_no_further() {
+    let secret = "sk-live-abcdef0123456789abcdef";
+    for cut in [3, 14] {
+        let mut door = Door::new();
+        for i in 0..=HOLDING_STREAMS_MAX {
+            door.pass(message_chunk(&i.to_string(), &secret[..cut]));
+        }
+        assert_eq!(door.guard.holding, HOLDING_STREAMS_MAX);
+        assert_eq!(door.text(), if cut == 3 { "sk-" } else { "[redacted]" });
+        door.crash().pass(message_chunk("0", &secret[cut..])).pass(message_chunk("0", " then")).flush();
+        assert!(!door.text().contains("abcdef0123456789"), "{}", door.text());
+    }
+}
+
+#[test]
+fn beyond_1024_open_secrets_unremembered_streams_are_redacted_until_the_run_starts_anew() {
+    let mut door = Door::new();
+    for i in 0..=STREAMS_MAX {
+        door.pass(message_chunk(&i.to_string(), r#"{"password":"hun"#));
+    }
+    assert_eq!(door.guard.streams.len(), STREAMS_MAX);
+    door.out.clear();
+    door.pass(message_chunk("0", "ter2\"} ")).pass(message_chunk("new", "hello"));
+    assert_eq!(door.text(), "[redacted][redacted]");
+    door.pass(Draft::new(EventType::RunStarted)).pass(message_chunk("newer", "hello"));
+    assert!(door.text().ends_with("hello") && door.guard.is_idle());
+}
+
+#[test]
+fn words_cut_in_two_are_forgotten_first() {
+    let mut door = Door::new();
+    door.pass(message_chunk("open", r#"{"password":"hun"#));
+    for i in 0..2 * STREAMS_MAX {
+        door.pass(message_chunk(&i.to_string(), "wor"));
+    }
+    assert!(door.guard.streams.len() <= STREAMS_MAX && !door.guard.has_forgotten);
+    door.out.clear();
+    door.pass(message_chunk("open", "ter2\"}"));
+    assert_eq!(door.text(), "\"}");
+}
+
+#[test]
+fn an_id_that_looks_like_a_secret_is_replaced_by_the_same_other_id_everywhere() {
+    let mut door = Door::new();
+    door.pass(message_chunk("sk-live-abcdef0123456789abcdef", "a ")).pass(message_chunk("sk-live-abcdef0123456789abcdef", "b "));
+    let ids: Vec<_> = door.out.iter().map(|g| g.draft().ids.message.clone().unwrap()).collect();
+    assert_eq!(ids[0], ids[1]);
+    assert!(ids[0].as_str().starts_with("redacted-") && ids[0].as_str().len() == 25, "{}", ids[0]);
+}
+
+#[test]
+fn words_that_nobody_named_and_times_are_text_too() {
+    let secret = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
+    let mut draft = Draft::new(EventType::from(secret));
+    draft.owner = secret.into();
+    draft.topology = Some(secret.into());
+    draft.timestamp = Some(secret.into());
+    let guarded = Door::new().pass(draft).only();
+    assert!(!format!("{guarded:?}").contains("ghp_"), "{guarded:?}");
+}
+
+#[test]
+fn a_large_output_becomes_a_body_a_preview_and_a_reference() {
+    let output = "é".repeat(40_000);
+    let mut door = Door::new();
+    let guarded = door.pass(Draft::new(EventType::ToolResult).with("output", output.as_str()).with("durationMs", 7)).only();
+    let [body] = guarded.bodies() else { panic!("{} bodies", guarded.bodies().len()) };
+    assert_eq!((body.id.as_str(), body.media_type, &body.bytes[..]), ("b1", "text/plain; charset=utf-8", output.as_bytes()));
+    let draft = guarded.draft();
+    assert_eq!(draft.text("output"), Some(format!("{}…", "é".repeat(512)).as_str()));
+    assert_eq!(draft.text("outputRef"), Some("/v1/blobs/b1"));
+    let link = &draft.refs.as_ref().unwrap()[0];
+    let members: Vec<_> = link.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(members, ["rel", "href", "bytes", "sha256", "member"]);
+    assert_eq!((&link["rel"], &link["bytes"], &link["member"]), (&json!("output"), &json!(80_000), &json!("/payload/output")));
+    assert_eq!(link["sha256"].as_str().map(str::len), Some(64));
+}
+
+#[test]
+fn what_just_fits_stays() {
+    let limit = Policy::default().inline_bytes_max;
+    for (bytes, moves) in [(limit - 2, false), (limit - 1, true)] {
+        let guarded = Door::new().pass(chunk(&" ".repeat(bytes))).only();
+        assert_eq!(guarded.bodies().len(), usize::from(moves), "{bytes}");
+        assert_eq!(guarded.draft().refs.is_some(), moves);
+    }
+}
+
+#[test]
+fn a_large_structured_value_goes_whole_and_large_texts_elsewhere_one_by_one() {
+    let rows: Vec<_> = (0..10_000).map(|i| json!({ "i": i })).collect();
+    let long = "x".repeat(40_000);
+    let draft = Draft::new(EventType::ToolResult)
+        .with("structured", rows.clone())
+        .with("a/b", json!([long, {"c": long}]))
+        .with("small", "stays");
+    let guarded = Door::new().pass(draft).only();
+    let members: Vec<_> =
+        guarded.draft().refs.as_ref().unwrap().as_array().unwrap().iter().map(|link| link["member"].clone()).collect();
+    assert_eq!(members, ["/payload/structured", "/payload/a~1b/0", "/payload/a~1b/1/c"]);
+    assert_eq!(guarded.bodies()[0].media_type, "application/json");
+    assert_eq!(serde_json::from_slice::<Value>(&guarded.bodies()[0].bytes).unwrap(), json!(rows));
+    assert_eq!(guarded.draft().text("small"), Some("stays"));
+    assert!(json_bytes(&guarded.draft().payload) < 8 * 1024);
+}
+
+#[test]
+fn a_snapshot_of_many_small_texts_goes_whole_only_when_it_must() {
+    let messages = |n: usize| -> Vec<Value> {
+        (0..n)
+            .map(|i| json!({"messageId": i.to_string(), "parts": [{"kind": "assistant_text", "text": "x".repeat(1500)}]}))
+            .collect()
+    };
+    let fits = Door::new().pass(Draft::new(EventType::MessagesSnapshot).with("messages", messages(100))).only();
+    assert!(fits.bodies().is_empty());
+    let whole = Door::new().pass(Draft::new(EventType::MessagesSnapshot).with("messages", messages(1000))).only();
+    assert_eq!((whole.bodies().len(), whole.draft().payload["messages"].is_string()), (1, true));
+    // Three long texts make room for the rest.
+    let mut list = messages(100);
+    for i in [3, 50, 77] {
+        list[i]["parts"][0]["text"] = "y".repeat(30_000 + i).into();
+    }
+    let mut draft = Draft::new(EventType::MessagesSnapshot).with("messages", list.clone());
+    draft.payload.insert("more".into(), messages(30).into());
+    let guarded = Door::new().pass(draft).only();
+    assert_eq!(guarded.bodies().len(), 1);
+    assert_eq!(guarded.draft().refs.as_ref().unwrap()[0]["member"], "/payload/messages/77/parts/0/text");
+    assert!(guarded.draft().payload["messages"].is_array());
+}
+
+#[test]
+fn more_members_than_can_go_one_by_one_go_together() {
+    let mut draft = Draft::new(EventType::StateSnapshot);
+    for i in 0..60_000 {
+        draft.payload.insert(format!("member-{i}"), i.into());
+    }
+    draft.payload.insert("k".repeat(500_000), 1.into());
+    let guarded = Door::new().pass(draft).only();
+    assert_eq!(guarded.bodies().len(), 1);
+    assert!(json_bytes(&guarded.draft().payload) <= PAYLOAD_FACTOR * Policy::default().inline_bytes_max);
+    assert!(guarded.draft().payload["…"].is_string());
+    assert_eq!(guarded.draft().refs.as_ref().unwrap()[0]["member"], "/payload");
+}
+
+#[test]
+fn a_body_holds_no_secret_either_and_no_preview_cuts_a_mark_in_two() {
+    let text = format!("{}sk-live-abcdef0123456789abcdef {}", "x ".repeat(510), "y".repeat(40_000));
+    let guarded = Door::new().pass(Draft::new(EventType::ToolResult).with("output", text)).only();
+    assert!(!String::from_utf8_lossy(&guarded.bodies()[0].bytes).contains("sk-live"));
+    assert_eq!(guarded.draft().text("output"), Some(format!("{}…", "x ".repeat(510)).as_str()));
+}
+
+/// Not a promise but a figure: `CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo test --lib guard -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures"]
+fn the_price_of_a_chunk() {
+    use std::hint::black_box;
+    use std::time::Instant;
+    const ROUNDS: u32 = 300_000;
+    let prose = "The quick brown fox jumps over the lazy dog, and then it goes on to say that nothing here is of any \
+                 interest to a guard: words, commas, a number 42, and 3 more sentences. Then it ends in a plain word, at last.";
+    let code =
+        r#"{"path":"src/main.rs","range":[1,20],"edits":[{"from":3,"to":4,"text":"let x = y;"},{"from":7,"to":9}],"dry":true}"#;
+    let policy = Policy::default();
+    let mut ids = 0;
+    let mut time = |name: &str, draft: Draft| {
+        let mut guard = Guard::new();
+        let mut out = Vec::with_capacity(2000);
+        let mut drafts: Vec<Draft> = Vec::new();
+        let (mut best, mut rounds) = (f64::MAX, 0);
+        while rounds < ROUNDS {
+            drafts.extend((0..1000).map(|_| draft.clone()));
+            let start = Instant::now();
+            for draft in drafts.drain(..) {
+                guard.pass(&policy, &mut || next_id(&mut ids), black_box(draft), &mut out);
+            }
+            best = best.min(start.elapsed().as_nanos() as f64 / 1000.0);
+            out.clear();
+            rounds += 1000;
+        }
+        println!("{name}: {best:.0} ns a pass");
+    };
+    let ids_of = |mut draft: Draft| {
+        draft.ids.run = Some(crate::model::RunId::new("run_01J8Z3K9QX5W7E2R4T6Y8U0I1O").unwrap());
+        draft.ids.session = Some(crate::model::SessionId::new("550e8400-e29b-41d4-a716-446655440000").unwrap());
+        draft.ids.message = Some(MessageId::new("msg_01J8Z3K9QX5W7E2R4T6Y8U0I1O").unwrap());
+        draft.ids.part = Some(PartId::new("0").unwrap());
+        draft
+    };
+    time("text.delta, 206 bytes", ids_of(chunk(prose)));
+    time("text.delta, 5 bytes", ids_of(chunk("quick")));
+    time("text.delta, 206 bytes, ends in a held letter", ids_of(chunk(&format!("{} s", &prose[..prose.len() - 2]))));
+    time("tool.args, 117 bytes of JSON", args_chunk(code));
+    time(
+        "tool.result, 4 members",
+        ids_of(
+            Draft::new(EventType::ToolResult)
+                .with("output", prose)
+                .with("structured", json!({"a": 1, "name": "x", "list": [1, 2, 3]}))
+                .with("durationMs", 5),
+        ),
+    );
+    for (name, text) in [("prose", prose.repeat(1000)), ("JSON", code.repeat(2000))] {
+        let start = Instant::now();
+        for _ in 0..50 {
+            black_box(redact_text(black_box(&text)));
+        }
+        let seconds = start.elapsed().as_secs_f64() / 50.0;
+        println!("redact_text, {name}: {:.2} GB/s", text.len() as f64 / seconds / 1e9);
+    }
+}

@@ -1,0 +1,618 @@
+//! The write path: facts in, an append out.
+//!
+//! ```text
+//! facts ─▶ adapter ─▶ ledger ─▶ guard ─▶ stamp ─▶ committer
+//! ```
+//! One [`Desk`] a log takes them in order under one lock, and the log's append is in the committer's line before the lock is
+//! let go: so sequences are gapless and in order. Everything that the stages remember is saved in the same append. Time and
+//! randomness come in with the request. Nothing here knows a reader.
+
+use crate::guard::{Guard, Guarded, Policy};
+use crate::log::row::Row;
+use crate::log::run::{Log, Logs, Submission, Summary, summary_of};
+use crate::log::{Append, Blob, Loaded, LogId, META, Store, StoreError};
+use crate::model::audience::{self, Audience, Sight};
+use crate::model::{BlobId, Draft, Envelope, Epoch, EventType, Ids, ProducerId, RunId, Sequence, SessionId};
+use crate::source::ledger::{Ledger, Violation};
+use crate::source::{self, Adapter, FactError, SourceKind};
+use bytes::Bytes;
+use dashmap::DashMap;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit, oneshot};
+use uuid::Uuid;
+
+/// Facts under way to the store, in bytes of their bodies; beyond it producers wait.
+const IN_FLIGHT_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Numbered producers of one log.
+pub const PRODUCERS_MAX: usize = 10_000;
+
+/// Where time and randomness come from: given by `main`, so that everything else is a function of its arguments.
+#[derive(Debug, Clone, Copy)]
+pub struct World {
+    pub now: fn() -> jiff::Timestamp,
+    /// Random bits from the operating system.
+    pub random: fn() -> u128,
+}
+
+/// A producer's own numbering of its facts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Producer {
+    pub id: ProducerId,
+    pub epoch: u64,
+    /// The number of the body's first fact, from 0.
+    pub seq: u64,
+}
+
+/// Facts of one source for one log.
+pub struct Delivery {
+    pub log: LogId,
+    pub source: &'static SourceKind,
+    /// Ids from the request.
+    pub given: Ids,
+    pub producer: Option<Producer>,
+    pub facts: Vec<Value>,
+    /// The size of the facts' text, in bytes.
+    pub bytes: usize,
+    /// All or nothing; else what stands before a bad fact is kept.
+    pub atomic: bool,
+}
+
+/// What became of a delivery. Once it is returned, it is durable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Receipt {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    /// `null` for a log that still has no envelope.
+    #[serde(serialize_with = "as_text")]
+    pub epoch: Option<Epoch>,
+    pub accepted: u64,
+    pub duplicates: u64,
+    /// The first envelope that the facts led to; `null` if they led to none.
+    pub first_sequence: Option<Sequence>,
+    /// The log's last envelope after them.
+    pub last_sequence: Sequence,
+    /// The first [`VIOLATIONS_MAX`] chunks that came after their stream was sealed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub violations: Vec<Violation>,
+    /// How many more there were.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub violations_omitted: u64,
+}
+
+/// Violations that one answer names; a body may be as long as its runtime likes.
+pub const VIOLATIONS_MAX: usize = 100;
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+const fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+fn as_text<S: serde::Serializer>(epoch: &Option<Epoch>, to: S) -> Result<S::Ok, S::Error> {
+    match epoch {
+        Some(epoch) => to.collect_str(epoch),
+        None => to.serialize_none(),
+    }
+}
+
+impl Receipt {
+    /// Adds what a later delivery of the same body came to.
+    pub fn extend(&mut self, later: Self) {
+        self.epoch = later.epoch.or(self.epoch);
+        self.accepted += later.accepted;
+        self.duplicates += later.duplicates;
+        self.first_sequence = self.first_sequence.or(later.first_sequence);
+        self.last_sequence = later.last_sequence;
+        self.violations_omitted += later.violations_omitted;
+        self.violations.extend(later.violations);
+        self.bound();
+    }
+
+    fn bound(&mut self) {
+        self.violations_omitted += self.violations.len().saturating_sub(VIOLATIONS_MAX) as u64;
+        self.violations.truncate(VIOLATIONS_MAX);
+    }
+}
+
+/// Why a delivery was not taken, or only up to a point.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum IngestError {
+    /// One fact cannot be taken. `kept` is what stood before it, durable; nothing where all or nothing was asked for.
+    #[error("fact {index}: {error}")]
+    Fact { index: u64, error: FactError, kept: Box<Receipt> },
+    #[error("producer {producer} sent fact {got}, but {expected} comes next; send from {expected} on")]
+    ProducerGap { producer: ProducerId, got: u64, expected: u64 },
+    #[error("producer {producer} is at epoch {current}, this is epoch {got}: a newer producer has taken over; stop sending")]
+    ProducerFenced { producer: ProducerId, got: u64, current: u64 },
+    #[error("the log already has {PRODUCERS_MAX} numbered producers, the limit; reuse a producer id")]
+    TooManyProducers,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A delivery that is in the line to the store.
+pub struct Pending<'i> {
+    taken: Result<Receipt, IngestError>,
+    durable: Option<oneshot::Receiver<Result<(), StoreError>>>,
+    _permit: SemaphorePermit<'i>,
+}
+
+impl Pending<'_> {
+    /// Whether a fact was refused: what follows it in the same body must not be sent.
+    #[must_use]
+    pub const fn is_refused(&self) -> bool {
+        self.taken.is_err()
+    }
+
+    /// Waits until everything that was taken is durable and visible.
+    ///
+    /// # Errors
+    /// As [`Ingest::deliver`].
+    pub async fn durable(self) -> Result<Receipt, IngestError> {
+        if let Some(durable) = self.durable {
+            let stopped = |_| StoreError::Failed { doing: "commit", why: "the server is stopping".into() };
+            durable.await.map_err(stopped)??;
+        }
+        self.taken
+    }
+}
+
+/// The write path of all logs.
+pub struct Ingest<S> {
+    logs: Arc<Logs<S>>,
+    desks: DashMap<LogId, Arc<Seat>>,
+    policy: Policy,
+    world: World,
+    in_flight: Semaphore,
+}
+
+/// A log's place at the write path: its desk, once its state is loaded.
+struct Seat {
+    log: Arc<Log>,
+    desk: OnceCell<Mutex<Desk>>,
+}
+
+impl<S: Store> Ingest<S> {
+    /// The write path into `logs`.
+    #[must_use]
+    pub fn new(logs: Arc<Logs<S>>, policy: Policy, world: World) -> Self {
+        Self { logs, desks: DashMap::new(), policy, world, in_flight: Semaphore::new(IN_FLIGHT_BYTES_MAX) }
+    }
+
+    /// Takes facts, and answers when what they led to is durable and visible.
+    ///
+    /// # Errors
+    /// [`IngestError`]. Nothing of an atomic delivery is then kept; of another one, what the error says.
+    pub async fn deliver(&self, delivery: Delivery) -> Result<Receipt, IngestError> {
+        self.submit(delivery).await?.durable().await
+    }
+
+    /// Takes facts and puts them in the line to the store, without waiting for the store. Waits while too much is under way.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the log's state cannot be loaded.
+    pub async fn submit(&self, delivery: Delivery) -> Result<Pending<'_>, IngestError> {
+        let weight = u32::try_from(delivery.bytes.clamp(1, IN_FLIGHT_BYTES_MAX)).unwrap_or(u32::MAX);
+        let permit = self.in_flight.acquire_many(weight).await.expect("the semaphore is never closed");
+        let seat = self.seat(&delivery.log).await?;
+        let desk = seat.desk.get_or_try_init(|| self.sit_down(&delivery.log)).await?;
+        let mut desk = desk.lock();
+        let taken = desk.take(delivery, &self.policy, self.world);
+        let durable = desk.outbox.take().map(|(append, summary)| {
+            let (ack, durable) = oneshot::channel();
+            self.logs.submit(Submission { log: seat.log.clone(), append, summary, ack });
+            durable
+        });
+        Ok(Pending { taken, durable, _permit: permit })
+    }
+
+    async fn seat(&self, id: &LogId) -> Result<Arc<Seat>, StoreError> {
+        if let Some(seat) = self.desks.get(id) {
+            return Ok(seat.clone());
+        }
+        let log = self.logs.log(id).await?;
+        Ok(self.desks.entry(id.clone()).or_insert_with(|| Arc::new(Seat { log, desk: OnceCell::new() })).clone())
+    }
+
+    async fn sit_down(&self, id: &LogId) -> Result<Mutex<Desk>, StoreError> {
+        let loaded = self.logs.load(id).await?;
+        Ok(Mutex::new(Desk::new(id.clone(), loaded, self.world)))
+    }
+
+    /// Forgets the desks of logs that nobody writes at this moment and that have nothing under way. Their state is saved.
+    pub fn sweep(&self) {
+        self.desks.retain(|_, seat| Arc::strong_count(seat) > 1 || seat.desk.get().is_some_and(|desk| desk.lock().touch_again()));
+    }
+}
+
+/// What stands between a log's facts and its appends: the stages and their memory.
+struct Desk {
+    id: LogId,
+    epoch: Epoch,
+    written: bool,
+    summary: Summary,
+    ledger: Ledger,
+    guard: Guard,
+    adapters: Vec<Seated>,
+    producers: HashMap<ProducerId, Numbering>,
+    /// The guard's memory as it was last saved; empty for none.
+    guard_saved: Bytes,
+    outbox: Option<(Append, Arc<Summary>)>,
+    used: bool,
+}
+
+struct Seated {
+    kind: &'static SourceKind,
+    adapter: Box<dyn Adapter>,
+    saved: Value,
+}
+
+/// How far a producer's numbers were taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Numbering {
+    epoch: u64,
+    next: u64,
+}
+
+/// A counter of ids: one draw of randomness, then one more each.
+struct EventIds {
+    millis: u64,
+    bits: u128,
+}
+
+impl EventIds {
+    fn next(&mut self) -> Uuid {
+        self.bits = self.bits.wrapping_add(1);
+        let bytes: [u8; 16] = self.bits.to_be_bytes();
+        uuid::Builder::from_unix_timestamp_millis(self.millis, bytes[6..].try_into().expect("ten bytes")).into_uuid()
+    }
+}
+
+impl Desk {
+    fn new(id: LogId, loaded: Option<Loaded>, world: World) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "any 64 of the random bits will do")]
+        let fresh = Epoch::from_random((world.random)() as u64);
+        let epoch = loaded.as_ref().map_or(fresh, |l| l.epoch);
+        let summary = loaded.as_ref().map(summary_of).unwrap_or_default();
+        let state = loaded.as_ref().map(|l| l.state.as_slice()).unwrap_or_default();
+        let under = |prefix: &'static str| {
+            state
+                .iter()
+                .filter_map(move |(key, value)| Some((std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?, value)))
+        };
+        let things = under("t:").filter_map(|(key, value)| Some((key, *value.first()?)));
+        let ledger = Ledger::restore(summary.run.clone(), things);
+        let json = |bytes: &Bytes| serde_json::from_slice::<Value>(bytes).unwrap_or_default();
+        let guard = under("g").next().map_or_else(Guard::new, |(_, saved)| Guard::restore(&json(saved)));
+        let adapters = under("a:")
+            .filter_map(|(name, saved)| {
+                let (kind, saved) = (source::by_name(name)?, json(saved));
+                Some(Seated { kind, adapter: (kind.restore)(saved.clone()), saved })
+            })
+            .collect();
+        let producers = under("p:")
+            .filter_map(|(id, saved)| Some((ProducerId::new(id).ok()?, serde_json::from_slice(saved).ok()?)))
+            .collect();
+        let guard_saved = under("g").next().map_or_else(Bytes::new, |(_, saved)| saved.clone());
+        let written = loaded.is_some();
+        Self { id, epoch, written, summary, ledger, guard, guard_saved, adapters, producers, outbox: None, used: true }
+    }
+
+    /// Whether it was used since it was last asked.
+    fn touch_again(&mut self) -> bool {
+        std::mem::take(&mut self.used)
+    }
+
+    /// Takes a delivery: moves every stage and leaves an append in the outbox. An empty append goes out for what was all
+    /// duplicates, too: its answer must not overtake the commit of what it repeats.
+    fn take(&mut self, delivery: Delivery, policy: &Policy, world: World) -> Result<Receipt, IngestError> {
+        self.used = true;
+        let count = delivery.facts.len() as u64;
+        let (duplicates, numbering) = self.known_head(delivery.producer.as_ref(), count)?;
+        let mut receipt = Receipt {
+            run_id: None,
+            session_id: None,
+            epoch: None,
+            accepted: 0,
+            duplicates,
+            first_sequence: None,
+            last_sequence: self.summary.last_sequence,
+            violations: Vec::new(),
+            violations_omitted: 0,
+        };
+        match &self.id {
+            LogId::Run(id) => receipt.run_id = Some(id.clone()),
+            LogId::Session(id) => receipt.session_id = Some(id.clone()),
+        }
+        let mut given = delivery.given;
+        if let LogId::Run(id) = &self.id {
+            given.run = Some(id.clone());
+        }
+
+        // The only stage that can refuse a fact comes first, for the whole delivery: what follows cannot fail.
+        let seat = self.seat(delivery.source);
+        let mut drafts = Vec::with_capacity(delivery.facts.len());
+        let mut ends = Vec::with_capacity(delivery.facts.len());
+        let mut refused = None;
+        for (index, fact) in (0..count).zip(delivery.facts).skip(usize::try_from(duplicates).unwrap_or(usize::MAX)) {
+            let adapted = match fact {
+                Value::Object(fact) => seat.adapter.adapt(fact, &given, &mut drafts),
+                other => Err(FactError::NotAnObject { found: source::kind_of(&other) }),
+            };
+            if let Err(error) = adapted {
+                refused = Some((index, error));
+                break;
+            }
+            ends.push(drafts.len());
+        }
+        if refused.is_some() && delivery.atomic {
+            seat.adapter = (seat.kind.restore)(seat.saved.clone());
+            drafts.clear();
+            ends.clear();
+        }
+        receipt.accepted = ends.len() as u64;
+
+        let now = (world.now)();
+        let first = self.summary.last_sequence;
+        let mut blobs = Vec::new();
+        let rows = self.stamp(drafts, &ends, duplicates, &given, policy, now, world, &mut blobs, &mut receipt.violations);
+        receipt.bound();
+        receipt.last_sequence = self.summary.last_sequence;
+        if receipt.last_sequence > first {
+            receipt.first_sequence = Some(first.next());
+        }
+        if let (Some(producer), Some(mut numbering)) = (delivery.producer, numbering) {
+            numbering.next += receipt.accepted;
+            self.producers.insert(producer.id.clone(), numbering);
+            self.post(delivery.source, Some((producer.id, numbering)), first, rows, blobs, receipt.accepted > 0);
+        } else {
+            self.post(delivery.source, None, first, rows, blobs, receipt.accepted > 0);
+        }
+        receipt.epoch = self.written.then_some(self.epoch);
+        match refused {
+            Some((index, error)) => Err(IngestError::Fact { index, error, kept: Box::new(receipt) }),
+            None => Ok(receipt),
+        }
+    }
+
+    fn seat(&mut self, kind: &'static SourceKind) -> &mut Seated {
+        let at = self.adapters.iter().position(|seated| seated.kind.name == kind.name).unwrap_or_else(|| {
+            self.adapters.push(Seated { kind, adapter: (kind.fresh)(), saved: Value::Null });
+            self.adapters.len() - 1
+        });
+        &mut self.adapters[at]
+    }
+
+    /// How many of a producer's facts are known already, and its numbering before the rest.
+    fn known_head(&self, producer: Option<&Producer>, count: u64) -> Result<(u64, Option<Numbering>), IngestError> {
+        let Some(Producer { id, epoch, seq }) = producer else { return Ok((0, None)) };
+        let known = match self.producers.get(id) {
+            None if self.producers.len() >= PRODUCERS_MAX => return Err(IngestError::TooManyProducers),
+            None => Numbering { epoch: *epoch, next: 0 },
+            Some(known) if known.epoch > *epoch => {
+                return Err(IngestError::ProducerFenced { producer: id.clone(), got: *epoch, current: known.epoch });
+            }
+            Some(known) if known.epoch < *epoch => Numbering { epoch: *epoch, next: 0 },
+            Some(known) => *known,
+        };
+        if *seq > known.next {
+            return Err(IngestError::ProducerGap { producer: id.clone(), got: *seq, expected: known.next });
+        }
+        Ok(((known.next - seq).min(count), Some(known)))
+    }
+
+    /// Ledger, guard and stamp: drafts become encoded rows. `ends` says where each fact's drafts end.
+    #[expect(clippy::too_many_arguments, reason = "the stages' whole context, in one call")]
+    fn stamp(
+        &mut self,
+        drafts: Vec<Draft>,
+        ends: &[usize],
+        first_index: u64,
+        given: &Ids,
+        policy: &Policy,
+        now: jiff::Timestamp,
+        world: World,
+        blobs: &mut Vec<Blob>,
+        violations: &mut Vec<Violation>,
+    ) -> Bytes {
+        if drafts.is_empty() {
+            return Bytes::new();
+        }
+        let received_at: Box<str> = format!("{now:.3}").into();
+        let millis = u64::try_from(now.as_millisecond()).unwrap_or(0);
+        let mut ids = EventIds { millis, bits: (world.random)() };
+        let mut new_blob_id = || {
+            let random = Uuid::from_u128((world.random)());
+            BlobId::new(&random.simple().to_string()).expect("hexadecimal digits are an id")
+        };
+        let mut rows = Vec::with_capacity(drafts.len() * 640);
+        let mut scratch = Scratch::default();
+        let mut guarded = Vec::new();
+        let mut fact = 0;
+        for (n, mut draft) in drafts.into_iter().enumerate() {
+            while ends.get(fact).is_some_and(|end| *end <= n) {
+                fact += 1;
+            }
+            draft.ids.or(given);
+            violations.extend(self.ledger.enter(&mut draft, first_index + fact as u64));
+            self.guard.pass(policy, &mut new_blob_id, draft, &mut guarded);
+            for guarded in guarded.drain(..) {
+                self.place(guarded, &mut ids, &received_at, &mut scratch, &mut rows, blobs);
+            }
+        }
+        self.summary.run.clone_from(&self.ledger.run);
+        self.summary.last_activity = Some(received_at.clone());
+        self.summary.started_at.get_or_insert_with(|| received_at.clone());
+        match self.summary.run.status.is_end() {
+            true => drop(self.summary.ended_at.get_or_insert(received_at)),
+            false => self.summary.ended_at = None,
+        }
+        Bytes::from(rows)
+    }
+
+    /// Gives one guarded draft its place, and writes its row: each audience's view of it.
+    fn place(
+        &mut self,
+        guarded: Guarded,
+        ids: &mut EventIds,
+        received_at: &str,
+        scratch: &mut Scratch,
+        rows: &mut Vec<u8>,
+        blobs: &mut Vec<Blob>,
+    ) {
+        let (draft, bodies) = guarded.into_parts();
+        let sequence = self.summary.last_sequence.next();
+        let mut envelope = Envelope { sequence, event_id: ids.next(), received_at: received_at.into(), draft };
+        name_by_sequence(&mut envelope);
+        let sights = Audience::ALL.map(|reader| reader.sight(&envelope));
+        let views = scratch.write(&envelope, sights, &self.ledger);
+        Row::encode(rows, sequence, self.summary.seen_last, views);
+        for (i, view) in views.iter().enumerate() {
+            if view.is_some() {
+                self.summary.seen_last[i] = sequence;
+                self.summary.seen_count[i] += 1;
+            }
+        }
+        if !bodies.is_empty() {
+            // Whoever sees the body of the envelope may read the bodies that it refers to; nobody else.
+            let readable =
+                Audience::ALL.into_iter().find(|a| matches!(sights[a.index()], Sight::Body)).unwrap_or(Audience::Internal);
+            blobs.extend(bodies.into_iter().map(|body| {
+                let meta = BlobMeta { audience: readable, media_type: body.media_type.into() };
+                let meta = serde_json::to_vec(&meta).expect("plain data").into();
+                Blob { id: body.id, meta, body: body.bytes }
+            }));
+        }
+        self.summary.last_sequence = sequence;
+        let of = &envelope.draft.ids;
+        for (known, new) in
+            [(&mut self.summary.session_id, &of.session), (&mut self.summary.parent_session_id, &of.parent_session)]
+        {
+            if known.is_none() {
+                known.clone_from(new);
+            }
+        }
+        if self.summary.thread_id.is_none() {
+            self.summary.thread_id.clone_from(&of.thread);
+        }
+    }
+
+    /// Puts the append together: rows, bodies, and every state entry that changed.
+    fn post(
+        &mut self,
+        source: &'static SourceKind,
+        producer: Option<(ProducerId, Numbering)>,
+        expected: Sequence,
+        rows: Bytes,
+        blobs: Vec<Blob>,
+        moved: bool,
+    ) {
+        if !self.written && !moved {
+            return;
+        }
+        let mut state = Vec::new();
+        let set = |key: String, value: Vec<u8>| (Bytes::from(key), Some(Bytes::from(value)));
+        if moved {
+            self.written = true;
+            state.push((Bytes::from_static(META), Some(to_json(&self.summary))));
+            let seat = self.seat(source);
+            let memory = seat.adapter.save();
+            if memory != seat.saved {
+                state.push(set(format!("a:{}", seat.kind.name), to_json(&memory).into()));
+                seat.saved = memory;
+            }
+            let guard = self.guard.save();
+            let held = if guard.is_null() { Bytes::new() } else { to_json(&guard) };
+            if held != self.guard_saved {
+                state.push((Bytes::from_static(b"g"), (!held.is_empty()).then(|| held.clone())));
+                self.guard_saved = held;
+            }
+            state.extend(self.ledger.take_changed().into_iter().map(|(key, byte)| set(format!("t:{key}"), vec![byte])));
+            if let Some((id, numbering)) = producer {
+                state.push(set(format!("p:{id}"), to_json(&numbering).into()));
+            }
+        }
+        let append =
+            Append { log: self.id.clone(), epoch: self.epoch, expected, last: self.summary.last_sequence, rows, blobs, state };
+        self.outbox = Some((append, Arc::new(self.summary.clone())));
+    }
+}
+
+/// What is kept of a body beside it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BlobMeta {
+    /// The widest audience that may read it.
+    pub audience: Audience,
+    pub media_type: Box<str>,
+}
+
+fn to_json<T: Serialize>(value: &T) -> Bytes {
+    serde_json::to_vec(value).expect("our own plain data").into()
+}
+
+/// Room for one envelope's texts, used again for the next.
+#[derive(Default)]
+struct Scratch {
+    body: Vec<u8>,
+    edge: Vec<u8>,
+    own: [Vec<u8>; 3],
+}
+
+impl Scratch {
+    /// Each audience's view of the envelope; equal views are the same slice.
+    fn write(&mut self, envelope: &Envelope, sights: [Sight; 3], ledger: &Ledger) -> [Option<&[u8]>; 3] {
+        self.body.clear();
+        envelope.write_json(&mut self.body);
+        if sights.contains(&Sight::Edge) {
+            self.edge.clear();
+            audience::edge(envelope).write_json(&mut self.edge);
+        }
+        for (i, reader) in Audience::ALL.into_iter().enumerate() {
+            self.own[i].clear();
+            match sights[i] {
+                Sight::Trimmed => audience::trimmed(envelope).write_json(&mut self.own[i]),
+                Sight::Body => {
+                    if let Some(filtered) = ledger.messages_for(envelope, reader) {
+                        filtered.write_json(&mut self.own[i]);
+                    }
+                }
+                Sight::Hidden | Sight::Edge => {}
+            }
+        }
+        let (body, edge, own) = (&self.body, &self.edge, &self.own);
+        std::array::from_fn(|i| match sights[i] {
+            Sight::Hidden => None,
+            Sight::Edge => Some(edge.as_slice()),
+            Sight::Body | Sight::Trimmed if !own[i].is_empty() => Some(own[i].as_slice()),
+            Sight::Body | Sight::Trimmed => Some(body.as_slice()),
+        })
+    }
+}
+
+/// A hand-off, review or worker notification without an id is named by its sequence, a team by its name.
+fn name_by_sequence(envelope: &mut Envelope) {
+    let member = match envelope.draft.class {
+        EventType::AgentHandoff => "handoffId",
+        EventType::ReviewRequested | EventType::ReviewCompleted => "reviewId",
+        EventType::WorkerNotification => "workerNotificationId",
+        EventType::TeamChanged => "teamId",
+        _ => return,
+    };
+    let draft = &mut envelope.draft;
+    if draft.payload.contains_key(member) || draft.extra.contains_key(member) {
+        return;
+    }
+    let name = match draft.payload.get("teamName") {
+        Some(team) if member == "teamId" => team.clone(),
+        _ if member == "teamId" => return,
+        _ => Value::String(envelope.sequence.to_string()),
+    };
+    draft.payload.insert(member.into(), name);
+}

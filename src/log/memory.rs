@@ -1,0 +1,141 @@
+//! The store in memory: the plainest reading of the contract, for tests, demos and servers whose logs may die with them.
+//!
+//! "Durable" here means until the process ends. What it never does: write to a disk, or bound itself; memory is the limit.
+
+use super::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Store, StoreError};
+use crate::model::{BlobId, Epoch, Sequence};
+use bytes::Bytes;
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, HashMap};
+
+/// Logs in memory, behind one lock that nobody holds for longer than a copy of some handles takes.
+#[derive(Default)]
+pub struct MemoryStore {
+    inner: RwLock<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    logs: HashMap<LogId, Log>,
+    /// The logs in the order of their creation.
+    created: BTreeMap<u64, LogId>,
+    /// Bodies, and the log that each belongs to.
+    blobs: HashMap<BlobId, (LogId, Blob)>,
+    created_last: u64,
+    position_last: u64,
+}
+
+struct Log {
+    epoch: Epoch,
+    created: u64,
+    /// The last sequence and the rows of each append, in order.
+    appends: Vec<(Sequence, Bytes)>,
+    state: BTreeMap<Bytes, Bytes>,
+}
+
+impl Log {
+    fn last(&self) -> Sequence {
+        self.appends.last().map_or(Sequence::NONE, |(last, _)| *last)
+    }
+}
+
+impl MemoryStore {
+    /// An empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Inner {
+    fn append(&mut self, append: &Append) -> Outcome {
+        let standing = self.logs.get(&append.log).map(|log| (log.epoch, log.last()));
+        if let Some(conflict) = append.conflict(standing) {
+            return conflict;
+        }
+        if standing.is_none() {
+            self.created_last += 1;
+            self.created.insert(self.created_last, append.log.clone());
+        }
+        let created = self.created_last;
+        let log = self.logs.entry(append.log.clone()).or_insert_with(|| Log {
+            epoch: append.epoch,
+            created,
+            appends: Vec::new(),
+            state: BTreeMap::new(),
+        });
+        if !append.rows.is_empty() {
+            log.appends.push((append.last, append.rows.clone()));
+        }
+        for (key, value) in &append.state {
+            match value {
+                Some(value) => log.state.insert(key.clone(), value.clone()),
+                None => log.state.remove(key),
+            };
+        }
+        for blob in &append.blobs {
+            self.blobs.insert(blob.id.clone(), (append.log.clone(), blob.clone()));
+        }
+        self.position_last += 1;
+        Outcome::Committed { position: self.position_last }
+    }
+}
+
+impl Store for MemoryStore {
+    async fn commit(&self, group: &[Append]) -> Result<Vec<Outcome>, StoreError> {
+        let mut inner = self.inner.write();
+        Ok(group.iter().map(|append| inner.append(append)).collect())
+    }
+
+    async fn load(&self, log: &LogId) -> Result<Option<Loaded>, StoreError> {
+        let inner = self.inner.read();
+        Ok(inner.logs.get(log).map(|log| Loaded {
+            epoch: log.epoch,
+            last: log.last(),
+            state: log.state.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
+        }))
+    }
+
+    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Bytes>, StoreError> {
+        let inner = self.inner.read();
+        let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(Vec::new()) };
+        let from = log.appends.partition_point(|(last, _)| *last <= after);
+        let mut runs = Vec::new();
+        let mut bytes = 0;
+        for (last, rows) in &log.appends[from..] {
+            bytes += rows.len();
+            let fits = last.0 - after.0 <= limit.rows as u64 && bytes <= limit.bytes;
+            if !fits && !runs.is_empty() {
+                break;
+            }
+            runs.push(rows.clone());
+        }
+        Ok(runs)
+    }
+
+    async fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<Listed>, StoreError> {
+        let inner = self.inner.read();
+        let older = inner.created.range(..before.unwrap_or(u64::MAX)).rev();
+        let of_kind = older.filter(|(_, log)| log.kind() == kind).take(limit);
+        Ok(of_kind
+            .map(|(created, id)| {
+                let log = &inner.logs[id];
+                let meta = log.state.get(META).cloned().unwrap_or_default();
+                Listed { log: id.clone(), epoch: log.epoch, created: *created, meta }
+            })
+            .collect())
+    }
+
+    async fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
+        Ok(self.inner.read().blobs.get(id).map(|(_, blob)| blob.clone()))
+    }
+
+    async fn erase(&self, log: &LogId) -> Result<(), StoreError> {
+        let mut inner = self.inner.write();
+        if let Some(erased) = inner.logs.remove(log) {
+            inner.created.remove(&erased.created);
+            inner.blobs.retain(|_, (owner, _)| owner != log);
+        }
+        Ok(())
+    }
+}

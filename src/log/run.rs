@@ -1,0 +1,412 @@
+//! One order for all appends, and the tail of every log.
+//!
+//! A single committer thread takes the appends of all logs in the order in which they were submitted, commits them in
+//! groups, and only then moves the tails: whoever sees an envelope may rely on its being durable. A group is whatever came
+//! while the one before was being synced; there is no linger, which would cap producers that wait for their answer.
+//!
+//! Never looks inside a row. Knows nothing of readers beyond whether a log is watched.
+
+use super::row::Rows;
+use super::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, Outcome, Store, StoreError};
+use crate::model::{BlobId, Epoch, Sequence, SessionId, ThreadId};
+use crate::source::ledger::RunState;
+use bytes::Bytes;
+use dashmap::DashMap;
+use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// The most that one group commits, in bytes of rows and bodies; what is larger goes alone.
+const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// The most appends in one group.
+const GROUP_APPENDS_MAX: usize = 2048;
+/// What a watched log keeps of its newest rows for those who encode them, in bytes. What fell out is read from the store.
+const RECENT_BYTES_MAX: usize = 1024 * 1024;
+
+/// What is known of a log without reading it: saved with every append, shown in lists.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<ThreadId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_session_id: Option<SessionId>,
+    pub run: RunState,
+    /// RFC 3339 UTC, as all times here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_activity: Option<Box<str>>,
+    pub last_sequence: Sequence,
+    /// Per audience: the last sequence that it sees, and how many it sees.
+    pub seen_last: [Sequence; 3],
+    pub seen_count: [u64; 3],
+}
+
+/// Where a log stands, for its readers: everything in it is durable.
+#[derive(Debug, Clone)]
+pub struct Tail {
+    /// `None` until the log is first written.
+    pub epoch: Option<Epoch>,
+    pub last: Sequence,
+    pub summary: Arc<Summary>,
+}
+
+struct Recent {
+    tail: Tail,
+    /// The newest appends, oldest first, while somebody watches: `(last sequence before, rows)`.
+    rows: VecDeque<(Sequence, Bytes)>,
+    bytes: usize,
+}
+
+/// One log's tail.
+pub struct Log {
+    pub id: LogId,
+    recent: Mutex<Recent>,
+    watchers: AtomicUsize,
+    /// Set while the log waits in a [`Group`] to be looked after, so that it waits there once.
+    announced: AtomicBool,
+}
+
+impl Log {
+    fn new(id: LogId, tail: Tail) -> Self {
+        Self {
+            id,
+            recent: Mutex::new(Recent { tail, rows: VecDeque::new(), bytes: 0 }),
+            watchers: AtomicUsize::new(0),
+            announced: AtomicBool::new(false),
+        }
+    }
+
+    /// Where the log stands now.
+    #[must_use]
+    pub fn tail(&self) -> Tail {
+        self.recent.lock().tail.clone()
+    }
+
+    /// Keeps recent rows, and announces this log's commits, from now on. Balanced by [`Self::unwatch`].
+    pub fn watch(&self) -> Tail {
+        let recent = self.recent.lock();
+        self.watchers.fetch_add(1, Ordering::Relaxed);
+        recent.tail.clone()
+    }
+
+    /// Undoes one [`Self::watch`].
+    pub fn unwatch(&self) {
+        let mut recent = self.recent.lock();
+        if self.watchers.fetch_sub(1, Ordering::Relaxed) == 1 {
+            recent.rows = VecDeque::new();
+            recent.bytes = 0;
+        }
+    }
+
+    /// The tail, and the rows between `after` and it if they are all still at hand.
+    #[must_use]
+    pub fn recent_after(&self, after: Sequence) -> (Tail, Option<Vec<Bytes>>) {
+        let recent = self.recent.lock();
+        let tail = recent.tail.clone();
+        if after >= tail.last {
+            return (tail, Some(Vec::new()));
+        }
+        let from = recent.rows.partition_point(|(before, _)| *before <= after);
+        let rows = (from > 0).then(|| recent.rows.range(from - 1..).map(|(_, rows)| rows.clone()).collect());
+        (tail, rows)
+    }
+
+    /// Whoever looks after the log says so first: what is committed from now on is announced anew.
+    pub fn take_announcement(&self) {
+        self.announced.store(false, Ordering::Release);
+    }
+
+    /// Moves the tail past a committed append; true if that is to be announced.
+    fn publish(&self, append: &Append, summary: Arc<Summary>) -> bool {
+        let mut recent = self.recent.lock();
+        let watched = self.watchers.load(Ordering::Relaxed) > 0;
+        recent.tail = Tail { epoch: Some(append.epoch), last: append.last, summary };
+        if watched && append.last > append.expected {
+            recent.bytes += append.rows.len();
+            recent.rows.push_back((append.expected, append.rows.clone()));
+            while recent.bytes > RECENT_BYTES_MAX && recent.rows.len() > 1 {
+                let dropped = recent.rows.pop_front().map_or(0, |(_, rows)| rows.len());
+                recent.bytes -= dropped;
+            }
+        }
+        watched && !self.announced.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// An append on its way to the store.
+pub struct Submission {
+    pub log: Arc<Log>,
+    pub append: Append,
+    /// The log's summary once this is committed.
+    pub summary: Arc<Summary>,
+    /// Answered when the append is durable and visible.
+    pub ack: Ack,
+}
+
+/// Who waits for a commit.
+pub type Ack = oneshot::Sender<Result<(), StoreError>>;
+
+/// What one group commit did. Whoever runs the runtime answers the acks first, then looks after the logs: so one wake
+/// crosses threads per group, and no reader delays an answer.
+pub struct Group {
+    pub acks: Vec<(Ack, Result<(), StoreError>)>,
+    /// The watched logs whose tails moved, in commit order.
+    pub moved: Vec<Arc<Log>>,
+}
+
+/// All logs of one store.
+pub struct Logs<S> {
+    store: Arc<S>,
+    open: DashMap<LogId, Arc<Log>>,
+    line: Arc<Line>,
+    failure: watch::Receiver<Option<StoreError>>,
+}
+
+/// The line to the committer.
+#[derive(Default)]
+struct Line {
+    waiting: Mutex<Waiting>,
+    came: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    submissions: VecDeque<Submission>,
+    /// Whether somebody is about to wake the committer.
+    is_announced: bool,
+    /// Nobody submits any more, or nobody commits.
+    is_closed: bool,
+}
+
+impl<S: Store> Logs<S> {
+    /// Opens the logs of `store` and starts the committer. The groups it commits come out of the receiver; whoever holds it
+    /// must keep receiving.
+    ///
+    /// # Panics
+    /// When the machine gives no thread.
+    pub fn open(store: S) -> (Arc<Self>, mpsc::UnboundedReceiver<Group>) {
+        let store = Arc::new(store);
+        let line = Arc::<Line>::default();
+        let (groups, outbox) = mpsc::unbounded_channel();
+        let (failed, failure) = watch::channel(None);
+        let committer = Committer { store: store.clone(), line: line.clone(), groups, failed };
+        std::thread::Builder::new()
+            .name("committer".into())
+            .spawn(move || committer.run())
+            .expect("a process that cannot start one thread cannot serve");
+        (Arc::new(Self { store, open: DashMap::new(), line, failure }), outbox)
+    }
+
+    /// The log's tail, loaded if nobody had it open. A log that was never written is open too: readers may wait for it.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn log(&self, id: &LogId) -> Result<Arc<Log>, StoreError> {
+        if let Some(log) = self.open.get(id) {
+            return Ok(log.clone());
+        }
+        let tail = self.load(id).await?.map_or_else(
+            || Tail { epoch: None, last: Sequence::NONE, summary: Arc::default() },
+            |loaded| {
+                let summary = Arc::new(summary_of(&loaded));
+                Tail { epoch: Some(loaded.epoch), last: loaded.last, summary }
+            },
+        );
+        // Somebody else may have opened it meanwhile, and moved its tail: theirs stands.
+        Ok(self.open.entry(id.clone()).or_insert_with(|| Arc::new(Log::new(id.clone(), tail))).clone())
+    }
+
+    /// A log's state as the store has it. Only its one writer may rely on it, and only before it first appends.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn load(&self, id: &LogId) -> Result<Option<Loaded>, StoreError> {
+        let (store, id) = (self.store.clone(), id.clone());
+        blocking(move || pollster::block_on(store.load(&id))).await
+    }
+
+    /// Rows after `after`; see [`Store::read`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn read(&self, id: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Bytes>, StoreError> {
+        let (store, id) = (self.store.clone(), id.clone());
+        blocking(move || pollster::block_on(store.read(&id, epoch, after, limit))).await
+    }
+
+    /// Logs, newest created first; see [`Store::list`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<Listed>, StoreError> {
+        let store = self.store.clone();
+        blocking(move || pollster::block_on(store.list(kind, before, limit))).await
+    }
+
+    /// An offloaded body; see [`Store::blob`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
+        let (store, id) = (self.store.clone(), id.clone());
+        blocking(move || pollster::block_on(store.blob(&id))).await
+    }
+
+    /// Puts an append in the line to the store. The line's order is the order of commits; the caller holds its log's writer
+    /// lock, so a log's appends stand in their own order too. Must be called inside a tokio runtime.
+    pub fn submit(&self, submission: Submission) {
+        let mut waiting = self.line.waiting.lock();
+        if waiting.is_closed {
+            drop(waiting);
+            let why = self.failure.borrow().clone();
+            let why = why.unwrap_or(StoreError::Failed { doing: "commit", why: "the committer has stopped".into() });
+            // The producer may be gone; then nobody needs the answer.
+            let _ = submission.ack.send(Err(why));
+            return;
+        }
+        waiting.submissions.push_back(submission);
+        if std::mem::replace(&mut waiting.is_announced, true) {
+            return;
+        }
+        drop(waiting);
+        // Whatever else this turn of the runtime takes in should go in the same group: a thread switch costs as much as a
+        // small append, and on one core a committer that is woken at once would cut every group to one.
+        let line = self.line.clone();
+        tokio::spawn(async move {
+            tokio::task::yield_now().await;
+            line.waiting.lock().is_announced = false;
+            line.came.notify_one();
+        });
+    }
+
+    /// Waits until the store has failed for good. The process must then stop: what is on disk and what was promised may part.
+    pub async fn failed(&self) -> StoreError {
+        let mut failure = self.failure.clone();
+        loop {
+            if let Some(error) = failure.borrow_and_update().clone() {
+                return error;
+            }
+            if failure.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Forgets tails that nobody holds. They come back on demand.
+    pub fn sweep(&self) {
+        self.open.retain(|_, log| Arc::strong_count(log) > 1);
+    }
+
+    /// How many logs are open.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.open.len()
+    }
+}
+
+/// The summary that was saved with a log; a fresh one if it cannot be read.
+#[must_use]
+pub fn summary_of(loaded: &Loaded) -> Summary {
+    let meta = loaded.state.iter().find(|(key, _)| key == super::META);
+    meta.and_then(|(_, json)| serde_json::from_slice(json).ok()).unwrap_or_default()
+}
+
+/// Rows after `after` out of runs of encoded rows.
+pub fn rows_after(runs: Vec<Bytes>, after: Sequence) -> impl Iterator<Item = super::row::Row> {
+    runs.into_iter().flat_map(Rows).filter(move |row| row.sequence() > after)
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.expect("a store's call neither panics nor is cancelled")
+}
+
+struct Committer<S> {
+    store: Arc<S>,
+    line: Arc<Line>,
+    groups: mpsc::UnboundedSender<Group>,
+    failed: watch::Sender<Option<StoreError>>,
+}
+
+impl<S> Drop for Logs<S> {
+    fn drop(&mut self) {
+        self.line.waiting.lock().is_closed = true;
+        self.line.came.notify_one();
+    }
+}
+
+impl<S: Store> Committer<S> {
+    /// Commits until nobody can submit any more, or the store fails.
+    fn run(self) {
+        while let Some(group) = self.next_group() {
+            if self.commit(group).is_err() {
+                break;
+            }
+        }
+        let mut waiting = self.line.waiting.lock();
+        waiting.is_closed = true;
+        // Dropped unanswered: who waits for them is told that the server is stopping.
+        waiting.submissions.clear();
+    }
+
+    /// What has come, in its order and within a group's bounds; waits for something to come. `None` when nothing can.
+    fn next_group(&self) -> Option<Vec<Submission>> {
+        let mut waiting = self.line.waiting.lock();
+        while waiting.submissions.is_empty() {
+            if waiting.is_closed {
+                return None;
+            }
+            self.line.came.wait(&mut waiting);
+        }
+        let mut bytes = 0;
+        let fits = |submission: &&Submission| {
+            let room = bytes < GROUP_BYTES_MAX;
+            bytes += weight(submission);
+            room
+        };
+        let count = waiting.submissions.iter().take(GROUP_APPENDS_MAX).take_while(fits).count();
+        Some(waiting.submissions.drain(..count).collect())
+    }
+
+    fn commit(&self, group: Vec<Submission>) -> Result<(), ()> {
+        let (appends, waiting): (Vec<Append>, Vec<_>) = group.into_iter().map(|s| (s.append, (s.log, s.summary, s.ack))).unzip();
+        let outcomes = pollster::block_on(self.store.commit(&appends));
+        let mut done = Group { acks: Vec::with_capacity(appends.len()), moved: Vec::new() };
+        let outcomes = outcomes.map_err(|error| {
+            tracing::error!(%error, "the store failed; stopping, for what was being written may or may not be there");
+            self.failed.send_replace(Some(error.clone()));
+            error
+        });
+        for (i, (log, summary, ack)) in waiting.into_iter().enumerate() {
+            let result = match outcomes.as_ref().map(|outcomes| outcomes[i]) {
+                Ok(Outcome::Committed { .. }) => {
+                    if log.publish(&appends[i], summary) {
+                        done.moved.push(log);
+                    }
+                    Ok(())
+                }
+                Ok(Outcome::Conflict { last, epoch }) => {
+                    let why = format!("{} stands at {last} in {epoch:?}; somebody else writes it", log.id);
+                    Err(StoreError::Failed { doing: "append", why })
+                }
+                Err(error) => Err(error.clone()),
+            };
+            done.acks.push((ack, result));
+        }
+        // Without a receiver the process is on its way out.
+        let _ = self.groups.send(done);
+        outcomes.map(|_| ()).map_err(|_| ())
+    }
+}
+
+fn weight(submission: &Submission) -> usize {
+    submission.append.rows.len() + submission.append.blobs.iter().map(|blob| blob.body.len()).sum::<usize>()
+}

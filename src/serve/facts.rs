@@ -1,0 +1,435 @@
+//! Facts in: one object, an array, or a stream of lines, to a run's log or a session's own.
+//!
+//! A JSON body is atomic. A streamed one (`application/x-ndjson`) is appended in groups as it arrives, a few groups ahead of
+//! the store, and answered once, when all of it is durable. What is wrong is told with the fact's `index` or `line`.
+
+use super::App;
+use super::problem::Problem;
+use super::request::{Query, path_id};
+use crate::ingest::{Delivery, IngestError, Pending, Producer, Receipt};
+use crate::log::LogId;
+use crate::model::{Ids, ProducerId};
+use crate::source::{self, FactError, SOURCES, SourceKind};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, Request, StatusCode, Uri, header};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Groups of one streamed body that may be on their way to the store at once.
+const GROUPS_AHEAD_MAX: usize = 8;
+/// What is read and thrown away of a body that was refused in the middle, so that its sender gets to read why.
+const DISCARD_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// `POST /v1/runs/{run}/facts` and `POST /v1/sessions/{session}/facts`
+pub async fn post(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Json<Receipt>, Problem> {
+    let (head, body) = request.into_parts();
+    let to = Address::of(&head.uri, &head.headers)?;
+    let receipt = if is_lines(&head.headers)? {
+        Lines::new(&app, to).take(body).await
+    } else {
+        let text = read_whole(body, app.limits.body_bytes_max).await?;
+        whole(&app, to, &text).await
+    };
+    receipt.map(Json)
+}
+
+/// The same for a JSON body that is there already.
+///
+/// # Errors
+/// The [`Problem`] to answer with.
+pub async fn at_once(app: &App, uri: &Uri, headers: &HeaderMap, body: &[u8]) -> Result<Receipt, Problem> {
+    let to = Address::of(uri, headers)?;
+    if body.len() > app.limits.body_bytes_max {
+        return Err(body_too_large(app.limits.body_bytes_max));
+    }
+    whole(app, to, body).await
+}
+
+/// Whether a request to this path brings facts.
+#[must_use]
+pub fn is_address(path: &str) -> bool {
+    let log = path.strip_prefix("/v1/runs/").or_else(|| path.strip_prefix("/v1/sessions/"));
+    log.and_then(|log| log.strip_suffix("/facts")).is_some_and(|id| !id.is_empty() && !id.contains('/'))
+}
+
+/// Where facts go, and who says so.
+struct Address {
+    log: LogId,
+    source: &'static SourceKind,
+    given: Ids,
+    producer: Option<Producer>,
+}
+
+impl Address {
+    fn of(uri: &Uri, headers: &HeaderMap) -> Result<Self, Problem> {
+        let log = match uri.path().starts_with("/v1/runs/") {
+            true => LogId::Run(path_id("runId", uri)?),
+            false => LogId::Session(path_id("sessionId", uri)?),
+        };
+        let query = Query::of(uri);
+        let name = query.get("source").unwrap_or("agentui");
+        let source = source::by_name(name).ok_or_else(|| {
+            let known: Vec<_> = SOURCES.iter().map(|source| source.name).collect();
+            let detail = format!("the query's source is {name:?}; it must be one of {}", known.join(", "));
+            Problem::bad_request("unknown_source", detail).with("member", "source").with("expected", known)
+        })?;
+        let mut given = query.ids()?;
+        if let LogId::Session(session) = &log {
+            given.session = Some(session.clone());
+        }
+        Ok(Self { log, source, given, producer: producer(headers)? })
+    }
+
+    fn delivery(&self, facts: Vec<Value>, bytes: usize, atomic: bool, sent: u64) -> Delivery {
+        let producer = self.producer.clone().map(|producer| Producer { seq: producer.seq + sent, ..producer });
+        Delivery { log: self.log.clone(), source: self.source, given: self.given.clone(), producer, facts, bytes, atomic }
+    }
+}
+
+/// The producer's numbering, from its three headers: all of them or none.
+fn producer(headers: &HeaderMap) -> Result<Option<Producer>, Problem> {
+    const NAMES: [&str; 3] = ["producer-id", "producer-epoch", "producer-seq"];
+    let values = NAMES.map(|name| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}")));
+    let bad = |member: &'static str, why: String| Problem::bad_request("bad_producer", why).with("member", member);
+    let [Some(id), Some(epoch), Some(seq)] = values else {
+        if values == [None; 3] {
+            return Ok(None);
+        }
+        let missing = NAMES.iter().zip(values).find(|(_, value)| value.is_none()).map_or("", |(name, _)| name);
+        return Err(bad(
+            missing,
+            format!("{missing} is missing; a producer that numbers its facts sends all of {}", NAMES.join(", ")),
+        ));
+    };
+    let number = |name: &'static str, text: &str| {
+        text.parse::<u64>().map_err(|_| bad(name, format!("{name} is {text:?}; it must be a whole number from 0")))
+    };
+    let id = ProducerId::new(id).map_err(|error| bad(NAMES[0], format!("{}: {error}", NAMES[0])))?;
+    Ok(Some(Producer { id, epoch: number(NAMES[1], epoch)?, seq: number(NAMES[2], seq)? }))
+}
+
+/// Whether the body is lines of JSON; a body of no type is one JSON document.
+///
+/// # Errors
+/// 415 for any other type.
+pub fn is_lines(headers: &HeaderMap) -> Result<bool, Problem> {
+    let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Ok(false) };
+    let kind = kind.to_str().unwrap_or("").split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    match kind.as_str() {
+        "" | "application/json" | "text/json" => Ok(false),
+        "application/x-ndjson" | "application/ndjson" | "application/jsonl" | "application/x-jsonlines" => Ok(true),
+        other if other.ends_with("+json") => Ok(false),
+        other => {
+            let detail = format!(
+                "the body is {other:?}; send application/json (a fact or an array) or application/x-ndjson (a fact a line)"
+            );
+            Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
+        }
+    }
+}
+
+/// Reads a body to its end.
+async fn read_whole(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
+    let mut parts: Vec<Bytes> = Vec::new();
+    let mut bytes = 0;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(cut_off)?.into_data() else { continue };
+        bytes += data.len();
+        if bytes > limit {
+            discard(body).await;
+            return Err(body_too_large(limit));
+        }
+        parts.push(data);
+    }
+    Ok(if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() })
+}
+
+/// A whole JSON body: one fact or an array, all of it or nothing.
+async fn whole(app: &App, to: Address, text: &[u8]) -> Result<Receipt, Problem> {
+    check_depth(text, app.limits.depth_max)?;
+    let facts = match serde_json::from_slice::<Value>(text) {
+        Ok(Value::Array(facts)) => facts,
+        Ok(fact) => vec![fact],
+        Err(error) => {
+            let detail = format!("the body is not JSON: {error}; nothing of it was kept");
+            return Err(Problem::bad_request("not_json", detail).with("expected", "one JSON object, or an array of them"));
+        }
+    };
+    if text.len() > app.limits.fact_bytes_max {
+        check_fact_sizes(&facts, app.limits.fact_bytes_max)?;
+    }
+    let delivery = to.delivery(facts, text.len(), true, 0);
+    app.ingest.deliver(delivery).await.map_err(|error| told(error, &Place::Index))
+}
+
+fn check_fact_sizes(facts: &[Value], limit: usize) -> Result<(), Problem> {
+    for (index, fact) in facts.iter().enumerate() {
+        let bytes = serde_json::to_vec(fact).map_or(0, |text| text.len());
+        if bytes > limit {
+            return Err(fact_too_large(bytes, limit).with("index", index));
+        }
+    }
+    Ok(())
+}
+
+fn body_too_large(limit: usize) -> Problem {
+    let remedy = "send it in parts, or as application/x-ndjson, which has no limit";
+    let detail = format!("the body is larger than {limit} bytes, the limit for one JSON body; {remedy}");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).with("limit", limit)
+}
+
+fn fact_too_large(bytes: usize, limit: usize) -> Problem {
+    let detail = format!("a fact is {bytes} bytes, the limit is {limit}; store the output elsewhere and send a reference");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "fact_too_large", detail).with("limit", limit)
+}
+
+/// Refuses what nests deeper than `limit`, before a parser has to walk it. The array around a body's facts is not the facts',
+/// which is why the answer can name the fact's index.
+fn check_depth(text: &[u8], limit: usize) -> Result<(), Problem> {
+    // Nothing nests deeper than it has opening brackets: most bodies are done here.
+    if memchr::memchr2_iter(b'{', b'[', text).nth(limit).is_none() {
+        return Ok(());
+    }
+    let around = usize::from(text.trim_ascii_start().starts_with(b"["));
+    let (mut depth, mut index, mut in_string, mut escaped) = (0usize, 0u64, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > limit + around {
+                    let detail =
+                        format!("the JSON nests deeper than {limit}, the limit; flatten it, or send the inner part as text");
+                    let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_deep", detail);
+                    return Err(problem.with("limit", limit).with("index", index));
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' if depth == around => index += 1,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A streamed body, a fact a line.
+struct Lines<'a> {
+    app: &'a App,
+    to: Address,
+    buffer: BytesMut,
+    /// Lines that were read, blank ones too: the number of the line that is at fault is one more.
+    read: u64,
+    /// Facts that were handed on, and the groups that are not yet answered.
+    sent: u64,
+    ahead: VecDeque<Ahead<'a>>,
+    receipt: Option<Receipt>,
+}
+
+/// A group on its way to the store.
+struct Ahead<'a> {
+    /// The number of its first fact in the body, from 0.
+    first: u64,
+    /// The line of each of its facts.
+    lines: Vec<u64>,
+    pending: Pending<'a>,
+}
+
+impl<'a> Lines<'a> {
+    fn new(app: &'a App, to: Address) -> Self {
+        Self { app, to, buffer: BytesMut::new(), read: 0, sent: 0, ahead: VecDeque::new(), receipt: None }
+    }
+
+    async fn take(mut self, mut body: Body) -> Result<Receipt, Problem> {
+        let outcome = self.read_all(&mut body).await;
+        let settled = self.settle(0).await;
+        let accepted = self.receipt.as_ref().map_or(0, |receipt| receipt.accepted);
+        let duplicates = self.receipt.as_ref().map_or(0, |receipt| receipt.duplicates);
+        if let Err(problem) = outcome.and(settled) {
+            discard(body).await;
+            return Err(problem.with("accepted", accepted).with("duplicates", duplicates));
+        }
+        match self.receipt {
+            Some(receipt) => Ok(receipt),
+            // Nothing but blank lines: alive, with nothing to say.
+            None => {
+                let delivery = self.to.delivery(Vec::new(), 0, false, 0);
+                self.app.ingest.deliver(delivery).await.map_err(|error| told(error, &Place::Index))
+            }
+        }
+    }
+
+    async fn read_all(&mut self, body: &mut Body) -> Result<(), Problem> {
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(cut_off)?.into_data() else { continue };
+            self.buffer.extend_from_slice(&data);
+            self.group(false).await?;
+            if self.buffer.len() > self.app.limits.fact_bytes_max {
+                return Err(self.too_long(self.buffer.len()));
+            }
+        }
+        self.group(true).await
+    }
+
+    fn too_long(&self, bytes: usize) -> Problem {
+        fact_too_large(bytes, self.app.limits.fact_bytes_max).with("line", self.read + 1)
+    }
+
+    /// Hands on every whole line that has come; at the body's end also what stands without a newline.
+    async fn group(&mut self, at_end: bool) -> Result<(), Problem> {
+        let end = match memchr::memrchr(b'\n', &self.buffer) {
+            _ if at_end => self.buffer.len(),
+            Some(newline) => newline + 1,
+            None => return Ok(()),
+        };
+        let text = self.buffer.split_to(end);
+        let mut facts = Vec::new();
+        let mut at = Vec::new();
+        let mut bad = None;
+        let mut rest = &text[..];
+        while !rest.is_empty() {
+            let newline = memchr::memchr(b'\n', rest);
+            let line = &rest[..newline.unwrap_or(rest.len())];
+            rest.advance(newline.map_or(rest.len(), |n| n + 1));
+            match self.line(line) {
+                Ok(Some(fact)) => {
+                    facts.push(fact);
+                    at.push(self.read + 1);
+                }
+                Ok(None) => {}
+                Err(problem) => {
+                    bad = Some(problem);
+                    break;
+                }
+            }
+            self.read += 1;
+        }
+        if !facts.is_empty() {
+            let count = facts.len() as u64;
+            let first = self.sent;
+            let delivery = self.to.delivery(facts, text.len(), false, first);
+            self.sent += count;
+            let pending = self.app.ingest.submit(delivery).await.map_err(|error| told(error, &Place::Index))?;
+            let refused = pending.is_refused();
+            self.ahead.push_back(Ahead { first, lines: at, pending });
+            self.settle(if refused { 0 } else { GROUPS_AHEAD_MAX }).await?;
+        }
+        bad.map_or(Ok(()), Err)
+    }
+
+    fn line(&self, line: &[u8]) -> Result<Option<Value>, Problem> {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return Ok(None);
+        }
+        if line.len() > self.app.limits.fact_bytes_max {
+            return Err(self.too_long(line.len()));
+        }
+        let number = self.read + 1;
+        check_depth(line, self.app.limits.depth_max).map_err(|mut problem| {
+            problem.members.shift_remove("index");
+            problem.with("line", number)
+        })?;
+        serde_json::from_slice(line).map(Some).map_err(|error| {
+            let detail = format!("line {number} is not JSON: {error}; what came before it is kept");
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "not_json", detail)
+                .with("line", number)
+                .with("expected", "one JSON object a line")
+        })
+    }
+
+    /// Waits until no more than `ahead` groups are on their way, adding up what became of them.
+    async fn settle(&mut self, ahead: usize) -> Result<(), Problem> {
+        let mut first = None;
+        while self.ahead.len() > ahead {
+            let Ahead { first: offset, lines, pending } = self.ahead.pop_front().expect("there are more than `ahead`");
+            let kept = match pending.durable().await {
+                Ok(receipt) => Some(receipt),
+                Err(error) => {
+                    let kept = if let IngestError::Fact { kept, .. } = &error { Some((**kept).clone()) } else { None };
+                    first.get_or_insert_with(|| told(error, &Place::Line(&lines)));
+                    kept
+                }
+            };
+            // A group counts its own facts; its sender counts those of the body.
+            let kept = kept.map(|mut kept| {
+                kept.violations.iter_mut().for_each(|violation| violation.index += offset);
+                kept
+            });
+            match (&mut self.receipt, kept) {
+                (Some(total), Some(kept)) => total.extend(kept),
+                (total, Some(kept)) => *total = Some(kept),
+                (_, None) => {}
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+}
+
+/// Reads on for a while, so that whoever still sends gets to read the answer instead of a broken connection.
+async fn discard(mut body: Body) {
+    let reading = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, Bytes::len);
+            if bytes > DISCARD_BYTES_MAX {
+                return;
+            }
+        }
+    };
+    // Late or never: the answer goes out all the same.
+    let _ = tokio::time::timeout(std::time::Duration::from_secs(2), reading).await;
+}
+
+fn cut_off(error: axum::Error) -> Problem {
+    Problem::bad_request("body_cut_off", format!("the body ended early: {error}; send it again"))
+}
+
+/// How facts of a body are numbered for its sender.
+enum Place<'l> {
+    Index,
+    /// The line of each fact.
+    Line(&'l [u64]),
+}
+
+fn told(error: IngestError, place: &Place<'_>) -> Problem {
+    let detail = error.to_string();
+    match error {
+        IngestError::Fact { index, error, .. } => {
+            let (member, number, kept) = match place {
+                Place::Index => ("index", index, "nothing of the body was kept"),
+                Place::Line(lines) => {
+                    ("line", lines.get(usize::try_from(index).unwrap_or(0)).copied().unwrap_or(0), "what came before it is kept")
+                }
+            };
+            let code = match &error {
+                FactError::NotAnObject { .. } => "not_an_object",
+                FactError::NoType { .. } => "no_type",
+                FactError::BadMember { .. } => "bad_member",
+            };
+            let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, code, format!("{member} {number}: {error}; {kept}"))
+                .with(member, number)
+                .with("expected", error.expected());
+            match error.member() {
+                Some(at_fault) => problem.with("member", at_fault),
+                None => problem,
+            }
+        }
+        IngestError::ProducerGap { expected, .. } => {
+            Problem::new(StatusCode::CONFLICT, "producer_gap", detail).with("expected", expected)
+        }
+        IngestError::ProducerFenced { current, .. } => {
+            Problem::new(StatusCode::FORBIDDEN, "producer_fenced", detail).with("expected", current)
+        }
+        IngestError::TooManyProducers => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many_producers", detail)
+            .with("limit", crate::ingest::PRODUCERS_MAX),
+        IngestError::Store(error) => error.into(),
+    }
+}

@@ -1,0 +1,294 @@
+//! Reading at rest: runs, a run, its events by page, its export, and offloaded bodies.
+//!
+//! Everything comes out of the same rows as the live stream, so the audience rule was applied before any of this is asked.
+
+use super::App;
+use super::problem::Problem;
+use super::request::{Query, path_id};
+use crate::feed::Selection;
+use crate::ingest::BlobMeta;
+use crate::log::run::{Summary, Tail};
+use crate::log::{Limit, LogId, LogKind};
+use crate::model::{Audience, BlobId, Cursor, Epoch, RunId, Sequence};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, Uri, header};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The most that one page holds: items, and bytes of their text.
+const PAGE_ITEMS_MAX: usize = 1000;
+const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// What is read from the store at once to fill a page.
+const READ: Limit = Limit { rows: 1024, bytes: 1024 * 1024 };
+
+/// Adds what every hydration answer echoes, so that a client can tell a late one apart.
+fn echo(query: &Query, mut answer: Value) -> Value {
+    if let Some(activation) = query.get("activation") {
+        answer["activation"] = activation.into();
+    }
+    answer
+}
+
+/// An answer that is true now, and that no cache may go on telling.
+fn live(answer: Value) -> Response {
+    ([(header::CACHE_CONTROL, "no-store")], Json(answer)).into_response()
+}
+
+fn page_size(query: &Query) -> Result<usize, Problem> {
+    let asked = query.number("limit")?.unwrap_or(PAGE_ITEMS_MAX as u64);
+    Ok(usize::try_from(asked).unwrap_or(PAGE_ITEMS_MAX).clamp(1, PAGE_ITEMS_MAX))
+}
+
+fn no_such_run(run: &RunId) -> Problem {
+    let detail = format!("no run {run} has been written; a stream of it would wait for its first fact");
+    Problem::not_found("no_such_run", detail)
+}
+
+fn described(run: &str, epoch: Epoch, summary: &Summary, audience: Audience) -> Value {
+    let mut shown = json!({
+        "runId": run,
+        "sessionId": summary.session_id,
+        "threadId": summary.thread_id,
+        "parentSessionId": summary.parent_session_id,
+        "status": summary.run.status,
+        "phase": summary.run.phase,
+        "attempt": summary.run.attempt,
+        "epoch": epoch.to_string(),
+        "lastSequence": summary.last_sequence,
+        "startedAt": summary.started_at,
+        "endedAt": summary.ended_at,
+        "lastActivity": summary.last_activity,
+        "counts": { "events": summary.seen_count[audience.index()], "pendingActions": summary.run.pending.len() },
+    });
+    if let Value::Object(members) = &mut shown {
+        members.retain(|_, value| !value.is_null());
+    }
+    shown
+}
+
+/// `GET /v1/runs`: runs, the newest first.
+pub async fn runs(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::of(&uri);
+    let (limit, audience) = (page_size(&query)?, query.audience()?);
+    let mut listed = app.logs.list(LogKind::Run, query.number("cursor")?, limit + 1).await?;
+    let more = listed.len() > limit;
+    listed.truncate(limit);
+    let next = listed.last().filter(|_| more).map(|last| last.created.to_string());
+    let runs: Vec<_> = listed
+        .iter()
+        .map(|run| {
+            let summary: Summary = serde_json::from_slice(&run.meta).unwrap_or_default();
+            let LogId::Run(id) = &run.log else { unreachable!("only runs were asked for") };
+            described(id.as_str(), run.epoch, &summary, audience)
+        })
+        .collect();
+    Ok(live(echo(&query, json!({ "runs": runs, "nextCursor": next }))))
+}
+
+/// The run of a request, its tail, and its epoch.
+async fn written(app: &App, uri: &Uri) -> Result<(RunId, Tail, Epoch), Problem> {
+    let run: RunId = path_id("runId", uri)?;
+    let tail = app.logs.log(&LogId::Run(run.clone())).await?.tail();
+    match tail.epoch {
+        Some(epoch) => Ok((run, tail, epoch)),
+        None => Err(no_such_run(&run)),
+    }
+}
+
+/// `GET /v1/runs/{run}`
+pub async fn run(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::of(&uri);
+    let (run, tail, epoch) = written(&app, &uri).await?;
+    Ok(live(echo(&query, described(run.as_str(), epoch, &tail.summary, query.audience()?))))
+}
+
+/// A place given as a sequence or as a cursor of ours.
+fn place(query: &Query, member: &'static str, epoch: Epoch) -> Result<Option<Sequence>, Problem> {
+    let Some(text) = query.get(member).filter(|text| !text.is_empty()) else { return Ok(None) };
+    if let Ok(sequence) = text.parse::<u64>() {
+        return Ok(Some(Sequence(sequence).min(Sequence::MAX)));
+    }
+    let cursor: Cursor = text.parse().map_err(|_| {
+        let detail = format!("the query's {member} is {text:?}; it must be a sequence, or a nextCursor of this run");
+        Problem::bad_request("bad_cursor", detail).with("member", member)
+    })?;
+    if cursor.epoch != epoch {
+        let detail = format!(
+            "the query's {member} is of epoch {}, the run is now at {epoch}: it was written anew; start again",
+            cursor.epoch
+        );
+        return Err(Problem::new(StatusCode::GONE, "epoch_changed", detail).with("expected", epoch.to_string()));
+    }
+    Ok(Some(cursor.after))
+}
+
+/// One page of a run's events.
+struct Page {
+    /// The events' texts, in order.
+    events: Vec<(Sequence, Bytes)>,
+    more: bool,
+}
+
+/// The first events in `(after, before)` that the selection takes.
+async fn forward(
+    app: &App,
+    log: &LogId,
+    epoch: Epoch,
+    want: &Selection,
+    after: Sequence,
+    before: Sequence,
+    limit: usize,
+) -> Result<Page, Problem> {
+    let mut page = Page { events: Vec::new(), more: false };
+    let (mut at, mut bytes) = (after, 0);
+    loop {
+        let rows = app.feed.rows(log, epoch, at, READ).await?;
+        let Some(last) = rows.last() else { return Ok(page) };
+        at = last.sequence();
+        for row in &rows {
+            if row.sequence() >= before {
+                return Ok(page);
+            }
+            let Some(view) = want.of(row) else { continue };
+            if page.events.len() == limit || bytes > PAGE_BYTES_MAX {
+                page.more = true;
+                return Ok(page);
+            }
+            bytes += view.len();
+            page.events.push((row.sequence(), Bytes::copy_from_slice(view)));
+        }
+    }
+}
+
+/// The last events before `before` that the selection takes, in order.
+async fn backward(
+    app: &App,
+    log: &LogId,
+    epoch: Epoch,
+    want: &Selection,
+    before: Sequence,
+    limit: usize,
+) -> Result<Page, Problem> {
+    let mut page = Page { events: Vec::new(), more: false };
+    let mut end = before;
+    while end > Sequence(1) {
+        let start = Sequence(end.0.saturating_sub(1 + READ.rows as u64));
+        let stretch = forward(app, log, epoch, want, start, end, usize::MAX).await?;
+        page.events.splice(0..0, stretch.events);
+        if page.events.len() > limit {
+            page.events.drain(..page.events.len() - limit);
+            page.more = true;
+            break;
+        }
+        end = start.next();
+    }
+    Ok(page)
+}
+
+/// `GET /v1/runs/{run}/events`: with `before` alone the newest before it, else forward from `after`; always in order.
+pub async fn events(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::of(&uri);
+    let (want, limit) = (query.selection()?, page_size(&query)?);
+    let (run, tail, epoch) = written(&app, &uri).await?;
+    let log = LogId::Run(run);
+    let (after, before) = (place(&query, "after", epoch)?, place(&query, "before", epoch)?);
+    let (page, next) = match (after, before) {
+        (None, Some(before)) => {
+            let page = backward(&app, &log, epoch, &want, before.min(tail.last.next()), limit).await?;
+            let next = page.events.first().map(|(sequence, _)| *sequence);
+            (page, next)
+        }
+        (after, before) => {
+            let before = before.unwrap_or(Sequence::MAX);
+            let page = forward(&app, &log, epoch, &want, after.unwrap_or_default(), before, limit).await?;
+            let next = page.events.last().map(|(sequence, _)| *sequence);
+            (page, next)
+        }
+    };
+    let next = next.filter(|_| page.more).map(|sequence| Cursor::at(epoch, sequence).to_string());
+    let mut text = Vec::with_capacity(page.events.iter().map(|(_, event)| event.len() + 1).sum::<usize>() + 256);
+    text.extend_from_slice(b"{\"events\":[");
+    for (i, (_, event)) in page.events.iter().enumerate() {
+        if i > 0 {
+            text.push(b',');
+        }
+        text.extend_from_slice(event);
+    }
+    let rest = echo(&query, json!({ "nextCursor": next, "truncated": page.more, "epoch": epoch.to_string() }));
+    text.extend_from_slice(b"],");
+    text.extend_from_slice(&rest.to_string().as_bytes()[1..]);
+    Ok(([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], text).into_response())
+}
+
+/// `GET /v1/runs/{run}/export`: the run's envelopes, a line each, as the audience sees them.
+pub async fn export(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::of(&uri);
+    let want = query.selection()?;
+    let (run, tail, epoch) = written(&app, &uri).await?;
+    let until = tail.last;
+    let lines = futures_util::stream::try_unfold((app, LogId::Run(run), Sequence::NONE), move |(app, log, after)| {
+        let want = want.clone();
+        async move {
+            if after >= until {
+                return Ok::<_, crate::log::StoreError>(None);
+            }
+            let rows = app.feed.rows(&log, epoch, after, READ).await?;
+            let Some(last) = rows.last().map(crate::log::row::Row::sequence) else { return Ok(None) };
+            let mut text = Vec::new();
+            for view in rows.iter().filter(|row| row.sequence() <= until).filter_map(|row| want.of(row)) {
+                text.extend_from_slice(view);
+                text.push(b'\n');
+            }
+            Ok(Some((Bytes::from(text), (app, log, last))))
+        }
+    });
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson"), (header::CACHE_CONTROL, "no-store")], Body::from_stream(lines))
+        .into_response())
+}
+
+/// `GET /v1/blobs/{blob}`: an offloaded body, or a range of it. Who may not see the envelope that refers to it is told that
+/// there is none.
+pub async fn blob(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
+    let id: BlobId = path_id("blobId", &uri)?;
+    let audience = Query::of(&uri).audience()?;
+    let missing = || Problem::not_found("no_such_blob", format!("there is no body {id} for this audience"));
+    let blob = app.logs.blob(&id).await?.ok_or_else(missing)?;
+    let meta: BlobMeta = serde_json::from_slice(&blob.meta).map_err(|_| missing())?;
+    if !audience.admits(meta.audience) {
+        return Err(missing());
+    }
+    let total = blob.body.len() as u64;
+    let common = [
+        (header::CONTENT_TYPE, meta.media_type.to_string()),
+        (header::ACCEPT_RANGES, "bytes".into()),
+        // A body never changes, but who may read it is decided here, not in a cache that others share.
+        (header::CACHE_CONTROL, "private, max-age=31536000, immutable".into()),
+        // Whatever a tool put out must not run as a page of this origin.
+        (header::CONTENT_SECURITY_POLICY, "sandbox".into()),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".into()),
+    ];
+    let asked = headers
+        .get(header::RANGE)
+        .and_then(|range| range.to_str().ok())
+        .and_then(|range| http_range_header::parse_range_header(range).ok());
+    match asked.map(|ranges| ranges.validate(total)) {
+        Some(Ok(ranges)) if ranges.len() == 1 => {
+            let (from, to) = (*ranges[0].start(), *ranges[0].end());
+            let place = |at: u64| usize::try_from(at).expect("within a body that is in memory");
+            let part = blob.body.slice(place(from)..=place(to));
+            Ok((StatusCode::PARTIAL_CONTENT, common, [(header::CONTENT_RANGE, format!("bytes {from}-{to}/{total}"))], part)
+                .into_response())
+        }
+        Some(Err(_)) => {
+            let detail = format!("the range lies outside of the body's {total} bytes");
+            let problem = Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, "bad_range", detail).with("limit", total);
+            Ok(([(header::CONTENT_RANGE, format!("bytes */{total}"))], problem).into_response())
+        }
+        // Several ranges, or a header that is none: RFC 9110 lets us answer with the whole.
+        _ => Ok((common, blob.body).into_response()),
+    }
+}

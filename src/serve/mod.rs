@@ -1,0 +1,167 @@
+//! The edge: HTTP in and out. One file a way of talking to us; each turns a request into a call of `ingest` or `feed`.
+//!
+//! Decides nothing about order, durability or audience: it asks. Nothing here, except [`wire`], knows whether a connection is
+//! ours or hyper's.
+
+pub mod facts;
+pub mod hydrate;
+pub mod ops;
+pub mod problem;
+pub mod request;
+pub mod stream;
+pub mod wire;
+pub mod workbench;
+
+use crate::feed::{Feed, Sizes};
+use crate::guard::Policy;
+use crate::ingest::{Ingest, World};
+use crate::log::run::Logs;
+use crate::log::{AnyStore, StoreError};
+use axum::Router;
+use axum::routing::{get, post};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// Limits of what a client may send; each has its own error.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// One fact, in bytes.
+    pub fact_bytes_max: usize,
+    /// One JSON body, in bytes; a streamed body has no limit, its lines have [`Self::fact_bytes_max`].
+    pub body_bytes_max: usize,
+    /// How deep objects and arrays may nest.
+    pub depth_max: usize,
+    /// A request's head, in bytes, and how long it may take to come.
+    pub head_bytes_max: usize,
+    pub head_time_max: Duration,
+    /// Connections at once.
+    pub connections_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            fact_bytes_max: 16 * 1024 * 1024,
+            body_bytes_max: 32 * 1024 * 1024,
+            depth_max: 64,
+            head_bytes_max: 16 * 1024,
+            head_time_max: Duration::from_secs(10),
+            connections_max: 65_536,
+        }
+    }
+}
+
+/// How a stream is kept alive and how it ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Pulse {
+    /// A comment this often, from the first byte.
+    pub heartbeat: Duration,
+    /// The longest that streams go on once the server is told to stop; each ends at its own moment in it.
+    pub drain: Duration,
+}
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self { heartbeat: Duration::from_secs(15), drain: Duration::from_secs(2) }
+    }
+}
+
+/// What every request can reach.
+pub struct App {
+    pub logs: Arc<Logs<AnyStore>>,
+    pub ingest: Ingest<AnyStore>,
+    pub feed: Arc<Feed<AnyStore>>,
+    pub limits: Limits,
+    pub pulse: Pulse,
+    pub world: World,
+    /// When the server was told to stop.
+    stopping: watch::Sender<Option<tokio::time::Instant>>,
+}
+
+/// A server that is ready to be run.
+pub struct Server {
+    app: Arc<App>,
+    groups: tokio::sync::mpsc::UnboundedReceiver<crate::log::run::Group>,
+}
+
+impl Server {
+    /// A server on this store. Must be called, and run, inside a tokio runtime.
+    #[must_use]
+    pub fn new(store: AnyStore, policy: Policy, sizes: Sizes, limits: Limits, pulse: Pulse, world: World) -> Self {
+        let (logs, groups) = Logs::open(store);
+        let ingest = Ingest::new(logs.clone(), policy, world);
+        let feed = Feed::new(logs.clone(), sizes);
+        Self { app: Arc::new(App { logs, ingest, feed, limits, pulse, world, stopping: watch::Sender::new(None) }), groups }
+    }
+
+    /// Serves until `stop` resolves; then takes no more connections, lets what is under way finish, ends the streams over
+    /// [`Pulse::drain`], and returns.
+    ///
+    /// # Errors
+    /// The store's failure, which is final: the process must stop and say so.
+    pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) -> Result<(), StoreError> {
+        let Self { app, groups } = self;
+        let follower = tokio::spawn(app.feed.clone().follow(groups));
+        let sweeper = tokio::spawn(sweep(app.clone()));
+        let connections = wire::Connections::new(app.limits.connections_max);
+        let accepting = connections.accept(&listener, app.clone());
+        let ended = tokio::select! {
+            () = accepting => Ok(()),
+            () = stop => Ok(()),
+            error = app.logs.failed() => Err(error),
+        };
+        drop(listener);
+        app.stopping.send_replace(Some(tokio::time::Instant::now()));
+        if ended.is_ok() {
+            connections.drained(app.pulse.drain + Duration::from_secs(8)).await;
+        }
+        sweeper.abort();
+        follower.abort();
+        ended
+    }
+}
+
+/// Waits until the server is told to stop, and says when that was.
+async fn told_to_stop(stopping: &mut watch::Receiver<Option<tokio::time::Instant>>) -> tokio::time::Instant {
+    let told = stopping.wait_for(Option::is_some).await.ok().and_then(|at| *at);
+    match told {
+        Some(at) => at,
+        // The server is gone altogether; so will this task be.
+        None => std::future::pending().await,
+    }
+}
+
+/// Lets go of what nobody uses, so that memory follows what is live and not what ever was.
+async fn sweep(app: Arc<App>) {
+    let mut every = tokio::time::interval(Duration::from_secs(10));
+    loop {
+        every.tick().await;
+        app.feed.sweep();
+        app.ingest.sweep();
+        app.logs.sweep();
+    }
+}
+
+/// Every address.
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/v1/runs/{run}/facts", post(facts::post))
+        .route("/v1/sessions/{session}/facts", post(facts::post))
+        .route("/v1/runs/{run}/stream", get(stream::get))
+        .route("/v1/runs", get(hydrate::runs))
+        .route("/v1/runs/{run}", get(hydrate::run))
+        .route("/v1/runs/{run}/events", get(hydrate::events))
+        .route("/v1/runs/{run}/export", get(hydrate::export))
+        .route("/v1/blobs/{blob}", get(hydrate::blob))
+        .route("/healthz", get(ops::health))
+        .route("/readyz", get(ops::ready))
+        .route("/schema/{*file}", get(ops::schema))
+        .route("/", get(workbench::index))
+        .route("/assets/{*file}", get(workbench::asset))
+        .fallback(ops::no_such_address)
+        .method_not_allowed_fallback(ops::method_not_allowed)
+        .layer(tower_http::catch_panic::CatchPanicLayer::custom(ops::panicked))
+        .with_state(app)
+}

@@ -1,0 +1,61 @@
+//! For operators and tools: health, readiness, the schemas, and what an address that is not here answers.
+
+use super::App;
+use super::problem::Problem;
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::{Method, StatusCode, Uri, header};
+use rust_embed::RustEmbed;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+#[derive(RustEmbed)]
+#[folder = "schema/"]
+struct Schemas;
+
+/// `GET /healthz`: the process answers.
+pub async fn health() -> Json<Value> {
+    Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
+}
+
+/// `GET /readyz`: it takes facts and readers; 503 once it was told to stop.
+pub async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
+    if app.stopping.borrow().is_some() {
+        return Err(Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "stopping",
+            "the server is stopping; use another one, or come back",
+        ));
+    }
+    Ok(Json(json!({ "status": "ready", "openLogs": app.logs.open_count(), "readers": app.feed.reader_count() })))
+}
+
+/// `GET /schema/{file}`: the wire's contract.
+pub async fn schema(uri: Uri) -> Result<Response, Problem> {
+    let name = uri.path().trim_start_matches("/schema/");
+    let file = Schemas::get(name).ok_or_else(|| {
+        let known: Vec<_> = Schemas::iter().map(|name| name.to_string()).collect();
+        Problem::not_found("no_such_schema", format!("there is no schema {name}; there are {}", known.join(", ")))
+    })?;
+    Ok(([(header::CONTENT_TYPE, "application/schema+json")], file.data).into_response())
+}
+
+/// Any other address.
+pub async fn no_such_address(method: Method, uri: Uri) -> Problem {
+    Problem::not_found("no_such_address", format!("nothing is served at {method} {}", uri.path()))
+}
+
+/// An address that does not take this method.
+pub async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("{} does not take {method}", uri.path()))
+}
+
+/// A handler panicked: our mistake, told as such, and only this request's.
+#[expect(clippy::needless_pass_by_value, reason = "the layer hands it over")]
+pub fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
+    let why = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    tracing::error!(why = why.unwrap_or("unknown"), "a handler panicked");
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "the server made a mistake; its log says more")
+        .into_response()
+}

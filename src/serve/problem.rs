@@ -1,0 +1,78 @@
+//! Problem documents (RFC 9457): every error that a client gets, over any transport.
+//!
+//! The sentence says what happened, the value, the limit and the remedy; `code` is stable and is what programs branch on.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Map, Value, json};
+
+/// One error, ready to be told.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    pub status: StatusCode,
+    pub code: &'static str,
+    pub detail: String,
+    /// Further members: `index`, `line`, `member`, `limit`, `expected`, `accepted` …
+    pub members: Map<String, Value>,
+}
+
+impl Problem {
+    /// A problem with this status, stable code and sentence.
+    #[must_use]
+    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, code, detail: detail.into(), members: Map::new() }
+    }
+
+    /// 400 with this code and sentence.
+    #[must_use]
+    pub fn bad_request(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, detail)
+    }
+
+    /// 404: there is no such thing, or none that this reader may know of.
+    #[must_use]
+    pub fn not_found(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, code, detail)
+    }
+
+    /// Adds a member.
+    #[must_use]
+    pub fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
+        self.members.insert(member.into(), value.into());
+        self
+    }
+
+    /// The document.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut document = json!({
+            "type": format!("urn:proscenium:problem:{}", self.code),
+            "title": self.code.replace('_', " "),
+            "status": self.status.as_u16(),
+            "code": self.code,
+            "detail": self.detail,
+        });
+        if let Value::Object(map) = &mut document {
+            map.extend(self.members.clone());
+        }
+        document
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, self.to_json().to_string()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        // A cache that kept an error would go on telling it after the remedy (anchors, 4: item 18).
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
+impl From<crate::log::StoreError> for Problem {
+    fn from(error: crate::log::StoreError) -> Self {
+        tracing::error!(%error, "the store could not answer");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "store_failed", error.to_string())
+    }
+}

@@ -1,0 +1,129 @@
+//! What every request has: ids in its path, members in its query. Parsed here, once, into types that need no second look.
+
+use super::problem::Problem;
+use crate::feed::Selection;
+use crate::model::id::IdError;
+use crate::model::{Audience, Cursor, Ids};
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+use std::str::FromStr;
+
+/// A request's query, each member by its first value.
+#[derive(Debug, Clone, Default)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// The query of a URI.
+    #[must_use]
+    pub fn of(uri: &http::Uri) -> Self {
+        Self(form_urlencoded::parse(uri.query().unwrap_or("").as_bytes()).into_owned().collect())
+    }
+
+    /// A member's value.
+    #[must_use]
+    pub fn get(&self, member: &str) -> Option<&str> {
+        self.0.iter().find(|(name, _)| name == member).map(|(_, value)| value.as_str())
+    }
+
+    /// A comma-separated member's values; none if it is absent.
+    #[must_use]
+    pub fn list(&self, member: &str) -> Vec<Box<str>> {
+        self.get(member)
+            .into_iter()
+            .flat_map(|list| list.split(','))
+            .map(str::trim)
+            .filter(|s| !s.is_empty())
+            .map(Into::into)
+            .collect()
+    }
+
+    /// A number.
+    ///
+    /// # Errors
+    /// 400 for what is none.
+    pub fn number(&self, member: &'static str) -> Result<Option<u64>, Problem> {
+        let Some(text) = self.get(member) else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| {
+            let detail = format!("the query's {member} is {text:?}; it must be a whole number from 0");
+            Problem::bad_request("bad_query", detail).with("member", member)
+        })
+    }
+
+    /// The audience that is asked for: `user` unless the query says otherwise.
+    ///
+    /// # Errors
+    /// 400 for a name that we do not know: a reader that asks for more than there is must not get less unseen.
+    pub fn audience(&self) -> Result<Audience, Problem> {
+        let Some(name) = self.get("audience") else { return Ok(Audience::User) };
+        Audience::parse(name).ok_or_else(|| {
+            let detail = format!("the query's audience is {name:?}; it must be user, dashboard or internal");
+            Problem::bad_request("bad_audience", detail).with("member", "audience")
+        })
+    }
+
+    /// What of a log is asked for.
+    ///
+    /// # Errors
+    /// 400 for an unknown audience.
+    pub fn selection(&self) -> Result<Selection, Problem> {
+        let mut surfaces = self.list("surfaces");
+        surfaces.extend(self.list("surface"));
+        Ok(Selection {
+            audience: self.audience()?,
+            surfaces,
+            types: self.list("type"),
+            agent: self.get("agentId").map(Into::into),
+        })
+    }
+
+    /// The ids that a producer gives for its facts.
+    ///
+    /// # Errors
+    /// 400 for text that cannot be an id.
+    pub fn ids(&self) -> Result<Ids, Problem> {
+        let named = |member: &&str| Some(((*member).to_owned(), Value::from(self.get(member)?)));
+        let mut map = Ids::MEMBERS.iter().filter(|member| **member != "runId").filter_map(named).collect();
+        let mut ids = Ids::default();
+        ids.take_from(&mut map).map_err(|(member, error)| bad_id(member, &error.to_string()))?;
+        Ok(ids)
+    }
+}
+
+/// 400 for an id that cannot be one.
+#[must_use]
+pub fn bad_id(member: &'static str, why: &str) -> Problem {
+    Problem::bad_request("bad_id", format!("{member}: {why}")).with("member", member)
+}
+
+/// The id in a path such as `/v1/runs/{id}/stream`: its third segment, decoded and checked.
+///
+/// # Errors
+/// 400 for what cannot be an id.
+pub fn path_id<T: FromStr<Err = IdError>>(member: &'static str, uri: &http::Uri) -> Result<T, Problem> {
+    let segment = uri.path().split('/').nth(3).unwrap_or_default();
+    let text = percent_decode_str(segment).decode_utf8().map_err(|_| bad_id(member, "an id is UTF-8 text"))?;
+    text.parse().map_err(|error: IdError| bad_id(member, &error.to_string()))
+}
+
+/// Whether the path is that of a run's stream.
+#[must_use]
+pub fn is_stream(path: &str) -> bool {
+    let run = path.strip_prefix("/v1/runs/").and_then(|rest| rest.strip_suffix("/stream"));
+    run.is_some_and(|run| !run.is_empty() && !run.contains('/'))
+}
+
+/// Where a reader wants to begin.
+///
+/// # Errors
+/// 400 for what is no cursor.
+pub fn from(text: Option<&str>) -> Result<crate::feed::From, Problem> {
+    use crate::feed::From;
+    match text {
+        None | Some("" | "start") => Ok(From::Start),
+        Some("now") => Ok(From::Now),
+        Some(cursor) => match cursor.parse::<Cursor>() {
+            Ok(cursor) => Ok(From::After(cursor)),
+            Err(error) => Err(Problem::bad_request("bad_cursor", error.to_string()).with("member", "after")),
+        },
+    }
+}

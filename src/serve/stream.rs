@@ -1,0 +1,135 @@
+//! Frames out as SSE.
+//!
+//! One [`Stream`] a reader, whoever carries its bytes. The first byte is a comment, so that proxies and clients see an open
+//! stream at once; `retry:` rides on the first data frame, for some clients deliver a frame without data as an empty message.
+
+use super::problem::Problem;
+use super::request::{Query, from, path_id};
+use super::{App, told_to_stop};
+use crate::encode::native::HEARTBEAT;
+use crate::feed::Reader;
+use crate::log::{AnyStore, LogId};
+use crate::model::Cursor;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, Uri, header};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
+
+/// The headers of every stream: nothing between us and the reader may hold it back, change it or keep it.
+pub const HEADERS: [(&str, &str); 4] = [
+    ("content-type", "text/event-stream"),
+    ("cache-control", "no-cache, no-transform"),
+    ("x-accel-buffering", "no"),
+    ("x-content-type-options", "nosniff"),
+];
+
+/// What a request for a stream comes to.
+pub enum Answer {
+    /// The reader has seen the end, and nothing came after: 204, which `EventSource` takes as a reason not to come back.
+    NothingMore,
+    Live(Box<Stream>),
+}
+
+/// One reader's stream of bytes.
+pub struct Stream {
+    reader: Reader<AnyStore>,
+    opened: bool,
+    retry: Option<u64>,
+    beat: std::pin::Pin<Box<Sleep>>,
+    every: Duration,
+    drain: Duration,
+    stopping: watch::Receiver<Option<Instant>>,
+}
+
+/// Opens the stream that a request for `/v1/runs/{run}/stream` asks for.
+///
+/// # Errors
+/// The [`Problem`] to answer with.
+pub async fn open(app: &Arc<App>, uri: &Uri, headers: &HeaderMap) -> Result<Answer, Problem> {
+    let run = path_id("runId", uri)?;
+    let query = Query::of(uri);
+    for (member, known) in [("frames", "events"), ("format", "")] {
+        let asked = query.get(member).unwrap_or(if member == "frames" { "activities" } else { "" });
+        if asked != known {
+            let detail = format!("{member}={asked} is not served; ask for frames=events without a format");
+            return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", member));
+        }
+    }
+    let selection = query.selection()?;
+    // Last-Event-ID wins: it is what a reconnecting EventSource adds to the URL it was first given.
+    let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
+    let from = from(resumed.or_else(|| query.get("last_event_id")).or_else(|| query.get("after")))?;
+    let reader = app.feed.read(&LogId::Run(run), selection, from).await?;
+    if reader.has_seen_the_end() {
+        return Ok(Answer::NothingMore);
+    }
+    let random = (app.world.random)();
+    let below = |n: u64| u64::try_from(random % u128::from(n)).unwrap_or(0);
+    Ok(Answer::Live(Box::new(Stream {
+        reader,
+        opened: false,
+        // Spread, so that readers who lost one server do not all meet the next in the same instant.
+        retry: Some(1000 + below(1000)),
+        beat: Box::pin(tokio::time::sleep(app.pulse.heartbeat)),
+        every: app.pulse.heartbeat,
+        drain: app.pulse.drain.mul_f64(f64::from(u32::try_from(below(1000)).unwrap_or(0)) / 1000.0),
+        stopping: app.stopping.subscribe(),
+    })))
+}
+
+impl Stream {
+    /// Gives back the frames after `cursor`; see [`Reader::rewind`].
+    pub fn rewind(&mut self, cursor: Cursor) -> bool {
+        self.reader.rewind(cursor)
+    }
+
+    /// The next bytes to send; `None` when the stream is over. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        if !self.opened {
+            self.opened = true;
+            return Some(Bytes::from_static(HEARTBEAT));
+        }
+        let frames = tokio::select! {
+            biased;
+            frames = self.reader.next() => frames,
+            () = &mut self.beat => {
+                self.beat.as_mut().reset(Instant::now() + self.every);
+                return Some(Bytes::from_static(HEARTBEAT));
+            }
+            () = stopped(&mut self.stopping, self.drain) => return None,
+        };
+        let frames = frames.unwrap_or_else(|error| {
+            tracing::error!(%error, "a stream could not go on");
+            None
+        })?;
+        Some(match self.retry.take() {
+            Some(retry) => [format!("retry: {retry}\n").as_bytes(), &frames].concat().into(),
+            None => frames,
+        })
+    }
+}
+
+/// Resolves this long after the server was told to stop.
+async fn stopped(stopping: &mut watch::Receiver<Option<Instant>>, after: Duration) {
+    let told = told_to_stop(stopping).await;
+    tokio::time::sleep_until(told + after).await;
+}
+
+/// `GET /v1/runs/{run}/stream`, on a connection that hyper carries.
+pub async fn get(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Response {
+    match open(&app, &uri, &headers).await {
+        Ok(Answer::Live(stream)) => {
+            let frames = futures_util::stream::unfold(stream, async |mut stream| {
+                stream.next().await.map(|bytes| (Ok::<_, std::convert::Infallible>(bytes), stream))
+            });
+            (HEADERS, Body::from_stream(frames)).into_response()
+        }
+        Ok(Answer::NothingMore) => ([(header::CACHE_CONTROL, "no-store")], StatusCode::NO_CONTENT).into_response(),
+        Err(problem) => problem.into_response(),
+    }
+}

@@ -1,0 +1,702 @@
+//! The native source: facts that already speak our vocabulary, each an envelope-like object whose `type` is its event class.
+//!
+//! One fact gives one draft. What a lazy producer leaves out is filled from the class table and from what the payload plainly
+//! says; what cannot stand under its own name is carried under `source…`, so that nothing is lost and every envelope stays
+//! valid. Ids of messages and parts that are missing are made up and kept. Never infers anything from prose, and never lets
+//! a producer forge what the server stamps.
+
+use super::{Adapter, Fact, FactError, SourceKind, take_type};
+use crate::model::id::IdError;
+use crate::model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId, Phase};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The source `agentui`.
+pub const SOURCE: SourceKind = SourceKind {
+    name: "agentui",
+    fresh: || Box::new(AgentUi::default()),
+    restore: |memory| Box::new(serde_json::from_value::<AgentUi>(memory).unwrap_or_default()),
+};
+
+/// The speakers (an agent in a role) whose message and parts are remembered; beyond that the one longest silent is forgotten
+/// and would begin a new message.
+const SPEAKERS_MAX: usize = 64;
+
+/// The part of a role's name that tells speakers apart, in characters. Memory holds no text of a length that a producer chooses.
+const ROLE_CHARS_MAX: usize = 32;
+
+// The prefix keeps made-up ids away from a producer's own, and from those that another source's adapter makes up for the
+// same run.
+const MESSAGE_PREFIX: &str = "agentui-message-";
+const PART_PREFIX: &str = "agentui-part-";
+
+/// The envelope's own members. Under these names stands only what the server vouches for.
+const RESERVED: &[&str] = &[
+    "type",
+    "eventId",
+    "sequence",
+    "sourceSequence",
+    "timestamp",
+    "receivedAt",
+    "owner",
+    "scope",
+    "phase",
+    "surface",
+    "persistence",
+    "control",
+    "topology",
+    "audience",
+    "startAudience",
+    "payload",
+    "refs",
+    "rawEventRef",
+];
+
+/// Members that belong into the payload wherever a producer put them: those of the protocol's table (section 3), then those
+/// that seed 003 requires of runtime entities, teams and hydration.
+#[rustfmt::skip]
+const PAYLOAD_MEMBERS: &[&str] = &[
+    "text", "role", "toolName", "input", "inputText", "status", "progress", "loaded", "total", "message", "activityType",
+    "content", "replace", "patch", "channel", "output", "structured", "outputRef", "durationMs", "costUsd", "truncated",
+    "untrusted", "error", "neverStarted", "kind", "schema", "options", "risk", "outcome", "value", "retryable", "result",
+    "messages", "mode", "state", "expiresAt",
+
+    "runtimeEntity", "runtimeStatus", "latestTurnStatus", "queuedTurnCount", "queueReason", "retryableOverload",
+    "providerConcurrencyGroup", "providerParallelBudget", "items", "agentName", "teamName", "teamId", "teamPhase",
+    "teamParallelBudget", "teamActiveCount", "teamQueuedCount", "source", "color", "avatar", "model", "policy", "spawnReason",
+    "reason", "summary", "resultRef", "usage", "toolCount", "transcriptRef", "title", "assignee", "blocker", "priority",
+    "dependencies", "artifactRefs", "evidenceRefs", "from", "to", "resumeTarget", "memoryBoundary", "contextBoundary",
+    "acceptedAt", "acceptedTime", "reviewer", "target", "verdict", "requestedFixes", "policyScope", "safeInput",
+    "parentRouting", "capabilityRef", "remoteTaskId", "workItemId", "inputNeeds", "authNeeds", "schedule", "wakeReason",
+    "lastRunRef", "attempts", "handoffId", "reviewId", "workerNotificationId", "isWorkerNotification", "origin", "preview",
+    "counts", "unread", "pinned", "stale",
+];
+
+/// What streams as parts of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Channel {
+    Text,
+    Reasoning,
+    Plan,
+}
+
+/// One agent in one role, and where what it says goes while it gives no ids.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Speaker {
+    agent: Option<AgentId>,
+    role: String,
+    message: Option<MessageId>,
+    /// The last part of each channel that is not sealed yet: a summary may come after the speaker has gone on.
+    parts: [Option<PartId>; 3],
+    /// The channel that the next chunk continues; `None` after a tool call, when every channel begins a new part.
+    open: Option<Channel>,
+}
+
+/// The adapter; all of it is memory.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct AgentUi {
+    messages_made: u64,
+    parts_made: u64,
+    /// At most [`SPEAKERS_MAX`], the one that spoke last at the end.
+    speakers: Vec<Speaker>,
+}
+
+impl Adapter for AgentUi {
+    fn adapt(&mut self, mut fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
+        let mut class = EventType::from(take_type(&mut fact, "type")?.as_str());
+        let is_final = class == EventType::TextFinal;
+        let worker_spoke = is_worker_speech(&class, &fact);
+        if worker_spoke {
+            class = EventType::WorkerNotification;
+        }
+        let mut draft = Draft::new(class);
+        draft.ids.take_from(&mut fact).map_err(|(member, error)| bad_id(member, &error))?;
+        let knows_phase = matches!(fact.get("phase"), Some(Value::String(_)));
+        take_members(fact, &mut draft);
+        read_ids_of_payload(&mut draft);
+        settle_run(&mut draft, given);
+        if !knows_phase {
+            refine_phase(&mut draft);
+        }
+        if worker_spoke {
+            settle_notification(&mut draft, is_final);
+        }
+        if draft.class == EventType::MessagesSnapshot {
+            mark_notifications(&mut draft);
+        }
+        self.follow(&mut draft);
+        out.push(draft);
+        Ok(())
+    }
+
+    fn save(&self) -> Value {
+        serde_json::to_value(self).expect("memory has only string keys")
+    }
+}
+
+/// Carries a member that nobody here knows. One that would stand in the place of an envelope's own goes under its name with
+/// `source` before it; where that is taken, what came first under it stays (an export that is imported twice).
+pub(super) fn carry(draft: &mut Draft, member: String, value: Value) {
+    if RESERVED.contains(&member.as_str()) || Ids::MEMBERS.contains(&member.as_str()) {
+        draft.extra.entry(sourced(&member)).or_insert(value);
+    } else {
+        draft.extra.insert(member, value);
+    }
+}
+
+/// `eventId` → `sourceEventId`.
+fn sourced(member: &str) -> String {
+    let mut letters = member.chars();
+    letters.next().into_iter().flat_map(char::to_uppercase).fold("source".to_owned(), |mut name, c| {
+        name.push(c);
+        name
+    }) + letters.as_str()
+}
+
+/// What is wrong with an id, as the producer is told it.
+pub(super) fn bad_id(member: &'static str, error: &IdError) -> FactError {
+    FactError::BadMember { member, expected: error.to_string() }
+}
+
+/// A point in time as RFC 3339 in UTC: from such text, or from milliseconds since 1970.
+pub(super) fn instant(value: &Value) -> Option<Box<str>> {
+    let at = match value {
+        Value::String(text) => text.parse::<Timestamp>().ok()?,
+        Value::Number(number) => match number.as_i64() {
+            Some(ms) => Timestamp::from_millisecond(ms).ok()?,
+            // Microseconds: a float of today's milliseconds is exact to no more.
+            None => Timestamp::from_microsecond(number.as_f64().map(|ms| (ms * 1000.0).round() as i64)?).ok()?,
+        },
+        _ => return None,
+    };
+    Some(at.to_string().into())
+}
+
+/// Whether this is a user-role message that its producer marks as a worker's: `isWorkerNotification: true`, or `origin` or
+/// `source` that says `worker` or `subagent`. Such a one must never pass for the user's own words (seed 003).
+fn is_worker_speech(class: &EventType, fact: &Fact) -> bool {
+    if !matches!(class, EventType::TextDelta | EventType::TextFinal) {
+        return false;
+    }
+    let payload = fact.get("payload").and_then(Value::as_object);
+    let said = |member: &str| payload.and_then(|p| p.get(member)).or_else(|| fact.get(member));
+    said("role").and_then(Value::as_str) == Some("user") && is_workers(said)
+}
+
+fn is_workers<'a>(said: impl Fn(&str) -> Option<&'a Value>) -> bool {
+    said("isWorkerNotification") == Some(&Value::Bool(true))
+        || ["origin", "source"].iter().any(|m| matches!(said(m).and_then(Value::as_str), Some("worker" | "subagent")))
+}
+
+/// Gives a worker's message the members of a notification. Its message id, if it has one, makes its chunks and its end one
+/// notification; only the end has the summary.
+fn settle_notification(draft: &mut Draft, is_final: bool) {
+    let id = draft.ids.message.as_ref().map(|id| Value::from(id.as_str()));
+    if let Some(id) = id {
+        draft.payload.entry("workerNotificationId").or_insert(id);
+    }
+    if let Some(text) = draft.payload.get("text").cloned().filter(|_| is_final) {
+        draft.payload.entry("summary").or_insert(text);
+    }
+}
+
+/// The same for the messages of a history window.
+fn mark_notifications(draft: &mut Draft) {
+    let messages = draft.payload.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten();
+    for message in messages.filter_map(Value::as_object_mut) {
+        if message.get("role").and_then(Value::as_str) == Some("user") && is_workers(|member| message.get(member)) {
+            message.insert("role".into(), "notification".into());
+            let parts = message.get_mut("parts").and_then(Value::as_array_mut).into_iter().flatten();
+            for part in parts.filter_map(Value::as_object_mut) {
+                part.insert("kind".into(), "worker_notification".into());
+            }
+        }
+    }
+}
+
+/// Moves every member of the fact to its place in the draft.
+fn take_members(mut fact: Fact, draft: &mut Draft) {
+    draft.payload = match fact.shift_remove("payload") {
+        Some(Value::Object(payload)) => payload,
+        Some(Value::Null) | None => Map::new(),
+        Some(bare) => Map::from_iter([("value".to_owned(), bare)]),
+    };
+    take_sequence(&mut fact, draft);
+    for (member, value) in fact {
+        match (member.as_str(), value) {
+            // Fails closed: whatever is not one of the three names is for internal eyes.
+            ("audience", value) => {
+                draft.audience = value.as_str().and_then(Audience::parse).unwrap_or_else(|| {
+                    carry(draft, member, value);
+                    Audience::Internal
+                });
+            }
+            // Many serialisers write an absent member as null.
+            (name, Value::Null) if RESERVED.contains(&name) || Ids::MEMBERS.contains(&name) => {}
+            ("timestamp", value) => match instant(&value) {
+                Some(at) => draft.timestamp = Some(at),
+                None => carry(draft, member, value),
+            },
+            ("owner", Value::String(name)) => draft.owner = name.as_str().into(),
+            ("scope", Value::String(name)) => draft.scope = name.as_str().into(),
+            ("phase", Value::String(name)) => draft.phase = name.as_str().into(),
+            ("surface", Value::String(name)) => draft.surface = name.as_str().into(),
+            ("persistence", Value::String(name)) => draft.persistence = name.as_str().into(),
+            ("control", Value::String(name)) => draft.control = Some(name.as_str().into()),
+            ("topology", Value::String(name)) => draft.topology = Some(name.as_str().into()),
+            ("refs", refs @ (Value::Array(_) | Value::Object(_))) => draft.refs = Some(refs),
+            ("rawEventRef", raw) => draft.raw_event_ref = Some(raw),
+            (name, value) if PAYLOAD_MEMBERS.contains(&name) && !draft.payload.contains_key(name) => {
+                draft.payload.insert(member, value);
+            }
+            (_, value) => carry(draft, member, value),
+        }
+    }
+}
+
+/// The producer's own number. In an exported envelope that is `sourceSequence`, and `sequence` its place in a log that is
+/// not this one.
+fn take_sequence(fact: &mut Fact, draft: &mut Draft) {
+    let own = fact.shift_remove("sourceSequence").filter(|v| !v.is_null());
+    let place = fact.shift_remove("sequence").filter(|v| !v.is_null());
+    draft.source_sequence = own.as_ref().and_then(Value::as_u64);
+    match own {
+        Some(own) if draft.source_sequence.is_none() => carry(draft, "sourceSequence".into(), own),
+        _ => {}
+    }
+    match place {
+        Some(place) if draft.source_sequence.is_none() && place.is_u64() => draft.source_sequence = place.as_u64(),
+        Some(place) => drop(draft.extra.insert("sourceLogSequence".into(), place)),
+        None => {}
+    }
+}
+
+/// Ids that only the payload has. They are read, not taken; what cannot be an id there is the producer's data.
+fn read_ids_of_payload(draft: &mut Draft) {
+    for (name, value) in &draft.payload {
+        if let Value::String(text) = value {
+            let _ = draft.ids.set(name, text);
+        }
+    }
+}
+
+/// The run is the one that the fact was sent to. What the fact says of it stays as a reference.
+fn settle_run(draft: &mut Draft, given: &Ids) {
+    let own = std::mem::replace(&mut draft.ids.run, given.run.clone());
+    if let Some(own) = own.filter(|own| given.run.as_ref() != Some(own)) {
+        draft.add_ref("runId", own.as_str().into());
+    }
+    draft.ids.or(given);
+}
+
+/// The phase that the payload plainly says, where the fact itself says none.
+fn refine_phase(draft: &mut Draft) {
+    let status = draft.text("status");
+    let phase = match (&draft.class, status) {
+        (EventType::RunFinished, Some("cancelled" | "canceled")) => Phase::Cancelled,
+        (EventType::RunFinished, Some("interrupted")) => Phase::Interrupted,
+        (EventType::RunFinished | EventType::AgentCompleted, Some("failed")) => Phase::Failed,
+        (EventType::RunStatus, Some(status)) if Phase::NAMES.contains(&status) => status.into(),
+        (EventType::ToolFailed, _) if error_code(&draft.payload) == Some("cancelled") => Phase::Cancelled,
+        _ => return,
+    };
+    draft.phase = phase;
+}
+
+fn error_code(payload: &Map<String, Value>) -> Option<&str> {
+    payload.get("error")?.get("code")?.as_str()
+}
+
+impl AgentUi {
+    /// Follows who is saying what, and fills the ids of messages and parts that are missing.
+    fn follow(&mut self, draft: &mut Draft) {
+        let (channel, is_final) = match draft.class {
+            EventType::TextDelta => (Channel::Text, false),
+            EventType::TextFinal => (Channel::Text, true),
+            EventType::ReasoningDelta => (Channel::Reasoning, false),
+            EventType::ReasoningSummary => (Channel::Reasoning, true),
+            EventType::PlanDelta => (Channel::Plan, false),
+            EventType::PlanFinal => (Channel::Plan, true),
+            EventType::RunStarted => return self.speakers.clear(),
+            EventType::ToolStarted => {
+                let of_agent = |s: &&mut Speaker| s.agent == draft.ids.agent;
+                return self.speakers.iter_mut().filter(of_agent).for_each(|s| s.open = None);
+            }
+            _ => return,
+        };
+        self.keep_clear_of(draft);
+        let mut speaker = self.take_speaker(draft);
+        let is_elsewhere = draft.ids.message.is_some() && draft.ids.message != speaker.message;
+        // An end names its message without making it the one that goes on.
+        if is_elsewhere && is_final {
+            let mut aside = Speaker { message: draft.ids.message.clone(), ..Speaker::default() };
+            self.name(&mut aside, draft, channel, is_final);
+        } else {
+            if is_elsewhere {
+                speaker.begin(draft.ids.message.clone());
+            }
+            self.name(&mut speaker, draft, channel, is_final);
+        }
+        self.speakers.push(speaker);
+    }
+
+    /// The speaker of the draft, out of the list; a new one if it has not spoken yet.
+    fn take_speaker(&mut self, draft: &Draft) -> Speaker {
+        let role: String = draft.text("role").unwrap_or("assistant").chars().take(ROLE_CHARS_MAX).collect();
+        match self.speakers.iter().position(|s| s.agent == draft.ids.agent && s.role == role) {
+            Some(at) => self.speakers.remove(at),
+            None => {
+                if self.speakers.len() == SPEAKERS_MAX {
+                    self.speakers.remove(0);
+                }
+                Speaker { agent: draft.ids.agent.clone(), role, ..Speaker::default() }
+            }
+        }
+    }
+
+    /// Gives the draft its message and part, made up where needed, and moves the speaker on.
+    fn name(&mut self, speaker: &mut Speaker, draft: &mut Draft, channel: Channel, is_final: bool) {
+        let message = speaker.message.get_or_insert_with(|| {
+            self.messages_made += 1;
+            MessageId::new(&format!("{MESSAGE_PREFIX}{}", self.messages_made)).expect("a short name with a number is an id")
+        });
+        draft.ids.message = Some(message.clone());
+        let part = &mut speaker.parts[channel as usize];
+        let continues = part.is_some() && (is_final || speaker.open == Some(channel));
+        if draft.ids.part.is_some() {
+            part.clone_from(&draft.ids.part);
+        } else if !(channel == Channel::Text && is_final) {
+            // A final text without a part covers the whole message, so it gets none.
+            if !continues {
+                self.parts_made += 1;
+                let made = PartId::new(&format!("{PART_PREFIX}{}", self.parts_made));
+                *part = Some(made.expect("a short name with a number is an id"));
+            }
+            draft.ids.part.clone_from(part);
+        }
+        match (channel, is_final) {
+            (Channel::Text, true) => speaker.begin(None),
+            (_, true) => {
+                *part = None;
+                speaker.open = speaker.open.filter(|open| *open != channel);
+            }
+            (_, false) => speaker.open = Some(channel),
+        }
+    }
+
+    /// Counts past ids of our making that come back with an imported export, so that none is made twice.
+    fn keep_clear_of(&mut self, draft: &Draft) {
+        let number = |id: Option<&str>, prefix: &str| id?.strip_prefix(prefix)?.parse::<u64>().ok();
+        let message = number(draft.ids.message.as_ref().map(MessageId::as_str), MESSAGE_PREFIX);
+        let part = number(draft.ids.part.as_ref().map(PartId::as_str), PART_PREFIX);
+        self.messages_made = self.messages_made.max(message.unwrap_or(0));
+        self.parts_made = self.parts_made.max(part.unwrap_or(0));
+    }
+}
+
+impl Speaker {
+    /// Begins a message: that one, or one that will be made up when it is needed.
+    fn begin(&mut self, message: Option<MessageId>) {
+        self.message = message;
+        self.parts = [None, None, None];
+        self.open = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Control, Owner, RunId, Topology};
+    use serde_json::json;
+
+    fn given() -> Ids {
+        Ids { run: Some(RunId::new("run").unwrap()), ..Ids::default() }
+    }
+
+    fn object(value: Value) -> Fact {
+        let Value::Object(fact) = value else { panic!("{value} is no object") };
+        fact
+    }
+
+    /// Adapts the facts one by one, saving and restoring the adapter between any two.
+    fn adapt(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
+        let mut adapter = (SOURCE.fresh)();
+        let mut out = Vec::new();
+        for fact in facts {
+            adapter.adapt(object(fact), &given(), &mut out).unwrap();
+            adapter = (SOURCE.restore)(adapter.save());
+        }
+        out
+    }
+
+    fn one(fact: Value) -> Draft {
+        adapt([fact]).remove(0)
+    }
+
+    fn refusal(fact: Value) -> FactError {
+        (SOURCE.fresh)().adapt(object(fact), &given(), &mut Vec::new()).unwrap_err()
+    }
+
+    /// `message/part` of each draft, `-` for none.
+    fn names(facts: impl IntoIterator<Item = Value>) -> Vec<String> {
+        let or_dash = |id: Option<&str>| id.map_or("-".to_owned(), |id| id.replace("agentui-", ""));
+        let name = |d: &Draft| {
+            let message = or_dash(d.ids.message.as_ref().map(MessageId::as_str));
+            format!("{message}/{}", or_dash(d.ids.part.as_ref().map(PartId::as_str)))
+        };
+        adapt(facts).iter().map(name).collect()
+    }
+
+    #[test]
+    fn every_member_goes_to_its_place() {
+        let draft = one(json!({
+            "type": "tool.started", "sequence": 7, "timestamp": "2026-01-02T03:04:05.5+02:00", "toolCallId": "c",
+            "owner": "model", "scope": "tool_call", "phase": "preparing", "surface": "custom", "persistence": "ui_local",
+            "control": "stop", "topology": "review_team", "audience": "dashboard", "payload": {"toolName": "x", "new": 1},
+            "refs": [{"rel": "docs", "href": "/d"}], "rawEventRef": "raw/1", "flavour": {"sweet": true},
+        }));
+        assert_eq!(draft.source_sequence, Some(7));
+        assert_eq!(draft.timestamp.as_deref(), Some("2026-01-02T01:04:05.5Z"));
+        assert_eq!(draft.ids.tool_call.as_ref().unwrap().as_str(), "c");
+        assert_eq!((draft.owner, draft.phase.as_str()), (Owner::Model, "preparing"));
+        assert_eq!((draft.control, draft.topology), (Some(Control::Stop), Some(Topology::ReviewTeam)));
+        assert_eq!(draft.audience, Audience::Dashboard);
+        assert_eq!(Value::Object(draft.payload), json!({"toolName": "x", "new": 1}));
+        assert_eq!(draft.refs, Some(json!([{"rel": "docs", "href": "/d"}])));
+        assert_eq!(draft.raw_event_ref, Some(json!("raw/1")));
+        assert_eq!(Value::Object(draft.extra), json!({"flavour": {"sweet": true}}));
+    }
+
+    #[test]
+    fn times_become_utc_and_what_is_no_time_is_carried() {
+        let time = |value: Value| {
+            let draft = one(json!({"type": "run.started", "timestamp": value}));
+            (draft.timestamp.map(String::from), draft.extra.get("sourceTimestamp").cloned())
+        };
+        assert_eq!(time(json!(1_767_225_600_000_i64)), (Some("2026-01-01T00:00:00Z".into()), None));
+        assert_eq!(time(json!(1_767_225_600_000.25)), (Some("2026-01-01T00:00:00.00025Z".into()), None));
+        assert_eq!(time(json!("2026-01-01T01:00:00+01:00")), (Some("2026-01-01T00:00:00Z".into()), None));
+        for bad in [json!("yesterday"), json!("2026-01-01"), json!(1e300), json!(i64::MAX), json!([1])] {
+            assert_eq!(time(bad.clone()), (None, Some(bad)));
+        }
+        assert_eq!(time(Value::Null), (None, None));
+    }
+
+    #[test]
+    fn an_audience_that_nobody_knows_is_internal_and_an_absent_one_the_class_s() {
+        for unknown in [json!("public"), json!("User"), json!(7), json!(["user"]), Value::Null] {
+            let draft = one(json!({"type": "text.delta", "text": "x", "audience": unknown}));
+            assert_eq!(draft.audience, Audience::Internal);
+            assert_eq!(draft.extra["sourceAudience"], unknown);
+        }
+        assert_eq!(one(json!({"type": "text.delta"})).audience, Audience::User);
+        assert_eq!(one(json!({"type": "tool.progress"})).audience, Audience::Internal);
+        assert_eq!(one(json!({"type": "tool.progress", "audience": "user"})).audience, Audience::User);
+    }
+
+    #[test]
+    fn what_the_server_stamps_cannot_be_forged_and_survives_export_and_import() {
+        let exported = json!({
+            "type": "run.status", "eventId": "e", "sequence": 12, "sourceSequence": 3, "receivedAt": "2026-01-01T00:00:00Z",
+            "startAudience": "user", "audience": "internal",
+        });
+        let draft = one(exported.clone());
+        assert_eq!(draft.source_sequence, Some(3));
+        assert_eq!(draft.start_audience, None);
+        let carried = json!({
+            "sourceLogSequence": 12, "sourceEventId": "e", "sourceReceivedAt": "2026-01-01T00:00:00Z",
+            "sourceStartAudience": "user",
+        });
+        assert_eq!(Value::Object(draft.extra), carried);
+        let mut again = object(exported);
+        again.insert("eventId".into(), "f".into());
+        again.insert("sourceEventId".into(), "e".into());
+        assert_eq!(one(Value::Object(again)).extra["sourceEventId"], "e");
+    }
+
+    #[test]
+    fn no_carried_member_stands_in_the_envelope_s_own_place() {
+        let mut fact = Map::from_iter([("type".to_owned(), json!("text.delta"))]);
+        for member in RESERVED.iter().chain(Ids::MEMBERS).filter(|m| **m != "type") {
+            fact.insert((*member).to_owned(), json!({"odd": 1}));
+        }
+        let draft = one(Value::Object(fact));
+        for member in RESERVED.iter().chain(Ids::MEMBERS) {
+            assert!(!draft.extra.contains_key(*member), "{member}");
+        }
+        assert_eq!(draft.extra["sourceToolCallId"], json!({"odd": 1}));
+        assert_eq!(draft.extra["sourceOwner"], json!({"odd": 1}));
+        assert_eq!(draft.extra["sourceSourceSequence"], json!({"odd": 1}));
+    }
+
+    #[test]
+    fn what_has_no_type_or_a_bad_id_is_refused_by_member() {
+        for no_type in [json!({}), json!({"type": 7}), json!({"type": ""})] {
+            assert_eq!(refusal(no_type), FactError::NoType { member: "type" });
+        }
+        let error = refusal(json!({"type": "text.delta", "messageId": "a\nb"}));
+        assert_eq!(error.member(), Some("messageId"));
+        let kept = one(json!({"type": "text.delta", "payload": {"messageId": "a\nb", "text": "x"}}));
+        assert_eq!(kept.payload["messageId"], "a\nb");
+    }
+
+    #[test]
+    fn ids_of_the_payload_are_read_and_stay_there() {
+        let draft = one(json!({"type": "tool.result", "toolCallId": "top", "payload": {"toolCallId": "low", "taskId": "t"}}));
+        assert_eq!(draft.ids.tool_call.unwrap().as_str(), "top");
+        assert_eq!(draft.ids.task.unwrap().as_str(), "t");
+        assert_eq!(Value::Object(draft.payload), json!({"toolCallId": "low", "taskId": "t"}));
+    }
+
+    #[test]
+    fn the_run_is_the_one_that_the_fact_was_sent_to() {
+        let own = one(json!({"type": "run.started", "runId": "native", "refs": {"docs": "/d"}}));
+        assert_eq!(own.ids.run.unwrap().as_str(), "run");
+        assert_eq!(own.refs, Some(json!({"docs": "/d", "runId": "native"})));
+        assert_eq!(one(json!({"type": "run.started", "runId": "run"})).refs, None);
+    }
+
+    #[test]
+    fn members_of_the_payload_are_found_at_the_top_and_a_bare_payload_is_wrapped() {
+        let draft = one(json!({"type": "tool.started", "toolName": "x", "input": {}, "vendor": 1}));
+        assert_eq!(Value::Object(draft.payload), json!({"toolName": "x", "input": {}}));
+        assert_eq!(Value::Object(draft.extra), json!({"vendor": 1}));
+        let both = one(json!({"type": "text.delta", "text": "top", "payload": {"text": "low"}}));
+        assert_eq!((&both.payload["text"], &both.extra["text"]), (&json!("low"), &json!("top")));
+        assert_eq!(one(json!({"type": "run.status", "payload": "busy"})).payload["value"], "busy");
+    }
+
+    #[test]
+    fn the_phase_is_what_the_payload_plainly_says_unless_the_fact_says_it() {
+        let phase = |fact: Value| one(fact).phase;
+        assert_eq!(phase(json!({"type": "run.finished", "payload": {"status": "cancelled"}})), Phase::Cancelled);
+        assert_eq!(phase(json!({"type": "run.finished", "status": "interrupted"})), Phase::Interrupted);
+        assert_eq!(phase(json!({"type": "run.finished", "payload": {"status": "fine"}})), Phase::Completed);
+        assert_eq!(phase(json!({"type": "run.status", "payload": {"status": "waiting"}})), Phase::Waiting);
+        assert_eq!(phase(json!({"type": "run.status", "payload": {"status": "odd"}})), Phase::Acting);
+        assert_eq!(phase(json!({"type": "agent.completed", "payload": {"status": "failed"}})), Phase::Failed);
+        assert_eq!(phase(json!({"type": "tool.failed", "payload": {"error": {"code": "cancelled"}}})), Phase::Cancelled);
+        assert_eq!(phase(json!({"type": "run.finished", "phase": "completed", "status": "cancelled"})), Phase::Completed);
+    }
+
+    fn said(class: &str) -> Value {
+        json!({"type": class, "text": "x"})
+    }
+
+    #[test]
+    fn a_message_goes_on_until_its_final_and_a_part_until_a_tool_or_another_kind() {
+        let facts = [
+            said("reasoning.delta"),
+            said("text.delta"),
+            said("text.delta"),
+            json!({"type": "tool.started", "toolCallId": "c"}),
+            said("text.delta"),
+            said("reasoning.summary"),
+            said("text.final"),
+            said("text.delta"),
+            json!({"type": "run.started"}),
+            said("text.delta"),
+            said("text.final"),
+            said("text.final"),
+        ];
+        let expected = [
+            "message-1/part-1",
+            "message-1/part-2",
+            "message-1/part-2",
+            "-/-",
+            "message-1/part-3",
+            "message-1/part-1",
+            "message-1/-",
+            "message-2/part-4",
+            "-/-",
+            "message-3/part-5",
+            "message-3/-",
+            "message-4/-",
+        ];
+        assert_eq!(names(facts), expected);
+    }
+
+    #[test]
+    fn each_agent_and_role_has_its_own_message() {
+        let by = |agent: &str, role: &str| json!({"type": "text.delta", "text": "x", "agentId": agent, "role": role});
+        let facts = [by("a", "assistant"), by("b", "assistant"), by("a", "user"), by("a", "assistant"), by("b", "assistant")];
+        let expected = ["message-1/part-1", "message-2/part-2", "message-3/part-3", "message-1/part-1", "message-2/part-2"];
+        assert_eq!(names(facts), expected);
+    }
+
+    #[test]
+    fn a_producer_s_own_ids_are_kept_and_continued() {
+        let facts = [
+            json!({"type": "text.delta", "messageId": "m", "partId": "p", "text": "x"}),
+            said("text.delta"),
+            json!({"type": "text.final", "messageId": "other"}),
+            said("text.delta"),
+            json!({"type": "text.final", "messageId": "m"}),
+            said("text.delta"),
+        ];
+        assert_eq!(names(facts), ["m/p", "m/p", "other/-", "m/p", "m/-", "message-1/part-1"]);
+    }
+
+    #[test]
+    fn an_id_that_was_made_up_before_an_export_is_not_made_up_again() {
+        let facts = [
+            json!({"type": "text.final", "messageId": "agentui-message-4", "text": "x"}),
+            json!({"type": "reasoning.delta", "messageId": "m", "partId": "agentui-part-9", "text": "x"}),
+            json!({"type": "run.started"}),
+            said("text.delta"),
+        ];
+        assert_eq!(names(facts)[3], "message-5/part-10");
+    }
+
+    #[test]
+    fn memory_is_bounded_and_forgets_whoever_was_silent_longest() {
+        let by =
+            |agent: usize| json!({"type": "text.delta", "text": "x", "agentId": format!("a{agent}"), "role": "r".repeat(9999)});
+        let mut adapter = AgentUi::default();
+        for agent in 0..SPEAKERS_MAX + 5 {
+            adapter.adapt(object(by(agent)), &given(), &mut Vec::new()).unwrap();
+        }
+        assert_eq!(adapter.speakers.len(), SPEAKERS_MAX);
+        assert_eq!(adapter.speakers[0].agent.as_ref().unwrap().as_str(), "a5");
+        assert!(adapter.save().to_string().len() < SPEAKERS_MAX * 256);
+    }
+
+    #[test]
+    fn a_worker_s_words_in_a_user_s_role_are_a_notification() {
+        for mark in ["isWorkerNotification", "origin", "source"] {
+            let value = if mark == "isWorkerNotification" { json!(true) } else { json!("subagent") };
+            let draft =
+                one(json!({"type": "text.final", "messageId": "m", "payload": {"role": "user", "text": "done", mark: value}}));
+            assert_eq!(draft.class, EventType::WorkerNotification);
+            assert_eq!(draft.surface.as_str(), "worker_notifications");
+            assert_eq!((&draft.payload["summary"], &draft.payload["workerNotificationId"]), (&json!("done"), &json!("m")));
+        }
+        let user = one(json!({"type": "text.final", "payload": {"role": "user", "text": "I am a worker"}}));
+        assert_eq!(user.class, EventType::TextFinal);
+        let native = one(json!({"type": "worker.notification", "messageId": "m", "summary": "done"}));
+        assert_eq!(native.payload.get("workerNotificationId"), None, "its sequence names it");
+        let window = one(json!({"type": "messages.snapshot", "messages": [
+            {"messageId": "m", "role": "user", "origin": "worker", "parts": [{"partId": "p", "kind": "user_text", "text": ["x"]}]},
+        ]}));
+        assert_eq!(window.payload["messages"][0]["role"], "notification");
+        assert_eq!(window.payload["messages"][0]["parts"][0]["kind"], "worker_notification");
+    }
+
+    #[test]
+    fn a_class_that_nobody_knows_is_carried_and_internal() {
+        let draft = one(json!({"type": "weather.changed", "payload": {"sky": "clear"}}));
+        assert_eq!((draft.class.as_str(), draft.audience), ("weather.changed", Audience::Internal));
+        assert_eq!(draft.payload["sky"], "clear");
+    }
+
+    #[test]
+    fn a_memory_that_cannot_be_read_is_a_fresh_one() {
+        let mut out = Vec::new();
+        (SOURCE.restore)(json!("torn")).adapt(object(said("text.delta")), &given(), &mut out).unwrap();
+        assert_eq!(out[0].ids.message.as_ref().unwrap().as_str(), "agentui-message-1");
+    }
+}

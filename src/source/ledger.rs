@@ -1,0 +1,592 @@
+//! The ledger of one log: which things there are, who saw them start, which are sealed, and how the run stands.
+//!
+//! Every draft of every source passes here once, in order, before it is guarded. The ledger stamps what the audience rule
+//! needs (`startAudience`, and for an action the audience of its call), turns a chunk for a sealed stream into a diagnostic,
+//! and keeps the run's state. All of it is a pure function of the drafts, saved with the commit they lead to: a restart, a
+//! replay and an import come to the same ledger. It never changes a body and never invents a fact.
+
+use crate::model::audience::Audience;
+use crate::model::{Draft, Envelope, EventType, MessageId, Phase, ToolCallId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeSet, HashMap};
+
+/// The longest key of a thing, in bytes: three ids and what stands between them; a longer one is known by its hash.
+const THING_BYTES_MAX: usize = 800;
+
+/// What the ledger knows of one thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Thing {
+    /// The audience of its first envelope; of a message as a whole, the widest of its parts'.
+    start: Audience,
+    /// Of a message as a whole, the narrowest of its parts'; else the same as `start`.
+    narrowest: Audience,
+    sealed: bool,
+}
+
+impl Thing {
+    const fn to_byte(self) -> u8 {
+        self.start as u8 | (self.sealed as u8) << 2 | (self.narrowest as u8) << 3
+    }
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        let audience = |bits: u8| Audience::ALL.get(usize::from(bits & 3)).copied();
+        Some(Self { start: audience(byte)?, narrowest: audience(byte >> 3)?, sealed: byte & 4 != 0 })
+    }
+}
+
+/// How a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    Accepted,
+    Running,
+    Waiting,
+    Completed,
+    Failed,
+    Cancelled,
+    Interrupted,
+    Unknown,
+}
+
+impl Status {
+    /// Whether the run has ended: only a new start reopens it.
+    #[must_use]
+    pub const fn is_end(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled | Self::Interrupted)
+    }
+
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Interrupted => "interrupted",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The run's state, as it is saved and as summaries show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunState {
+    pub status: Status,
+    pub phase: String,
+    /// 1 for the first start; one more for each start after an end.
+    pub attempt: u32,
+    /// Ids of actions that wait for somebody.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub pending: BTreeSet<String>,
+    /// Whether the source itself said that the run waits, beside any pending action.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+}
+
+impl Default for RunState {
+    fn default() -> Self {
+        Self { status: Status::Unknown, phase: "unknown".into(), attempt: 0, pending: BTreeSet::new(), paused: false }
+    }
+}
+
+/// A chunk that came after its stream was sealed. It is logged as `diagnostic.changed`, and named in the producer's answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Violation {
+    /// The fact's number in the body, from 0.
+    pub index: u64,
+    /// `write_after_seal`.
+    pub code: &'static str,
+    /// The event class that came too late.
+    pub event_type: String,
+    /// The sealed thing, as `kind:id`.
+    pub thing: String,
+}
+
+/// The ledger of one log.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    things: HashMap<Box<str>, Thing>,
+    /// Things changed since they were last saved.
+    changed: BTreeSet<Box<str>>,
+    pub run: RunState,
+}
+
+impl Ledger {
+    /// The ledger as it was saved: the run's state, and a byte a thing.
+    pub fn restore<'a>(run: RunState, things: impl Iterator<Item = (&'a str, u8)>) -> Self {
+        let things = things.filter_map(|(key, byte)| Some((key.into(), Thing::from_byte(byte)?))).collect();
+        Self { things, changed: BTreeSet::new(), run }
+    }
+
+    /// The things that changed since the last call, with the byte to save.
+    pub fn take_changed(&mut self) -> Vec<(Box<str>, u8)> {
+        std::mem::take(&mut self.changed)
+            .into_iter()
+            .filter_map(|key| self.things.get(&key).map(|t| t.to_byte()).map(|b| (key, b)))
+            .collect()
+    }
+
+    /// Enters a draft: stamps it, moves the run's state, and says so when it came too late for its stream.
+    pub fn enter(&mut self, draft: &mut Draft, index: u64) -> Option<Violation> {
+        let thing = thing_of(draft).map(bounded);
+        if let Some(key) = thing.as_deref().filter(|_| is_chunk(&draft.class)).filter(|key| self.is_sealed(key, draft)) {
+            let violation =
+                Violation { index, code: "write_after_seal", event_type: draft.class.as_str().into(), thing: key.to_owned() };
+            *draft = rejected(draft, &violation);
+            return Some(violation);
+        }
+        self.stamp(draft, thing.as_deref());
+        self.run.follow(draft);
+        None
+    }
+
+    fn is_sealed(&self, key: &str, draft: &Draft) -> bool {
+        let sealed = |key: &str| self.things.get(key).is_some_and(|t| t.sealed);
+        sealed(key) || draft.ids.part.is_some() && whole_message(draft).is_some_and(|message| sealed(&message))
+    }
+
+    /// The audience of the agent that the draft is of; users', if nobody said another.
+    fn agent_of(&self, draft: &Draft) -> Audience {
+        let agent = draft.ids.agent.as_ref().and_then(|id| self.things.get(format!("agent:{id}").as_str()));
+        agent.map_or(Audience::User, |agent| agent.start)
+    }
+
+    fn stamp(&mut self, draft: &mut Draft, thing: Option<&str>) {
+        let agent = self.agent_of(draft);
+        draft.call_audience = match draft.class {
+            EventType::ActionRequired | EventType::ActionResolved => {
+                draft.ids.tool_call.as_ref().and_then(|id| self.things.get(format!("tool:{id}").as_str())).map(|t| t.start)
+            }
+            _ => None,
+        };
+        let Some(key) = thing else {
+            // What a hidden agent says or does is hidden, even where it is about no thing of its own.
+            draft.start_audience = Some(agent).filter(|a| *a != Audience::User && !draft.class.is_run_boundary());
+            return;
+        };
+        let is_agent = key.starts_with("agent:");
+        let known = self.things.get(key).copied();
+        // The thing's first envelope decides for good who sees it.
+        let first = known.map_or_else(|| if is_agent { draft.audience } else { first_audience(draft).max(agent) }, |t| t.start);
+        let ends = draft.class.is_end() && !is_agent;
+        draft.start_audience = Some(match known {
+            // Whoever saw the start sees the end. What of it comes from a hidden agent, or covers a hidden part, is withheld.
+            Some(thing) if ends => {
+                draft.audience = draft.audience.max(agent).max(thing.narrowest);
+                first
+            }
+            // A hidden agent that touches a thing hides only what it says itself.
+            _ if !is_agent => first.max(agent),
+            _ => first,
+        });
+        // A call that starts again is another attempt under the same id: providers reuse them after a reset.
+        let sealed = ends || draft.class != EventType::ToolStarted && known.is_some_and(|t| t.sealed);
+        let narrowest = known.map_or(first, |t| t.narrowest);
+        self.put(key, Thing { start: first, narrowest, sealed });
+        if draft.ids.part.is_some()
+            && let Some(message) = whole_message(draft)
+        {
+            let whole = self.things.get(message.as_str()).copied();
+            let whole = whole.unwrap_or(Thing { start: first, narrowest: first, sealed: false });
+            self.put(&message, Thing { start: whole.start.min(first), narrowest: whole.narrowest.max(first), ..whole });
+        }
+    }
+
+    fn put(&mut self, key: &str, thing: Thing) {
+        if self.things.get(key) != Some(&thing) {
+            self.things.insert(key.into(), thing);
+            self.changed.insert(key.into());
+        }
+    }
+
+    fn hides(&self, kind: &str, id: Option<&Value>, reader: Audience) -> bool {
+        let Some(id) = id.and_then(Value::as_str) else { return false };
+        self.things.get(format!("{kind}:{id}").as_str()).is_some_and(|t| !reader.admits(t.start))
+    }
+
+    /// A `messages.snapshot` as `reader` gets it: without the messages of agents, and the parts and calls, that this reader
+    /// cannot see. `None` when nothing has to go.
+    #[must_use]
+    pub fn messages_for(&self, envelope: &Envelope, reader: Audience) -> Option<Envelope> {
+        if envelope.draft.class != EventType::MessagesSnapshot {
+            return None;
+        }
+        let messages = envelope.draft.payload.get("messages")?.as_array()?;
+        let call = |of: &Value| self.hides("tool", of.get("toolCallId").or_else(|| of.get("tool_call_id")), reader);
+        let mut gone = false;
+        let kept = messages
+            .iter()
+            .filter(|m| !(self.hides("agent", m.get("agentId"), reader) || call(m)))
+            .map(|message| {
+                let mut message = message.clone();
+                for (member, by) in [("parts", None), ("toolCalls", Some("id")), ("tool_calls", Some("id"))] {
+                    let Some(list) = message.get_mut(member).and_then(Value::as_array_mut) else { continue };
+                    let before = list.len();
+                    list.retain(|of| !(call(of) || by.is_some_and(|id| self.hides("tool", of.get(id), reader))));
+                    gone |= list.len() != before;
+                }
+                message
+            })
+            .collect::<Vec<_>>();
+        if !gone && kept.len() == messages.len() {
+            return None;
+        }
+        let mut filtered = envelope.clone();
+        filtered.draft.payload.insert("messages".into(), Value::Array(kept));
+        Some(filtered)
+    }
+}
+
+impl RunState {
+    /// Follows what the draft says of the run.
+    fn follow(&mut self, draft: &Draft) {
+        match draft.class {
+            EventType::RunStarted => {
+                self.attempt += 1;
+                self.pending.clear();
+                self.paused = false;
+                self.stand(Status::Accepted, &draft.phase);
+            }
+            // An ended run stays ended, whatever else arrives late.
+            _ if self.status.is_end() => {}
+            EventType::RunFinished | EventType::RunFailed => {
+                self.pending.clear();
+                self.paused = false;
+                let status = match draft.phase {
+                    Phase::Failed => Status::Failed,
+                    Phase::Cancelled => Status::Cancelled,
+                    Phase::Interrupted => Status::Interrupted,
+                    _ if draft.class == EventType::RunFailed => Status::Failed,
+                    _ => Status::Completed,
+                };
+                self.stand(status, &draft.phase);
+            }
+            EventType::RunStatus => {
+                self.paused = draft.phase == Phase::Waiting;
+                let status = match draft.phase {
+                    Phase::Accepted | Phase::Submitted => Status::Accepted,
+                    _ => self.awake(),
+                };
+                self.stand(status, &draft.phase);
+            }
+            EventType::ActionRequired => {
+                if let Some(id) = &draft.ids.action {
+                    self.pending.insert(id.as_str().to_owned());
+                }
+                self.stand(Status::Waiting, &draft.phase);
+            }
+            EventType::ActionResolved => {
+                if let Some(id) = &draft.ids.action {
+                    self.pending.remove(id.as_str());
+                }
+                self.stand(self.awake(), &draft.phase);
+            }
+            EventType::DiagnosticChanged | EventType::MetricChanged | EventType::ControlChanged => {}
+            _ if matches!(self.status, Status::Accepted | Status::Unknown) => self.stand(Status::Running, &draft.phase),
+            _ => self.phase = draft.phase.as_str().into(),
+        }
+    }
+
+    fn awake(&self) -> Status {
+        if self.paused || !self.pending.is_empty() { Status::Waiting } else { Status::Running }
+    }
+
+    fn stand(&mut self, status: Status, phase: &Phase) {
+        self.status = status;
+        self.phase = phase.as_str().into();
+    }
+}
+
+/// The audience of a thing whose first envelope this is. A failure of something that nobody saw start is for users, unless it
+/// is nested in another call and was marked narrower on purpose (an inner failure is data for the script that made the call).
+fn first_audience(draft: &Draft) -> Audience {
+    if draft.class == EventType::ToolFailed && !is_nested(draft) { Audience::User } else { draft.audience }
+}
+
+fn is_nested(draft: &Draft) -> bool {
+    let names_parent = |refs: &Value| refs.get("parentToolCallId").is_some_and(|v| !v.is_null());
+    draft.refs.as_ref().is_some_and(names_parent)
+        || draft.payload.get("parentToolCallId").or_else(|| draft.extra.get("parentToolCallId")).is_some_and(|v| !v.is_null())
+}
+
+const fn is_chunk(class: &EventType) -> bool {
+    matches!(class, EventType::TextDelta | EventType::ReasoningDelta | EventType::PlanDelta | EventType::ToolOutputDelta)
+}
+
+/// Names in payloads may be of any length; keys of things are saved, and are not.
+fn bounded(key: String) -> String {
+    if key.len() <= THING_BYTES_MAX {
+        return key;
+    }
+    let kind = key.split(':').next().unwrap_or_default();
+    format!("{kind}:{:x}", Sha256::digest(&key))
+}
+
+/// The thing that a draft is about, as `kind:id`; `None` for what is about none (runs, sessions, state, diagnostics …).
+fn thing_of(draft: &Draft) -> Option<String> {
+    use EventType as E;
+    let ids = &draft.ids;
+    if let Some(activity) =
+        draft.text("activityType").filter(|_| matches!(draft.class, E::ToolProgress | E::StateSnapshot | E::StateDelta))
+    {
+        let of =
+            ids.tool_call.as_ref().map(ToolCallId::as_str).or_else(|| ids.message.as_ref().map(MessageId::as_str)).unwrap_or("");
+        return Some(format!("activity:{activity}/{of}"));
+    }
+    let by_payload = |members: &[&str]| members.iter().find_map(|m| draft.text(m)).map(str::to_owned);
+    match draft.class {
+        E::ToolStarted | E::ToolArgs | E::ToolProgress | E::ToolOutputDelta | E::ToolResult | E::ToolFailed => {
+            ids.tool_call.as_ref().map(|id| format!("tool:{id}"))
+        }
+        E::ActionRequired | E::ActionResolved => ids.action.as_ref().map(|id| format!("action:{id}")),
+        E::TextDelta | E::TextFinal | E::ReasoningDelta | E::ReasoningSummary | E::PlanDelta | E::PlanFinal => match &ids.part {
+            Some(part) => whole_message(draft).map(|message| format!("{message}/{part}")),
+            None => whole_message(draft),
+        },
+        E::AgentSpawned | E::AgentChanged | E::AgentCompleted => ids.agent.as_ref().map(|id| format!("agent:{id}")),
+        E::ReviewRequested | E::ReviewCompleted => by_payload(&["reviewId"])
+            .or_else(|| ids.evidence.as_ref().map(|id| id.as_str().to_owned()))
+            .map(|id| format!("review:{id}")),
+        E::ContextCompactionStarted | E::ContextCompactionCompleted => {
+            Some(format!("compaction:{}", by_payload(&["compactionId", "id"]).unwrap_or_default()))
+        }
+        _ => None,
+    }
+}
+
+/// The message, reasoning or plan that the draft's part belongs to, as `kind:id`.
+fn whole_message(draft: &Draft) -> Option<String> {
+    use EventType as E;
+    let kind = match draft.class {
+        E::TextDelta | E::TextFinal => "text",
+        E::ReasoningDelta | E::ReasoningSummary => "reasoning",
+        E::PlanDelta | E::PlanFinal => "plan",
+        _ => return None,
+    };
+    let message = draft.ids.message.as_ref()?;
+    Some(match &draft.ids.agent {
+        Some(agent) => format!("{kind}:{agent}/{message}"),
+        None => format!("{kind}:{message}"),
+    })
+}
+
+/// What is logged in place of a chunk that came too late: everything that it said, for internal eyes.
+fn rejected(draft: &Draft, violation: &Violation) -> Draft {
+    let mut diagnostic = Draft::new(EventType::DiagnosticChanged);
+    diagnostic.ids.clone_from(&draft.ids);
+    diagnostic.timestamp.clone_from(&draft.timestamp);
+    diagnostic.source_sequence = draft.source_sequence;
+    diagnostic.payload = Map::from_iter([
+        ("kind".to_owned(), json!(violation.code)),
+        ("thing".to_owned(), json!(violation.thing)),
+        ("eventType".to_owned(), json!(violation.event_type)),
+        ("event".to_owned(), Value::Object(draft.payload.clone())),
+    ]);
+    diagnostic
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ActionId, AgentId, PartId, Sequence, Sight};
+
+    fn tool(class: EventType, id: &str) -> Draft {
+        let mut draft = Draft::new(class);
+        draft.ids.tool_call = Some(ToolCallId::new(id).unwrap());
+        draft
+    }
+
+    fn text(class: EventType, message: &str, part: Option<&str>) -> Draft {
+        let mut draft = Draft::new(class).with("text", "x");
+        draft.ids.message = Some(MessageId::new(message).unwrap());
+        draft.ids.part = part.map(|p| PartId::new(p).unwrap());
+        draft
+    }
+
+    fn envelope(draft: Draft) -> Envelope {
+        Envelope { sequence: Sequence(1), event_id: uuid::Uuid::nil(), received_at: "".into(), draft }
+    }
+
+    /// What user, dashboard and internal readers get of each draft, in order.
+    fn sights(ledger: &mut Ledger, drafts: Vec<Draft>) -> Vec<[Sight; 3]> {
+        let enter = |mut draft: Draft| {
+            ledger.enter(&mut draft, 0);
+            let envelope = envelope(draft);
+            Audience::ALL.map(|reader| reader.sight(&envelope))
+        };
+        drafts.into_iter().map(enter).collect()
+    }
+
+    use Sight::{Body, Edge, Hidden, Trimmed};
+
+    #[test]
+    fn whoever_saw_a_call_start_sees_it_end_without_the_body_that_is_not_theirs() {
+        let seen = sights(
+            &mut Ledger::default(),
+            vec![tool(EventType::ToolStarted, "c"), tool(EventType::ToolProgress, "c"), tool(EventType::ToolResult, "c")],
+        );
+        assert_eq!(seen, [[Body, Body, Body], [Hidden, Hidden, Body], [Edge, Edge, Body]]);
+    }
+
+    #[test]
+    fn a_hidden_call_stays_hidden_whatever_its_later_facts_say() {
+        let mut start = tool(EventType::ToolStarted, "c");
+        start.audience = Audience::Internal;
+        let mut progress = tool(EventType::ToolProgress, "c");
+        progress.audience = Audience::User;
+        let seen = sights(&mut Ledger::default(), vec![start, progress, tool(EventType::ToolFailed, "c")]);
+        assert_eq!(seen, [[Hidden, Hidden, Body]; 3]);
+    }
+
+    #[test]
+    fn a_failure_is_seen_by_whoever_saw_the_start_and_by_users_when_nothing_started() {
+        let mut fail = tool(EventType::ToolFailed, "c");
+        fail.audience = Audience::Internal;
+        let seen = sights(&mut Ledger::default(), vec![tool(EventType::ToolStarted, "c"), fail.clone()]);
+        assert_eq!(seen[1], [Body, Body, Body]);
+        assert_eq!(sights(&mut Ledger::default(), vec![fail.clone()]), [[Body, Body, Body]]);
+        fail.refs = Some(json!({"parentToolCallId": "p"}));
+        assert_eq!(sights(&mut Ledger::default(), vec![fail]), [[Hidden, Hidden, Body]], "nested and marked narrower");
+    }
+
+    #[test]
+    fn a_hidden_agent_says_and_does_nothing_that_others_see() {
+        let mut spawned = Draft::new(EventType::AgentSpawned);
+        spawned.audience = Audience::Dashboard;
+        let mut said = text(EventType::TextDelta, "m", Some("p"));
+        let mut called = tool(EventType::ToolStarted, "c");
+        let mut status = Draft::new(EventType::RunStatus);
+        for draft in [&mut spawned, &mut said, &mut called, &mut status] {
+            draft.ids.agent = Some(AgentId::new("ghost").unwrap());
+        }
+        let seen = sights(&mut Ledger::default(), vec![spawned, said, called, status]);
+        assert_eq!(seen, [[Hidden, Body, Body]; 4]);
+    }
+
+    #[test]
+    fn an_action_on_a_hidden_call_loses_what_tells_of_the_call() {
+        let mut start = tool(EventType::ToolStarted, "c");
+        start.audience = Audience::Internal;
+        let mut ask = tool(EventType::ActionRequired, "c").with("input", json!({"rm": "-rf"}));
+        ask.ids.action = Some(ActionId::new("a").unwrap());
+        let mut ledger = Ledger::default();
+        assert_eq!(sights(&mut ledger, vec![start, ask.clone()])[1], [Trimmed, Trimmed, Body]);
+        let trimmed = crate::model::audience::trimmed(&envelope(ask));
+        assert_eq!(trimmed.draft.ids.tool_call, None);
+        assert!(!trimmed.draft.payload.contains_key("input"));
+    }
+
+    #[test]
+    fn starts_and_ends_of_runs_reach_everyone() {
+        let seen = [EventType::RunStarted, EventType::RunFinished, EventType::RunFailed].map(|class| {
+            let mut draft = Draft::new(class);
+            draft.audience = Audience::Internal;
+            sights(&mut Ledger::default(), vec![draft])[0]
+        });
+        assert_eq!(seen, [[Edge, Edge, Body], [Edge, Edge, Body], [Body, Body, Body]]);
+    }
+
+    #[test]
+    fn a_chunk_after_the_seal_is_a_diagnostic_and_named() {
+        let mut ledger = Ledger::default();
+        ledger.enter(&mut text(EventType::TextDelta, "m", Some("p")), 0);
+        ledger.enter(&mut text(EventType::TextFinal, "m", None), 1);
+        let mut late = text(EventType::TextDelta, "m", Some("p"));
+        let violation = ledger.enter(&mut late, 2).expect("sealed");
+        assert_eq!((violation.index, violation.code), (2, "write_after_seal"));
+        assert_eq!(late.class, EventType::DiagnosticChanged);
+        assert_eq!(late.payload["event"]["text"], "x");
+        assert!(ledger.enter(&mut text(EventType::TextDelta, "m2", Some("p")), 3).is_none(), "another message is open");
+    }
+
+    #[test]
+    fn a_final_of_one_part_leaves_the_other_parts_open() {
+        let mut ledger = Ledger::default();
+        ledger.enter(&mut text(EventType::TextDelta, "m", Some("p1")), 0);
+        ledger.enter(&mut text(EventType::TextFinal, "m", Some("p1")), 0);
+        assert!(ledger.enter(&mut text(EventType::TextDelta, "m", Some("p2")), 0).is_none());
+        assert!(ledger.enter(&mut text(EventType::TextDelta, "m", Some("p1")), 0).is_some());
+    }
+
+    #[test]
+    fn a_call_that_starts_again_takes_output_again() {
+        let mut ledger = Ledger::default();
+        for class in [EventType::ToolStarted, EventType::ToolFailed] {
+            ledger.enter(&mut tool(class, "c"), 0);
+        }
+        assert!(ledger.enter(&mut tool(EventType::ToolOutputDelta, "c"), 0).is_some());
+        ledger.enter(&mut tool(EventType::ToolStarted, "c"), 0);
+        assert!(ledger.enter(&mut tool(EventType::ToolOutputDelta, "c"), 0).is_none());
+    }
+
+    #[test]
+    fn a_run_waits_while_an_action_is_pending_and_ends_only_by_its_end() {
+        let mut ledger = Ledger::default();
+        let mut ask = Draft::new(EventType::ActionRequired);
+        ask.ids.action = Some(ActionId::new("a").unwrap());
+        let mut answer = Draft::new(EventType::ActionResolved);
+        answer.ids.action = Some(ActionId::new("a").unwrap());
+        let mut states = Vec::new();
+        for mut draft in [
+            Draft::new(EventType::RunStarted),
+            Draft::new(EventType::ToolStarted),
+            ask,
+            answer,
+            Draft::new(EventType::RunFinished),
+            Draft::new(EventType::TextDelta),
+            Draft::new(EventType::RunStarted),
+        ] {
+            ledger.enter(&mut draft, 0);
+            states.push((ledger.run.status, ledger.run.attempt));
+        }
+        use Status::{Accepted, Completed, Running, Waiting};
+        let expected = [(Accepted, 1), (Running, 1), (Waiting, 1), (Running, 1), (Completed, 1), (Completed, 1), (Accepted, 2)];
+        assert_eq!(states, expected);
+    }
+
+    #[test]
+    fn a_restored_ledger_stamps_as_the_one_that_was_saved() {
+        let mut ledger = Ledger::default();
+        let mut start = tool(EventType::ToolStarted, "c");
+        start.audience = Audience::Dashboard;
+        ledger.enter(&mut start, 0);
+        let saved = ledger.take_changed();
+        assert_eq!(saved.len(), 1);
+        assert!(ledger.take_changed().is_empty());
+        let mut restored = Ledger::restore(ledger.run.clone(), saved.iter().map(|(key, byte)| (&**key, *byte)));
+        let mut end = tool(EventType::ToolResult, "c");
+        restored.enter(&mut end, 0);
+        assert_eq!(end.start_audience, Some(Audience::Dashboard));
+    }
+
+    #[test]
+    fn however_long_a_name_is_the_key_that_is_saved_is_bounded() {
+        let mut ledger = Ledger::default();
+        let mut draft = tool(EventType::ToolProgress, "c").with("activityType", "x".repeat(100_000));
+        ledger.enter(&mut draft, 0);
+        assert!(ledger.take_changed().iter().all(|(key, _)| key.len() <= THING_BYTES_MAX));
+    }
+
+    #[test]
+    fn a_snapshot_of_messages_tells_nothing_of_hidden_calls_and_agents() {
+        let mut ledger = Ledger::default();
+        let mut start = tool(EventType::ToolStarted, "c");
+        start.audience = Audience::Internal;
+        ledger.enter(&mut start, 0);
+        let snapshot = Draft::new(EventType::MessagesSnapshot).with(
+            "messages",
+            json!([{"messageId": "1", "parts": [{"kind": "tool_call", "toolCallId": "c"}, {"kind": "assistant_text"}]}, {"messageId": "2", "toolCallId": "c"}]),
+        );
+        let envelope = envelope(snapshot);
+        assert_eq!(ledger.messages_for(&envelope, Audience::Internal), None);
+        let seen = ledger.messages_for(&envelope, Audience::User).unwrap();
+        assert_eq!(seen.draft.payload["messages"], json!([{"messageId": "1", "parts": [{"kind": "assistant_text"}]}]));
+    }
+}

@@ -1,0 +1,577 @@
+//! Who may see what, over every path: the stream on either carrier, pages in both directions, and the export.
+//!
+//! Each rule is a case: facts in, and per audience the list of what comes out. Laws are properties over random facts.
+
+use crate::harness::{AUDIENCES, BOTH, Client, Via, fact, local};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use serde_json::{Map, Value, json};
+use std::cell::Cell;
+use std::collections::HashSet;
+
+/// What an audience sees of an ended run; every path has to agree on it, and `prev` has to tell the whole chain.
+async fn seen(client: &Client, run: &str, audience: &str) -> Vec<Value> {
+    let query = format!("audience={audience}");
+    let events = client.events(run, &query, 7).await;
+    assert_eq!(client.events_backward(run, &query, 5).await, events, "backward");
+    assert_eq!(client.export(run, &query).await, events, "export");
+    for via in BOTH {
+        let mut stream = client.stream(via, run, &query, None).await;
+        let frames = stream.all().await;
+        let (end, frames) = frames.split_last().expect("at least the end");
+        assert_eq!(end.kind(), "End");
+        let mut prev = 0;
+        for frame in frames {
+            assert_eq!((frame.kind(), frame.prev()), ("Event", prev), "{via:?}");
+            assert_eq!(frame.data["event"]["sequence"], frame.sequence());
+            prev = frame.sequence();
+        }
+        let streamed: Vec<Value> = frames.iter().map(|frame| frame.data["event"].clone()).collect();
+        assert_eq!(streamed, events, "{via:?}");
+    }
+    events
+}
+
+/// `type`, and what is special about it: an edge, or an action without its call.
+fn short(event: &Value) -> String {
+    let class = event["type"].as_str().expect("a type");
+    match event["payload"]["withheld"] == true {
+        true => format!("{class} (edge)"),
+        false => class.to_owned(),
+    }
+}
+
+/// Checks what each audience sees of these facts. `run.finished`, which everybody sees, is added and left out of the lists.
+async fn check(facts: Vec<Value>, expected: [&[&str]; 3]) -> [Vec<Value>; 3] {
+    let client = local().await;
+    client.accept("r", &facts).await;
+    client.accept("r", &[fact("run.finished", json!({}))]).await;
+    let mut all = [const { Vec::new() }; 3];
+    for (i, audience) in AUDIENCES.into_iter().enumerate() {
+        let mut events = seen(&client, "r", audience).await;
+        assert_eq!(events.pop().map(|end| short(&end)).as_deref(), Some("run.finished"));
+        let names: Vec<String> = events.iter().map(short).collect();
+        assert_eq!(names, expected[i], "as {audience}: {events:#?}");
+        all[i] = events;
+    }
+    all
+}
+
+fn tool(class: &str, members: Value) -> Value {
+    let mut fact = fact(class, json!({"toolCallId": "c"}));
+    fact.as_object_mut().expect("an object").extend(members.as_object().expect("an object").clone());
+    fact
+}
+
+#[tokio::test]
+async fn what_nobody_says_an_audience_for_goes_by_its_class() {
+    let internal = [
+        "tool.progress",
+        "tool.output.delta",
+        "tool.result",
+        "diagnostic.changed",
+        "diagnostic.new",
+        "metric.changed",
+        "weather.changed",
+    ];
+    let facts = proscenium::model::EventType::NAMES
+        .iter()
+        .chain(&["diagnostic.new", "weather.changed"])
+        .filter(|class| !class.starts_with("run."));
+    let facts: Vec<Value> =
+        facts.map(|class| fact(class, json!({"toolCallId": format!("of {class}"), "messageId": class}))).collect();
+    let all: Vec<&str> = facts.iter().map(|fact| fact["type"].as_str().expect("a type")).collect();
+    let narrow: Vec<&str> = all.iter().copied().filter(|class| !internal.contains(class)).collect();
+    check(facts.clone(), [&narrow, &narrow, &all]).await;
+}
+
+#[tokio::test]
+async fn a_fact_is_for_whom_it_says_and_an_unknown_audience_fails_closed() {
+    let all = ["task.changed"; 6];
+    let facts = [json!("user"), json!("dashboard"), json!("internal"), json!("everyone"), json!(7), json!("User")];
+    let facts = facts.map(|audience| fact("task.changed", json!({"audience": audience}))).to_vec();
+    let [user, ..] = check(facts, [&all[..1], &all[..2], &all]).await;
+    assert_eq!(user[0]["audience"], "user");
+}
+
+#[tokio::test]
+async fn whoever_saw_a_call_start_sees_that_it_ended_and_nothing_else_of_a_narrower_end() {
+    let facts = vec![
+        tool("tool.started", json!({"payload": {"toolName": "search"}, "turnId": "t1"})),
+        tool("tool.args", json!({"payload": {"input": {"q": "x"}}})),
+        tool("tool.progress", json!({"payload": {"message": "half"}})),
+        tool("tool.output.delta", json!({"payload": {"text": "…"}})),
+        tool(
+            "tool.result",
+            json!({
+                "payload": {"status": "ok", "durationMs": 12.5, "output": "body", "costUsd": 0.1, "structured": {"a": 1}, "truncated": 3},
+                "refs": [{"rel": "output", "href": "/v1/blobs/x"}], "rawEventRef": "raw:1", "control": "retry", "sequence": 4, "secret": "of the source",
+                "turnId": "t1",
+            }),
+        ),
+    ];
+    let wide = ["tool.started", "tool.args", "tool.result (edge)"];
+    let [user, dashboard, internal] =
+        check(facts, [&wide, &wide, &["tool.started", "tool.args", "tool.progress", "tool.output.delta", "tool.result"]]).await;
+    assert_eq!(user, dashboard);
+    let edge = &user[2];
+    assert_eq!(edge["payload"], json!({"status": "ok", "durationMs": 12.5, "withheld": true}));
+    for member in ["refs", "rawEventRef", "control", "sourceSequence", "secret"] {
+        assert!(edge.get(member).is_none() && internal[4].get(member).is_some(), "{member}: {edge}");
+    }
+    for member in [
+        "type",
+        "sequence",
+        "eventId",
+        "receivedAt",
+        "runId",
+        "toolCallId",
+        "turnId",
+        "owner",
+        "phase",
+        "audience",
+        "startAudience",
+    ] {
+        assert_eq!(edge[member], internal[4][member], "{member}");
+    }
+    assert_eq!((&edge["audience"], &edge["startAudience"]), (&json!("internal"), &json!("user")));
+}
+
+#[tokio::test]
+async fn an_edge_keeps_no_status_or_duration_that_is_a_body_in_disguise() {
+    let disguised = tool("tool.result", json!({"payload": {"status": {"secret": 1}, "durationMs": ["secret"]}}));
+    let [user, ..] = check(
+        vec![tool("tool.started", json!({})), disguised],
+        [&["tool.started", "tool.result (edge)"], &["tool.started", "tool.result (edge)"], &["tool.started", "tool.result"]],
+    )
+    .await;
+    assert_eq!(user[1]["payload"], json!({"withheld": true}));
+}
+
+#[tokio::test]
+async fn of_a_thing_that_started_hidden_nothing_is_seen_whatever_its_later_facts_say() {
+    let things: [(&str, Value, &[&str], &str); 7] = [
+        ("tool.started", json!({"toolCallId": "c"}), &["tool.args", "tool.progress"], "tool.failed"),
+        ("action.required", json!({"actionId": "a"}), &[], "action.resolved"),
+        ("text.delta", json!({"messageId": "m", "partId": "p"}), &["text.delta"], "text.final"),
+        ("reasoning.delta", json!({"messageId": "m", "partId": "p"}), &["reasoning.delta"], "reasoning.summary"),
+        ("agent.spawned", json!({"agentId": "g"}), &["agent.changed"], "agent.completed"),
+        ("review.requested", json!({"payload": {"reviewId": "v"}}), &[], "review.completed"),
+        ("context.compaction.started", json!({}), &[], "context.compaction.completed"),
+    ];
+    for (start, ids, middle, end) in things {
+        for (audience, sees) in [("dashboard", [false, true, true]), ("internal", [false, false, true])] {
+            let of = |class: &str, audience: &str| {
+                let mut fact = fact(class, ids.clone());
+                fact["audience"] = json!(audience);
+                fact
+            };
+            let mut facts = vec![of(start, audience)];
+            facts.extend(middle.iter().map(|class| of(class, "user")));
+            facts.push(of(end, "user"));
+            let all: Vec<&str> = facts.iter().map(|fact| fact["type"].as_str().expect("a type")).collect();
+            let got = check(facts.clone(), sees.map(|sees| if sees { &all[..] } else { &[] })).await;
+            assert!(got[2].iter().all(|event| event["startAudience"] == audience), "{start}: {:#?}", got[2]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failure_is_for_whoever_saw_the_start() {
+    let failed =
+        || tool("tool.failed", json!({"audience": "internal", "payload": {"error": {"code": "boom", "message": "it broke"}}}));
+    let seen = ["tool.started", "tool.failed"];
+    let [user, ..] = check(vec![tool("tool.started", json!({})), failed()], [&seen, &seen, &seen]).await;
+    assert_eq!(user[1]["payload"]["error"]["message"], "it broke");
+    check(vec![tool("tool.started", json!({"audience": "dashboard"})), failed()], [&[], &seen, &seen]).await;
+    // Without any start it is for users, unless it is nested in another call and marked narrower.
+    check(vec![failed()], [&seen[1..]; 3]).await;
+    for nesting in [json!({"refs": {"parentToolCallId": "outer"}}), json!({"parentToolCallId": "outer"})] {
+        let mut nested = failed();
+        nested.as_object_mut().expect("an object").extend(nesting.as_object().expect("an object").clone());
+        check(vec![nested.clone()], [&[], &[], &seen[1..]]).await;
+        nested["audience"] = json!("user");
+        check(vec![nested], [&seen[1..]; 3]).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_hidden_agent_says_and_does_is_hidden() {
+    let of = |class: &str, members: Value| {
+        let mut fact = fact(class, members);
+        fact["agentId"] = json!("ghost");
+        fact
+    };
+    let facts = vec![
+        of("agent.spawned", json!({"audience": "internal"})),
+        of("text.delta", json!({"messageId": "m", "partId": "p", "text": "boo"})),
+        of("tool.started", json!({"toolCallId": "c"})),
+        of("tool.failed", json!({"toolCallId": "c"})),
+        of("action.required", json!({"actionId": "a"})),
+        of("task.changed", json!({"taskId": "t"})),
+        of("run.status", json!({})),
+        of("worker.notification", json!({})),
+        of("agent.completed", json!({})),
+        fact("text.delta", json!({"messageId": "m", "partId": "p", "text": "I am no ghost"})),
+    ];
+    let all: Vec<&str> = facts.iter().map(|fact| fact["type"].as_str().expect("a type")).collect();
+    check(facts.clone(), [&["text.delta"], &["text.delta"], &all]).await;
+}
+
+#[tokio::test]
+async fn a_hidden_agent_that_touches_a_seen_call_hides_only_what_it_says_itself() {
+    let facts = vec![
+        fact("agent.spawned", json!({"agentId": "ghost", "audience": "internal"})),
+        tool("tool.started", json!({})),
+        tool("tool.progress", json!({"agentId": "ghost", "audience": "user"})),
+        tool("tool.result", json!({})),
+    ];
+    let seen = ["tool.started", "tool.result (edge)"];
+    check(facts, [&seen, &seen, &["agent.spawned", "tool.started", "tool.progress", "tool.result"]]).await;
+}
+
+#[tokio::test]
+async fn whoever_saw_a_start_sees_an_end_even_if_all_else_about_the_end_is_hidden() {
+    let part = |class: &str, part: &str, members: Value| {
+        let mut fact = fact(class, json!({"messageId": "m", "partId": part}));
+        fact.as_object_mut().expect("an object").extend(members.as_object().expect("an object").clone());
+        fact
+    };
+    // The final covers a part that users do not see: they see that the message ended, and it has ended for all.
+    let facts = vec![
+        part("text.delta", "seen", json!({})),
+        part("text.delta", "hidden", json!({"audience": "internal"})),
+        fact("text.final", json!({"messageId": "m", "payload": {"text": "both"}})),
+        part("text.delta", "seen", json!({})),
+    ];
+    let seen = ["text.delta", "text.final (edge)"];
+    check(facts, [&seen, &seen, &["text.delta", "text.delta", "text.final", "diagnostic.changed"]]).await;
+    // A hidden agent ends what others saw start.
+    let facts = vec![
+        fact("agent.spawned", json!({"agentId": "ghost", "audience": "internal"})),
+        tool("tool.started", json!({})),
+        tool("tool.result", json!({"agentId": "ghost", "audience": "user", "payload": {"output": "boo"}})),
+        tool("tool.output.delta", json!({"audience": "user"})),
+    ];
+    let seen = ["tool.started", "tool.result (edge)"];
+    check(facts, [&seen, &seen, &["agent.spawned", "tool.started", "tool.result", "diagnostic.changed"]]).await;
+}
+
+#[tokio::test]
+async fn an_action_on_a_hidden_call_tells_nothing_of_the_call() {
+    let facts = vec![
+        tool("tool.started", json!({"audience": "internal"})),
+        tool(
+            "action.required",
+            json!({"actionId": "a", "payload": {"kind": "tool_approval", "message": "May I?", "input": {"path": "/"}, "toolName": "rm", "toolCallId": "c"}}),
+        ),
+        tool("action.resolved", json!({"actionId": "a", "payload": {"outcome": "approved", "input": {"path": "/"}}})),
+    ];
+    let wide = ["action.required", "action.resolved"];
+    let [user, dashboard, internal] = check(facts, [&wide, &wide, &["tool.started", "action.required", "action.resolved"]]).await;
+    assert_eq!(user, dashboard);
+    assert_eq!(user[0]["payload"], json!({"kind": "tool_approval", "message": "May I?"}));
+    assert_eq!(user[1]["payload"], json!({"outcome": "approved"}));
+    assert!(user.iter().all(|event| event.get("toolCallId").is_none() && event["actionId"] == "a"), "{user:#?}");
+    assert_eq!((&internal[1]["toolCallId"], &internal[1]["payload"]["input"]["path"]), (&json!("c"), &json!("/")));
+    // Of a call that everybody sees it keeps both.
+    let facts = vec![tool("tool.started", json!({})), tool("action.required", json!({"actionId": "a", "payload": {"input": 1}}))];
+    let [user, ..] = check(facts, [&["tool.started", "action.required"]; 3]).await;
+    assert_eq!((&user[1]["toolCallId"], &user[1]["payload"]["input"]), (&json!("c"), &json!(1)));
+}
+
+#[tokio::test]
+async fn starts_and_ends_of_runs_reach_everyone() {
+    for (class, wide) in
+        [("run.started", "run.started (edge)"), ("run.finished", "run.finished (edge)"), ("run.failed", "run.failed")]
+    {
+        let boundary = fact(class, json!({"audience": "internal", "payload": {"result": "body", "error": {"message": "why"}}}));
+        let [user, ..] = check(vec![boundary], [&[wide], &[wide], &[class]]).await;
+        assert_eq!(user[0]["payload"].get("result").is_some(), class == "run.failed");
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_of_messages_shows_only_the_calls_and_agents_that_its_reader_sees() {
+    let messages = json!([
+        {"messageId": "1", "role": "assistant", "parts": [{"kind": "tool_call", "toolCallId": "c"}, {"kind": "assistant_text", "text": "t"}]},
+        {"messageId": "2", "role": "tool", "toolCallId": "c"},
+        {"messageId": "3", "role": "assistant", "agentId": "ops", "parts": []},
+        {"messageId": "4", "role": "assistant", "toolCalls": [{"id": "c"}, {"id": "seen"}]},
+    ]);
+    let facts = vec![
+        tool("tool.started", json!({"audience": "internal"})),
+        fact("agent.spawned", json!({"agentId": "ops", "audience": "dashboard"})),
+        fact("messages.snapshot", json!({"payload": {"mode": "window", "messages": messages}})),
+    ];
+    let [user, dashboard, internal] = check(
+        facts,
+        [
+            &["messages.snapshot"],
+            &["agent.spawned", "messages.snapshot"],
+            &["tool.started", "agent.spawned", "messages.snapshot"],
+        ],
+    )
+    .await;
+    let shown = |events: &[Value]| events.last().expect("a snapshot")["payload"]["messages"].clone();
+    let first = json!({"messageId": "1", "role": "assistant", "parts": [{"kind": "assistant_text", "text": "t"}]});
+    let last = json!({"messageId": "4", "role": "assistant", "toolCalls": [{"id": "seen"}]});
+    assert_eq!(shown(&user), json!([first, last]));
+    assert_eq!(shown(&dashboard), json!([first, messages[2], last]));
+    assert_eq!(shown(&internal), messages);
+}
+
+#[tokio::test]
+async fn a_reader_that_asks_for_an_audience_that_is_none_is_told_so() {
+    let client = local().await;
+    client.accept("r", &[fact("run.started", json!({}))]).await;
+    for path in ["/v1/runs/r/events", "/v1/runs/r/export", "/v1/runs/r", "/v1/runs", "/v1/runs/r/stream"] {
+        let problem = client.get(&format!("{path}?audience=everyone&frames=events")).await.problem(400, "bad_audience");
+        assert_eq!(problem["member"], "audience");
+    }
+    assert_eq!(client.events("r", "", 10).await, client.events("r", "audience=user", 10).await, "user unless asked for");
+}
+
+#[tokio::test]
+async fn prev_tells_the_chain_of_each_selection_from_wherever_a_reader_begins() {
+    let client = local().await;
+    let mut facts = vec![fact("run.started", json!({}))];
+    for n in 0..40 {
+        let call = json!({"toolCallId": n.to_string(), "audience": AUDIENCES[n % 3]});
+        facts.push(fact("tool.started", call));
+        facts.push(fact("tool.result", json!({"toolCallId": n.to_string()})));
+        facts.push(fact("text.delta", json!({"messageId": "m", "partId": "p", "text": "x", "agentId": "a"})));
+        facts.push(fact("task.changed", json!({"taskId": "t", "surface": "work_board"})));
+    }
+    facts.push(fact("run.finished", json!({})));
+    client.accept("r", &facts).await;
+    for audience in AUDIENCES {
+        for filter in [
+            "",
+            "surfaces=tool_ui",
+            "surfaces=tool_ui,work_board",
+            "type=tool.result",
+            "type=text.delta,run.started",
+            "agentId=a",
+            "surfaces=nowhere",
+        ] {
+            let query = format!("audience={audience}&{filter}");
+            let all = client.events("r", &query, 1000).await;
+            let whole = client.stream(Via::Raw, "r", &query, None).await.all().await;
+            let (end, whole) = whole.split_last().expect("the end");
+            assert_eq!((end.kind(), end.sequence()), ("End", facts.len() as u64));
+            let mut prev = 0;
+            for frame in whole {
+                assert_eq!(frame.prev(), prev, "{query}");
+                prev = frame.sequence();
+            }
+            assert_eq!(whole.iter().map(|frame| frame.data["event"].clone()).collect::<Vec<_>>(), all, "{query}");
+            // Every reader that resumes, wherever, continues the same chain, with this filter or none.
+            for (n, via) in (0..whole.len()).step_by(7).zip(BOTH.into_iter().cycle()) {
+                let rest = client.stream(via, "r", &query, whole[n].id.as_deref()).await.all().await;
+                assert_eq!(
+                    rest[..rest.len() - 1].iter().map(|frame| &frame.data).collect::<Vec<_>>(),
+                    whole[n + 1..].iter().map(|frame| &frame.data).collect::<Vec<_>>()
+                );
+            }
+        }
+    }
+}
+
+/// One of the three audiences, one that nobody knows, or none.
+fn audience() -> impl Strategy<Value = Option<&'static str>> {
+    prop_oneof![4 => Just(None), 2 => Just(Some("user")), 2 => Just(Some("dashboard")), 3 => Just(Some("internal")), 1 => Just(Some("everyone"))]
+}
+
+/// A fact about one of a few things, so that facts meet.
+fn any_fact() -> impl Strategy<Value = Value> {
+    let tools = ["tool.started", "tool.args", "tool.progress", "tool.output.delta", "tool.result", "tool.failed"];
+    let parts = ["text.delta", "text.final", "reasoning.delta", "reasoning.summary", "plan.delta", "plan.final"];
+    let agents = ["agent.spawned", "agent.changed", "agent.completed"];
+    let others = [
+        "state.snapshot",
+        "task.changed",
+        "run.status",
+        "diagnostic.changed",
+        "weather.changed",
+        "worker.notification",
+        "agent.handoff",
+        "team.changed",
+    ];
+    let ids = (0..3u8, 0..3u8, proptest::option::weighted(0.3, 0..2u8), audience(), any::<bool>());
+    let class = prop_oneof![
+        5 => proptest::sample::select(tools.to_vec()),
+        5 => proptest::sample::select(parts.to_vec()),
+        2 => proptest::sample::select(agents.to_vec()),
+        2 => proptest::sample::select(vec!["action.required", "action.resolved"]),
+        1 => proptest::sample::select(vec!["review.requested", "review.completed"]),
+        1 => proptest::sample::select(vec!["run.started", "run.finished", "run.failed"]),
+        1 => Just("messages.snapshot"),
+        2 => proptest::sample::select(others.to_vec()),
+    ];
+    (class, ids).prop_map(|(class, (one, other, agent, audience, flag))| {
+        let mut map = Map::from_iter([("type".to_owned(), json!(class))]);
+        let mut set = |member: &str, value: Value| drop(map.insert(member.into(), value));
+        let mut payload = json!({"secret": format!("{one}{other}"), "status": if flag { "ok" } else { "failed" }});
+        match class.split('.').next().expect("a family") {
+            "tool" => {
+                set("toolCallId", json!(format!("c{one}")));
+                if flag && other == 0 {
+                    set("parentToolCallId", json!("outer"));
+                }
+            }
+            "text" | "reasoning" | "plan" => {
+                set("messageId", json!(format!("m{one}")));
+                // Only a final text may name no part; any other would be given one, and so start a thing.
+                if flag || class != "text.final" {
+                    set("partId", json!(format!("p{other}")));
+                }
+            }
+            "action" => {
+                set("actionId", json!(format!("a{one}")));
+                set("toolCallId", json!(format!("c{other}")));
+                payload["input"] = json!("of the call");
+            }
+            "review" => payload["reviewId"] = json!(one),
+            "agent" | "worker" | "team" => {
+                set("agentId", json!(format!("g{}", one % 2)));
+                for member in ["handoffId", "workerNotificationId", "teamId"] {
+                    payload[member] = json!("given");
+                }
+            }
+            "messages" => {
+                payload["messages"] = json!([{"messageId": "m0", "parts": [{"kind": "tool_call", "toolCallId": format!("c{one}")}]}, {"messageId": "m1", "agentId": format!("g{}", other % 2)}]);
+            }
+            _ => {}
+        }
+        if let Some(agent) = agent {
+            set("agentId", json!(format!("g{agent}")));
+        }
+        if let Some(audience) = audience {
+            set("audience", json!(audience));
+        }
+        set("payload", payload);
+        Value::Object(map)
+    })
+}
+
+/// The things that a fact is about: whoever leaves out the first fact of one changes what the rest of it is.
+fn things(fact: &Value) -> Vec<String> {
+    let id = |member: &str| fact[member].as_str().unwrap_or("-").to_owned();
+    let class = fact["type"].as_str().expect("a type");
+    match class.split('.').next().expect("a family") {
+        "tool" => vec![format!("tool {}", id("toolCallId"))],
+        "action" => vec![format!("action {}", id("actionId"))],
+        "review" => vec![format!("review {}", fact["payload"]["reviewId"])],
+        kind @ ("text" | "reasoning" | "plan") => {
+            let message = format!("{kind} {} {}", id("agentId"), id("messageId"));
+            match fact["partId"].as_str() {
+                Some(part) => vec![format!("{message} {part}"), message],
+                None => vec![message],
+            }
+        }
+        "agent" if class != "agent.handoff" => vec![format!("agent {}", id("agentId"))],
+        _ => Vec::new(),
+    }
+}
+
+/// Runs a law over random facts: the same ones each time, or with `PROPTEST_CASES` that many new ones.
+fn law(cases: u32, check: impl AsyncFn(&Client, String, Vec<Value>) -> Result<(), TestCaseError>) {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    let config = Config { cases: asked.unwrap_or(cases), failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
+    let mut runner = match asked {
+        Some(_) => TestRunner::new(config),
+        None => TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let client = runtime.block_on(local());
+    let runs = Cell::new(0u64);
+    let outcome = runner.run(&proptest::collection::vec(any_fact(), 1..40), |facts| {
+        runs.set(runs.get() + 1);
+        runtime.block_on(check(&client, format!("run-{}", runs.get()), facts))
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+fn sequences(events: &[Value]) -> HashSet<u64> {
+    events.iter().filter_map(|event| event["sequence"].as_u64()).collect()
+}
+
+#[test]
+fn whatever_happens_a_wider_audience_sees_no_more_and_every_path_says_the_same() {
+    law(24, async |client, run, mut facts| {
+        facts.push(fact("run.finished", json!({})));
+        client.accept(&run, &facts).await;
+        let mut of = [const { Vec::new() }; 3];
+        for (i, audience) in AUDIENCES.into_iter().enumerate() {
+            of[i] = seen(client, &run, audience).await;
+        }
+        let [user, dashboard, internal] = of;
+        prop_assert!(sequences(&user).is_subset(&sequences(&dashboard)));
+        prop_assert!(sequences(&dashboard).is_subset(&sequences(&internal)));
+        prop_assert_eq!(internal.len(), facts.len());
+        prop_assert!(internal.iter().all(|event| event["payload"]["withheld"].is_null()));
+        for event in user.iter().chain(&dashboard).filter(|event| event["payload"]["withheld"] == true) {
+            let members: Vec<&String> = event["payload"].as_object().expect("an object").keys().collect();
+            prop_assert_eq!(members, ["status", "withheld"]);
+        }
+        // Whoever sees a start sees the end, or there was none.
+        for audience in [&user, &dashboard] {
+            let started =
+                audience.iter().filter(|event| event["type"] == "tool.started").filter_map(|event| event["toolCallId"].as_str());
+            for call in started {
+                let ends = |events: &[Value]| {
+                    events
+                        .iter()
+                        .filter(|e| {
+                            ["tool.result", "tool.failed"].contains(&e["type"].as_str().unwrap_or(""))
+                                && e["toolCallId"] == call
+                                && e["agentId"].is_null()
+                        })
+                        .count()
+                };
+                prop_assert_eq!(ends(audience), ends(&internal), "call {}", call);
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn leaving_out_what_a_reader_cannot_see_changes_nothing_that_it_sees() {
+    law(48, async |client, run, mut facts| {
+        facts.push(fact("run.finished", json!({})));
+        client.accept(&run, &facts).await;
+        for audience in AUDIENCES {
+            let query = format!("audience={audience}");
+            let all = client.events(&run, &query, 1000).await;
+            let visible = sequences(&all);
+            let mut known = HashSet::new();
+            let kept: Vec<Value> = facts
+                .iter()
+                .zip(1..)
+                .filter(|(fact, sequence)| {
+                    // One fact is one envelope here, so its place in the body is its sequence.
+                    let starts = things(fact).into_iter().filter(|thing| known.insert(thing.clone())).count() > 0;
+                    starts || visible.contains(sequence)
+                })
+                .map(|(fact, _)| fact.clone())
+                .collect();
+            let without = format!("{run}-{audience}");
+            client.accept(&without, &kept).await;
+            let plain = |events: Vec<Value>| -> Vec<Value> {
+                let strip = |mut event: Value| {
+                    let map = event.as_object_mut().expect("an object");
+                    for member in ["sequence", "eventId", "receivedAt", "runId"] {
+                        map.remove(member);
+                    }
+                    event
+                };
+                events.into_iter().map(strip).collect()
+            };
+            let less = client.events(&without, &query, 1000).await;
+            prop_assert_eq!(plain(all), plain(less), "as {}", audience);
+        }
+        Ok(())
+    });
+}

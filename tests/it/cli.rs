@@ -1,0 +1,395 @@
+//! The command line, as somebody at a terminal meets it: the built binary, its output, its exit code.
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long anything may take before it counts as never. Nothing here depends on being faster.
+pub const DEADLINE: Duration = Duration::from_mins(1);
+
+fn proscenium(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_proscenium"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// A server, until it goes out of scope.
+pub struct Running {
+    child: Child,
+    pub url: String,
+    stdout: BufReader<std::process::ChildStdout>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        Self::start_logging(command, Stdio::null())
+    }
+
+    fn start_logging(command: &mut Command, log: Stdio) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let (says, heard) = mpsc::channel();
+        let reading = std::thread::spawn(move || {
+            let mut line = String::new();
+            stdout.read_line(&mut line).unwrap();
+            says.send(line).unwrap();
+            stdout
+        });
+        let Ok(line) = heard.recv_timeout(DEADLINE) else {
+            child.kill().unwrap();
+            panic!("no first line in {DEADLINE:?}");
+        };
+        let url =
+            line.strip_prefix("listening on ").unwrap_or_else(|| panic!("the first line is {line:?}")).trim_end().to_owned();
+        Self { child, url, stdout: reading.join().unwrap() }
+    }
+
+    /// A server of its own, that forgets everything.
+    pub fn serve() -> Self {
+        Self::start(&mut proscenium(&["serve", "--listen", "127.0.0.1:0", "--store", "memory"]))
+    }
+
+    fn tell_to_stop(&self) {
+        assert!(Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success());
+    }
+
+    fn exit_code(&mut self) -> Option<i32> {
+        eventually(|| self.child.try_wait().unwrap()).code()
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        reqwest::get(format!("{}{path}", self.url)).await.unwrap().json().await.unwrap()
+    }
+
+    pub async fn post(&self, run: &str, source: &str, content_type: &str, body: impl Into<reqwest::Body>) -> Value {
+        let url = format!("{}/v1/runs/{run}/facts?source={source}", self.url);
+        let answer = reqwest::Client::new().post(url).header("content-type", content_type).body(body).send().await.unwrap();
+        assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+        answer.json().await.unwrap()
+    }
+
+    async fn record(&self, run: &str, recording: &Path) {
+        self.post(run, "awaken", "application/x-ndjson", std::fs::read(recording).unwrap()).await;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What `ask` comes to, as soon as it comes to something.
+fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(begun.elapsed() < DEADLINE, "it did not come in {DEADLINE:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Runs a command to its end.
+fn run(command: &mut Command) -> Output {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Both pipes are drained meanwhile, so that neither fills up.
+    let drain = |mut pipe: Box<dyn Read + Send>| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            pipe.read_to_end(&mut bytes).unwrap();
+            bytes
+        })
+    };
+    let (out, err) = (drain(Box::new(child.stdout.take().unwrap())), drain(Box::new(child.stderr.take().unwrap())));
+    let begun = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if begun.elapsed() > DEADLINE => {
+                child.kill().unwrap();
+                panic!("it did not end in {DEADLINE:?}");
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    Output { status, stdout: out.join().unwrap(), stderr: err.join().unwrap() }
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn recording(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/awaken").join(name)
+}
+
+#[tokio::test]
+async fn a_server_says_first_where_it_listens_and_answers_there() {
+    let server = Running::serve();
+    assert_eq!(server.get("/healthz").await["status"], "ok");
+}
+
+#[tokio::test]
+async fn a_server_keeps_its_logs_in_the_data_directory_that_it_is_given() {
+    let directory = TempDir::new().unwrap();
+    let data = directory.path().join("data");
+    let server = Running::start(proscenium(&["serve"]).env("PROSCENIUM_LISTEN", "127.0.0.1:0").env("PROSCENIUM_DATA_DIR", &data));
+    let answer = server.post("r", "agentui", "application/json", r#"{"type":"run.started"}"#).await;
+    assert_eq!(answer["lastSequence"], 1);
+    assert!(data.is_dir());
+}
+
+#[tokio::test]
+async fn a_signal_to_stop_ends_a_server_with_0_whoever_is_connected() {
+    // So long may a request's head take to come that nothing but the stop ends a connection on which none does.
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--store", "memory", "--head-time-ms", "600000"];
+    let mut server = Running::start_logging(&mut proscenium(&arguments), Stdio::piped());
+    let stream = reqwest::get(format!("{}/v1/runs/never/stream?frames=events", server.url)).await.unwrap();
+    // A connection on which nothing was ever asked, as browsers open them ahead of time.
+    let idle = std::net::TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+    server.get("/readyz").await;
+    server.tell_to_stop();
+    assert_eq!(server.exit_code(), Some(0));
+    drop((stream, idle));
+    let mut log = String::new();
+    server.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    assert!(log.contains("stopped") && !log.contains("still open"), "nobody had to be waited for:\n{log}");
+}
+
+#[test]
+fn an_address_that_others_can_reach_is_refused_with_the_remedy() {
+    let refused = run(&mut proscenium(&["serve", "--listen", "0.0.0.0:0", "--store", "memory"]));
+    assert_eq!((refused.status.code(), stdout(&refused).as_str()), (Some(1), ""));
+    assert!(stderr(&refused).contains("0.0.0.0:0") && stderr(&refused).contains("--insecure"), "{}", stderr(&refused));
+    let meant = Running::start(&mut proscenium(&["serve", "--listen", "0.0.0.0:0", "--store", "memory", "--insecure"]));
+    assert!(meant.url.starts_with("http://0.0.0.0:"));
+}
+
+#[test]
+fn an_address_that_is_taken_is_told_as_such() {
+    let server = Running::serve();
+    let taken = server.url.strip_prefix("http://").unwrap();
+    let refused = run(&mut proscenium(&["serve", "--listen", taken, "--store", "memory"]));
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains(&format!("cannot listen on {taken}")), "{}", stderr(&refused));
+}
+
+#[tokio::test]
+async fn a_demo_plays_runs_that_end_and_leaves_nothing_behind() {
+    let directory = TempDir::new().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let wanted = taken.local_addr().unwrap().to_string();
+    let mut demo = Running::start(proscenium(&["demo", "--listen", &wanted]).env("TMPDIR", directory.path()));
+    assert_ne!(demo.url, format!("http://{wanted}"), "the address was taken");
+    let begun = Instant::now();
+    loop {
+        let runs = demo.get("/v1/runs").await;
+        if let Some(run) = runs["runs"].as_array().unwrap().iter().find(|run| run["status"] == "completed") {
+            assert!(run["runId"].as_str().unwrap().starts_with("demo-"), "{run}");
+            break;
+        }
+        assert!(begun.elapsed() < DEADLINE, "no run has ended: {runs}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    demo.tell_to_stop();
+    assert_eq!(demo.exit_code(), Some(0));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    let mut welcome = String::new();
+    demo.stdout.read_to_string(&mut welcome).unwrap();
+    assert!(welcome.contains(&format!("Open {} in a browser", demo.url)), "{welcome}");
+}
+
+#[tokio::test]
+async fn tail_shows_a_finished_run_and_exits() {
+    let server = Running::serve();
+    server.record("r", &recording("tool_progress_activity.ndjson")).await;
+    let shown = run(&mut proscenium(&["tail", "r", "--url", &server.url]));
+    assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+    let text = stdout(&shown);
+    for line in [
+        "Need to index first.",
+        "▸ index_docs  50%  Indexed batch 5/10",
+        "✓ index_docs  {\"indexed\":10}",
+        "Indexed 10 batches.",
+        "■ completed",
+    ] {
+        assert!(text.lines().any(|shown| shown == line), "{line:?} is not in\n{text}");
+    }
+    assert!(!text.contains('\x1b'), "colours are for terminals");
+}
+
+#[tokio::test]
+async fn tail_exits_well_however_the_run_ended_and_shows_each_audience_its_own() {
+    let server = Running::serve();
+    server.record("r", &recording("blocked_by_policy.ndjson")).await;
+    let lines = |audience: &str| {
+        let shown = run(&mut proscenium(&["tail", "r", "--url", &server.url, "--audience", audience]));
+        assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+        stdout(&shown).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (user, internal) = (lines("user"), lines("internal"));
+    assert_eq!(user.last().map(String::as_str), Some("■ failed"));
+    assert!(user.iter().all(|line| internal.contains(line)), "{user:#?} {internal:#?}");
+    assert!(
+        internal.iter().any(|line| line.starts_with("· state.snapshot"))
+            && !user.iter().any(|line| line.contains("state.snapshot"))
+    );
+}
+
+#[tokio::test]
+async fn tail_comes_back_where_it_was_cut_and_loses_nothing() {
+    let server = Running::serve();
+    server.record("r", &recording("multi_tool_sequential.ndjson")).await;
+    let whole = run(&mut proscenium(&["tail", "r", "--url", &server.url]));
+    // A line that breaks after ever more bytes, each time in the middle of something.
+    let far = server.url.strip_prefix("http://").unwrap().to_owned();
+    let near = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", near.local_addr().unwrap());
+    let line = tokio::spawn(async move {
+        for passed in (0..).map(|n| 5000 << n) {
+            let (mut near, _) = near.accept().await.unwrap();
+            let mut far = tokio::net::TcpStream::connect(&far).await.unwrap();
+            let (mut from_near, mut to_near) = near.split();
+            let (from_far, mut to_far) = far.split();
+            let mut from_far = tokio::io::AsyncReadExt::take(from_far, passed);
+            tokio::select! {
+                _ = tokio::io::copy(&mut from_near, &mut to_far) => {}
+                _ = tokio::io::copy(&mut from_far, &mut to_near) => {}
+            }
+        }
+    });
+    let cut = tokio::task::spawn_blocking(move || run(&mut proscenium(&["tail", "r", "--url", &url]))).await.unwrap();
+    line.abort();
+    assert_eq!(cut.status.code(), Some(0), "{}", stderr(&cut));
+    // The notices about the line break a text where it was cut: they and every line's end are left out.
+    let words = |output: &Output| {
+        let text = stdout(output);
+        text.lines().filter(|line| !line.starts_with('—')).collect::<String>()
+    };
+    assert!(stdout(&cut).contains("connection lost") && stdout(&cut).contains("connected again"), "{}", stdout(&cut));
+    assert_eq!(words(&cut), words(&whole));
+}
+
+#[test]
+fn whoever_finds_no_server_is_told_how_to_start_one() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{nobody}");
+    for arguments in [["tail", "r", "--url", &url], ["export", "r", "--url", &url]] {
+        let failed = run(&mut proscenium(&arguments));
+        assert_eq!(failed.status.code(), Some(1));
+        assert!(
+            stderr(&failed).contains("nothing answers at") && stderr(&failed).contains("proscenium serve"),
+            "{}",
+            stderr(&failed)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_exported_and_imported_is_the_same_run() {
+    let server = Running::serve();
+    let directory = TempDir::new().unwrap();
+    for entry in std::fs::read_dir(recording("")).unwrap() {
+        let recording = entry.unwrap().path();
+        let name = recording.file_stem().unwrap().to_str().unwrap();
+        server.record(name, &recording).await;
+        let (copy, file) = (format!("copy of {name}"), directory.path().join(name));
+        let file = file.to_str().unwrap();
+        done(&["export", name, "-o", file], &server);
+        done(&["import", file, "--run", &copy], &server);
+        let again = format!("{file} again");
+        done(&["export", &copy, "-o", &again], &server);
+        assert_eq!(envelopes(Path::new(&again)), envelopes(Path::new(file)), "{name}");
+    }
+}
+
+/// Runs a command that must succeed.
+fn done(arguments: &[&str], server: &Running) -> Output {
+    let output = run(proscenium(arguments).args(["--url", &server.url]));
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+    output
+}
+
+/// A file's envelopes, without what a server stamps on each that it takes.
+fn envelopes(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let envelope = |line: &str| {
+        let mut envelope: Value = serde_json::from_str(line).unwrap();
+        for stamp in ["eventId", "receivedAt", "runId"] {
+            assert!(envelope.as_object_mut().unwrap().remove(stamp).is_some(), "{line}");
+        }
+        envelope
+    };
+    text.lines().map(envelope).collect()
+}
+
+#[tokio::test]
+async fn an_import_that_is_repeated_adds_nothing() {
+    let server = Running::serve();
+    server.record("r", &recording("hitl_approve.ndjson")).await;
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("r.ndjson");
+    let file = file.to_str().unwrap();
+    done(&["export", "r", "-o", file], &server);
+    done(&["import", file, "--run", "copy"], &server);
+    let before = server.get("/v1/runs/copy").await["lastSequence"].clone();
+    let again = done(&["import", file, "--run", "copy"], &server);
+    assert_eq!(server.get("/v1/runs/copy").await["lastSequence"], before);
+    assert!(stderr(&again).contains("35 were there"), "{}", stderr(&again));
+}
+
+#[tokio::test]
+async fn a_run_is_not_imported_into_itself() {
+    let server = Running::serve();
+    server.record("r", &recording("short_text_reasoning.ndjson")).await;
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("r.ndjson");
+    done(&["export", "r", "-o", file.to_str().unwrap()], &server);
+    let refused = run(&mut proscenium(&["import", file.to_str().unwrap(), "--url", &server.url]));
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("--run"), "{}", stderr(&refused));
+}
+
+#[tokio::test]
+async fn a_bad_line_of_an_import_is_told_by_file_and_line() {
+    let server = Running::serve();
+    let directory = TempDir::new().unwrap();
+    let check = |name: &str, lines: &[&str], line: u64, why: &str| {
+        let file = directory.path().join(name);
+        std::fs::write(&file, lines.join("\n")).unwrap();
+        let refused = run(&mut proscenium(&["import", file.to_str().unwrap(), "--run", name, "--url", &server.url]));
+        assert_eq!(refused.status.code(), Some(1));
+        let told = stderr(&refused);
+        assert!(told.contains(&format!("{}:{line}: ", file.display())) && told.contains(why), "{told}");
+    };
+    let good = r#"{"type":"text.delta","payload":{"text":"a"}}"#;
+    check("cut", &[good, good, "{\"type\":"], 3, "not JSON");
+    check("untyped", &[good, "", "{}"], 3, "type");
+    // What only the server can know is wrong.
+    check("id", &[good, "", r#"{"type":"text.delta","messageId":""}"#, good], 3, "messageId");
+    assert_eq!(server.get("/v1/runs/cut").await["code"], json!("no_such_run"), "a file that cannot be whole is not begun");
+}
+
+#[tokio::test]
+async fn an_export_that_fails_leaves_no_file() {
+    let server = Running::serve();
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("r.ndjson");
+    let refused = run(&mut proscenium(&["export", "never", "-o", file.to_str().unwrap(), "--url", &server.url]));
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("no_such_run"), "{}", stderr(&refused));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,22 @@
+//! The promises of the server, each module one of them, in one binary.
+//!
+//! Facts go in over HTTP, frames and pages come out, and what comes out is compared: nothing here reaches inside, except for
+//! the suites of a contract (`store`) and of an adapter (`awaken`). Timing never decides: whoever waits, waits for a thing to
+//! happen, with [`harness::PATIENCE`] only to tell a hang from a failure.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets what it does not expect has failed")]
+
+mod harness;
+
+mod audience;
+mod awaken;
+mod blobs;
+mod cli;
+mod crash;
+mod house;
+mod hydrate;
+mod ingest;
+mod schema;
+mod store;
+mod stream;
+mod streamed;

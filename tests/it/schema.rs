@@ -1,0 +1,192 @@
+//! The contract in `schema/` is what the code generates, its examples are true, and what the server sends validates.
+
+use crate::harness::{AUDIENCES, Client, Via, fact, local, recording, repository};
+use jsonschema::{Registry, Validator};
+use proscenium::model::schema::documents;
+use proscenium::source::ledger::Status;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// A validator for each document, by the name of its file.
+static VALIDATORS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
+    let documents = documents();
+    let registry = documents.iter().fold(Registry::new(), |registry, (_, document)| {
+        registry.add(document["$id"].as_str().expect("an $id"), document.clone()).expect("a document")
+    });
+    let registry = registry.prepare().expect("references resolve");
+    let build = |document: &Value| {
+        jsonschema::options().with_registry(&registry).should_validate_formats(true).build(document).expect("a schema")
+    };
+    documents.iter().map(|(name, document)| (*name, build(document))).collect()
+});
+
+/// Fails with every complaint when `value` is not what the schema says.
+pub fn assert_valid(schema: &str, value: &Value) {
+    let complaints: Vec<String> =
+        VALIDATORS[schema].iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(complaints.is_empty(), "{schema}: {complaints:#?}\n{value:#}");
+}
+
+fn examples() -> Vec<(String, Value)> {
+    let entries = std::fs::read_dir(repository("schema/examples")).expect("examples");
+    let mut examples: Vec<_> = entries
+        .map(|entry| {
+            let path = entry.expect("an entry").path();
+            let text = std::fs::read_to_string(&path).expect("text");
+            let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+            let value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            (name, value)
+        })
+        .collect();
+    examples.sort_by(|(a, _), (b, _)| a.cmp(b));
+    examples
+}
+
+fn example(name: &str) -> Value {
+    examples().into_iter().find(|(of, _)| of == name).unwrap_or_else(|| panic!("schema/examples/{name}")).1
+}
+
+#[test]
+fn the_files_in_schema_are_what_the_code_generates() {
+    for (name, document) in documents() {
+        let path = repository("schema").join(name);
+        let generated = format!("{document:#}\n");
+        if std::env::var_os("UPDATE_SCHEMA").is_some_and(|yes| yes == "1") {
+            std::fs::write(&path, &generated).expect("the schema can be written");
+        }
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            committed == generated,
+            "{name} is not what the code generates; run the tests with UPDATE_SCHEMA=1 and commit it"
+        );
+    }
+}
+
+#[test]
+fn each_document_is_a_schema() {
+    for (name, document) in documents() {
+        assert!(jsonschema::meta::is_valid(&document), "{name}");
+    }
+}
+
+#[test]
+fn every_end_of_a_run_is_in_the_schema_of_frames() {
+    let (_, frames) = documents().into_iter().find(|(name, _)| name.starts_with("frames")).expect("frames");
+    let named = frames.pointer("/$defs/End/properties/status/anyOf/0/enum").and_then(Value::as_array).expect("names").clone();
+    use Status::{Accepted, Cancelled, Completed, Failed, Interrupted, Running, Unknown, Waiting};
+    let all = [Accepted, Running, Waiting, Completed, Failed, Cancelled, Interrupted, Unknown];
+    let ends: Vec<Value> = all.into_iter().filter(|status| status.is_end()).map(|status| json!(status.as_str())).collect();
+    assert_eq!(named, ends);
+}
+
+#[test]
+fn every_example_validates_against_the_schema_that_it_is_named_after() {
+    let examples = examples();
+    for (name, value) in &examples {
+        let kind = name.split('.').next().expect("a first part");
+        if kind != "fact" {
+            assert_valid(&format!("{kind}.schema.json"), value);
+        }
+    }
+    for kind in ["agentui-event.", "frames.", "problem.", "fact."] {
+        assert!(examples.iter().any(|(name, _)| name.starts_with(kind)), "an example of {kind}");
+    }
+}
+
+#[test]
+fn what_is_no_envelope_does_not_validate() {
+    let good = example("agentui-event.agent-spawned.json");
+    let bad = [
+        ("sequence", json!(0)),
+        ("sequence", json!("1")),
+        ("eventId", json!("8c9a3f1e-0000-4000-8000-000000000000")),
+        ("receivedAt", json!("yesterday")),
+        ("owner", json!(7)),
+        ("audience", json!("everyone")),
+        ("startAudience", json!("everyone")),
+        ("agentId", json!("")),
+        ("agentId", json!("a\u{7}b")),
+        ("agentId", json!("x".repeat(257))),
+        ("payload", json!("text")),
+        ("refs", json!("text")),
+    ];
+    for (member, value) in bad {
+        let mut envelope = good.clone();
+        envelope[member] = value;
+        assert!(!VALIDATORS["agentui-event.schema.json"].is_valid(&envelope), "{member}: {}", envelope[member]);
+    }
+    for member in documents()[0].1["required"].as_array().expect("required").iter().filter_map(Value::as_str) {
+        let mut envelope = good.clone();
+        envelope.as_object_mut().expect("an object").remove(member);
+        assert!(!VALIDATORS["agentui-event.schema.json"].is_valid(&envelope), "without {member}");
+    }
+    let mut foreign = good;
+    foreign["owner"] = json!("moon");
+    foreign["weather"] = json!({"sky": "clear"});
+    assert_valid("agentui-event.schema.json", &foreign);
+}
+
+#[tokio::test]
+async fn the_minimal_fact_of_the_seed_becomes_the_envelope_of_the_examples() {
+    let client = local().await;
+    client.accept("run-research", &[example("fact.agent-spawned.json")]).await;
+    let mut got = client.events("run-research", "", 10).await.remove(0);
+    let expected = example("agentui-event.agent-spawned.json");
+    for member in ["eventId", "receivedAt"] {
+        got[member] = expected[member].clone();
+    }
+    assert_eq!(got, expected);
+}
+
+/// Validates every envelope of a run, for every audience, and every frame that carries one.
+async fn assert_run_is_valid(client: &Client, run: &str) -> usize {
+    for audience in AUDIENCES {
+        for event in client.events(run, &format!("audience={audience}"), 1000).await {
+            assert_valid("agentui-event.schema.json", &event);
+        }
+    }
+    let frames = client.stream(Via::Raw, run, "audience=internal", None).await.all().await;
+    for frame in &frames {
+        assert_valid("frames.schema.json", &frame.data);
+    }
+    frames.len()
+}
+
+#[tokio::test]
+async fn every_envelope_of_every_recording_validates() {
+    let client = local().await;
+    let mut names: Vec<String> = std::fs::read_dir(repository("tests/recordings/awaken"))
+        .expect("recordings")
+        .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
+        .collect();
+    names.sort();
+    assert_eq!(names.len(), 19);
+    for name in names {
+        // The long one says the same few things a thousand times over.
+        let facts: Vec<Value> = recording(&name).into_iter().take(500).collect();
+        let receipt = client.lines(&format!("/v1/runs/{name}/facts?source=awaken"), crate::harness::lines(&facts)).await.ok();
+        assert_eq!(receipt["accepted"], facts.len(), "{name}");
+        // Recordings without an end are ended here, so that their streams are.
+        client.accept(&name, &[fact("run.finished", json!({}))]).await;
+        assert!(assert_run_is_valid(&client, &name).await > 1, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn whatever_a_producer_sends_the_envelope_validates() {
+    let client = local().await;
+    let foreign = [
+        fact("weather.changed", json!({"owner": "moon", "scope": "sky", "sequence": "seven", "eventId": 9, "timestamp": "soon"})),
+        fact("tool.started", json!({"toolCallId": 7, "refs": "see elsewhere", "rawEventRef": 3, "payload": [1, 2]})),
+        fact("text.delta", json!({"payload": "bare", "audience": "everyone", "startAudience": "user", "receivedAt": "never"})),
+        fact(
+            "state.snapshot",
+            json!({"refs": null, "payload": null, "owner": null, "control": "dance", "topology": {}, "phase": 4}),
+        ),
+        fact("agent.handoff", json!({"refs": {"a": "b"}, "audience": 7, "sourceSequence": -1, "surface": ["x"], "owner": ""})),
+        fact("run.finished", json!({"scope": "", "phase": "", "surface": "", "persistence": "", "control": "", "topology": ""})),
+    ];
+    client.accept("r", &foreign).await;
+    assert_run_is_valid(&client, "r").await;
+}

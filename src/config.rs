@@ -99,7 +99,13 @@ pub struct Config {
           value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: u16,
     /// What is logged to standard error: a level, or levels by module as in `info,proscenium::feed=debug`.
-    #[arg(long, env = "PROSCENIUM_LOG", value_name = "FILTER", default_value = "info", help_heading = "Process")]
+    #[arg(
+        long,
+        env = "PROSCENIUM_LOG",
+        value_name = "FILTER",
+        default_value = "info,fjall=warn,lsm_tree=warn",
+        help_heading = "Process"
+    )]
     pub log: String,
     /// How it is logged.
     #[arg(long, env = "PROSCENIUM_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, help_heading = "Process")]

@@ -128,8 +128,36 @@ impl Chunk {
 struct View {
     audience: Audience,
     ring: Mutex<Ring>,
-    /// Counts flushes; readers wait for it to move.
-    moved: watch::Sender<u64>,
+    /// What the view's readers wait for, so many at each: a flush opens one after the other.
+    gates: Mutex<Vec<Gate>>,
+}
+
+/// Counts flushes; readers wait for it to move.
+type Gate = Arc<watch::Sender<u64>>;
+
+/// Readers at one gate. Between gates whatever else came gets its turn, so that a thousand writes do not stand between a
+/// producer and its answer.
+const GATE_READERS: usize = 16;
+
+impl View {
+    /// A place to wait at.
+    fn gate(&self) -> watch::Receiver<u64> {
+        let mut gates = self.gates.lock();
+        if let Some(gate) = gates.iter().find(|gate| gate.receiver_count() < GATE_READERS) {
+            return gate.subscribe();
+        }
+        let gate = Gate::default();
+        let place = gate.subscribe();
+        gates.push(gate);
+        place
+    }
+
+    /// The gates at which somebody waits; the others are forgotten.
+    fn waiting(&self) -> Vec<Gate> {
+        let mut gates = self.gates.lock();
+        gates.retain(|gate| gate.receiver_count() > 0);
+        gates.clone()
+    }
 }
 
 struct Ring {
@@ -149,7 +177,8 @@ struct Hub {
     encoder: Encoder,
     views: [View; 3],
     readers: AtomicUsize,
-    flushed: Mutex<Option<Instant>>,
+    /// The earliest moment of the next flush.
+    rested: Mutex<Option<Instant>>,
 }
 
 impl Hub {
@@ -166,43 +195,50 @@ impl Hub {
                 bytes: 0,
                 ended: ended.is_end().then(|| ended.as_str()),
             }),
-            moved: watch::Sender::new(0),
+            gates: Mutex::default(),
         };
         let encoder = Encoder::new(&log.id);
-        Self { views: Audience::ALL.map(view), encoder, log, readers: AtomicUsize::new(0), flushed: Mutex::new(None) }
+        Self { views: Audience::ALL.map(view), encoder, log, readers: AtomicUsize::new(0), rested: Mutex::new(None) }
     }
 
     /// Encodes what came since the last flush, for every audience that somebody reads, and wakes its readers.
-    fn flush(&self, ring_bytes_max: usize) {
+    async fn flush(&self, ring_bytes_max: usize) {
         self.log.take_announcement();
         for view in &self.views {
-            let mut ring = view.ring.lock();
-            let (tail, rows) = self.log.recent_after(ring.through);
-            let idle = view.moved.receiver_count() == 0;
-            match rows {
-                Some(rows) if ring.epoch == tail.epoch || ring.epoch.is_none() => {
-                    ring.epoch = tail.epoch;
-                    if let Some(epoch) = tail.epoch.filter(|_| !rows.is_empty() && !idle) {
-                        let rows = rows.into_iter().flat_map(Rows);
-                        let chunk = self.encoder.chunk(epoch, view.audience, rows, ring.through);
-                        ring.push(chunk, ring_bytes_max);
-                    } else if idle {
-                        ring.restart_at(tail.last);
-                    }
+            let gates = view.waiting();
+            self.encode(view, gates.is_empty(), ring_bytes_max);
+            for (n, gate) in gates.iter().enumerate() {
+                if n > 0 {
+                    tokio::task::yield_now().await;
                 }
-                // More came between two flushes than the log keeps at hand, or its life began anew: readers read the log.
-                _ => {
-                    ring.epoch = tail.epoch;
+                gate.send_modify(|flushes| *flushes += 1);
+            }
+        }
+    }
+
+    /// Brings a view's ring to the log's tail; one that nobody reads stays empty.
+    fn encode(&self, view: &View, idle: bool, ring_bytes_max: usize) {
+        let mut ring = view.ring.lock();
+        let (tail, rows) = self.log.recent_after(ring.through);
+        match rows {
+            Some(rows) if ring.epoch == tail.epoch || ring.epoch.is_none() => {
+                ring.epoch = tail.epoch;
+                if let Some(epoch) = tail.epoch.filter(|_| !rows.is_empty() && !idle) {
+                    let rows = rows.into_iter().flat_map(Rows);
+                    let chunk = self.encoder.chunk(epoch, view.audience, rows, ring.through);
+                    ring.push(chunk, ring_bytes_max);
+                } else if idle {
                     ring.restart_at(tail.last);
                 }
             }
-            let status = tail.summary.run.status;
-            ring.ended = status.is_end().then(|| status.as_str());
-            drop(ring);
-            if !idle {
-                view.moved.send_modify(|flushes| *flushes += 1);
+            // More came between two flushes than the log keeps at hand, or its life began anew: readers read the log.
+            _ => {
+                ring.epoch = tail.epoch;
+                ring.restart_at(tail.last);
             }
         }
+        let status = tail.summary.run.status;
+        ring.ended = status.is_end().then(|| status.as_str());
     }
 }
 
@@ -283,58 +319,73 @@ impl<S: Store> Feed<S> {
         Arc::new(Self { logs, hubs: DashMap::new(), pages, sizes })
     }
 
-    /// Follows the committer until it stops: answers what waits for a commit, then flushes the logs that moved.
+    /// Follows the committer until it stops: answers what waits for a commit, then has the logs flushed that moved.
     pub async fn follow(self: Arc<Self>, mut groups: mpsc::UnboundedReceiver<Group>) {
-        let mut due: Vec<Arc<Log>> = Vec::new();
-        let mut next_tick = tokio::time::Instant::now();
+        let (moved, flushes) = mpsc::unbounded_channel();
+        let answering = async {
+            while let Some(group) = groups.recv().await {
+                for (ack, result) in group.acks {
+                    // The producer may be gone; then nobody needs the answer.
+                    let _ = ack.send(result);
+                }
+                for log in group.moved {
+                    let _ = moved.send(log);
+                }
+            }
+            drop(moved);
+        };
+        // A task of its own: an answer never waits for a fan-out.
+        let flushing = tokio::spawn(self.clone().flush_as_they_move(flushes));
+        answering.await;
+        flushing.abort();
+    }
+
+    /// Flushes logs as they move: at once where the last flush is a tick ago, else when it will be.
+    async fn flush_as_they_move(self: Arc<Self>, mut moved: mpsc::UnboundedReceiver<Arc<Log>>) {
+        let mut due: VecDeque<(tokio::time::Instant, Arc<Log>)> = VecDeque::new();
         loop {
-            let group = tokio::select! {
-                group = groups.recv() => match group {
-                    Some(group) => group,
+            let next = due.front().map(|(at, _)| *at);
+            let log = tokio::select! {
+                log = moved.recv() => match log {
+                    Some(log) => log,
                     None => return,
                 },
-                () = tokio::time::sleep_until(next_tick), if !due.is_empty() => {
-                    for log in due.drain(..) {
-                        self.flush(&log);
+                () = tokio::time::sleep_until(next.unwrap_or_else(tokio::time::Instant::now)), if next.is_some() => {
+                    // Everything that falls due within this tick goes with it.
+                    let until = tokio::time::Instant::now();
+                    while due.front().is_some_and(|(at, _)| *at <= until) {
+                        let (_, log) = due.pop_front().expect("just seen");
+                        self.flush(&log).await;
                     }
                     continue;
                 }
             };
-            let answers = !group.acks.is_empty();
-            for (ack, result) in group.acks {
-                // The producer may be gone; then nobody needs the answer.
-                let _ = ack.send(result);
-            }
-            if answers && !group.moved.is_empty() {
-                // The answers leave before the fan-out, which may be a thousand writes.
-                tokio::task::yield_now().await;
-            }
-            for log in group.moved {
-                if self.is_quiet(&log) {
-                    self.flush(&log);
-                    continue;
-                }
-                if due.is_empty() {
-                    next_tick = tokio::time::Instant::now() + self.sizes.tick;
-                }
-                due.push(log);
+            if self.is_quiet(&log) {
+                self.flush(&log).await;
+            } else {
+                let shared = due.back().map(|(at, _)| *at);
+                let at = shared.unwrap_or_else(|| tokio::time::Instant::now() + self.sizes.tick);
+                due.push_back((at, log));
             }
         }
     }
 
-    /// Whether the log has not been flushed for a tick.
+    /// Whether the log may be flushed now.
     fn is_quiet(&self, log: &Log) -> bool {
         let Some(hub) = self.hubs.get(&log.id) else { return true };
-        let flushed = *hub.flushed.lock();
-        flushed.is_none_or(|at| at.elapsed() >= self.sizes.tick)
+        let rested = *hub.rested.lock();
+        rested.is_none_or(|at| at <= Instant::now())
     }
 
-    fn flush(&self, log: &Log) {
+    async fn flush(&self, log: &Log) {
         let hub = self.hubs.get(&log.id).map(|hub| hub.clone());
         match hub {
             Some(hub) => {
-                *hub.flushed.lock() = Some(Instant::now());
-                hub.flush(self.sizes.ring_bytes_max);
+                let begun = Instant::now();
+                hub.flush(self.sizes.ring_bytes_max).await;
+                // A fan-out that takes longer than a tick rests half as long again: that time is for what comes in, and the
+                // more of it goes out in one write the sooner all is out.
+                *hub.rested.lock() = Some((begun + self.sizes.tick).max(begun + begun.elapsed() * 3 / 2));
             }
             None => log.take_announcement(),
         }
@@ -348,8 +399,7 @@ impl<S: Store> Feed<S> {
         let log = self.logs.log(id).await?;
         let hub = self.hubs.entry(id.clone()).or_insert_with(|| Arc::new(Hub::new(log))).clone();
         hub.readers.fetch_add(1, Ordering::Relaxed);
-        let view = &hub.views[selection.audience.index()];
-        let moved = view.moved.subscribe();
+        let moved = hub.views[selection.audience.index()].gate();
         let tail = hub.log.tail();
         let (epoch, after) = match from {
             From::Start => (None, Sequence::NONE),
@@ -483,6 +533,12 @@ impl<S: Store> Reader<S> {
                 }
             }
         }
+    }
+
+    /// The frame that tells why there will be no more.
+    #[must_use]
+    pub fn error(&self, problem: &serde_json::Value) -> Bytes {
+        self.hub.encoder.error(self.after, problem).into()
     }
 
     /// Gives back what was handed out after `cursor`, to be had again; false if that is not possible any more.

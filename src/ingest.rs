@@ -243,6 +243,7 @@ struct Desk {
     producers: HashMap<ProducerId, Numbering>,
     /// The guard's memory as it was last saved; empty for none.
     guard_saved: Bytes,
+    event_ids: EventIds,
     outbox: Option<(Append, Arc<Summary>)>,
     used: bool,
 }
@@ -250,7 +251,7 @@ struct Desk {
 struct Seated {
     kind: &'static SourceKind,
     adapter: Box<dyn Adapter>,
-    saved: Value,
+    saved: Vec<u8>,
 }
 
 /// How far a producer's numbers were taken.
@@ -260,7 +261,8 @@ struct Numbering {
     next: u64,
 }
 
-/// A counter of ids: one draw of randomness, then one more each.
+/// A counter of ids: one draw of randomness when a desk is opened, then one more each. A draw per append would be a system
+/// call per append.
 struct EventIds {
     millis: u64,
     bits: u128,
@@ -292,8 +294,8 @@ impl Desk {
         let guard = under("g").next().map_or_else(Guard::new, |(_, saved)| Guard::restore(&json(saved)));
         let adapters = under("a:")
             .filter_map(|(name, saved)| {
-                let (kind, saved) = (source::by_name(name)?, json(saved));
-                Some(Seated { kind, adapter: (kind.restore)(saved.clone()), saved })
+                let kind = source::by_name(name)?;
+                Some(Seated { kind, adapter: (kind.restore)(saved), saved: saved.to_vec() })
             })
             .collect();
         let producers = under("p:")
@@ -301,7 +303,20 @@ impl Desk {
             .collect();
         let guard_saved = under("g").next().map_or_else(Bytes::new, |(_, saved)| saved.clone());
         let written = loaded.is_some();
-        Self { id, epoch, written, summary, ledger, guard, guard_saved, adapters, producers, outbox: None, used: true }
+        Self {
+            id,
+            epoch,
+            written,
+            summary,
+            ledger,
+            guard,
+            guard_saved,
+            adapters,
+            producers,
+            event_ids: EventIds { millis: 0, bits: (world.random)() },
+            outbox: None,
+            used: true,
+        }
     }
 
     /// Whether it was used since it was last asked.
@@ -352,7 +367,7 @@ impl Desk {
             ends.push(drafts.len());
         }
         if refused.is_some() && delivery.atomic {
-            seat.adapter = (seat.kind.restore)(seat.saved.clone());
+            seat.adapter = (seat.kind.restore)(&seat.saved);
             drafts.clear();
             ends.clear();
         }
@@ -383,7 +398,7 @@ impl Desk {
 
     fn seat(&mut self, kind: &'static SourceKind) -> &mut Seated {
         let at = self.adapters.iter().position(|seated| seated.kind.name == kind.name).unwrap_or_else(|| {
-            self.adapters.push(Seated { kind, adapter: (kind.fresh)(), saved: Value::Null });
+            self.adapters.push(Seated { kind, adapter: (kind.fresh)(), saved: Vec::new() });
             self.adapters.len() - 1
         });
         &mut self.adapters[at]
@@ -426,7 +441,7 @@ impl Desk {
         }
         let received_at: Box<str> = format!("{now:.3}").into();
         let millis = u64::try_from(now.as_millisecond()).unwrap_or(0);
-        let mut ids = EventIds { millis, bits: (world.random)() };
+        self.event_ids.millis = millis;
         let mut new_blob_id = || {
             let random = Uuid::from_u128((world.random)());
             BlobId::new(&random.simple().to_string()).expect("hexadecimal digits are an id")
@@ -443,7 +458,7 @@ impl Desk {
             violations.extend(self.ledger.enter(&mut draft, first_index + fact as u64));
             self.guard.pass(policy, &mut new_blob_id, draft, &mut guarded);
             for guarded in guarded.drain(..) {
-                self.place(guarded, &mut ids, &received_at, &mut scratch, &mut rows, blobs);
+                self.place(guarded, &received_at, &mut scratch, &mut rows, blobs);
             }
         }
         self.summary.run.clone_from(&self.ledger.run);
@@ -457,18 +472,10 @@ impl Desk {
     }
 
     /// Gives one guarded draft its place, and writes its row: each audience's view of it.
-    fn place(
-        &mut self,
-        guarded: Guarded,
-        ids: &mut EventIds,
-        received_at: &str,
-        scratch: &mut Scratch,
-        rows: &mut Vec<u8>,
-        blobs: &mut Vec<Blob>,
-    ) {
+    fn place(&mut self, guarded: Guarded, received_at: &str, scratch: &mut Scratch, rows: &mut Vec<u8>, blobs: &mut Vec<Blob>) {
         let (draft, bodies) = guarded.into_parts();
         let sequence = self.summary.last_sequence.next();
-        let mut envelope = Envelope { sequence, event_id: ids.next(), received_at: received_at.into(), draft };
+        let mut envelope = Envelope { sequence, event_id: self.event_ids.next(), received_at: received_at.into(), draft };
         name_by_sequence(&mut envelope);
         let sights = Audience::ALL.map(|reader| reader.sight(&envelope));
         let views = scratch.write(&envelope, sights, &self.ledger);
@@ -524,8 +531,8 @@ impl Desk {
             let seat = self.seat(source);
             let memory = seat.adapter.save();
             if memory != seat.saved {
-                state.push(set(format!("a:{}", seat.kind.name), to_json(&memory).into()));
-                seat.saved = memory;
+                seat.saved.clone_from(&memory);
+                state.push(set(format!("a:{}", seat.kind.name), memory));
             }
             let guard = self.guard.save();
             let held = if guard.is_null() { Bytes::new() } else { to_json(&guard) };

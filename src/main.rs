@@ -101,6 +101,9 @@ fn main() -> ExitCode {
     }
 }
 
+/// Threads for reads of the store.
+const BLOCKING_THREADS: usize = 4;
+
 type Failure = Box<dyn std::error::Error>;
 
 fn in_runtime<F: Future<Output = Result<(), Failure>>>(workers: u16, work: impl FnOnce() -> F) -> Result<(), Failure> {
@@ -111,7 +114,8 @@ fn in_runtime<F: Future<Output = Result<(), Failure>>>(workers: u16, work: impl 
     if workers > 1 {
         builder.worker_threads(workers.into());
     }
-    builder.enable_all().build()?.block_on(work())
+    // Blocking work is short reads of the store; a thread for each of a thousand at once would cost more than their turn.
+    builder.enable_all().max_blocking_threads(BLOCKING_THREADS).build()?.block_on(work())
 }
 
 fn log_to_stderr(filter: &str, format: LogFormat) -> Result<(), Failure> {

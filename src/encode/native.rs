@@ -7,7 +7,7 @@
 //! The id stands after the data: a client that commits an id as soon as it reads the line (`fetch-event-source` does) would
 //! lose an event that is cut between the two. Lines end in LF alone, for `@ag-ui/client` splits on `\n\n`. There is no
 //! `event:` line, or `EventSource.onmessage` would not fire. A heartbeat is a comment with one newline: a blank line after
-//! it would be delivered by some clients as an empty message (`facts/clients.md`, rules 1 to 5).
+//! it would be delivered by some clients as an empty message (Azure/fetch-event-source#15).
 
 use crate::model::{Cursor, Epoch, Sequence};
 use serde_json::{Value, json};

@@ -38,7 +38,8 @@ pub async fn schema(uri: Uri) -> Result<Response, Problem> {
         let known: Vec<_> = Schemas::iter().map(|name| name.to_string()).collect();
         Problem::not_found("no_such_schema", format!("there is no schema {name}; there are {}", known.join(", ")))
     })?;
-    Ok(([(header::CONTENT_TYPE, "application/schema+json")], file.data).into_response())
+    let kind = if name.ends_with(".schema.json") { "application/schema+json" } else { "application/json" };
+    Ok(([(header::CONTENT_TYPE, kind)], file.data).into_response())
 }
 
 /// Any other address.

@@ -64,7 +64,7 @@ impl IntoResponse for Problem {
         let mut response = (self.status, self.to_json().to_string()).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        // A cache that kept an error would go on telling it after the remedy (anchors, 4: item 18).
+        // A cache that kept an error would go on telling it after the remedy (Electric's clients once looped on a cached 409).
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
     }

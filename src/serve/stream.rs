@@ -39,6 +39,7 @@ pub enum Answer {
 pub struct Stream {
     reader: Reader<AnyStore>,
     opened: bool,
+    over: bool,
     retry: Option<u64>,
     beat: std::pin::Pin<Box<Sleep>>,
     every: Duration,
@@ -73,6 +74,7 @@ pub async fn open(app: &Arc<App>, uri: &Uri, headers: &HeaderMap) -> Result<Answ
     Ok(Answer::Live(Box::new(Stream {
         reader,
         opened: false,
+        over: false,
         // Spread, so that readers who lost one server do not all meet the next in the same instant.
         retry: Some(1000 + below(1000)),
         beat: Box::pin(tokio::time::sleep(app.pulse.heartbeat)),
@@ -94,19 +96,27 @@ impl Stream {
             self.opened = true;
             return Some(Bytes::from_static(HEARTBEAT));
         }
+        if self.over {
+            return None;
+        }
         let frames = tokio::select! {
             biased;
+            // First, or a reader that is always behind would never hear of it.
+            () = stopped(&mut self.stopping, self.drain) => return None,
             frames = self.reader.next() => frames,
             () = &mut self.beat => {
                 self.beat.as_mut().reset(Instant::now() + self.every);
                 return Some(Bytes::from_static(HEARTBEAT));
             }
-            () = stopped(&mut self.stopping, self.drain) => return None,
         };
-        let frames = frames.unwrap_or_else(|error| {
-            tracing::error!(%error, "a stream could not go on");
-            None
-        })?;
+        let frames = match frames {
+            Ok(frames) => frames?,
+            Err(error) => {
+                // A client cannot see a status any more; it can read why there is nothing after this.
+                self.over = true;
+                self.reader.error(&Problem::from(error).to_json())
+            }
+        };
         Some(match self.retry.take() {
             Some(retry) => [format!("retry: {retry}\n").as_bytes(), &frames].concat().into(),
             None => frames,

@@ -1,7 +1,7 @@
 //! Connections: streams and small posts on sockets of our own, everything else on hyper.
 //!
 //! An open stream says nothing for most of its life. hyper keeps 8 to 20 KiB for each, a task on the bare socket about one,
-//! and a delivery costs half; a post of one fact costs a third less (`design/evidence.md`). So each request's head is read
+//! and a delivery costs half; a post of one fact costs a third less. So each request's head is read
 //! before anybody is chosen: a plain `GET …/stream` and a plain `POST …/facts` with a small JSON body stay here. With any other
 //! request the connection goes to hyper, with the bytes that were already read, and stays there: same handlers, same answers.
 
@@ -30,6 +30,8 @@ const HELD_BYTES_MAX: usize = 8 * 1024;
 const HEADERS_MAX: usize = 100;
 /// The largest body of a post that stays here, in bytes.
 const POST_BYTES_MAX: usize = 256 * 1024;
+/// What is read at once of a request's head, in bytes: nearly all heads, and a small fact with them.
+const READ_BYTES: usize = 4096;
 /// How long a connection may stay open without asking anything.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
@@ -165,6 +167,12 @@ async fn read_request(socket: &mut TcpStream, read: &mut BytesMut, limit: usize)
                 _ => return Ok(Request::Other),
             }
         }
+        // Memory only for those who speak: an idle connection keeps none.
+        if read.is_empty() {
+            *read = BytesMut::new();
+            socket.readable().await?;
+        }
+        read.reserve(READ_BYTES);
         if socket.read_buf(read).await? == 0 {
             return Ok(if read.is_empty() { Request::Gone } else { Request::Other });
         }

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 pub const SOURCE: SourceKind = SourceKind {
     name: "agentui",
     fresh: || Box::new(AgentUi::default()),
-    restore: |memory| Box::new(serde_json::from_value::<AgentUi>(memory).unwrap_or_default()),
+    restore: |memory| Box::new(serde_json::from_slice::<AgentUi>(memory).unwrap_or_default()),
 };
 
 /// The speakers (an agent in a role) whose message and parts are remembered; beyond that the one longest silent is forgotten
@@ -133,8 +133,8 @@ impl Adapter for AgentUi {
         Ok(())
     }
 
-    fn save(&self) -> Value {
-        serde_json::to_value(self).expect("memory has only string keys")
+    fn save(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("memory has only string keys")
     }
 }
 
@@ -428,7 +428,7 @@ mod tests {
         let mut out = Vec::new();
         for fact in facts {
             adapter.adapt(object(fact), &given(), &mut out).unwrap();
-            adapter = (SOURCE.restore)(adapter.save());
+            adapter = (SOURCE.restore)(&adapter.save());
         }
         out
     }
@@ -662,7 +662,7 @@ mod tests {
         }
         assert_eq!(adapter.speakers.len(), SPEAKERS_MAX);
         assert_eq!(adapter.speakers[0].agent.as_ref().unwrap().as_str(), "a5");
-        assert!(adapter.save().to_string().len() < SPEAKERS_MAX * 256);
+        assert!(adapter.save().len() < SPEAKERS_MAX * 256);
     }
 
     #[test]
@@ -696,7 +696,7 @@ mod tests {
     #[test]
     fn a_memory_that_cannot_be_read_is_a_fresh_one() {
         let mut out = Vec::new();
-        (SOURCE.restore)(json!("torn")).adapt(object(said("text.delta")), &given(), &mut out).unwrap();
+        (SOURCE.restore)(b"{\"speakers").adapt(object(said("text.delta")), &given(), &mut out).unwrap();
         assert_eq!(out[0].ids.message.as_ref().unwrap().as_str(), "agentui-message-1");
     }
 }

@@ -23,7 +23,7 @@ use std::str::FromStr;
 pub const SOURCE: SourceKind = SourceKind {
     name: "awaken",
     fresh: || Box::new(Awaken::default()),
-    restore: |memory| Box::new(serde_json::from_value::<Awaken>(memory).unwrap_or_default()),
+    restore: |memory| Box::new(serde_json::from_slice::<Awaken>(memory).unwrap_or_default()),
 };
 
 /// The discriminator.
@@ -157,8 +157,8 @@ impl Adapter for Awaken {
         Ok(())
     }
 
-    fn save(&self) -> Value {
-        serde_json::to_value(self).expect("memory has only string keys")
+    fn save(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("memory has only string keys")
     }
 }
 
@@ -1356,7 +1356,7 @@ mod tests {
         let mut out = Vec::new();
         for fact in facts {
             adapter.adapt(object(fact), given, &mut out).unwrap();
-            adapter = (SOURCE.restore)(adapter.save());
+            adapter = (SOURCE.restore)(&adapter.save());
         }
         out
     }

@@ -56,8 +56,9 @@ pub trait Adapter: Send {
     /// [`FactError`] for what cannot be a fact. Then memory and `out` are as they were.
     fn adapt(&mut self, fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError>;
 
-    /// The memory, as it is saved with the commit. [`SourceKind::restore`] takes it back.
-    fn save(&self) -> Value;
+    /// The memory as text, as it is saved with the commit. [`SourceKind::restore`] takes it back. The same memory is the same
+    /// text: what has not changed need not be saved again.
+    fn save(&self) -> Vec<u8>;
 }
 
 /// One source: its name on the wire and how to make or restore its adapter.
@@ -67,7 +68,7 @@ pub struct SourceKind {
     /// An adapter at the beginning of a run.
     pub fresh: fn() -> Box<dyn Adapter>,
     /// An adapter as it was when `save` gave this; a memory that cannot be read is a fresh one.
-    pub restore: fn(Value) -> Box<dyn Adapter>,
+    pub restore: fn(&[u8]) -> Box<dyn Adapter>,
 }
 
 /// Every source that is understood.

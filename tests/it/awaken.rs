@@ -188,9 +188,9 @@ fn an_adapter_that_is_restored_between_any_two_facts_gives_the_same() {
             assert_eq!(adapt_with(&mut *restored, fact.clone()), adapt_with(&mut *lasting, fact), "{name}, fact {n}");
             let memory = restored.save();
             assert_eq!(memory, lasting.save(), "{name}, fact {n}");
-            let bytes = memory.to_string().len();
+            let bytes = memory.len();
             assert!(bytes <= MEMORY_BYTES_MAX, "{name}, fact {n}: memory is {bytes} bytes, the limit is {MEMORY_BYTES_MAX}");
-            restored = (source().restore)(memory);
+            restored = (source().restore)(&memory);
         }
     }
 }

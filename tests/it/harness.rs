@@ -77,7 +77,7 @@ impl Process {
     /// Starts it on this directory, which outlives it.
     pub fn start_in(dir: &Path) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_proscenium"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--data-dir"])
             .arg(dir.join("data"))
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -88,6 +88,17 @@ impl Process {
         std::io::BufReader::new(stdout).read_line(&mut line).expect("a first line");
         let at = line.trim().strip_prefix("listening on http://").and_then(|at| at.parse().ok());
         Self { at: at.unwrap_or_else(|| panic!("the first line says where it listens: {line:?}")), child, dir: None }
+    }
+
+    /// SIGTERM: it is asked to stop.
+    pub fn terminate(&self) {
+        let asked = Command::new("kill").arg(self.child.id().to_string()).status().expect("kill runs");
+        assert!(asked.success());
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        self.child.wait().expect("a child of ours")
     }
 
     /// `kill -9`: it gets no chance to put anything in order.

@@ -13,6 +13,7 @@ mod awaken;
 mod blobs;
 mod cli;
 mod crash;
+mod edge;
 mod house;
 mod hydrate;
 mod ingest;

@@ -1,7 +1,7 @@
 //! How fast the store on disk commits: 300-byte rows, round-robin over 500 runs.
 //!
 //! ```text
-//! cargo bench --bench store -- [seconds a size, 35] [bytes of state an append, 0] [batch sizes, 1,64,512] [sync, always|never]
+//! cargo bench --bench store -- [seconds a size, 35] [bytes of state an append, 0] [batch sizes, 1,64,512] [facts/s, as many as go] [always|never]
 //! ```
 //! The disk decides most of it: `STORE_BENCH_DIR` says which one. Without syncs it is the cost of the work itself.
 //! Under `cargo test` it runs for a moment, to show that it still does.
@@ -28,12 +28,12 @@ fn main() {
         "batch    facts/s   commits   p50 ms   p99 ms p99.9 ms   max ms  over 10 ms   MB on disk   peak MB   scan/s  open ms"
     );
     for batch in batches.split(',') {
-        let sync = if args.get(3).is_some_and(|arg| arg == "never") { Sync::Never } else { Sync::Always };
-        measure(batch.parse().expect("a number"), pause, number(1, 0), sync);
+        let sync = if args.get(4).is_some_and(|arg| arg == "never") { Sync::Never } else { Sync::Always };
+        measure(batch.parse().expect("a number"), pause, number(1, 0), number(3, usize::MAX), sync);
     }
 }
 
-fn measure(batch: usize, pause: Duration, state_bytes: usize, sync: Sync) {
+fn measure(batch: usize, pause: Duration, state_bytes: usize, facts_s_max: usize, sync: Sync) {
     let dir = tempfile::tempdir_in(std::env::var("STORE_BENCH_DIR").unwrap_or_else(|_| ".".into())).expect("a directory");
     let store = EmbeddedStore::open(dir.path(), sync).expect("opens");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("starts");
@@ -51,6 +51,8 @@ fn measure(batch: usize, pause: Duration, state_bytes: usize, sync: Sync) {
                 append(&logs[run], lasts[run], state_bytes, next as u64)
             })
             .collect();
+        let due = Duration::from_secs_f64(next as f64 / facts_s_max as f64);
+        std::thread::sleep(due.saturating_sub(start.elapsed()));
         let begun = Instant::now();
         let outcomes = runtime.block_on(store.commit(&group)).expect("commits");
         commits.push(begun.elapsed());

@@ -10,7 +10,7 @@
 
 use crate::encode::native::Encoder;
 use crate::log::row::{Row, Rows};
-use crate::log::run::{Group, Log, Logs, rows_after};
+use crate::log::run::{Group, Log, Logs, Tail, rows_after};
 use crate::log::{Limit, LogId, Store, StoreError};
 use crate::model::{Audience, Cursor, Epoch, Sequence};
 use bytes::Bytes;
@@ -140,23 +140,23 @@ type Gate = Arc<watch::Sender<u64>>;
 const GATE_READERS: usize = 16;
 
 impl View {
-    /// A place to wait at.
-    fn gate(&self) -> watch::Receiver<u64> {
+    /// A place to wait at, and whether it is the only one.
+    fn gate(&self) -> (watch::Receiver<u64>, bool) {
         let mut gates = self.gates.lock();
+        gates.retain(|gate| gate.receiver_count() > 0);
+        let first = gates.is_empty();
         if let Some(gate) = gates.iter().find(|gate| gate.receiver_count() < GATE_READERS) {
-            return gate.subscribe();
+            return (gate.subscribe(), first);
         }
         let gate = Gate::default();
         let place = gate.subscribe();
         gates.push(gate);
-        place
+        (place, first)
     }
 
-    /// The gates at which somebody waits; the others are forgotten.
-    fn waiting(&self) -> Vec<Gate> {
-        let mut gates = self.gates.lock();
-        gates.retain(|gate| gate.receiver_count() > 0);
-        gates.clone()
+    /// Whether nobody reads it. Then nothing is done for it: the first reader to come brings it up to date.
+    fn is_idle(&self) -> bool {
+        self.gates.lock().iter().all(|gate| gate.receiver_count() == 0)
     }
 }
 
@@ -184,7 +184,6 @@ struct Hub {
 impl Hub {
     fn new(log: Arc<Log>) -> Self {
         let tail = log.watch();
-        let ended = tail.summary.run.status;
         let view = |audience| View {
             audience,
             ring: Mutex::new(Ring {
@@ -193,7 +192,7 @@ impl Hub {
                 through: tail.last,
                 chunks: VecDeque::new(),
                 bytes: 0,
-                ended: ended.is_end().then(|| ended.as_str()),
+                ended: end_of(&tail),
             }),
             gates: Mutex::default(),
         };
@@ -204,9 +203,10 @@ impl Hub {
     /// Encodes what came since the last flush, for every audience that somebody reads, and wakes its readers.
     async fn flush(&self, ring_bytes_max: usize) {
         self.log.take_announcement();
-        for view in &self.views {
-            let gates = view.waiting();
-            self.encode(view, gates.is_empty(), ring_bytes_max);
+        for view in self.views.iter().filter(|view| !view.is_idle()) {
+            self.encode(view, ring_bytes_max);
+            // As they are now: who comes at another gate meanwhile finds the ring as it is and has nothing to miss.
+            let gates = view.gates.lock().clone();
             for (n, gate) in gates.iter().enumerate() {
                 if n > 0 {
                     tokio::task::yield_now().await;
@@ -216,30 +216,29 @@ impl Hub {
         }
     }
 
-    /// Brings a view's ring to the log's tail; one that nobody reads stays empty.
-    fn encode(&self, view: &View, idle: bool, ring_bytes_max: usize) {
+    /// Brings a view's ring to the log's tail.
+    fn encode(&self, view: &View, ring_bytes_max: usize) {
         let mut ring = view.ring.lock();
         let (tail, rows) = self.log.recent_after(ring.through);
-        match rows {
-            Some(rows) if ring.epoch == tail.epoch || ring.epoch.is_none() => {
+        match (rows, tail.epoch) {
+            (Some(rows), Some(epoch)) if ring.epoch.is_none_or(|known| known == epoch) => {
                 ring.epoch = tail.epoch;
-                if let Some(epoch) = tail.epoch.filter(|_| !rows.is_empty() && !idle) {
-                    let rows = rows.into_iter().flat_map(Rows);
-                    let chunk = self.encoder.chunk(epoch, view.audience, rows, ring.through);
+                if !rows.is_empty() {
+                    let chunk = self.encoder.chunk(epoch, view.audience, rows.into_iter().flat_map(Rows), ring.through);
                     ring.push(chunk, ring_bytes_max);
-                } else if idle {
-                    ring.restart_at(tail.last);
                 }
+                ring.ended = end_of(&tail);
             }
             // More came between two flushes than the log keeps at hand, or its life began anew: readers read the log.
-            _ => {
-                ring.epoch = tail.epoch;
-                ring.restart_at(tail.last);
-            }
+            _ => ring.restart(&tail),
         }
-        let status = tail.summary.run.status;
-        ring.ended = status.is_end().then(|| status.as_str());
     }
+}
+
+/// How the run has ended, if it has.
+fn end_of(tail: &Tail) -> Option<&'static str> {
+    let status = tail.summary.run.status;
+    status.is_end().then(|| status.as_str())
 }
 
 impl Drop for Hub {
@@ -260,11 +259,14 @@ impl Ring {
         }
     }
 
-    fn restart_at(&mut self, at: Sequence) {
+    /// Begins anew at the log's tail.
+    fn restart(&mut self, tail: &Tail) {
         self.chunks.clear();
         self.bytes = 0;
-        self.base = at;
-        self.through = at;
+        self.epoch = tail.epoch;
+        self.base = tail.last;
+        self.through = tail.last;
+        self.ended = end_of(tail);
     }
 }
 
@@ -342,7 +344,7 @@ impl<S: Store> Feed<S> {
 
     /// Flushes logs as they move: at once where the last flush is a tick ago, else when it will be.
     async fn flush_as_they_move(self: Arc<Self>, mut moved: mpsc::UnboundedReceiver<Arc<Log>>) {
-        let mut due: VecDeque<(tokio::time::Instant, Arc<Log>)> = VecDeque::new();
+        let mut due: VecDeque<(tokio::time::Instant, Arc<Hub>)> = VecDeque::new();
         loop {
             let next = due.front().map(|(at, _)| *at);
             let log = tokio::select! {
@@ -351,44 +353,36 @@ impl<S: Store> Feed<S> {
                     None => return,
                 },
                 () = tokio::time::sleep_until(next.unwrap_or_else(tokio::time::Instant::now)), if next.is_some() => {
-                    // Everything that falls due within this tick goes with it.
+                    // Everything that has fallen due by now goes with it.
                     let until = tokio::time::Instant::now();
                     while due.front().is_some_and(|(at, _)| *at <= until) {
-                        let (_, log) = due.pop_front().expect("just seen");
-                        self.flush(&log).await;
+                        let (_, hub) = due.pop_front().expect("just seen");
+                        self.flush(&hub).await;
                     }
                     continue;
                 }
             };
-            if self.is_quiet(&log) {
-                self.flush(&log).await;
+            let Some(hub) = self.hubs.get(&log.id).map(|hub| hub.clone()) else {
+                log.take_announcement();
+                continue;
+            };
+            let has_rested = hub.rested.lock().is_none_or(|at| at <= Instant::now());
+            if has_rested {
+                self.flush(&hub).await;
             } else {
                 let shared = due.back().map(|(at, _)| *at);
                 let at = shared.unwrap_or_else(|| tokio::time::Instant::now() + self.sizes.tick);
-                due.push_back((at, log));
+                due.push_back((at, hub));
             }
         }
     }
 
-    /// Whether the log may be flushed now.
-    fn is_quiet(&self, log: &Log) -> bool {
-        let Some(hub) = self.hubs.get(&log.id) else { return true };
-        let rested = *hub.rested.lock();
-        rested.is_none_or(|at| at <= Instant::now())
-    }
-
-    async fn flush(&self, log: &Log) {
-        let hub = self.hubs.get(&log.id).map(|hub| hub.clone());
-        match hub {
-            Some(hub) => {
-                let begun = Instant::now();
-                hub.flush(self.sizes.ring_bytes_max).await;
-                // A fan-out that takes longer than a tick rests half as long again: that time is for what comes in, and the
-                // more of it goes out in one write the sooner all is out.
-                *hub.rested.lock() = Some((begun + self.sizes.tick).max(begun + begun.elapsed() * 3 / 2));
-            }
-            None => log.take_announcement(),
-        }
+    async fn flush(&self, hub: &Hub) {
+        let begun = Instant::now();
+        hub.flush(self.sizes.ring_bytes_max).await;
+        // A fan-out that takes longer than a tick rests half as long again: that time is for what comes in, and the more of it
+        // goes out in one write the sooner all is out.
+        *hub.rested.lock() = Some((begun + self.sizes.tick).max(begun + begun.elapsed() * 3 / 2));
     }
 
     /// A reader of a log, which need not have been written yet.
@@ -399,8 +393,12 @@ impl<S: Store> Feed<S> {
         let log = self.logs.log(id).await?;
         let hub = self.hubs.entry(id.clone()).or_insert_with(|| Arc::new(Hub::new(log))).clone();
         hub.readers.fetch_add(1, Ordering::Relaxed);
-        let moved = hub.views[selection.audience.index()].gate();
+        let view = &hub.views[selection.audience.index()];
+        let (moved, is_first) = view.gate();
         let tail = hub.log.tail();
+        if is_first {
+            view.ring.lock().restart(&tail);
+        }
         let (epoch, after) = match from {
             From::Start => (None, Sequence::NONE),
             From::Now => (tail.epoch, tail.last),
@@ -579,7 +577,11 @@ impl<S: Store> Reader<S> {
         if self.after < ring.base || self.filter.is_some() {
             return Step::Page(epoch, ring.through);
         }
-        let from = ring.chunks.partition_point(|chunk| chunk.last <= self.after);
+        // Nearly every reader wants what came last.
+        let from = match ring.chunks.back() {
+            Some(newest) if newest.after <= self.after => ring.chunks.len() - 1,
+            _ => ring.chunks.partition_point(|chunk| chunk.last <= self.after),
+        };
         for chunk in ring.chunks.range(from..) {
             let frames = chunk.after(self.after);
             self.after = chunk.last;

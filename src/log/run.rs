@@ -115,7 +115,10 @@ impl Log {
         if after >= tail.last {
             return (tail, Some(Vec::new()));
         }
-        let from = recent.rows.partition_point(|(before, _)| *before <= after);
+        let from = match recent.rows.back() {
+            Some((before, _)) if *before <= after => recent.rows.len(),
+            _ => recent.rows.partition_point(|(before, _)| *before <= after),
+        };
         let rows = (from > 0).then(|| recent.rows.range(from - 1..).map(|(_, rows)| rows.clone()).collect());
         (tail, rows)
     }

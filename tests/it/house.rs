@@ -10,6 +10,7 @@ fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(folder) else { continue };
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
             match path.is_dir() {
+                true if path.ends_with("node_modules") => {}
                 true => folders.push(path),
                 false if path.extension().is_some_and(|e| e == ending) => found.push(path),
                 false => {}

@@ -7,6 +7,8 @@ peer (durable-streams). Everything speaks to loopback only and every test is bou
 
   scripts/peers.py --fanbench PATH [--rounds 3] [--only fan,many,history,idle,stalled] [--servers proscenium,durable-streams]
 
+The table goes to standard output, each measurement as it is made to standard error.
+
 Peers are looked for on PATH (add a directory with --path): durable-streams-server (cargo install durable-streams@0.1.5),
 nginx with the nchan module (Debian: nginx-core libnginx-mod-nchan), s2 (cargo install s2-cli).
 """
@@ -20,6 +22,7 @@ import signal
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -131,13 +134,9 @@ TESTS = {
 
 def measure(args, peer, test, first):
     _, words, batched = TESTS[test]
-    if test == "idle":
-        talk = [w for w in peer.talk]
-    else:
-        talk = peer.talk
     batch = ["--batch", "100", *peer.batch] if batched and peer.batch else []
     command = ["taskset", "-c", str(args.load_core), args.fanbench, "--name", peer.name, "--addr", f"127.0.0.1:{peer.port}",
-               "--pid", peer.pids(), "--first", str(first), *words, *talk, *batch]
+               "--pid", peer.pids(), "--first", str(first), *words, *peer.talk, *batch]
     done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout)
     if done.returncode or not done.stdout.strip():
         return {"failed": done.stderr.strip()[-300:]}
@@ -191,6 +190,8 @@ def main():
                 finally:
                     peer.stop()
                 results.setdefault((test, peer.name), []).append(result)
+                # A long run that is stopped has still said what it measured.
+                print(json.dumps({"round": round_number, "test": test, "server": peer.name, **result}), file=sys.stderr, flush=True)
     report(args, tests, servers, results)
 
 

@@ -210,6 +210,8 @@ impl Hub {
             for (n, gate) in gates.iter().enumerate() {
                 if n > 0 {
                     tokio::task::yield_now().await;
+                    // The committer is a thread: where it shares this core, it would wait for a whole time slice.
+                    std::thread::yield_now();
                 }
                 gate.send_modify(|flushes| *flushes += 1);
             }
@@ -366,13 +368,14 @@ impl<S: Store> Feed<S> {
                 log.take_announcement();
                 continue;
             };
-            let has_rested = hub.rested.lock().is_none_or(|at| at <= Instant::now());
-            if has_rested {
-                self.flush(&hub).await;
-            } else {
-                let shared = due.back().map(|(at, _)| *at);
-                let at = shared.unwrap_or_else(|| tokio::time::Instant::now() + self.sizes.tick);
-                due.push_back((at, hub));
+            let rested = hub.rested.lock().filter(|at| *at > Instant::now());
+            match rested {
+                None => self.flush(&hub).await,
+                Some(at) => {
+                    // In the order in which they fall due; one that would come earlier goes with the one before it.
+                    let at = due.back().map_or(at.into(), |(last, _)| (*last).max(at.into()));
+                    due.push_back((at, hub));
+                }
             }
         }
     }
@@ -380,9 +383,10 @@ impl<S: Store> Feed<S> {
     async fn flush(&self, hub: &Hub) {
         let begun = Instant::now();
         hub.flush(self.sizes.ring_bytes_max).await;
-        // A fan-out that takes longer than a tick rests half as long again: that time is for what comes in, and the more of it
-        // goes out in one write the sooner all is out.
-        *hub.rested.lock() = Some((begun + self.sizes.tick).max(begun + begun.elapsed() * 3 / 2));
+        // A fan-out that takes longer than a tick rests too: that time is for what comes in, and the more of it goes out in one
+        // write the sooner all is out.
+        let rest = (begun.elapsed() / 4).min(self.sizes.tick / 2);
+        *hub.rested.lock() = Some((begun + self.sizes.tick).max(Instant::now() + rest));
     }
 
     /// A reader of a log, which need not have been written yet.

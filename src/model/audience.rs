@@ -12,14 +12,15 @@ use std::fmt;
 
 /// Who a fact is for, or who a reader is: `user` ⊂ `dashboard` ⊂ `internal`. The order is by narrowness: a fact for
 /// `Internal` is the narrowest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Audience {
     /// End users.
     User,
     /// Operators; they see what users see too.
     Dashboard,
-    /// Logs, telemetry, verbose modes; they see everything.
+    /// Logs, telemetry, verbose modes; they see everything. Where nobody says, it is this: closed.
+    #[default]
     Internal,
 }
 

@@ -26,10 +26,14 @@ const SPEAKERS_MAX: usize = 64;
 /// The part of a role's name that tells speakers apart, in characters. Memory holds no text of a length that a producer chooses.
 const ROLE_CHARS_MAX: usize = 32;
 
-// The prefix keeps made-up ids away from a producer's own, and from those that another source's adapter makes up for the
-// same run.
-const MESSAGE_PREFIX: &str = "agentui-message-";
-const PART_PREFIX: &str = "agentui-part-";
+/// What made-up ids begin with. It keeps them away from a producer's own, and from those that another source's adapter makes up
+/// for the same run. Each audience has its own: whoever counts the ids that it sees must not learn of others.
+fn prefix(kind: &str, audience: Audience) -> String {
+    match audience {
+        Audience::User => format!("agentui-{kind}-"),
+        narrower => format!("agentui-{narrower}-{kind}-"),
+    }
+}
 
 /// The envelope's own members. Under these names stands only what the server vouches for.
 const RESERVED: &[&str] = &[
@@ -82,12 +86,13 @@ enum Channel {
     Plan,
 }
 
-/// One agent in one role, and where what it says goes while it gives no ids.
+/// One agent in one role to one audience, and where what it says goes while it gives no ids.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Speaker {
     agent: Option<AgentId>,
     role: String,
+    audience: Audience,
     message: Option<MessageId>,
     /// The last part of each channel that is not sealed yet: a summary may come after the speaker has gone on.
     parts: [Option<PartId>; 3],
@@ -99,8 +104,9 @@ struct Speaker {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct AgentUi {
-    messages_made: u64,
-    parts_made: u64,
+    /// By audience, as all that is made up: what one does not see may change nothing that it sees.
+    messages_made: [u64; 3],
+    parts_made: [u64; 3],
     /// At most [`SPEAKERS_MAX`], the one that spoke last at the end.
     speakers: Vec<Speaker>,
 }
@@ -323,17 +329,18 @@ impl AgentUi {
             EventType::PlanFinal => (Channel::Plan, true),
             EventType::RunStarted => return self.speakers.clear(),
             EventType::ToolStarted => {
-                let of_agent = |s: &&mut Speaker| s.agent == draft.ids.agent;
-                return self.speakers.iter_mut().filter(of_agent).for_each(|s| s.open = None);
+                // Where not everybody who hears the speaker sees the call, the call interrupts nothing.
+                let is_interrupted = |s: &&mut Speaker| s.agent == draft.ids.agent && s.audience.admits(draft.audience);
+                return self.speakers.iter_mut().filter(is_interrupted).for_each(|s| s.open = None);
             }
             _ => return,
         };
         self.keep_clear_of(draft);
-        let mut speaker = self.take_speaker(draft);
+        let mut speaker = self.take_speaker(draft, is_final);
         let is_elsewhere = draft.ids.message.is_some() && draft.ids.message != speaker.message;
         // An end names its message without making it the one that goes on.
         if is_elsewhere && is_final {
-            let mut aside = Speaker { message: draft.ids.message.clone(), ..Speaker::default() };
+            let mut aside = Speaker { message: draft.ids.message.clone(), audience: draft.audience, ..Speaker::default() };
             self.name(&mut aside, draft, channel, is_final);
         } else {
             if is_elsewhere {
@@ -344,25 +351,31 @@ impl AgentUi {
         self.speakers.push(speaker);
     }
 
-    /// The speaker of the draft, out of the list; a new one if it has not spoken yet.
-    fn take_speaker(&mut self, draft: &Draft) -> Speaker {
+    /// The speaker of the draft, out of the list; a new one if it has not spoken yet. An end that is for fewer ends what was said
+    /// to more.
+    fn take_speaker(&mut self, draft: &Draft, is_final: bool) -> Speaker {
         let role: String = draft.text("role").unwrap_or("assistant").chars().take(ROLE_CHARS_MAX).collect();
-        match self.speakers.iter().position(|s| s.agent == draft.ids.agent && s.role == role) {
+        let speaks = |s: &Speaker, audience: Audience| s.agent == draft.ids.agent && s.role == role && s.audience == audience;
+        let wider = Audience::ALL.into_iter().rev().filter(|audience| is_final && *audience < draft.audience);
+        let mut audiences = std::iter::once(draft.audience).chain(wider);
+        match audiences.find_map(|audience| self.speakers.iter().position(|s| speaks(s, audience))) {
             Some(at) => self.speakers.remove(at),
             None => {
                 if self.speakers.len() == SPEAKERS_MAX {
                     self.speakers.remove(0);
                 }
-                Speaker { agent: draft.ids.agent.clone(), role, ..Speaker::default() }
+                Speaker { agent: draft.ids.agent.clone(), role, audience: draft.audience, ..Speaker::default() }
             }
         }
     }
 
     /// Gives the draft its message and part, made up where needed, and moves the speaker on.
     fn name(&mut self, speaker: &mut Speaker, draft: &mut Draft, channel: Channel, is_final: bool) {
+        let audience = speaker.audience;
         let message = speaker.message.get_or_insert_with(|| {
-            self.messages_made += 1;
-            MessageId::new(&format!("{MESSAGE_PREFIX}{}", self.messages_made)).expect("a short name with a number is an id")
+            let made = &mut self.messages_made[audience.index()];
+            *made += 1;
+            MessageId::new(&format!("{}{made}", prefix("message", audience))).expect("a short name with a number is an id")
         });
         draft.ids.message = Some(message.clone());
         let part = &mut speaker.parts[channel as usize];
@@ -372,8 +385,9 @@ impl AgentUi {
         } else if !(channel == Channel::Text && is_final) {
             // A final text without a part covers the whole message, so it gets none.
             if !continues {
-                self.parts_made += 1;
-                let made = PartId::new(&format!("{PART_PREFIX}{}", self.parts_made));
+                let made = &mut self.parts_made[audience.index()];
+                *made += 1;
+                let made = PartId::new(&format!("{}{made}", prefix("part", audience)));
                 *part = Some(made.expect("a short name with a number is an id"));
             }
             draft.ids.part.clone_from(part);
@@ -390,11 +404,16 @@ impl AgentUi {
 
     /// Counts past ids of our making that come back with an imported export, so that none is made twice.
     fn keep_clear_of(&mut self, draft: &Draft) {
-        let number = |id: Option<&str>, prefix: &str| id?.strip_prefix(prefix)?.parse::<u64>().ok();
-        let message = number(draft.ids.message.as_ref().map(MessageId::as_str), MESSAGE_PREFIX);
-        let part = number(draft.ids.part.as_ref().map(PartId::as_str), PART_PREFIX);
-        self.messages_made = self.messages_made.max(message.unwrap_or(0));
-        self.parts_made = self.parts_made.max(part.unwrap_or(0));
+        fn past(made: &mut [u64; 3], id: Option<&str>, kind: &str) {
+            let Some(id) = id.filter(|id| id.starts_with("agentui-")) else { return };
+            for audience in Audience::ALL {
+                let number = id.strip_prefix(&prefix(kind, audience)).and_then(|number| number.parse().ok());
+                let made = &mut made[audience.index()];
+                *made = (*made).max(number.unwrap_or(0));
+            }
+        }
+        past(&mut self.messages_made, draft.ids.message.as_ref().map(MessageId::as_str), "message");
+        past(&mut self.parts_made, draft.ids.part.as_ref().map(PartId::as_str), "part");
     }
 }
 
@@ -449,6 +468,23 @@ mod tests {
             format!("{message}/{}", or_dash(d.ids.part.as_ref().map(PartId::as_str)))
         };
         adapt(facts).iter().map(name).collect()
+    }
+
+    #[test]
+    fn what_is_hidden_changes_no_id_that_is_made_up_for_what_is_seen() {
+        let ids = |facts: Vec<Value>| -> Vec<Ids> {
+            let (mut adapter, mut out) = ((SOURCE.fresh)(), Vec::new());
+            for fact in facts {
+                adapter.adapt(object(fact), &given(), &mut out).unwrap();
+            }
+            out.into_iter().filter(|draft| draft.audience == Audience::User).map(|draft| draft.ids).collect()
+        };
+        let seen = || vec![json!({"type": "text.delta", "text": "a"}), json!({"type": "text.delta", "text": "b"})];
+        let mut between = seen();
+        between.insert(1, json!({"type": "tool.started", "toolCallId": "t", "audience": "internal"}));
+        between.insert(1, json!({"type": "text.delta", "text": "hidden", "audience": "dashboard"}));
+        between.insert(0, json!({"type": "reasoning.delta", "text": "hidden", "audience": "internal"}));
+        assert_eq!(ids(between), ids(seen()));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod house;
 mod hydrate;
 mod ingest;
 mod schema;
+mod secrets;
 mod store;
 mod stream;
 mod streamed;

@@ -86,7 +86,7 @@ pub struct Config {
           value_parser = clap::value_parser!(u64).range(0..=1000))]
     pub tick_ms: u64,
     /// What each run that is being read keeps of its newest frames for every audience: 64KiB to 1GiB.
-    #[arg(long, env = "PROSCENIUM_RING_MAX", value_name = "SIZE", default_value = "1MiB", help_heading = "Streams",
+    #[arg(long, env = "PROSCENIUM_RING_MAX", value_name = "SIZE", default_value = "256KiB", help_heading = "Streams",
           value_parser = |text: &str| size(text, 64 * KIB, GIB))]
     pub ring_max: u64,
     /// The cache of older frames, shared by all readers who catch up: 1MiB to 64GiB.

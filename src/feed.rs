@@ -39,7 +39,7 @@ pub struct Sizes {
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { tick: Duration::from_millis(8), ring_bytes_max: 1024 * 1024, pages_bytes_max: 64 * 1024 * 1024 }
+        Self { tick: Duration::from_millis(8), ring_bytes_max: 256 * 1024, pages_bytes_max: 64 * 1024 * 1024 }
     }
 }
 
@@ -203,8 +203,12 @@ impl Hub {
     /// Encodes what came since the last flush, for every audience that somebody reads, and wakes its readers.
     async fn flush(&self, ring_bytes_max: usize) {
         self.log.take_announcement();
-        for view in self.views.iter().filter(|view| !view.is_idle()) {
+        let read = || self.views.iter().filter(|view| !view.is_idle());
+        for view in read() {
             self.encode(view, ring_bytes_max);
+        }
+        self.log.forget(read().map(|view| view.ring.lock().through).min().unwrap_or(Sequence::MAX));
+        for view in read() {
             // As they are now: who comes at another gate meanwhile finds the ring as it is and has nothing to miss.
             let gates = view.gates.lock().clone();
             for (n, gate) in gates.iter().enumerate() {

@@ -25,6 +25,8 @@ const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
 const GROUP_APPENDS_MAX: usize = 2048;
 /// What a watched log keeps of its newest rows for those who encode them, in bytes. What fell out is read from the store.
 const RECENT_BYTES_MAX: usize = 1024 * 1024;
+/// What is kept of them once they have been encoded.
+const RECENT_BYTES_KEPT: usize = 16 * 1024;
 
 /// What is known of a log without reading it: saved with every append, shown in lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,6 +128,15 @@ impl Log {
     /// Whoever looks after the log says so first: what is committed from now on is announced anew.
     pub fn take_announcement(&self) {
         self.announced.store(false, Ordering::Release);
+    }
+
+    /// Lets go of rows up to `until`, which whoever encodes them has; a few stay for readers with a selection of their own.
+    pub fn forget(&self, until: Sequence) {
+        let mut recent = self.recent.lock();
+        while recent.bytes > RECENT_BYTES_KEPT && recent.rows.get(1).is_some_and(|(before, _)| *before <= until) {
+            let dropped = recent.rows.pop_front().map_or(0, |(_, rows)| rows.len());
+            recent.bytes -= dropped;
+        }
     }
 
     /// Moves the tail past a committed append; true if that is to be announced.

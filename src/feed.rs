@@ -59,12 +59,6 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Everything that the audience sees.
-    #[must_use]
-    pub const fn all(audience: Audience) -> Self {
-        Self { audience, surfaces: Vec::new(), types: Vec::new(), agent: None }
-    }
-
     fn is_all(&self) -> bool {
         self.surfaces.is_empty() && self.types.is_empty() && self.agent.is_none()
     }

@@ -382,13 +382,12 @@ impl Desk {
         if receipt.last_sequence > first {
             receipt.first_sequence = Some(first.next());
         }
-        if let (Some(producer), Some(mut numbering)) = (delivery.producer, numbering) {
+        let producer = delivery.producer.zip(numbering).map(|(producer, mut numbering)| {
             numbering.next += receipt.accepted;
             self.producers.insert(producer.id.clone(), numbering);
-            self.post(delivery.source, Some((producer.id, numbering)), first, rows, blobs, receipt.accepted > 0);
-        } else {
-            self.post(delivery.source, None, first, rows, blobs, receipt.accepted > 0);
-        }
+            (producer.id, numbering)
+        });
+        self.post(delivery.source, producer, first, rows, blobs, receipt.accepted > 0);
         receipt.epoch = self.written.then_some(self.epoch);
         match refused {
             Some((index, error)) => Err(IngestError::Fact { index, error, kept: Box::new(receipt) }),
@@ -487,9 +486,11 @@ impl Desk {
             }
         }
         if !bodies.is_empty() {
-            // Whoever sees the body of the envelope may read the bodies that it refers to; nobody else.
-            let readable =
-                Audience::ALL.into_iter().find(|a| matches!(sights[a.index()], Sight::Body)).unwrap_or(Audience::Internal);
+            // Whoever sees the body of the envelope may read the bodies that it refers to; nobody else. A body of a snapshot of
+            // messages cannot be filtered any more: it is for those from whom nothing is hidden.
+            let is_snapshot = envelope.draft.class == EventType::MessagesSnapshot;
+            let reads = |a: &Audience| sights[a.index()] == Sight::Body && !(is_snapshot && self.ledger.hides_from(*a));
+            let readable = Audience::ALL.into_iter().find(reads).unwrap_or(Audience::Internal);
             blobs.extend(bodies.into_iter().map(|body| {
                 let meta = BlobMeta { audience: readable, media_type: body.media_type.into() };
                 let meta = serde_json::to_vec(&meta).expect("plain data").into();

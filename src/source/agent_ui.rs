@@ -428,18 +428,10 @@ impl Speaker {
 
 #[cfg(test)]
 mod tests {
+    use super::super::samples::{given, object};
     use super::*;
-    use crate::model::{Control, Owner, RunId, Topology};
+    use crate::model::{Control, Owner, Topology};
     use serde_json::json;
-
-    fn given() -> Ids {
-        Ids { run: Some(RunId::new("run").unwrap()), ..Ids::default() }
-    }
-
-    fn object(value: Value) -> Fact {
-        let Value::Object(fact) = value else { panic!("{value} is no object") };
-        fact
-    }
 
     /// Adapts the facts one by one, saving and restoring the adapter between any two.
     fn adapt(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {

@@ -1283,16 +1283,8 @@ fn usage_of(usage: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::samples::{given, object};
     use super::*;
-
-    fn given() -> Ids {
-        Ids { run: Some(RunId::new("run").unwrap()), ..Ids::default() }
-    }
-
-    fn object(value: Value) -> Fact {
-        let Value::Object(fact) = value else { panic!("{value} is no object") };
-        fact
-    }
 
     fn event(event_type: &str, mut members: Value) -> Value {
         members[TYPE] = event_type.into();

@@ -211,6 +211,12 @@ impl Ledger {
         self.things.get(format!("{kind}:{id}").as_str()).is_some_and(|t| !reader.admits(t.start))
     }
 
+    /// Whether there is anything that this reader cannot see.
+    #[must_use]
+    pub fn hides_from(&self, reader: Audience) -> bool {
+        self.things.values().any(|thing| !reader.admits(thing.narrowest))
+    }
+
     /// A `messages.snapshot` as `reader` gets it: without the messages of agents, and the parts and calls, that this reader
     /// cannot see. `None` when nothing has to go.
     #[must_use]

@@ -111,3 +111,19 @@ pub fn kind_of(value: &Value) -> &'static str {
         Value::Object(_) => "an object",
     }
 }
+
+/// What the adapters' tests share.
+#[cfg(test)]
+mod samples {
+    use super::{Fact, Ids, Value};
+    use crate::model::RunId;
+
+    pub(super) fn given() -> Ids {
+        Ids { run: Some(RunId::new("run").unwrap()), ..Ids::default() }
+    }
+
+    pub(super) fn object(value: Value) -> Fact {
+        let Value::Object(fact) = value else { panic!("{value} is no object") };
+        fact
+    }
+}

@@ -146,3 +146,17 @@ async fn an_atomic_body_that_is_refused_leaves_no_bodies() {
         .problem(422, "not_an_object");
     client.get("/v1/runs/r").await.problem(404, "no_such_run");
 }
+
+#[tokio::test]
+async fn what_a_snapshot_of_messages_holds_of_a_hidden_call_is_not_to_be_had_as_a_body_either() {
+    let client = local().await;
+    let messages = json!([{"messageId": "m", "role": "tool", "toolCallId": "c", "content": large("hidden")}]);
+    let snapshot = || fact("messages.snapshot", json!({"payload": {"messages": messages}}));
+    let hidden = fact("tool.started", json!({"toolCallId": "c", "audience": "internal"}));
+    for (run, facts, status) in [("open", vec![snapshot()], 200), ("shut", vec![hidden, snapshot()], 404)] {
+        client.accept(run, &facts).await;
+        let address = href(client.events(run, "audience=internal", 10).await.last().expect("a snapshot"));
+        assert_eq!(client.get(&address).await.status, status, "{run}");
+        assert_eq!(client.get(&format!("{address}?audience=internal")).await.status, 200, "{run}");
+    }
+}

@@ -216,6 +216,12 @@ impl Hub {
         }
     }
 
+    /// Whether more was committed while readers were being served.
+    fn is_behind(&self) -> bool {
+        let last = self.log.tail().last;
+        self.views.iter().any(|view| !view.is_idle() && view.ring.lock().through < last)
+    }
+
     /// Brings a view's ring to the log's tail.
     fn encode(&self, view: &View, ring_bytes_max: usize) {
         let mut ring = view.ring.lock();
@@ -382,8 +388,9 @@ impl<S: Store> Feed<S> {
         let begun = Instant::now();
         hub.flush(self.sizes.ring_bytes_max).await;
         // A fan-out that takes longer than a tick rests too: that time is for what comes in, and the more of it goes out in one
-        // write the sooner all is out.
-        let rest = (begun.elapsed() / 4).min(self.sizes.tick / 2);
+        // write the sooner all is out. Who was overtaken meanwhile rests longer: nobody is served sooner by more writes.
+        let took = begun.elapsed();
+        let rest = if hub.is_behind() { took.min(self.sizes.tick * 2) } else { (took / 4).min(self.sizes.tick / 2) };
         *hub.rested.lock() = Some((begun + self.sizes.tick).max(Instant::now() + rest));
     }
 

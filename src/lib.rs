@@ -44,6 +44,8 @@ pub mod guard;
 
 pub mod log;
 
+pub mod projection;
+
 pub mod encode;
 
 pub mod ingest;

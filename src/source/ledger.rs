@@ -6,7 +6,7 @@
 //! replay and an import come to the same ledger. It never changes a body and never invents a fact.
 
 use crate::model::audience::Audience;
-use crate::model::{Draft, Envelope, EventType, MessageId, Phase, ToolCallId};
+use crate::model::{ActionId, Draft, Envelope, EventType, MessageId, Phase, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -143,7 +143,7 @@ impl Ledger {
             return Some(violation);
         }
         self.stamp(draft, thing.as_deref());
-        self.run.follow(draft);
+        self.run.follow(&draft.class, &draft.phase, draft.ids.action.as_ref());
         None
     }
 
@@ -251,52 +251,58 @@ impl Ledger {
 }
 
 impl RunState {
-    /// Follows what the draft says of the run.
-    fn follow(&mut self, draft: &Draft) {
-        match draft.class {
+    /// Follows what a fact says of the run.
+    pub fn follow(&mut self, class: &EventType, phase: &Phase, action: Option<&ActionId>) {
+        match class {
             EventType::RunStarted => {
                 self.attempt += 1;
                 self.pending.clear();
                 self.paused = false;
-                self.stand(Status::Accepted, &draft.phase);
+                self.stand(Status::Accepted, phase);
             }
             // An ended run stays ended, whatever else arrives late.
             _ if self.status.is_end() => {}
             EventType::RunFinished | EventType::RunFailed => {
                 self.pending.clear();
                 self.paused = false;
-                let status = match draft.phase {
+                let status = match phase {
                     Phase::Failed => Status::Failed,
                     Phase::Cancelled => Status::Cancelled,
                     Phase::Interrupted => Status::Interrupted,
-                    _ if draft.class == EventType::RunFailed => Status::Failed,
+                    _ if *class == EventType::RunFailed => Status::Failed,
                     _ => Status::Completed,
                 };
-                self.stand(status, &draft.phase);
+                self.stand(status, phase);
             }
             EventType::RunStatus => {
-                self.paused = draft.phase == Phase::Waiting;
-                let status = match draft.phase {
+                self.paused = *phase == Phase::Waiting;
+                let status = match phase {
                     Phase::Accepted | Phase::Submitted => Status::Accepted,
                     _ => self.awake(),
                 };
-                self.stand(status, &draft.phase);
+                self.stand(status, phase);
             }
             EventType::ActionRequired => {
-                if let Some(id) = &draft.ids.action {
+                if let Some(id) = action {
                     self.pending.insert(id.as_str().to_owned());
                 }
-                self.stand(Status::Waiting, &draft.phase);
+                self.stand(Status::Waiting, phase);
             }
             EventType::ActionResolved => {
-                if let Some(id) = &draft.ids.action {
+                if let Some(id) = action {
                     self.pending.remove(id.as_str());
                 }
-                self.stand(self.awake(), &draft.phase);
+                self.stand(self.awake(), phase);
             }
             EventType::DiagnosticChanged | EventType::MetricChanged | EventType::ControlChanged => {}
-            _ if matches!(self.status, Status::Accepted | Status::Unknown) => self.stand(Status::Running, &draft.phase),
-            _ => self.phase = draft.phase.as_str().into(),
+            _ if matches!(self.status, Status::Accepted | Status::Unknown) => self.stand(Status::Running, phase),
+            // What the run is busy with. That one tool has completed says nothing of the run's phase.
+            EventType::TextDelta
+            | EventType::ReasoningDelta
+            | EventType::PlanDelta
+            | EventType::ToolStarted
+            | EventType::ReviewRequested => self.phase = phase.as_str().into(),
+            _ => {}
         }
     }
 

@@ -1,0 +1,50 @@
+//! Activities that a source names itself: seed 002's `report_activity` and `report_activity_delta`, AG-UI's activities.
+//!
+//! The content is the source's, kept as it came. A patch that does not apply changes nothing, is said in `diagnostics`, and is
+//! healed by the source's next snapshot. That a patch was hidden from this audience is no matter here: what builds on it is
+//! hidden too, until the next snapshot.
+
+use super::seen::Seen;
+use super::{Scene, diagnostics, tool_call};
+use crate::model::{EventType, MessageId, Surface, ToolCallId};
+use serde_json::{Map, Value, json};
+
+pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
+    use EventType as E;
+    if !matches!(seen.class, E::ToolProgress | E::StateSnapshot | E::StateDelta) {
+        return;
+    }
+    let Some(kind) = seen.text("activityType").filter(|kind| *kind != tool_call::KIND) else { return };
+    let call = seen.ids.tool_call.as_ref().map(ToolCallId::as_str);
+    let id = call.or_else(|| seen.ids.message.as_ref().map(MessageId::as_str)).unwrap_or_default();
+    let is_known = scene.stage.get(kind, id).is_some();
+    let Some(mut edit) = scene.stage.open_custom(kind, id, Surface::ToolUi, seen.ids.agent.as_ref()) else {
+        return diagnostics::note(scene, json!({ "kind": "activity_name_taken", "activityType": kind, "activityId": id }));
+    };
+    if let Some(patch) = seen.get("patch").filter(|_| !seen.payload.contains_key("content")) {
+        if let Err(error) = edit.apply(&operations(patch)) {
+            let note = json!({ "kind": "patch_not_applied", "activityType": kind, "activityId": id, "error": error });
+            diagnostics::note(scene, note);
+        }
+        return;
+    }
+    // AG-UI: a snapshot that says not to replace is only for those who have none.
+    if is_known && seen.get("replace") == Some(&Value::Bool(false)) {
+        return;
+    }
+    let content = seen.payload.get("content").or_else(|| seen.payload.get("state"));
+    edit.replace(match content {
+        Some(Value::Object(content)) => content.clone(),
+        Some(Value::String(text)) => Map::from_iter([("text".to_owned(), json!([text]))]),
+        Some(Value::Null) | None => Map::new(),
+        Some(other) => Map::from_iter([("value".to_owned(), other.clone())]),
+    });
+}
+
+/// A patch's operations: a bare one is wrapped.
+pub(super) fn operations(patch: &Value) -> Vec<Value> {
+    match patch {
+        Value::Array(operations) => operations.clone(),
+        bare => vec![bare.clone()],
+    }
+}

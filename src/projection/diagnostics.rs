@@ -1,0 +1,38 @@
+//! `diagnostics`: what is of use to whoever looks for a fault. One activity a log, of the newest entries.
+
+use super::Scene;
+use super::seen::Seen;
+use crate::model::{EventType, Surface};
+use serde_json::{Value, json};
+
+/// Entries that are kept; all of them are in the log.
+const ENTRIES_MAX: usize = 50;
+
+pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
+    let is_diagnostic = match &seen.class {
+        EventType::DiagnosticChanged => true,
+        EventType::Other(class) => !class.starts_with("metric."),
+        _ => false,
+    };
+    if !is_diagnostic {
+        return;
+    }
+    let mut entry = json!({ "sequence": seen.sequence, "kind": seen.text("kind").unwrap_or_else(|| seen.class.as_str()) });
+    for member in ["message", "code", "severity", "status"] {
+        if let Some(value @ (Value::String(_) | Value::Number(_))) = seen.get(member) {
+            entry[member] = value.clone();
+        }
+    }
+    push(scene, entry);
+}
+
+/// An entry of the projection's own: something that it was told and could not show.
+pub(super) fn note(scene: &mut Scene, mut entry: Value) {
+    entry["sequence"] = json!(scene.stage.now());
+    push(scene, entry);
+}
+
+fn push(scene: &mut Scene, entry: Value) {
+    let mut edit = scene.stage.open("diagnostics", "diagnostics", Surface::Diagnostics, None);
+    edit.push_bounded("entries", entry, ENTRIES_MAX);
+}

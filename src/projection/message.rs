@@ -1,0 +1,231 @@
+//! `message`: who said what, in parts, streamed and reconciled.
+//!
+//! A part's text grows by chunks; its final text never appends twice: it is compared with what was streamed, and only what
+//! differs is changed. Reasoning, tools and approvals are activities of their own that interleave with parts by `opened`.
+
+use super::Scene;
+use super::seen::Seen;
+use super::stage::{Edit, joined, text};
+use crate::model::{AgentId, EventType, Surface};
+use serde_json::{Map, Value, json};
+
+const KIND: &str = "message";
+
+pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
+    match seen.class {
+        EventType::TextDelta => delta(seen, scene),
+        EventType::TextFinal => is_final(seen, scene),
+        EventType::MessagesSnapshot => snapshot(seen, scene),
+        _ if seen.ends_run() => interrupt_all(scene),
+        _ => {}
+    }
+}
+
+/// A message's activity id: a teammate's messages stand under the teammate's name.
+pub(super) fn key(agent: Option<&AgentId>, message: &str) -> String {
+    agent.map_or_else(|| message.to_owned(), |agent| format!("{agent}/{message}"))
+}
+
+fn delta(seen: &Seen, scene: &mut Scene) {
+    let Some(message) = &seen.ids.message else { return };
+    let role = seen.text("role").unwrap_or("assistant");
+    let id = key(scene.teammate(seen), message.as_str());
+    let mut edit = open(scene, &id, seen.ids.agent.as_ref(), role);
+    let part = seen.ids.part.as_ref().map_or(message.as_str(), |part| part.as_str());
+    let chunk = seen.text("text").unwrap_or_default();
+    match find(&edit, part) {
+        Some(at) => {
+            let mut part = edit.item("parts", at).expect("just found");
+            part.append("text", chunk);
+            part.say("status", "streaming");
+        }
+        None => edit.push("parts", new_part(part, &kind_of(role), seen, "streaming", chunk)),
+    }
+    edit.say("status", "streaming");
+}
+
+fn is_final(seen: &Seen, scene: &mut Scene) {
+    let Some(message) = &seen.ids.message else { return };
+    let role = seen.text("role").unwrap_or("assistant");
+    let id = key(scene.teammate(seen), message.as_str());
+    let mut edit = open(scene, &id, seen.ids.agent.as_ref(), role);
+    let whole = seen.text("text").filter(|_| !seen.is_withheld());
+    match &seen.ids.part {
+        Some(part) => {
+            match find(&edit, part.as_str()) {
+                Some(at) => seal(&mut edit, at, whole),
+                None => {
+                    let part = new_part(part.as_str(), &kind_of(role), seen, "complete", whole.unwrap_or_default());
+                    edit.push("parts", part);
+                }
+            }
+            let is_open = parts(&edit).iter().any(|part| part.get("status").and_then(Value::as_str) == Some("streaming"));
+            edit.say("status", if is_open { "streaming" } else { "complete" });
+        }
+        None => {
+            if let Some(whole) = whole {
+                reconcile(&mut edit, whole, &kind_of(role), seen);
+            }
+            for at in 0..parts(&edit).len() {
+                seal(&mut edit, at, None);
+            }
+            edit.say("status", "complete");
+        }
+    }
+}
+
+/// Makes a message that was streamed in parts say `whole`, and each part keep what it can of it.
+fn reconcile(edit: &mut Edit<'_>, whole: &str, kind: &str, seen: &Seen) {
+    let of_kind = |part: &Value| part.get("kind").and_then(Value::as_str) == Some(kind);
+    let texts: Vec<(usize, String)> = (0..)
+        .zip(parts(edit))
+        .filter(|(_, part)| of_kind(part))
+        .map(|(at, part)| (at, joined(part.get("text")).to_owned()))
+        .collect();
+    let streamed: String = texts.iter().map(|(_, text)| text.as_str()).collect();
+    let Some((last, _)) = texts.last() else {
+        let id = seen.ids.message.as_ref().map_or("", |message| message.as_str());
+        return edit.push("parts", new_part(id, kind, seen, "complete", whole));
+    };
+    // A runtime may give only the tail of what it streamed (Awaken after a continuation): that is no reason to lose the rest.
+    if streamed.ends_with(whole) || streamed.contains(whole) {
+        return;
+    }
+    if let Some(rest) = whole.strip_prefix(&streamed) {
+        return edit.item("parts", *last).expect("it is one of the parts").append("text", rest);
+    }
+    // Another text than was streamed: the parts that it still begins with stay, the next one takes the rest.
+    let mut rest = whole;
+    let mut texts = texts.iter().peekable();
+    while let Some((_, text)) = texts.next_if(|(_, text)| rest.starts_with(text.as_str())) {
+        rest = &rest[text.len()..];
+    }
+    for (at, _) in texts {
+        edit.item("parts", *at).expect("it is one of the parts").set_text("text", std::mem::take(&mut rest));
+    }
+}
+
+/// Ends a part; its text is `whole`, where that is given.
+fn seal(edit: &mut Edit<'_>, at: usize, whole: Option<&str>) {
+    let mut part = edit.item("parts", at).expect("the caller found it");
+    if let Some(whole) = whole {
+        part.set_text("text", whole);
+    }
+    if whole.is_some() || part.text("status") == Some("streaming") {
+        part.say("status", "complete");
+    }
+}
+
+fn snapshot(seen: &Seen, scene: &mut Scene) {
+    let is_repair = seen.text("mode") == Some("repair");
+    for message in seen.get("messages").and_then(Value::as_array).into_iter().flatten() {
+        let Some(id) = message.get("messageId").or_else(|| message.get("id")).and_then(Value::as_str) else { continue };
+        let named = message.get("agentId").and_then(Value::as_str).and_then(|id| AgentId::new(id).ok());
+        let agent = named.as_ref().or(seen.ids.agent.as_ref());
+        let id = key(agent.filter(|agent| scene.own_agent.as_ref() != Some(agent)), id);
+        let is_known = scene.stage.get(KIND, &id).is_some();
+        let role = message.get("role").and_then(Value::as_str).unwrap_or("assistant");
+        match (is_known, is_repair) {
+            (true, true) => repair(seen, scene, &id, role, message),
+            // History does not overrule what was seen live.
+            (true, false) => {}
+            (false, _) => {
+                let mut edit = open(scene, &id, agent, role);
+                for (n, part) in listed(message).into_iter().enumerate() {
+                    edit.push("parts", restored(seen, part, n, role));
+                }
+                edit.say("status", "complete");
+            }
+        }
+    }
+}
+
+/// A message is now exactly so: parts that are not named any more are emptied and closed, and stay where they were.
+fn repair(seen: &Seen, scene: &mut Scene, id: &str, role: &str, message: &Value) {
+    let mut edit = scene.stage.edit(KIND, id).expect("the caller found it");
+    let named: Vec<_> = listed(message).into_iter().enumerate().map(|(n, part)| restored(seen, part, n, role)).collect();
+    let is_named = |part: &Value| named.iter().any(|named| named["partId"] == part["partId"]);
+    let retracted: Vec<usize> = (0..).zip(parts(&edit)).filter(|(_, part)| !is_named(part)).map(|(at, _)| at).collect();
+    for at in retracted {
+        let mut part = edit.item("parts", at).expect("just found");
+        part.set("text", text(""));
+        part.say("status", "interrupted");
+    }
+    for part in &named {
+        match find(&edit, part["partId"].as_str().unwrap_or_default()) {
+            Some(at) => {
+                let mut known = edit.item("parts", at).expect("just found");
+                known.set("kind", part["kind"].clone());
+                known.set("text", part["text"].clone());
+                known.say("status", "complete");
+            }
+            None => edit.push("parts", part.clone()),
+        }
+    }
+    super::thought::repair(scene, id, &named);
+}
+
+fn listed(message: &Value) -> Vec<&Map<String, Value>> {
+    message.get("parts").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object).collect()
+}
+
+/// A part out of a snapshot of messages: its text joined, and its other members as they came.
+fn restored(seen: &Seen, part: &Map<String, Value>, n: usize, role: &str) -> Value {
+    let whole: String = match part.get("text") {
+        Some(Value::String(whole)) => whole.clone(),
+        Some(Value::Array(chunks)) => chunks.iter().filter_map(Value::as_str).collect(),
+        _ => String::new(),
+    };
+    let id = part.get("partId").and_then(Value::as_str).map_or_else(|| n.to_string(), str::to_owned);
+    let kind = part.get("kind").and_then(Value::as_str).map_or_else(|| kind_of(role), str::to_owned);
+    let mut restored = new_part(&id, &kind, seen, "complete", &whole);
+    let members = restored.as_object_mut().expect("a part is an object");
+    for (member, value) in part {
+        members.entry(member).or_insert_with(|| value.clone());
+    }
+    restored
+}
+
+fn interrupt_all(scene: &mut Scene) {
+    for id in scene.stage.ids(KIND, |message| message.content.get("status").and_then(Value::as_str) == Some("streaming")) {
+        let mut edit = scene.stage.edit(KIND, &id).expect("just listed");
+        for at in 0..parts(&edit).len() {
+            let mut part = edit.item("parts", at).expect("it is one of the parts");
+            if part.text("status") == Some("streaming") {
+                part.say("status", "interrupted");
+            }
+        }
+        edit.say("status", "interrupted");
+    }
+}
+
+fn open<'s>(scene: &'s mut Scene, id: &str, agent: Option<&AgentId>, role: &str) -> Edit<'s> {
+    let is_teammate = agent.is_some() && agent != scene.own_agent.as_ref();
+    let surface = if is_teammate { Surface::TeammateTranscript } else { Surface::Conversation };
+    let mut edit = scene.stage.open(KIND, id, surface, agent);
+    if edit.get("role").is_none() {
+        edit.set("role", role);
+        edit.set_some("agentId", agent.map(AgentId::as_str));
+        edit.say("status", "streaming");
+        edit.set("parts", json!([]));
+    }
+    edit
+}
+
+fn parts<'e>(edit: &'e Edit<'_>) -> &'e [Value] {
+    edit.get("parts").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A part's place; the newest are asked first, for they are what grows.
+fn find(edit: &Edit<'_>, id: &str) -> Option<usize> {
+    parts(edit).iter().rposition(|part| part.get("partId").and_then(Value::as_str) == Some(id))
+}
+
+fn new_part(id: &str, kind: &str, seen: &Seen, status: &str, whole: &str) -> Value {
+    json!({ "partId": id, "kind": kind, "opened": seen.sequence, "status": status, "text": text(whole) })
+}
+
+/// Seed 003's name for the text of who speaks.
+fn kind_of(role: &str) -> String {
+    format!("{role}_text")
+}

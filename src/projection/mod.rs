@@ -1,0 +1,209 @@
+//! The projection: what people look at, folded out of the log.
+//!
+//! One [`View`] a run and audience. It takes envelopes as that audience gets them, in order, and keeps *activities*: messages,
+//! tool calls, approvals, teammates … each a JSON content that readers hold a copy of. What an envelope changes comes out as
+//! snapshots of what is new and patches of what is not, made in the same stroke as the change ([`stage`]).
+//!
+//! It is a pure fold: the same envelopes for the same audience give the same activities and the same patches. No clock, no
+//! randomness, no I/O. The filter stands before it, so a fact that gives an audience nothing can change nothing that it sees.
+//! A view may be saved anywhere and restored: what follows is as if it had never been away.
+//!
+//! One file an activity, one row in [`PROJECTIONS`].
+
+mod action;
+mod custom;
+mod diagnostics;
+mod message;
+mod run;
+pub mod seen;
+pub mod stage;
+mod thought;
+mod tool_call;
+
+use crate::log::LogId;
+use crate::model::{AgentId, Audience, EventType, Sequence};
+use crate::source::ledger::RunState;
+use seen::Seen;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stage::{Activity, Stage, Touch};
+
+/// How one activity type comes about.
+pub struct Projection {
+    /// `activityType` on the wire; `custom` stands for those that sources name.
+    pub kind: &'static str,
+    /// What an envelope does to activities of this type. Asked for every envelope; most do nothing.
+    fold: fn(&Seen, &mut Scene),
+}
+
+/// Every activity type. An envelope that changes several gives their frames in this order.
+pub static PROJECTIONS: &[Projection] = &[
+    Projection { kind: "message", fold: message::fold },
+    Projection { kind: "reasoning", fold: thought::reasoning },
+    Projection { kind: "plan", fold: thought::plan },
+    Projection { kind: "tool-call-progress", fold: tool_call::fold },
+    Projection { kind: "custom", fold: custom::fold },
+    Projection { kind: "action", fold: action::fold },
+    Projection { kind: "diagnostics", fold: diagnostics::fold },
+    // Last: a run that has ended has ended everything before.
+    Projection { kind: "run", fold: run::fold },
+];
+
+/// What a fold works on: the activities, and the little that it remembers beside them.
+#[derive(Debug)]
+pub struct Scene {
+    pub stage: Stage,
+    /// The id of the log: of its run, or of its session.
+    pub log: Box<str>,
+    /// Whether the log is a run's.
+    pub is_run: bool,
+    /// The agent that the run itself is of. What any other agent says is a teammate's.
+    pub own_agent: Option<AgentId>,
+    /// How the run stands, by what this audience saw.
+    pub run: RunState,
+}
+
+impl Scene {
+    /// The agent of the fact, if it is not the run's own.
+    #[must_use]
+    pub fn teammate<'s>(&self, seen: &'s Seen) -> Option<&'s AgentId> {
+        seen.ids.agent.as_ref().filter(|agent| self.own_agent.as_ref() != Some(agent))
+    }
+}
+
+/// What one envelope did to a view.
+#[derive(Debug)]
+pub struct Folded {
+    /// The envelope before it that gave this view frames.
+    pub prev: Sequence,
+    /// Nothing, for most envelopes of some kinds.
+    pub touched: Vec<Touch>,
+}
+
+/// The activities of one log as one audience sees them, as of one sequence.
+#[derive(Debug)]
+pub struct View {
+    pub audience: Audience,
+    /// Every envelope up to here was folded, or was hidden.
+    pub through: Sequence,
+    /// The last envelope that gave frames.
+    pub framed: Sequence,
+    scene: Scene,
+}
+
+/// A view as it is saved. Another `version` is another fold, whose checkpoints mean nothing to this one.
+#[derive(Serialize, Deserialize)]
+struct Saved<'v> {
+    version: u32,
+    through: Sequence,
+    framed: Sequence,
+    own_agent: Option<AgentId>,
+    run: std::borrow::Cow<'v, RunState>,
+    activities: std::borrow::Cow<'v, [Activity]>,
+}
+
+/// Counts up whenever a fold changes what it makes of the same envelopes.
+const VERSION: u32 = 1;
+
+impl View {
+    /// The view before the first envelope.
+    #[must_use]
+    pub fn new(log: &LogId, audience: Audience) -> Self {
+        let (id, is_run) = match log {
+            LogId::Run(id) => (id.as_str(), true),
+            LogId::Session(id) => (id.as_str(), false),
+        };
+        let scene = Scene { stage: Stage::default(), log: id.into(), is_run, own_agent: None, run: RunState::default() };
+        Self { audience, through: Sequence::NONE, framed: Sequence::NONE, scene }
+    }
+
+    /// The view as it was saved; `None` for what this fold did not save.
+    #[must_use]
+    pub fn restore(log: &LogId, audience: Audience, saved: &[u8]) -> Option<Self> {
+        let saved: Saved<'_> = serde_json::from_slice(saved).ok()?;
+        if saved.version != VERSION {
+            return None;
+        }
+        let mut view = Self::new(log, audience);
+        (view.through, view.framed) = (saved.through, saved.framed);
+        view.scene.own_agent = saved.own_agent;
+        view.scene.run = saved.run.into_owned();
+        view.scene.stage = Stage::restore(saved.activities.into_owned());
+        Some(view)
+    }
+
+    /// The view as text. The same view is the same text.
+    #[must_use]
+    pub fn save(&self) -> Vec<u8> {
+        let saved = Saved {
+            version: VERSION,
+            through: self.through,
+            framed: self.framed,
+            own_agent: self.scene.own_agent.clone(),
+            run: std::borrow::Cow::Borrowed(&self.scene.run),
+            activities: self.scene.stage.activities().into(),
+        };
+        serde_json::to_vec(&saved).expect("our own plain data")
+    }
+
+    /// Folds the next envelope, as this view's audience gets it; `None` for one that is hidden from it.
+    ///
+    /// # Panics
+    /// When envelopes come out of order, which only the caller can have caused.
+    pub fn fold(&mut self, sequence: Sequence, text: Option<&[u8]>) -> Folded {
+        let Some(text) = text else {
+            self.pass(sequence);
+            return Folded { prev: self.framed, touched: Vec::new() };
+        };
+        match Seen::parse(sequence, text) {
+            Some(seen) => self.fold_seen(&seen),
+            None => {
+                tracing::error!(log = %self.scene.log, %sequence, "a row of the log is no envelope; it shows nothing");
+                self.pass(sequence);
+                Folded { prev: self.framed, touched: Vec::new() }
+            }
+        }
+    }
+
+    /// Passes an envelope that is hidden from this audience.
+    fn pass(&mut self, sequence: Sequence) {
+        assert!(sequence > self.through, "envelopes are folded once, in order");
+        self.through = sequence;
+    }
+
+    /// Folds an envelope that was read already: audiences that get the same text share the reading.
+    pub fn fold_seen(&mut self, seen: &Seen) -> Folded {
+        self.pass(seen.sequence);
+        let scene = &mut self.scene;
+        scene.stage.begin(seen.sequence);
+        if seen.class == EventType::RunStarted && scene.own_agent.is_none() {
+            scene.own_agent.clone_from(&seen.ids.agent);
+        }
+        for projection in PROJECTIONS {
+            (projection.fold)(seen, scene);
+        }
+        let prev = self.framed;
+        let touched = scene.stage.finish();
+        if !touched.is_empty() {
+            self.framed = seen.sequence;
+        }
+        Folded { prev, touched }
+    }
+
+    /// The activities, in the order in which they appeared.
+    #[must_use]
+    pub fn activities(&self) -> &[Activity] {
+        self.scene.stage.activities()
+    }
+
+    /// The activity that was touched.
+    #[must_use]
+    pub fn touched(&self, touch: &Touch) -> &Activity {
+        &self.activities()[touch.at]
+    }
+}
+
+/// A number's value as it stands, where it is one.
+fn number(value: Option<&Value>) -> Option<Value> {
+    value.filter(|value| value.is_number()).cloned()
+}

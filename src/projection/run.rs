@@ -1,0 +1,90 @@
+//! `run`: how the run stands. The first visible fact opens it, its end reaches everyone.
+
+use super::Scene;
+use super::seen::Seen;
+use crate::model::{EventType, RunId, Surface};
+use serde_json::{Map, Value, json};
+
+/// What is kept of notices: progress that belongs to no single call, warnings.
+const NOTICES_MAX: usize = 20;
+
+pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
+    if !scene.is_run {
+        return;
+    }
+    scene.run.follow(&seen.class, &seen.phase, seen.ids.action.as_ref());
+    let Scene { run, stage, log, .. } = scene;
+    let mut edit = stage.open("run", log, Surface::RuntimeStatus, None);
+    edit.say("status", run.status.as_str());
+    edit.say("phase", &run.phase);
+    edit.set("attempt", run.attempt);
+    for (member, id) in [
+        ("sessionId", seen.ids.session.as_ref().map(super::super::model::id::SessionId::as_str)),
+        ("threadId", seen.ids.thread.as_ref().map(super::super::model::id::ThreadId::as_str)),
+    ] {
+        // A child's facts in this log name the child's session.
+        if edit.get(member).is_none() && seen.ids.parent_session.is_none() {
+            edit.set_some(member, id);
+        }
+    }
+    if seen.payload.get("stale") == Some(&Value::Bool(true)) && seen.class == EventType::RunStatus {
+        edit.set("stale", true);
+    } else {
+        edit.remove("stale");
+    }
+    match seen.class {
+        EventType::RunStarted => {
+            for past in ["error", "retryable", "synthetic", "endedBy"] {
+                edit.remove(past);
+            }
+            let parent = seen.text("parentRunId").or_else(|| seen.related("parentRunId").and_then(Value::as_str));
+            edit.set_some("parentRunId", parent.filter(|parent| RunId::new(parent).is_ok()));
+        }
+        EventType::RunFinished | EventType::RunFailed => {
+            edit.set_some("error", seen.get("error").cloned());
+            edit.set_some("retryable", seen.get("retryable").cloned());
+            edit.set_some("synthetic", seen.get("synthetic").cloned());
+        }
+        EventType::RunStatus => {
+            if let Some(message) = seen.text("message") {
+                edit.push_bounded("notices", json!({ "sequence": seen.sequence, "message": message }), NOTICES_MAX);
+            }
+        }
+        // Of a call that nobody can name (Ethos joins progress to calls by the tool's name alone), or of no call at all.
+        EventType::ToolProgress if seen.ids.tool_call.is_none() && seen.get("activityType").is_none() => {
+            let mut notice = json!({ "sequence": seen.sequence });
+            for member in ["toolName", "message", "progress", "status"] {
+                if let Some(value) = seen.get(member) {
+                    notice[member] = value.clone();
+                }
+            }
+            edit.push_bounded("notices", notice, NOTICES_MAX);
+        }
+        EventType::MetricChanged => {
+            if let Some(usage) = seen.get("usage").and_then(Value::as_object) {
+                let sum = added(edit.get("usage").and_then(Value::as_object), usage);
+                edit.set("usage", sum);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Usage is told per call of a model, and adds up.
+pub(super) fn added(known: Option<&Map<String, Value>>, more: &Map<String, Value>) -> Map<String, Value> {
+    let mut sum = known.cloned().unwrap_or_default();
+    for (member, value) in more {
+        let total = match (sum.get(member), value) {
+            (Some(known), value) if known.is_u64() && value.is_u64() => {
+                json!(known.as_u64().unwrap_or(0).saturating_add(value.as_u64().unwrap_or(0)))
+            }
+            (Some(known), value) if known.is_number() && value.is_number() => {
+                json!(known.as_f64().unwrap_or(0.0) + value.as_f64().unwrap_or(0.0))
+            }
+            (_, value) if value.is_number() => value.clone(),
+            _ => continue,
+        };
+        sum.insert(member.clone(), total);
+    }
+    sum
+}

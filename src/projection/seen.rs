@@ -1,0 +1,154 @@
+//! An envelope as one audience gets it, read back for the fold.
+//!
+//! The audience rule was applied when the row was written (`log::row`), so what is not here cannot be folded by mistake.
+
+use crate::model::{EventType, Ids, Phase, Sequence, Surface};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, de};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::fmt;
+
+/// What the fold reads of an envelope.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub sequence: Sequence,
+    pub class: EventType,
+    pub ids: Ids,
+    pub phase: Phase,
+    pub surface: Surface,
+    pub payload: Map<String, Value>,
+    pub refs: Option<Value>,
+    /// Top-level members beyond the envelope's own; `topology` is one of them here.
+    pub extra: Map<String, Value>,
+}
+
+impl Seen {
+    /// Reads an envelope's JSON; `None` for what is none, which only a damaged store could hold.
+    #[must_use]
+    pub fn parse(sequence: Sequence, text: &[u8]) -> Option<Self> {
+        let mut seen: Self = serde_json::from_slice(text).ok()?;
+        seen.sequence = sequence;
+        Some(seen)
+    }
+
+    /// A member of the fact: from the envelope's top level, else from its payload; JSON's null is none.
+    #[must_use]
+    pub fn get(&self, member: &str) -> Option<&Value> {
+        self.extra.get(member).or_else(|| self.payload.get(member)).filter(|value| !value.is_null())
+    }
+
+    /// The same, if it is text.
+    #[must_use]
+    pub fn text(&self, member: &str) -> Option<&str> {
+        self.get(member).and_then(Value::as_str)
+    }
+
+    /// Whether this is the edge of an end whose body this audience does not get.
+    #[must_use]
+    pub fn is_withheld(&self) -> bool {
+        self.payload.get("withheld") == Some(&Value::Bool(true))
+    }
+
+    /// Whether it ends the run: whatever is still open ends with it.
+    #[must_use]
+    pub const fn ends_run(&self) -> bool {
+        matches!(self.class, EventType::RunFinished | EventType::RunFailed)
+    }
+
+    /// A relation out of `refs`, whether that is a list of links or a map by relation.
+    #[must_use]
+    pub fn related(&self, rel: &str) -> Option<&Value> {
+        match self.refs.as_ref()? {
+            Value::Object(map) => map.get(rel),
+            Value::Array(links) => {
+                let link = links.iter().find(|link| link.get("rel").and_then(Value::as_str) == Some(rel))?;
+                Some(link.get("id").unwrap_or(link))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A member's name, borrowed where its text has no escapes.
+#[derive(Deserialize)]
+struct Name<'n>(#[serde(borrow)] Cow<'n, str>);
+
+struct Reading;
+
+impl<'de> Visitor<'de> for Reading {
+    type Value = Seen;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an envelope")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Seen, A::Error> {
+        let mut class = None;
+        let mut seen = Seen {
+            sequence: Sequence::NONE,
+            class: EventType::Other(Box::default()),
+            ids: Ids::default(),
+            phase: Phase::Unknown,
+            surface: Surface::Unknown,
+            payload: Map::new(),
+            refs: None,
+            extra: Map::new(),
+        };
+        while let Some(Name(name)) = map.next_key()? {
+            match &*name {
+                "type" => class = Some(map.next_value()?),
+                "phase" => seen.phase = map.next_value()?,
+                "surface" => seen.surface = map.next_value()?,
+                "payload" => seen.payload = map.next_value()?,
+                "refs" => seen.refs = map.next_value()?,
+                "eventId" | "sequence" | "sourceSequence" | "timestamp" | "receivedAt" | "owner" | "scope" | "persistence"
+                | "control" | "audience" | "startAudience" | "rawEventRef" => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+                member if Ids::MEMBERS.contains(&member) => match map.next_value()? {
+                    Value::String(id) => seen.ids.set(member, &id).map_err(de::Error::custom)?,
+                    other => drop(seen.extra.insert(member.into(), other)),
+                },
+                member => drop(seen.extra.insert(member.into(), map.next_value()?)),
+            }
+        }
+        seen.class = class.ok_or_else(|| de::Error::missing_field("type"))?;
+        Ok(seen)
+    }
+}
+
+impl<'de> Deserialize<'de> for Seen {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Reading)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn seen(envelope: &Value) -> Seen {
+        Seen::parse(Sequence(7), envelope.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_member_is_read_from_the_top_level_before_the_payload() {
+        let of = seen(&json!({
+            "type": "agent.spawned", "sequence": 7, "agentId": "a", "phase": "acting", "agentName": "top",
+            "payload": {"agentName": "inner", "role": "researcher", "teamName": null},
+        }));
+        assert_eq!((of.text("agentName"), of.text("role"), of.text("teamName")), (Some("top"), Some("researcher"), None));
+        assert_eq!((of.ids.agent.as_ref().unwrap().as_str(), &of.phase), ("a", &Phase::Acting));
+    }
+
+    #[test]
+    fn a_relation_is_found_in_a_list_of_links_and_in_a_map() {
+        let list = seen(&json!({"type": "x", "refs": [{"rel": "output", "href": "/v1/blobs/1"}, {"rel": "parent", "id": "p"}]}));
+        assert_eq!(list.related("output").unwrap()["href"], "/v1/blobs/1");
+        assert_eq!(list.related("parent"), Some(&json!("p")));
+        assert_eq!(seen(&json!({"type": "x", "refs": {"parent": "p"}})).related("parent"), Some(&json!("p")));
+        assert!(Seen::parse(Sequence(1), b"{}").is_none());
+    }
+}

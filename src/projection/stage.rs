@@ -1,0 +1,384 @@
+//! The stage: the activities of one log as one audience sees them, and the only way to change them.
+//!
+//! Whoever changes an activity's content through an [`Edit`] makes the patch in the same stroke: what readers are sent and
+//! what the server holds cannot differ, and a change costs what changed, however large the content.
+//!
+//! Text is kept joined: an array of at most one string. A delta appends a chunk (`add …/-`), readers may hold as many as they
+//! were sent, and no delta ever addresses one by its index.
+
+use crate::model::{AgentId, Sequence, Surface};
+use serde::ser::{SerializeMap, Serializer};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+
+/// One evolving thing on a screen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Activity {
+    /// `activityType` on the wire.
+    pub kind: Box<str>,
+    /// `activityId`: unique within its kind.
+    pub id: Box<str>,
+    pub surface: Surface,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentId>,
+    /// Whether it is one that a source named: its content is the source's, and no projection of ours touches it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_custom: bool,
+    /// The envelope with which it appeared.
+    pub opened: Sequence,
+    /// The envelope that changed it last.
+    pub sequence: Sequence,
+    pub content: Map<String, Value>,
+}
+
+/// One operation of a patch (RFC 6902).
+#[derive(Debug, Clone, PartialEq)]
+pub enum Op {
+    Add(String, Value),
+    Replace(String, Value),
+    Remove(String),
+    /// As the source sent it, for an activity of its own.
+    Given(Value),
+}
+
+impl Serialize for Op {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let (op, path, value) = match self {
+            Self::Add(path, value) => ("add", path, Some(value)),
+            Self::Replace(path, value) => ("replace", path, Some(value)),
+            Self::Remove(path) => ("remove", path, None),
+            Self::Given(op) => return op.serialize(to),
+        };
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("op", op)?;
+        map.serialize_entry("path", path)?;
+        if let Some(value) = value {
+            map.serialize_entry("value", value)?;
+        }
+        map.end()
+    }
+}
+
+/// What one envelope did to one activity.
+#[derive(Debug)]
+pub struct Touch {
+    /// The activity's place on the stage.
+    pub at: usize,
+    /// Its content is new as a whole: readers get a snapshot.
+    pub is_snapshot: bool,
+    /// Else the patch, never empty once the fold is done.
+    pub patch: Vec<Op>,
+    /// The envelope that changed it before.
+    was: Sequence,
+}
+
+/// All activities, in the order in which they appeared. None ever leaves.
+#[derive(Debug, Default)]
+pub struct Stage {
+    activities: Vec<Activity>,
+    /// kind → id → place.
+    places: HashMap<Box<str>, HashMap<Box<str>, usize>>,
+    touched: Vec<Touch>,
+    now: Sequence,
+}
+
+impl Stage {
+    /// A stage with these activities, in their order.
+    #[must_use]
+    pub fn restore(activities: Vec<Activity>) -> Self {
+        let mut places = HashMap::<Box<str>, HashMap<Box<str>, usize>>::new();
+        for (at, activity) in activities.iter().enumerate() {
+            places.entry(activity.kind.clone()).or_default().insert(activity.id.clone(), at);
+        }
+        Self { activities, places, touched: Vec::new(), now: Sequence::NONE }
+    }
+
+    /// The activities, in the order in which they appeared.
+    #[must_use]
+    pub fn activities(&self) -> &[Activity] {
+        &self.activities
+    }
+
+    /// Begins the changes of one envelope.
+    pub(super) fn begin(&mut self, sequence: Sequence) {
+        self.now = sequence;
+    }
+
+    /// The envelope that is being folded.
+    pub(super) const fn now(&self) -> Sequence {
+        self.now
+    }
+
+    /// What the envelope changed, in the order of the first change to each activity.
+    pub(super) fn finish(&mut self) -> Vec<Touch> {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.retain(|touch| {
+            let changed = touch.is_snapshot || !touch.patch.is_empty();
+            if !changed {
+                self.activities[touch.at].sequence = touch.was;
+            }
+            changed
+        });
+        touched
+    }
+
+    fn place(&self, kind: &str, id: &str) -> Option<usize> {
+        self.places.get(kind)?.get(id).copied()
+    }
+
+    /// An activity by its key.
+    #[must_use]
+    pub fn get(&self, kind: &str, id: &str) -> Option<&Activity> {
+        self.place(kind, id).map(|at| &self.activities[at])
+    }
+
+    /// The ids of activities of ours of this kind that `wanted` takes, in the order in which they appeared.
+    pub fn ids(&self, kind: &str, wanted: impl Fn(&Activity) -> bool) -> Vec<Box<str>> {
+        if !self.places.contains_key(kind) {
+            return Vec::new();
+        }
+        self.activities.iter().filter(|a| *a.kind == *kind && !a.is_custom && wanted(a)).map(|a| a.id.clone()).collect()
+    }
+
+    /// Changes an activity that is there.
+    pub fn edit(&mut self, kind: &str, id: &str) -> Option<Edit<'_>> {
+        let at = self.place(kind, id)?;
+        Some(self.edit_at(at))
+    }
+
+    /// Changes an activity, which appears now if it was not there.
+    pub fn open(&mut self, kind: &str, id: &str, surface: Surface, agent: Option<&AgentId>) -> Edit<'_> {
+        if let Some(at) = self.place(kind, id) {
+            return self.edit_at(at);
+        }
+        let at = self.activities.len();
+        self.places.entry(kind.into()).or_default().insert(id.into(), at);
+        self.activities.push(Activity {
+            kind: kind.into(),
+            id: id.into(),
+            surface,
+            agent: agent.cloned(),
+            is_custom: false,
+            opened: self.now,
+            sequence: self.now,
+            content: Map::new(),
+        });
+        self.touched.push(Touch { at, is_snapshot: true, patch: Vec::new(), was: self.now });
+        self.edit_at(at)
+    }
+
+    /// Changes an activity that a source named, which appears now if it was not there; `None` where one of ours has its name.
+    pub fn open_custom(&mut self, kind: &str, id: &str, surface: Surface, agent: Option<&AgentId>) -> Option<Edit<'_>> {
+        let is_known = match self.get(kind, id) {
+            Some(known) if !known.is_custom => return None,
+            known => known.is_some(),
+        };
+        if !is_known {
+            self.open(kind, id, surface, agent);
+            self.activities.last_mut().expect("just opened").is_custom = true;
+        }
+        self.edit(kind, id)
+    }
+
+    fn edit_at(&mut self, at: usize) -> Edit<'_> {
+        let activity = &mut self.activities[at];
+        let known = match self.touched.last() {
+            Some(last) if last.at == at => Some(self.touched.len() - 1),
+            // Only what carries this envelope's number can have been touched by it.
+            _ if activity.sequence == self.now => self.touched.iter().position(|touch| touch.at == at),
+            _ => None,
+        };
+        let known = known.unwrap_or_else(|| {
+            self.touched.push(Touch { at, is_snapshot: false, patch: Vec::new(), was: activity.sequence });
+            self.touched.len() - 1
+        });
+        activity.sequence = self.now;
+        Edit { content: &mut activity.content, path: String::new(), touch: &mut self.touched[known] }
+    }
+}
+
+/// A change to an object within one activity's content: the content and the patch, together.
+pub struct Edit<'s> {
+    content: &'s mut Map<String, Value>,
+    /// Where the object is, as a JSON Pointer.
+    path: String,
+    touch: &'s mut Touch,
+}
+
+impl Edit<'_> {
+    /// Whether the activity appeared with this envelope.
+    #[must_use]
+    pub const fn is_new(&self) -> bool {
+        self.touch.is_snapshot
+    }
+
+    /// A member as it is now.
+    #[must_use]
+    pub fn get(&self, member: &str) -> Option<&Value> {
+        self.content.get(member)
+    }
+
+    /// A member as it is now, if it is text.
+    #[must_use]
+    pub fn text(&self, member: &str) -> Option<&str> {
+        self.get(member).and_then(Value::as_str)
+    }
+
+    fn at(&self, member: &str) -> String {
+        format!("{}/{}", self.path, escaped(member))
+    }
+
+    /// Adds what `op` makes to the patch, unless readers get the whole.
+    fn note(&mut self, op: impl FnOnce(&Self) -> Op) {
+        if !self.touch.is_snapshot {
+            let op = op(self);
+            self.touch.patch.push(op);
+        }
+    }
+
+    /// Sets a member. Nothing happens when it is so already.
+    pub fn set(&mut self, member: &str, value: impl Into<Value>) {
+        let value = value.into();
+        match self.content.get(member) {
+            Some(known) if *known == value => return,
+            Some(_) => self.note(|edit| Op::Replace(edit.at(member), value.clone())),
+            None => self.note(|edit| Op::Add(edit.at(member), value.clone())),
+        }
+        self.content.insert(member.into(), value);
+    }
+
+    /// Sets a member to this text; costs next to nothing when it is so already.
+    pub fn say(&mut self, member: &str, text: &str) {
+        if self.text(member) != Some(text) {
+            self.set(member, text);
+        }
+    }
+
+    /// Sets a member to what is given, if anything is.
+    pub fn set_some(&mut self, member: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.set(member, value);
+        }
+    }
+
+    /// Removes a member, if it is there.
+    pub fn remove(&mut self, member: &str) {
+        if self.content.shift_remove(member).is_some() {
+            self.note(|edit| Op::Remove(edit.at(member)));
+        }
+    }
+
+    /// Appends to a list, which comes to be if it was not there.
+    pub fn push(&mut self, list: &str, value: impl Into<Value>) {
+        let value = value.into();
+        match self.content.get_mut(list) {
+            Some(Value::Array(items)) => {
+                items.push(value.clone());
+                self.note(|edit| Op::Add(format!("{}/-", edit.at(list)), value));
+            }
+            _ => self.set(list, Value::Array(vec![value])),
+        }
+    }
+
+    /// Appends to a list of at most `max` items: the oldest go.
+    pub fn push_bounded(&mut self, list: &str, value: impl Into<Value>, max: usize) {
+        if let Some(Value::Array(items)) = self.content.get_mut(list)
+            && items.len() >= max
+        {
+            items.remove(0);
+            self.note(|edit| Op::Remove(format!("{}/0", edit.at(list))));
+        }
+        self.push(list, value);
+    }
+
+    /// Appends a chunk of text to a text member.
+    pub fn append(&mut self, member: &str, chunk: &str) {
+        if chunk.is_empty() && self.content.contains_key(member) {
+            return;
+        }
+        match self.content.get_mut(member) {
+            Some(Value::Array(chunks)) => {
+                match chunks.last_mut() {
+                    Some(Value::String(joined)) => joined.push_str(chunk),
+                    _ => chunks.push(chunk.into()),
+                }
+                self.note(|edit| Op::Add(format!("{}/-", edit.at(member)), chunk.into()));
+            }
+            _ => self.set(member, text(chunk)),
+        }
+    }
+
+    /// Makes a text member say exactly this: the rest is appended where it goes on, else the whole is replaced.
+    pub fn set_text(&mut self, member: &str, whole: &str) {
+        let known = self.joined(member);
+        if let Some(rest) = whole.strip_prefix(known).filter(|_| self.content.contains_key(member)) {
+            let rest = rest.to_owned();
+            self.append(member, &rest);
+        } else {
+            self.set(member, text(whole));
+        }
+    }
+
+    /// What a text member says.
+    #[must_use]
+    pub fn joined(&self, member: &str) -> &str {
+        joined(self.content.get(member))
+    }
+
+    /// An object in a list, to be changed in its place.
+    pub fn item(&mut self, list: &str, index: usize) -> Option<Edit<'_>> {
+        let path = format!("{}/{index}", self.at(list));
+        let content = self.content.get_mut(list)?.get_mut(index)?.as_object_mut()?;
+        Some(Edit { content, path, touch: self.touch })
+    }
+
+    /// Makes this the whole content; readers get a snapshot.
+    pub fn replace(&mut self, content: Map<String, Value>) {
+        *self.content = content;
+        self.touch.is_snapshot = true;
+        self.touch.patch = Vec::new();
+    }
+
+    /// Applies a patch of the source's own to the whole content.
+    ///
+    /// # Errors
+    /// Why it does not apply. Then nothing has changed.
+    pub fn apply(&mut self, patch: &[Value]) -> Result<(), String> {
+        for op in patch {
+            let is = |member: &str, value: &str| op.get(member).and_then(Value::as_str) == Some(value);
+            if is("path", "") && !is("op", "test") && !op.get("value").is_some_and(Value::is_object) {
+                return Err("it would make the content something other than an object".into());
+            }
+        }
+        let parsed: json_patch::Patch =
+            serde_json::from_value(Value::Array(patch.to_vec())).map_err(|error| format!("it is no JSON Patch: {error}"))?;
+        let mut document = Value::Object(std::mem::take(self.content));
+        // It takes back what it did when an operation fails.
+        let outcome = json_patch::patch(&mut document, &parsed).map_err(|error| error.to_string());
+        let Value::Object(content) = document else { unreachable!("the root is only ever replaced by an object: just seen") };
+        *self.content = content;
+        outcome?;
+        if !self.touch.is_snapshot {
+            self.touch.patch.extend(patch.iter().cloned().map(Op::Given));
+        }
+        Ok(())
+    }
+}
+
+/// Text as activities hold it.
+#[must_use]
+pub fn text(whole: &str) -> Value {
+    Value::Array(if whole.is_empty() { Vec::new() } else { vec![whole.into()] })
+}
+
+/// What a text member says: its one string.
+#[must_use]
+pub fn joined(member: Option<&Value>) -> &str {
+    member.and_then(|chunks| chunks.get(0)).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A member's name as a JSON Pointer's token.
+fn escaped(member: &str) -> std::borrow::Cow<'_, str> {
+    if member.contains(['~', '/']) { member.replace('~', "~0").replace('/', "~1").into() } else { member.into() }
+}

@@ -3,13 +3,20 @@
 //! ```text
 //! data: {"frame":"Event","runId":"r","sequence":7,"prev":5,"event":{…}}
 //! id: 00000000deadbeef:14
+//!
+//! data: {"frame":"ActivityDelta","runId":"r","sequence":8,"prev":7,"activityType":"run","activityId":"r","patch":[…]}
+//!
 //! ```
+//! Of the frames of one envelope only the last has an id: a reader resumes between envelopes, never inside one.
+//!
 //! The id stands after the data: a client that commits an id as soon as it reads the line (`fetch-event-source` does) would
 //! lose an event that is cut between the two. Lines end in LF alone, for `@ag-ui/client` splits on `\n\n`. There is no
 //! `event:` line, or `EventSource.onmessage` would not fire. A heartbeat is a comment with one newline: a blank line after
 //! it would be delivered by some clients as an empty message (Azure/fetch-event-source#15).
 
 use crate::model::{Cursor, Epoch, Sequence};
+use crate::projection::stage::{Activity, Touch};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// The comment that keeps proxies from cutting a quiet stream, and the first byte of every stream.
@@ -47,6 +54,56 @@ impl Encoder {
         id(out, Cursor::at(epoch, sequence));
     }
 
+    /// Appends what an envelope did to an activity, up to the end of the data line: [`end_of_frame`] follows.
+    pub fn touched(&self, out: &mut Vec<u8>, sequence: Sequence, prev: Sequence, activity: &Activity, touch: &Touch) -> Placed {
+        if touch.is_snapshot {
+            return self.snapshot(out, sequence, Some(prev), activity);
+        }
+        let placed = self.head(out, "ActivityDelta", sequence, Some(prev));
+        member(out, "activityType", &activity.kind);
+        member(out, "activityId", &activity.id);
+        member(out, "patch", &touch.patch);
+        out.extend_from_slice(b"}\n");
+        placed
+    }
+
+    /// Appends an activity as it is, up to the end of the data line. What joins or catches up has no `prev`.
+    pub fn snapshot(&self, out: &mut Vec<u8>, sequence: Sequence, prev: Option<Sequence>, activity: &Activity) -> Placed {
+        let placed = self.head(out, "ActivitySnapshot", sequence, prev);
+        member(out, "activityType", &activity.kind);
+        member(out, "activityId", &activity.id);
+        member(out, "surface", &activity.surface);
+        member(out, "opened", &activity.opened);
+        if let Some(agent) = &activity.agent {
+            member(out, "agentId", agent);
+        }
+        member(out, "content", &activity.content);
+        out.extend_from_slice(b"}\n");
+        placed
+    }
+
+    /// A frame up to its `prev`.
+    fn head(&self, out: &mut Vec<u8>, frame: &str, sequence: Sequence, prev: Option<Sequence>) -> Placed {
+        out.extend_from_slice(b"data: {\"frame\":\"");
+        out.extend_from_slice(frame.as_bytes());
+        out.extend_from_slice(b"\",");
+        out.extend_from_slice(self.log.as_bytes());
+        out.extend_from_slice(b",\"sequence\":");
+        number(out, sequence.0);
+        let Some(prev) = prev else { return Placed { prev: out.len(), after_prev: out.len() } };
+        out.extend_from_slice(b",\"prev\":");
+        let at = out.len();
+        number(out, prev.0);
+        Placed { prev: at, after_prev: out.len() }
+    }
+
+    /// A Hydrated frame. `sequence` is the last envelope that gave this reader's selection a frame, so that the next frame's
+    /// `prev` is just that; `cursor` is where the reader goes on from, `None` before the log's first envelope.
+    #[must_use]
+    pub fn hydrated(&self, sequence: Sequence, cursor: Option<Cursor>) -> Vec<u8> {
+        self.control(&json!({ "frame": "Hydrated", "sequence": sequence }), cursor)
+    }
+
     /// An End frame with its cursor, later than any event's: whoever comes back with it has seen everything.
     #[must_use]
     pub fn end(&self, epoch: Epoch, sequence: Sequence, status: &str) -> Vec<u8> {
@@ -70,12 +127,32 @@ impl Encoder {
         let text = frame.to_string();
         let (kind, rest) = text.split_at(text.find(',').expect("a control frame has further members") + 1);
         let mut out = format!("data: {kind}{},{rest}\n", self.log).into_bytes();
-        match cursor {
-            Some(cursor) => id(&mut out, cursor),
-            None => out.push(b'\n'),
-        }
+        end_of_frame(&mut out, cursor);
         out
     }
+}
+
+/// Where a frame says its `prev`, in the bytes that it was appended to: a reader with a selection of its own has another.
+#[derive(Debug, Clone, Copy)]
+pub struct Placed {
+    pub prev: usize,
+    pub after_prev: usize,
+}
+
+/// Appends what follows a frame's data line: its cursor, if it is the envelope's last, and the blank line.
+pub fn end_of_frame(out: &mut Vec<u8>, cursor: Option<Cursor>) {
+    match cursor {
+        Some(cursor) => id(out, cursor),
+        None => out.push(b'\n'),
+    }
+}
+
+/// Appends a member after others.
+fn member(out: &mut Vec<u8>, name: &str, value: &(impl Serialize + ?Sized)) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+    serde_json::to_writer(out, value).expect("plain data with string keys, and a Vec takes every byte");
 }
 
 fn id(out: &mut Vec<u8>, cursor: Cursor) {
@@ -84,7 +161,7 @@ fn id(out: &mut Vec<u8>, cursor: Cursor) {
 }
 
 /// Appends a decimal number; the formatter's own machinery would cost as much as the rest of a frame.
-fn number(out: &mut Vec<u8>, mut n: u64) {
+pub fn number(out: &mut Vec<u8>, mut n: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {

@@ -5,6 +5,7 @@
 //! index    log number, last seq.   → position
 //! state    log number, entry key   → entry
 //! bodies   log number, body id     → body                       large ones in files of their own
+//!          log number, 0 kind seq. → checkpoint                 no id begins with the byte 0
 //! names    n kind id               → log number, epoch          c kind number → epoch, id        in the order of creation
 //!          b body id               → log number                 d number      → nothing          being erased
 //!          seal                    → what the last batch says of itself, see `journal`
@@ -385,6 +386,18 @@ impl Shared {
         }
     }
 
+    /// Synced like a commit, which a checkpoint would not need: but that every batch was synced before the next was begun is
+    /// what tells a damaged journal from a torn one.
+    fn save_checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, sequence: Sequence, body: &[u8]) -> Result<(), StoreError> {
+        let mut writer = self.writer.lock();
+        let known = self.known(&mut writer, log)?.filter(|known| known.epoch == epoch && sequence <= known.last);
+        let Some(known) = known else { return Ok(()) };
+        let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 2);
+        batch.insert(&self.bodies, checkpoint_key(known.number, kind, sequence), body);
+        let seal = writer.seal;
+        self.write(&mut writer, batch, seal, self.sync == Sync::Always)
+    }
+
     /// Where the log stands for the next append.
     fn known(&self, writer: &mut Writer, log: &LogId) -> Result<Option<Known>, StoreError> {
         if let Some(known) = writer.known.get(log) {
@@ -540,6 +553,19 @@ impl Shared {
         Ok(Some(Blob { id: id.clone(), meta, body }))
     }
 
+    fn checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, at: Sequence) -> Result<Option<(Sequence, Bytes)>, StoreError> {
+        let snapshot = self.db.snapshot();
+        let Some(known) = self.find(&snapshot, log)?.filter(|known| known.epoch == epoch) else { return Ok(None) };
+        // One beyond the log's tail knows rows that a crash has taken. The order of the journal keeps it from being there;
+        // nobody is to depend on that alone.
+        let at = at.min(known.last);
+        let (from, to) = (checkpoint_key(known.number, kind, Sequence::NONE), checkpoint_key(known.number, kind, at));
+        let Some(newest) = snapshot.range(&self.bodies, from..=to).next_back() else { return Ok(None) };
+        let (key, body) = self.entry(newest)?;
+        let sequence = Self::decode(&self.bodies, key.get(10..).and_then(number_of))?;
+        Ok(Some((Sequence(sequence), Bytes::copy_from_slice(&body))))
+    }
+
     fn get(&self, snapshot: &Snapshot, from: &Keyspace, key: &[u8]) -> Result<Option<Slice>, StoreError> {
         snapshot.get(from, key).map_err(|e| self.fault("reading the store", &e))
     }
@@ -607,6 +633,7 @@ impl Shared {
         }
         for entry in some(snapshot.prefix(&self.bodies, number.to_be_bytes())) {
             let key = entry.key().map_err(|e| self.fault("reading the store", &e))?;
+            // A checkpoint has no name, and is found to have none.
             let name = body_name_key(&key[8..]);
             // Another log may have come to hold a body of the same name.
             if self.get(&snapshot, &self.names, &name)?.as_deref() == Some(&number.to_be_bytes()) {
@@ -762,6 +789,10 @@ fn under(number: u64, key: &[u8]) -> Vec<u8> {
     [&number.to_be_bytes()[..], key].concat()
 }
 
+fn checkpoint_key(number: u64, kind: u8, sequence: Sequence) -> Vec<u8> {
+    under(number, &[&[0, kind], &sequence.0.to_be_bytes()[..]].concat())
+}
+
 fn number_of(bytes: &[u8]) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_be_bytes)
 }
@@ -796,6 +827,27 @@ impl Store for EmbeddedStore {
 
     async fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
         self.shared.blob(id)
+    }
+
+    async fn save_checkpoint(
+        &self,
+        log: &LogId,
+        epoch: Epoch,
+        kind: u8,
+        sequence: Sequence,
+        body: Bytes,
+    ) -> Result<(), StoreError> {
+        self.shared.save_checkpoint(log, epoch, kind, sequence, &body)
+    }
+
+    async fn checkpoint(
+        &self,
+        log: &LogId,
+        epoch: Epoch,
+        kind: u8,
+        at: Sequence,
+    ) -> Result<Option<(Sequence, Bytes)>, StoreError> {
+        self.shared.checkpoint(log, epoch, kind, at)
     }
 
     async fn erase(&self, log: &LogId) -> Result<(), StoreError> {
@@ -841,6 +893,7 @@ mod tests {
         for expected in 0..SWEEP_KEYS as u64 + 10 {
             wait(store.commit(&[append(expected)])).unwrap();
         }
+        store.shared.save_checkpoint(&log(), Epoch::from_random(1), 0, Sequence(9), b"checkpoint").unwrap();
         let number = store.shared.unname(&log()).unwrap().unwrap();
         assert!(!store.shared.sweep(&mut Sweep { number, swept: Sequence::NONE, done: None }).unwrap());
         let seen = || {

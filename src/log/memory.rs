@@ -31,6 +31,8 @@ struct Log {
     /// The last sequence and the rows of each append, in order.
     appends: Vec<(Sequence, Bytes)>,
     state: BTreeMap<Bytes, Bytes>,
+    /// By kind and sequence.
+    checkpoints: BTreeMap<(u8, Sequence), Bytes>,
 }
 
 impl Log {
@@ -63,6 +65,7 @@ impl Inner {
             created,
             appends: Vec::new(),
             state: BTreeMap::new(),
+            checkpoints: BTreeMap::new(),
         });
         if !append.rows.is_empty() {
             log.appends.push((append.last, append.rows.clone()));
@@ -128,6 +131,34 @@ impl Store for MemoryStore {
 
     async fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
         Ok(self.inner.read().blobs.get(id).map(|(_, blob)| blob.clone()))
+    }
+
+    async fn save_checkpoint(
+        &self,
+        log: &LogId,
+        epoch: Epoch,
+        kind: u8,
+        sequence: Sequence,
+        body: Bytes,
+    ) -> Result<(), StoreError> {
+        let mut inner = self.inner.write();
+        if let Some(log) = inner.logs.get_mut(log).filter(|log| log.epoch == epoch && sequence <= log.last()) {
+            log.checkpoints.insert((kind, sequence), body);
+        }
+        Ok(())
+    }
+
+    async fn checkpoint(
+        &self,
+        log: &LogId,
+        epoch: Epoch,
+        kind: u8,
+        at: Sequence,
+    ) -> Result<Option<(Sequence, Bytes)>, StoreError> {
+        let inner = self.inner.read();
+        let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(None) };
+        let newest = log.checkpoints.range((kind, Sequence::NONE)..=(kind, at)).next_back();
+        Ok(newest.map(|((_, sequence), body)| (*sequence, body.clone())))
     }
 
     async fn erase(&self, log: &LogId) -> Result<(), StoreError> {

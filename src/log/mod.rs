@@ -9,6 +9,9 @@
 //!
 //! A reader sees an append as a whole or not at all, and never before it is committed.
 //!
+//! Beside a log lie checkpoints: what somebody made of its rows up to a sequence, so as not to make it of all of them again.
+//! They may be lost; a log that lost rows has none that knows them.
+//!
 //! A store on another machine can keep this contract: every call may wait, a conflict is an answer, nothing needs a lock
 //! that spans logs. What a store never does: look inside a row, a body or a state entry.
 
@@ -213,7 +216,31 @@ pub trait Store: Send + Sync + 'static {
     /// An offloaded body.
     fn blob(&self, id: &BlobId) -> impl Future<Output = Result<Option<Blob>, StoreError>> + Send;
 
-    /// Erases a log with its bodies and state, durably whatever the sync mode: once this is answered, and whenever the store
+    /// Keeps a checkpoint beside a log: what its maker, told apart by `kind`, made of the rows up to `sequence`. Those of other
+    /// kinds and sequences stay; how many of them there are is up to who saves them. Nothing happens for a log that is not
+    /// there, is of another epoch, or has not come to that sequence.
+    ///
+    /// A crash may lose it, though it was answered for. But it comes after its rows in whatever order the store makes things
+    /// last: it is not there after a crash that lost one of them.
+    fn save_checkpoint(
+        &self,
+        log: &LogId,
+        epoch: Epoch,
+        kind: u8,
+        sequence: Sequence,
+        body: Bytes,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The newest checkpoint of this kind at or before `at`, and its sequence.
+    fn checkpoint(
+        &self,
+        log: &LogId,
+        epoch: Epoch,
+        kind: u8,
+        at: Sequence,
+    ) -> impl Future<Output = Result<Option<(Sequence, Bytes)>, StoreError>> + Send;
+
+    /// Erases a log with its bodies, state and checkpoints, durably whatever the sync mode: once this is answered, and whenever the store
     /// is opened after it, there is nothing of it; at no time is there half of it. Nothing for a log that is not there. The
     /// next append with no expectations creates the log anew.
     fn erase(&self, log: &LogId) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -253,6 +280,27 @@ impl Store for AnyStore {
 
     async fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
         each_store!(self, store => store.blob(id).await)
+    }
+
+    async fn save_checkpoint(
+        &self,
+        log: &LogId,
+        epoch: Epoch,
+        kind: u8,
+        sequence: Sequence,
+        body: Bytes,
+    ) -> Result<(), StoreError> {
+        each_store!(self, store => store.save_checkpoint(log, epoch, kind, sequence, body).await)
+    }
+
+    async fn checkpoint(
+        &self,
+        log: &LogId,
+        epoch: Epoch,
+        kind: u8,
+        at: Sequence,
+    ) -> Result<Option<(Sequence, Bytes)>, StoreError> {
+        each_store!(self, store => store.checkpoint(log, epoch, kind, at).await)
     }
 
     async fn erase(&self, log: &LogId) -> Result<(), StoreError> {

@@ -275,6 +275,37 @@ impl<S: Store> Logs<S> {
         blocking(move || pollster::block_on(store.blob(&id))).await
     }
 
+    /// Keeps a checkpoint beside a log; see [`Store::save_checkpoint`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn save_checkpoint(
+        &self,
+        id: &LogId,
+        epoch: Epoch,
+        kind: u8,
+        sequence: Sequence,
+        body: Bytes,
+    ) -> Result<(), StoreError> {
+        let (store, id) = (self.store.clone(), id.clone());
+        blocking(move || pollster::block_on(store.save_checkpoint(&id, epoch, kind, sequence, body))).await
+    }
+
+    /// The newest checkpoint of this kind at or before `at`; see [`Store::checkpoint`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn checkpoint(
+        &self,
+        id: &LogId,
+        epoch: Epoch,
+        kind: u8,
+        at: Sequence,
+    ) -> Result<Option<(Sequence, Bytes)>, StoreError> {
+        let (store, id) = (self.store.clone(), id.clone());
+        blocking(move || pollster::block_on(store.checkpoint(&id, epoch, kind, at))).await
+    }
+
     /// Puts an append in the line to the store. The line's order is the order of commits; the caller holds its log's writer
     /// lock, so a log's appends stand in their own order too. Must be called inside a tokio runtime.
     pub fn submit(&self, submission: Submission) {

@@ -42,6 +42,8 @@ suite! {
     a_list_is_newest_first_and_its_pages_hold_still_while_logs_come_and_go
     a_read_is_bounded_by_rows_and_by_bytes_and_always_moves_on
     a_read_from_the_middle_of_an_append_begins_with_all_of_it
+    checkpoints_lie_side_by_side_and_the_newest_at_or_before_a_place_is_found
+    a_checkpoint_of_what_the_log_is_not_is_not_kept
     an_erased_log_is_gone_with_all_that_belongs_to_it
     an_erased_log_can_be_written_anew_under_another_epoch
     readers_see_whole_appends_while_others_are_committed
@@ -274,6 +276,59 @@ async fn a_read_from_the_middle_of_an_append_begins_with_all_of_it(store: impl S
     assert_eq!(read(&store, &a, 3, ALL).await, all[3..]);
 }
 
+/// What the checkpoint of this kind at or before `at` knows, and says.
+async fn checkpoint(store: &impl Store, log: &LogId, kind: u8, at: u64) -> Option<(u64, Bytes)> {
+    let found = store.checkpoint(log, epoch(1), kind, Sequence(at)).await.unwrap();
+    found.map(|(sequence, body)| (sequence.0, body))
+}
+
+async fn save(store: &impl Store, log: &LogId, kind: u8, sequence: u64, body: impl Into<Bytes>) {
+    store.save_checkpoint(log, epoch(1), kind, Sequence(sequence), body.into()).await.unwrap();
+}
+
+async fn checkpoints_lie_side_by_side_and_the_newest_at_or_before_a_place_is_found(store: impl Store) {
+    let (a, b) = (run("a"), run("b"));
+    let large = Bytes::from((0..3 << 20).map(|n: u32| n as u8).collect::<Vec<_>>());
+    for log in [&a, &b] {
+        commit_one(&store, with_body(append(log, 0, &["x"; 300]), &log.to_string(), "body")).await;
+    }
+    for (kind, sequence, body) in [(1, 2, "old"), (1, 2, "two"), (1, 256, "more"), (0, 9, "zero"), (255, 1, "")] {
+        save(&store, &a, kind, sequence, body).await;
+    }
+    save(&store, &a, 1, 100, large.clone()).await;
+    save(&store, &b, 1, 50, "b's").await;
+    let of_a = async |kind, at| checkpoint(&store, &a, kind, at).await;
+    let small = |sequence, text: &'static str| Some((sequence, Bytes::from(text)));
+    assert_eq!(of_a(1, 1).await, None);
+    assert_eq!(of_a(1, 2).await, small(2, "two"), "the later of the same place");
+    assert_eq!(of_a(1, 99).await, small(2, "two"));
+    for at in [100, 255] {
+        assert!(of_a(1, at).await == Some((100, large.clone())), "at {at}");
+    }
+    for at in [256, 300, Sequence::MAX.0, u64::MAX] {
+        assert_eq!(of_a(1, at).await, small(256, "more"), "at {at}");
+    }
+    assert_eq!((of_a(0, 300).await, of_a(255, 300).await, of_a(2, 300).await), (small(9, "zero"), small(1, ""), None));
+    assert_eq!(checkpoint(&store, &b, 1, 300).await, small(50, "b's"));
+    assert_eq!(commit_one(&store, append(&a, 300, &["next"])).await, 3, "a checkpoint is no append");
+    assert_eq!(store.load(&a).await.unwrap().unwrap().state, []);
+}
+
+async fn a_checkpoint_of_what_the_log_is_not_is_not_kept(store: impl Store) {
+    let a = run("a");
+    save(&store, &a, 0, 0, "of nothing").await;
+    assert_eq!(store.load(&a).await.unwrap(), None);
+    commit_one(&store, append(&a, 0, &["one", "two"])).await;
+    assert_eq!(checkpoint(&store, &a, 0, 9).await, None);
+    save(&store, &a, 0, 3, "of what is not there yet").await;
+    store.save_checkpoint(&a, epoch(2), 0, Sequence(1), Bytes::from("of another epoch")).await.unwrap();
+    commit_one(&store, append(&a, 2, &["three"])).await;
+    assert_eq!(checkpoint(&store, &a, 0, 9).await, None);
+    save(&store, &a, 0, 3, "three").await;
+    assert_eq!(checkpoint(&store, &a, 0, 9).await, Some((3, Bytes::from("three"))));
+    assert_eq!(store.checkpoint(&a, epoch(2), 0, Sequence(9)).await.unwrap(), None);
+}
+
 async fn an_erased_log_is_gone_with_all_that_belongs_to_it(store: impl Store) {
     let (a, b) = (run("a"), run("b"));
     for n in 0..1500 {
@@ -281,6 +336,9 @@ async fn an_erased_log_is_gone_with_all_that_belongs_to_it(store: impl Store) {
         commit_one(&store, with_body(append, &format!("a{n}"), "body")).await;
     }
     commit_one(&store, with_body(with_state(append(&b, 0, &["kept"]), b"k", Some("v")), "b1", "body")).await;
+    for (log, sequence) in [(&a, 1), (&a, 1500), (&b, 1)] {
+        save(&store, log, 7, sequence, "checkpoint").await;
+    }
     store.erase(&a).await.unwrap();
     store.erase(&a).await.unwrap();
     store.erase(&run("never there")).await.unwrap();
@@ -291,6 +349,9 @@ async fn an_erased_log_is_gone_with_all_that_belongs_to_it(store: impl Store) {
         assert_eq!(store.blob(&BlobId::new(id).unwrap()).await.unwrap(), None);
     }
     assert!(store.blob(&BlobId::new("b1").unwrap()).await.unwrap().is_some());
+    assert_eq!((checkpoint(&store, &a, 7, 1500).await, checkpoint(&store, &b, 7, 1500).await.unwrap().0), (None, 1));
+    save(&store, &a, 7, 1, "late").await;
+    assert_eq!(store.load(&a).await.unwrap(), None, "a late checkpoint makes no log");
     assert_eq!(read(&store, &b, 0, ALL).await, numbered(&["kept"]));
     assert_eq!(commit_one(&store, append(&b, 1, &["next"])).await, 1502, "positions are not used again");
 }
@@ -299,6 +360,7 @@ async fn an_erased_log_can_be_written_anew_under_another_epoch(store: impl Store
     let a = run("a");
     commit_one(&store, with_body(with_state(append(&a, 0, &["old", "older"]), META, Some("old")), "old", "body")).await;
     let created = store.list(LogKind::Run, None, 1).await.unwrap()[0].created;
+    save(&store, &a, 0, 1, "old").await;
     store.erase(&a).await.unwrap();
     let late = store.commit(&[append(&a, 2, &["late"])]).await.unwrap();
     assert_eq!(late, [Outcome::Conflict { last: Sequence::NONE, epoch: None }]);
@@ -306,6 +368,7 @@ async fn an_erased_log_can_be_written_anew_under_another_epoch(store: impl Store
     commit_one(&store, with_body(anew, "old", "another")).await;
     let loaded = store.load(&a).await.unwrap().unwrap();
     assert_eq!((loaded.epoch, loaded.last, loaded.state), (epoch(2), Sequence(1), Vec::new()));
+    assert_eq!(store.checkpoint(&a, epoch(2), 0, Sequence(9)).await.unwrap(), None);
     assert_eq!(read(&store, &a, 0, ALL).await, []);
     assert_eq!(texts(store.read(&a, epoch(2), Sequence::NONE, ALL).await.unwrap()), numbered(&["new"]));
     assert_eq!(store.blob(&BlobId::new("old").unwrap()).await.unwrap().unwrap().body, "another");
@@ -353,17 +416,24 @@ async fn readers_see_whole_appends_while_others_are_committed(store: impl Store)
 #[derive(Debug, PartialEq, Eq)]
 struct Contents {
     logs: Vec<(Listed, Loaded, Texts)>,
+    /// Of each log, by kind, the newest.
+    checkpoints: Vec<Vec<Option<(Sequence, Bytes)>>>,
     bodies: BTreeMap<String, Bytes>,
 }
 
 const BODIES: [&str; 4] = ["b0", "b1", "b2", "large"];
 
 async fn contents(store: &impl Store) -> Result<Contents, StoreError> {
-    let mut logs = Vec::new();
+    let (mut logs, mut checkpoints) = (Vec::new(), Vec::new());
     for kind in [LogKind::Run, LogKind::Session] {
         for listed in store.list(kind, None, usize::MAX).await? {
             let loaded = store.load(&listed.log).await?.expect("it is listed");
             let rows = texts(store.read(&listed.log, listed.epoch, Sequence::NONE, ALL).await?);
+            let mut newest = Vec::new();
+            for kind in 0..2 {
+                newest.push(store.checkpoint(&listed.log, listed.epoch, kind, Sequence::MAX).await?);
+            }
+            checkpoints.push(newest);
             logs.push((listed, loaded, rows));
         }
     }
@@ -373,7 +443,7 @@ async fn contents(store: &impl Store) -> Result<Contents, StoreError> {
             bodies.insert(id.to_owned(), blob.body);
         }
     }
-    Ok(Contents { logs, bodies })
+    Ok(Contents { logs, checkpoints, bodies })
 }
 
 fn open(dir: &Path, sync: Sync) -> EmbeddedStore {
@@ -391,6 +461,9 @@ fn filled(dir: &Path) -> Contents {
         commit_one(&store, with_body(append(&run("a"), 10, &["with bodies"]), "b0", "small")).await;
         commit_one(&store, with_body(append(&run("a"), 11, &["with bodies"]), "large", vec![8; 5000])).await;
         commit_one(&store, append(&run("gone"), 0, &["gone"])).await;
+        save(&store, &run("a"), 0, 11, "small").await;
+        save(&store, &run("b"), 1, 20, vec![9; 5000]).await;
+        save(&store, &run("gone"), 1, 1, vec![10; 5000]).await;
     });
     store.settle().unwrap();
     drop(store);
@@ -402,6 +475,7 @@ fn filled(dir: &Path) -> Contents {
             let of_c = with_body(append(&run("c"), n, &[&format!("c{n}")]), body, format!("body {n}"));
             store.commit(&[of_c, append(&run("b"), 20 + n, &["more"])]).await.unwrap();
         }
+        save(&store, &run("c"), 0, 4, "in the journal").await;
         contents(&store).await.unwrap()
     })
 }
@@ -519,6 +593,58 @@ fn a_new_journal_with_zeros_to_its_end_is_cut_anywhere_too() {
         let file = OpenOptions::new().write(true).open(journal(torn.path())).unwrap();
         file.write_all_at(&vec![0; zeros], (end - zeros) as u64).unwrap();
         assert_eq!(wait(contents(&open(torn.path(), Sync::Always))).unwrap(), before, "{zeros} bytes of zeros");
+    }
+}
+
+#[test]
+fn a_large_checkpoint_is_there_again_after_a_restart_out_of_the_journal_and_out_of_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, large) = (run("a"), Bytes::from(vec![5; 9 << 20]));
+    let store = open(dir.path(), Sync::Always);
+    wait(async {
+        commit_one(&store, append(&a, 0, &["one"])).await;
+        save(&store, &a, 1, 1, large.clone()).await;
+    });
+    drop(store);
+    for _ in 0..2 {
+        let store = open(dir.path(), Sync::Always);
+        assert!(wait(checkpoint(&store, &a, 1, 9)) == Some((1, large.clone())));
+        store.settle().unwrap();
+    }
+}
+
+#[test]
+fn a_checkpoint_is_never_there_without_the_rows_that_it_knows() {
+    for sync in [Sync::Always, Sync::Never] {
+        let dir = tempfile::tempdir().unwrap();
+        let a = run("a");
+        let store = open(dir.path(), sync);
+        wait(async {
+            commit_one(&store, append(&a, 0, &["one"])).await;
+            save(&store, &a, 1, 1, "of one").await;
+        });
+        drop(store);
+        // A journal that was opened again is as long as what is in it.
+        drop(open(dir.path(), sync));
+        let from = journal(dir.path()).metadata().unwrap().len();
+        let store = open(dir.path(), sync);
+        wait(async {
+            commit_one(&store, append(&a, 1, &["two"])).await;
+            save(&store, &a, 1, 2, "of two").await;
+            commit_one(&store, append(&a, 2, &["three"])).await;
+        });
+        drop(store);
+        let to = journal(dir.path()).metadata().unwrap().len();
+        let mut seen = BTreeSet::new();
+        for len in from..=to {
+            let cut = tempfile::tempdir().unwrap();
+            copy(dir.path(), cut.path());
+            OpenOptions::new().write(true).open(journal(cut.path())).unwrap().set_len(len).unwrap();
+            let store = open(cut.path(), sync);
+            let last = wait(store.load(&a)).unwrap().unwrap().last.0;
+            seen.insert((last, wait(checkpoint(&store, &a, 1, 9)).unwrap().0));
+        }
+        assert_eq!(Vec::from_iter(seen), [(1, 1), (2, 1), (2, 2), (3, 2)], "{sync:?}");
     }
 }
 

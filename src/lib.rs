@@ -9,8 +9,8 @@
 //! ```text
 //!  POST facts                                                SSE · REST
 //!      │                                                         ▲
-//!  serve ─▶ ingest ─▶ source ─▶ guard ─▶ log ══tail══▶ feed ─▶ encode ─▶ serve
-//!    Fact            Draft    Guarded   Row                 bytes
+//!  serve ─▶ ingest ─▶ source ─▶ guard ─▶ log ══tail══▶ feed ─▶ projection ─▶ encode ─▶ serve
+//!    Fact            Draft    Guarded   Row                     activities    bytes
 //!                  normalised   safe    ordered, durable,
 //!                                       as each audience gets it
 //! ```

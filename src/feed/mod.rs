@@ -1,28 +1,36 @@
 //! The read path: what a log's readers get, in one loop.
 //!
-//! A reader is a number: the sequence after which it wants more. Per log and audience there is one [`View`], which encodes
-//! each frame once and freezes what came since the last flush into one chunk that all readers share. Catching up, following
-//! and recovering from slowness are the same loop at different numbers: what the view's bounded ring still holds is taken
-//! from there, anything older is read from the log. A reader that stalls costs its number and nothing else.
+//! A reader is a number: the sequence after which it wants more. Per log, audience and kind of frame there is one [`View`],
+//! which encodes each frame once and freezes what came since the last flush into one chunk that all readers share. Catching
+//! up, following and recovering from slowness are the same loop at different numbers: what the view's bounded ring still holds
+//! is taken from there; of events, anything older is read from the log, of activities it is made up for by snapshots of what
+//! has changed since. A reader that stalls costs its number and nothing else.
 //!
 //! A flush is immediate when the view has been quiet for a tick, else it waits for the shared tick: a first token is not
 //! delayed, and a burst costs each reader one socket write a tick. Nothing here can slow the write path; it only follows tails.
 
+pub mod folds;
+pub mod reader;
+mod ring;
+
 use crate::encode::native::Encoder;
 use crate::log::row::{Row, Rows};
-use crate::log::run::{Group, Log, Logs, Tail, rows_after};
+use crate::log::run::{Group, Log, Logs, rows_after};
 use crate::log::{Limit, LogId, Store, StoreError};
 use crate::model::{Audience, Cursor, Epoch, Sequence};
-use bytes::Bytes;
+use crate::projection;
+use crate::projection::stage::Activity;
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use reader::{Frames, Reader};
+use ring::{Chosen, Chunk, Ring, is_chosen};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
@@ -60,7 +68,22 @@ pub struct Selection {
 
 impl Selection {
     fn is_all(&self) -> bool {
-        self.surfaces.is_empty() && self.types.is_empty() && self.agent.is_none()
+        self.types.is_empty() && self.is_all_activities()
+    }
+
+    fn is_all_activities(&self) -> bool {
+        self.surfaces.is_empty() && self.agent.is_none()
+    }
+
+    /// Whether the selection takes an activity: by its surface and agent.
+    #[must_use]
+    pub fn takes_activity(&self, activity: &Activity) -> bool {
+        is_chosen(Some(&self.chosen()), activity)
+    }
+
+    /// What it says of activities.
+    fn chosen(&self) -> Chosen {
+        Chosen { surfaces: self.surfaces.clone(), agent: self.agent.clone() }
     }
 
     /// The row's text for this selection; `None` when it gets nothing of it.
@@ -89,6 +112,15 @@ impl Selection {
     }
 }
 
+/// What a reader wants of a log, and in what shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    pub selection: Selection,
+    pub frames: Frames,
+    /// Activities from the place where the reader begins delta by delta, instead of as snapshots.
+    pub replay: bool,
+}
+
 /// Where a reader begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
@@ -97,31 +129,13 @@ pub enum From {
     After(Cursor),
 }
 
-/// Frames of the rows `(after, last]`, encoded.
-#[derive(Debug, Clone)]
-struct Chunk {
-    after: Sequence,
-    last: Sequence,
-    bytes: Bytes,
-    /// Where each frame begins.
-    marks: Box<[(Sequence, u32)]>,
-}
-
-impl Chunk {
-    /// The frames after `after`; `None` if there are none.
-    fn after(&self, after: Sequence) -> Option<Bytes> {
-        if after <= self.after {
-            return (!self.bytes.is_empty()).then(|| self.bytes.clone());
-        }
-        let (_, from) = self.marks.get(self.marks.partition_point(|(sequence, _)| *sequence <= after))?;
-        Some(self.bytes.slice(*from as usize..))
-    }
-}
-
-/// One log as one audience gets it, for all of its readers.
+/// One log as one audience gets it, in one kind of frames, for all of its readers.
 struct View {
     audience: Audience,
+    frames: Frames,
     ring: Mutex<Ring>,
+    /// Held by the reader that brings up the activities; the others wait for it.
+    warming: tokio::sync::Mutex<()>,
     /// What the view's readers wait for, so many at each: a flush opens one after the other.
     gates: Mutex<Vec<Gate>>,
 }
@@ -154,22 +168,12 @@ impl View {
     }
 }
 
-struct Ring {
-    epoch: Option<Epoch>,
-    /// The ring holds every frame of `(base, through]`.
-    base: Sequence,
-    through: Sequence,
-    chunks: VecDeque<Chunk>,
-    bytes: usize,
-    /// How the run ended, as of `through`.
-    ended: Option<&'static str>,
-}
-
 /// One log and its views.
 struct Hub {
     log: Arc<Log>,
     encoder: Encoder,
-    views: [View; 3],
+    /// Events and activities, for each audience, of those that were ever read.
+    views: [OnceLock<Box<View>>; 6],
     readers: AtomicUsize,
     /// The earliest moment of the next flush.
     rested: Mutex<Option<Instant>>,
@@ -177,32 +181,32 @@ struct Hub {
 
 impl Hub {
     fn new(log: Arc<Log>) -> Self {
-        let tail = log.watch();
-        let view = |audience| View {
-            audience,
-            ring: Mutex::new(Ring {
-                epoch: tail.epoch,
-                base: tail.last,
-                through: tail.last,
-                chunks: VecDeque::new(),
-                bytes: 0,
-                ended: end_of(&tail),
-            }),
-            gates: Mutex::default(),
-        };
+        log.watch();
         let encoder = Encoder::new(&log.id);
-        Self { views: Audience::ALL.map(view), encoder, log, readers: AtomicUsize::new(0), rested: Mutex::new(None) }
+        Self { views: Default::default(), encoder, log, readers: AtomicUsize::new(0), rested: Mutex::new(None) }
+    }
+
+    fn view(&self, audience: Audience, frames: Frames) -> &View {
+        let at = audience.index() + if frames == Frames::Events { 0 } else { Audience::ALL.len() };
+        self.views[at].get_or_init(|| {
+            let ring = Mutex::new(Ring::new(&self.log.tail()));
+            Box::new(View { audience, frames, ring, warming: tokio::sync::Mutex::default(), gates: Mutex::default() })
+        })
+    }
+
+    /// The views that somebody reads.
+    fn read(&self) -> impl Iterator<Item = &View> {
+        self.views.iter().filter_map(|view| view.get()).map(|view| &**view).filter(|view| !view.is_idle())
     }
 
     /// Encodes what came since the last flush, for every audience that somebody reads, and wakes its readers.
     async fn flush(&self, ring_bytes_max: usize) {
         self.log.take_announcement();
-        let read = || self.views.iter().filter(|view| !view.is_idle());
-        for view in read() {
+        for view in self.read() {
             self.encode(view, ring_bytes_max);
         }
-        self.log.forget(read().map(|view| view.ring.lock().through).min().unwrap_or(Sequence::MAX));
-        for view in read() {
+        self.log.forget(self.read().map(|view| view.ring.lock().through).min().unwrap_or(Sequence::MAX));
+        for view in self.read() {
             // As they are now: who comes at another gate meanwhile finds the ring as it is and has nothing to miss.
             let gates = view.gates.lock().clone();
             for (n, gate) in gates.iter().enumerate() {
@@ -219,7 +223,7 @@ impl Hub {
     /// Whether more was committed while readers were being served.
     fn is_behind(&self) -> bool {
         let last = self.log.tail().last;
-        self.views.iter().any(|view| !view.is_idle() && view.ring.lock().through < last)
+        self.read().any(|view| view.ring.lock().through < last)
     }
 
     /// Brings a view's ring to the log's tail.
@@ -229,11 +233,17 @@ impl Hub {
         match (rows, tail.epoch) {
             (Some(rows), Some(epoch)) if ring.epoch.is_none_or(|known| known == epoch) => {
                 ring.epoch = tail.epoch;
-                if !rows.is_empty() {
-                    let chunk = self.encoder.chunk(epoch, view.audience, rows.into_iter().flat_map(Rows), ring.through);
+                let rows = rows.into_iter().flat_map(Rows);
+                let chunk = match (view.frames, &mut ring.fold) {
+                    (Frames::Events, _) => Chunk::events(&self.encoder, epoch, view.audience, rows, ring.through),
+                    (Frames::Activities, Some(fold)) => Chunk::activities(&self.encoder, epoch, fold, rows),
+                    // Nobody has brought it up yet; whoever does begins at the tail.
+                    (Frames::Activities, None) => return ring.restart(&tail),
+                };
+                if chunk.last > chunk.after {
                     ring.push(chunk, ring_bytes_max);
                 }
-                ring.ended = end_of(&tail);
+                ring.ended = tail.end();
             }
             // More came between two flushes than the log keeps at hand, or its life began anew: readers read the log.
             _ => ring.restart(&tail),
@@ -241,55 +251,9 @@ impl Hub {
     }
 }
 
-/// How the run has ended, if it has.
-fn end_of(tail: &Tail) -> Option<&'static str> {
-    let status = tail.summary.run.status;
-    status.is_end().then(|| status.as_str())
-}
-
 impl Drop for Hub {
     fn drop(&mut self) {
         self.log.unwatch();
-    }
-}
-
-impl Ring {
-    fn push(&mut self, chunk: Chunk, bytes_max: usize) {
-        self.through = chunk.last;
-        self.bytes += chunk.bytes.len();
-        self.chunks.push_back(chunk);
-        while self.bytes > bytes_max && self.chunks.len() > 1 {
-            let dropped = self.chunks.pop_front().expect("more than one");
-            self.bytes -= dropped.bytes.len();
-            self.base = dropped.last;
-        }
-    }
-
-    /// Begins anew at the log's tail.
-    fn restart(&mut self, tail: &Tail) {
-        self.chunks.clear();
-        self.bytes = 0;
-        self.epoch = tail.epoch;
-        self.base = tail.last;
-        self.through = tail.last;
-        self.ended = end_of(tail);
-    }
-}
-
-impl Encoder {
-    /// Encodes the frames that `audience` gets of rows after `after`.
-    fn chunk(&self, epoch: Epoch, audience: Audience, rows: impl Iterator<Item = Row>, after: Sequence) -> Chunk {
-        let mut bytes = Vec::with_capacity(1024);
-        let mut marks = Vec::new();
-        let mut last = after;
-        for row in rows.filter(|row| row.sequence() > after) {
-            last = row.sequence();
-            if let Some(view) = row.view(audience) {
-                marks.push((last, u32::try_from(bytes.len()).expect("a chunk is bounded far below 4 GiB")));
-                self.event(&mut bytes, epoch, last, row.prev(audience), view);
-            }
-        }
-        Chunk { after, last, bytes: bytes.into(), marks: marks.into() }
     }
 }
 
@@ -306,7 +270,7 @@ struct ByBytes;
 
 impl Weighter<PageKey, Chunk> for ByBytes {
     fn weight(&self, _: &PageKey, page: &Chunk) -> u64 {
-        page.bytes.len() as u64 + page.marks.len() as u64 * 16 + 256
+        page.weight() as u64 + 256
     }
 }
 
@@ -330,6 +294,7 @@ impl<S: Store> Feed<S> {
     /// Follows the committer until it stops: answers what waits for a commit, then has the logs flushed that moved.
     pub async fn follow(self: Arc<Self>, mut groups: mpsc::UnboundedReceiver<Group>) {
         let (moved, flushes) = mpsc::unbounded_channel();
+        let (grown, checkpoints) = mpsc::unbounded_channel();
         let answering = async {
             while let Some(group) = groups.recv().await {
                 for (ack, result) in group.acks {
@@ -339,13 +304,17 @@ impl<S: Store> Feed<S> {
                 for log in group.moved {
                     let _ = moved.send(log);
                 }
+                for log in group.grown {
+                    let _ = grown.send(log);
+                }
             }
-            drop(moved);
         };
         // A task of its own: an answer never waits for a fan-out.
         let flushing = tokio::spawn(self.clone().flush_as_they_move(flushes));
+        let checkpointing = tokio::spawn(folds::checkpoint(self.logs.clone(), checkpoints));
         answering.await;
         flushing.abort();
+        checkpointing.abort();
     }
 
     /// Flushes logs as they move: at once where the last flush is a tick ago, else when it will be.
@@ -398,37 +367,67 @@ impl<S: Store> Feed<S> {
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn read(self: &Arc<Self>, id: &LogId, selection: Selection, from: From) -> Result<Reader<S>, StoreError> {
+    pub async fn read(self: &Arc<Self>, id: &LogId, wanted: Wanted, from: From) -> Result<Reader<S>, StoreError> {
         let log = self.logs.log(id).await?;
         let hub = self.hubs.entry(id.clone()).or_insert_with(|| Arc::new(Hub::new(log))).clone();
         hub.readers.fetch_add(1, Ordering::Relaxed);
-        let view = &hub.views[selection.audience.index()];
+        let view = hub.view(wanted.selection.audience, wanted.frames);
         let (moved, is_first) = view.gate();
         let tail = hub.log.tail();
         if is_first {
             view.ring.lock().restart(&tail);
         }
-        let (epoch, after) = match from {
-            From::Start => (None, Sequence::NONE),
-            From::Now => (tail.epoch, tail.last),
-            From::After(cursor) => (Some(cursor.epoch), cursor.after),
-        };
-        let nothing_more = matches!(from, From::After(cursor) if cursor.knows_end
-            && tail.epoch == Some(cursor.epoch)
-            && tail.summary.run.status.is_end()
-            && tail.summary.seen_last[selection.audience.index()] <= cursor.after);
-        let filter = (!selection.is_all()).then(|| Filter { selection: selection.clone(), prev: None });
-        Ok(Reader {
-            feed: self.clone(),
-            audience: selection.audience,
-            hub,
-            moved,
-            epoch,
-            after,
-            filter,
-            nothing_more,
-            done: false,
-        })
+        Ok(Reader::new(self.clone(), hub.clone(), wanted, from, moved, &tail))
+    }
+
+    /// Brings up a view's activities, as of the log's tail, unless they are.
+    async fn warm(&self, hub: &Hub, view: &View) -> Result<(), StoreError> {
+        let _alone = view.warming.lock().await;
+        if view.ring.lock().fold.is_some() {
+            return Ok(());
+        }
+        let (mut fold, mut of) = (projection::View::new(&hub.log.id, view.audience), None);
+        loop {
+            let tail = hub.log.tail();
+            if let Some(epoch) = tail.epoch {
+                fold = match of == Some(epoch) {
+                    true => folds::catch_up(&self.logs, &hub.log.id, epoch, fold).await?,
+                    false => folds::at(&self.logs, &hub.log.id, epoch, view.audience, tail.last).await?,
+                };
+                of = Some(epoch);
+            }
+            let mut ring = view.ring.lock();
+            let (tail, rows) = hub.log.recent_after(fold.through);
+            if let (Some(rows), true) = (rows, tail.epoch == of && fold.through <= tail.last) {
+                for row in rows_after(rows, fold.through) {
+                    fold.fold(row.sequence(), row.view(view.audience));
+                }
+                ring.restart(&tail);
+                ring.fold = Some(Box::new(fold));
+                return Ok(());
+            }
+            if tail.epoch != of {
+                // Written for the first time, or anew, meanwhile.
+                (fold, of) = (projection::View::new(&hub.log.id, view.audience), None);
+            }
+            // Else more came meanwhile than the log keeps at hand: it is in the store.
+        }
+    }
+
+    /// A log's activities for `audience`, as of `at` or its tail; `None` for a log that was never written.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn activities(
+        &self,
+        id: &LogId,
+        audience: Audience,
+        at: Option<Sequence>,
+    ) -> Result<Option<projection::View>, StoreError> {
+        let tail = self.logs.log(id).await?.tail();
+        let Some(epoch) = tail.epoch else { return Ok(None) };
+        let at = at.unwrap_or(tail.last).min(tail.last);
+        folds::at(&self.logs, id, epoch, audience, at).await.map(Some)
     }
 
     /// Rows of a log after `after`, as many as `limit` allows; empty at the tail.
@@ -444,14 +443,14 @@ impl<S: Store> Feed<S> {
         let key = PageKey { log: hub.log.id.clone(), epoch, audience, after };
         let load = async || {
             let runs = self.logs.read(&hub.log.id, epoch, after, PAGE).await?;
-            Ok(hub.encoder.chunk(epoch, audience, runs.into_iter().flat_map(Rows), after))
+            Ok(Chunk::events(&hub.encoder, epoch, audience, runs.into_iter().flat_map(Rows), after))
         };
         match self.pages.get_value_or_guard_async(&key).await {
             Ok(page) => Ok(page),
             Err(guard) => {
                 let page = load().await?;
                 // A page that stops short of the limit ends at the tail, and will be longer the next time.
-                if page.bytes.len() >= PAGE.bytes / 2 || page.marks.len() >= PAGE.rows / 2 {
+                if page.bytes.len() >= PAGE.bytes / 2 || page.frame_count() >= PAGE.rows / 2 {
                     // Somebody may have removed the placeholder; then it is only not cached.
                     let _ = guard.insert(page.clone());
                 }
@@ -462,211 +461,17 @@ impl<S: Store> Feed<S> {
 
     /// Forgets views that nobody reads.
     pub fn sweep(&self) {
-        self.hubs.retain(|_, hub| Arc::strong_count(hub) > 1 || hub.readers.load(Ordering::Relaxed) > 0);
+        self.hubs.retain(|_, hub| {
+            for view in hub.views.iter().filter_map(OnceLock::get).filter(|view| view.is_idle()) {
+                view.ring.lock().fold = None;
+            }
+            Arc::strong_count(hub) > 1 || hub.readers.load(Ordering::Relaxed) > 0
+        });
     }
 
     /// How many readers there are.
     #[must_use]
     pub fn reader_count(&self) -> usize {
         self.hubs.iter().map(|hub| hub.readers.load(Ordering::Relaxed)).sum()
-    }
-}
-
-/// What only part of a view's readers want: encoded for this reader alone.
-struct Filter {
-    selection: Selection,
-    /// The last sequence before this reader's place that the selection takes; `None` until it was looked up.
-    prev: Option<Sequence>,
-}
-
-/// One reader of one log.
-pub struct Reader<S> {
-    feed: Arc<Feed<S>>,
-    hub: Arc<Hub>,
-    audience: Audience,
-    moved: watch::Receiver<u64>,
-    epoch: Option<Epoch>,
-    after: Sequence,
-    filter: Option<Filter>,
-    nothing_more: bool,
-    done: bool,
-}
-
-impl<S> Drop for Reader<S> {
-    fn drop(&mut self) {
-        self.hub.readers.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-enum Step {
-    Frames(Bytes),
-    Last(Bytes),
-    Page(Epoch, Sequence),
-    Wait,
-}
-
-impl<S: Store> Reader<S> {
-    /// Whether this reader knows that the run has ended and nothing that it may see came after: it need not connect again.
-    #[must_use]
-    pub const fn has_seen_the_end(&self) -> bool {
-        self.nothing_more
-    }
-
-    /// The next frames, as soon as there are any; `None` after the run's end. Dropping the future loses nothing.
-    ///
-    /// # Errors
-    /// [`StoreError`] from the store.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
-        if self.done {
-            return Ok(None);
-        }
-        loop {
-            self.moved.mark_unchanged();
-            match self.step() {
-                Step::Frames(bytes) => return Ok(Some(bytes)),
-                Step::Last(bytes) => {
-                    self.done = true;
-                    return Ok(Some(bytes));
-                }
-                Step::Page(epoch, through) => {
-                    if let Some(bytes) = self.catch_up(epoch, through).await? {
-                        return Ok(Some(bytes));
-                    }
-                }
-                Step::Wait => {
-                    if self.moved.changed().await.is_err() {
-                        return Ok(None);
-                    }
-                }
-            }
-        }
-    }
-
-    /// The frame that tells why there will be no more.
-    #[must_use]
-    pub fn error(&self, problem: &serde_json::Value) -> Bytes {
-        self.hub.encoder.error(self.after, problem).into()
-    }
-
-    /// Gives back what was handed out after `cursor`, to be had again; false if that is not possible any more.
-    pub fn rewind(&mut self, cursor: Cursor) -> bool {
-        if self.epoch != Some(cursor.epoch) || cursor.after > self.after || cursor.knows_end {
-            return false;
-        }
-        self.after = cursor.after;
-        self.done = false;
-        if let Some(filter) = &mut self.filter {
-            filter.prev = Some(cursor.after);
-        }
-        true
-    }
-
-    /// What can be had without waiting.
-    fn step(&mut self) -> Step {
-        let hub = self.hub.clone();
-        let ring = hub.views[self.audience.index()].ring.lock();
-        let Some(epoch) = ring.epoch else { return Step::Wait };
-        match self.epoch {
-            Some(known) if known != epoch => return Step::Frames(self.reset(epoch, "epoch")),
-            Some(_) if self.after > ring.through && self.after > hub.log.tail().last => {
-                return Step::Frames(self.reset(epoch, "expired"));
-            }
-            _ => self.epoch = Some(epoch),
-        }
-        if self.after >= ring.through {
-            return match ring.ended {
-                // Only where nothing was committed since: a later start is on its way to the ring. A page may have taken this
-                // reader past what the ring knows; then what the ring says of the end is old, and a flush is due.
-                Some(status) if self.after == ring.through && hub.log.tail().last <= self.after => {
-                    Step::Last(hub.encoder.end(epoch, self.after, status).into())
-                }
-                _ => Step::Wait,
-            };
-        }
-        if self.after < ring.base || self.filter.is_some() {
-            return Step::Page(epoch, ring.through);
-        }
-        // Nearly every reader wants what came last.
-        let from = match ring.chunks.back() {
-            Some(newest) if newest.after <= self.after => ring.chunks.len() - 1,
-            _ => ring.chunks.partition_point(|chunk| chunk.last <= self.after),
-        };
-        for chunk in ring.chunks.range(from..) {
-            let frames = chunk.after(self.after);
-            self.after = chunk.last;
-            if let Some(frames) = frames {
-                return Step::Frames(frames);
-            }
-        }
-        Step::Wait
-    }
-
-    fn reset(&mut self, epoch: Epoch, reason: &str) -> Bytes {
-        self.epoch = Some(epoch);
-        self.after = Sequence::NONE;
-        if let Some(filter) = &mut self.filter {
-            filter.prev = None;
-        }
-        self.hub.encoder.reset(epoch, reason).into()
-    }
-
-    /// Reads the log from where this reader stands; `None` if there was nothing for it.
-    async fn catch_up(&mut self, epoch: Epoch, through: Sequence) -> Result<Option<Bytes>, StoreError> {
-        let chunk = match &self.filter {
-            None => self.feed.page(&self.hub, epoch, self.audience, self.after).await?,
-            Some(filter) => {
-                let mut prev = match filter.prev {
-                    Some(prev) => prev,
-                    None => self.last_before(epoch, &filter.selection).await?,
-                };
-                let rows = match self.hub.log.recent_after(self.after) {
-                    (tail, Some(runs)) if tail.epoch == Some(epoch) => rows_after(runs, self.after).collect(),
-                    _ => self.feed.rows(&self.hub.log.id, epoch, self.after, PAGE).await?,
-                };
-                let (mut bytes, mut last) = (Vec::new(), self.after);
-                for row in rows {
-                    last = row.sequence();
-                    if let Some(view) = filter.selection.of(&row) {
-                        self.hub.encoder.event(&mut bytes, epoch, last, prev, view);
-                        prev = last;
-                    }
-                }
-                self.filter.as_mut().expect("matched above").prev = Some(prev);
-                Chunk { after: self.after, last, bytes: bytes.into(), marks: Box::default() }
-            }
-        };
-        if chunk.last == self.after {
-            // Nothing where the ring says there is something: the log was erased under this reader. Its new life, or its
-            // end, comes as a flush.
-            tracing::debug!(log = %self.hub.log.id, after = %self.after, through = %through, "nothing to read where there was");
-            if self.moved.changed().await.is_err() {
-                self.done = true;
-            }
-            return Ok(None);
-        }
-        self.after = chunk.last;
-        Ok((!chunk.bytes.is_empty()).then_some(chunk.bytes))
-    }
-
-    /// The last row up to this reader's place that the selection takes, looked for backwards.
-    async fn last_before(&self, epoch: Epoch, selection: &Selection) -> Result<Sequence, StoreError> {
-        let mut end = self.after;
-        while end > Sequence::NONE {
-            let after = Sequence(end.0.saturating_sub(PAGE.rows as u64));
-            let mut from = after;
-            let mut found = Sequence::NONE;
-            while from < end {
-                let rows = self.feed.rows(&self.hub.log.id, epoch, from, PAGE).await?;
-                let Some(last) = rows.last().map(Row::sequence) else { break };
-                let taken = rows.iter().filter(|row| row.sequence() <= end && selection.of(row).is_some()).map(Row::sequence);
-                found = taken.last().unwrap_or(found);
-                from = last;
-            }
-            if found > Sequence::NONE {
-                return Ok(found);
-            }
-            end = after;
-        }
-        Ok(Sequence::NONE)
     }
 }

@@ -58,6 +58,12 @@ impl Row {
         u32::from_le_bytes(self.0[at..at + 4].try_into().expect("four bytes")) as usize
     }
 
+    /// How many bytes it takes.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.0.len()
+    }
+
     /// The row's place.
     #[must_use]
     pub fn sequence(&self) -> Sequence {

@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// The most that one group commits, in bytes of rows and bodies; what is larger goes alone.
@@ -61,6 +61,15 @@ pub struct Tail {
     pub summary: Arc<Summary>,
 }
 
+impl Tail {
+    /// How the run has ended, if it has.
+    #[must_use]
+    pub fn end(&self) -> Option<&'static str> {
+        let status = self.summary.run.status;
+        status.is_end().then(|| status.as_str())
+    }
+}
+
 struct Recent {
     tail: Tail,
     /// The newest appends, oldest first, while somebody watches: `(last sequence before, rows)`.
@@ -75,7 +84,12 @@ pub struct Log {
     watchers: AtomicUsize,
     /// Set while the log waits in a [`Group`] to be looked after, so that it waits there once.
     announced: AtomicBool,
+    /// The sequence at which the log is [`Group::grown`] next; far off while that is being looked after.
+    grown_at: AtomicU64,
 }
+
+/// How far a log grows before it is first announced as grown.
+const GROWN_FIRST: u64 = 2048;
 
 impl Log {
     fn new(id: LogId, tail: Tail) -> Self {
@@ -84,6 +98,7 @@ impl Log {
             recent: Mutex::new(Recent { tail, rows: VecDeque::new(), bytes: 0 }),
             watchers: AtomicUsize::new(0),
             announced: AtomicBool::new(false),
+            grown_at: AtomicU64::new(GROWN_FIRST),
         }
     }
 
@@ -139,6 +154,16 @@ impl Log {
         }
     }
 
+    /// Announces the log as grown once it reaches `at`, and once only.
+    pub fn announce_grown_at(&self, at: Sequence) {
+        self.grown_at.store(at.0, Ordering::Release);
+    }
+
+    /// Whether the log has reached the place at which that is to be said.
+    fn has_grown(&self, last: Sequence) -> bool {
+        last.0 >= self.grown_at.load(Ordering::Acquire) && self.grown_at.swap(u64::MAX, Ordering::AcqRel) != u64::MAX
+    }
+
     /// Moves the tail past a committed append; true if that is to be announced.
     fn publish(&self, append: &Append, summary: Arc<Summary>) -> bool {
         let mut recent = self.recent.lock();
@@ -175,6 +200,8 @@ pub struct Group {
     pub acks: Vec<(Ack, Result<(), StoreError>)>,
     /// The watched logs whose tails moved, in commit order.
     pub moved: Vec<Arc<Log>>,
+    /// The logs that have grown as far as [`Log::announce_grown_at`] asked.
+    pub grown: Vec<Arc<Log>>,
 }
 
 /// All logs of one store.
@@ -306,6 +333,12 @@ impl<S: Store> Logs<S> {
         blocking(move || pollster::block_on(store.checkpoint(&id, epoch, kind, at))).await
     }
 
+    /// Works on the store in a thread that may wait: for whoever reads page after page and makes something of each.
+    pub async fn work<T: Send + 'static>(&self, job: impl FnOnce(&S) -> T + Send + 'static) -> T {
+        let store = self.store.clone();
+        blocking(move || job(&store)).await
+    }
+
     /// Puts an append in the line to the store. The line's order is the order of commits; the caller holds its log's writer
     /// lock, so a log's appends stand in their own order too. Must be called inside a tokio runtime.
     pub fn submit(&self, submission: Submission) {
@@ -424,7 +457,7 @@ impl<S: Store> Committer<S> {
     fn commit(&self, group: Vec<Submission>) -> Result<(), ()> {
         let (appends, waiting): (Vec<Append>, Vec<_>) = group.into_iter().map(|s| (s.append, (s.log, s.summary, s.ack))).unzip();
         let outcomes = pollster::block_on(self.store.commit(&appends));
-        let mut done = Group { acks: Vec::with_capacity(appends.len()), moved: Vec::new() };
+        let mut done = Group { acks: Vec::with_capacity(appends.len()), moved: Vec::new(), grown: Vec::new() };
         let outcomes = outcomes.map_err(|error| {
             tracing::error!(%error, "the store failed; stopping, for what was being written may or may not be there");
             self.failed.send_replace(Some(error.clone()));
@@ -434,7 +467,10 @@ impl<S: Store> Committer<S> {
             let result = match outcomes.as_ref().map(|outcomes| outcomes[i]) {
                 Ok(Outcome::Committed { .. }) => {
                     if log.publish(&appends[i], summary) {
-                        done.moved.push(log);
+                        done.moved.push(log.clone());
+                    }
+                    if log.has_grown(appends[i].last) {
+                        done.grown.push(log);
                     }
                     Ok(())
                 }

@@ -20,6 +20,12 @@ impl Sequence {
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
+
+    /// The sequence so many after this one.
+    #[must_use]
+    pub const fn plus(self, count: u64) -> Self {
+        Self(self.0.saturating_add(count))
+    }
 }
 
 impl fmt::Display for Sequence {

@@ -3,7 +3,7 @@
 
 use super::Scene;
 use super::seen::Seen;
-use crate::model::{EventType, Surface};
+use crate::model::{AgentId, EventType, Surface, TaskId, ToolCallId};
 use serde_json::Value;
 
 const KIND: &str = "action";
@@ -30,9 +30,9 @@ fn required(seen: &Seen, scene: &mut Scene) {
     for member in ["message", "schema", "options", "risk", "input", "toolName", "expiresAt", "policyScope"] {
         edit.set_some(member, seen.get(member).cloned());
     }
-    edit.set_some("toolCallId", seen.ids.tool_call.as_ref().map(super::super::model::id::ToolCallId::as_str));
-    edit.set_some("agentId", seen.ids.agent.as_ref().map(super::super::model::id::AgentId::as_str));
-    edit.set_some("taskId", seen.ids.task.as_ref().map(super::super::model::id::TaskId::as_str));
+    edit.set_some("toolCallId", seen.ids.tool_call.as_ref().map(ToolCallId::as_str));
+    edit.set_some("agentId", seen.ids.agent.as_ref().map(AgentId::as_str));
+    edit.set_some("taskId", seen.ids.task.as_ref().map(TaskId::as_str));
 }
 
 fn resolved(seen: &Seen, scene: &mut Scene) {

@@ -2,7 +2,7 @@
 
 use super::Scene;
 use super::seen::Seen;
-use crate::model::{EventType, RunId, Surface};
+use crate::model::{EventType, RunId, SessionId, Surface, ThreadId};
 use serde_json::{Map, Value, json};
 
 /// What is kept of notices: progress that belongs to no single call, warnings.
@@ -19,8 +19,8 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     edit.say("phase", &run.phase);
     edit.set("attempt", run.attempt);
     for (member, id) in [
-        ("sessionId", seen.ids.session.as_ref().map(super::super::model::id::SessionId::as_str)),
-        ("threadId", seen.ids.thread.as_ref().map(super::super::model::id::ThreadId::as_str)),
+        ("sessionId", seen.ids.session.as_ref().map(SessionId::as_str)),
+        ("threadId", seen.ids.thread.as_ref().map(ThreadId::as_str)),
     ] {
         // A child's facts in this log name the child's session.
         if edit.get(member).is_none() && seen.ids.parent_session.is_none() {

@@ -10,6 +10,7 @@ use crate::ingest::BlobMeta;
 use crate::log::run::{Summary, Tail};
 use crate::log::{Limit, LogId, LogKind};
 use crate::model::{Audience, BlobId, Cursor, Epoch, RunId, Sequence};
+use crate::projection::stage::Activity;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -222,6 +223,40 @@ pub async fn events(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, P
     text.extend_from_slice(b"],");
     text.extend_from_slice(&rest.to_string().as_bytes()[1..]);
     Ok(([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], text).into_response())
+}
+
+/// `GET /v1/runs/{run}/activities`: what there is to see now, or as of any sequence; of all surfaces or of some.
+pub async fn activities(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::of(&uri);
+    let (want, at) = (query.selection()?, query.number("at")?);
+    let (run, _, epoch) = written(&app, &uri).await?;
+    let at = at.map(|at| Sequence(at).min(Sequence::MAX));
+    let view = app.feed.activities(&LogId::Run(run.clone()), want.audience, at).await?.ok_or_else(|| no_such_run(&run))?;
+    let activities: Vec<_> = view.activities().iter().filter(|activity| want.takes_activity(activity)).map(shown).collect();
+    let answer = json!({
+        "runId": run,
+        "epoch": epoch.to_string(),
+        "sequence": view.through,
+        "cursor": Cursor::at(epoch, view.through).to_string(),
+        "activities": activities,
+    });
+    Ok(live(echo(&query, answer)))
+}
+
+/// An activity as REST gives it.
+fn shown(activity: &Activity) -> Value {
+    let mut shown = json!({
+        "activityType": activity.kind,
+        "activityId": activity.id,
+        "surface": activity.surface,
+        "opened": activity.opened,
+        "sequence": activity.sequence,
+        "content": activity.content,
+    });
+    if let Some(agent) = &activity.agent {
+        shown["agentId"] = agent.as_str().into();
+    }
+    shown
 }
 
 /// `GET /v1/runs/{run}/export`: the run's envelopes, a line each, as the audience sees them.

@@ -153,6 +153,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/runs", get(hydrate::runs))
         .route("/v1/runs/{run}", get(hydrate::run))
         .route("/v1/runs/{run}/events", get(hydrate::events))
+        .route("/v1/runs/{run}/activities", get(hydrate::activities))
         .route("/v1/runs/{run}/export", get(hydrate::export))
         .route("/v1/blobs/{blob}", get(hydrate::blob))
         .route("/healthz", get(ops::health))

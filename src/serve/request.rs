@@ -1,7 +1,8 @@
 //! What every request has: ids in its path, members in its query. Parsed here, once, into types that need no second look.
 
 use super::problem::Problem;
-use crate::feed::Selection;
+use crate::feed::reader::Frames;
+use crate::feed::{Selection, Wanted};
 use crate::model::id::IdError;
 use crate::model::{Audience, Cursor, Ids};
 use percent_encoding::percent_decode_str;
@@ -74,6 +75,30 @@ impl Query {
             types: self.list("type"),
             agent: self.get("agentId").map(Into::into),
         })
+    }
+
+    /// What of a log is asked for, and in what shape.
+    ///
+    /// # Errors
+    /// 400 for an audience, a kind of frames or a replay that we do not know.
+    pub fn wanted(&self) -> Result<Wanted, Problem> {
+        let frames = match self.get("frames") {
+            None | Some("activities") => Frames::Activities,
+            Some("events") => Frames::Events,
+            Some(other) => {
+                let detail = format!("the query's frames is {other:?}; it must be activities or events");
+                return Err(Problem::bad_request("bad_query", detail).with("member", "frames"));
+            }
+        };
+        let replay = match self.get("replay") {
+            None | Some("snapshots") => false,
+            Some("deltas") => true,
+            Some(other) => {
+                let detail = format!("the query's replay is {other:?}; it must be deltas or snapshots");
+                return Err(Problem::bad_request("bad_query", detail).with("member", "replay"));
+            }
+        };
+        Ok(Wanted { selection: self.selection()?, frames, replay })
     }
 
     /// The ids that a producer gives for its facts.

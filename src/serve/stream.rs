@@ -7,7 +7,7 @@ use super::problem::Problem;
 use super::request::{Query, from, path_id};
 use super::{App, told_to_stop};
 use crate::encode::native::HEARTBEAT;
-use crate::feed::Reader;
+use crate::feed::reader::Reader;
 use crate::log::{AnyStore, LogId};
 use crate::model::Cursor;
 use axum::body::Body;
@@ -54,18 +54,15 @@ pub struct Stream {
 pub async fn open(app: &Arc<App>, uri: &Uri, headers: &HeaderMap) -> Result<Answer, Problem> {
     let run = path_id("runId", uri)?;
     let query = Query::of(uri);
-    for (member, known) in [("frames", "events"), ("format", "")] {
-        let asked = query.get(member).unwrap_or(if member == "frames" { "activities" } else { "" });
-        if asked != known {
-            let detail = format!("{member}={asked} is not served; ask for frames=events without a format");
-            return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", member));
-        }
+    if let Some(format) = query.get("format") {
+        let detail = format!("format={format} is not served; ask for no format");
+        return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"));
     }
-    let selection = query.selection()?;
+    let wanted = query.wanted()?;
     // Last-Event-ID wins: it is what a reconnecting EventSource adds to the URL it was first given.
     let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
     let from = from(resumed.or_else(|| query.get("last_event_id")).or_else(|| query.get("after")))?;
-    let reader = app.feed.read(&LogId::Run(run), selection, from).await?;
+    let reader = app.feed.read(&LogId::Run(run), wanted, from).await?;
     if reader.has_seen_the_end() {
         return Ok(Answer::NothingMore);
     }

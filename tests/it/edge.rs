@@ -95,7 +95,7 @@ async fn health_readiness_and_schemas_are_served_and_other_addresses_are_problem
     client.get("/schema/none.json").await.problem(404, "no_such_schema");
     client.get("/nowhere").await.problem(404, "no_such_address");
     client.post("/v1/runs", &[], "").await.problem(405, "method_not_allowed");
-    client.get("/v1/runs/r/stream").await.problem(501, "not_served");
+    client.get("/v1/runs/r/stream?format=morse").await.problem(501, "not_served");
 }
 
 #[tokio::test]

@@ -283,10 +283,19 @@ impl Client {
 
     /// Opens a run's stream of events.
     pub async fn stream(&self, via: Via, run: &str, query: &str, resume: Option<&str>) -> Sse {
-        let path = format!("/v1/runs/{run}/stream?frames=events&{query}");
+        self.open(via, &format!("/v1/runs/{run}/stream?frames=events&{query}"), resume).await
+    }
+
+    /// Opens a run's stream of activities.
+    pub async fn activities(&self, run: &str, query: &str, resume: Option<&str>) -> Sse {
+        self.open(Via::Raw, &format!("/v1/runs/{run}/stream?{query}"), resume).await
+    }
+
+    /// Opens any stream.
+    pub async fn open(&self, via: Via, path: &str, resume: Option<&str>) -> Sse {
         let headers: Vec<_> = resume.iter().map(|id| ("last-event-id", *id)).collect();
         let socket = soon("a connection", TcpStream::connect(self.at)).await.expect("a connection");
-        Sse::ask(socket, via, &path, &headers).await
+        Sse::ask(socket, via, path, &headers).await
     }
 }
 

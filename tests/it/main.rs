@@ -8,6 +8,7 @@
 
 mod harness;
 
+mod activities;
 mod audience;
 mod awaken;
 mod blobs;

@@ -224,7 +224,8 @@ async fn what_is_no_cursor_is_refused_with_the_member() {
             assert_eq!(client.stream(via, "r", "", Some(cursor)).await.status, 400, "{cursor}");
         }
     }
-    client.get("/v1/runs/r/stream?frames=dreams").await.problem(501, "not_served");
+    client.get("/v1/runs/r/stream?frames=dreams").await.problem(400, "bad_query");
+    client.get("/v1/runs/r/stream?replay=dreams").await.problem(400, "bad_query");
     client.get("/v1/runs/a%00b/stream?frames=events").await.problem(400, "bad_id");
 }
 

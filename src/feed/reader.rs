@@ -1,0 +1,366 @@
+//! One reader of one log: a place, and how to go on from it.
+
+use super::ring::{Chosen, Chunk};
+use super::{Feed, From, Hub, PAGE, Selection, View, Wanted};
+use crate::log::run::{Tail, rows_after};
+use crate::log::{Store, StoreError};
+use crate::model::{Audience, Cursor, Epoch, Sequence};
+use crate::projection;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::watch;
+
+/// What kind of frames a reader wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Frames {
+    /// Every envelope, as it is.
+    Events,
+    /// What the envelopes come to: activities.
+    Activities,
+}
+
+/// What only part of a view's readers want: taken out for this reader alone.
+struct Filter {
+    selection: Selection,
+    chosen: Chosen,
+    /// The last sequence before this reader's place that the selection takes; `None` until it was looked up.
+    prev: Option<Sequence>,
+}
+
+/// One reader of one log.
+pub struct Reader<S> {
+    feed: Arc<Feed<S>>,
+    hub: Arc<Hub>,
+    audience: Audience,
+    frames: Frames,
+    moved: watch::Receiver<u64>,
+    epoch: Option<Epoch>,
+    after: Sequence,
+    filter: Option<Filter>,
+    /// Whether this reader of activities has all that there was up to its place.
+    is_hydrated: bool,
+    replay: Replay,
+    nothing_more: bool,
+    done: bool,
+}
+
+/// Whether activities before the tail come delta by delta.
+enum Replay {
+    Never,
+    /// The activities at the reader's place, while it is on its way to the tail; made anew from the log when they are not there.
+    On(Option<Box<projection::View>>),
+}
+
+impl<S> Drop for Reader<S> {
+    fn drop(&mut self) {
+        self.hub.readers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+enum Step {
+    Frames(Bytes),
+    Last(Bytes),
+    /// What comes next is in the log.
+    Page(Epoch, Sequence),
+    /// What comes next is to be replayed from the log.
+    Replay(Epoch),
+    /// Nobody has brought up the activities.
+    Warm,
+    Wait,
+}
+
+impl<S: Store> Reader<S> {
+    pub(super) fn new(
+        feed: Arc<Feed<S>>,
+        hub: Arc<Hub>,
+        wanted: Wanted,
+        from: From,
+        moved: watch::Receiver<u64>,
+        tail: &Tail,
+    ) -> Self {
+        let Wanted { selection, frames, replay } = wanted;
+        let audience = selection.audience;
+        let (epoch, after) = match from {
+            From::Start => (None, Sequence::NONE),
+            From::Now => (tail.epoch, tail.last),
+            From::After(cursor) => (Some(cursor.epoch), cursor.after),
+        };
+        let nothing_more = matches!(from, From::After(cursor) if cursor.knows_end
+            && tail.epoch == Some(cursor.epoch)
+            && tail.summary.run.status.is_end()
+            && tail.summary.seen_last[audience.index()] <= cursor.after);
+        let is_all = match frames {
+            Frames::Events => selection.is_all(),
+            Frames::Activities => selection.is_all_activities(),
+        };
+        let filter = (!is_all).then(|| Filter { chosen: selection.chosen(), selection, prev: None });
+        let replay = if replay && frames == Frames::Activities { Replay::On(None) } else { Replay::Never };
+        let is_hydrated = frames == Frames::Events;
+        Self { feed, hub, audience, frames, moved, epoch, after, filter, is_hydrated, replay, nothing_more, done: false }
+    }
+
+    /// Whether this reader knows that the run has ended and nothing that it may see came after: it need not connect again.
+    #[must_use]
+    pub const fn has_seen_the_end(&self) -> bool {
+        self.nothing_more
+    }
+
+    /// The next frames, as soon as there are any; `None` after the run's end. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
+        if self.done {
+            return Ok(None);
+        }
+        loop {
+            self.moved.mark_unchanged();
+            match self.step() {
+                Step::Frames(bytes) => return Ok(Some(bytes)),
+                Step::Last(bytes) => {
+                    self.done = true;
+                    return Ok(Some(bytes));
+                }
+                Step::Page(epoch, through) => {
+                    if let Some(bytes) = self.catch_up(epoch, through).await? {
+                        return Ok(Some(bytes));
+                    }
+                }
+                Step::Replay(epoch) => {
+                    if let Some(bytes) = self.replay(epoch).await? {
+                        return Ok(Some(bytes));
+                    }
+                }
+                Step::Warm => {
+                    let hub = self.hub.clone();
+                    self.feed.warm(&hub, hub.view(self.audience, self.frames)).await?;
+                }
+                Step::Wait => {
+                    if self.moved.changed().await.is_err() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The frame that tells why there will be no more.
+    #[must_use]
+    pub fn error(&self, problem: &serde_json::Value) -> Bytes {
+        self.hub.encoder.error(self.after, problem).into()
+    }
+
+    /// Gives back what was handed out after `cursor`, to be had again; false if that is not possible any more.
+    pub fn rewind(&mut self, cursor: Cursor) -> bool {
+        if self.epoch != Some(cursor.epoch) || cursor.after > self.after || cursor.knows_end {
+            return false;
+        }
+        self.after = cursor.after;
+        self.done = false;
+        if let Some(filter) = &mut self.filter {
+            filter.prev = match self.frames {
+                Frames::Events => Some(cursor.after),
+                // The cursor may be that of a hydration, which is no frame's.
+                Frames::Activities => None,
+            };
+        }
+        if self.frames == Frames::Activities {
+            // Deltas again, where the ring still has them. With a selection it would take a look at the activities of then to know
+            // its `prev`: snapshots do without.
+            self.is_hydrated = self.filter.is_none();
+            if let Replay::On(view) = &mut self.replay {
+                // A reader that does not read keeps its place, and no activities.
+                *view = None;
+                self.is_hydrated = false;
+            }
+        }
+        true
+    }
+
+    /// What can be had without waiting.
+    fn step(&mut self) -> Step {
+        let hub = self.hub.clone();
+        let view: &View = hub.view(self.audience, self.frames);
+        let mut ring = view.ring.lock();
+        if self.frames == Frames::Activities && ring.fold.is_none() {
+            return Step::Warm;
+        }
+        let Some(epoch) = ring.epoch else {
+            if self.is_hydrated {
+                return Step::Wait;
+            }
+            // Nothing was written yet: that is all there is, and whoever listens from here on misses nothing.
+            self.is_hydrated = true;
+            return Step::Frames(ring.hydration(&hub.encoder, Sequence::NONE, None).0);
+        };
+        match self.epoch {
+            Some(known) if known != epoch => return Step::Frames(self.reset(epoch, "epoch")),
+            Some(_) if self.after > ring.through && self.after > hub.log.tail().last => {
+                return Step::Frames(self.reset(epoch, "expired"));
+            }
+            _ => self.epoch = Some(epoch),
+        }
+        if let (Replay::On(_), false) = (&self.replay, self.is_hydrated) {
+            // What comes live is the end of what is replayed, once that has reached what the ring has.
+            if self.after < ring.through {
+                return Step::Replay(epoch);
+            }
+        }
+        if self.frames == Frames::Activities && (!self.is_hydrated || self.after < ring.base) {
+            if self.after > ring.through {
+                // A page took this reader past what the ring knows; a flush is due.
+                return Step::Wait;
+            }
+            self.is_hydrated = true;
+            self.replay = Replay::Never;
+            let chosen = self.filter.as_ref().map(|filter| &filter.chosen);
+            let (bytes, framed) = ring.hydration(&hub.encoder, self.after, chosen);
+            self.after = ring.through;
+            if let Some(filter) = &mut self.filter {
+                filter.prev = Some(framed);
+            }
+            return Step::Frames(bytes);
+        }
+        if self.after >= ring.through {
+            return match ring.ended {
+                // Only where nothing was committed since: a later start is on its way to the ring. A page may have taken this
+                // reader past what the ring knows; then what the ring says of the end is old, and a flush is due.
+                Some(status) if self.after == ring.through && hub.log.tail().last <= self.after => {
+                    Step::Last(hub.encoder.end(epoch, self.after, status).into())
+                }
+                _ => Step::Wait,
+            };
+        }
+        if self.frames == Frames::Events && (self.after < ring.base || self.filter.is_some()) {
+            return Step::Page(epoch, ring.through);
+        }
+        // Nearly every reader wants what came last.
+        let from = match ring.chunks.back() {
+            Some(newest) if newest.after <= self.after => ring.chunks.len() - 1,
+            _ => ring.chunks.partition_point(|chunk| chunk.last <= self.after),
+        };
+        for chunk in ring.chunks.range(from..) {
+            let frames = match &mut self.filter {
+                None => chunk.after(self.after),
+                Some(filter) => {
+                    let prev = filter.prev.as_mut().expect("a reader of activities that has a place was hydrated");
+                    chunk.chosen_after(self.after, epoch, &filter.chosen, prev)
+                }
+            };
+            self.after = chunk.last;
+            if let Some(frames) = frames {
+                return Step::Frames(frames);
+            }
+        }
+        Step::Wait
+    }
+
+    fn reset(&mut self, epoch: Epoch, reason: &str) -> Bytes {
+        self.epoch = Some(epoch);
+        self.after = Sequence::NONE;
+        self.is_hydrated = self.frames == Frames::Events;
+        if let Some(filter) = &mut self.filter {
+            filter.prev = None;
+        }
+        if let Replay::On(view) = &mut self.replay {
+            *view = None;
+        }
+        self.hub.encoder.reset(epoch, reason).into()
+    }
+
+    /// Reads the log from where this reader stands; `None` if there was nothing for it.
+    async fn catch_up(&mut self, epoch: Epoch, through: Sequence) -> Result<Option<Bytes>, StoreError> {
+        let (last, bytes) = match &self.filter {
+            None => {
+                let page = self.feed.page(&self.hub, epoch, self.audience, self.after).await?;
+                (page.last, page.bytes)
+            }
+            Some(filter) => {
+                let mut prev = match filter.prev {
+                    Some(prev) => prev,
+                    None => self.last_before(epoch, &filter.selection).await?,
+                };
+                let rows = match self.hub.log.recent_after(self.after) {
+                    (tail, Some(runs)) if tail.epoch == Some(epoch) => rows_after(runs, self.after).collect(),
+                    _ => self.feed.rows(&self.hub.log.id, epoch, self.after, PAGE).await?,
+                };
+                let (mut bytes, mut last) = (Vec::new(), self.after);
+                for row in rows {
+                    last = row.sequence();
+                    if let Some(view) = filter.selection.of(&row) {
+                        self.hub.encoder.event(&mut bytes, epoch, last, prev, view);
+                        prev = last;
+                    }
+                }
+                self.filter.as_mut().expect("matched above").prev = Some(prev);
+                (last, bytes.into())
+            }
+        };
+        if last == self.after {
+            self.found_nothing(through).await;
+            return Ok(None);
+        }
+        self.after = last;
+        Ok((!bytes.is_empty()).then_some(bytes))
+    }
+
+    /// The frames of a page of the log, delta by delta; `None` if it gave this reader none.
+    async fn replay(&mut self, epoch: Epoch) -> Result<Option<Bytes>, StoreError> {
+        let Replay::On(view) = &mut self.replay else { return Ok(None) };
+        let view = view.take().filter(|view| view.through == self.after);
+        let mut view = match view {
+            Some(view) => view,
+            None => {
+                let logs = &self.feed.logs;
+                Box::new(super::folds::at(logs, &self.hub.log.id, epoch, self.audience, self.after).await?)
+            }
+        };
+        let chosen = self.filter.as_ref().map(|filter| &filter.chosen);
+        let mut prev = super::ring::framed(&view, chosen);
+        let rows = self.feed.rows(&self.hub.log.id, epoch, self.after, PAGE).await?;
+        let chunk = Chunk::activities(&self.hub.encoder, epoch, &mut view, rows.into_iter());
+        if chunk.last == self.after {
+            self.found_nothing(self.after).await;
+            return Ok(None);
+        }
+        let bytes = match chosen {
+            None => chunk.after(self.after),
+            Some(chosen) => chunk.chosen_after(self.after, epoch, chosen, &mut prev),
+        };
+        self.after = chunk.last;
+        self.replay = Replay::On(Some(view));
+        Ok(bytes)
+    }
+
+    /// Nothing where the ring says there is something: the log was erased under this reader. Its new life, or its end, comes
+    /// as a flush.
+    async fn found_nothing(&mut self, through: Sequence) {
+        tracing::debug!(log = %self.hub.log.id, after = %self.after, through = %through, "nothing to read where there was");
+        if self.moved.changed().await.is_err() {
+            self.done = true;
+        }
+    }
+
+    /// The last row up to this reader's place that the selection takes, looked for backwards.
+    async fn last_before(&self, epoch: Epoch, selection: &Selection) -> Result<Sequence, StoreError> {
+        let mut end = self.after;
+        while end > Sequence::NONE {
+            let after = Sequence(end.0.saturating_sub(PAGE.rows as u64));
+            let mut from = after;
+            let mut found = Sequence::NONE;
+            while from < end {
+                let rows = self.feed.rows(&self.hub.log.id, epoch, from, PAGE).await?;
+                let Some(last) = rows.last().map(crate::log::row::Row::sequence) else { break };
+                let taken = rows.iter().filter(|row| row.sequence() <= end && selection.of(row).is_some());
+                found = taken.map(crate::log::row::Row::sequence).last().unwrap_or(found);
+                from = last;
+            }
+            if found > Sequence::NONE {
+                return Ok(found);
+            }
+            end = after;
+        }
+        Ok(Sequence::NONE)
+    }
+}

@@ -1,0 +1,247 @@
+//! Activities over the wire: whoever reads, from wherever, ends with what the server has.
+
+use crate::harness::{AUDIENCES, Client, Frame, fact, lines, local, local_with, recording};
+use proscenium::feed::Sizes;
+use proscenium::serve::Limits;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const RECORDINGS: [&str; 6] = [
+    "hitl_approve",
+    "multi_tool_sequential",
+    "recovery_stream_reset",
+    "subagent_progress_forwarded",
+    "three_turns_one_thread",
+    "tool_progress_activity",
+];
+
+/// A reader that does what the protocol says a reader does, and nothing else.
+#[derive(Debug, Default, Clone)]
+pub struct Screen {
+    activities: BTreeMap<(String, String), Value>,
+    pub last: Option<u64>,
+    pub cursor: Option<String>,
+    pub hydrated: usize,
+    pub ended: bool,
+}
+
+fn key(of: &Value) -> (String, String) {
+    (of["activityType"].as_str().expect("a type").into(), of["activityId"].as_str().expect("an id").into())
+}
+
+impl Screen {
+    pub fn take(&mut self, frame: &Frame) {
+        let data = &frame.data;
+        if let (Some(prev), Some(last)) = (data["prev"].as_u64(), self.last) {
+            // Frames of one envelope share it.
+            assert!(prev == last || data["sequence"].as_u64() == Some(last), "a gap after {last}: {data}");
+        }
+        match frame.kind() {
+            "ActivitySnapshot" => {
+                let shown = json!({ "opened": data["opened"], "surface": data["surface"], "content": data["content"] });
+                self.activities.insert(key(data), shown);
+            }
+            "ActivityDelta" => {
+                let patch: json_patch::Patch = serde_json::from_value(data["patch"].clone()).expect("a JSON Patch");
+                assert!(!patch.0.is_empty(), "{data}");
+                let known = self.activities.get_mut(&key(data)).unwrap_or_else(|| panic!("a delta of nothing: {data}"));
+                json_patch::patch(&mut known["content"], &patch).unwrap_or_else(|error| panic!("{error}: {data} on {known}"));
+            }
+            "Hydrated" => self.hydrated += 1,
+            "End" => self.ended = true,
+            "Reset" => *self = Self::default(),
+            other => panic!("{other}: {data}"),
+        }
+        if frame.kind() != "End" && frame.kind() != "Reset" {
+            // A snapshot that joins may be older than what was seen before.
+            self.last = self.last.max(data["sequence"].as_u64());
+        }
+        self.cursor = frame.id.clone().or(self.cursor.take());
+    }
+
+    /// What is on the screen, with chunks of text joined.
+    pub fn shown(&self) -> BTreeMap<(String, String), Value> {
+        let mut shown = self.activities.clone();
+        for ((kind, _), activity) in &mut shown {
+            join(kind, &mut activity["content"]);
+        }
+        shown
+    }
+}
+
+/// Joins the chunks of what the protocol says is text.
+fn join(kind: &str, content: &mut Value) {
+    let join_one = |text: Option<&mut Value>| {
+        if let Some(Value::Array(chunks)) = text {
+            let joined: String = chunks.iter().filter_map(Value::as_str).collect();
+            *chunks = if joined.is_empty() { Vec::new() } else { vec![joined.into()] };
+        }
+    };
+    match kind {
+        "message" => content["parts"].as_array_mut().into_iter().flatten().for_each(|part| join_one(part.get_mut("text"))),
+        "reasoning" | "plan" => join_one(content.get_mut("text")),
+        "tool-call-progress" => ["input_text", "output_text"].into_iter().for_each(|member| join_one(content.get_mut(member))),
+        _ => {}
+    }
+}
+
+/// What the server says there is.
+async fn at_rest(client: &Client, run: &str, query: &str) -> BTreeMap<(String, String), Value> {
+    let answer = client.get(&format!("/v1/runs/{run}/activities?{query}")).await.ok();
+    let shown = |a: &Value| (key(a), json!({ "opened": a["opened"], "surface": a["surface"], "content": a["content"] }));
+    answer["activities"].as_array().expect("activities").iter().map(shown).collect()
+}
+
+async fn play(client: &Client, run: &str, name: &str) {
+    client.lines(&format!("/v1/runs/{run}/facts?source=awaken"), lines(&recording(name))).await.ok();
+}
+
+/// A run that ends, so that its streams do.
+async fn close(client: &Client, run: &str) {
+    client.accept(run, &[fact("run.finished", json!({}))]).await;
+}
+
+#[tokio::test]
+async fn every_way_of_reading_a_recording_ends_with_the_same_activities() {
+    let client = local().await;
+    for name in RECORDINGS {
+        play(&client, name, name).await;
+        close(&client, name).await;
+        for audience in AUDIENCES {
+            let query = format!("audience={audience}");
+            let expected = at_rest(&client, name, &query).await;
+            assert!(expected.contains_key(&("run".into(), name.into())), "{name}");
+            let mut snapshot = Screen::default();
+            for frame in client.activities(name, &query, None).await.all().await {
+                snapshot.take(&frame);
+            }
+            assert_eq!((snapshot.shown(), snapshot.hydrated, snapshot.ended), (expected.clone(), 1, true), "{name} {audience}");
+
+            let replay = format!("{query}&replay=deltas");
+            let frames = client.activities(name, &replay, None).await.all().await;
+            let mut screens = vec![Screen::default()];
+            for frame in &frames {
+                let mut next = screens.last().expect("one").clone();
+                next.take(frame);
+                screens.push(next);
+            }
+            assert_eq!(screens.last().expect("one").shown(), expected, "{name} {audience} from the start");
+            for screen in screens.iter().skip(1).step_by(7).filter(|screen| screen.cursor.is_some() && !screen.ended) {
+                for query in [&query, &replay] {
+                    // A cursor stands between envelopes: what came after it comes again.
+                    let at = screens.iter().find(|s| s.cursor == screen.cursor).expect("itself at the least");
+                    let mut resumed = at.clone();
+                    for frame in client.activities(name, query, screen.cursor.as_deref()).await.all().await {
+                        resumed.take(&frame);
+                    }
+                    assert_eq!(resumed.shown(), expected, "{name} {query} from {:?}", screen.cursor);
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_reports_ten_batches_is_seen_running_and_then_done() {
+    let client = local().await;
+    let mut stream = client.activities("r", "", None).await;
+    assert_eq!(stream.frame().await.kind(), "Hydrated", "a run that nobody has written is empty");
+    let mut screen = Screen::default();
+    let progress = |status: &str, n: u32| {
+        let content = json!({
+            "schema": "tool-call-progress.v1", "node_id": "tool_call:c", "call_id": "c", "tool_name": "index_docs",
+            "status": status, "progress": f64::from(n) / 10.0, "message": format!("Indexed batch {n}/10"),
+        });
+        json!({"event_type": "activity_snapshot", "message_id": "c", "activity_type": "tool-call-progress", "content": content, "replace": true})
+    };
+    let mut statuses = Vec::new();
+    let steps = (0..=10).map(|n| progress("running", n)).chain([progress("done", 10)]);
+    for step in steps {
+        client.post("/v1/runs/r/facts?source=awaken", &[("content-type", "application/json")], step.to_string()).await.ok();
+        let mut frame = stream.frame().await;
+        while frame.data["activityType"] != "tool-call-progress" {
+            screen.take(&frame);
+            frame = stream.frame().await;
+        }
+        screen.take(&frame);
+        let content = screen.shown()[&("tool-call-progress".to_owned(), "c".to_owned())]["content"].clone();
+        assert_eq!(content["schema"], "tool-call-progress.v1");
+        statuses.push((frame.kind().to_owned(), content["status"].as_str().unwrap().to_owned(), content["progress"].as_f64()));
+    }
+    assert_eq!(statuses[0], ("ActivitySnapshot".into(), "running".into(), Some(0.0)));
+    assert_eq!(statuses[5], ("ActivityDelta".into(), "running".into(), Some(0.5)));
+    assert_eq!(statuses.last().unwrap(), &("ActivityDelta".into(), "done".into(), Some(1.0)));
+}
+
+#[tokio::test]
+async fn time_travel_shows_what_a_reader_saw_then() {
+    let client = local().await;
+    play(&client, "r", "tool_progress_activity").await;
+    close(&client, "r").await;
+    let mut screen = Screen::default();
+    let mut seen = BTreeMap::new();
+    for frame in client.activities("r", "replay=deltas&audience=internal", None).await.all().await {
+        screen.take(&frame);
+        if frame.id.is_some() && frame.kind() != "End" && frame.kind() != "Hydrated" {
+            seen.insert(frame.sequence(), screen.shown());
+        }
+    }
+    assert!(seen.len() > 20);
+    for (sequence, shown) in seen {
+        assert_eq!(at_rest(&client, "r", &format!("audience=internal&at={sequence}")).await, shown, "at {sequence}");
+    }
+    assert!(at_rest(&client, "r", "at=0").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_reader_of_one_surface_gets_that_surface_and_no_gap() {
+    let client = local().await;
+    play(&client, "r", "multi_tool_sequential").await;
+    close(&client, "r").await;
+    for query in ["surfaces=tool_ui", "surfaces=conversation,runtime_status", "surfaces=tool_ui&replay=deltas"] {
+        let mut screen = Screen::default();
+        for frame in client.activities("r", query, None).await.all().await {
+            screen.take(&frame);
+        }
+        assert_eq!(screen.shown(), at_rest(&client, "r", query).await, "{query}");
+        assert!(!screen.shown().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_falls_off_the_ring_is_brought_forward_by_snapshots() {
+    let sizes = Sizes { ring_bytes_max: 2048, ..Sizes::default() };
+    let client = local_with(sizes, Limits::default()).await;
+    let mut stream = client.activities("r", "", None).await;
+    let mut screen = Screen::default();
+    screen.take(&stream.frame().await);
+    let text = |n: usize| fact("text.delta", json!({"messageId": "m", "partId": "p", "text": format!("{n} ")}));
+    for chunk in (0..2000).collect::<Vec<_>>().chunks(100) {
+        client.accept("r", &chunk.iter().map(|n| text(*n)).collect::<Vec<_>>()).await;
+    }
+    close(&client, "r").await;
+    while let Some(frame) = stream.next().await {
+        screen.take(&frame);
+    }
+    assert_eq!(screen.shown(), at_rest(&client, "r", "").await);
+}
+
+#[tokio::test]
+async fn another_life_of_a_run_is_a_reset_and_then_its_activities() {
+    let client = local().await;
+    client.accept("r", &[fact("text.delta", json!({"messageId": "m", "text": "a"}))]).await;
+    close(&client, "r").await;
+    let frames = client.activities("r", "", Some("00000000deadbeef:2")).await.all().await;
+    assert_eq!((frames[0].kind(), &frames[0].data["reason"]), ("Reset", &json!("epoch")));
+    let epoch = client.get("/v1/runs/r").await.ok()["epoch"].as_str().unwrap().to_owned();
+    let frames = client.activities("r", "", Some(&format!("{epoch}:200"))).await.all().await;
+    assert_eq!((frames[0].kind(), &frames[0].data["reason"]), ("Reset", &json!("expired")));
+    let mut screen = Screen::default();
+    for frame in &frames {
+        screen.take(frame);
+    }
+    assert_eq!(screen.shown(), at_rest(&client, "r", "").await);
+    let cursor = screen.cursor.expect("the end's");
+    let answer = client.get_with("/v1/runs/r/stream", &[("last-event-id", &cursor)]).await;
+    assert_eq!(answer.status, 204, "who has seen the end need not come back");
+}

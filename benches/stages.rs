@@ -86,7 +86,7 @@ fn stages(criterion: &mut Criterion) {
 
     let runtime = runtime();
     let (ingest, feed, logs) = runtime.block_on(async {
-        let (logs, groups) = Logs::open(AnyStore::Memory(MemoryStore::new()));
+        let (logs, groups) = Logs::open(AnyStore::Memory(MemoryStore::new())).expect("opens");
         let feed = Feed::new(logs.clone(), Sizes::default());
         tokio::spawn(feed.clone().follow(groups));
         (Ingest::new(logs.clone(), Policy::default(), world()), feed, logs)

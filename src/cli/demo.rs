@@ -96,7 +96,7 @@ pub async fn run(demo: Demo, world: World, stop: impl Future<Output = ()>) -> Re
     let store = AnyStore::Embedded(EmbeddedStore::open(directory.path(), Sync::Never)?);
     // Nobody's work hangs on these streams: end them at once.
     let pulse = Pulse { drain: Duration::from_millis(200), ..Pulse::default() };
-    let server = Server::new(store, Policy::default(), Sizes::default(), Limits::default(), pulse, world);
+    let server = Server::new(store, Policy::default(), Sizes::default(), Limits::default(), pulse, world)?;
     let url = format!("http://{address}");
     // Without a terminal there is nobody to welcome.
     let _ = welcome(&url, directory.path());

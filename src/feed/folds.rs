@@ -76,7 +76,7 @@ fn forward<S: Store>(store: &S, log: &LogId, epoch: Epoch, views: &mut [View], u
         }
         let page = pollster::block_on(store.read(log, epoch, after, PAGE))?;
         let mut moved = false;
-        for row in page.into_iter().flat_map(Rows).filter(|row| row.sequence() > after) {
+        for row in page.into_iter().flat_map(|placed| Rows(placed.rows)).filter(|row| row.sequence() > after) {
             if row.sequence() > until {
                 return Ok(bytes);
             }

@@ -26,7 +26,7 @@ mod journal;
 mod tables;
 mod tail;
 
-use super::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Store, StoreError};
+use super::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Placed, Store, StoreError};
 use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
 use bytes::Bytes;
 use fjall::config::FilterPolicy;
@@ -117,6 +117,13 @@ struct Known {
     number: u64,
     epoch: Epoch,
     last: Sequence,
+}
+
+/// Where the rows of one append are.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    last: Sequence,
+    position: u64,
 }
 
 /// A log that has lost its name, and whom to tell when the rest of it is gone.
@@ -345,6 +352,10 @@ impl Shared {
                 outcomes.push(conflict);
                 continue;
             }
+            if known.is_some() && append.is_empty() {
+                outcomes.push(Outcome::Committed { position: seal.position });
+                continue;
+            }
             let known = known.unwrap_or_else(|| {
                 seal.created += 1;
                 let known = Known { number: seal.created, epoch: append.epoch, last: Sequence::NONE };
@@ -436,11 +447,7 @@ impl Shared {
         let Some(named) = self.get(snapshot, &self.names, &name_key(log))? else { return Ok(None) };
         let (number, epoch) = Self::decode(&self.names, name_of(&named))?;
         let mut appends = snapshot.range(&self.index, index_key(number, Sequence::NONE)..=index_key(number, Sequence(u64::MAX)));
-        let last = match appends.next_back() {
-            Some(entry) => self.entry(entry)?.0,
-            None => return Ok(Some(Known { number, epoch, last: Sequence::NONE })),
-        };
-        let last = Self::decode(&self.index, last_of(&last))?;
+        let last = appends.next_back().map(|entry| self.place(entry)).transpose()?.map_or(Sequence::NONE, |place| place.last);
         Ok(Some(Known { number, epoch, last }))
     }
 
@@ -455,52 +462,113 @@ impl Shared {
         Ok(Some(Loaded { epoch: known.epoch, last: known.last, state }))
     }
 
-    fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Bytes>, StoreError> {
-        let snapshot = self.db.snapshot();
-        let Some(named) = self.get(&snapshot, &self.names, &name_key(log))? else { return Ok(Vec::new()) };
+    /// The number of a log that has this epoch.
+    fn numbered(&self, snapshot: &Snapshot, log: &LogId, epoch: Epoch) -> Result<Option<u64>, StoreError> {
+        let Some(named) = self.get(snapshot, &self.names, &name_key(log))? else { return Ok(None) };
         let (number, found) = Self::decode(&self.names, name_of(&named))?;
-        if found != epoch || after >= Sequence::MAX {
-            return Ok(Vec::new());
+        Ok((found == epoch).then_some(number))
+    }
+
+    fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
+        let snapshot = self.db.snapshot();
+        let Some(number) = self.numbered(&snapshot, log, epoch)? else { return Ok(Sequence::NONE) };
+        let end = index_key(number, Sequence(u64::MAX));
+        let Some(newest) = snapshot.range(&self.index, index_key(number, Sequence::NONE)..=end).next_back() else {
+            return Ok(Sequence::NONE);
+        };
+        let newest = self.place(newest)?;
+        if newest.position <= position {
+            return Ok(newest.last);
         }
-        let places = self.places(&snapshot, number, after, limit.rows)?;
-        let mut read = Vec::new();
-        for stretch in places.chunk_by(|a, b| *b == *a + 1) {
-            if !self.gather(&snapshot, stretch, limit.bytes, &mut read)? {
+        // What is looked for lies at or after `from` and before `to`: halved until nothing lies between.
+        let (mut from, mut to) = (Sequence::NONE, newest.last);
+        while from.next() < to {
+            let middle = Sequence(from.0 + (to.0 - from.0) / 2);
+            let Some(found) = snapshot.range(&self.index, index_key(number, middle)..=end).next() else { break };
+            let found = self.place(found)?;
+            if found.position <= position { from = found.last } else { to = middle }
+        }
+        Ok(from)
+    }
+
+    fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Placed>, StoreError> {
+        let snapshot = self.db.snapshot();
+        let Some(number) = self.numbered(&snapshot, log, epoch)?.filter(|_| after < Sequence::MAX) else {
+            return Ok(Vec::new());
+        };
+        let (mut before, places) = self.places(&snapshot, number, after, limit.rows)?;
+        let (mut read, mut ends) = (Vec::new(), Vec::with_capacity(places.len()));
+        for stretch in places.chunk_by(|a, b| b.position == a.position + 1) {
+            if !self.gather(&snapshot, stretch, limit.bytes, &mut read, &mut ends)? {
                 break;
             }
         }
-        Ok(if read.is_empty() { Vec::new() } else { vec![Bytes::from(read)] })
+        let read = Bytes::from(read);
+        let mut from = 0;
+        let placed = places.into_iter().zip(ends).map(|(Place { last, position }, end)| Placed {
+            position,
+            before: std::mem::replace(&mut before, last),
+            rows: read.slice(std::mem::replace(&mut from, end)..end),
+        });
+        Ok(placed.collect())
     }
 
-    /// Positions of appends that hold the rows after `after`: as many as have `rows_max` such rows, at least one.
-    fn places(&self, snapshot: &Snapshot, number: u64, after: Sequence, rows_max: usize) -> Result<Vec<u64>, StoreError> {
-        let mut places = Vec::new();
-        for entry in snapshot.range(&self.index, index_key(number, after.next())..=index_key(number, Sequence(u64::MAX))) {
-            let (key, value) = self.entry(entry)?;
-            let last = Self::decode(&self.index, last_of(&key))?;
-            let reached = last.0 - after.0;
+    /// The appends that hold the rows after `after`, as many as have `rows_max` such rows, at least one; and the last sequence
+    /// before the first of them.
+    fn places(
+        &self,
+        snapshot: &Snapshot,
+        number: u64,
+        after: Sequence,
+        rows_max: usize,
+    ) -> Result<(Sequence, Vec<Place>), StoreError> {
+        let (mut before, mut places) = (None, Vec::new());
+        // From `after` itself: nearly every reader stands at the end of an append.
+        for entry in snapshot.range(&self.index, index_key(number, after)..=index_key(number, Sequence(u64::MAX))) {
+            let place = self.place(entry)?;
+            if place.last == after {
+                before = Some(after);
+                continue;
+            }
+            let reached = place.last.0 - after.0;
             if reached > rows_max as u64 && !places.is_empty() {
                 break;
             }
-            places.push(Self::decode(&self.index, number_of(&value))?);
+            places.push(place);
             if reached >= rows_max as u64 {
                 break;
             }
         }
-        Ok(places)
+        let before = match before {
+            Some(before) => before,
+            None => {
+                let mut older = snapshot.range(&self.index, index_key(number, Sequence::NONE)..index_key(number, after));
+                older.next_back().map(|entry| self.place(entry)).transpose()?.map_or(Sequence::NONE, |place| place.last)
+            }
+        };
+        Ok((before, places))
     }
 
-    /// Reads the appends at consecutive positions; `false` when there was no room for all of them.
-    fn gather(&self, snapshot: &Snapshot, stretch: &[u64], bytes_max: usize, read: &mut Vec<u8>) -> Result<bool, StoreError> {
+    /// Reads the appends at consecutive positions, and notes where the rows of each end; `false` when there was no room for all
+    /// of them.
+    fn gather(
+        &self,
+        snapshot: &Snapshot,
+        stretch: &[Place],
+        bytes_max: usize,
+        read: &mut Vec<u8>,
+        ends: &mut Vec<usize>,
+    ) -> Result<bool, StoreError> {
         let mut take = |rows: &[u8]| {
             let fits = read.is_empty() || read.len() + rows.len() <= bytes_max;
             if fits {
                 read.extend_from_slice(rows);
+                ends.push(read.len());
             }
             fits
         };
         if stretch.len() < SCAN_FROM {
-            for position in stretch {
+            for Place { position, .. } in stretch {
                 let rows = self.get(snapshot, &self.rows, &position.to_be_bytes())?;
                 let rows = rows.ok_or_else(|| self.missing_row(*position))?;
                 if !take(&rows) {
@@ -509,9 +577,9 @@ impl Shared {
             }
             return Ok(true);
         }
-        let (first, last) = (stretch[0], stretch[stretch.len() - 1]);
+        let (first, last) = (stretch[0].position, stretch[stretch.len() - 1].position);
         let mut scan = snapshot.range(&self.rows, first.to_be_bytes()..=last.to_be_bytes());
-        for position in stretch {
+        for Place { position, .. } in stretch {
             let (key, rows) = self.entry(scan.next().ok_or_else(|| self.missing_row(*position))?)?;
             if *key != position.to_be_bytes() {
                 return Err(self.missing_row(*position));
@@ -521,6 +589,13 @@ impl Shared {
             }
         }
         Ok(true)
+    }
+
+    /// An entry of the index.
+    fn place(&self, entry: fjall::Guard) -> Result<Place, StoreError> {
+        let (key, value) = self.entry(entry)?;
+        let place = || Some(Place { last: last_of(&key)?, position: number_of(&value)? });
+        Self::decode(&self.index, place())
     }
 
     fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<Listed>, StoreError> {
@@ -817,7 +892,15 @@ impl Store for EmbeddedStore {
         self.shared.load(log)
     }
 
-    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Bytes>, StoreError> {
+    async fn position(&self) -> Result<u64, StoreError> {
+        Ok(self.shared.writer.lock().seal.position)
+    }
+
+    async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
+        self.shared.locate(log, epoch, position)
+    }
+
+    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Placed>, StoreError> {
         self.shared.read(log, epoch, after, limit)
     }
 
@@ -914,7 +997,7 @@ mod tests {
         assert_eq!([&store.shared.index, &store.shared.state, &store.shared.bodies].map(left), [0, 0, 0]);
         assert_eq!(store.shared.db.snapshot().iter(&store.shared.rows).count(), 1);
         let read = wait(store.read(&log(), Epoch::from_random(1), Sequence::NONE, ALL)).unwrap();
-        assert_eq!(read, [Bytes::from("row 0")]);
+        assert_eq!(read.iter().map(|placed| &placed.rows[..]).collect::<Vec<_>>(), [b"row 0"]);
         assert!(wait(store.blob(&BlobId::new("b0").unwrap())).unwrap().is_some());
     }
 

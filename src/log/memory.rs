@@ -2,7 +2,7 @@
 //!
 //! "Durable" here means until the process ends. What it never does: write to a disk, or bound itself; memory is the limit.
 
-use super::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Store, StoreError};
+use super::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Placed, Store, StoreError};
 use crate::model::{BlobId, Epoch, Sequence};
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -28,8 +28,8 @@ struct Inner {
 struct Log {
     epoch: Epoch,
     created: u64,
-    /// The last sequence and the rows of each append, in order.
-    appends: Vec<(Sequence, Bytes)>,
+    /// The last sequence of each append, and its rows; in order.
+    appends: Vec<(Sequence, Placed)>,
     state: BTreeMap<Bytes, Bytes>,
     /// By kind and sequence.
     checkpoints: BTreeMap<(u8, Sequence), Bytes>,
@@ -55,6 +55,9 @@ impl Inner {
         if let Some(conflict) = append.conflict(standing) {
             return conflict;
         }
+        if standing.is_some() && append.is_empty() {
+            return Outcome::Committed { position: self.position_last };
+        }
         if standing.is_none() {
             self.created_last += 1;
             self.created.insert(self.created_last, append.log.clone());
@@ -67,8 +70,10 @@ impl Inner {
             state: BTreeMap::new(),
             checkpoints: BTreeMap::new(),
         });
+        self.position_last += 1;
         if !append.rows.is_empty() {
-            log.appends.push((append.last, append.rows.clone()));
+            let placed = Placed { position: self.position_last, before: append.expected, rows: append.rows.clone() };
+            log.appends.push((append.last, placed));
         }
         for (key, value) in &append.state {
             match value {
@@ -79,7 +84,6 @@ impl Inner {
         for blob in &append.blobs {
             self.blobs.insert(blob.id.clone(), (append.log.clone(), blob.clone()));
         }
-        self.position_last += 1;
         Outcome::Committed { position: self.position_last }
     }
 }
@@ -99,19 +103,30 @@ impl Store for MemoryStore {
         }))
     }
 
-    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Bytes>, StoreError> {
+    async fn position(&self) -> Result<u64, StoreError> {
+        Ok(self.inner.read().position_last)
+    }
+
+    async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
+        let inner = self.inner.read();
+        let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(Sequence::NONE) };
+        let until = log.appends.partition_point(|(_, placed)| placed.position <= position);
+        Ok(log.appends[..until].last().map_or(Sequence::NONE, |(last, _)| *last))
+    }
+
+    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Placed>, StoreError> {
         let inner = self.inner.read();
         let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(Vec::new()) };
         let from = log.appends.partition_point(|(last, _)| *last <= after);
         let mut runs = Vec::new();
         let mut bytes = 0;
-        for (last, rows) in &log.appends[from..] {
-            bytes += rows.len();
+        for (last, placed) in &log.appends[from..] {
+            bytes += placed.rows.len();
             let fits = last.0 - after.0 <= limit.rows as u64 && bytes <= limit.bytes;
             if !fits && !runs.is_empty() {
                 break;
             }
-            runs.push(rows.clone());
+            runs.push(placed.clone());
         }
         Ok(runs)
     }

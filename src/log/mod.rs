@@ -77,6 +77,12 @@ pub struct Append {
 pub const STATE_KEY_BYTES_MAX: usize = 1024;
 
 impl Append {
+    /// Whether it leaves a log that is there as it is. Such a one only waits for those before it.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.blobs.is_empty() && self.state.is_empty()
+    }
+
     /// Why this append cannot follow a log that stands at `standing` (`None`: there is no such log); `None` when it can.
     ///
     /// # Panics
@@ -114,7 +120,8 @@ pub struct Blob {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// It is durable (as the store's sync mode says) at this place in the order of all appends of this store: counted from 1,
-    /// without gaps, never reused, also by appends that only save state.
+    /// without gaps, never reused, also by appends that only save state. One that changes nothing takes no place: it is
+    /// answered with that of the append before it.
     Committed { position: u64 },
     /// The log stands elsewhere than expected (another writer, another epoch, or `None`: it is not there); nothing of this
     /// append was kept.
@@ -147,6 +154,16 @@ pub struct Listed {
 pub enum LogKind {
     Run,
     Session,
+}
+
+/// The rows of one append, and the append's place in the order of all appends of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    pub position: u64,
+    /// The log's last sequence before them.
+    pub before: Sequence,
+    /// One after another, as [`row::Rows`] iterates them.
+    pub rows: Bytes,
 }
 
 /// How much to read at once. A read returns at least one append's rows when there are any, however large.
@@ -193,16 +210,24 @@ pub trait Store: Send + Sync + 'static {
     /// The log's epoch, tail and state; `None` for a log that nobody has written.
     fn load(&self, log: &LogId) -> impl Future<Output = Result<Option<Loaded>, StoreError>> + Send;
 
-    /// Rows after `after`, in order, gapless, as runs of encoded rows ([`row::Rows`] iterates one): as many whole appends as
-    /// `limit` allows, at least one. The first run may begin at or before `after`: the caller skips. Empty at the tail, for a
-    /// log of another epoch, and for a log that is not there.
+    /// The position of the last append; 0 before the first.
+    fn position(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// The log's last sequence among its appends at or before this position; [`Sequence::NONE`] when there is none, for a log
+    /// of another epoch, and for a log that is not there. So one number says how far many logs were read. It takes a few
+    /// look-ups, however long the log is.
+    fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> impl Future<Output = Result<Sequence, StoreError>> + Send;
+
+    /// Rows after `after`, in order, gapless, by append: as many whole ones as `limit` allows, at least one. The first may
+    /// begin at or before `after`: the caller skips. Empty at the tail, for a log of another epoch, and for a log that is not
+    /// there.
     fn read(
         &self,
         log: &LogId,
         epoch: Epoch,
         after: Sequence,
         limit: Limit,
-    ) -> impl Future<Output = Result<Vec<Bytes>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Vec<Placed>, StoreError>> + Send;
 
     /// Up to `limit` logs of this kind, the newest created first, from those created before `before`. Whatever is created or
     /// erased between two pages, no log is listed twice and none that stays is left out.
@@ -270,7 +295,15 @@ impl Store for AnyStore {
         each_store!(self, store => store.load(log).await)
     }
 
-    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Bytes>, StoreError> {
+    async fn position(&self) -> Result<u64, StoreError> {
+        each_store!(self, store => store.position().await)
+    }
+
+    async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
+        each_store!(self, store => store.locate(log, epoch, position).await)
+    }
+
+    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Placed>, StoreError> {
         each_store!(self, store => store.read(log, epoch, after, limit).await)
     }
 

@@ -7,7 +7,7 @@
 //! Never looks inside a row. Knows nothing of readers beyond whether a log is watched.
 
 use super::row::Rows;
-use super::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, Outcome, Store, StoreError};
+use super::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, Outcome, Placed, Store, StoreError};
 use crate::model::{BlobId, Epoch, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
 use bytes::Bytes;
@@ -72,8 +72,8 @@ impl Tail {
 
 struct Recent {
     tail: Tail,
-    /// The newest appends, oldest first, while somebody watches: `(last sequence before, rows)`.
-    rows: VecDeque<(Sequence, Bytes)>,
+    /// The newest appends, oldest first, while somebody watches.
+    rows: VecDeque<Placed>,
     bytes: usize,
 }
 
@@ -127,16 +127,26 @@ impl Log {
     /// The tail, and the rows between `after` and it if they are all still at hand.
     #[must_use]
     pub fn recent_after(&self, after: Sequence) -> (Tail, Option<Vec<Bytes>>) {
+        self.recent_appends(after, |placed| placed.rows.clone())
+    }
+
+    /// The same, with the place of each append in the order of all.
+    #[must_use]
+    pub fn recent_placed_after(&self, after: Sequence) -> (Tail, Option<Vec<Placed>>) {
+        self.recent_appends(after, Placed::clone)
+    }
+
+    fn recent_appends<T>(&self, after: Sequence, give: impl Fn(&Placed) -> T) -> (Tail, Option<Vec<T>>) {
         let recent = self.recent.lock();
         let tail = recent.tail.clone();
         if after >= tail.last {
             return (tail, Some(Vec::new()));
         }
         let from = match recent.rows.back() {
-            Some((before, _)) if *before <= after => recent.rows.len(),
-            _ => recent.rows.partition_point(|(before, _)| *before <= after),
+            Some(newest) if newest.before <= after => recent.rows.len(),
+            _ => recent.rows.partition_point(|placed| placed.before <= after),
         };
-        let rows = (from > 0).then(|| recent.rows.range(from - 1..).map(|(_, rows)| rows.clone()).collect());
+        let rows = (from > 0).then(|| recent.rows.range(from - 1..).map(give).collect());
         (tail, rows)
     }
 
@@ -148,8 +158,8 @@ impl Log {
     /// Lets go of rows up to `until`, which whoever encodes them has; a few stay for readers with a selection of their own.
     pub fn forget(&self, until: Sequence) {
         let mut recent = self.recent.lock();
-        while recent.bytes > RECENT_BYTES_KEPT && recent.rows.get(1).is_some_and(|(before, _)| *before <= until) {
-            let dropped = recent.rows.pop_front().map_or(0, |(_, rows)| rows.len());
+        while recent.bytes > RECENT_BYTES_KEPT && recent.rows.get(1).is_some_and(|placed| placed.before <= until) {
+            let dropped = recent.rows.pop_front().map_or(0, |placed| placed.rows.len());
             recent.bytes -= dropped;
         }
     }
@@ -164,16 +174,16 @@ impl Log {
         last.0 >= self.grown_at.load(Ordering::Acquire) && self.grown_at.swap(u64::MAX, Ordering::AcqRel) != u64::MAX
     }
 
-    /// Moves the tail past a committed append; true if that is to be announced.
-    fn publish(&self, append: &Append, summary: Arc<Summary>) -> bool {
+    /// Moves the tail past an append that was committed at this position; true if that is to be announced.
+    fn publish(&self, append: &Append, position: u64, summary: Arc<Summary>) -> bool {
         let mut recent = self.recent.lock();
         let watched = self.watchers.load(Ordering::Relaxed) > 0;
         recent.tail = Tail { epoch: Some(append.epoch), last: append.last, summary };
         if watched && append.last > append.expected {
             recent.bytes += append.rows.len();
-            recent.rows.push_back((append.expected, append.rows.clone()));
+            recent.rows.push_back(Placed { position, before: append.expected, rows: append.rows.clone() });
             while recent.bytes > RECENT_BYTES_MAX && recent.rows.len() > 1 {
-                let dropped = recent.rows.pop_front().map_or(0, |(_, rows)| rows.len());
+                let dropped = recent.rows.pop_front().map_or(0, |placed| placed.rows.len());
                 recent.bytes -= dropped;
             }
         }
@@ -208,6 +218,8 @@ pub struct Group {
 pub struct Logs<S> {
     store: Arc<S>,
     open: DashMap<LogId, Arc<Log>>,
+    /// The position up to which tails have moved.
+    position: Arc<AtomicU64>,
     line: Arc<Line>,
     failure: watch::Receiver<Option<StoreError>>,
 }
@@ -230,21 +242,32 @@ struct Waiting {
 
 impl<S: Store> Logs<S> {
     /// Opens the logs of `store` and starts the committer. The groups it commits come out of the receiver; whoever holds it
-    /// must keep receiving.
+    /// must keep receiving. It blocks for as long as the store does.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
     ///
     /// # Panics
     /// When the machine gives no thread.
-    pub fn open(store: S) -> (Arc<Self>, mpsc::UnboundedReceiver<Group>) {
+    pub fn open(store: S) -> Result<(Arc<Self>, mpsc::UnboundedReceiver<Group>), StoreError> {
         let store = Arc::new(store);
+        let position = Arc::new(AtomicU64::new(pollster::block_on(store.position())?));
         let line = Arc::<Line>::default();
         let (groups, outbox) = mpsc::unbounded_channel();
         let (failed, failure) = watch::channel(None);
-        let committer = Committer { store: store.clone(), line: line.clone(), groups, failed };
+        let committer = Committer { store: store.clone(), position: position.clone(), line: line.clone(), groups, failed };
         std::thread::Builder::new()
             .name("committer".into())
             .spawn(move || committer.run())
             .expect("a process that cannot start one thread cannot serve");
-        (Arc::new(Self { store, open: DashMap::new(), line, failure }), outbox)
+        Ok((Arc::new(Self { store, open: DashMap::new(), position, line, failure }), outbox))
+    }
+
+    /// The position up to which everything is visible. Whoever asks for it first, and for the tails of logs after that, sees
+    /// in them all that was committed at or before it.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position.load(Ordering::Acquire)
     }
 
     /// The log's tail, loaded if nobody had it open. A log that was never written is open too: readers may wait for it.
@@ -280,8 +303,26 @@ impl<S: Store> Logs<S> {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn read(&self, id: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Bytes>, StoreError> {
+        let placed = self.read_placed(id, epoch, after, limit).await?;
+        Ok(placed.into_iter().map(|placed| placed.rows).collect())
+    }
+
+    /// The same, with the place of each append in the order of all.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn read_placed(&self, id: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Placed>, StoreError> {
         let (store, id) = (self.store.clone(), id.clone());
         blocking(move || pollster::block_on(store.read(&id, epoch, after, limit))).await
+    }
+
+    /// The log's last sequence at or before a position; see [`Store::locate`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn locate(&self, id: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
+        let (store, id) = (self.store.clone(), id.clone());
+        blocking(move || pollster::block_on(store.locate(&id, epoch, position))).await
     }
 
     /// Logs, newest created first; see [`Store::list`].
@@ -409,6 +450,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 
 struct Committer<S> {
     store: Arc<S>,
+    position: Arc<AtomicU64>,
     line: Arc<Line>,
     groups: mpsc::UnboundedSender<Group>,
     failed: watch::Sender<Option<StoreError>>,
@@ -463,10 +505,12 @@ impl<S: Store> Committer<S> {
             self.failed.send_replace(Some(error.clone()));
             error
         });
+        let mut reached = None;
         for (i, (log, summary, ack)) in waiting.into_iter().enumerate() {
             let result = match outcomes.as_ref().map(|outcomes| outcomes[i]) {
-                Ok(Outcome::Committed { .. }) => {
-                    if log.publish(&appends[i], summary) {
+                Ok(Outcome::Committed { position }) => {
+                    reached = Some(position);
+                    if log.publish(&appends[i], position, summary) {
                         done.moved.push(log.clone());
                     }
                     if log.has_grown(appends[i].last) {
@@ -482,6 +526,10 @@ impl<S: Store> Committer<S> {
             };
             done.acks.push((ack, result));
         }
+        // After the tails: who reads it first must find them where it says that they are.
+        if let Some(position) = reached {
+            self.position.store(position, Ordering::Release);
+        }
         // Without a receiver the process is on its way out.
         let _ = self.groups.send(done);
         outcomes.map(|_| ()).map_err(|_| ())
@@ -490,4 +538,59 @@ impl<S: Store> Committer<S> {
 
 fn weight(submission: &Submission) -> usize {
     submission.append.rows.len() + submission.append.blobs.iter().map(|blob| blob.body.len()).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::memory::MemoryStore;
+    use crate::log::row::Row;
+    use crate::model::RunId;
+
+    fn run(name: &str) -> LogId {
+        LogId::Run(RunId::new(name).unwrap())
+    }
+
+    /// Writes one row to a log, and waits until it is visible.
+    async fn write(logs: &Logs<MemoryStore>, groups: &mut mpsc::UnboundedReceiver<Group>, log: &Arc<Log>) {
+        let tail = log.tail();
+        let mut rows = Vec::new();
+        Row::encode(&mut rows, tail.last.next(), [tail.last; 3], [Some(b"{}"); 3]);
+        let append = Append {
+            log: log.id.clone(),
+            epoch: Epoch::from_random(1),
+            expected: tail.last,
+            last: tail.last.next(),
+            rows: rows.into(),
+            blobs: Vec::new(),
+            state: Vec::new(),
+        };
+        let (ack, durable) = oneshot::channel();
+        logs.submit(Submission { log: log.clone(), append, summary: Arc::default(), ack });
+        for (ack, result) in groups.recv().await.unwrap().acks {
+            ack.send(result).unwrap();
+        }
+        durable.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_recent_is_placed_as_the_store_places_it_and_nothing_visible_lies_beyond_the_position() {
+        let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
+        assert_eq!(logs.position(), 0);
+        let (a, b) = (logs.log(&run("a")).await.unwrap(), logs.log(&run("b")).await.unwrap());
+        a.watch();
+        for n in 0..20 {
+            write(&logs, &mut groups, if n % 3 == 0 { &b } else { &a }).await;
+            assert_eq!(logs.position(), n + 1);
+        }
+        let epoch = Epoch::from_random(1);
+        for after in (0..=13).map(Sequence) {
+            let limit = Limit { rows: usize::MAX, bytes: usize::MAX };
+            let stored = logs.read_placed(&a.id, epoch, after, limit).await.unwrap();
+            let (tail, recent) = a.recent_placed_after(after);
+            assert_eq!((tail.last, recent), (Sequence(13), Some(stored)), "after {after}");
+        }
+        assert_eq!(b.recent_placed_after(Sequence(1)).1, None, "nobody watches it");
+        assert_eq!(logs.locate(&b.id, epoch, 4).await.unwrap(), Sequence(2));
+    }
 }

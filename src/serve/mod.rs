@@ -88,12 +88,22 @@ pub struct Server {
 
 impl Server {
     /// A server on this store. Must be called, and run, inside a tokio runtime.
-    #[must_use]
-    pub fn new(store: AnyStore, policy: Policy, sizes: Sizes, limits: Limits, pulse: Pulse, world: World) -> Self {
-        let (logs, groups) = Logs::open(store);
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub fn new(
+        store: AnyStore,
+        policy: Policy,
+        sizes: Sizes,
+        limits: Limits,
+        pulse: Pulse,
+        world: World,
+    ) -> Result<Self, StoreError> {
+        let (logs, groups) = Logs::open(store)?;
         let ingest = Ingest::new(logs.clone(), policy, world);
         let feed = Feed::new(logs.clone(), sizes);
-        Self { app: Arc::new(App { logs, ingest, feed, limits, pulse, world, stopping: watch::Sender::new(None) }), groups }
+        let app = App { logs, ingest, feed, limits, pulse, world, stopping: watch::Sender::new(None) };
+        Ok(Self { app: Arc::new(app), groups })
     }
 
     /// Serves until `stop` resolves; then takes no more connections, lets what is under way finish, ends the streams over

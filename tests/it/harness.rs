@@ -139,7 +139,7 @@ async fn serve(sizes: Sizes, limits: Limits, pulse: Pulse) -> Client {
         },
     };
     let store = AnyStore::Memory(MemoryStore::new());
-    let server = Server::new(store, Policy::default(), sizes, limits, pulse, world);
+    let server = Server::new(store, Policy::default(), sizes, limits, pulse, world).expect("an empty store opens");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let at = listener.local_addr().expect("an address");
     tokio::spawn(async move { server.run(listener, std::future::pending()).await });

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::row::{Row, Rows};
-use proscenium::log::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Store, StoreError};
+use proscenium::log::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Placed, Store, StoreError};
 use proscenium::model::{Audience, BlobId, Epoch, RunId, Sequence, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
@@ -38,10 +38,13 @@ suite! {
     another_epoch_conflicts_and_reads_nothing
     state_is_set_replaced_and_forgotten_with_its_append
     an_append_may_save_nothing_but_state
+    an_append_that_changes_nothing_takes_no_place
     bodies_come_with_their_append
     a_list_is_newest_first_and_its_pages_hold_still_while_logs_come_and_go
     a_read_is_bounded_by_rows_and_by_bytes_and_always_moves_on
     a_read_from_the_middle_of_an_append_begins_with_all_of_it
+    rows_are_read_with_the_place_of_their_append_among_all_appends
+    a_position_says_how_far_each_log_had_come
     checkpoints_lie_side_by_side_and_the_newest_at_or_before_a_place_is_found
     a_checkpoint_of_what_the_log_is_not_is_not_kept
     an_erased_log_is_gone_with_all_that_belongs_to_it
@@ -104,8 +107,8 @@ async fn commit_one(store: &impl Store, append: Append) -> u64 {
 /// Sequence and text of each row.
 type Texts = Vec<(u64, String)>;
 
-fn texts(runs: Vec<Bytes>) -> Texts {
-    let rows = runs.into_iter().flat_map(Rows);
+fn texts(read: Vec<Placed>) -> Texts {
+    let rows = read.into_iter().flat_map(|placed| Rows(placed.rows));
     rows.map(|row| (row.sequence().0, String::from_utf8(row.view(Audience::User).unwrap().to_vec()).unwrap())).collect()
 }
 
@@ -182,7 +185,7 @@ async fn another_epoch_conflicts_and_reads_nothing(store: impl Store) {
         let other = Append { epoch: epoch(2), ..append(&a, expected, &["x"]) };
         assert_eq!(store.commit(&[other]).await.unwrap(), [conflict]);
     }
-    assert_eq!(store.read(&a, epoch(2), Sequence::NONE, ALL).await.unwrap(), Vec::<Bytes>::new());
+    assert_eq!(store.read(&a, epoch(2), Sequence::NONE, ALL).await.unwrap(), []);
     assert_eq!(store.load(&a).await.unwrap().unwrap().epoch, epoch(1));
 }
 
@@ -210,6 +213,17 @@ async fn an_append_may_save_nothing_but_state(store: impl Store) {
     assert_eq!(commit_one(&store, append(&a, 0, &["one"])).await, 2);
     assert_eq!(commit_one(&store, with_state(append(&a, 1, &[]), META, Some("changed"))).await, 3);
     assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one"]));
+}
+
+async fn an_append_that_changes_nothing_takes_no_place(store: impl Store) {
+    let (a, b) = (run("a"), run("b"));
+    assert_eq!(commit_one(&store, append(&a, 0, &[])).await, 1, "it makes the log");
+    assert_eq!(commit_one(&store, append(&a, 0, &[])).await, 1);
+    let group = [append(&a, 0, &[]), append(&b, 0, &["one"]), append(&b, 1, &[]), append(&a, 0, &["one"])];
+    let outcomes = store.commit(&group).await.unwrap();
+    assert_eq!(outcomes, [1, 2, 2, 3].map(|position| Outcome::Committed { position }));
+    assert_eq!((store.position().await.unwrap(), commit_one(&store, append(&b, 1, &[])).await), (3, 3));
+    assert_eq!(commit_one(&store, append(&b, 1, &["two"])).await, 4);
 }
 
 async fn bodies_come_with_their_append(store: impl Store) {
@@ -274,6 +288,53 @@ async fn a_read_from_the_middle_of_an_append_begins_with_all_of_it(store: impl S
     assert_eq!(read(&store, &a, 1, ALL).await, all);
     assert_eq!(read(&store, &a, 2, ALL).await, all);
     assert_eq!(read(&store, &a, 3, ALL).await, all[3..]);
+}
+
+async fn rows_are_read_with_the_place_of_their_append_among_all_appends(store: impl Store) {
+    let (a, b) = (run("a"), run("b"));
+    assert_eq!(store.position().await.unwrap(), 0);
+    let mut placed = Vec::new();
+    for n in 0..30 {
+        let of_a = append(&a, n * 3, &["x", "y", "z"]);
+        placed.push(Placed { position: 0, before: Sequence(n * 3), rows: of_a.rows.clone() });
+        // Stretches of appends that follow each other directly, and single ones.
+        if n % 10 >= 5 {
+            commit_one(&store, with_state(append(&b, 0, &[]), b"k", Some("v"))).await;
+        }
+        placed.last_mut().unwrap().position = commit_one(&store, of_a).await;
+    }
+    assert!(placed.is_sorted_by_key(|placed| placed.position));
+    for after in 0..=90 {
+        let read = async |limit| store.read(&a, epoch(1), Sequence(after), limit).await.unwrap();
+        let from = usize::try_from(after / 3).unwrap();
+        assert_eq!(read(ALL).await, placed[from..], "after {after}");
+        let few = read(Limit { rows: 7, bytes: usize::MAX }).await;
+        assert_eq!(few, placed[from..][..few.len()], "after {after}");
+    }
+}
+
+async fn a_position_says_how_far_each_log_had_come(store: impl Store) {
+    let (a, b) = (run("a"), run("b"));
+    let (mut lasts, mut reached) = ([0, 0], vec![[0, 0]]);
+    for n in 0..200_usize {
+        let (which, log) = if n % 7 < 4 { (0, &a) } else { (1, &b) };
+        let texts = &["x"; 9][..n * n % 10];
+        let position = commit_one(&store, with_state(append(log, lasts[which], texts), b"k", Some("v"))).await;
+        lasts[which] += texts.len() as u64;
+        reached.push(lasts);
+        assert_eq!(position, n as u64 + 1);
+    }
+    assert_eq!(store.position().await.unwrap(), 200);
+    let locate = async |log: &LogId, bits, position| store.locate(log, epoch(bits), position).await.unwrap().0;
+    for (position, lasts) in (0..).zip(&reached) {
+        assert_eq!([locate(&a, 1, position).await, locate(&b, 1, position).await], *lasts, "at {position}");
+    }
+    assert_eq!([locate(&a, 1, u64::MAX).await, locate(&b, 1, 201).await], lasts);
+    assert_eq!((locate(&a, 2, 200).await, locate(&run("nobody's"), 1, 200).await), (0, 0));
+    store.erase(&a).await.unwrap();
+    assert_eq!(locate(&a, 1, 200).await, 0);
+    assert_eq!(commit_one(&store, Append { epoch: epoch(3), ..append(&a, 0, &["anew"]) }).await, 201);
+    assert_eq!((locate(&a, 3, 200).await, locate(&a, 3, 201).await, locate(&a, 1, 201).await), (0, 1, 0));
 }
 
 /// What the checkpoint of this kind at or before `at` knows, and says.
@@ -518,7 +579,10 @@ fn a_store_that_is_opened_again_has_exactly_what_was_acknowledged() {
             assert_eq!(wait(contents(&store)).unwrap(), written);
         }
         let store = open(dir.path(), sync);
-        // 22 appends, 3, and 10.
+        // 20 appends, 3, and 10.
+        assert_eq!(wait(store.position()).unwrap(), 33, "{sync:?}");
+        assert_eq!([32, 33].map(|position| wait(store.locate(&run("c"), epoch(1), position)).unwrap().0), [5, 5]);
+        assert_eq!(wait(store.locate(&run("b"), epoch(1), 4)).unwrap(), Sequence(4));
         assert_eq!(wait(commit_one(&store, append(&run("a"), 12, &["next"]))), 34, "{sync:?}");
         drop(store);
         let store = EmbeddedStore::open_verified(dir.path(), sync).unwrap();
@@ -538,6 +602,7 @@ fn positions_and_places_of_creation_are_not_used_again_after_a_restart() {
     store.settle().unwrap();
     drop(store);
     let store = open(dir.path(), Sync::Always);
+    assert_eq!(wait(store.position()).unwrap(), 2, "of an append that is gone, too");
     assert_eq!(wait(commit_one(&store, append(&run("b"), 0, &["one"]))), 3);
     assert_eq!(wait(store.list(LogKind::Run, None, 1)).unwrap()[0].created, 3);
 }

@@ -119,7 +119,7 @@ fn stages(criterion: &mut Criterion) {
         let mut out = Vec::new();
         for row in &rows.1 {
             if let Some(view) = row.view(Audience::Internal) {
-                encoder.event(&mut out, rows.0, row.sequence(), row.prev(Audience::Internal), view);
+                encoder.event(&mut out, Cursor::at(rows.0, row.sequence()), row.sequence(), row.prev(Audience::Internal), view);
             }
         }
         Bytes::from(out)

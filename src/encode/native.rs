@@ -41,7 +41,7 @@ impl Encoder {
     }
 
     /// Appends an Event frame with its cursor.
-    pub fn event(&self, out: &mut Vec<u8>, epoch: Epoch, sequence: Sequence, prev: Sequence, envelope: &[u8]) {
+    pub fn event(&self, out: &mut Vec<u8>, cursor: Cursor, sequence: Sequence, prev: Sequence, envelope: &[u8]) {
         out.extend_from_slice(b"data: {\"frame\":\"Event\",");
         out.extend_from_slice(self.log.as_bytes());
         out.extend_from_slice(b",\"sequence\":");
@@ -51,7 +51,7 @@ impl Encoder {
         out.extend_from_slice(b",\"event\":");
         out.extend_from_slice(envelope);
         out.extend_from_slice(b"}\n");
-        id(out, Cursor::at(epoch, sequence));
+        id(out, cursor);
     }
 
     /// Appends what an envelope did to an activity, up to the end of the data line: [`end_of_frame`] follows.
@@ -132,6 +132,23 @@ impl Encoder {
     }
 }
 
+/// The same frames without their cursors: on a stream of several logs those of one log mean nothing.
+#[must_use]
+pub fn without_cursors(frames: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(frames.len());
+    for line in frames.split_inclusive(|byte| *byte == b'\n').filter(|line| !line.starts_with(b"id: ")) {
+        out.extend_from_slice(line);
+    }
+    out
+}
+
+/// Puts a cursor on the last of these frames, which has none.
+pub fn place_cursor(frames: &mut Vec<u8>, cursor: Cursor) {
+    debug_assert!(frames.ends_with(b"}\n\n"), "whole frames, the last without a cursor");
+    frames.pop();
+    id(frames, cursor);
+}
+
 /// Where a frame says its `prev`, in the bytes that it was appended to: a reader with a selection of its own has another.
 #[derive(Debug, Clone, Copy)]
 pub struct Placed {
@@ -188,7 +205,13 @@ mod tests {
     #[test]
     fn an_event_is_one_data_line_and_its_cursor_comes_last() {
         let mut out = Vec::new();
-        encoder().event(&mut out, Epoch::from_random(0xe), Sequence(7), Sequence(5), b"{\"type\":\"x\"}");
+        encoder().event(
+            &mut out,
+            Cursor::at(Epoch::from_random(0xe), Sequence(7)),
+            Sequence(7),
+            Sequence(5),
+            b"{\"type\":\"x\"}",
+        );
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "data: {\"frame\":\"Event\",\"runId\":\"r\\\"1\",\"sequence\":7,\"prev\":5,\"event\":{\"type\":\"x\"}}\nid: 000000000000000e:14\n\n"

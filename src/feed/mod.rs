@@ -12,6 +12,7 @@
 pub mod folds;
 pub mod reader;
 mod ring;
+pub mod several;
 
 use crate::encode::native::Encoder;
 use crate::log::row::{Row, Rows};
@@ -20,12 +21,13 @@ use crate::log::{Limit, LogId, Store, StoreError};
 use crate::model::{Audience, Cursor, Epoch, Sequence};
 use crate::projection;
 use crate::projection::stage::Activity;
+use bytes::Bytes;
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use reader::{Frames, Reader};
-use ring::{Chosen, Chunk, Ring, is_chosen};
+use ring::{Chosen, Chunk, Ring, framed, is_chosen};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -257,6 +259,14 @@ impl Drop for Hub {
     }
 }
 
+/// A page of a log's past, as frames of activities.
+struct Replayed {
+    frames: Option<Bytes>,
+    last: Sequence,
+    /// The activities after it.
+    view: Box<projection::View>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct PageKey {
     log: LogId,
@@ -368,16 +378,21 @@ impl<S: Store> Feed<S> {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn read(self: &Arc<Self>, id: &LogId, wanted: Wanted, from: From) -> Result<Reader<S>, StoreError> {
+        let (hub, moved, is_first) = self.place(id, &wanted).await?;
+        let tail = hub.log.tail();
+        if is_first {
+            hub.view(wanted.selection.audience, wanted.frames).ring.lock().restart(&tail);
+        }
+        Ok(Reader::new(self.clone(), hub, wanted, from, moved, &tail))
+    }
+
+    /// A place among a log's readers, and whether it is the only one.
+    async fn place(&self, id: &LogId, wanted: &Wanted) -> Result<(Arc<Hub>, watch::Receiver<u64>, bool), StoreError> {
         let log = self.logs.log(id).await?;
         let hub = self.hubs.entry(id.clone()).or_insert_with(|| Arc::new(Hub::new(log))).clone();
         hub.readers.fetch_add(1, Ordering::Relaxed);
-        let view = hub.view(wanted.selection.audience, wanted.frames);
-        let (moved, is_first) = view.gate();
-        let tail = hub.log.tail();
-        if is_first {
-            view.ring.lock().restart(&tail);
-        }
-        Ok(Reader::new(self.clone(), hub.clone(), wanted, from, moved, &tail))
+        let (moved, is_first) = hub.view(wanted.selection.audience, wanted.frames).gate();
+        Ok((hub, moved, is_first))
     }
 
     /// Brings up a view's activities, as of the log's tail, unless they are.
@@ -414,6 +429,30 @@ impl<S: Store> Feed<S> {
         }
     }
 
+    /// A page of a log's past after `after`, delta by delta. `view` is the activities there, if the reader has them still.
+    async fn replay(
+        &self,
+        hub: &Hub,
+        epoch: Epoch,
+        selection: &Selection,
+        after: Sequence,
+        view: Option<Box<projection::View>>,
+    ) -> Result<Replayed, StoreError> {
+        let mut view = match view.filter(|view| view.through == after) {
+            Some(view) => view,
+            None => Box::new(folds::at(&self.logs, &hub.log.id, epoch, selection.audience, after).await?),
+        };
+        let chosen = (!selection.is_all_activities()).then(|| selection.chosen());
+        let mut prev = framed(&view, chosen.as_ref());
+        let rows = self.rows(&hub.log.id, epoch, after, PAGE).await?;
+        let chunk = Chunk::activities(&hub.encoder, epoch, &mut view, rows.into_iter());
+        let frames = match &chosen {
+            None => chunk.after(after),
+            Some(chosen) => chunk.chosen_after(after, epoch, chosen, &mut prev),
+        };
+        Ok(Replayed { frames, last: chunk.last, view })
+    }
+
     /// A log's activities for `audience`, as of `at` or its tail; `None` for a log that was never written.
     ///
     /// # Errors
@@ -436,6 +475,33 @@ impl<S: Store> Feed<S> {
     /// [`StoreError`] from the store.
     pub async fn rows(&self, id: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Row>, StoreError> {
         Ok(rows_after(self.logs.read(id, epoch, after, limit).await?, after).collect())
+    }
+
+    /// The last row up to `end` that the selection takes, looked for backwards.
+    async fn last_taken(
+        &self,
+        id: &LogId,
+        epoch: Epoch,
+        selection: &Selection,
+        mut end: Sequence,
+    ) -> Result<Sequence, StoreError> {
+        while end > Sequence::NONE {
+            let after = Sequence(end.0.saturating_sub(PAGE.rows as u64));
+            let mut from = after;
+            let mut found = Sequence::NONE;
+            while from < end {
+                let rows = self.rows(id, epoch, from, PAGE).await?;
+                let Some(last) = rows.last().map(Row::sequence) else { break };
+                let taken = rows.iter().filter(|row| row.sequence() <= end && selection.of(row).is_some()).map(Row::sequence);
+                found = taken.last().unwrap_or(found);
+                from = last;
+            }
+            if found > Sequence::NONE {
+                return Ok(found);
+            }
+            end = after;
+        }
+        Ok(Sequence::NONE)
     }
 
     /// A page of older frames, shared by all who ask while it is cached.

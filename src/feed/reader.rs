@@ -1,6 +1,6 @@
 //! One reader of one log: a place, and how to go on from it.
 
-use super::ring::{Chosen, Chunk};
+use super::ring::Chosen;
 use super::{Feed, From, Hub, PAGE, Selection, View, Wanted};
 use crate::log::run::{Tail, rows_after};
 use crate::log::{Store, StoreError};
@@ -22,7 +22,6 @@ pub enum Frames {
 
 /// What only part of a view's readers want: taken out for this reader alone.
 struct Filter {
-    selection: Selection,
     chosen: Chosen,
     /// The last sequence before this reader's place that the selection takes; `None` until it was looked up.
     prev: Option<Sequence>,
@@ -33,6 +32,7 @@ pub struct Reader<S> {
     feed: Arc<Feed<S>>,
     hub: Arc<Hub>,
     audience: Audience,
+    selection: Selection,
     frames: Frames,
     moved: watch::Receiver<u64>,
     epoch: Option<Epoch>,
@@ -94,10 +94,24 @@ impl<S: Store> Reader<S> {
             Frames::Events => selection.is_all(),
             Frames::Activities => selection.is_all_activities(),
         };
-        let filter = (!is_all).then(|| Filter { chosen: selection.chosen(), selection, prev: None });
+        let filter = (!is_all).then(|| Filter { chosen: selection.chosen(), prev: None });
         let replay = if replay && frames == Frames::Activities { Replay::On(None) } else { Replay::Never };
         let is_hydrated = frames == Frames::Events;
-        Self { feed, hub, audience, frames, moved, epoch, after, filter, is_hydrated, replay, nothing_more, done: false }
+        Self {
+            feed,
+            hub,
+            audience,
+            selection,
+            frames,
+            moved,
+            epoch,
+            after,
+            filter,
+            is_hydrated,
+            replay,
+            nothing_more,
+            done: false,
+        }
     }
 
     /// Whether this reader knows that the run has ended and nothing that it may see came after: it need not connect again.
@@ -279,7 +293,7 @@ impl<S: Store> Reader<S> {
             Some(filter) => {
                 let mut prev = match filter.prev {
                     Some(prev) => prev,
-                    None => self.last_before(epoch, &filter.selection).await?,
+                    None => self.feed.last_taken(&self.hub.log.id, epoch, &self.selection, self.after).await?,
                 };
                 let rows = match self.hub.log.recent_after(self.after) {
                     (tail, Some(runs)) if tail.epoch == Some(epoch) => rows_after(runs, self.after).collect(),
@@ -288,8 +302,8 @@ impl<S: Store> Reader<S> {
                 let (mut bytes, mut last) = (Vec::new(), self.after);
                 for row in rows {
                     last = row.sequence();
-                    if let Some(view) = filter.selection.of(&row) {
-                        self.hub.encoder.event(&mut bytes, epoch, last, prev, view);
+                    if let Some(view) = self.selection.of(&row) {
+                        self.hub.encoder.event(&mut bytes, Cursor::at(epoch, last), last, prev, view);
                         prev = last;
                     }
                 }
@@ -308,29 +322,15 @@ impl<S: Store> Reader<S> {
     /// The frames of a page of the log, delta by delta; `None` if it gave this reader none.
     async fn replay(&mut self, epoch: Epoch) -> Result<Option<Bytes>, StoreError> {
         let Replay::On(view) = &mut self.replay else { return Ok(None) };
-        let view = view.take().filter(|view| view.through == self.after);
-        let mut view = match view {
-            Some(view) => view,
-            None => {
-                let logs = &self.feed.logs;
-                Box::new(super::folds::at(logs, &self.hub.log.id, epoch, self.audience, self.after).await?)
-            }
-        };
-        let chosen = self.filter.as_ref().map(|filter| &filter.chosen);
-        let mut prev = super::ring::framed(&view, chosen);
-        let rows = self.feed.rows(&self.hub.log.id, epoch, self.after, PAGE).await?;
-        let chunk = Chunk::activities(&self.hub.encoder, epoch, &mut view, rows.into_iter());
-        if chunk.last == self.after {
+        let view = view.take();
+        let page = self.feed.replay(&self.hub, epoch, &self.selection, self.after, view).await?;
+        if page.last == self.after {
             self.found_nothing(self.after).await;
             return Ok(None);
         }
-        let bytes = match chosen {
-            None => chunk.after(self.after),
-            Some(chosen) => chunk.chosen_after(self.after, epoch, chosen, &mut prev),
-        };
-        self.after = chunk.last;
-        self.replay = Replay::On(Some(view));
-        Ok(bytes)
+        self.after = page.last;
+        self.replay = Replay::On(Some(page.view));
+        Ok(page.frames)
     }
 
     /// Nothing where the ring says there is something: the log was erased under this reader. Its new life, or its end, comes
@@ -340,27 +340,5 @@ impl<S: Store> Reader<S> {
         if self.moved.changed().await.is_err() {
             self.done = true;
         }
-    }
-
-    /// The last row up to this reader's place that the selection takes, looked for backwards.
-    async fn last_before(&self, epoch: Epoch, selection: &Selection) -> Result<Sequence, StoreError> {
-        let mut end = self.after;
-        while end > Sequence::NONE {
-            let after = Sequence(end.0.saturating_sub(PAGE.rows as u64));
-            let mut from = after;
-            let mut found = Sequence::NONE;
-            while from < end {
-                let rows = self.feed.rows(&self.hub.log.id, epoch, from, PAGE).await?;
-                let Some(last) = rows.last().map(crate::log::row::Row::sequence) else { break };
-                let taken = rows.iter().filter(|row| row.sequence() <= end && selection.of(row).is_some());
-                found = taken.map(crate::log::row::Row::sequence).last().unwrap_or(found);
-                from = last;
-            }
-            if found > Sequence::NONE {
-                return Ok(found);
-            }
-            end = after;
-        }
-        Ok(Sequence::NONE)
     }
 }

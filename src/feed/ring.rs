@@ -62,7 +62,7 @@ impl Chunk {
             last = row.sequence();
             if let Some(view) = row.view(audience) {
                 marks.push(Mark { sequence: last, at: place(bytes.len()) });
-                encoder.event(&mut bytes, epoch, last, row.prev(audience), view);
+                encoder.event(&mut bytes, Cursor::at(epoch, last), last, row.prev(audience), view);
             }
         }
         Self { after, last, bytes: bytes.into(), marks: marks.into(), tags: Box::default() }

@@ -263,6 +263,12 @@ impl<S: Store> Logs<S> {
         Ok((Arc::new(Self { store, open: DashMap::new(), position, line, failure }), outbox))
     }
 
+    /// The store's life: another one's positions mean nothing here.
+    #[must_use]
+    pub fn life(&self) -> Epoch {
+        Epoch::from_random(0)
+    }
+
     /// The position up to which everything is visible. Whoever asks for it first, and for the tails of logs after that, sees
     /// in them all that was committed at or before it.
     #[must_use]

@@ -1,0 +1,360 @@
+//! A reader of several logs on one stream, each in its own order, all in the order of commits.
+//!
+//! Its place is one number: how far the store's one commit order was read, and within the append there. So it can be cut off
+//! anywhere and go on: of events, every frame carries its place; of activities the last frame of each round does, a round
+//! being everything that was committed when it began. It holds no frames beyond those of one log in one round.
+
+use super::reader::Frames;
+use super::ring::framed;
+use super::{Feed, From, Hub, PAGE, Selection, View, Wanted};
+use crate::encode::native::{place_cursor, without_cursors};
+use crate::log::row::{Row, Rows};
+use crate::log::{LogId, Placed, Store, StoreError};
+use crate::model::{Cursor, Epoch, Sequence};
+use crate::projection;
+use bytes::Bytes;
+use futures_util::future::select_all;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::watch;
+
+/// Bits of a place that count the rows of an append: no append has as many.
+const ROW_BITS: u32 = 20;
+
+/// A place in the order of commits: so many rows of that append, and all of those before it.
+fn place(position: u64, rows: u64) -> Sequence {
+    debug_assert!(rows < 1 << ROW_BITS, "an append is bounded far below");
+    Sequence(position << ROW_BITS | rows)
+}
+
+/// The place after all of an append.
+const ALL_ROWS: u64 = (1 << ROW_BITS) - 1;
+
+/// Which logs a reader follows: those of now, and those that come.
+pub trait Membership: Send {
+    /// The logs, in the order in which they were created.
+    fn logs(&mut self) -> Vec<LogId>;
+
+    /// Waits until there may be others.
+    fn changed(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// Logs that were named once.
+pub struct Named(pub Vec<LogId>);
+
+impl Membership for Named {
+    fn logs(&mut self) -> Vec<LogId> {
+        self.0.clone()
+    }
+
+    async fn changed(&mut self) {
+        std::future::pending().await
+    }
+}
+
+/// One log of several.
+struct Member {
+    hub: Arc<Hub>,
+    moved: watch::Receiver<u64>,
+    epoch: Option<Epoch>,
+    after: Sequence,
+    is_hydrated: bool,
+    /// The last sequence that the reader's selection took; `None` until it was looked up.
+    prev: Option<Sequence>,
+    /// Its activities at the reader's place, while they are replayed.
+    replayed: Option<Box<projection::View>>,
+    /// Whether its end is still to be told: it was read from its beginning, or has moved since.
+    owes_end: bool,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.hub.readers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+enum Step {
+    Frames(Vec<u8>),
+    /// Nobody has brought up the activities.
+    Cold,
+    /// What comes next is to be replayed.
+    Replay(Epoch),
+}
+
+/// One reader of several logs.
+pub struct Several<S, M> {
+    feed: Arc<Feed<S>>,
+    wanted: Wanted,
+    membership: M,
+    members: Vec<Member>,
+    /// Where new members are joined: what they have beyond is new.
+    from: From,
+    /// Frames that are ready; the last of a round waits for the round's end, to take its cursor.
+    ready: VecDeque<Vec<u8>>,
+    is_joined: bool,
+}
+
+impl<S: Store, M: Membership> Several<S, M> {
+    /// A reader of these logs.
+    pub fn new(feed: Arc<Feed<S>>, wanted: Wanted, membership: M, from: From) -> Self {
+        Self { feed, wanted, membership, members: Vec::new(), from, ready: VecDeque::new(), is_joined: false }
+    }
+
+    fn life(&self) -> Epoch {
+        self.feed.logs.life()
+    }
+
+    /// The next frames, as soon as there are any. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn next(&mut self) -> Result<Bytes, StoreError> {
+        loop {
+            if let Some(frames) = self.ready.pop_front() {
+                return Ok(frames.into());
+            }
+            for member in &mut self.members {
+                member.moved.mark_unchanged();
+            }
+            self.join().await?;
+            match self.wanted.frames {
+                Frames::Events => self.events().await?,
+                Frames::Activities => self.activities().await?,
+            }
+            if self.ready.is_empty() {
+                self.moved().await;
+            }
+        }
+    }
+
+    /// Waits until a log has moved, or there may be others.
+    async fn moved(&mut self) {
+        if self.members.is_empty() {
+            return self.membership.changed().await;
+        }
+        let moves = self.members.iter_mut().map(|member| Box::pin(member.moved.changed()));
+        tokio::select! {
+            _ = select_all(moves) => {}
+            () = self.membership.changed() => {}
+        }
+    }
+
+    /// Takes in the logs that are new.
+    async fn join(&mut self) -> Result<(), StoreError> {
+        // Before the tails are looked at: whatever is committed at or before it is in them.
+        let now = self.feed.logs.position();
+        let logs = self.membership.logs();
+        self.members.retain(|member| logs.contains(&member.hub.log.id));
+        for id in logs {
+            if self.members.iter().any(|member| member.hub.log.id == id) {
+                continue;
+            }
+            let (hub, moved, is_first) = self.feed.place(&id, &self.wanted).await?;
+            let tail = hub.log.tail();
+            let view = hub.view(self.wanted.selection.audience, self.wanted.frames);
+            if is_first {
+                view.ring.lock().restart(&tail);
+            }
+            let mut member =
+                Member { epoch: tail.epoch, after: Sequence::NONE, is_hydrated: false, prev: None, replayed: None, owes_end: true, hub, moved };
+            match self.from {
+                // What came after the reader is read from its beginning.
+                _ if self.is_joined => {}
+                From::Start => {}
+                From::Now => (member.after, member.owes_end) = (tail.last, false),
+                From::After(cursor) if cursor.epoch == self.life() => {
+                    let after = self.located(&member, cursor.after).await?;
+                    member.owes_end = after < tail.last || after == Sequence::NONE;
+                    member.after = after;
+                }
+                // Another store's places mean nothing here.
+                From::After(_) => {
+                    let epoch = tail.epoch.unwrap_or_else(|| self.life());
+                    self.ready.push_back(without_cursors(&member.hub.encoder.reset(epoch, "epoch")));
+                }
+            }
+            self.members.push(member);
+        }
+        if !self.is_joined {
+            self.is_joined = true;
+            // From here on, what a log has that is new to this reader is new altogether.
+            tracing::trace!(position = now, members = self.members.len(), "joined");
+        }
+        Ok(())
+    }
+
+    /// How far a log was read by a reader who stood at this place.
+    async fn located(&self, member: &Member, at: Sequence) -> Result<Sequence, StoreError> {
+        let (position, rows) = (at.0 >> ROW_BITS, at.0 & ALL_ROWS);
+        let Some(epoch) = member.epoch else { return Ok(Sequence::NONE) };
+        let id = &member.hub.log.id;
+        let last = self.feed.logs.locate(id, epoch, position).await?;
+        let before = self.feed.logs.locate(id, epoch, position.saturating_sub(1)).await?;
+        // Only where the append there is of this log do its rows count.
+        Ok(before.plus(rows).min(last))
+    }
+
+    /// A round of events: what was committed when it began, or as much of it as can be put in order.
+    async fn events(&mut self) -> Result<(), StoreError> {
+        let mut until = self.feed.logs.position();
+        let mut came: Vec<(usize, Vec<Placed>)> = Vec::new();
+        for (n, member) in self.members.iter_mut().enumerate() {
+            let tail = member.hub.log.tail();
+            if member.epoch != tail.epoch {
+                if let (Some(_), Some(epoch)) = (member.epoch, tail.epoch) {
+                    self.ready.push_back(without_cursors(&member.hub.encoder.reset(epoch, "epoch")));
+                }
+                (member.epoch, member.after, member.prev, member.owes_end) = (tail.epoch, Sequence::NONE, None, true);
+            }
+            let Some(epoch) = tail.epoch.filter(|_| member.after < tail.last) else { continue };
+            let appends = match member.hub.log.recent_placed_after(member.after) {
+                (tail, Some(appends)) if tail.epoch == Some(epoch) => appends,
+                _ => {
+                    let page = self.feed.logs.read_placed(&member.hub.log.id, epoch, member.after, PAGE).await?;
+                    if let Some(last) = page.last() {
+                        // It may go on after this page: nothing of another log that comes later may overtake that.
+                        until = until.min(last.position);
+                    }
+                    page
+                }
+            };
+            if member.prev.is_none() && !self.wanted.selection.is_all() {
+                let log = &member.hub.log.id;
+                member.prev = Some(self.feed.last_taken(log, epoch, &self.wanted.selection, member.after).await?);
+            }
+            came.push((n, appends));
+        }
+        let mut placed: Vec<(u64, usize, Placed)> = Vec::new();
+        for (n, appends) in came {
+            placed.extend(appends.into_iter().filter(|append| append.position <= until).map(|a| (a.position, n, a)));
+        }
+        placed.sort_by_key(|(position, ..)| *position);
+        let life = self.life();
+        let mut out = Vec::new();
+        for (position, n, append) in placed {
+            let member = &mut self.members[n];
+            let after = member.after;
+            for row in Rows(append.rows).filter(|row| row.sequence() > after) {
+                member.after = row.sequence();
+                member.owes_end = true;
+                let at = Cursor::at(life, place(position, row.sequence().0 - append.before.0));
+                event(&self.wanted.selection, member, &row, at, &mut out);
+            }
+        }
+        if !out.is_empty() {
+            self.ready.push_back(out);
+        }
+        self.ends();
+        Ok(())
+    }
+
+    /// A round of activities: every log's, brought to its tail.
+    async fn activities(&mut self) -> Result<(), StoreError> {
+        let now = self.feed.logs.position();
+        let before = self.ready.len();
+        // A log that is still replayed has more than what is sent of it in this round.
+        let mut is_whole = true;
+        for n in 0..self.members.len() {
+            let (hub, audience) = (self.members[n].hub.clone(), self.wanted.selection.audience);
+            let view = hub.view(audience, Frames::Activities);
+            let frames = loop {
+                match self.step(n, &hub, view) {
+                    Step::Frames(frames) => break frames,
+                    Step::Cold => self.feed.warm(&hub, view).await?,
+                    Step::Replay(epoch) => {
+                        is_whole = false;
+                        break self.replay(n, &hub, epoch).await?;
+                    }
+                }
+            };
+            if !frames.is_empty() {
+                self.ready.push_back(without_cursors(&frames));
+            }
+        }
+        let cursor = Cursor::at(self.life(), place(now, ALL_ROWS));
+        if is_whole
+            && self.ready.len() > before
+            && let Some(last) = self.ready.back_mut()
+        {
+            place_cursor(last, cursor);
+        }
+        self.ends();
+        Ok(())
+    }
+
+    /// A page of a log's past, delta by delta.
+    async fn replay(&mut self, n: usize, hub: &Hub, epoch: Epoch) -> Result<Vec<u8>, StoreError> {
+        let member = &mut self.members[n];
+        let selection = &self.wanted.selection;
+        let page = self.feed.replay(hub, epoch, selection, member.after, member.replayed.take()).await?;
+        (member.after, member.replayed, member.owes_end) = (page.last, Some(page.view), true);
+        Ok(page.frames.map(Vec::from).unwrap_or_default())
+    }
+
+    /// What a log's activities have become since.
+    fn step(&mut self, n: usize, hub: &Hub, view: &View) -> Step {
+        let member = &mut self.members[n];
+        let chosen = (!self.wanted.selection.is_all_activities()).then(|| self.wanted.selection.chosen());
+        // A flush may be due; what it would wake others for, this reader takes now.
+        hub.encode(view, self.feed.sizes.ring_bytes_max);
+        let mut ring = view.ring.lock();
+        let Some(fold) = ring.fold.as_ref() else { return Step::Cold };
+        let mut out = Vec::new();
+        if member.epoch != ring.epoch {
+            if let (Some(_), Some(epoch)) = (member.epoch, ring.epoch) {
+                out.extend_from_slice(&hub.encoder.reset(epoch, "epoch"));
+            }
+            let is_new = member.epoch.is_none();
+            (member.epoch, member.after, member.owes_end) = (ring.epoch, Sequence::NONE, true);
+            // Who was told that there is nothing yet knows all there was.
+            member.is_hydrated &= is_new;
+        }
+        if let (true, false, Some(epoch)) = (self.wanted.replay, member.is_hydrated, ring.epoch)
+            && member.after < ring.through
+            && out.is_empty()
+        {
+            return Step::Replay(epoch);
+        }
+        member.replayed = None;
+        if !member.is_hydrated || member.after < ring.base {
+            let (frames, last) = ring.hydration(&hub.encoder, member.after, chosen.as_ref());
+            out.extend_from_slice(&frames);
+            member.owes_end |= member.after < ring.through;
+            (member.is_hydrated, member.after, member.prev) = (true, ring.through, Some(last));
+            return Step::Frames(out);
+        }
+        let mut prev = member.prev.unwrap_or_else(|| framed(fold, chosen.as_ref()));
+        let epoch = ring.epoch.unwrap_or_else(|| self.feed.logs.life());
+        for chunk in ring.chunks.iter().filter(|chunk| chunk.last > member.after) {
+            let frames = match &chosen {
+                None => chunk.after(member.after),
+                Some(chosen) => chunk.chosen_after(member.after, epoch, chosen, &mut prev),
+            };
+            out.extend_from_slice(&frames.unwrap_or_default());
+            member.owes_end = true;
+        }
+        (member.after, member.prev) = (member.after.max(ring.through), Some(prev));
+        Step::Frames(out)
+    }
+
+    /// Tells of the runs that have ended and are all told. Nothing but the run ends with it.
+    fn ends(&mut self) {
+        for member in self.members.iter_mut().filter(|member| member.owes_end) {
+            let tail = member.hub.log.tail();
+            if let (Some(status), Some(epoch)) = (tail.end(), tail.epoch)
+                && (member.epoch, member.after) == (Some(epoch), tail.last)
+            {
+                member.owes_end = false;
+                self.ready.push_back(without_cursors(&member.hub.encoder.end(epoch, member.after, status)));
+            }
+        }
+    }
+}
+
+/// Appends an event, if the selection takes it.
+fn event(selection: &Selection, member: &mut Member, row: &Row, at: Cursor, out: &mut Vec<u8>) {
+    let Some(view) = selection.of(row) else { return };
+    let prev = member.prev.as_mut().map_or_else(|| row.prev(selection.audience), |prev| std::mem::replace(prev, row.sequence()));
+    member.hub.encoder.event(out, at, row.sequence(), prev, view);
+}

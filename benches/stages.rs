@@ -11,7 +11,7 @@ use proscenium::guard::{Guard, Policy};
 use proscenium::ingest::{Delivery, Ingest, World};
 use proscenium::log::run::Logs;
 use proscenium::log::{AnyStore, Limit, LogId, memory::MemoryStore};
-use proscenium::model::{Audience, BlobId, Draft, Ids, RunId, Sequence};
+use proscenium::model::{Audience, BlobId, Cursor, Draft, Ids, RunId, Sequence};
 use proscenium::source::ledger::Ledger;
 use proscenium::source::{self, Fact};
 use serde_json::Value;

@@ -352,8 +352,8 @@ impl Shared {
                 outcomes.push(conflict);
                 continue;
             }
-            if known.is_some() && append.is_empty() {
-                outcomes.push(Outcome::Committed { position: seal.position });
+            if let Some(Known { number: created, .. }) = known.filter(|_| append.is_empty()) {
+                outcomes.push(Outcome::Committed { position: seal.position, created });
                 continue;
             }
             let known = known.unwrap_or_else(|| {
@@ -371,7 +371,7 @@ impl Shared {
                     writer.known.insert(append.log.clone(), Known { last: append.last, ..known });
                 }
             }
-            outcomes.push(Outcome::Committed { position: seal.position });
+            outcomes.push(Outcome::Committed { position: seal.position, created: known.number });
         }
         if !batch.is_empty() {
             self.write(writer, batch, seal, self.sync == Sync::Always)?;

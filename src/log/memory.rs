@@ -55,14 +55,17 @@ impl Inner {
         if let Some(conflict) = append.conflict(standing) {
             return conflict;
         }
-        if standing.is_some() && append.is_empty() {
-            return Outcome::Committed { position: self.position_last };
-        }
-        if standing.is_none() {
-            self.created_last += 1;
-            self.created.insert(self.created_last, append.log.clone());
-        }
-        let created = self.created_last;
+        let created = match self.logs.get(&append.log) {
+            Some(log) if append.is_empty() => {
+                return Outcome::Committed { position: self.position_last, created: log.created };
+            }
+            Some(log) => log.created,
+            None => {
+                self.created_last += 1;
+                self.created.insert(self.created_last, append.log.clone());
+                self.created_last
+            }
+        };
         let log = self.logs.entry(append.log.clone()).or_insert_with(|| Log {
             epoch: append.epoch,
             created,
@@ -84,7 +87,7 @@ impl Inner {
         for blob in &append.blobs {
             self.blobs.insert(blob.id.clone(), (append.log.clone(), blob.clone()));
         }
-        Outcome::Committed { position: self.position_last }
+        Outcome::Committed { position: self.position_last, created }
     }
 }
 

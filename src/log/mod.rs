@@ -19,6 +19,7 @@ pub mod embedded;
 pub mod memory;
 pub mod row;
 pub mod run;
+pub mod sessions;
 
 use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
 use bytes::Bytes;
@@ -121,8 +122,9 @@ pub struct Blob {
 pub enum Outcome {
     /// It is durable (as the store's sync mode says) at this place in the order of all appends of this store: counted from 1,
     /// without gaps, never reused, also by appends that only save state. One that changes nothing takes no place: it is
-    /// answered with that of the append before it.
-    Committed { position: u64 },
+    /// answered with that of the append before it. `created` is the log's place in the order of creation; see
+    /// [`Listed::created`].
+    Committed { position: u64, created: u64 },
     /// The log stands elsewhere than expected (another writer, another epoch, or `None`: it is not there); nothing of this
     /// append was kept.
     Conflict { last: Sequence, epoch: Option<Epoch> },

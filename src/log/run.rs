@@ -7,6 +7,7 @@
 //! Never looks inside a row. Knows nothing of readers beyond whether a log is watched.
 
 use super::row::Rows;
+use super::sessions::{Changed, Sessions};
 use super::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, Outcome, Placed, Store, StoreError};
 use crate::model::{BlobId, Epoch, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
@@ -174,11 +175,11 @@ impl Log {
         last.0 >= self.grown_at.load(Ordering::Acquire) && self.grown_at.swap(u64::MAX, Ordering::AcqRel) != u64::MAX
     }
 
-    /// Moves the tail past an append that was committed at this position; true if that is to be announced.
-    fn publish(&self, append: &Append, position: u64, summary: Arc<Summary>) -> bool {
+    /// Moves the tail past an append that was committed at this position: where it was, and whether that is to be announced.
+    fn publish(&self, append: &Append, position: u64, summary: Arc<Summary>) -> (Tail, bool) {
         let mut recent = self.recent.lock();
         let watched = self.watchers.load(Ordering::Relaxed) > 0;
-        recent.tail = Tail { epoch: Some(append.epoch), last: append.last, summary };
+        let before = std::mem::replace(&mut recent.tail, Tail { epoch: Some(append.epoch), last: append.last, summary });
         if watched && append.last > append.expected {
             recent.bytes += append.rows.len();
             recent.rows.push_back(Placed { position, before: append.expected, rows: append.rows.clone() });
@@ -187,7 +188,7 @@ impl Log {
                 recent.bytes -= dropped;
             }
         }
-        watched && !self.announced.swap(true, Ordering::AcqRel)
+        (before, watched && !self.announced.swap(true, Ordering::AcqRel))
     }
 }
 
@@ -220,6 +221,7 @@ pub struct Logs<S> {
     open: DashMap<LogId, Arc<Log>>,
     /// The position up to which tails have moved.
     position: Arc<AtomicU64>,
+    sessions: Arc<Sessions>,
     line: Arc<Line>,
     failure: watch::Receiver<Option<StoreError>>,
 }
@@ -252,15 +254,23 @@ impl<S: Store> Logs<S> {
     pub fn open(store: S) -> Result<(Arc<Self>, mpsc::UnboundedReceiver<Group>), StoreError> {
         let store = Arc::new(store);
         let position = Arc::new(AtomicU64::new(pollster::block_on(store.position())?));
+        let sessions = Arc::new(pollster::block_on(Sessions::load(&*store))?);
         let line = Arc::<Line>::default();
         let (groups, outbox) = mpsc::unbounded_channel();
         let (failed, failure) = watch::channel(None);
-        let committer = Committer { store: store.clone(), position: position.clone(), line: line.clone(), groups, failed };
+        let committer = Committer {
+            store: store.clone(),
+            position: position.clone(),
+            sessions: sessions.clone(),
+            line: line.clone(),
+            groups,
+            failed,
+        };
         std::thread::Builder::new()
             .name("committer".into())
             .spawn(move || committer.run())
             .expect("a process that cannot start one thread cannot serve");
-        Ok((Arc::new(Self { store, open: DashMap::new(), position, line, failure }), outbox))
+        Ok((Arc::new(Self { store, open: DashMap::new(), position, sessions, line, failure }), outbox))
     }
 
     /// The store's life: another one's positions mean nothing here.
@@ -293,6 +303,12 @@ impl<S: Store> Logs<S> {
         );
         // Somebody else may have opened it meanwhile, and moved its tail: theirs stands.
         Ok(self.open.entry(id.clone()).or_insert_with(|| Arc::new(Log::new(id.clone(), tail))).clone())
+    }
+
+    /// Which sessions there are. Whatever log is visible is in there, too.
+    #[must_use]
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
     }
 
     /// A log's state as the store has it. Only its one writer may rely on it, and only before it first appends.
@@ -429,6 +445,7 @@ impl<S: Store> Logs<S> {
     /// Forgets tails that nobody holds. They come back on demand.
     pub fn sweep(&self) {
         self.open.retain(|_, log| Arc::strong_count(log) > 1);
+        self.sessions.sweep();
     }
 
     /// How many logs are open.
@@ -457,6 +474,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 struct Committer<S> {
     store: Arc<S>,
     position: Arc<AtomicU64>,
+    sessions: Arc<Sessions>,
     line: Arc<Line>,
     groups: mpsc::UnboundedSender<Group>,
     failed: watch::Sender<Option<StoreError>>,
@@ -511,12 +529,18 @@ impl<S: Store> Committer<S> {
             self.failed.send_replace(Some(error.clone()));
             error
         });
-        let mut reached = None;
+        let (mut reached, mut changed) = (None, Changed::default());
         for (i, (log, summary, ack)) in waiting.into_iter().enumerate() {
             let result = match outcomes.as_ref().map(|outcomes| outcomes[i]) {
-                Ok(Outcome::Committed { position }) => {
+                Ok(Outcome::Committed { position, created }) => {
                     reached = Some(position);
-                    if log.publish(&appends[i], position, summary) {
+                    let (before, is_announced) = log.publish(&appends[i], position, summary.clone());
+                    let is_new = before.epoch != Some(appends[i].epoch);
+                    if is_new || Sessions::differ(&before.summary, &summary) {
+                        let before = before.epoch.map(|_| &*before.summary);
+                        changed.extend(self.sessions.note(&log.id, created, before, &summary));
+                    }
+                    if is_announced {
                         done.moved.push(log.clone());
                     }
                     if log.has_grown(appends[i].last) {
@@ -538,6 +562,7 @@ impl<S: Store> Committer<S> {
         }
         // Without a receiver the process is on its way out.
         let _ = self.groups.send(done);
+        changed.tell();
         outcomes.map(|_| ()).map_err(|_| ())
     }
 }
@@ -549,6 +574,8 @@ fn weight(submission: &Submission) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::META;
+    use crate::log::embedded::{EmbeddedStore, Sync};
     use crate::log::memory::MemoryStore;
     use crate::log::row::Row;
     use crate::model::RunId;
@@ -557,9 +584,12 @@ mod tests {
         LogId::Run(RunId::new(name).unwrap())
     }
 
+    type Groups = mpsc::UnboundedReceiver<Group>;
+
     /// Writes one row to a log, and waits until it is visible.
-    async fn write(logs: &Logs<MemoryStore>, groups: &mut mpsc::UnboundedReceiver<Group>, log: &Arc<Log>) {
+    async fn write(logs: &Logs<impl Store>, groups: &mut Groups, log: &Arc<Log>, summary: Summary) {
         let tail = log.tail();
+        let meta = serde_json::to_vec(&summary).unwrap().into();
         let mut rows = Vec::new();
         Row::encode(&mut rows, tail.last.next(), [tail.last; 3], [Some(b"{}"); 3]);
         let append = Append {
@@ -569,10 +599,10 @@ mod tests {
             last: tail.last.next(),
             rows: rows.into(),
             blobs: Vec::new(),
-            state: Vec::new(),
+            state: vec![(Bytes::from_static(META), Some(meta))],
         };
         let (ack, durable) = oneshot::channel();
-        logs.submit(Submission { log: log.clone(), append, summary: Arc::default(), ack });
+        logs.submit(Submission { log: log.clone(), append, summary: Arc::new(summary), ack });
         for (ack, result) in groups.recv().await.unwrap().acks {
             ack.send(result).unwrap();
         }
@@ -586,7 +616,7 @@ mod tests {
         let (a, b) = (logs.log(&run("a")).await.unwrap(), logs.log(&run("b")).await.unwrap());
         a.watch();
         for n in 0..20 {
-            write(&logs, &mut groups, if n % 3 == 0 { &b } else { &a }).await;
+            write(&logs, &mut groups, if n % 3 == 0 { &b } else { &a }, Summary::default()).await;
             assert_eq!(logs.position(), n + 1);
         }
         let epoch = Epoch::from_random(1);
@@ -598,5 +628,50 @@ mod tests {
         }
         assert_eq!(b.recent_placed_after(Sequence(1)).1, None, "nobody watches it");
         assert_eq!(logs.locate(&b.id, epoch, 4).await.unwrap(), Sequence(2));
+    }
+
+    #[tokio::test]
+    async fn a_session_is_known_once_what_belongs_to_it_is_visible_and_again_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = |name: &str| SessionId::new(name).unwrap();
+        let says = |session: Option<&str>, parent: Option<&str>| Summary {
+            session_id: session.map(id),
+            parent_session_id: parent.map(id),
+            ..Summary::default()
+        };
+        let of = |logs: &Logs<EmbeddedStore>, session: &str| {
+            let sessions = logs.sessions();
+            (sessions.place_of(&id(session)), sessions.runs_of(&id(session)), sessions.children_of(&id(session)))
+        };
+        let runs = |names: &[&str]| names.iter().map(|name| RunId::new(name).unwrap()).collect::<Vec<_>>();
+
+        let (logs, mut groups) = Logs::open(EmbeddedStore::open(dir.path(), Sync::Never).unwrap()).unwrap();
+        let (a, b, c) =
+            (logs.log(&run("a")).await.unwrap(), logs.log(&run("b")).await.unwrap(), logs.log(&run("c")).await.unwrap());
+        let mut waiting = logs.sessions().watch(&id("s"));
+        write(&logs, &mut groups, &a, says(None, None)).await;
+        assert_eq!(of(&logs, "s"), (None, vec![], vec![]));
+        write(&logs, &mut groups, &b, says(Some("s"), None)).await;
+        assert_eq!(of(&logs, "s"), (Some(2), runs(&["b"]), vec![]));
+        waiting.changed().await.unwrap();
+        write(&logs, &mut groups, &a, says(Some("s"), None)).await;
+        assert_eq!(of(&logs, "s"), (Some(1), runs(&["a", "b"]), vec![]));
+        write(&logs, &mut groups, &c, says(Some("t"), Some("s"))).await;
+        let own = logs.log(&LogId::Session(id("s"))).await.unwrap();
+        write(&logs, &mut groups, &own, says(Some("s"), None)).await;
+        let all = of(&logs, "s");
+        assert_eq!((&all, logs.sessions().has_own_log(&id("s"))), (&(Some(1), runs(&["a", "b"]), vec![id("t")]), true));
+        drop((logs, a, b, c, own));
+        // The committer lets go of the store once it has told everybody.
+        assert!(groups.recv().await.is_none());
+
+        let store = loop {
+            match EmbeddedStore::open(dir.path(), Sync::Never) {
+                Err(StoreError::Locked { .. }) => {}
+                opened => break opened.unwrap(),
+            }
+        };
+        let (logs, _groups) = Logs::open(store).unwrap();
+        assert_eq!((of(&logs, "s"), logs.sessions().has_own_log(&id("s")), logs.position()), (all, true, 5));
     }
 }

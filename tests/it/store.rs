@@ -99,9 +99,14 @@ fn with_body(mut append: Append, id: &str, body: impl Into<Bytes>) -> Append {
 
 async fn commit_one(store: &impl Store, append: Append) -> u64 {
     match store.commit(&[append]).await.unwrap()[..] {
-        [Outcome::Committed { position }] => position,
+        [Outcome::Committed { position, .. }] => position,
         ref other => panic!("{other:?}"),
     }
+}
+
+/// Committed at this position, to the log that was created as this one.
+fn committed((position, created): (u64, u64)) -> Outcome {
+    Outcome::Committed { position, created }
 }
 
 /// Sequence and text of each row.
@@ -123,10 +128,10 @@ fn numbered(texts: &[&str]) -> Texts {
 async fn appends_of_many_logs_are_counted_without_gaps_in_the_order_of_their_commits(store: impl Store) {
     let (a, b) = (run("a"), LogId::Session(SessionId::new("a").unwrap()));
     let first = store.commit(&[append(&a, 0, &["1"]), append(&b, 0, &["1", "2"]), append(&a, 1, &["2"])]).await.unwrap();
-    assert_eq!(first, [1, 2, 3].map(|position| Outcome::Committed { position }));
+    assert_eq!(first, [(1, 1), (2, 2), (3, 1)].map(committed));
     let conflict = Outcome::Conflict { last: Sequence(2), epoch: Some(epoch(1)) };
     let second = store.commit(&[append(&b, 0, &["x"]), append(&b, 2, &["3"])]).await.unwrap();
-    assert_eq!(second, [conflict, Outcome::Committed { position: 4 }]);
+    assert_eq!(second, [conflict, committed((4, 2))]);
     assert_eq!(store.commit(&[]).await.unwrap(), []);
     assert_eq!(commit_one(&store, append(&a, 2, &["3"])).await, 5);
 }
@@ -152,7 +157,7 @@ async fn appends_of_one_log_may_follow_each_other_in_one_group(store: impl Store
     let a = run("a");
     let group = [append(&a, 0, &["one"]), with_state(append(&a, 1, &[]), b"k", Some("v")), append(&a, 1, &["two", "three"])];
     let outcomes = store.commit(&group).await.unwrap();
-    assert_eq!(outcomes, [1, 2, 3].map(|position| Outcome::Committed { position }));
+    assert_eq!(outcomes, [(1, 1), (2, 1), (3, 1)].map(committed));
     assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one", "two", "three"]));
     assert_eq!(store.load(&a).await.unwrap().unwrap().last, Sequence(3));
 }
@@ -164,7 +169,7 @@ async fn an_append_that_expects_another_tail_conflicts_and_leaves_the_rest_of_it
     let outcomes =
         store.commit(&[stale, append(&b, 0, &["one"]), append(&a, 7, &["far"]), append(&a, 1, &["two"])]).await.unwrap();
     let conflict = Outcome::Conflict { last: Sequence(1), epoch: Some(epoch(1)) };
-    assert_eq!(outcomes, [conflict, Outcome::Committed { position: 2 }, conflict, Outcome::Committed { position: 3 }]);
+    assert_eq!(outcomes, [conflict, committed((2, 2)), conflict, committed((3, 1))]);
     assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one", "two"]));
     assert_eq!(store.load(&a).await.unwrap().unwrap().state, []);
     assert_eq!(store.blob(&BlobId::new("lost").unwrap()).await.unwrap(), None);
@@ -221,7 +226,7 @@ async fn an_append_that_changes_nothing_takes_no_place(store: impl Store) {
     assert_eq!(commit_one(&store, append(&a, 0, &[])).await, 1);
     let group = [append(&a, 0, &[]), append(&b, 0, &["one"]), append(&b, 1, &[]), append(&a, 0, &["one"])];
     let outcomes = store.commit(&group).await.unwrap();
-    assert_eq!(outcomes, [1, 2, 2, 3].map(|position| Outcome::Committed { position }));
+    assert_eq!(outcomes, [(1, 1), (2, 2), (2, 2), (3, 1)].map(committed));
     assert_eq!((store.position().await.unwrap(), commit_one(&store, append(&b, 1, &[])).await), (3, 3));
     assert_eq!(commit_one(&store, append(&b, 1, &["two"])).await, 4);
 }

@@ -29,6 +29,7 @@ use quick_cache::sync::Cache;
 use reader::{Frames, Reader};
 use ring::{Chosen, Chunk, Ring, framed, is_chosen};
 use serde::Deserialize;
+use several::{Members, Several};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -121,6 +122,49 @@ pub struct Wanted {
     pub frames: Frames,
     /// Activities from the place where the reader begins delta by delta, instead of as snapshots.
     pub replay: bool,
+}
+
+/// A reader of one log or of several.
+pub enum Reading<S> {
+    One(Reader<S>),
+    Several(Box<Several<S>>),
+}
+
+impl<S: Store> Reading<S> {
+    /// Whether this reader need not connect again; see [`Reader::has_seen_the_end`]. Of several logs there may always be more.
+    #[must_use]
+    pub const fn has_seen_the_end(&self) -> bool {
+        matches!(self, Self::One(reader) if reader.has_seen_the_end())
+    }
+
+    /// The next frames, as soon as there are any; `None` after the end of the only run. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
+        match self {
+            Self::One(reader) => reader.next().await,
+            Self::Several(reader) => reader.next().await.map(Some),
+        }
+    }
+
+    /// The frame that tells why there will be no more.
+    #[must_use]
+    pub fn error(&self, problem: &serde_json::Value) -> Bytes {
+        match self {
+            Self::One(reader) => reader.error(problem),
+            Self::Several(reader) => reader.error(problem),
+        }
+    }
+
+    /// Gives back what was handed out after `cursor`; see [`Reader::rewind`].
+    pub fn rewind(&mut self, cursor: Cursor) -> bool {
+        match self {
+            Self::One(reader) => reader.rewind(cursor),
+            // What was handed out is one log's frames of one round, and stays with who has it.
+            Self::Several(_) => false,
+        }
+    }
 }
 
 /// Where a reader begins.
@@ -384,6 +428,11 @@ impl<S: Store> Feed<S> {
             hub.view(wanted.selection.audience, wanted.frames).ring.lock().restart(&tail);
         }
         Ok(Reader::new(self.clone(), hub, wanted, from, moved, &tail))
+    }
+
+    /// A reader of several logs, which need not have been written yet.
+    pub fn read_several(self: &Arc<Self>, members: Members<S>, wanted: Wanted, from: From) -> Several<S> {
+        Several::new(self.clone(), wanted, members, from)
     }
 
     /// A place among a log's readers, and whether it is the only one.

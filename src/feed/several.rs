@@ -9,8 +9,9 @@ use super::ring::framed;
 use super::{Feed, From, Hub, PAGE, Selection, View, Wanted};
 use crate::encode::native::{place_cursor, without_cursors};
 use crate::log::row::{Row, Rows};
+use crate::log::run::Logs;
 use crate::log::{LogId, Placed, Store, StoreError};
-use crate::model::{Cursor, Epoch, Sequence};
+use crate::model::{Cursor, Epoch, Sequence, SessionId};
 use crate::projection;
 use bytes::Bytes;
 use futures_util::future::select_all;
@@ -31,24 +32,53 @@ fn place(position: u64, rows: u64) -> Sequence {
 /// The place after all of an append.
 const ALL_ROWS: u64 = (1 << ROW_BITS) - 1;
 
-/// Which logs a reader follows: those of now, and those that come.
-pub trait Membership: Send {
-    /// The logs, in the order in which they were created.
-    fn logs(&mut self) -> Vec<LogId>;
-
-    /// Waits until there may be others.
-    fn changed(&mut self) -> impl Future<Output = ()> + Send;
+/// Which logs a reader follows.
+pub enum Members<S> {
+    /// Those that were named.
+    Named(Vec<LogId>),
+    /// A session's: those of now, and those that come.
+    OfSession(OfSession<S>),
 }
 
-/// Logs that were named once.
-pub struct Named(pub Vec<LogId>);
+/// The logs of a session: its runs and its own; of its descendants too, if that is asked for.
+pub struct OfSession<S> {
+    logs: Arc<Logs<S>>,
+    session: SessionId,
+    children: bool,
+    changes: watch::Receiver<u64>,
+}
 
-impl Membership for Named {
-    fn logs(&mut self) -> Vec<LogId> {
-        self.0.clone()
+impl<S: Store> Members<S> {
+    /// The logs of `session`, which need not be there yet; with those of its descendants, if `children`.
+    #[must_use]
+    pub fn of_session(logs: Arc<Logs<S>>, session: SessionId, children: bool) -> Self {
+        let changes = logs.sessions().watch(&session);
+        Self::OfSession(OfSession { logs, session, children, changes })
     }
 
+    fn logs(&mut self) -> Vec<LogId> {
+        let of = match self {
+            Self::Named(logs) => return logs.clone(),
+            Self::OfSession(of) => of,
+        };
+        of.changes.mark_unchanged();
+        let sessions = of.logs.sessions();
+        let below = if of.children { sessions.children_of(&of.session) } else { Vec::new() };
+        let mut logs = Vec::new();
+        for session in std::iter::once(&of.session).chain(&below) {
+            logs.extend(sessions.has_own_log(session).then(|| LogId::Session(session.clone())));
+            logs.extend(sessions.runs_of(session).into_iter().map(LogId::Run));
+        }
+        logs
+    }
+
+    /// Waits until there may be others.
     async fn changed(&mut self) {
+        if let Self::OfSession(of) = self
+            && of.changes.changed().await.is_ok()
+        {
+            return;
+        }
         std::future::pending().await
     }
 }
@@ -83,10 +113,10 @@ enum Step {
 }
 
 /// One reader of several logs.
-pub struct Several<S, M> {
+pub struct Several<S> {
     feed: Arc<Feed<S>>,
     wanted: Wanted,
-    membership: M,
+    membership: Members<S>,
     members: Vec<Member>,
     /// Where new members are joined: what they have beyond is new.
     from: From,
@@ -95,14 +125,26 @@ pub struct Several<S, M> {
     is_joined: bool,
 }
 
-impl<S: Store, M: Membership> Several<S, M> {
+impl<S: Store> Several<S> {
     /// A reader of these logs.
-    pub fn new(feed: Arc<Feed<S>>, wanted: Wanted, membership: M, from: From) -> Self {
+    pub fn new(feed: Arc<Feed<S>>, wanted: Wanted, membership: Members<S>, from: From) -> Self {
         Self { feed, wanted, membership, members: Vec::new(), from, ready: VecDeque::new(), is_joined: false }
     }
 
     fn life(&self) -> Epoch {
         self.feed.logs.life()
+    }
+
+    /// The frame that tells why there will be no more.
+    #[must_use]
+    pub fn error(&self, problem: &serde_json::Value) -> Bytes {
+        // It is of no run in particular; it names the first, for every frame names one.
+        match self.members.first() {
+            Some(member) => member.hub.encoder.error(member.after, problem).into(),
+            None => {
+                Bytes::from(format!("data: {}\n\n", serde_json::json!({ "frame": "Error", "sequence": 0, "problem": problem })))
+            }
+        }
     }
 
     /// The next frames, as soon as there are any. Dropping the future loses nothing.
@@ -156,8 +198,16 @@ impl<S: Store, M: Membership> Several<S, M> {
             if is_first {
                 view.ring.lock().restart(&tail);
             }
-            let mut member =
-                Member { epoch: tail.epoch, after: Sequence::NONE, is_hydrated: false, prev: None, replayed: None, owes_end: true, hub, moved };
+            let mut member = Member {
+                epoch: tail.epoch,
+                after: Sequence::NONE,
+                is_hydrated: false,
+                prev: None,
+                replayed: None,
+                owes_end: true,
+                hub,
+                moved,
+            };
             match self.from {
                 // What came after the reader is read from its beginning.
                 _ if self.is_joined => {}

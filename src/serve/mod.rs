@@ -160,6 +160,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/runs/{run}/facts", post(facts::post))
         .route("/v1/sessions/{session}/facts", post(facts::post))
         .route("/v1/runs/{run}/stream", get(stream::get))
+        .route("/v1/sessions/{session}/stream", get(stream::get))
+        .route("/v1/stream", get(stream::get))
         .route("/v1/runs", get(hydrate::runs))
         .route("/v1/runs/{run}", get(hydrate::run))
         .route("/v1/runs/{run}/events", get(hydrate::events))

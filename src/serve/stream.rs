@@ -4,12 +4,13 @@
 //! stream at once; `retry:` rides on the first data frame, for some clients deliver a frame without data as an empty message.
 
 use super::problem::Problem;
-use super::request::{Query, from, path_id};
+use super::request::{Query, bad_id, from, path_id};
 use super::{App, told_to_stop};
 use crate::encode::native::HEARTBEAT;
-use crate::feed::reader::Reader;
+use crate::feed::Reading;
+use crate::feed::several::Members;
 use crate::log::{AnyStore, LogId};
-use crate::model::Cursor;
+use crate::model::{Cursor, RunId};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -37,7 +38,7 @@ pub enum Answer {
 
 /// One reader's stream of bytes.
 pub struct Stream {
-    reader: Reader<AnyStore>,
+    reader: Reading<AnyStore>,
     opened: bool,
     over: bool,
     retry: Option<u64>,
@@ -47,22 +48,16 @@ pub struct Stream {
     stopping: watch::Receiver<Option<Instant>>,
 }
 
-/// Opens the stream that a request for `/v1/runs/{run}/stream` asks for.
+/// Runs that one stream may name.
+const RUNS_MAX: usize = 256;
+
+/// Opens the stream that a request for `/v1/runs/{run}/stream`, `/v1/sessions/{session}/stream` or `/v1/stream` asks for.
 ///
 /// # Errors
 /// The [`Problem`] to answer with.
 pub async fn open(app: &Arc<App>, uri: &Uri, headers: &HeaderMap) -> Result<Answer, Problem> {
-    let run = path_id("runId", uri)?;
     let query = Query::of(uri);
-    if let Some(format) = query.get("format") {
-        let detail = format!("format={format} is not served; ask for no format");
-        return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"));
-    }
-    let wanted = query.wanted()?;
-    // Last-Event-ID wins: it is what a reconnecting EventSource adds to the URL it was first given.
-    let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
-    let from = from(resumed.or_else(|| query.get("last_event_id")).or_else(|| query.get("after")))?;
-    let reader = app.feed.read(&LogId::Run(run), wanted, from).await?;
+    let reader = reading(app, uri, &query, headers).await?;
     if reader.has_seen_the_end() {
         return Ok(Answer::NothingMore);
     }
@@ -81,8 +76,49 @@ pub async fn open(app: &Arc<App>, uri: &Uri, headers: &HeaderMap) -> Result<Answ
     })))
 }
 
+/// What is to be read, and from where.
+async fn reading(app: &Arc<App>, uri: &Uri, query: &Query, headers: &HeaderMap) -> Result<Reading<AnyStore>, Problem> {
+    if let Some(format) = query.get("format") {
+        let detail = format!("format={format} is not served; ask for no format");
+        return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"));
+    }
+    let path = uri.path();
+    let members = if path.starts_with("/v1/sessions/") {
+        let children = matches!(query.get("children"), Some("true" | "1" | ""));
+        Some(Members::of_session(app.logs.clone(), path_id("sessionId", uri)?, children))
+    } else if path == "/v1/stream" {
+        Some(Members::Named(named(query)?))
+    } else {
+        None
+    };
+    let wanted = query.wanted()?;
+    // Last-Event-ID wins: it is what a reconnecting EventSource adds to the URL it was first given.
+    let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
+    let from = from(resumed.or_else(|| query.get("last_event_id")).or_else(|| query.get("after")))?;
+    Ok(match members {
+        Some(members) => Reading::Several(Box::new(app.feed.read_several(members, wanted, from))),
+        None => Reading::One(app.feed.read(&LogId::Run(path_id("runId", uri)?), wanted, from).await?),
+    })
+}
+
+/// The runs that a query names, each once.
+fn named(query: &Query) -> Result<Vec<LogId>, Problem> {
+    let mut runs = Vec::new();
+    for name in query.list("runs") {
+        let run = RunId::new(&name).map_err(|error| bad_id("runs", &error.to_string()))?;
+        if !runs.contains(&LogId::Run(run.clone())) {
+            runs.push(LogId::Run(run));
+        }
+    }
+    if runs.is_empty() || runs.len() > RUNS_MAX {
+        let detail = format!("the query's runs names {} runs; it must name 1 to {RUNS_MAX}, separated by commas", runs.len());
+        return Err(Problem::bad_request("bad_query", detail).with("member", "runs").with("limit", RUNS_MAX));
+    }
+    Ok(runs)
+}
+
 impl Stream {
-    /// Gives back the frames after `cursor`; see [`Reader::rewind`].
+    /// Gives back the frames after `cursor`; see [`Reading::rewind`].
     pub fn rewind(&mut self, cursor: Cursor) -> bool {
         self.reader.rewind(cursor)
     }
@@ -127,7 +163,7 @@ async fn stopped(stopping: &mut watch::Receiver<Option<Instant>>, after: Duratio
     tokio::time::sleep_until(told + after).await;
 }
 
-/// `GET /v1/runs/{run}/stream`, on a connection that hyper carries.
+/// Any of the streams, on a connection that hyper carries.
 pub async fn get(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Response {
     match open(&app, &uri, &headers).await {
         Ok(Answer::Live(stream)) => {

@@ -9,11 +9,11 @@
 
 use crate::guard::{Guard, Guarded, Policy};
 use crate::log::row::Row;
-use crate::log::run::{Log, Logs, Submission, Summary, summary_of};
+use crate::log::run::{Log, Logs, Shown, Submission, Summary, summary_of};
 use crate::log::{Append, Blob, Loaded, LogId, META, Store, StoreError};
 use crate::model::audience::{self, Audience, Sight};
 use crate::model::{BlobId, Draft, Envelope, Epoch, EventType, Ids, ProducerId, RunId, Sequence, SessionId};
-use crate::source::ledger::{Ledger, Violation};
+use crate::source::ledger::{Ledger, RunState, Violation};
 use crate::source::{self, Adapter, FactError, SourceKind};
 use bytes::Bytes;
 use dashmap::DashMap;
@@ -238,6 +238,8 @@ struct Desk {
     written: bool,
     summary: Summary,
     ledger: Ledger,
+    /// How the run stands by what users, and what operators, saw.
+    seen_runs: [RunState; 2],
     guard: Guard,
     adapters: Vec<Seated>,
     producers: HashMap<ProducerId, Numbering>,
@@ -290,6 +292,7 @@ impl Desk {
         };
         let things = under("t:").filter_map(|(key, value)| Some((key, *value.first()?)));
         let ledger = Ledger::restore(summary.run.clone(), things);
+        let seen_runs = [Audience::User, Audience::Dashboard].map(|audience| summary.run_for(audience).clone());
         let json = |bytes: &Bytes| serde_json::from_slice::<Value>(bytes).unwrap_or_default();
         let guard = under("g").next().map_or_else(Guard::new, |(_, saved)| Guard::restore(&json(saved)));
         let adapters = under("a:")
@@ -309,6 +312,7 @@ impl Desk {
             written,
             summary,
             ledger,
+            seen_runs,
             guard,
             guard_saved,
             adapters,
@@ -460,7 +464,12 @@ impl Desk {
                 self.place(guarded, &received_at, &mut scratch, &mut rows, blobs);
             }
         }
-        self.summary.run.clone_from(&self.ledger.run);
+        let summary = &mut self.summary;
+        summary.run.clone_from(&self.ledger.run);
+        let [user, dashboard] = &self.seen_runs;
+        for (shown, seen) in [(&mut summary.run_for_user, user), (&mut summary.run_for_dashboard, dashboard)] {
+            *shown = (*seen != summary.run).then(|| Box::new(seen.clone()));
+        }
         self.summary.last_activity = Some(received_at.clone());
         self.summary.started_at.get_or_insert_with(|| received_at.clone());
         match self.summary.run.status.is_end() {
@@ -481,6 +490,10 @@ impl Desk {
         Row::encode(rows, sequence, self.summary.seen_last, views);
         for (i, view) in views.iter().enumerate() {
             if view.is_some() {
+                if let Some(run) = self.seen_runs.get_mut(i) {
+                    let of = &envelope.draft;
+                    run.follow(&of.class, &of.phase, of.ids.action.as_ref());
+                }
                 self.summary.seen_last[i] = sequence;
                 self.summary.seen_count[i] += 1;
             }
@@ -498,6 +511,9 @@ impl Desk {
             }));
         }
         self.summary.last_sequence = sequence;
+        if sights[Audience::User.index()] == Sight::Body {
+            show(&mut self.summary.shown, &envelope.draft);
+        }
         let of = &envelope.draft.ids;
         for (known, new) in
             [(&mut self.summary.session_id, &of.session), (&mut self.summary.parent_session_id, &of.parent_session)]
@@ -601,6 +617,30 @@ impl Scratch {
             Sight::Body | Sight::Trimmed if !own[i].is_empty() => Some(own[i].as_slice()),
             Sight::Body | Sight::Trimmed => Some(body.as_slice()),
         })
+    }
+}
+
+/// What users are shown of a log in lists, by a fact that they see.
+fn show(shown: &mut Shown, draft: &Draft) {
+    match draft.class {
+        EventType::TextDelta | EventType::TextFinal => {
+            let Some(message) = &draft.ids.message else { return };
+            let is_known = shown.preview.as_ref().is_some_and(|(of, _)| **of == *message.as_str());
+            // A final text repeats what was streamed.
+            if draft.class == EventType::TextDelta || !is_known {
+                shown.preview(message.as_str(), draft.text("text").unwrap_or_default());
+            }
+        }
+        EventType::SessionOpened | EventType::SessionUpdated | EventType::RunStarted => {
+            let get = |member: &str| draft.extra.get(member).or_else(|| draft.payload.get(member));
+            if let Some(title) = get("title").and_then(Value::as_str) {
+                shown.title(title);
+            }
+            for (flag, member) in [(&mut shown.unread, "unread"), (&mut shown.pinned, "pinned"), (&mut shown.stale, "stale")] {
+                *flag = get(member).and_then(Value::as_bool).or(*flag);
+            }
+        }
+        _ => {}
     }
 }
 

@@ -9,7 +9,7 @@
 use super::row::Rows;
 use super::sessions::{Changed, Sessions};
 use super::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, Outcome, Placed, Store, StoreError};
-use crate::model::{BlobId, Epoch, Sequence, SessionId, ThreadId};
+use crate::model::{Audience, BlobId, Epoch, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
 use bytes::Bytes;
 use dashmap::DashMap;
@@ -29,6 +29,49 @@ const RECENT_BYTES_MAX: usize = 1024 * 1024;
 /// What is kept of them once they have been encoded.
 const RECENT_BYTES_KEPT: usize = 16 * 1024;
 
+/// What a list shows of a log: only what every audience may see goes in here.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Shown {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<Box<str>>,
+    /// The beginning of the newest message, and which message that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<(Box<str>, Box<str>)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stale: Option<bool>,
+}
+
+/// The longest title and preview, in characters.
+pub const SHOWN_CHARS_MAX: usize = 160;
+
+impl Shown {
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// A log with this title.
+    pub fn title(&mut self, title: &str) {
+        self.title = Some(title.chars().take(SHOWN_CHARS_MAX).collect());
+    }
+
+    /// More text of a message; of another message than before it is the beginning.
+    pub fn preview(&mut self, message: &str, chunk: &str) {
+        if self.preview.as_ref().is_some_and(|(of, text)| **of == *message && text.len() >= SHOWN_CHARS_MAX) {
+            return;
+        }
+        let known = self.preview.take_if(|(of, _)| **of == *message);
+        let known = known.map(|(_, text)| String::from(text)).unwrap_or_default();
+        let room = SHOWN_CHARS_MAX.saturating_sub(known.chars().count());
+        let text = known + &chunk.chars().take(room).collect::<String>();
+        self.preview = Some((message.into(), text.into()));
+    }
+}
+
 /// What is known of a log without reading it: saved with every append, shown in lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -39,7 +82,13 @@ pub struct Summary {
     pub thread_id: Option<ThreadId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_session_id: Option<SessionId>,
+    /// How the run stands, by all that is known.
     pub run: RunState,
+    /// The same by what users and what operators saw, where that is something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_for_user: Option<Box<RunState>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_for_dashboard: Option<Box<RunState>>,
     /// RFC 3339 UTC, as all times here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Box<str>>,
@@ -48,9 +97,25 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_activity: Option<Box<str>>,
     pub last_sequence: Sequence,
+    /// What users are shown in lists.
+    #[serde(default, skip_serializing_if = "Shown::is_nothing")]
+    pub shown: Shown,
     /// Per audience: the last sequence that it sees, and how many it sees.
     pub seen_last: [Sequence; 3],
     pub seen_count: [u64; 3],
+}
+
+impl Summary {
+    /// How the run stands, by what this audience saw of it.
+    #[must_use]
+    pub fn run_for(&self, audience: Audience) -> &RunState {
+        let narrower = match audience {
+            Audience::User => &self.run_for_user,
+            Audience::Dashboard => &self.run_for_dashboard,
+            Audience::Internal => &None,
+        };
+        narrower.as_deref().unwrap_or(&self.run)
+    }
 }
 
 /// Where a log stands, for its readers: everything in it is durable.

@@ -212,6 +212,17 @@ impl Sessions {
         inner.known.get(session).map(|session| session.runs.iter().map(|run| run.id.clone()).collect()).unwrap_or_default()
     }
 
+    /// The session's own log and its runs, each with its place of creation, the newest run first and its own log before all;
+    /// and how many runs there are in all.
+    #[must_use]
+    pub fn logs_of(&self, session: &SessionId, runs_max: usize) -> Option<(Vec<(u64, LogId)>, usize)> {
+        let inner = self.inner.read();
+        let known = inner.known.get(session)?;
+        let own = known.own.iter().map(|(created, _)| (*created, LogId::Session(session.clone())));
+        let runs = known.runs.iter().rev().take(runs_max).map(|run| (run.created, LogId::Run(run.id.clone())));
+        Some((own.chain(runs).collect(), known.runs.len()))
+    }
+
     /// Whether the session has a log of its own.
     #[must_use]
     pub fn has_own_log(&self, session: &SessionId) -> bool {

@@ -16,7 +16,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     let Scene { run, stage, log, .. } = scene;
     let mut edit = stage.open("run", log, Surface::RuntimeStatus, None);
     edit.say("status", run.status.as_str());
-    edit.say("phase", &run.phase);
+    edit.say("phase", run.phase.as_str());
     edit.set("attempt", run.attempt);
     for (member, id) in [
         ("sessionId", seen.ids.session.as_ref().map(SessionId::as_str)),

@@ -27,7 +27,7 @@ const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const READ: Limit = Limit { rows: 1024, bytes: 1024 * 1024 };
 
 /// Adds what every hydration answer echoes, so that a client can tell a late one apart.
-fn echo(query: &Query, mut answer: Value) -> Value {
+pub(super) fn echo(query: &Query, mut answer: Value) -> Value {
     if let Some(activation) = query.get("activation") {
         answer["activation"] = activation.into();
     }
@@ -35,11 +35,11 @@ fn echo(query: &Query, mut answer: Value) -> Value {
 }
 
 /// An answer that is true now, and that no cache may go on telling.
-fn live(answer: Value) -> Response {
+pub(super) fn live(answer: Value) -> Response {
     ([(header::CACHE_CONTROL, "no-store")], Json(answer)).into_response()
 }
 
-fn page_size(query: &Query) -> Result<usize, Problem> {
+pub(super) fn page_size(query: &Query) -> Result<usize, Problem> {
     let asked = query.number("limit")?.unwrap_or(PAGE_ITEMS_MAX as u64);
     Ok(usize::try_from(asked).unwrap_or(PAGE_ITEMS_MAX).clamp(1, PAGE_ITEMS_MAX))
 }
@@ -49,21 +49,24 @@ fn no_such_run(run: &RunId) -> Problem {
     Problem::not_found("no_such_run", detail)
 }
 
-fn described(run: &str, epoch: Epoch, summary: &Summary, audience: Audience) -> Value {
+pub(super) fn described(run: &str, epoch: Epoch, summary: &Summary, audience: Audience) -> Value {
+    let stands = summary.run_for(audience);
     let mut shown = json!({
         "runId": run,
         "sessionId": summary.session_id,
         "threadId": summary.thread_id,
         "parentSessionId": summary.parent_session_id,
-        "status": summary.run.status,
-        "phase": summary.run.phase,
-        "attempt": summary.run.attempt,
+        "status": stands.status,
+        "phase": stands.phase,
+        "attempt": stands.attempt,
         "epoch": epoch.to_string(),
         "lastSequence": summary.last_sequence,
         "startedAt": summary.started_at,
         "endedAt": summary.ended_at,
         "lastActivity": summary.last_activity,
-        "counts": { "events": summary.seen_count[audience.index()], "pendingActions": summary.run.pending.len() },
+        "title": summary.shown.title,
+        "preview": summary.shown.preview.as_ref().map(|(_, text)| text),
+        "counts": { "events": summary.seen_count[audience.index()], "pendingActions": stands.pending.len() },
     });
     if let Value::Object(members) = &mut shown {
         members.retain(|_, value| !value.is_null());
@@ -244,7 +247,7 @@ pub async fn activities(State(app): State<Arc<App>>, uri: Uri) -> Result<Respons
 }
 
 /// An activity as REST gives it.
-fn shown(activity: &Activity) -> Value {
+pub(super) fn shown(activity: &Activity) -> Value {
     let mut shown = json!({
         "activityType": activity.kind,
         "activityId": activity.id,

@@ -8,6 +8,7 @@ pub mod hydrate;
 pub mod ops;
 pub mod problem;
 pub mod request;
+pub mod sessions;
 pub mod stream;
 pub mod wire;
 pub mod workbench;
@@ -160,6 +161,10 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/runs/{run}/facts", post(facts::post))
         .route("/v1/sessions/{session}/facts", post(facts::post))
         .route("/v1/runs/{run}/stream", get(stream::get))
+        .route("/v1/sessions", get(sessions::sessions))
+        .route("/v1/sessions/{session}", get(sessions::session))
+        .route("/v1/sessions/{session}/window", get(sessions::window))
+        .route("/v1/sessions/{session}/timeline", get(sessions::timeline))
         .route("/v1/sessions/{session}/stream", get(stream::get))
         .route("/v1/stream", get(stream::get))
         .route("/v1/runs", get(hydrate::runs))

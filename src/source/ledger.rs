@@ -78,7 +78,7 @@ impl Status {
 #[serde(rename_all = "camelCase")]
 pub struct RunState {
     pub status: Status,
-    pub phase: String,
+    pub phase: Phase,
     /// 1 for the first start; one more for each start after an end.
     pub attempt: u32,
     /// Ids of actions that wait for somebody.
@@ -91,7 +91,7 @@ pub struct RunState {
 
 impl Default for RunState {
     fn default() -> Self {
-        Self { status: Status::Unknown, phase: "unknown".into(), attempt: 0, pending: BTreeSet::new(), paused: false }
+        Self { status: Status::Unknown, phase: Phase::Unknown, attempt: 0, pending: BTreeSet::new(), paused: false }
     }
 }
 
@@ -301,7 +301,7 @@ impl RunState {
             | EventType::ReasoningDelta
             | EventType::PlanDelta
             | EventType::ToolStarted
-            | EventType::ReviewRequested => self.phase = phase.as_str().into(),
+            | EventType::ReviewRequested => self.phase.clone_from(phase),
             _ => {}
         }
     }
@@ -312,7 +312,7 @@ impl RunState {
 
     fn stand(&mut self, status: Status, phase: &Phase) {
         self.status = status;
-        self.phase = phase.as_str().into();
+        self.phase.clone_from(phase);
     }
 }
 

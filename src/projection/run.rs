@@ -2,7 +2,7 @@
 
 use super::Scene;
 use super::seen::Seen;
-use crate::model::{EventType, RunId, Surface};
+use crate::model::{EventType, RunId, SessionId, Surface, ThreadId};
 use serde_json::{Map, Value, json};
 
 /// What is kept of notices: progress that belongs to no single call, warnings.
@@ -12,15 +12,14 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     if !scene.is_run {
         return;
     }
-    scene.run.follow(&seen.class, &seen.phase, seen.ids.action.as_ref());
-    let Scene { run, stage, log, .. } = scene;
+    let Scene { run, stage, log, is_late, .. } = scene;
     let mut edit = stage.open("run", log, Surface::RuntimeStatus, None);
     edit.say("status", run.status.as_str());
     edit.say("phase", &run.phase);
     edit.set("attempt", run.attempt);
     for (member, id) in [
-        ("sessionId", seen.ids.session.as_ref().map(super::super::model::id::SessionId::as_str)),
-        ("threadId", seen.ids.thread.as_ref().map(super::super::model::id::ThreadId::as_str)),
+        ("sessionId", seen.ids.session.as_ref().map(SessionId::as_str)),
+        ("threadId", seen.ids.thread.as_ref().map(ThreadId::as_str)),
     ] {
         // A child's facts in this log name the child's session.
         if edit.get(member).is_none() && seen.ids.parent_session.is_none() {
@@ -34,13 +33,15 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     }
     match seen.class {
         EventType::RunStarted => {
-            for past in ["error", "retryable", "synthetic", "endedBy"] {
+            for past in ["error", "retryable", "synthetic", "withheld"] {
                 edit.remove(past);
             }
             let parent = seen.text("parentRunId").or_else(|| seen.related("parentRunId").and_then(Value::as_str));
             edit.set_some("parentRunId", parent.filter(|parent| RunId::new(parent).is_ok()));
         }
-        EventType::RunFinished | EventType::RunFailed => {
+        // The first end is the end; a second one tells nothing of how the run stands.
+        EventType::RunFinished | EventType::RunFailed if !*is_late => {
+            edit.set_some("withheld", seen.is_withheld().then_some(true));
             edit.set_some("error", seen.get("error").cloned());
             edit.set_some("retryable", seen.get("retryable").cloned());
             edit.set_some("synthetic", seen.get("synthetic").cloned());

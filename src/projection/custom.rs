@@ -5,46 +5,48 @@
 //! hidden too, until the next snapshot.
 
 use super::seen::Seen;
-use super::{Scene, diagnostics, tool_call};
+use super::{PROJECTIONS, Scene, diagnostics, patch, tool_call};
 use crate::model::{EventType, MessageId, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+
+/// What stands before the name of an activity that its source calls like one of ours.
+const FOREIGN: &str = "custom:";
 
 pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     use EventType as E;
     if !matches!(seen.class, E::ToolProgress | E::StateSnapshot | E::StateDelta) {
         return;
     }
-    let Some(kind) = seen.text("activityType").filter(|kind| *kind != tool_call::KIND) else { return };
+    let Some(kind) = seen.text("activityType").filter(|kind| !kind.is_empty() && *kind != tool_call::KIND) else { return };
     let call = seen.ids.tool_call.as_ref().map(ToolCallId::as_str);
-    let id = call.or_else(|| seen.ids.message.as_ref().map(MessageId::as_str)).unwrap_or_default();
+    let Some(id) = call.or_else(|| seen.ids.message.as_ref().map(MessageId::as_str)) else { return };
+    let kind = &*name(kind);
     let is_known = scene.stage.get(kind, id).is_some();
-    let Some(mut edit) = scene.stage.open_custom(kind, id, Surface::ToolUi, seen.ids.agent.as_ref()) else {
-        return diagnostics::note(scene, json!({ "kind": "activity_name_taken", "activityType": kind, "activityId": id }));
-    };
-    if let Some(patch) = seen.get("patch").filter(|_| !seen.payload.contains_key("content")) {
-        if let Err(error) = edit.apply(&operations(patch)) {
+    let mut edit = scene.stage.open_custom(kind, id, Surface::ToolUi, seen.ids.agent.as_ref());
+    let content = seen.said("content").or_else(|| seen.said("state"));
+    let Some(content) = content else {
+        let Some(patch) = seen.get("patch") else { return };
+        if let Err(error) = edit.apply(&patch::operations(patch)) {
             let note = json!({ "kind": "patch_not_applied", "activityType": kind, "activityId": id, "error": error });
             diagnostics::note(scene, note);
         }
         return;
-    }
+    };
     // AG-UI: a snapshot that says not to replace is only for those who have none.
     if is_known && seen.get("replace") == Some(&Value::Bool(false)) {
         return;
     }
-    let content = seen.payload.get("content").or_else(|| seen.payload.get("state"));
     edit.replace(match content {
-        Some(Value::Object(content)) => content.clone(),
-        Some(Value::String(text)) => Map::from_iter([("text".to_owned(), json!([text]))]),
-        Some(Value::Null) | None => Map::new(),
-        Some(other) => Map::from_iter([("value".to_owned(), other.clone())]),
+        Value::Object(content) => content.clone(),
+        Value::String(text) => Map::from_iter([("text".to_owned(), json!([text]))]),
+        Value::Null => Map::new(),
+        other => Map::from_iter([("value".to_owned(), other.clone())]),
     });
 }
 
-/// A patch's operations: a bare one is wrapped.
-pub(super) fn operations(patch: &Value) -> Vec<Value> {
-    match patch {
-        Value::Array(operations) => operations.clone(),
-        bare => vec![bare.clone()],
-    }
+/// The name under which it is shown: the source's own, unless readers would take it for an activity of ours.
+fn name(kind: &str) -> Cow<'_, str> {
+    let is_ours = kind != "custom" && PROJECTIONS.iter().any(|projection| projection.kind == kind);
+    if is_ours || kind.starts_with(FOREIGN) { format!("{FOREIGN}{kind}").into() } else { kind.into() }
 }

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 /// Entries that are kept; all of them are in the log.
 const ENTRIES_MAX: usize = 50;
+/// What is said of a source's names and of why a patch did not apply, in characters each.
+const NOTE_CHARS_MAX: usize = 256;
 
 pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     let is_diagnostic = match &seen.class {
@@ -28,6 +30,13 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
 
 /// An entry of the projection's own: something that it was told and could not show.
 pub(super) fn note(scene: &mut Scene, mut entry: Value) {
+    for value in entry.as_object_mut().into_iter().flat_map(|entry| entry.values_mut()) {
+        if let Value::String(text) = value
+            && let Some((cut, _)) = text.char_indices().nth(NOTE_CHARS_MAX)
+        {
+            text.truncate(cut);
+        }
+    }
     entry["sequence"] = json!(scene.stage.now());
     push(scene, entry);
 }

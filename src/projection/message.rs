@@ -16,7 +16,6 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         EventType::TextDelta => delta(seen, scene),
         EventType::TextFinal => is_final(seen, scene),
         EventType::MessagesSnapshot => snapshot(seen, scene),
-        _ if seen.ends_run() => interrupt_all(scene),
         _ => {}
     }
 }
@@ -59,6 +58,10 @@ fn is_final(seen: &Seen, scene: &mut Scene) {
                     edit.push("parts", part);
                 }
             }
+            if seen.is_withheld() {
+                let at = find(&edit, part.as_str()).expect("just sealed or pushed");
+                edit.item("parts", at).expect("just found").set("withheld", true);
+            }
             let is_open = parts(&edit).iter().any(|part| part.get("status").and_then(Value::as_str) == Some("streaming"));
             edit.say("status", if is_open { "streaming" } else { "complete" });
         }
@@ -69,6 +72,7 @@ fn is_final(seen: &Seen, scene: &mut Scene) {
             for at in 0..parts(&edit).len() {
                 seal(&mut edit, at, None);
             }
+            edit.set_some("withheld", seen.is_withheld().then_some(true));
             edit.say("status", "complete");
         }
     }
@@ -87,8 +91,9 @@ fn reconcile(edit: &mut Edit<'_>, whole: &str, kind: &str, seen: &Seen) {
         let id = seen.ids.message.as_ref().map_or("", |message| message.as_str());
         return edit.push("parts", new_part(id, kind, seen, "complete", whole));
     };
-    // A runtime may give only the tail of what it streamed (Awaken after a continuation): that is no reason to lose the rest.
-    if streamed.ends_with(whole) || streamed.contains(whole) {
+    // A runtime may give only the tail of what it streamed (Awaken after a continuation), and trim it: that is no reason to
+    // lose the rest.
+    if streamed.ends_with(whole) || streamed.trim_end().ends_with(whole.trim()) {
         return;
     }
     if let Some(rest) = whole.strip_prefix(&streamed) {
@@ -119,7 +124,8 @@ fn seal(edit: &mut Edit<'_>, at: usize, whole: Option<&str>) {
 fn snapshot(seen: &Seen, scene: &mut Scene) {
     let is_repair = seen.text("mode") == Some("repair");
     for message in seen.get("messages").and_then(Value::as_array).into_iter().flatten() {
-        let Some(id) = message.get("messageId").or_else(|| message.get("id")).and_then(Value::as_str) else { continue };
+        let id = message.get("messageId").or_else(|| message.get("id")).and_then(Value::as_str);
+        let Some(id) = id.filter(|id| !id.is_empty()) else { continue };
         let named = message.get("agentId").and_then(Value::as_str).and_then(|id| AgentId::new(id).ok());
         let agent = named.as_ref().or(seen.ids.agent.as_ref());
         let id = key(agent.filter(|agent| scene.own_agent.as_ref() != Some(agent)), id);
@@ -132,7 +138,10 @@ fn snapshot(seen: &Seen, scene: &mut Scene) {
             (false, _) => {
                 let mut edit = open(scene, &id, agent, role);
                 for (n, part) in listed(message).into_iter().enumerate() {
-                    edit.push("parts", restored(seen, part, n, role));
+                    let part = restored(seen, part, n, role);
+                    if find(&edit, part["partId"].as_str().unwrap_or_default()).is_none() {
+                        edit.push("parts", part);
+                    }
                 }
                 edit.say("status", "complete");
             }
@@ -142,8 +151,9 @@ fn snapshot(seen: &Seen, scene: &mut Scene) {
 
 /// A message is now exactly so: parts that are not named any more are emptied and closed, and stay where they were.
 fn repair(seen: &Seen, scene: &mut Scene, id: &str, role: &str, message: &Value) {
-    let mut edit = scene.stage.edit(KIND, id).expect("the caller found it");
     let named: Vec<_> = listed(message).into_iter().enumerate().map(|(n, part)| restored(seen, part, n, role)).collect();
+    let thoughts = super::thought::repair(scene, id, &named);
+    let mut edit = scene.stage.edit(KIND, id).expect("the caller found it");
     let is_named = |part: &Value| named.iter().any(|named| named["partId"] == part["partId"]);
     let retracted: Vec<usize> = (0..).zip(parts(&edit)).filter(|(_, part)| !is_named(part)).map(|(at, _)| at).collect();
     for at in retracted {
@@ -152,17 +162,19 @@ fn repair(seen: &Seen, scene: &mut Scene, id: &str, role: &str, message: &Value)
         part.say("status", "interrupted");
     }
     for part in &named {
-        match find(&edit, part["partId"].as_str().unwrap_or_default()) {
+        let part_id = part["partId"].as_str().unwrap_or_default();
+        match find(&edit, part_id) {
             Some(at) => {
                 let mut known = edit.item("parts", at).expect("just found");
                 known.set("kind", part["kind"].clone());
                 known.set("text", part["text"].clone());
                 known.say("status", "complete");
             }
+            None if thoughts.iter().any(|thought| thought == part_id) => {}
             None => edit.push("parts", part.clone()),
         }
     }
-    super::thought::repair(scene, id, &named);
+    edit.say("status", "complete");
 }
 
 fn listed(message: &Value) -> Vec<&Map<String, Value>> {
@@ -186,7 +198,8 @@ fn restored(seen: &Seen, part: &Map<String, Value>, n: usize, role: &str) -> Val
     restored
 }
 
-fn interrupt_all(scene: &mut Scene) {
+/// The run has ended: nothing streams any more.
+pub(super) fn interrupt_all(scene: &mut Scene) {
     for id in scene.stage.ids(KIND, |message| message.content.get("status").and_then(Value::as_str) == Some("streaming")) {
         let mut edit = scene.stage.edit(KIND, &id).expect("just listed");
         for at in 0..parts(&edit).len() {

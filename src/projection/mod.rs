@@ -11,12 +11,24 @@
 //! One file an activity, one row in [`PROJECTIONS`].
 
 mod action;
+mod agent;
+mod artifact;
+mod carry;
+mod context;
 mod custom;
 mod diagnostics;
 mod message;
+mod metrics;
+mod patch;
+mod queue;
+mod review;
 mod run;
 pub mod seen;
+mod session;
 pub mod stage;
+mod state;
+mod task;
+mod team;
 mod thought;
 mod tool_call;
 
@@ -34,19 +46,39 @@ pub struct Projection {
     pub kind: &'static str,
     /// What an envelope does to activities of this type. Asked for every envelope; most do nothing.
     fold: fn(&Seen, &mut Scene),
+    /// Closes what is open of this type, for the run has ended. Asked with its end, and with whatever comes after it.
+    end: fn(&mut Scene),
 }
+
+/// Of what outlives a run, or is never open.
+const fn stays(_: &mut Scene) {}
 
 /// Every activity type. An envelope that changes several gives their frames in this order.
 pub static PROJECTIONS: &[Projection] = &[
-    Projection { kind: "message", fold: message::fold },
-    Projection { kind: "reasoning", fold: thought::reasoning },
-    Projection { kind: "plan", fold: thought::plan },
-    Projection { kind: "tool-call-progress", fold: tool_call::fold },
-    Projection { kind: "custom", fold: custom::fold },
-    Projection { kind: "action", fold: action::fold },
-    Projection { kind: "diagnostics", fold: diagnostics::fold },
+    Projection { kind: "message", fold: message::fold, end: message::interrupt_all },
+    Projection { kind: "reasoning", fold: thought::reasoning, end: thought::interrupt_reasoning },
+    Projection { kind: "plan", fold: thought::plan, end: thought::interrupt_plans },
+    Projection { kind: "tool-call-progress", fold: tool_call::fold, end: tool_call::end_all },
+    Projection { kind: "custom", fold: custom::fold, end: stays },
+    Projection { kind: "action", fold: action::fold, end: action::interrupt_all },
+    Projection { kind: "queue", fold: queue::fold, end: stays },
+    Projection { kind: "task", fold: task::fold, end: stays },
+    Projection { kind: "agent", fold: agent::fold, end: stays },
+    Projection { kind: "team", fold: team::team, end: stays },
+    Projection { kind: "handoff", fold: team::handoff, end: stays },
+    Projection { kind: "worker-notification", fold: team::notification, end: stays },
+    Projection { kind: "review", fold: review::fold, end: stays },
+    Projection { kind: "artifact", fold: artifact::artifact, end: stays },
+    Projection { kind: "evidence", fold: artifact::evidence, end: stays },
+    Projection { kind: "context", fold: context::context, end: stays },
+    Projection { kind: "compaction", fold: context::compaction, end: context::end_compactions },
+    Projection { kind: "permission", fold: context::permission, end: stays },
+    Projection { kind: "state", fold: state::fold, end: stays },
+    Projection { kind: "session", fold: session::fold, end: stays },
+    Projection { kind: "metrics", fold: metrics::fold, end: stays },
+    Projection { kind: "diagnostics", fold: diagnostics::fold, end: stays },
     // Last: a run that has ended has ended everything before.
-    Projection { kind: "run", fold: run::fold },
+    Projection { kind: "run", fold: run::fold, end: stays },
 ];
 
 /// What a fold works on: the activities, and the little that it remembers beside them.
@@ -61,6 +93,8 @@ pub struct Scene {
     pub own_agent: Option<AgentId>,
     /// How the run stands, by what this audience saw.
     pub run: RunState,
+    /// Whether the envelope came after the run's end. It is shown, and opens nothing.
+    pub is_late: bool,
 }
 
 impl Scene {
@@ -103,7 +137,7 @@ struct Saved<'v> {
 }
 
 /// Counts up whenever a fold changes what it makes of the same envelopes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 impl View {
     /// The view before the first envelope.
@@ -113,7 +147,8 @@ impl View {
             LogId::Run(id) => (id.as_str(), true),
             LogId::Session(id) => (id.as_str(), false),
         };
-        let scene = Scene { stage: Stage::default(), log: id.into(), is_run, own_agent: None, run: RunState::default() };
+        let scene =
+            Scene { stage: Stage::default(), log: id.into(), is_run, own_agent: None, run: RunState::default(), is_late: false };
         Self { audience, through: Sequence::NONE, framed: Sequence::NONE, scene }
     }
 
@@ -179,8 +214,16 @@ impl View {
         if seen.class == EventType::RunStarted && scene.own_agent.is_none() {
             scene.own_agent.clone_from(&seen.ids.agent);
         }
+        scene.is_late = scene.is_run && scene.run.status.is_end();
+        if scene.is_run {
+            scene.run.follow(&seen.class, &seen.phase, seen.ids.action.as_ref());
+        }
+        let has_ended = seen.ends_run() || scene.is_run && scene.run.status.is_end();
         for projection in PROJECTIONS {
             (projection.fold)(seen, scene);
+            if has_ended && (!scene.is_late || scene.stage.is_touched()) {
+                (projection.end)(scene);
+            }
         }
         let prev = self.framed;
         let touched = scene.stage.finish();
@@ -207,3 +250,6 @@ impl View {
 fn number(value: Option<&Value>) -> Option<Value> {
     value.filter(|value| value.is_number()).cloned()
 }
+
+#[cfg(test)]
+mod tests;

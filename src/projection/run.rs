@@ -12,8 +12,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     if !scene.is_run {
         return;
     }
-    scene.run.follow(&seen.class, &seen.phase, seen.ids.action.as_ref());
-    let Scene { run, stage, log, .. } = scene;
+    let Scene { run, stage, log, is_late, .. } = scene;
     let mut edit = stage.open("run", log, Surface::RuntimeStatus, None);
     edit.say("status", run.status.as_str());
     edit.say("phase", run.phase.as_str());
@@ -34,13 +33,15 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     }
     match seen.class {
         EventType::RunStarted => {
-            for past in ["error", "retryable", "synthetic", "endedBy"] {
+            for past in ["error", "retryable", "synthetic", "withheld"] {
                 edit.remove(past);
             }
             let parent = seen.text("parentRunId").or_else(|| seen.related("parentRunId").and_then(Value::as_str));
             edit.set_some("parentRunId", parent.filter(|parent| RunId::new(parent).is_ok()));
         }
-        EventType::RunFinished | EventType::RunFailed => {
+        // The first end is the end; a second one tells nothing of how the run stands.
+        EventType::RunFinished | EventType::RunFailed if !*is_late => {
+            edit.set_some("withheld", seen.is_withheld().then_some(true));
             edit.set_some("error", seen.get("error").cloned());
             edit.set_some("retryable", seen.get("retryable").cloned());
             edit.set_some("synthetic", seen.get("synthetic").cloned());

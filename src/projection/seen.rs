@@ -32,10 +32,16 @@ impl Seen {
         Some(seen)
     }
 
-    /// A member of the fact: from the envelope's top level, else from its payload; JSON's null is none.
+    /// A member of the fact: from the envelope's top level, else from its payload; JSON's null is one.
+    #[must_use]
+    pub fn said(&self, member: &str) -> Option<&Value> {
+        self.extra.get(member).or_else(|| self.payload.get(member))
+    }
+
+    /// The same, where JSON's null is none.
     #[must_use]
     pub fn get(&self, member: &str) -> Option<&Value> {
-        self.extra.get(member).or_else(|| self.payload.get(member)).filter(|value| !value.is_null())
+        self.said(member).filter(|value| !value.is_null())
     }
 
     /// The same, if it is text.

@@ -6,6 +6,7 @@
 //! Text is kept joined: an array of at most one string. A delta appends a chunk (`add …/-`), readers may hold as many as they
 //! were sent, and no delta ever addresses one by its index.
 
+use super::patch;
 use crate::model::{AgentId, Sequence, Surface};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
@@ -110,6 +111,11 @@ impl Stage {
         self.now
     }
 
+    /// Whether the envelope has reached any activity so far.
+    pub(super) fn is_touched(&self) -> bool {
+        !self.touched.is_empty()
+    }
+
     /// What the envelope changed, in the order of the first change to each activity.
     pub(super) fn finish(&mut self) -> Vec<Touch> {
         let mut touched = std::mem::take(&mut self.touched);
@@ -168,17 +174,14 @@ impl Stage {
         self.edit_at(at)
     }
 
-    /// Changes an activity that a source named, which appears now if it was not there; `None` where one of ours has its name.
-    pub fn open_custom(&mut self, kind: &str, id: &str, surface: Surface, agent: Option<&AgentId>) -> Option<Edit<'_>> {
-        let is_known = match self.get(kind, id) {
-            Some(known) if !known.is_custom => return None,
-            known => known.is_some(),
-        };
-        if !is_known {
+    /// Changes an activity that a source named, which appears now if it was not there.
+    pub fn open_custom(&mut self, kind: &str, id: &str, surface: Surface, agent: Option<&AgentId>) -> Edit<'_> {
+        let at = self.place(kind, id).unwrap_or_else(|| {
             self.open(kind, id, surface, agent);
             self.activities.last_mut().expect("just opened").is_custom = true;
-        }
-        self.edit(kind, id)
+            self.activities.len() - 1
+        });
+        self.edit_at(at)
     }
 
     fn edit_at(&mut self, at: usize) -> Edit<'_> {
@@ -217,6 +220,12 @@ impl Edit<'_> {
     #[must_use]
     pub fn get(&self, member: &str) -> Option<&Value> {
         self.content.get(member)
+    }
+
+    /// How many members there are now.
+    #[must_use]
+    pub fn member_count(&self) -> usize {
+        self.content.len()
     }
 
     /// A member as it is now, if it is text.
@@ -333,8 +342,11 @@ impl Edit<'_> {
         Some(Edit { content, path, touch: self.touch })
     }
 
-    /// Makes this the whole content; readers get a snapshot.
+    /// Makes this the whole content; readers get a snapshot. Nothing happens when it is so already.
     pub fn replace(&mut self, content: Map<String, Value>) {
+        if *self.content == content {
+            return;
+        }
         *self.content = content;
         self.touch.is_snapshot = true;
         self.touch.patch = Vec::new();
@@ -345,20 +357,7 @@ impl Edit<'_> {
     /// # Errors
     /// Why it does not apply. Then nothing has changed.
     pub fn apply(&mut self, patch: &[Value]) -> Result<(), String> {
-        for op in patch {
-            let is = |member: &str, value: &str| op.get(member).and_then(Value::as_str) == Some(value);
-            if is("path", "") && !is("op", "test") && !op.get("value").is_some_and(Value::is_object) {
-                return Err("it would make the content something other than an object".into());
-            }
-        }
-        let parsed: json_patch::Patch =
-            serde_json::from_value(Value::Array(patch.to_vec())).map_err(|error| format!("it is no JSON Patch: {error}"))?;
-        let mut document = Value::Object(std::mem::take(self.content));
-        // It takes back what it did when an operation fails.
-        let outcome = json_patch::patch(&mut document, &parsed).map_err(|error| error.to_string());
-        let Value::Object(content) = document else { unreachable!("the root is only ever replaced by an object: just seen") };
-        *self.content = content;
-        outcome?;
+        patch::apply(self.content, patch)?;
         if !self.touch.is_snapshot {
             self.touch.patch.extend(patch.iter().cloned().map(Op::Given));
         }

@@ -3,7 +3,7 @@
 use super::Scene;
 use super::message::key;
 use super::seen::Seen;
-use super::stage::{Activity, Edit, text};
+use super::stage::{Activity, Edit, joined, text};
 use crate::model::{EventType, PartId, Surface};
 use serde_json::Value;
 
@@ -11,7 +11,6 @@ pub(super) fn reasoning(seen: &Seen, scene: &mut Scene) {
     match seen.class {
         EventType::ReasoningDelta => delta("reasoning", seen, scene),
         EventType::ReasoningSummary => is_final("reasoning", seen, scene),
-        _ if seen.ends_run() => interrupt_all("reasoning", scene),
         _ => {}
     }
 }
@@ -20,7 +19,6 @@ pub(super) fn plan(seen: &Seen, scene: &mut Scene) {
     match seen.class {
         EventType::PlanDelta => delta("plan", seen, scene),
         EventType::PlanFinal => is_final("plan", seen, scene),
-        _ if seen.ends_run() => interrupt_all("plan", scene),
         _ => {}
     }
 }
@@ -70,6 +68,7 @@ fn is_final(kind: &str, seen: &Seen, scene: &mut Scene) {
         for member in ["plan", "steps", "summary"] {
             edit.set_some(member, seen.get(member).filter(|_| !seen.is_withheld()).cloned());
         }
+        edit.set_some("withheld", seen.is_withheld().then_some(true));
         edit.say("status", "complete");
     }
 }
@@ -85,19 +84,39 @@ fn open_of_message(kind: &str, message: &str, scene: &Scene) -> Vec<String> {
     }
 }
 
-/// A message was repaired: thoughts of it that are not named any more are emptied and closed.
-pub(super) fn repair(scene: &mut Scene, message: &str, named: &[Value]) {
-    let retracted = |thought: &Activity| {
-        let member = |member: &str| thought.content.get(member).and_then(Value::as_str);
-        member("messageId") == Some(message) && !named.iter().any(|named| named["partId"].as_str() == member("partId"))
-    };
+/// A message was repaired: thoughts of it that are not named any more are emptied and closed, and those that are say what is
+/// told of them. Gives the parts that are thoughts.
+pub(super) fn repair(scene: &mut Scene, message: &str, named: &[Value]) -> Vec<String> {
+    let member = |thought: &Activity, member: &str| thought.content.get(member).and_then(Value::as_str).map(str::to_owned);
+    let mut thoughts = Vec::new();
     for kind in ["reasoning", "plan"] {
-        for id in scene.stage.ids(kind, retracted) {
+        for id in scene.stage.ids(kind, |thought| member(thought, "messageId").as_deref() == Some(message)) {
+            let part = scene.stage.get(kind, &id).and_then(|thought| member(thought, "partId")).unwrap_or_default();
             let mut edit = scene.stage.edit(kind, &id).expect("just listed");
-            edit.set("text", text(""));
-            edit.say("status", "interrupted");
+            match named.iter().find(|named| named["partId"] == part.as_str()) {
+                Some(named) => {
+                    edit.set_text("text", joined(named.get("text")));
+                    edit.say("status", "complete");
+                    thoughts.push(part);
+                }
+                None => {
+                    edit.set("text", text(""));
+                    edit.say("status", "interrupted");
+                }
+            }
         }
     }
+    thoughts
+}
+
+/// The run has ended: nobody thinks any more.
+pub(super) fn interrupt_reasoning(scene: &mut Scene) {
+    interrupt_all("reasoning", scene);
+}
+
+/// The run has ended: no plan is being made any more.
+pub(super) fn interrupt_plans(scene: &mut Scene) {
+    interrupt_all("plan", scene);
 }
 
 fn interrupt_all(kind: &str, scene: &mut Scene) {

@@ -6,45 +6,67 @@
 
 use super::seen::Seen;
 use super::stage::Edit;
-use super::{Scene, number};
+use super::{Scene, diagnostics, number, patch};
 use crate::model::{EventType, Phase, Surface};
 use serde_json::{Map, Value, json};
 
 /// Also the `activityType` that seed 002's reporters use.
 pub(super) const KIND: &str = "tool-call-progress";
 
+/// Seed 002's `ProgressStatus`.
+pub(super) const STATUSES: &[&str] = &["pending", "running", "done", "failed", "cancelled"];
+
+/// Seed 002's `ToolCallProgressState`.
+#[rustfmt::skip]
+const REPORTED: &[&str] = &[
+    "schema", "node_id", "call_id", "tool_name", "status", "progress", "loaded", "total", "message", "parent_node_id",
+    "parent_call_id",
+];
+
 pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     use EventType as E;
-    if seen.ends_run() {
-        return end_all(scene);
-    }
     if let E::ActionRequired = seen.class {
         return ask(seen, scene);
     }
-    let (Some(id), E::ToolStarted | E::ToolArgs | E::ToolProgress | E::ToolOutputDelta | E::ToolResult | E::ToolFailed) =
-        (&seen.ids.tool_call, &seen.class)
-    else {
+    // A reporter's activity, by whatever class it came.
+    let is_report = matches!(seen.class, E::ToolProgress | E::StateSnapshot | E::StateDelta)
+        && seen.text("activityType").map_or(seen.class == E::ToolProgress, |kind| kind == KIND);
+    let (Some(id), true) = (
+        &seen.ids.tool_call,
+        is_report || matches!(seen.class, E::ToolStarted | E::ToolArgs | E::ToolOutputDelta | E::ToolResult | E::ToolFailed),
+    ) else {
         return;
     };
-    if seen.class == E::ToolProgress && seen.text("activityType").is_some_and(|kind| kind != KIND) {
-        return;
-    }
     let id = id.as_str();
     let is_known = scene.stage.get(KIND, id).is_some();
     let mut edit = scene.stage.open(KIND, id, Surface::ToolUi, seen.ids.agent.as_ref());
     if !is_known {
         begin(&mut edit, id);
     }
-    edit.set_some("tool_name", seen.text("toolName").filter(|name| !name.is_empty()));
-    let parent = seen.related("parentToolCallId").or_else(|| seen.get("parentToolCallId")).cloned();
-    edit.set_some("parent_call_id", parent.filter(Value::is_string));
+    if seen.class == E::ToolStarted && has_ended(&edit) {
+        begin_again(&mut edit, id);
+    }
+    if is_report {
+        if let Err(error) = progress(seen, &mut edit) {
+            let note = json!({ "kind": "patch_not_applied", "activityType": KIND, "activityId": id, "error": error });
+            diagnostics::note(scene, note);
+        }
+        return;
+    }
+    name(seen, &mut edit);
     match seen.class {
-        E::ToolStarted => start(seen, &mut edit, id),
+        E::ToolStarted => start(seen, &mut edit),
         E::ToolArgs => args(seen, &mut edit),
-        E::ToolProgress => progress(seen, &mut edit),
         E::ToolOutputDelta => output(seen, &mut edit),
         _ => end(seen, &mut edit),
     }
+}
+
+/// What the call is of, where the fact says so.
+fn name(seen: &Seen, edit: &mut Edit<'_>) {
+    edit.set_some("tool_name", seen.text("toolName").filter(|name| !name.is_empty()));
+    let parent = seen.related("parentToolCallId").or_else(|| seen.get("parentToolCallId")).cloned();
+    edit.set_some("parent_call_id", parent.filter(Value::is_string));
 }
 
 fn begin(edit: &mut Edit<'_>, id: &str) {
@@ -59,13 +81,15 @@ fn has_ended(edit: &Edit<'_>) -> bool {
     matches!(edit.text("state"), Some("output-available" | "output-error" | "cancelled"))
 }
 
-fn start(seen: &Seen, edit: &mut Edit<'_>, id: &str) {
-    if has_ended(edit) {
-        let name = edit.text("tool_name").unwrap_or_default().to_owned();
-        edit.replace(Map::new());
-        begin(edit, id);
-        edit.set("tool_name", name);
-    }
+/// Another attempt under the same id: readers get it as a whole.
+fn begin_again(edit: &mut Edit<'_>, id: &str) {
+    let name = edit.text("tool_name").unwrap_or_default().to_owned();
+    edit.replace(Map::new());
+    begin(edit, id);
+    edit.set("tool_name", name);
+}
+
+fn start(seen: &Seen, edit: &mut Edit<'_>) {
     edit.say("status", "running");
     edit.say("state", "running");
     edit.set_some("input", seen.get("input").cloned());
@@ -87,9 +111,27 @@ fn args(seen: &Seen, edit: &mut Edit<'_>) {
     }
 }
 
-fn progress(seen: &Seen, edit: &mut Edit<'_>) {
-    // A reporter may hand over the whole state as an activity's content.
-    let content = seen.text("activityType").and_then(|_| seen.payload.get("content")).and_then(Value::as_object);
+/// What the call's author reports: members of a fact, seed 002's state as an activity's content, or a patch of that.
+///
+/// # Errors
+/// Why a patch does not apply. It has changed nothing.
+fn progress(seen: &Seen, edit: &mut Edit<'_>) -> Result<(), String> {
+    let is_activity = seen.text("activityType").is_some();
+    let content = seen.said("content").or_else(|| seen.said("state")).filter(|_| is_activity);
+    let is_first = edit.text("state").is_none_or(|state| state != "progress");
+    if content.is_some() && !is_first && seen.get("replace") == Some(&Value::Bool(false)) {
+        return Ok(());
+    }
+    // The patch is of what was reported, which stands among members of ours: those are not its author's to change.
+    let patched = match seen.get("patch").filter(|_| is_activity && content.is_none()) {
+        Some(patch) => {
+            let mut reported = reported(edit);
+            patch::apply(&mut reported, &patch::operations(patch))?;
+            Some(reported)
+        }
+        None => None,
+    };
+    let content = patched.as_ref().or_else(|| content.and_then(Value::as_object));
     let get = |member: &str| match content {
         Some(content) => content.get(member).filter(|value| !value.is_null()),
         None => seen.get(member),
@@ -97,21 +139,26 @@ fn progress(seen: &Seen, edit: &mut Edit<'_>) {
     let text = |member: &str| get(member).and_then(Value::as_str);
     edit.set_some("message", text("message"));
     if has_ended(edit) {
-        return;
+        return Ok(());
     }
-    if let Some(patch) = seen.get("patch").filter(|_| content.is_none() && seen.get("activityType").is_some()) {
-        // What cannot be applied changes nothing; the fact is in the log as it came.
-        let _ = edit.apply(&super::custom::operations(patch));
-        return;
-    }
+    name(seen, edit);
     for member in ["tool_name", "node_id", "parent_node_id", "parent_call_id"] {
         edit.set_some(member, text(member).filter(|text| !text.is_empty()));
     }
-    for member in ["progress", "loaded", "total"] {
+    // A fraction and nothing else: a number above 1 is of a unit that nobody can know.
+    edit.set_some("progress", number(get("progress")).filter(|n| n.as_f64().is_some_and(|n| (0.0..=1.0).contains(&n))));
+    for member in ["loaded", "total"] {
         edit.set_some(member, number(get(member)));
     }
-    edit.say("status", text("status").unwrap_or("running"));
+    edit.say("status", text("status").filter(|status| STATUSES.contains(status)).unwrap_or("running"));
     edit.say("state", "progress");
+    Ok(())
+}
+
+/// The reporter's part of the content.
+fn reported(edit: &Edit<'_>) -> Map<String, Value> {
+    let members = REPORTED.iter().filter_map(|member| Some(((*member).to_owned(), edit.get(member)?.clone())));
+    members.collect()
 }
 
 fn output(seen: &Seen, edit: &mut Edit<'_>) {
@@ -166,12 +213,12 @@ fn refer(seen: &Seen, edit: &mut Edit<'_>) {
 fn ask(seen: &Seen, scene: &mut Scene) {
     let (Some(call), Some(action)) = (&seen.ids.tool_call, &seen.ids.action) else { return };
     if let Some(mut edit) = scene.stage.edit(KIND, call.as_str()) {
-        edit.set("action_id", action.as_str());
+        edit.say("action_id", action.as_str());
     }
 }
 
 /// The run has ended: no call goes on. One whose author reported an end of it keeps that.
-fn end_all(scene: &mut Scene) {
+pub(super) fn end_all(scene: &mut Scene) {
     let ended = ["output-available", "output-error", "cancelled"];
     let state = |state: Option<&Value>| state.and_then(Value::as_str).is_some_and(|state| ended.contains(&state));
     for id in scene.stage.ids(KIND, |call| !state(call.content.get("state"))) {

@@ -86,7 +86,7 @@ fn join(kind: &str, content: &mut Value) {
 }
 
 /// What the server says there is.
-async fn at_rest(client: &Client, run: &str, query: &str) -> BTreeMap<(String, String), Value> {
+pub async fn at_rest(client: &Client, run: &str, query: &str) -> BTreeMap<(String, String), Value> {
     let answer = client.get(&format!("/v1/runs/{run}/activities?{query}")).await.ok();
     let shown = |a: &Value| (key(a), json!({ "opened": a["opened"], "surface": a["surface"], "content": a["content"] }));
     answer["activities"].as_array().expect("activities").iter().map(shown).collect()

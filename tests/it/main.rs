@@ -20,6 +20,7 @@ mod hydrate;
 mod ingest;
 mod schema;
 mod secrets;
+mod sessions;
 mod store;
 mod stream;
 mod streamed;

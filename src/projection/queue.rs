@@ -1,0 +1,54 @@
+//! `queue`: the turns that wait, and why. One activity a session.
+
+use super::seen::Seen;
+use super::{Scene, carry};
+use crate::model::{EventType, SessionId, Surface};
+use serde_json::{Value, json};
+
+/// Items that are shown, from the head of the queue.
+const ITEMS_MAX: usize = 100;
+
+const MEMBERS: &[&str] = &[
+    "queuedTurnCount",
+    "queueReason",
+    "retryableOverload",
+    "providerConcurrencyGroup",
+    "providerParallelBudget",
+    "status",
+    "runtimeStatus",
+    "message",
+];
+
+pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
+    if seen.class != EventType::QueueChanged {
+        return;
+    }
+    let own = (!scene.is_run).then(|| scene.log.clone());
+    let Some(id) = seen.ids.session.as_ref().map(|id: &SessionId| id.as_str().into()).or(own) else { return };
+    let mut edit = scene.stage.open("queue", &id, Surface::Composer, None);
+    carry::members(seen, &mut edit, MEMBERS);
+    match seen.get("items").and_then(Value::as_array) {
+        Some(items) => {
+            edit.set("items", items.iter().take(ITEMS_MAX).cloned().collect::<Vec<_>>());
+            if seen.said("queuedTurnCount").is_none() {
+                edit.set("queuedTurnCount", items.len());
+            }
+        }
+        // Items of another count than the queue has now are of another queue.
+        None if edit
+            .get("items")
+            .and_then(Value::as_array)
+            .is_some_and(|items| edit.get("queuedTurnCount").is_some_and(|count| *count != json!(items.len()))) =>
+        {
+            edit.remove("items");
+        }
+        None => {}
+    }
+    if seen.get("queuedTurnCount").and_then(Value::as_u64) == Some(0) {
+        for reason in ["queueReason", "retryableOverload"] {
+            if seen.said(reason).is_none() {
+                edit.remove(reason);
+            }
+        }
+    }
+}

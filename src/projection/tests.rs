@@ -1,0 +1,629 @@
+//! What each fact makes of what people look at. Every frame is applied as a reader would, and compared with what the view holds.
+
+use super::*;
+use crate::model::RunId;
+use serde_json::json;
+use std::collections::HashMap;
+
+/// A view, and a reader who applies what the view gives.
+struct Watched {
+    view: View,
+    copies: HashMap<(String, String), Value>,
+    /// `type id: snapshot` or the patch, of the last envelope.
+    frames: Vec<String>,
+}
+
+impl Watched {
+    fn new() -> Self {
+        let view = View::new(&LogId::Run(RunId::new("r").unwrap()), Audience::User);
+        Self { view, copies: HashMap::new(), frames: Vec::new() }
+    }
+
+    fn of_session() -> Self {
+        let mut watched = Self::new();
+        watched.view = View::new(&LogId::Session(crate::model::SessionId::new("s").unwrap()), Audience::User);
+        watched
+    }
+
+    /// Folds an envelope of this class with these members.
+    fn fold(&mut self, class: &str, members: Value) -> &mut Self {
+        let phase = EventType::from(class).defaults().phase.clone();
+        let mut envelope = json!({"type": class, "phase": phase.as_str(), "surface": EventType::from(class).defaults().surface});
+        envelope.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        let folded = self.view.fold(self.view.through.next(), Some(envelope.to_string().as_bytes()));
+        self.frames.clear();
+        for touch in &folded.touched {
+            let activity = self.view.touched(touch);
+            let key = (activity.kind.to_string(), activity.id.to_string());
+            let name = format!("{} {}", activity.kind, activity.id);
+            if touch.is_snapshot {
+                self.copies.insert(key.clone(), Value::Object(activity.content.clone()));
+                self.frames.push(format!("{name}: snapshot"));
+            } else {
+                let patch = serde_json::to_value(&touch.patch).unwrap();
+                let copy = self.copies.get_mut(&key).expect("a snapshot comes first");
+                json_patch::patch(copy, &serde_json::from_value::<json_patch::Patch>(patch.clone()).unwrap()).unwrap();
+                self.frames.push(format!("{name}: {patch}"));
+            }
+            assert_eq!(joined(&self.copies[&key], activity.is_custom), Value::Object(activity.content.clone()), "{name}");
+        }
+        self
+    }
+
+    fn get(&self, kind: &str, id: &str) -> Value {
+        let found = self.view.activities().iter().find(|a| *a.kind == *kind && *a.id == *id);
+        found.map_or(Value::Null, |activity| Value::Object(activity.content.clone()))
+    }
+
+    fn surface(&self, kind: &str, id: &str) -> &str {
+        self.view.activities().iter().find(|a| *a.kind == *kind && *a.id == *id).unwrap().surface.as_str()
+    }
+
+    /// `status` of an activity.
+    fn status(&self, kind: &str, id: &str) -> String {
+        self.get(kind, id)["status"].as_str().unwrap_or("-").to_owned()
+    }
+
+    /// The texts of a message's parts.
+    fn said(&self, id: &str) -> Vec<String> {
+        let message = self.get("message", id);
+        let parts = message["parts"].as_array().unwrap().iter();
+        parts.map(|part| part["text"].get(0).and_then(Value::as_str).unwrap_or_default().to_owned()).collect()
+    }
+}
+
+/// A content as a reader holds it, with its texts joined.
+fn joined(content: &Value, is_custom: bool) -> Value {
+    let mut content = content.clone();
+    let join = |of: &mut Value| {
+        for member in ["text", "input_text", "output_text"] {
+            if let Some(Value::Array(chunks)) = of.get_mut(member) {
+                *chunks = stage::text(&chunks.iter().filter_map(Value::as_str).collect::<String>()).as_array().unwrap().clone();
+            }
+        }
+    };
+    if !is_custom {
+        join(&mut content);
+        content.get_mut("parts").and_then(Value::as_array_mut).into_iter().flatten().for_each(join);
+    }
+    content
+}
+
+fn delta(part: &str, text: &str) -> Value {
+    json!({"messageId": "m", "partId": part, "payload": {"text": text}})
+}
+
+#[test]
+fn a_final_text_without_a_part_is_compared_with_all_parts_and_never_appended() {
+    let end = |streamed: &[&str], whole: &str| {
+        let mut seen = Watched::new();
+        for (n, text) in streamed.iter().enumerate() {
+            seen.fold("text.delta", delta(&format!("p{n}"), text));
+        }
+        seen.fold("text.final", json!({"messageId": "m", "payload": {"text": whole}}));
+        assert_eq!(seen.status("message", "m"), "complete");
+        seen.said("m")
+    };
+    assert_eq!(end(&["one ", "two"], "one two"), ["one ", "two"], "equal");
+    assert_eq!(end(&["one ", "two"], "two"), ["one ", "two"], "the tail only");
+    assert_eq!(end(&["one ", "two\n"], "two"), ["one ", "two\n"], "the tail only, trimmed");
+    assert_eq!(end(&["one ", "two"], "one two three"), ["one ", "two three"], "it goes on");
+    assert_eq!(end(&["one ", "two"], "one 2"), ["one ", "2"], "it differs from the second part on");
+    assert_eq!(end(&["one ", "two"], "none"), ["none", ""], "it differs from the start");
+    assert_eq!(end(&["Nothing is wrong"], "is"), ["is"], "what stands in the middle is no tail");
+    assert_eq!(end(&[], "whole"), ["whole"], "nothing was streamed");
+}
+
+#[test]
+fn a_final_text_of_a_part_covers_that_part() {
+    let mut seen = Watched::new();
+    seen.fold("text.delta", delta("p1", "on")).fold("text.delta", delta("p2", "x"));
+    seen.fold("text.final", delta("p1", "one"));
+    assert_eq!(
+        seen.frames[0],
+        r#"message m: [{"op":"add","path":"/parts/0/text/-","value":"e"},{"op":"replace","path":"/parts/0/status","value":"complete"}]"#
+    );
+    assert_eq!((seen.said("m"), seen.status("message", "m")), (vec!["one".into(), "x".into()], "streaming".into()));
+    seen.fold("text.final", delta("p2", "y"));
+    assert_eq!((seen.said("m"), seen.status("message", "m")), (vec!["one".into(), "y".into()], "complete".into()));
+}
+
+#[test]
+fn a_withheld_end_seals_what_was_streamed() {
+    let mut seen = Watched::new();
+    seen.fold("text.delta", delta("p", "one"));
+    seen.fold("text.final", json!({"messageId": "m", "payload": {"withheld": true}}));
+    let message = seen.get("message", "m");
+    assert_eq!(
+        (&message["status"], &message["withheld"], &message["parts"][0]["text"]),
+        (&json!("complete"), &json!(true), &json!(["one"]))
+    );
+    seen.fold("reasoning.delta", json!({"messageId": "m", "partId": "r", "payload": {"text": "hm"}}));
+    seen.fold("reasoning.summary", json!({"messageId": "m", "partId": "r", "payload": {"withheld": true}}));
+    let thought = seen.get("reasoning", "m/r");
+    assert_eq!((&thought["status"], &thought["withheld"], &thought["text"]), (&json!("complete"), &json!(true), &json!(["hm"])));
+}
+
+#[test]
+fn a_repair_empties_and_closes_what_it_does_not_name_and_removes_nothing() {
+    let mut seen = Watched::new();
+    seen.fold("text.delta", delta("p1", "one")).fold("text.delta", delta("p2", "two"));
+    for part in ["r1", "r2"] {
+        seen.fold("reasoning.delta", json!({"messageId": "m", "partId": part, "payload": {"text": "hm"}}));
+    }
+    let parts = json!([{"partId": "p2", "text": "2"}, {"partId": "r2", "kind": "reasoning_summary", "text": ["ah"]}]);
+    seen.fold("messages.snapshot", json!({"payload": {"mode": "repair", "messages": [{"messageId": "m", "parts": parts}]}}));
+    assert_eq!(seen.said("m"), ["", "2"]);
+    assert_eq!(seen.get("message", "m")["parts"][0]["status"], "interrupted");
+    assert_eq!(seen.status("message", "m"), "complete");
+    assert_eq!((seen.status("reasoning", "m/r1"), seen.status("reasoning", "m/r2")), ("interrupted".into(), "complete".into()));
+    assert_eq!((&seen.get("reasoning", "m/r1")["text"], &seen.get("reasoning", "m/r2")["text"]), (&json!([]), &json!(["ah"])));
+    seen.fold("text.delta", delta("p3", "again"));
+    assert_eq!(
+        (seen.said("m"), seen.status("message", "m")),
+        (vec![String::new(), "2".into(), "again".into()], "streaming".into())
+    );
+}
+
+#[test]
+fn history_does_not_overrule_what_was_seen_live() {
+    let mut seen = Watched::new();
+    seen.fold("text.delta", delta("p", "live"));
+    let messages = json!([{"messageId": "m", "parts": [{"partId": "p", "text": "old"}]}, {"messageId": "u", "role": "user", "parts": [{"text": "hello"}]}]);
+    seen.fold("messages.snapshot", json!({"payload": {"mode": "window", "messages": messages}}));
+    assert_eq!((seen.said("m"), seen.said("u")), (vec!["live".into()], vec!["hello".into()]));
+    assert_eq!(seen.get("message", "u")["parts"][0]["kind"], "user_text");
+}
+
+#[test]
+fn parts_and_calls_interleave_by_when_they_appeared() {
+    let mut seen = Watched::new();
+    seen.fold("text.delta", delta("p1", "a"));
+    seen.fold("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "x"}}));
+    seen.fold("text.delta", delta("p2", "b"));
+    let parts = seen.get("message", "m")["parts"].clone();
+    let call = seen.view.activities().iter().find(|a| &*a.kind == "tool-call-progress").unwrap().opened;
+    assert_eq!((&parts[0]["opened"], call, &parts[1]["opened"]), (&json!(1), Sequence(2), &json!(3)));
+}
+
+#[test]
+fn what_a_teammate_says_stands_under_its_name_in_its_own_transcript() {
+    let mut seen = Watched::new();
+    seen.fold("run.started", json!({"agentId": "lead"}));
+    for agent in ["lead", "mate"] {
+        seen.fold("text.delta", json!({"agentId": agent, "messageId": "m", "partId": "p", "payload": {"text": agent}}));
+    }
+    assert_eq!((seen.said("m"), seen.said("mate/m")), (vec!["lead".into()], vec!["mate".into()]));
+    assert_eq!((seen.surface("message", "m"), seen.surface("message", "mate/m")), ("conversation", "teammate_transcript"));
+}
+
+#[test]
+fn a_call_that_starts_again_is_told_as_a_whole() {
+    let mut seen = Watched::new();
+    let call = |payload: Value| json!({"toolCallId": "c", "payload": payload});
+    seen.fold("tool.started", call(json!({"toolName": "x", "parentToolCallId": "p"})));
+    seen.fold("tool.output.delta", call(json!({"text": "half"})));
+    seen.fold("tool.failed", call(json!({"error": {"message": "no"}})));
+    seen.fold("tool.started", call(json!({"parentToolCallId": "p"})));
+    assert!(seen.frames.contains(&"tool-call-progress c: snapshot".into()), "{:?}", seen.frames);
+    let again = seen.get("tool-call-progress", "c");
+    assert_eq!((&again["tool_name"], &again["parent_call_id"], &again["state"]), (&json!("x"), &json!("p"), &json!("running")));
+    assert_eq!((again.get("error"), again.get("output_text")), (None, None));
+}
+
+#[test]
+fn late_progress_of_an_ended_call_changes_its_message_only() {
+    let mut seen = Watched::new();
+    seen.fold("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "x"}}));
+    seen.fold("tool.progress", json!({"toolCallId": "c", "payload": {"progress": 0.5}}));
+    seen.fold("tool.result", json!({"toolCallId": "c", "payload": {"output": 1}}));
+    let mut expected = seen.get("tool-call-progress", "c");
+    seen.fold(
+        "tool.progress",
+        json!({"toolCallId": "c", "payload": {"progress": 0.9, "status": "running", "toolName": "y", "message": "late"}}),
+    );
+    expected["message"] = json!("late");
+    assert_eq!(seen.get("tool-call-progress", "c"), expected);
+    assert_eq!(expected["progress"], 0.5, "as it was last reported");
+}
+
+#[test]
+fn a_report_is_taken_as_members_as_a_state_and_as_a_patch_and_touches_nothing_of_ours() {
+    let mut seen = Watched::new();
+    seen.fold("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "x", "input": {"a": 1}}}));
+    let report = |payload: Value| {
+        let mut payload = payload;
+        payload["activityType"] = json!("tool-call-progress");
+        json!({"toolCallId": "c", "payload": payload})
+    };
+    seen.fold(
+        "tool.progress",
+        report(json!({"content": {"call_id": "c", "status": "running", "progress": 0.25, "message": "a"}})),
+    );
+    seen.fold("state.delta", report(json!({"patch": {"op": "replace", "path": "/progress", "value": 0.5}})));
+    assert_eq!(seen.get("tool-call-progress", "c")["progress"], 0.5);
+    seen.fold("tool.progress", report(json!({"patch": [{"op": "remove", "path": "/input"}]})));
+    assert_eq!(seen.get("tool-call-progress", "c")["input"], json!({"a": 1}));
+    assert_eq!(seen.get("diagnostics", "diagnostics")["entries"][0]["kind"], "patch_not_applied");
+    seen.fold("tool.progress", json!({"toolCallId": "c", "payload": {"progress": 42}}));
+    assert_eq!(seen.get("tool-call-progress", "c")["progress"], 0.5, "no fraction, and nobody knows of what");
+}
+
+#[test]
+fn after_the_end_of_a_run_nothing_is_open_and_what_comes_late_opens_nothing() {
+    let mut seen = Watched::new();
+    let open = |seen: &mut Watched, n: u32| {
+        seen.fold("text.delta", json!({"messageId": format!("m{n}"), "partId": "p", "payload": {"text": "a"}}));
+        seen.fold("plan.delta", json!({"messageId": format!("m{n}"), "partId": "q", "payload": {"text": "a"}}));
+        seen.fold("tool.started", json!({"toolCallId": format!("c{n}")}));
+        seen.fold("action.required", json!({"actionId": format!("a{n}"), "payload": {"kind": "tool_approval"}}));
+        seen.fold("context.compaction.started", json!({"payload": {"compactionId": format!("k{n}")}}));
+        seen.fold("task.changed", json!({"taskId": format!("t{n}"), "payload": {"status": "running"}}));
+        seen.fold("agent.spawned", json!({"agentId": format!("g{n}")}));
+    };
+    open(seen.fold("run.started", json!({})), 1);
+    seen.fold("control.changed", json!({"actionId": "a1", "payload": {"status": "submitted"}}));
+    assert_eq!((seen.status("action", "a1"), &seen.get("action", "a1")["control"]), ("pending".into(), &json!("submitted")));
+    seen.fold("run.finished", json!({}));
+    assert!(seen.frames.last().unwrap().starts_with("run r"), "the run ends last: {:?}", seen.frames);
+    open(&mut seen, 2);
+    for n in [1, 2] {
+        let call = seen.get("tool-call-progress", &format!("c{n}"));
+        assert_eq!((&call["status"], &call["state"]), (&json!("cancelled"), &json!("cancelled")));
+        for (kind, id) in [
+            ("message", format!("m{n}")),
+            ("plan", format!("m{n}/q")),
+            ("action", format!("a{n}")),
+            ("compaction", format!("k{n}")),
+        ] {
+            assert_eq!(seen.status(kind, &id), "interrupted", "{kind} {id}");
+        }
+        assert_eq!(seen.get("action", &format!("a{n}")).get("control"), None);
+        assert_eq!(
+            (seen.status("task", &format!("t{n}")), seen.status("agent", &format!("g{n}"))),
+            ("running".into(), "running".into())
+        );
+    }
+    seen.fold("run.failed", json!({"payload": {"error": {"message": "late"}}}));
+    assert_eq!(
+        (seen.status("run", "r"), seen.get("run", "r").get("error")),
+        ("completed".into(), None),
+        "the first end is the end"
+    );
+    seen.fold("tool.result", json!({"toolCallId": "c1", "payload": {"output": 1}}));
+    assert_eq!(seen.get("tool-call-progress", "c1")["state"], "output-available", "what really happened is shown");
+    open(seen.fold("run.started", json!({})), 3);
+    assert_eq!((seen.status("message", "m3"), &seen.get("run", "r")["attempt"]), ("streaming".into(), &json!(2)));
+}
+
+#[test]
+fn a_call_whose_author_said_how_it_ended_keeps_that_at_the_run_s_end() {
+    let mut seen = Watched::new();
+    for (id, status) in [("c1", "done"), ("c2", "failed"), ("c3", "weird")] {
+        seen.fold("tool.progress", json!({"toolCallId": id, "payload": {"status": status}}));
+    }
+    seen.fold("run.finished", json!({}));
+    let state = |id: &str| seen.get("tool-call-progress", id)["state"].clone();
+    assert_eq!([state("c1"), state("c2"), state("c3")], ["output-available", "output-error", "cancelled"]);
+}
+
+#[test]
+fn an_action_is_resolved_by_its_owner_alone_and_asks_anew_as_another_question() {
+    let mut seen = Watched::new();
+    seen.fold(
+        "action.required",
+        json!({"actionId": "a", "agentId": "mate", "taskId": "t", "payload": {"kind": "delegated_permission", "risk": "high", "safeInput": {"path": "/tmp"}, "parentRouting": "lead", "policyScope": "run"}}),
+    );
+    let asked = seen.get("action", "a");
+    for (member, value) in [
+        ("agentId", json!("mate")),
+        ("taskId", json!("t")),
+        ("safeInput", json!({"path": "/tmp"})),
+        ("parentRouting", json!("lead")),
+    ] {
+        assert_eq!(asked[member], value, "who asks for what is shown");
+    }
+    seen.fold("control.changed", json!({"actionId": "a", "payload": {"status": "submitted"}}));
+    seen.fold("control.changed", json!({"actionId": "a", "payload": {"status": "expired"}}));
+    assert_eq!((seen.status("action", "a"), seen.get("action", "a").get("control")), ("pending".into(), None));
+    seen.fold("action.resolved", json!({"actionId": "a", "payload": {"outcome": "approved", "value": 1}}));
+    assert_eq!((seen.status("action", "a"), &seen.get("action", "a")["outcome"]), ("resolved".into(), &json!("approved")));
+    seen.fold("action.required", json!({"actionId": "a", "payload": {"message": "really?"}}));
+    assert_eq!(seen.get("action", "a"), json!({"status": "pending", "kind": "unknown", "message": "really?"}));
+    seen.fold("action.resolved", json!({"actionId": "a", "payload": {"withheld": true}}));
+    assert_eq!((seen.status("action", "a"), &seen.get("action", "a")["withheld"]), ("resolved".into(), &json!(true)));
+}
+
+fn activity(payload: Value) -> Value {
+    let mut payload = payload;
+    payload["activityType"] = json!("search");
+    json!({"messageId": "x", "payload": payload})
+}
+
+#[test]
+fn a_patch_that_does_not_apply_is_kept_out_and_said_and_the_next_snapshot_heals() {
+    let mut seen = Watched::new();
+    seen.fold("tool.progress", activity(json!({"content": "fn main() {}"})));
+    assert_eq!(seen.get("search", "x"), json!({"text": ["fn main() {}"]}), "bare text");
+    seen.fold("tool.progress", activity(json!({"patch": {"op": "add", "path": "/line", "value": 1}})));
+    assert_eq!(seen.get("search", "x")["line"], 1, "a bare operation is wrapped");
+    seen.fold(
+        "tool.progress",
+        activity(json!({"patch": [{"op": "replace", "path": "/line", "value": 2}, {"op": "remove", "path": "/none"}]})),
+    );
+    assert_eq!(seen.get("search", "x")["line"], 1);
+    let note = &seen.get("diagnostics", "diagnostics")["entries"][0];
+    assert_eq!(
+        (&note["kind"], &note["activityType"], &note["sequence"]),
+        (&json!("patch_not_applied"), &json!("search"), &json!(3))
+    );
+    seen.fold("state.snapshot", activity(json!({"state": {"line": 7}})));
+    assert_eq!(seen.get("search", "x"), json!({"line": 7}));
+    seen.fold("tool.progress", activity(json!({"content": {"line": 9}, "replace": false})));
+    assert_eq!(seen.get("search", "x"), json!({"line": 7}), "a snapshot for those who have none");
+    seen.fold("tool.progress", activity(json!({"message": "neither content nor patch"})));
+    assert_eq!(seen.get("search", "x"), json!({"line": 7}));
+    assert_eq!(seen.surface("search", "x"), "tool_ui");
+}
+
+#[test]
+fn an_activity_that_its_source_calls_like_one_of_ours_is_not_taken_for_ours() {
+    let mut seen = Watched::new();
+    seen.fold("tool.progress", json!({"messageId": "m", "payload": {"activityType": "message", "content": {"parts": 7}}}));
+    seen.fold("text.delta", delta("p", "a"));
+    assert_eq!((seen.get("custom:message", "m"), seen.said("m")), (json!({"parts": 7}), vec!["a".into()]));
+    seen.fold("tool.progress", json!({"messageId": "m", "payload": {"activityType": "custom:message", "content": {"b": 1}}}));
+    assert_eq!(seen.get("custom:custom:message", "m"), json!({"b": 1}));
+}
+
+#[test]
+fn what_names_nothing_shows_nothing() {
+    let mut seen = Watched::of_session();
+    for class in EventType::NAMES {
+        let without = ["queue.changed", "context.", "permission.", "state.", "session.", "diagnostic.", "metric."];
+        if !without.iter().any(|family| class.starts_with(family)) {
+            seen.fold(
+                class,
+                json!({"payload": {"activityType": "x", "content": 1, "reviewId": "", "handoffId": {"a": 1}, "teamId": true}}),
+            );
+            assert_eq!(seen.frames, Vec::<String>::new(), "{class}");
+        }
+    }
+    seen.fold("queue.changed", json!({})).fold("session.opened", json!({}));
+    assert_eq!(
+        (seen.status("session", "s"), seen.view.activities().len()),
+        ("open".into(), 2),
+        "a session's own log is the session's"
+    );
+}
+
+#[test]
+fn the_state_is_kept_under_its_name_and_its_patches_are_moved_there() {
+    let mut seen = Watched::new();
+    seen.fold("state.delta", json!({"payload": {"patch": [{"op": "add", "path": "/a", "value": {"text": ["x", "y"]}}]}}));
+    assert_eq!(seen.get("state", "state"), json!({"state": {"a": {"text": ["x", "y"]}}}), "and never joined");
+    seen.fold("state.delta", json!({"payload": {"patch": {"op": "move", "from": "/a", "path": "/b"}}}));
+    assert_eq!(seen.frames[0], r#"state state: [{"op":"move","from":"/state/a","path":"/state/b"}]"#);
+    seen.fold("state.delta", json!({"payload": {"patch": {"op": "remove", "path": "/zzz"}}}));
+    assert_eq!(seen.get("diagnostics", "diagnostics")["entries"][0]["activityType"], "state");
+    seen.fold("state.delta", json!({"payload": {"patch": {"op": "replace", "path": "", "value": 7}}}));
+    assert_eq!(seen.get("state", "state"), json!({"state": 7}));
+    seen.fold("state.snapshot", json!({"payload": {"state": [1]}}));
+    assert_eq!((seen.get("state", "state"), seen.frames[0].as_str()), (json!({"state": [1]}), "state state: snapshot"));
+}
+
+#[test]
+fn a_task_is_where_it_belongs_and_keeps_its_failed_attempts() {
+    let mut seen = Watched::new();
+    for (fact, id, surface) in [
+        (json!({"taskId": "t1", "payload": {"runtimeEntity": "work_item"}}), "t1", "work_board"),
+        (json!({"payload": {"workItemId": "w1"}}), "w1", "work_board"),
+        (json!({"taskId": "t2", "payload": {"runtimeEntity": "automation_job"}}), "t2", "background_teammate"),
+        (json!({"payload": {"remoteTaskId": "r1"}}), "r1", "remote_teammate"),
+        (json!({"taskId": "t3", "payload": {"runtimeEntity": "agent_turn"}}), "t3", "task_capsule"),
+    ] {
+        seen.fold("task.changed", fact);
+        assert_eq!((seen.surface("task", id), seen.status("task", id)), (surface, "unknown".into()));
+    }
+    let change = |payload: Value| json!({"taskId": "t", "payload": payload});
+    seen.fold("task.changed", change(json!({"title": "Index", "runtimeStatus": "running", "blocker": "disk"})));
+    seen.fold("task.changed", change(json!({"status": "failed", "error": {"message": "full"}, "blocker": null})));
+    seen.fold("task.changed", change(json!({"status": "failed"})));
+    seen.fold("task.changed", change(json!({"status": "running", "workItemId": "w"})));
+    let task = seen.get("task", "t");
+    assert_eq!(
+        (&task["title"], &task["status"], task.get("error"), task.get("blocker")),
+        (&json!("Index"), &json!("running"), None, None)
+    );
+    assert_eq!(task["attempts"], json!([{"sequence": 7, "status": "failed", "error": {"message": "full"}}]));
+    assert_eq!(seen.surface("task", "t"), "task_capsule", "it stays where it appeared");
+    for _ in 0..60 {
+        seen.fold("task.changed", change(json!({"status": "failed"}))).fold("task.changed", change(json!({"status": "running"})));
+    }
+    assert_eq!(seen.get("task", "t")["attempts"].as_array().unwrap().len(), 20);
+}
+
+#[test]
+fn a_teammate_has_a_card_with_its_lineage_and_what_it_cost() {
+    let mut seen = Watched::new();
+    seen.fold(
+        "agent.spawned",
+        json!({"agentId": "g", "taskId": "t", "sessionId": "child", "parentSessionId": "lead", "parentThreadId": "lt", "payload": {"agentName": "researcher", "teamName": "d", "role": "r", "model": "m", "policy": {"mode": "plan"}, "usage": {"inputTokens": 2}}}),
+    );
+    seen.fold(
+        "agent.changed",
+        json!({"agentId": "g", "sessionId": "lead", "payload": {"runtimeStatus": "needs_input", "queuedTurnCount": 1}}),
+    );
+    seen.fold("metric.changed", json!({"agentId": "g", "payload": {"usage": {"inputTokens": 3, "outputTokens": 1}}}));
+    let card = seen.get("agent", "g");
+    let expected = json!({
+        "agentName": "researcher", "status": "needs_input", "teamName": "d", "role": "r", "model": "m", "policy": {"mode": "plan"},
+        "parentSessionId": "lead", "parentThreadId": "lt", "taskId": "t", "sessionId": "child",
+        "usage": {"inputTokens": 5, "outputTokens": 1}, "runtimeStatus": "needs_input", "queuedTurnCount": 1,
+    });
+    assert_eq!(card, expected);
+    seen.fold("agent.completed", json!({"agentId": "g", "phase": "failed", "payload": {"withheld": true}}));
+    assert_eq!((seen.status("agent", "g"), &seen.get("agent", "g")["withheld"]), ("failed".into(), &json!(true)));
+    seen.fold("agent.changed", json!({"agentId": "nameless"}));
+    assert_eq!(
+        (seen.status("agent", "nameless"), &seen.get("agent", "nameless")["agentName"]),
+        ("unknown".into(), &json!("nameless"))
+    );
+}
+
+#[test]
+fn a_review_is_one_activity_from_the_request_to_the_verdict() {
+    let mut seen = Watched::new();
+    seen.fold("review.requested", json!({"payload": {"reviewId": 7, "reviewer": "v", "target": "a"}}));
+    assert_eq!(seen.status("review", "7"), "requested");
+    seen.fold("review.completed", json!({"payload": {"reviewId": 7, "verdict": "changes_requested", "requestedFixes": ["x"]}}));
+    assert_eq!((seen.status("review", "7"), &seen.get("review", "7")["reviewer"]), ("changes_requested".into(), &json!("v")));
+    seen.fold("review.requested", json!({"payload": {"reviewId": 7}}));
+    assert_eq!((seen.status("review", "7"), seen.get("review", "7").get("verdict")), ("requested".into(), None));
+    seen.fold("review.completed", json!({"payload": {"reviewId": 7, "withheld": true}}));
+    assert_eq!((seen.status("review", "7"), &seen.get("review", "7")["withheld"]), ("completed".into(), &json!(true)));
+}
+
+#[test]
+fn handoffs_teams_and_worker_notifications_have_the_members_of_the_seed() {
+    let mut seen = Watched::new();
+    seen.fold(
+        "team.changed",
+        json!({"topology": "review_team", "payload": {"teamId": "d", "teamPhase": "active", "teamActiveCount": 2}}),
+    );
+    assert_eq!(seen.get("team", "d"), json!({"topology": "review_team", "teamPhase": "active", "teamActiveCount": 2}));
+    let handoff = json!({"handoffId": "h", "from": "a", "to": "b", "reason": "x", "resumeTarget": "t", "memoryBoundary": "m", "acceptedAt": "2026-01-01T00:00:00Z"});
+    seen.fold("agent.handoff", json!({"payload": handoff}));
+    assert_eq!((seen.status("handoff", "h"), &seen.get("handoff", "h")["resumeTarget"]), ("accepted".into(), &json!("t")));
+    let worker = |payload: Value| json!({"taskId": "t", "agentId": "g", "payload": payload});
+    seen.fold(
+        "worker.notification",
+        worker(json!({"workerNotificationId": "n", "status": "completed", "summary": "done", "usage": {"a": 1}, "toolCount": 3})),
+    );
+    let notification = seen.get("worker-notification", "n");
+    assert_eq!(
+        (&notification["summary"], &notification["taskId"], &notification["agentId"]),
+        (&json!("done"), &json!("t"), &json!("g"))
+    );
+    for (text, summary) in [("do", None), ("ne", None), ("done", Some("done"))] {
+        let mut payload = json!({"workerNotificationId": "chunks", "role": "user", "text": text});
+        payload.as_object_mut().unwrap().extend(summary.map(|summary| ("summary".to_owned(), json!(summary))));
+        seen.fold("worker.notification", worker(payload));
+    }
+    assert_eq!(seen.get("worker-notification", "chunks")["text"], json!(["done"]));
+}
+
+#[test]
+fn an_artifact_has_versions_and_refs_and_no_body() {
+    let mut seen = Watched::new();
+    let of = |payload: Value| json!({"artifactId": "a", "payload": payload});
+    seen.fold("artifact.created", of(json!({"title": "Report", "kind": "document", "body": "secret", "content": "c", "text": "t", "preview": {"ref": "p", "text": "t"}})));
+    assert_eq!(
+        seen.get("artifact", "a"),
+        json!({"status": "created", "title": "Report", "kind": "document", "preview": {"ref": "p"}})
+    );
+    for n in 0..60 {
+        seen.fold("artifact.version.created", of(json!({"version": n, "ref": "r", "body": "b"})));
+    }
+    let versions = seen.get("artifact", "a")["versions"].as_array().unwrap().clone();
+    assert_eq!((versions.len(), &versions[49]), (50, &json!({"sequence": 61, "version": 59, "ref": "r"})));
+    for (class, status) in [
+        ("preview.ready", "preview_ready"),
+        ("diff.ready", "diff_ready"),
+        ("export.started", "exporting"),
+        ("export.completed", "exported"),
+        ("failed", "failed"),
+        ("updated", "updated"),
+        ("changed", "approved"),
+        ("deleted", "deleted"),
+    ] {
+        let payload = if status == "approved" { json!({"status": "approved"}) } else { json!({}) };
+        seen.fold(&format!("artifact.{class}"), of(payload));
+        assert_eq!(seen.status("artifact", "a"), status);
+    }
+    seen.fold("evidence.changed", json!({"evidenceId": "e", "refs": [{"rel": "trace", "href": "/t"}], "payload": {"kind": "citation", "verdict": "passed", "body": "b"}}));
+    assert_eq!(
+        seen.get("evidence", "e"),
+        json!({"kind": "citation", "verdict": "passed", "refs": [{"rel": "trace", "href": "/t"}], "status": "passed"})
+    );
+}
+
+#[test]
+fn a_compaction_without_an_id_is_one_until_the_next_one_starts() {
+    let mut seen = Watched::new();
+    seen.fold("context.compaction.started", json!({"payload": {"preTokens": 9}}));
+    seen.fold("context.compaction.completed", json!({"payload": {"postTokens": 3, "status": "completed"}}));
+    assert_eq!(seen.get("compaction", "compaction"), json!({"status": "completed", "preTokens": 9, "postTokens": 3}));
+    seen.fold("context.compaction.started", json!({}));
+    assert_eq!(seen.get("compaction", "compaction"), json!({"status": "running"}));
+    seen.fold("context.compaction.completed", json!({"phase": "failed", "payload": {"withheld": true}}));
+    assert_eq!(seen.get("compaction", "compaction"), json!({"status": "failed", "withheld": true}));
+}
+
+#[test]
+fn contexts_and_permissions_are_told_apart_where_they_name_themselves_and_are_bounded() {
+    let mut seen = Watched::new();
+    seen.fold("context.changed", json!({"payload": {"budget": {"used": 1}, "content": "body"}}));
+    seen.fold("context.changed", json!({"payload": {"contextId": "k", "missing": ["a"]}}));
+    assert_eq!(
+        (seen.get("context", "context"), &seen.get("context", "k")["missing"]),
+        (json!({"budget": {"used": 1}}), &json!(["a"]))
+    );
+    for n in 0..100 {
+        seen.fold("context.changed", json!({"payload": {format!("m{n}"): n}}));
+    }
+    assert_eq!(seen.get("context", "context").as_object().unwrap().len(), 64);
+    seen.fold("run.started", json!({"agentId": "lead"}));
+    seen.fold(
+        "permission.changed",
+        json!({"agentId": "lead", "toolCallId": "c", "payload": {"decision": "denied", "mode": "plan"}}),
+    );
+    seen.fold("permission.changed", json!({"agentId": "mate", "payload": {"mode": "ask"}}));
+    seen.fold("permission.changed", json!({"agentId": "lead", "payload": {"sandbox": "on"}}));
+    assert_eq!(seen.get("permission", "permission"), json!({"mode": "plan", "agentId": "lead", "sandbox": "on"}));
+    assert_eq!(seen.get("permission", "mate")["mode"], "ask");
+}
+
+#[test]
+fn a_queue_shows_what_waits_and_forgets_items_that_do_not_add_up() {
+    let mut seen = Watched::new();
+    let of = |payload: Value| json!({"sessionId": "s", "payload": payload});
+    seen.fold("queue.changed", of(json!({"items": [1, 2], "queueReason": "busy", "providerParallelBudget": 4})));
+    assert_eq!(
+        seen.get("queue", "s"),
+        json!({"queueReason": "busy", "providerParallelBudget": 4, "items": [1, 2], "queuedTurnCount": 2})
+    );
+    seen.fold("queue.changed", of(json!({"queuedTurnCount": 0})));
+    assert_eq!(seen.get("queue", "s"), json!({"providerParallelBudget": 4, "queuedTurnCount": 0}));
+    assert_eq!(seen.surface("queue", "s"), "composer");
+}
+
+#[test]
+fn metrics_and_diagnostics_keep_the_newest() {
+    let mut seen = Watched::new();
+    for n in 0..60 {
+        seen.fold("metric.changed", json!({"payload": {"name": "ttft", "value": n}}));
+        seen.fold("diagnostic.changed", json!({"payload": {"kind": "k", "message": "m"}}));
+    }
+    for (kind, last) in [
+        ("metrics", json!({"sequence": 119, "name": "ttft", "value": 59})),
+        ("diagnostics", json!({"sequence": 120, "kind": "k", "message": "m"})),
+    ] {
+        let entries = seen.get(kind, kind)["entries"].as_array().unwrap().clone();
+        assert_eq!((entries.len(), entries.last().unwrap()), (50, &last));
+    }
+}
+
+#[test]
+fn a_restored_view_goes_on_as_the_one_that_was_saved() {
+    let log = LogId::Run(RunId::new("r").unwrap());
+    let mut seen = Watched::new();
+    seen.fold("run.started", json!({"agentId": "lead"})).fold("text.delta", delta("p", "a"));
+    seen.fold("tool.progress", activity(json!({"content": {"list": ["a", "b"]}})));
+    let saved = seen.view.save();
+    seen.view = View::restore(&log, Audience::User, &saved).unwrap();
+    assert_eq!(seen.view.save(), saved);
+    seen.fold("text.delta", delta("p", "b")).fold("run.finished", json!({}));
+    assert_eq!((seen.said("m"), seen.status("message", "m")), (vec!["ab".into()], "interrupted".into()));
+    assert!(View::restore(&log, Audience::User, b"{\"version\":1}").is_none());
+}

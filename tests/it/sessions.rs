@@ -1,0 +1,221 @@
+//! Sessions: several runs on one stream, and hydration at rest.
+
+use crate::activities::Screen;
+use crate::harness::{AUDIENCES, Client, Frame, Via, fact, lines, local, recording};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+fn text(run: u32, n: u32) -> Value {
+    let audience = if n % 3 == 2 { "internal" } else { "user" };
+    fact("text.delta", json!({"messageId": format!("m{run}"), "partId": "p", "text": format!("{n} "), "audience": audience}))
+}
+
+async fn put(client: &Client, run: &str, session: &str, facts: &[Value]) -> Value {
+    let path = format!("/v1/runs/{run}/facts?sessionId={session}");
+    client.post(&path, &[("content-type", "application/json")], Value::from(facts).to_string()).await.ok()
+}
+
+/// Three runs of one session, written in turns, the last of them ended.
+async fn three_runs(client: &Client) {
+    for n in 0..10 {
+        for run in 1..=3 {
+            put(client, &format!("r{run}"), "s", &[text(run, 2 * n), text(run, 2 * n + 1)]).await;
+        }
+    }
+    put(client, "r3", "s", &[fact("run.finished", json!({}))]).await;
+}
+
+/// The events among the frames, as (run, sequence).
+fn events(frames: &[Frame]) -> Vec<(String, u64)> {
+    let of = |f: &Frame| (f.data["runId"].as_str().unwrap_or("-").to_owned(), f.sequence());
+    frames.iter().filter(|f| f.kind() == "Event").map(of).collect()
+}
+
+async fn take(client: &Client, path: &str, resume: Option<&str>, count: usize) -> Vec<Frame> {
+    let mut stream = client.open(Via::Hyper, path, resume).await;
+    let mut frames = Vec::new();
+    while events(&frames).len() < count {
+        frames.push(stream.frame().await);
+    }
+    frames
+}
+
+#[tokio::test]
+async fn a_stream_of_several_runs_gives_each_event_once_in_the_order_of_commits_wherever_it_is_cut() {
+    let client = local().await;
+    three_runs(&client).await;
+    for (path, audience) in [("/v1/sessions/s/stream", "user"), ("/v1/stream", "internal")] {
+        let path = format!("{path}?frames=events&audience={audience}&runs=r1,r2,r3");
+        let mut expected = Vec::new();
+        for run in ["r1", "r2", "r3"] {
+            let of = client.events(run, &format!("audience={audience}"), 100).await;
+            expected.extend(of.iter().map(|e| (run.to_owned(), e["sequence"].as_u64().unwrap())));
+        }
+        let whole = take(&client, &path, None, expected.len()).await;
+        let mut sorted = events(&whole);
+        assert_eq!(&sorted[..2], [("r1".to_owned(), 1), ("r1".to_owned(), 2)], "in the order of commits");
+        assert!(sorted[2].0 == "r2" || audience == "user");
+        sorted.sort();
+        expected.sort();
+        assert_eq!(sorted, expected);
+        let ids: Vec<_> = whole.iter().filter(|f| f.kind() == "Event").map(|f| f.id().to_owned()).collect();
+        let places: Vec<u64> = ids.iter().map(|id| id.split_once(':').unwrap().1.parse().unwrap()).collect();
+        assert!(places.windows(2).all(|two| two[0] < two[1]), "a place is a growing decimal");
+        for (n, id) in ids.iter().enumerate().take(ids.len() - 1) {
+            let rest = take(&client, &path, Some(id), 1).await;
+            assert_eq!(events(&rest)[..], events(&whole)[n + 1..][..1], "cut after {id}");
+        }
+        let mut prev = BTreeMap::new();
+        for frame in whole.iter().filter(|f| f.kind() == "Event") {
+            let last = prev.insert(frame.data["runId"].clone(), frame.sequence()).unwrap_or(0);
+            assert_eq!(frame.prev(), last, "{}", frame.data);
+        }
+        let ends: Vec<_> = whole.iter().filter(|f| f.kind() == "End").map(|f| f.data["runId"].clone()).collect();
+        assert!(ends.is_empty() || ends == ["r3"]);
+    }
+}
+
+#[tokio::test]
+async fn a_session_s_stream_goes_on_with_runs_that_come_later_and_with_its_children_if_asked() {
+    let client = local().await;
+    let mut all = client.open(Via::Hyper, "/v1/sessions/s/stream?frames=events&children=true", None).await;
+    let mut own = client.open(Via::Hyper, "/v1/sessions/s/stream?frames=events", None).await;
+    put(&client, "r1", "s", &[text(1, 0)]).await;
+    assert_eq!(all.frame().await.data["runId"], "r1");
+    let path = "/v1/runs/kid/facts?sessionId=child&parentSessionId=s";
+    client.post(path, &[("content-type", "application/json")], json!([text(2, 0)]).to_string()).await.ok();
+    assert_eq!(all.frame().await.data["runId"], "kid");
+    client
+        .post(
+            "/v1/sessions/s/facts",
+            &[("content-type", "application/json")],
+            json!([fact("session.updated", json!({"title": "T"}))]).to_string(),
+        )
+        .await
+        .ok();
+    assert_eq!(all.frame().await.data["event"]["type"], "session.updated");
+    put(&client, "r2", "s", &[text(2, 0)]).await;
+    assert_eq!(all.frame().await.data["runId"], "r2");
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        seen.push(own.frame().await.data["runId"].clone());
+    }
+    assert_eq!(seen, [json!("r1"), Value::Null, json!("r2")]);
+}
+
+#[tokio::test]
+async fn activities_of_a_session_are_those_of_its_runs_however_they_are_joined() {
+    let client = local().await;
+    for (run, name) in [("a", "tool_progress_activity"), ("b", "hitl_approve")] {
+        client.lines(&format!("/v1/runs/{run}/facts?source=awaken&sessionId=s"), lines(&recording(name))).await.ok();
+        client.accept(run, &[fact("run.finished", json!({}))]).await;
+    }
+    for audience in AUDIENCES {
+        for query in ["", "&replay=deltas", "&surfaces=tool_ui,hitl"] {
+            let path = format!("/v1/sessions/s/stream?audience={audience}{query}");
+            let mut stream = client.open(Via::Hyper, &path, None).await;
+            let mut screens = BTreeMap::<String, Screen>::new();
+            let mut cursor = None;
+            while screens.values().filter(|screen| screen.ended).count() < 2 {
+                let frame = stream.frame().await;
+                let run = frame.data["runId"].as_str().unwrap().to_owned();
+                screens.entry(run).or_default().take(&frame);
+                cursor = frame.id.clone().or(cursor);
+            }
+            for (run, screen) in &screens {
+                let rest = crate::activities::at_rest(&client, run, &format!("audience={audience}{query}")).await;
+                assert_eq!(screen.shown(), rest, "{run} {audience} {query}");
+                assert_eq!(screen.hydrated, 1);
+            }
+            // Whoever comes back gets only what has changed.
+            let mut again = client.open(Via::Hyper, &path, cursor.as_deref()).await;
+            client.accept("b", &[fact("session.updated", json!({"title": "x"})), text(1, 1)]).await;
+            let mut frame = again.frame().await;
+            while frame.data["activityType"] != "message" && frame.data["activityType"] != "session" && query.is_empty() {
+                assert_ne!(frame.data["runId"], if frame.kind() == "ActivitySnapshot" { "a" } else { "-" });
+                frame = again.frame().await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn sessions_are_listed_newest_first_by_cursor_and_say_what_they_are() {
+    let client = local().await;
+    for n in 0..5 {
+        put(&client, &format!("r{n}"), &format!("s{n}"), &[fact("run.started", json!({})), text(1, 0)]).await;
+    }
+    put(&client, "r9", "s1", &[fact("action.required", json!({"actionId": "a", "kind": "tool_approval"}))]).await;
+    client.accept("r1", &[fact("session.updated", json!({"title": "Taxes", "pinned": true}))]).await;
+    let first = client.get("/v1/sessions?limit=3&activation=7").await.ok();
+    assert_eq!(first["activation"], "7");
+    put(&client, "r10", "s10", &[text(1, 0)]).await;
+    let next = first["nextCursor"].as_str().unwrap();
+    let second = client.get(&format!("/v1/sessions?limit=3&cursor={next}")).await.ok();
+    let ids = |answer: &Value| -> Vec<String> {
+        answer["sessions"].as_array().unwrap().iter().map(|s| s["sessionId"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!((ids(&first), ids(&second)), (vec!["s4".into(), "s3".into(), "s2".into()], vec!["s1".into(), "s0".into()]));
+    assert_eq!(second["nextCursor"], Value::Null);
+    let taxes = &second["sessions"][0];
+    assert_eq!(
+        (&taxes["title"], &taxes["status"], &taxes["pinned"], &taxes["counts"]),
+        (&json!("Taxes"), &json!("waiting"), &json!(true), &json!({"runs": 2, "pendingActions": 1}))
+    );
+    assert_eq!(second["sessions"][1]["preview"], "0 ");
+}
+
+#[tokio::test]
+async fn a_session_s_snapshot_has_what_needs_attention() {
+    let client = local().await;
+    let facts = [
+        fact("run.started", json!({})),
+        fact("action.required", json!({"actionId": "a", "payload": {"kind": "tool_approval"}})),
+        fact("action.required", json!({"actionId": "hidden", "audience": "internal", "payload": {"kind": "tool_approval"}})),
+        fact("task.changed", json!({"taskId": "t", "payload": {"title": "Dig", "status": "running"}})),
+        fact("agent.spawned", json!({"agentId": "w", "payload": {"agentName": "worker", "status": "running"}})),
+    ];
+    put(&client, "r", "s", &facts).await;
+    let session = client.get("/v1/sessions/s").await.ok();
+    assert_eq!(session["runs"][0]["status"], "waiting");
+    let ids = |member: &str| -> Vec<&str> {
+        session[member].as_array().unwrap().iter().map(|a| a["activityId"].as_str().unwrap()).collect()
+    };
+    assert_eq!((ids("pendingActions"), ids("tasks"), ids("team"), ids("queue")), (vec!["a"], vec!["t"], vec!["w"], vec![]));
+    assert_eq!(session["counts"]["pendingActions"], 1);
+    let internal = client.get("/v1/sessions/s?audience=internal").await.ok();
+    assert_eq!(internal["counts"]["pendingActions"], 2);
+    client.get("/v1/sessions/none").await.problem(404, "no_such_session");
+    client.get("/v1/sessions/s/window?cursor=x").await.problem(400, "bad_cursor");
+}
+
+#[tokio::test]
+async fn windows_go_back_through_all_runs_and_new_facts_do_not_move_them() {
+    let client = local().await;
+    for run in 0..3 {
+        for n in 0..4 {
+            let message = json!({"messageId": format!("{run}-{n}"), "text": "hi", "partId": "p"});
+            let call = json!({"toolCallId": format!("{run}-{n}"), "toolName": "t"});
+            put(&client, &format!("r{run}"), "s", &[fact("text.delta", message), fact("tool.started", call)]).await;
+        }
+    }
+    for (address, size, member) in [("window", "messages", "messages"), ("timeline", "limit", "items")] {
+        let (mut seen, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let page = client.get(&format!("/v1/sessions/s/{address}?{size}=5&cursor={cursor}")).await.ok();
+            let ids: Vec<_> =
+                page[member].as_array().unwrap().iter().map(|a| a["activityId"].as_str().unwrap().to_owned()).collect();
+            seen.splice(0..0, ids);
+            let late = fact("text.delta", json!({"messageId": format!("late{address}{}", seen.len()), "text": "x"}));
+            put(&client, "r2", "s", &[late]).await;
+            assert_eq!(page["truncated"], !page["nextCursor"].is_null());
+            match page["nextCursor"].as_str() {
+                Some(next) => cursor = next.to_owned(),
+                None => break,
+            }
+        }
+        let expected: Vec<_> = (0..3).flat_map(|run| (0..4).map(move |n| format!("{run}-{n}"))).collect();
+        seen.retain(|id| !id.starts_with("late"));
+        assert_eq!(seen, expected, "{address}");
+    }
+}

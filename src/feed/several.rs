@@ -160,11 +160,11 @@ impl<S: Store> Several<S> {
                 member.moved.mark_unchanged();
             }
             self.join().await?;
-            match self.wanted.frames {
+            let is_whole = match self.wanted.frames {
                 Frames::Events => self.events().await?,
                 Frames::Activities => self.activities().await?,
-            }
-            if self.ready.is_empty() {
+            };
+            if self.ready.is_empty() && is_whole {
                 self.moved().await;
             }
         }
@@ -245,8 +245,9 @@ impl<S: Store> Several<S> {
         Ok(before.plus(rows).min(last))
     }
 
-    /// A round of events: what was committed when it began, or as much of it as can be put in order.
-    async fn events(&mut self) -> Result<(), StoreError> {
+    /// A round of events: what was committed when it began, or as much of it as can be put in order. False when there is more.
+    async fn events(&mut self) -> Result<bool, StoreError> {
+        let mut is_whole = true;
         let mut until = self.feed.logs.position();
         let mut came: Vec<(usize, Vec<Placed>)> = Vec::new();
         for (n, member) in self.members.iter_mut().enumerate() {
@@ -265,6 +266,7 @@ impl<S: Store> Several<S> {
                     if let Some(last) = page.last() {
                         // It may go on after this page: nothing of another log that comes later may overtake that.
                         until = until.min(last.position);
+                        is_whole = false;
                     }
                     page
                 }
@@ -296,11 +298,11 @@ impl<S: Store> Several<S> {
             self.ready.push_back(out);
         }
         self.ends();
-        Ok(())
+        Ok(is_whole)
     }
 
-    /// A round of activities: every log's, brought to its tail.
-    async fn activities(&mut self) -> Result<(), StoreError> {
+    /// A round of activities: every log's, brought to its tail. False when there is more.
+    async fn activities(&mut self) -> Result<bool, StoreError> {
         let now = self.feed.logs.position();
         let before = self.ready.len();
         // A log that is still replayed has more than what is sent of it in this round.
@@ -330,7 +332,7 @@ impl<S: Store> Several<S> {
             place_cursor(last, cursor);
         }
         self.ends();
-        Ok(())
+        Ok(is_whole)
     }
 
     /// A page of a log's past, delta by delta.
@@ -390,7 +392,8 @@ impl<S: Store> Several<S> {
 
     /// Tells of the runs that have ended and are all told. Nothing but the run ends with it.
     fn ends(&mut self) {
-        for member in self.members.iter_mut().filter(|member| member.owes_end) {
+        let is_told = |member: &&mut Member| member.is_hydrated || self.wanted.frames == Frames::Events;
+        for member in self.members.iter_mut().filter(|member| member.owes_end).filter(is_told) {
             let tail = member.hub.log.tail();
             if let (Some(status), Some(epoch)) = (tail.end(), tail.epoch)
                 && (member.epoch, member.after) == (Some(epoch), tail.last)

@@ -67,7 +67,7 @@ async fn a_stream_of_several_runs_gives_each_event_once_in_the_order_of_commits_
         }
         let mut prev = BTreeMap::new();
         for frame in whole.iter().filter(|f| f.kind() == "Event") {
-            let last = prev.insert(frame.data["runId"].clone(), frame.sequence()).unwrap_or(0);
+            let last = prev.insert(frame.data["runId"].to_string(), frame.sequence()).unwrap_or(0);
             assert_eq!(frame.prev(), last, "{}", frame.data);
         }
         let ends: Vec<_> = whole.iter().filter(|f| f.kind() == "End").map(|f| f.data["runId"].clone()).collect();

@@ -1,6 +1,6 @@
 //! Activities over the wire: whoever reads, from wherever, ends with what the server has.
 
-use crate::harness::{AUDIENCES, Client, Frame, fact, lines, local, local_with, recording};
+use crate::harness::{AUDIENCES, Client, Frame, Via, fact, lines, local, local_with, recording};
 use proscenium::feed::Sizes;
 use proscenium::serve::Limits;
 use serde_json::{Value, json};
@@ -244,4 +244,76 @@ async fn another_life_of_a_run_is_a_reset_and_then_its_activities() {
     let cursor = screen.cursor.expect("the end's");
     let answer = client.get_with("/v1/runs/r/stream", &[("last-event-id", &cursor)]).await;
     assert_eq!(answer.status, 204, "who has seen the end need not come back");
+}
+
+#[tokio::test]
+async fn activities_of_a_long_run_take_fewer_bytes_than_its_events() {
+    let client = local().await;
+    play(&client, "r", "long_40_steps").await;
+    close(&client, "r").await;
+    for audience in AUDIENCES {
+        let mut bytes = Vec::new();
+        for query in [format!("frames=events&audience={audience}"), format!("replay=deltas&audience={audience}")] {
+            let frames = client.open(Via::Raw, &format!("/v1/runs/r/stream?{query}"), None).await.all().await;
+            bytes.push(frames.iter().map(|frame| frame.text.len()).sum::<usize>());
+        }
+        let (events, activities) = (bytes[0], bytes[1]);
+        println!("{audience}: {events} bytes of events, {activities} of activities");
+        assert!(activities * 10 <= events * 8, "{audience}: {activities} of {events}");
+    }
+}
+
+#[tokio::test]
+async fn a_chunk_of_a_message_costs_the_same_however_long_the_message_is() {
+    let client = local().await;
+    let chunk = || fact("text.delta", json!({"messageId": "m", "partId": "p", "text": "four"}));
+    let count = std::env::var("PROSCENIUM_CHUNKS").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000);
+    client.lines("/v1/runs/r/facts", lines(&(0..count).map(|_| chunk()).collect::<Vec<_>>())).await.ok();
+    let mut stream = client.activities("r", "replay=deltas", None).await;
+    let mut sizes = Vec::new();
+    loop {
+        match stream.frame().await {
+            frame if frame.kind() == "Hydrated" => break,
+            frame if frame.kind() == "ActivityDelta" => sizes.push(frame.text.len()),
+            _ => {}
+        }
+    }
+    assert_eq!(sizes.len(), count - 1);
+    let mut n = 10;
+    while n < count {
+        println!("chunk {n}: {} bytes", sizes[n]);
+        n *= 10;
+    }
+    // Only the numbers in it are longer: sequence, prev and cursor.
+    let (first, last) = (sizes[0], sizes[count - 2]);
+    assert!(last - first <= 3 * count.to_string().len(), "{first} and {last}");
+    let whole = at_rest(&client, "r", "").await;
+    let text = &whole[&("message".to_owned(), "m".to_owned())]["content"]["parts"][0]["text"];
+    assert_eq!((text.as_array().unwrap().len(), text[0].as_str().unwrap().len()), (1, 4 * count));
+}
+
+#[tokio::test]
+async fn joining_late_costs_what_there_is_to_see_and_not_what_there_was() {
+    let client = local().await;
+    let mut bytes = Vec::new();
+    for (run, count) in [("short", 2_000), ("long", 60_000)] {
+        let progress = |n: usize| {
+            let class = if n == 0 { "tool.started" } else { "tool.progress" };
+            let payload = json!({"message": format!("{:06}", n % 7), "progress": 0.5, "toolName": "dig"});
+            fact(class, json!({"toolCallId": "c", "audience": "user", "payload": payload}))
+        };
+        let facts: Vec<_> = (0..count).map(progress).collect();
+        client.lines(&format!("/v1/runs/{run}/facts"), lines(&facts)).await.ok();
+        let mut stream = client.activities(run, "", None).await;
+        let mut size = 0;
+        loop {
+            let frame = stream.frame().await;
+            size += frame.text.len();
+            if frame.kind() == "Hydrated" {
+                break;
+            }
+        }
+        bytes.push(size);
+    }
+    assert!(bytes[1] <= 2 * bytes[0], "{bytes:?}");
 }

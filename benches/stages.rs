@@ -12,6 +12,7 @@ use proscenium::ingest::{Delivery, Ingest, World};
 use proscenium::log::run::Logs;
 use proscenium::log::{AnyStore, Limit, LogId, memory::MemoryStore};
 use proscenium::model::{Audience, BlobId, Cursor, Draft, Ids, RunId, Sequence};
+use proscenium::projection::View;
 use proscenium::source::ledger::Ledger;
 use proscenium::source::{self, Fact};
 use serde_json::Value;
@@ -125,6 +126,16 @@ fn stages(criterion: &mut Criterion) {
         Bytes::from(out)
     };
     group.bench_function("encode", |b| b.iter(encode));
+    let fold = |audience: Audience| {
+        let mut view = View::new(&log, audience);
+        for row in &rows.1 {
+            view.fold(row.sequence(), row.view(audience));
+        }
+        view
+    };
+    for audience in Audience::ALL {
+        group.bench_function(format!("fold for {audience}"), |b| b.iter(|| fold(audience)));
+    }
     group.finish();
 
     let envelopes: usize = rows.1.iter().filter_map(|row| row.view(Audience::Internal)).map(<[u8]>::len).sum();

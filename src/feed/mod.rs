@@ -431,6 +431,7 @@ impl<S: Store> Feed<S> {
     }
 
     /// A reader of several logs, which need not have been written yet.
+    #[must_use]
     pub fn read_several(self: &Arc<Self>, members: Members<S>, wanted: Wanted, from: From) -> Several<S> {
         Several::new(self.clone(), wanted, members, from)
     }

@@ -79,7 +79,7 @@ impl<S: Store> Members<S> {
         {
             return;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -127,6 +127,7 @@ pub struct Several<S> {
 
 impl<S: Store> Several<S> {
     /// A reader of these logs.
+    #[must_use]
     pub fn new(feed: Arc<Feed<S>>, wanted: Wanted, membership: Members<S>, from: From) -> Self {
         Self { feed, wanted, membership, members: Vec::new(), from, ready: VecDeque::new(), is_joined: false }
     }

@@ -1,19 +1,29 @@
 //! Activities over the wire: whoever reads, from wherever, ends with what the server has.
 
-use crate::harness::{AUDIENCES, Client, Frame, Via, fact, lines, local, local_with, recording};
-use proscenium::feed::Sizes;
+use crate::harness::{AUDIENCES, Client, Frame, Via, fact, lines, local, local_with, recording, repository, soon};
+use proscenium::feed::{Feed, Sizes};
+use proscenium::guard::Policy;
+use proscenium::ingest::{Delivery, Ingest, World};
+use proscenium::log::memory::MemoryStore;
+use proscenium::log::run::Logs;
+use proscenium::log::{Limit, LogId};
+use proscenium::model::{Audience, Ids, RunId, Sequence};
+use proscenium::projection::View;
 use proscenium::serve::Limits;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-const RECORDINGS: [&str; 6] = [
-    "hitl_approve",
-    "multi_tool_sequential",
-    "recovery_stream_reset",
-    "subagent_progress_forwarded",
-    "three_turns_one_thread",
-    "tool_progress_activity",
-];
+/// Every recording but the long one, which has tests of its own.
+fn recordings() -> Vec<String> {
+    let files = std::fs::read_dir(repository("tests/recordings/awaken")).expect("recordings");
+    let mut names: Vec<_> = files
+        .filter_map(|file| Some(file.ok()?.path().file_stem()?.to_str()?.to_owned()))
+        .filter(|name| name != "long_40_steps")
+        .collect();
+    names.sort();
+    assert!(names.len() > 15);
+    names
+}
 
 /// A reader that does what the protocol says a reader does, and nothing else.
 #[derive(Debug, Default, Clone)]
@@ -104,13 +114,13 @@ async fn close(client: &Client, run: &str) {
 #[tokio::test]
 async fn every_way_of_reading_a_recording_ends_with_the_same_activities() {
     let client = local().await;
-    for name in RECORDINGS {
+    for name in &recordings() {
         play(&client, name, name).await;
         close(&client, name).await;
         for audience in AUDIENCES {
             let query = format!("audience={audience}");
             let expected = at_rest(&client, name, &query).await;
-            assert!(expected.contains_key(&("run".into(), name.into())), "{name}");
+            assert!(expected.contains_key(&("run".into(), name.clone())), "{name}");
             let mut snapshot = Screen::default();
             for frame in client.activities(name, &query, None).await.all().await {
                 snapshot.take(&frame);
@@ -316,4 +326,42 @@ async fn joining_late_costs_what_there_is_to_see_and_not_what_there_was() {
         bytes.push(size);
     }
     assert!(bytes[1] <= 2 * bytes[0], "{bytes:?}");
+}
+
+#[tokio::test]
+async fn a_log_that_grows_gets_checkpoints_and_they_change_nothing() {
+    let (logs, groups) = Logs::open(MemoryStore::new()).expect("an empty store opens");
+    let world = World { now: || jiff::Timestamp::UNIX_EPOCH, random: || 7 };
+    let ingest = Ingest::new(logs.clone(), Policy::default(), world);
+    let feed = Feed::new(logs.clone(), Sizes::default());
+    tokio::spawn(feed.clone().follow(groups));
+    let log = LogId::Run(RunId::new("r").unwrap());
+    let deliver = async |name: &str| {
+        let facts = recording(name);
+        let source = proscenium::source::by_name("awaken").unwrap();
+        let delivery =
+            Delivery { log: log.clone(), source, given: Ids::default(), producer: None, facts, bytes: 1, atomic: false };
+        ingest.deliver(delivery).await.unwrap();
+    };
+    deliver("long_40_steps").await;
+    let tail = logs.log(&log).await.unwrap().tail();
+    let epoch = tail.epoch.unwrap();
+    let found = soon("a checkpoint", async {
+        loop {
+            match logs.checkpoint(&log, epoch, Audience::User.index() as u8, Sequence::MAX).await.unwrap() {
+                Some((at, _)) => return at,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    });
+    assert!(found.await > Sequence(2000));
+    deliver("tool_progress_activity").await;
+    for audience in Audience::ALL {
+        let with = feed.activities(&log, audience, None).await.unwrap().unwrap();
+        let mut without = View::new(&log, audience);
+        for row in feed.rows(&log, epoch, Sequence::NONE, Limit { rows: usize::MAX, bytes: usize::MAX }).await.unwrap() {
+            without.fold(row.sequence(), row.view(audience));
+        }
+        assert_eq!(with.save(), without.save(), "{audience}");
+    }
 }

@@ -1,0 +1,118 @@
+//! What a late join costs: from asking for a run's activities to `Hydrated`, and a page of a long message's chunks.
+//!
+//! Two runs of the same visible state, one a hundred times as long as the other, on the embedded store. Prints the bytes of a
+//! join, and of a chunk by how many came before it.
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use proscenium::feed::reader::Frames;
+use proscenium::feed::{Feed, From, Selection, Sizes, Wanted};
+use proscenium::guard::Policy;
+use proscenium::ingest::{Delivery, Ingest, World};
+use proscenium::log::embedded::{EmbeddedStore, Sync};
+use proscenium::log::run::Logs;
+use proscenium::log::{AnyStore, LogId};
+use proscenium::model::{Audience, Ids, RunId, Sequence};
+use proscenium::source;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const RUNS: [(&str, usize); 2] = [("2,000 facts", 2_000), ("200,000 facts", 200_000)];
+const CHUNKS: usize = 100_000;
+
+fn world() -> World {
+    World { now: || jiff::Timestamp::UNIX_EPOCH, random: || 4 }
+}
+
+fn log(run: &str) -> LogId {
+    LogId::Run(RunId::new(run).expect("an id"))
+}
+
+/// The n-th progress of one call: whatever its number, what it leaves to be seen is as large.
+fn progress(n: usize) -> Value {
+    let class = if n == 0 { "tool.started" } else { "tool.progress" };
+    json!({
+        "type": class, "toolCallId": "c", "audience": "user",
+        "payload": { "toolName": "dig", "progress": 0.5, "message": format!("{:06}", n % 7) },
+    })
+}
+
+fn chunk(_: usize) -> Value {
+    json!({ "type": "text.delta", "messageId": "m", "partId": "p", "payload": { "text": "four" } })
+}
+
+async fn write(ingest: &Ingest<AnyStore>, run: &str, count: usize, fact: impl Fn(usize) -> Value) {
+    for from in (0..count).step_by(1000) {
+        let facts = (from..count.min(from + 1000)).map(&fact).collect();
+        let source = source::by_name("agentui").expect("a source");
+        let delivery = Delivery { log: log(run), source, given: Ids::default(), producer: None, facts, bytes: 1, atomic: false };
+        ingest.deliver(delivery).await.expect("taken");
+    }
+}
+
+/// Reads a run's activities up to `Hydrated`, frame by frame.
+async fn join(feed: &Arc<Feed<AnyStore>>, run: &str, replay: bool, mut each: impl FnMut(&[u8])) {
+    let selection = Selection { audience: Audience::User, surfaces: Vec::new(), types: Vec::new(), agent: None };
+    let wanted = Wanted { selection, frames: Frames::Activities, replay };
+    let mut reader = feed.read(&log(run), wanted, From::Start).await.expect("a reader");
+    while let Ok(Some(frames)) = reader.next().await {
+        for frame in frames.split_inclusive(|byte| *byte == b'\n').filter(|line| line.starts_with(b"data: ")) {
+            each(frame);
+        }
+        if memchr::memmem::find(&frames, b"\"Hydrated\"").is_some() {
+            return;
+        }
+    }
+}
+
+fn joins(criterion: &mut Criterion) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let dir = tempfile::tempdir().expect("a directory");
+    let (feed, logs) = runtime.block_on(async {
+        let store = EmbeddedStore::open(dir.path(), Sync::Never).expect("a store");
+        let (logs, groups) = Logs::open(AnyStore::Embedded(store)).expect("opens");
+        let feed = Feed::new(logs.clone(), Sizes::default());
+        tokio::spawn(feed.clone().follow(groups));
+        let ingest = Ingest::new(logs.clone(), Policy::default(), world());
+        for (run, count) in RUNS {
+            write(&ingest, run, count, progress).await;
+        }
+        write(&ingest, "chunks", CHUNKS, chunk).await;
+        (feed, logs)
+    });
+    // As it is a while after the last fact: checkpoints follow in their own time.
+    runtime.block_on(async {
+        let id = log(RUNS[1].0);
+        let tail = logs.log(&id).await.expect("a log").tail();
+        let epoch = tail.epoch.expect("written");
+        loop {
+            let found = logs.checkpoint(&id, epoch, 0, Sequence::MAX).await.expect("the store answers");
+            if found.is_some_and(|(at, _)| at.plus(4096) >= tail.last) {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+    let mut group = criterion.benchmark_group("join");
+    group.sample_size(30);
+    for (run, _) in RUNS {
+        let mut bytes = 0;
+        runtime.block_on(join(&feed, run, false, |frame| bytes += frame.len()));
+        println!("join a run of {run}: {bytes} bytes to Hydrated");
+        group.bench_function(run, |b| {
+            b.iter(|| {
+                // Forgotten, as it is when nobody reads it.
+                feed.sweep();
+                runtime.block_on(join(&feed, run, false, |_| ()));
+            });
+        });
+    }
+    group.finish();
+    let mut sizes = Vec::new();
+    runtime.block_on(join(&feed, "chunks", true, |frame| sizes.push(frame.len())));
+    for at in [10, 100, 1_000, 10_000, CHUNKS - 1] {
+        println!("chunk {at} of a message: {} bytes", sizes[at]);
+    }
+}
+
+criterion_group!(benches, joins);
+criterion_main!(benches);

@@ -229,6 +229,7 @@ fn bare(draft: &Draft, member: &str) -> Draft {
         audience: draft.audience,
         start_audience: draft.start_audience,
         call_audience: draft.call_audience,
+        missed_by: draft.missed_by,
         payload,
         refs: None,
         raw_event_ref: None,

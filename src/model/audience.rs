@@ -5,6 +5,7 @@
 //! forget to ask.
 
 use super::envelope::Envelope;
+use super::id::EvidenceId;
 use super::taxonomy::{EventType, Phase};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -59,9 +60,10 @@ impl Audience {
 
     /// What a reader of this audience gets of `envelope`.
     ///
-    /// The rules, in order: run boundaries reach everyone; outside a thing's start audience there is nothing of it; a
-    /// failure takes the start audience, whatever its own; who saw a start sees an end, as an edge where the end's own
-    /// audience is narrower; an action loses what tells of a call that this reader cannot see.
+    /// The rules, in order: run boundaries reach everyone; outside a thing's start audience there is nothing of it; a patch
+    /// is nothing to whoever lacks what it builds on; a failure takes the start audience, whatever its own; who saw a start
+    /// sees an end, as an edge where the end's own audience is narrower; an action loses what tells of a call that this
+    /// reader cannot see.
     #[must_use]
     pub fn sight(self, envelope: &Envelope) -> Sight {
         let class = &envelope.draft.class;
@@ -70,6 +72,9 @@ impl Audience {
             return if own || *class == EventType::RunFailed { Sight::Body } else { Sight::Edge };
         }
         if !self.admits(envelope.draft.start_audience.unwrap_or(envelope.draft.audience)) {
+            return Sight::Hidden;
+        }
+        if envelope.draft.missed_by.is_some_and(|missed| self <= missed) {
             return Sight::Hidden;
         }
         if is_failure(envelope) && envelope.draft.start_audience.is_some() {
@@ -113,6 +118,9 @@ pub fn is_failure(envelope: &Envelope) -> bool {
     }
 }
 
+/// Ids of things that stand beside the envelope's own. An edge without them would end nothing that a reader knows.
+const THING_IDS: &[&str] = &["reviewId", "compactionId", "id"];
+
 /// The edge of `envelope`: ids, dimensions, times, `status`, `durationMs`, and `withheld: true`. Nothing that its producer
 /// wrote freely survives.
 #[must_use]
@@ -120,6 +128,15 @@ pub fn edge(envelope: &Envelope) -> Envelope {
     let mut edge = envelope.clone();
     let draft = &mut edge.draft;
     let mut payload = Map::new();
+    if matches!(draft.class, EventType::ReviewCompleted | EventType::ContextCompactionCompleted) {
+        for member in THING_IDS {
+            let id = draft.said(member).filter(|id| match id {
+                Value::String(text) => EvidenceId::new(text).is_ok(),
+                other => other.is_u64() || other.is_i64(),
+            });
+            payload.extend(id.map(|id| ((*member).to_owned(), id.clone())));
+        }
+    }
     for member in ["status", "durationMs"] {
         if let Some(value @ (Value::String(_) | Value::Number(_))) = draft.payload.get(member) {
             payload.insert(member.into(), value.clone());
@@ -135,12 +152,12 @@ pub fn edge(envelope: &Envelope) -> Envelope {
     edge
 }
 
-/// `envelope` without what tells of its tool call: `toolCallId` and `payload.input`.
+/// `envelope` without what tells of its tool call: `toolCallId`, its name and its input.
 #[must_use]
 pub fn trimmed(envelope: &Envelope) -> Envelope {
     let mut trimmed = envelope.clone();
     trimmed.draft.ids.tool_call = None;
-    for member in ["input", "toolCallId", "toolName"] {
+    for member in ["input", "safeInput", "toolCallId", "toolName"] {
         trimmed.draft.payload.shift_remove(member);
     }
     trimmed

@@ -33,6 +33,8 @@ pub struct Draft {
     pub start_audience: Option<Audience>,
     /// The audience of the tool call that an action is about. Never on the wire: it would tell of a hidden call.
     pub call_audience: Option<Audience>,
+    /// Of a patch: the narrowest audience that lacks something on which it builds. Never on the wire, for the same reason.
+    pub missed_by: Option<Audience>,
     pub payload: Map<String, Value>,
     /// Ids and links to elsewhere: an array of `{rel, …}`, or a map by relation.
     pub refs: Option<Value>,
@@ -61,6 +63,7 @@ impl Draft {
             audience: defaults.audience,
             start_audience: None,
             call_audience: None,
+            missed_by: None,
             payload: Map::new(),
             refs: None,
             raw_event_ref: None,
@@ -74,6 +77,12 @@ impl Draft {
     pub fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
         self.payload.insert(member.into(), value.into());
         self
+    }
+
+    /// A member of the fact: from its top level, else from its payload.
+    #[must_use]
+    pub fn said(&self, member: &str) -> Option<&Value> {
+        self.extra.get(member).or_else(|| self.payload.get(member))
     }
 
     /// The text of a payload member, if it is text.

@@ -7,7 +7,7 @@
 use super::seen::Seen;
 use super::stage::Edit;
 use super::{Scene, diagnostics, number, patch};
-use crate::model::{EventType, Phase, Surface};
+use crate::model::{EventType, MessageId, Phase, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
 
 /// Also the `activityType` that seed 002's reporters use.
@@ -31,13 +31,10 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     // A reporter's activity, by whatever class it came.
     let is_report = matches!(seen.class, E::ToolProgress | E::StateSnapshot | E::StateDelta)
         && seen.text("activityType").map_or(seen.class == E::ToolProgress, |kind| kind == KIND);
-    let (Some(id), true) = (
-        &seen.ids.tool_call,
-        is_report || matches!(seen.class, E::ToolStarted | E::ToolArgs | E::ToolOutputDelta | E::ToolResult | E::ToolFailed),
-    ) else {
+    if !is_report && !matches!(seen.class, E::ToolStarted | E::ToolArgs | E::ToolOutputDelta | E::ToolResult | E::ToolFailed) {
         return;
-    };
-    let id = id.as_str();
+    }
+    let Some(id) = call(seen) else { return };
     let is_known = scene.stage.get(KIND, id).is_some();
     let mut edit = scene.stage.open(KIND, id, Surface::ToolUi, seen.ids.agent.as_ref());
     if !is_known {
@@ -60,6 +57,15 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         E::ToolOutputDelta => output(seen, &mut edit),
         _ => end(seen, &mut edit),
     }
+}
+
+/// The call that the fact is about. An activity may give the id in its content, or, as Awaken does, in the place of a message's.
+fn call(seen: &Seen) -> Option<&str> {
+    let of = seen.ids.tool_call.as_ref().map(ToolCallId::as_str);
+    let is_activity = seen.text("activityType").is_some();
+    let told = || seen.said("content").and_then(|content| content.get("call_id")).and_then(Value::as_str);
+    let named = || told().filter(|id| ToolCallId::new(id).is_ok()).or_else(|| seen.ids.message.as_ref().map(MessageId::as_str));
+    if is_activity { of.or_else(named) } else { of }
 }
 
 /// What the call is of, where the fact says so.

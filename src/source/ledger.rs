@@ -12,6 +12,9 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 
+/// The name of seed 002's activity of a tool call.
+const PROGRESS: &str = "tool-call-progress";
+
 /// The longest key of a thing, in bytes: three ids and what stands between them; a longer one is known by its hash.
 const THING_BYTES_MAX: usize = 800;
 
@@ -23,17 +26,38 @@ struct Thing {
     /// Of a message as a whole, the narrowest of its parts'; else the same as `start`.
     narrowest: Audience,
     sealed: bool,
+    /// Of what is patched: the narrowest audience that lacks a change to it. Whoever is wider lacks it too.
+    missed: Option<Audience>,
 }
 
 impl Thing {
+    const fn new(start: Audience) -> Self {
+        Self { start, narrowest: start, sealed: false, missed: None }
+    }
+
     const fn to_byte(self) -> u8 {
-        self.start as u8 | (self.sealed as u8) << 2 | (self.narrowest as u8) << 3
+        let missed = match self.missed {
+            None => 0,
+            Some(audience) => audience as u8 + 1,
+        };
+        self.start as u8 | (self.sealed as u8) << 2 | (self.narrowest as u8) << 3 | missed << 5
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
         let audience = |bits: u8| Audience::ALL.get(usize::from(bits & 3)).copied();
-        Some(Self { start: audience(byte)?, narrowest: audience(byte >> 3)?, sealed: byte & 4 != 0 })
+        let missed = match byte >> 5 & 3 {
+            0 => None,
+            more => audience(more - 1),
+        };
+        Some(Self { start: audience(byte)?, narrowest: audience(byte >> 3)?, sealed: byte & 4 != 0, missed })
     }
+}
+
+/// What a fact does to something that is kept by snapshots and patches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Snapshot,
+    Patch,
 }
 
 /// How a run stands.
@@ -142,7 +166,13 @@ impl Ledger {
             *draft = rejected(draft, &violation);
             return Some(violation);
         }
+        let change = change_of(draft).map(|(key, change)| (bounded(key), change));
+        let is_known = change.as_ref().is_some_and(|(key, _)| self.things.contains_key(key.as_str()));
         self.stamp(draft, thing.as_deref());
+        // A snapshot that replaces nothing is for those who have none.
+        if let Some((key, change)) = change.filter(|_| !(is_known && draft.said("replace") == Some(&Value::Bool(false)))) {
+            self.change(draft, &key, change);
+        }
         self.run.follow(&draft.class, &draft.phase, draft.ids.action.as_ref());
         None
     }
@@ -188,15 +218,34 @@ impl Ledger {
         });
         // A call that starts again is another attempt under the same id: providers reuse them after a reset.
         let sealed = ends || draft.class != EventType::ToolStarted && known.is_some_and(|t| t.sealed);
-        let narrowest = known.map_or(first, |t| t.narrowest);
-        self.put(key, Thing { start: first, narrowest, sealed });
+        let thing = known.unwrap_or(Thing::new(first));
+        self.put(key, Thing { start: first, sealed, ..thing });
         if draft.ids.part.is_some()
             && let Some(message) = whole_message(draft)
         {
             let whole = self.things.get(message.as_str()).copied();
-            let whole = whole.unwrap_or(Thing { start: first, narrowest: first, sealed: false });
+            let whole = whole.unwrap_or(Thing::new(first));
             self.put(&message, Thing { start: whole.start.min(first), narrowest: whole.narrowest.max(first), ..whole });
         }
+    }
+
+    /// Keeps account of who lacks what: a patch is nothing to whoever missed what it builds on, and a snapshot heals whoever
+    /// sees it.
+    fn change(&mut self, draft: &mut Draft, key: &str, change: Change) {
+        let thing = self.things.get(key).copied().unwrap_or(Thing::new(Audience::User));
+        let hidden_from = match draft.start_audience.map_or(draft.audience, |start| start.max(draft.audience)) {
+            Audience::User => None,
+            Audience::Dashboard => Some(Audience::User),
+            Audience::Internal => Some(Audience::Dashboard),
+        };
+        let missed = match change {
+            Change::Snapshot => hidden_from,
+            Change::Patch => {
+                draft.missed_by = thing.missed;
+                thing.missed.max(hidden_from)
+            }
+        };
+        self.put(key, Thing { missed, ..thing });
     }
 
     fn put(&mut self, key: &str, thing: Thing) {
@@ -341,18 +390,65 @@ fn bounded(key: String) -> String {
     format!("{kind}:{:x}", Sha256::digest(&key))
 }
 
+/// The activity that a draft is of, by the name that its source gave it; empty names name nothing.
+fn activity_of(draft: &Draft) -> Option<&str> {
+    use EventType as E;
+    let can_be = matches!(draft.class, E::ToolProgress | E::StateSnapshot | E::StateDelta);
+    draft.said("activityType").filter(|_| can_be).and_then(Value::as_str)
+}
+
+/// The call that a report of its progress is about: an activity of that name may give the call's id in its content, or, as
+/// Awaken does, in the place of a message's.
+fn reported_call(draft: &Draft) -> Option<&str> {
+    let of = draft.ids.tool_call.as_ref().map(ToolCallId::as_str);
+    let told = || draft.said("content").and_then(|content| content.get("call_id")).and_then(Value::as_str);
+    of.or_else(|| told().filter(|id| ToolCallId::new(id).is_ok())).or_else(|| draft.ids.message.as_ref().map(MessageId::as_str))
+}
+
+/// What a draft changes by a snapshot or a patch: an activity of the source, or the state (`state:`).
+fn change_of(draft: &Draft) -> Option<(String, Change)> {
+    let ids = &draft.ids;
+    let says = |member: &str| draft.said(member).is_some_and(|value| !value.is_null());
+    if let Some(activity) = activity_of(draft) {
+        let change = match draft.said("content").or_else(|| draft.said("state")) {
+            Some(_) => Change::Snapshot,
+            None if says("patch") => Change::Patch,
+            None => return None,
+        };
+        let of = match activity {
+            PROGRESS => reported_call(draft),
+            _ => ids.tool_call.as_ref().map(ToolCallId::as_str).or_else(|| ids.message.as_ref().map(MessageId::as_str)),
+        };
+        return Some((format!("activity:{activity}/{}", of.unwrap_or_default()), change));
+    }
+    match draft.class {
+        EventType::StateSnapshot if draft.said("state").is_some() => Some(("state:".into(), Change::Snapshot)),
+        EventType::StateDelta if says("patch") => Some(("state:".into(), Change::Patch)),
+        _ => None,
+    }
+}
+
 /// The thing that a draft is about, as `kind:id`; `None` for what is about none (runs, sessions, state, diagnostics …).
 fn thing_of(draft: &Draft) -> Option<String> {
     use EventType as E;
     let ids = &draft.ids;
-    if let Some(activity) =
-        draft.text("activityType").filter(|_| matches!(draft.class, E::ToolProgress | E::StateSnapshot | E::StateDelta))
-    {
-        let of =
-            ids.tool_call.as_ref().map(ToolCallId::as_str).or_else(|| ids.message.as_ref().map(MessageId::as_str)).unwrap_or("");
-        return Some(format!("activity:{activity}/{of}"));
+    match activity_of(draft) {
+        // The call itself, whoever saw that start.
+        Some(PROGRESS) => return reported_call(draft).map(|id| format!("tool:{id}")),
+        Some(activity) => {
+            let message = ids.message.as_ref().map(MessageId::as_str);
+            let of = ids.tool_call.as_ref().map(ToolCallId::as_str).or(message).unwrap_or_default();
+            return Some(format!("activity:{activity}/{of}"));
+        }
+        None => {}
     }
-    let by_payload = |members: &[&str]| members.iter().find_map(|m| draft.text(m)).map(str::to_owned);
+    let by_payload = |members: &[&str]| {
+        members.iter().find_map(|member| match draft.said(member)? {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) if !number.is_f64() => Some(number.to_string()),
+            _ => None,
+        })
+    };
     match draft.class {
         E::ToolStarted | E::ToolArgs | E::ToolProgress | E::ToolOutputDelta | E::ToolResult | E::ToolFailed => {
             ids.tool_call.as_ref().map(|id| format!("tool:{id}"))
@@ -561,6 +657,101 @@ mod tests {
         use Status::{Accepted, Completed, Running, Waiting};
         let expected = [(Accepted, 1), (Running, 1), (Waiting, 1), (Running, 1), (Completed, 1), (Completed, 1), (Accepted, 2)];
         assert_eq!(states, expected);
+    }
+
+    /// A change of an activity (of a call `c`), or of the state where `activity` is empty.
+    fn change(activity: &str, member: &str, audience: Audience) -> Draft {
+        let class = if member == "patch" { EventType::StateDelta } else { EventType::StateSnapshot };
+        let mut draft = Draft::new(class).with(member, json!([]));
+        if !activity.is_empty() {
+            draft = draft.with("activityType", activity);
+            draft.ids.tool_call = Some(ToolCallId::new("c").unwrap());
+        }
+        draft.audience = audience;
+        draft
+    }
+
+    #[test]
+    fn whoever_missed_a_change_gets_no_patch_of_it_until_a_snapshot_that_it_sees() {
+        use Audience::{Dashboard, Internal, User};
+        for activity in ["", "search", "tool-call-progress"] {
+            let of = |member: &str, audience: Audience| change(activity, member, audience);
+            let seen = sights(
+                &mut Ledger::default(),
+                vec![
+                    of("state", User),
+                    of("patch", User),
+                    of("patch", Dashboard),
+                    of("patch", User),
+                    of("patch", Internal),
+                    of("patch", User),
+                    of("state", Dashboard),
+                    of("patch", User),
+                    of("state", Internal),
+                    of("patch", Dashboard),
+                    of("state", User),
+                    of("patch", User),
+                ],
+            );
+            let (all, two, one) = ([Body, Body, Body], [Hidden, Body, Body], [Hidden, Hidden, Body]);
+            assert_eq!(seen, [all, all, two, two, one, one, two, two, one, one, all, all], "{activity:?}");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_that_replaces_nothing_neither_heals_nor_harms() {
+        let keep = |audience: Audience| change("search", "content", audience).with("replace", false);
+        let patch = |audience: Audience| change("search", "patch", audience);
+        let mut ledger = Ledger::default();
+        let seen = sights(&mut ledger, vec![keep(Audience::User), keep(Audience::Internal), patch(Audience::User)]);
+        assert_eq!(seen[2], [Body, Body, Body]);
+        let seen = sights(&mut ledger, vec![patch(Audience::Internal), keep(Audience::User), patch(Audience::User)]);
+        assert_eq!(seen[2], [Hidden, Hidden, Body]);
+    }
+
+    #[test]
+    fn who_missed_what_is_saved_beside_the_rest_and_old_bytes_are_read() {
+        let mut ledger = Ledger::default();
+        sights(&mut ledger, vec![change("", "state", Audience::User), change("", "patch", Audience::Internal)]);
+        let saved = ledger.take_changed();
+        let mut restored = Ledger::restore(RunState::default(), saved.iter().map(|(key, byte)| (&**key, *byte)));
+        assert_eq!(sights(&mut restored, vec![change("", "patch", Audience::User)]), [[Hidden, Hidden, Body]]);
+        for start in Audience::ALL {
+            for (sealed, narrowest) in [(false, start), (true, Audience::Internal)] {
+                let old = start as u8 | u8::from(sealed) << 2 | (narrowest as u8) << 3;
+                assert_eq!(Thing::from_byte(old), Some(Thing { start, narrowest, sealed, missed: None }));
+                for missed in [None, Some(Audience::User), Some(Audience::Dashboard)] {
+                    let thing = Thing { start, narrowest, sealed, missed };
+                    assert_eq!(Thing::from_byte(thing.to_byte()), Some(thing));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_report_of_a_call_s_progress_is_of_the_call() {
+        let mut start = tool(EventType::ToolStarted, "c");
+        start.audience = Audience::Internal;
+        let mut report = Draft::new(EventType::StateSnapshot).with("activityType", "tool-call-progress");
+        report.ids.message = Some(MessageId::new("c").unwrap());
+        let named = Draft::new(EventType::StateSnapshot)
+            .with("activityType", "tool-call-progress")
+            .with("content", json!({"call_id": "c"}));
+        assert_eq!(sights(&mut Ledger::default(), vec![start, report, named])[1..], [[Hidden, Hidden, Body]; 2]);
+    }
+
+    #[test]
+    fn the_edge_of_a_review_says_which_review_ended() {
+        let mut ledger = Ledger::default();
+        for id in [json!("v"), json!(7)] {
+            let mut end = Draft::new(EventType::ReviewCompleted).with("reviewId", id.clone()).with("verdict", "secret");
+            end.audience = Audience::Internal;
+            let seen =
+                sights(&mut ledger, vec![Draft::new(EventType::ReviewRequested).with("reviewId", id.clone()), end.clone()]);
+            assert_eq!(seen[1], [Edge, Edge, Body]);
+            let edge = crate::model::audience::edge(&envelope(end)).draft.payload;
+            assert_eq!(Value::Object(edge), json!({"reviewId": id, "withheld": true}));
+        }
     }
 
     #[test]

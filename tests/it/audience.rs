@@ -177,6 +177,53 @@ async fn of_a_thing_that_started_hidden_nothing_is_seen_whatever_its_later_facts
 }
 
 #[tokio::test]
+async fn a_patch_is_nothing_to_whoever_missed_what_it_builds_on() {
+    let state = |class: &str, n: u32, audience: &str| {
+        fact(class, json!({"audience": audience, "payload": {"patch": [{"op": "add", "path": "/n", "value": n}]}}))
+    };
+    let snapshot = |n: u32, audience: &str| fact("state.snapshot", json!({"audience": audience, "payload": {"state": {"n": n}}}));
+    let report = |n: u32, audience: &str, member: &str, value: Value| {
+        tool("tool.progress", json!({"audience": audience, "payload": {"activityType": "search", "n": n, member: value}}))
+    };
+    let patch = |n: u32, audience: &str| report(n, audience, "patch", json!([{"op": "add", "path": "/n", "value": n}]));
+    let content = |n: u32, audience: &str| report(n, audience, "content", json!({"n": n}));
+    let facts = vec![
+        snapshot(1, "user"),
+        content(2, "user"),
+        state("state.delta", 3, "dashboard"),
+        patch(4, "internal"),
+        state("state.delta", 5, "user"),
+        patch(6, "user"),
+        snapshot(7, "user"),
+        content(8, "dashboard"),
+        state("state.delta", 9, "user"),
+        patch(10, "user"),
+        content(11, "user"),
+        patch(12, "user"),
+    ];
+    let class = |n: &u32| facts[*n as usize - 1]["type"].as_str().expect("a type");
+    let visible = [vec![1, 2, 7, 9, 11, 12], vec![1, 2, 3, 5, 7, 8, 9, 10, 11, 12], (1..=12).collect()];
+    let names: Vec<Vec<&str>> = visible.iter().map(|all| all.iter().map(class).collect()).collect();
+    let got = check(facts.clone(), [&names[0], &names[1], &names[2]]).await;
+    for (got, expected) in got.iter().zip(&visible) {
+        let numbers: Vec<u32> = got.iter().map(|event| event["sequence"].as_u64().expect("a number") as u32).collect();
+        assert_eq!(numbers, *expected);
+        assert!(got.iter().all(|event| event.get("missedBy").is_none()), "it would tell of what is hidden");
+    }
+}
+
+#[tokio::test]
+async fn the_edge_of_a_review_says_which_review_ended() {
+    let of = |class: &str, audience: &str| {
+        fact(class, json!({"audience": audience, "payload": {"reviewId": "v", "verdict": "secret", "status": "done"}}))
+    };
+    let facts = vec![of("review.requested", "user"), of("review.completed", "internal")];
+    let edge = ["review.requested", "review.completed (edge)"];
+    let [user, ..] = check(facts, [&edge, &edge, &["review.requested", "review.completed"]]).await;
+    assert_eq!(user[1]["payload"], json!({"reviewId": "v", "status": "done", "withheld": true}));
+}
+
+#[tokio::test]
 async fn a_failure_is_for_whoever_saw_the_start() {
     let failed =
         || tool("tool.failed", json!({"audience": "internal", "payload": {"error": {"code": "boom", "message": "it broke"}}}));
@@ -513,7 +560,8 @@ fn whatever_happens_a_wider_audience_sees_no_more_and_every_path_says_the_same()
         prop_assert!(internal.iter().all(|event| event["payload"]["withheld"].is_null()));
         for event in user.iter().chain(&dashboard).filter(|event| event["payload"]["withheld"] == true) {
             let members: Vec<&String> = event["payload"].as_object().expect("an object").keys().collect();
-            prop_assert_eq!(members, ["status", "withheld"]);
+            let id = (event["type"] == "review.completed").then_some("reviewId");
+            prop_assert_eq!(members, id.into_iter().chain(["status", "withheld"]).collect::<Vec<_>>());
         }
         // Whoever sees a start sees the end, or there was none.
         for audience in [&user, &dashboard] {

@@ -114,16 +114,19 @@ fn fold(views: &mut [View], row: &Row) -> usize {
 /// Makes checkpoints of logs that have grown, one after the other, until nobody can ask any more.
 pub async fn checkpoint<S: Store>(logs: Arc<Logs<S>>, mut grown: tokio::sync::mpsc::UnboundedReceiver<Arc<Log>>) {
     while let Some(log) = grown.recv().await {
-        let made = logs.work({
-            let log = log.clone();
-            move |store| make(store, &log)
-        });
-        match made.await {
-            Ok(due) => log.announce_grown_at(due),
-            Err(error) => {
+        loop {
+            let made = logs.work({
+                let log = log.clone();
+                move |store| make(store, &log)
+            });
+            let due = made.await.unwrap_or_else(|error| {
                 // Readers do without; the store's own failure stops the server elsewhere.
                 tracing::warn!(%error, log = %log.id, "no checkpoint could be made");
-                log.announce_grown_at(log.tail().last.plus(ROWS_BETWEEN));
+                log.tail().last.plus(ROWS_BETWEEN)
+            });
+            // It may have grown so far while this one was made.
+            if log.announce_grown_at(due) {
+                break;
             }
         }
     }

@@ -230,14 +230,16 @@ impl Log {
         }
     }
 
-    /// Announces the log as grown once it reaches `at`, and once only.
-    pub fn announce_grown_at(&self, at: Sequence) {
-        self.grown_at.store(at.0, Ordering::Release);
+    /// Announces the log as grown once it reaches `at`, and once only; false if it is there already, and will not be announced.
+    pub fn announce_grown_at(&self, at: Sequence) -> bool {
+        self.grown_at.store(at.0, Ordering::SeqCst);
+        // Whoever commits looks at this after the tail has moved: one of the two sees the other.
+        !self.has_grown(self.tail().last)
     }
 
     /// Whether the log has reached the place at which that is to be said.
     fn has_grown(&self, last: Sequence) -> bool {
-        last.0 >= self.grown_at.load(Ordering::Acquire) && self.grown_at.swap(u64::MAX, Ordering::AcqRel) != u64::MAX
+        last.0 >= self.grown_at.load(Ordering::SeqCst) && self.grown_at.swap(u64::MAX, Ordering::SeqCst) != u64::MAX
     }
 
     /// Moves the tail past an append that was committed at this position: where it was, and whether that is to be announced.

@@ -6,6 +6,8 @@
 //! One [`Desk`] a log takes them in order under one lock, and the log's append is in the committer's line before the lock is
 //! let go: so sequences are gapless and in order. Everything that the stages remember is saved in the same append. Time and
 //! randomness come in with the request. Nothing here knows a reader.
+//!
+//! Whoever erases a log takes its desk away first: what was taken there is erased, what comes after waits for a new one.
 
 use crate::guard::{Guard, Guarded, Policy};
 use crate::log::row::Row;
@@ -22,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tokio::sync::{OnceCell, Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit, oneshot, watch};
 use uuid::Uuid;
 
 /// Facts under way to the store, in bytes of their bodies; beyond it producers wait.
@@ -59,6 +61,8 @@ pub struct Delivery {
     pub bytes: usize,
     /// All or nothing; else what stands before a bad fact is kept.
     pub atomic: bool,
+    /// The log's life that the facts before these went to, if they are the rest of something.
+    pub life: Option<Epoch>,
 }
 
 /// What became of a delivery. Once it is returned, it is durable.
@@ -132,6 +136,10 @@ pub enum IngestError {
     ProducerFenced { producer: ProducerId, got: u64, current: u64 },
     #[error("the log already has {PRODUCERS_MAX} numbered producers, the limit; reuse a producer id")]
     TooManyProducers,
+    #[error(
+        "the log was erased while this body was being taken: what came before is gone with it; send the body again to begin anew"
+    )]
+    Erased,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -150,17 +158,27 @@ impl Pending<'_> {
         self.taken.is_err()
     }
 
+    /// The log's life that it went to; `None` where nothing was written, or a fact was refused.
+    #[must_use]
+    pub fn life(&self) -> Option<Epoch> {
+        self.taken.as_ref().ok().and_then(|receipt| receipt.epoch)
+    }
+
     /// Waits until everything that was taken is durable and visible.
     ///
     /// # Errors
     /// As [`Ingest::deliver`].
     pub async fn durable(self) -> Result<Receipt, IngestError> {
         if let Some(durable) = self.durable {
-            let stopped = |_| StoreError::Failed { doing: "commit", why: "the server is stopping".into() };
-            durable.await.map_err(stopped)??;
+            committed(durable).await?;
         }
         self.taken
     }
+}
+
+async fn committed(durable: oneshot::Receiver<Result<(), StoreError>>) -> Result<(), StoreError> {
+    let stopped = |_| StoreError::Failed { doing: "commit", why: "the server is stopping".into() };
+    durable.await.map_err(stopped)?
 }
 
 /// The write path of all logs.
@@ -170,6 +188,8 @@ pub struct Ingest<S> {
     policy: Policy,
     world: World,
     in_flight: Semaphore,
+    /// Moves when a desk that was left is gone.
+    gone: watch::Sender<()>,
 }
 
 /// A log's place at the write path: its desk, once its state is loaded.
@@ -182,7 +202,8 @@ impl<S: Store> Ingest<S> {
     /// The write path into `logs`.
     #[must_use]
     pub fn new(logs: Arc<Logs<S>>, policy: Policy, world: World) -> Self {
-        Self { logs, desks: DashMap::new(), policy, world, in_flight: Semaphore::new(IN_FLIGHT_BYTES_MAX) }
+        let in_flight = Semaphore::new(IN_FLIGHT_BYTES_MAX);
+        Self { logs, desks: DashMap::new(), policy, world, in_flight, gone: watch::Sender::new(()) }
     }
 
     /// Takes facts, and answers when what they led to is durable and visible.
@@ -200,16 +221,67 @@ impl<S: Store> Ingest<S> {
     pub async fn submit(&self, delivery: Delivery) -> Result<Pending<'_>, IngestError> {
         let weight = u32::try_from(delivery.bytes.clamp(1, IN_FLIGHT_BYTES_MAX)).unwrap_or(u32::MAX);
         let permit = self.in_flight.acquire_many(weight).await.expect("the semaphore is never closed");
-        let seat = self.seat(&delivery.log).await?;
-        let desk = seat.desk.get_or_try_init(|| self.sit_down(&delivery.log)).await?;
-        let mut desk = desk.lock();
-        let taken = desk.take(delivery, &self.policy, self.world);
-        let durable = desk.outbox.take().map(|(append, summary)| {
-            let (ack, durable) = oneshot::channel();
-            self.logs.submit(Submission { log: seat.log.clone(), append, summary, ack });
-            durable
-        });
-        Ok(Pending { taken, durable, _permit: permit })
+        let mut gone = None;
+        loop {
+            let seat = self.seat(&delivery.log).await?;
+            let desk = seat.desk.get_or_try_init(|| self.sit_down(&delivery.log)).await?;
+            {
+                let mut desk = desk.lock();
+                if !desk.is_left {
+                    let taken = desk.take(delivery, &self.policy, self.world);
+                    let durable = desk.outbox.take().map(|post| self.post(&seat.log, post));
+                    return Ok(Pending { taken, durable, _permit: permit });
+                }
+            }
+            self.wait_for_a_new_desk(&mut gone).await;
+        }
+    }
+
+    /// Puts an append in the line to the store. The caller holds the lock of the log's desk.
+    fn post(&self, log: &Arc<Log>, (append, summary): Post) -> oneshot::Receiver<Result<(), StoreError>> {
+        let (ack, durable) = oneshot::channel();
+        self.logs.submit(Submission { log: log.clone(), append, summary, ack });
+        durable
+    }
+
+    /// Erases a log with everything that was taken for it before, durably; `false` when it was never written. What is taken
+    /// after begins a new life of it.
+    ///
+    /// It must run to its end, whoever asked for it: a task of its own.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn erase(&self, id: &LogId) -> Result<bool, StoreError> {
+        let mut gone = None;
+        let (leave, durable) = loop {
+            let seat = self.seat(id).await?;
+            let desk = seat.desk.get_or_try_init(|| self.sit_down(id)).await?;
+            {
+                let mut desk = desk.lock();
+                if !desk.is_left {
+                    if !desk.written {
+                        return Ok(false);
+                    }
+                    desk.is_left = true;
+                    // Behind everything that was taken.
+                    let durable = self.post(&seat.log, desk.nothing());
+                    break (Leave { ingest: self, seat: seat.clone() }, durable);
+                }
+            }
+            self.wait_for_a_new_desk(&mut gone).await;
+        };
+        committed(durable).await?;
+        self.logs.erase(&leave.seat.log).await?;
+        Ok(true)
+    }
+
+    /// Waits until a desk that was left is gone. The first call only begins to listen: it may have gone before that.
+    async fn wait_for_a_new_desk(&self, gone: &mut Option<watch::Receiver<()>>) {
+        match gone {
+            None => *gone = Some(self.gone.subscribe()),
+            // It fails only when this value is gone, and it is borrowed.
+            Some(gone) => drop(gone.changed().await),
+        }
     }
 
     async fn seat(&self, id: &LogId) -> Result<Arc<Seat>, StoreError> {
@@ -231,6 +303,22 @@ impl<S: Store> Ingest<S> {
     }
 }
 
+/// The erasure of a log. However it ends, who waits for a new desk gets one.
+struct Leave<'i, S> {
+    ingest: &'i Ingest<S>,
+    seat: Arc<Seat>,
+}
+
+impl<S> Drop for Leave<'_, S> {
+    fn drop(&mut self) {
+        self.ingest.desks.remove_if(&self.seat.log.id, |_, seat| Arc::ptr_eq(seat, &self.seat));
+        self.ingest.gone.send_replace(());
+    }
+}
+
+/// An append, and the log's summary once it is committed.
+type Post = (Append, Arc<Summary>);
+
 /// What stands between a log's facts and its appends: the stages and their memory.
 struct Desk {
     id: LogId,
@@ -246,8 +334,10 @@ struct Desk {
     /// The guard's memory as it was last saved; empty for none.
     guard_saved: Bytes,
     event_ids: EventIds,
-    outbox: Option<(Append, Arc<Summary>)>,
+    outbox: Option<Post>,
     used: bool,
+    /// The log is being erased: nothing is taken here any more.
+    is_left: bool,
 }
 
 struct Seated {
@@ -320,6 +410,7 @@ impl Desk {
             event_ids: EventIds { millis: 0, bits: (world.random)() },
             outbox: None,
             used: true,
+            is_left: false,
         }
     }
 
@@ -332,6 +423,9 @@ impl Desk {
     /// duplicates, too: its answer must not overtake the commit of what it repeats.
     fn take(&mut self, delivery: Delivery, policy: &Policy, world: World) -> Result<Receipt, IngestError> {
         self.used = true;
+        if delivery.life.is_some_and(|life| life != self.epoch) {
+            return Err(IngestError::Erased);
+        }
         let count = delivery.facts.len() as u64;
         let (duplicates, numbering) = self.known_head(delivery.producer.as_ref(), count)?;
         let mut receipt = Receipt {
@@ -525,6 +619,14 @@ impl Desk {
         if self.summary.thread_id.is_none() {
             self.summary.thread_id.clone_from(&of.thread);
         }
+    }
+
+    /// An append that changes nothing, and only waits for those before it.
+    fn nothing(&self) -> Post {
+        let last = self.summary.last_sequence;
+        let (rows, blobs, state) = (Bytes::new(), Vec::new(), Vec::new());
+        let append = Append { log: self.id.clone(), epoch: self.epoch, expected: last, last, rows, blobs, state };
+        (append, Arc::new(self.summary.clone()))
     }
 
     /// Puts the append together: rows, bodies, and every state entry that changed.

@@ -575,6 +575,18 @@ impl<S: Store> Feed<S> {
         }
     }
 
+    /// Lets go of everything of a log that was erased. When this returns, its readers get nothing of it any more: they wait for
+    /// its new life.
+    pub async fn forget(&self, id: &LogId) {
+        self.pages.retain(|page, _| page.log != *id);
+        let Some(hub) = self.hubs.get(id).map(|hub| hub.clone()) else { return };
+        let tail = hub.log.tail();
+        for view in hub.views.iter().filter_map(OnceLock::get) {
+            view.ring.lock().restart(&tail);
+        }
+        self.flush(&hub).await;
+    }
+
     /// Forgets views that nobody reads.
     pub fn sweep(&self) {
         self.hubs.retain(|_, hub| {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 
 /// The most that one group commits, in bytes of rows and bodies; what is larger goes alone.
 const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -119,7 +119,7 @@ impl Summary {
 }
 
 /// Where a log stands, for its readers: everything in it is durable.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Tail {
     /// `None` until the log is first written.
     pub epoch: Option<Epoch>,
@@ -242,6 +242,14 @@ impl Log {
         last.0 >= self.grown_at.load(Ordering::SeqCst) && self.grown_at.swap(u64::MAX, Ordering::SeqCst) != u64::MAX
     }
 
+    /// Makes it a log that nobody has written; what it was before.
+    fn unwrite(&self) -> Tail {
+        let mut recent = self.recent.lock();
+        recent.rows = VecDeque::new();
+        recent.bytes = 0;
+        std::mem::take(&mut recent.tail)
+    }
+
     /// Moves the tail past an append that was committed at this position: where it was, and whether that is to be announced.
     fn publish(&self, append: &Append, position: u64, summary: Arc<Summary>) -> (Tail, bool) {
         let mut recent = self.recent.lock();
@@ -285,7 +293,8 @@ pub struct Group {
 /// All logs of one store.
 pub struct Logs<S> {
     store: Arc<S>,
-    open: DashMap<LogId, Arc<Log>>,
+    /// An empty cell is of a log that is being loaded.
+    open: DashMap<LogId, Arc<OnceCell<Arc<Log>>>>,
     /// The position up to which tails have moved.
     position: Arc<AtomicU64>,
     sessions: Arc<Sessions>,
@@ -358,18 +367,18 @@ impl<S: Store> Logs<S> {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn log(&self, id: &LogId) -> Result<Arc<Log>, StoreError> {
-        if let Some(log) = self.open.get(id) {
-            return Ok(log.clone());
-        }
-        let tail = self.load(id).await?.map_or_else(
-            || Tail { epoch: None, last: Sequence::NONE, summary: Arc::default() },
-            |loaded| {
+        let cell = self.open.get(id).map(|cell| cell.clone());
+        let cell = cell.unwrap_or_else(|| self.open.entry(id.clone()).or_default().clone());
+        // Loaded once for all who wait for it. Nobody can write or erase a log that is not open, so that a tail is never older
+        // than its log.
+        let load = async || {
+            let tail = self.load(id).await?.map_or_else(Tail::default, |loaded| {
                 let summary = Arc::new(summary_of(&loaded));
                 Tail { epoch: Some(loaded.epoch), last: loaded.last, summary }
-            },
-        );
-        // Somebody else may have opened it meanwhile, and moved its tail: theirs stands.
-        Ok(self.open.entry(id.clone()).or_insert_with(|| Arc::new(Log::new(id.clone(), tail))).clone())
+            });
+            Ok(Arc::new(Log::new(id.clone(), tail)))
+        };
+        cell.get_or_try_init(load).await.cloned()
     }
 
     /// Which sessions there are. Whatever log is visible is in there, too.
@@ -469,6 +478,22 @@ impl<S: Store> Logs<S> {
         blocking(move || job(&store)).await
     }
 
+    /// Erases a log; see [`Store::erase`]. It is then open as one that nobody has written. Only its one writer may ask for it,
+    /// with nothing on its way to the store, and writes nothing until this is answered.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn erase(&self, log: &Log) -> Result<(), StoreError> {
+        let (store, id) = (self.store.clone(), log.id.clone());
+        let erased = blocking(move || pollster::block_on(store.erase(&id))).await;
+        // A failure may have come after the log was gone.
+        if erased.is_ok() || matches!(self.load(&log.id).await, Ok(None)) {
+            let before = log.unwrite();
+            self.sessions.forget(&log.id, &before.summary).tell();
+        }
+        erased
+    }
+
     /// Puts an append in the line to the store. The line's order is the order of commits; the caller holds its log's writer
     /// lock, so a log's appends stand in their own order too. Must be called inside a tokio runtime.
     pub fn submit(&self, submission: Submission) {
@@ -511,7 +536,10 @@ impl<S: Store> Logs<S> {
 
     /// Forgets tails that nobody holds. They come back on demand.
     pub fn sweep(&self) {
-        self.open.retain(|_, log| Arc::strong_count(log) > 1);
+        let is_held = |cell: &Arc<OnceCell<Arc<Log>>>| {
+            Arc::strong_count(cell) > 1 || cell.get().is_some_and(|log| Arc::strong_count(log) > 1)
+        };
+        self.open.retain(|_, cell| is_held(cell));
         self.sessions.sweep();
     }
 
@@ -740,5 +768,31 @@ mod tests {
         };
         let (logs, _groups) = Logs::open(store).unwrap();
         assert_eq!((of(&logs, "s"), logs.sessions().has_own_log(&id("s")), logs.position()), (all, true, 5));
+    }
+
+    #[tokio::test]
+    async fn an_erased_log_is_open_as_one_that_nobody_has_written_and_its_session_forgets_it() {
+        let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
+        let session = SessionId::new("s").unwrap();
+        let says = || Summary { session_id: Some(session.clone()), ..Summary::default() };
+        let (a, b) = (logs.log(&run("a")).await.unwrap(), logs.log(&run("b")).await.unwrap());
+        a.watch();
+        for log in [&a, &a, &b] {
+            write(&logs, &mut groups, log, says()).await;
+        }
+        let mut waiting = logs.sessions().watch(&session);
+        logs.erase(&a).await.unwrap();
+        let tail = a.tail();
+        assert_eq!((tail.epoch, tail.last, &*tail.summary), (None, Sequence::NONE, &Summary::default()));
+        assert_eq!(a.recent_after(Sequence::NONE).1, Some(Vec::new()));
+        assert!(Arc::ptr_eq(&a, &logs.log(&a.id).await.unwrap()));
+        assert_eq!(logs.sessions().runs_of(&session), [RunId::new("b").unwrap()]);
+        assert!(waiting.has_changed().unwrap());
+        waiting.mark_unchanged();
+        write(&logs, &mut groups, &a, says()).await;
+        assert_eq!(a.recent_placed_after(Sequence::NONE).1.unwrap()[0].position, 4);
+        assert_eq!(logs.sessions().list(None, 9), [(2, session.clone())]);
+        assert_eq!(logs.sessions().runs_of(&session), ["b", "a"].map(|name| RunId::new(name).unwrap()));
+        assert!(waiting.has_changed().unwrap());
     }
 }

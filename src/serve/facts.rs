@@ -8,7 +8,7 @@ use super::problem::Problem;
 use super::request::{Query, path_id};
 use crate::ingest::{Delivery, IngestError, Pending, Producer, Receipt};
 use crate::log::LogId;
-use crate::model::{Ids, ProducerId};
+use crate::model::{Epoch, Ids, ProducerId};
 use crate::source::{self, FactError, SOURCES, SourceKind};
 use axum::Json;
 use axum::body::Body;
@@ -87,7 +87,8 @@ impl Address {
 
     fn delivery(&self, facts: Vec<Value>, bytes: usize, atomic: bool, sent: u64) -> Delivery {
         let producer = self.producer.clone().map(|producer| Producer { seq: producer.seq + sent, ..producer });
-        Delivery { log: self.log.clone(), source: self.source, given: self.given.clone(), producer, facts, bytes, atomic }
+        let (log, given) = (self.log.clone(), self.given.clone());
+        Delivery { log, source: self.source, given, producer, facts, bytes, atomic, life: None }
     }
 }
 
@@ -229,6 +230,8 @@ struct Lines<'a> {
     read: u64,
     /// Facts that were handed on, and the groups that are not yet answered.
     sent: u64,
+    /// The log's life that they went to.
+    life: Option<Epoch>,
     ahead: VecDeque<Ahead<'a>>,
     receipt: Option<Receipt>,
 }
@@ -244,7 +247,7 @@ struct Ahead<'a> {
 
 impl<'a> Lines<'a> {
     fn new(app: &'a App, to: Address) -> Self {
-        Self { app, to, buffer: BytesMut::new(), read: 0, sent: 0, ahead: VecDeque::new(), receipt: None }
+        Self { app, to, buffer: BytesMut::new(), read: 0, sent: 0, life: None, ahead: VecDeque::new(), receipt: None }
     }
 
     async fn take(mut self, mut body: Body) -> Result<Receipt, Problem> {
@@ -314,9 +317,10 @@ impl<'a> Lines<'a> {
         if !facts.is_empty() {
             let count = facts.len() as u64;
             let first = self.sent;
-            let delivery = self.to.delivery(facts, text.len(), false, first);
+            let delivery = Delivery { life: self.life, ..self.to.delivery(facts, text.len(), false, first) };
             self.sent += count;
             let pending = self.app.ingest.submit(delivery).await.map_err(|error| told(error, &Place::Index))?;
+            self.life = pending.life().or(self.life);
             let refused = pending.is_refused();
             self.ahead.push_back(Ahead { first, lines: at, pending });
             self.settle(if refused { 0 } else { GROUPS_AHEAD_MAX }).await?;
@@ -430,6 +434,7 @@ fn told(error: IngestError, place: &Place<'_>) -> Problem {
         }
         IngestError::TooManyProducers => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many_producers", detail)
             .with("limit", crate::ingest::PRODUCERS_MAX),
+        IngestError::Erased => Problem::new(StatusCode::CONFLICT, "run_erased", detail),
         IngestError::Store(error) => error.into(),
     }
 }

@@ -44,7 +44,9 @@ pub(super) fn page_size(query: &Query) -> Result<usize, Problem> {
     Ok(usize::try_from(asked).unwrap_or(PAGE_ITEMS_MAX).clamp(1, PAGE_ITEMS_MAX))
 }
 
-fn no_such_run(run: &RunId) -> Problem {
+/// 404 for a run that nobody has written.
+#[must_use]
+pub fn no_such_run(run: &RunId) -> Problem {
     let detail = format!("no run {run} has been written; a stream of it would wait for its first fact");
     Problem::not_found("no_such_run", detail)
 }

@@ -3,6 +3,7 @@
 //! Decides nothing about order, durability or audience: it asks. Nothing here, except [`wire`], knows whether a connection is
 //! ours or hyper's.
 
+pub mod erase;
 pub mod facts;
 pub mod hydrate;
 pub mod ops;
@@ -168,7 +169,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{session}/stream", get(stream::get))
         .route("/v1/stream", get(stream::get))
         .route("/v1/runs", get(hydrate::runs))
-        .route("/v1/runs/{run}", get(hydrate::run))
+        .route("/v1/runs/{run}", get(hydrate::run).delete(erase::run))
         .route("/v1/runs/{run}/events", get(hydrate::events))
         .route("/v1/runs/{run}/activities", get(hydrate::activities))
         .route("/v1/runs/{run}/export", get(hydrate::export))

@@ -339,8 +339,16 @@ async fn a_log_that_grows_gets_checkpoints_and_they_change_nothing() {
     let deliver = async |name: &str| {
         let facts = recording(name);
         let source = proscenium::source::by_name("awaken").unwrap();
-        let delivery =
-            Delivery { log: log.clone(), source, given: Ids::default(), producer: None, facts, bytes: 1, atomic: false };
+        let delivery = Delivery {
+            log: log.clone(),
+            source,
+            given: Ids::default(),
+            producer: None,
+            facts,
+            bytes: 1,
+            life: None,
+            atomic: false,
+        };
         ingest.deliver(delivery).await.unwrap();
     };
     deliver("long_40_steps").await;

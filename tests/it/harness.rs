@@ -223,6 +223,11 @@ impl Client {
         self.send(request).await
     }
 
+    /// `DELETE path`
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send(self.http.delete(format!("http://{}{path}", self.at))).await
+    }
+
     /// Posts JSON facts to a run.
     pub async fn facts(&self, run: &str, facts: &Value) -> Answer {
         self.post(&format!("/v1/runs/{run}/facts"), &[("content-type", "application/json")], facts.to_string()).await

@@ -15,6 +15,7 @@ mod blobs;
 mod cli;
 mod crash;
 mod edge;
+mod erase;
 mod house;
 mod hydrate;
 mod ingest;

@@ -1,0 +1,30 @@
+//! Erasing a run: its log, bodies and checkpoints, for good.
+//!
+//! Whoever reaches the server may; the right to it comes with authentication, and is an administrator's.
+
+use super::App;
+use super::hydrate::no_such_run;
+use super::problem::Problem;
+use super::request::path_id;
+use crate::log::LogId;
+use crate::model::RunId;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, Uri, header};
+use std::sync::Arc;
+
+/// `DELETE /v1/runs/{run}`: answered once nothing of it can come back, neither to a reader nor after a crash.
+pub async fn run(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+    let run: RunId = path_id("runId", &uri)?;
+    let log = LogId::Run(run.clone());
+    // Whoever asked may go away in the middle of it; half-way is no place to stop.
+    let erasing = tokio::spawn(async move {
+        let erased = app.ingest.erase(&log).await;
+        app.feed.forget(&log).await;
+        erased
+    });
+    match erasing.await.expect("nobody aborts it, and a panic in it is one here")? {
+        true => Ok(([(header::CACHE_CONTROL, "no-store")], StatusCode::NO_CONTENT).into_response()),
+        false => Err(no_such_run(&run)),
+    }
+}

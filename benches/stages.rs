@@ -60,6 +60,7 @@ fn delivery(run: &str) -> Delivery {
         producer: None,
         facts: facts().into_iter().map(Value::Object).collect(),
         bytes: RECORDING.len(),
+        life: None,
         atomic: false,
         life: None,
     }

@@ -6,7 +6,8 @@
 //! state    log number, entry key   → entry
 //! bodies   log number, body id     → body                       large ones in files of their own
 //!          log number, 0 kind seq. → checkpoint                 no id begins with the byte 0
-//! names    n kind id               → log number, epoch          c kind number → epoch, id        in the order of creation
+//! names    l                      → the store's life
+//!          n kind id               → log number, epoch          c kind number → epoch, id        in the order of creation
 //!          b body id               → log number                 d number      → nothing          being erased
 //!          seal                    → what the last batch says of itself, see `journal`
 //! ```
@@ -67,6 +68,9 @@ const KNOWN_MAX: usize = 1 << 16;
 const SWEEP_KEYS: usize = 1024;
 /// Appends that follow each other directly are read by one scan from this many on: fewer are found faster one by one.
 const SCAN_FROM: usize = 4;
+
+/// Which life of a store this is: the epoch that its first append brought.
+const LIFE_KEY: &[u8] = b"l";
 
 const CACHE_BYTES: u64 = 64 << 20;
 /// Of rows that are in no table yet; up to four times as much while tables are being written.
@@ -363,6 +367,9 @@ impl Shared {
                 batch.insert(&self.names, created_key(append.log.kind(), known.number), created_value(known.epoch, &append.log));
                 known
             });
+            if seal.position == 0 {
+                batch.insert(&self.names, LIFE_KEY, append.epoch.bits().to_be_bytes());
+            }
             seal.position += 1;
             self.put(&mut batch, append, known.number, seal.position);
             match writer.known.get_mut(&append.log) {
@@ -894,6 +901,11 @@ impl Store for EmbeddedStore {
 
     async fn position(&self) -> Result<u64, StoreError> {
         Ok(self.shared.writer.lock().seal.position)
+    }
+
+    async fn life(&self) -> Result<Option<Epoch>, StoreError> {
+        let Some(life) = self.shared.get(&self.shared.db.snapshot(), &self.shared.names, LIFE_KEY)? else { return Ok(None) };
+        Shared::decode(&self.shared.names, number_of(&life)).map(|bits| Some(Epoch::from_random(bits)))
     }
 
     async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {

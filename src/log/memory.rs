@@ -23,6 +23,7 @@ struct Inner {
     blobs: HashMap<BlobId, (LogId, Blob)>,
     created_last: u64,
     position_last: u64,
+    life: Option<Epoch>,
 }
 
 struct Log {
@@ -73,6 +74,7 @@ impl Inner {
             state: BTreeMap::new(),
             checkpoints: BTreeMap::new(),
         });
+        self.life.get_or_insert(append.epoch);
         self.position_last += 1;
         if !append.rows.is_empty() {
             let placed = Placed { position: self.position_last, before: append.expected, rows: append.rows.clone() };
@@ -108,6 +110,10 @@ impl Store for MemoryStore {
 
     async fn position(&self) -> Result<u64, StoreError> {
         Ok(self.inner.read().position_last)
+    }
+
+    async fn life(&self) -> Result<Option<Epoch>, StoreError> {
+        Ok(self.inner.read().life)
     }
 
     async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {

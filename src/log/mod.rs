@@ -215,6 +215,10 @@ pub trait Store: Send + Sync + 'static {
     /// The position of the last append; 0 before the first.
     fn position(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
+    /// Which life of a store this is: the epoch of its first append ever; `None` before that. Another store's positions mean
+    /// nothing here, and a reader who comes with one must be told.
+    fn life(&self) -> impl Future<Output = Result<Option<Epoch>, StoreError>> + Send;
+
     /// The log's last sequence among its appends at or before this position; [`Sequence::NONE`] when there is none, for a log
     /// of another epoch, and for a log that is not there. So one number says how far many logs were read. It takes a few
     /// look-ups, however long the log is.
@@ -299,6 +303,10 @@ impl Store for AnyStore {
 
     async fn position(&self) -> Result<u64, StoreError> {
         each_store!(self, store => store.position().await)
+    }
+
+    async fn life(&self) -> Result<Option<Epoch>, StoreError> {
+        each_store!(self, store => store.life().await)
     }
 
     async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {

@@ -16,8 +16,8 @@ use dashmap::DashMap;
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 
 /// The most that one group commits, in bytes of rows and bodies; what is larger goes alone.
@@ -297,6 +297,7 @@ pub struct Logs<S> {
     open: DashMap<LogId, Arc<OnceCell<Arc<Log>>>>,
     /// The position up to which tails have moved.
     position: Arc<AtomicU64>,
+    life: Arc<OnceLock<Epoch>>,
     sessions: Arc<Sessions>,
     line: Arc<Line>,
     failure: watch::Receiver<Option<StoreError>>,
@@ -330,6 +331,10 @@ impl<S: Store> Logs<S> {
     pub fn open(store: S) -> Result<(Arc<Self>, mpsc::UnboundedReceiver<Group>), StoreError> {
         let store = Arc::new(store);
         let position = Arc::new(AtomicU64::new(pollster::block_on(store.position())?));
+        let life = Arc::<OnceLock<Epoch>>::default();
+        if let Some(known) = pollster::block_on(store.life())? {
+            life.get_or_init(|| known);
+        }
         let sessions = Arc::new(pollster::block_on(Sessions::load(&*store))?);
         let line = Arc::<Line>::default();
         let (groups, outbox) = mpsc::unbounded_channel();
@@ -337,6 +342,7 @@ impl<S: Store> Logs<S> {
         let committer = Committer {
             store: store.clone(),
             position: position.clone(),
+            life: life.clone(),
             sessions: sessions.clone(),
             line: line.clone(),
             groups,
@@ -346,13 +352,13 @@ impl<S: Store> Logs<S> {
             .name("committer".into())
             .spawn(move || committer.run())
             .expect("a process that cannot start one thread cannot serve");
-        Ok((Arc::new(Self { store, open: DashMap::new(), position, sessions, line, failure }), outbox))
+        Ok((Arc::new(Self { store, open: DashMap::new(), position, life, sessions, line, failure }), outbox))
     }
 
-    /// The store's life: another one's positions mean nothing here.
+    /// The store's life; see [`Store::life`]. Of a store that was never written any epoch that means nothing.
     #[must_use]
     pub fn life(&self) -> Epoch {
-        Epoch::from_random(0)
+        self.life.get().copied().unwrap_or(Epoch::from_random(0))
     }
 
     /// The position up to which everything is visible. Whoever asks for it first, and for the tails of logs after that, sees
@@ -569,6 +575,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 struct Committer<S> {
     store: Arc<S>,
     position: Arc<AtomicU64>,
+    life: Arc<OnceLock<Epoch>>,
     sessions: Arc<Sessions>,
     line: Arc<Line>,
     groups: mpsc::UnboundedSender<Group>,
@@ -629,6 +636,7 @@ impl<S: Store> Committer<S> {
             let result = match outcomes.as_ref().map(|outcomes| outcomes[i]) {
                 Ok(Outcome::Committed { position, created }) => {
                     reached = Some(position);
+                    self.life.get_or_init(|| appends[i].epoch);
                     let (before, is_announced) = log.publish(&appends[i], position, summary.clone());
                     let is_new = before.epoch != Some(appends[i].epoch);
                     if is_new || Sessions::differ(&before.summary, &summary) {

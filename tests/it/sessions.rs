@@ -219,3 +219,16 @@ async fn windows_go_back_through_all_runs_and_new_facts_do_not_move_them() {
         assert_eq!(seen, expected, "{address}");
     }
 }
+
+#[tokio::test]
+async fn a_place_of_another_store_is_a_reset_of_each_run() {
+    let client = local().await;
+    three_runs(&client).await;
+    let mut stream = client.open(Via::Hyper, "/v1/stream?frames=events&runs=r1,r3", Some("00000000deadbeef:9999999")).await;
+    for run in ["r1", "r3"] {
+        let frame = stream.frame().await;
+        assert_eq!((frame.kind(), &frame.data["reason"], &frame.data["runId"]), ("Reset", &json!("epoch"), &json!(run)));
+    }
+    assert_eq!(stream.frame().await.sequence(), 1);
+    client.get("/v1/stream").await.problem(400, "bad_query");
+}

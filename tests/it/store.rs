@@ -45,6 +45,7 @@ suite! {
     a_read_from_the_middle_of_an_append_begins_with_all_of_it
     rows_are_read_with_the_place_of_their_append_among_all_appends
     a_position_says_how_far_each_log_had_come
+    a_store_has_one_life_from_its_first_append_on
     checkpoints_lie_side_by_side_and_the_newest_at_or_before_a_place_is_found
     a_checkpoint_of_what_the_log_is_not_is_not_kept
     an_erased_log_is_gone_with_all_that_belongs_to_it
@@ -123,6 +124,14 @@ async fn read(store: &impl Store, log: &LogId, after: u64, limit: Limit) -> Text
 
 fn numbered(texts: &[&str]) -> Texts {
     (1..).zip(texts.iter().map(ToString::to_string)).collect()
+}
+
+async fn a_store_has_one_life_from_its_first_append_on(store: impl Store) {
+    assert_eq!(store.life().await.unwrap(), None);
+    commit_one(&store, append(&run("a"), 0, &["1"])).await;
+    commit_one(&store, Append { epoch: epoch(2), ..append(&run("b"), 0, &["1"]) }).await;
+    store.erase(&run("a")).await.unwrap();
+    assert_eq!(store.life().await.unwrap(), Some(epoch(1)));
 }
 
 async fn appends_of_many_logs_are_counted_without_gaps_in_the_order_of_their_commits(store: impl Store) {

@@ -9,7 +9,8 @@ use super::id::{ID_BYTES_MAX, Ids};
 use super::taxonomy::{Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
 use serde_json::{Map, Value, json};
 
-const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
+/// The dialect of every document.
+pub const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 /// Every document, by the name of its file in `schema/`.
 #[must_use]
@@ -36,7 +37,8 @@ const ID_PURPOSES: &[(&str, &str)] = &[
 ];
 
 /// One dimension, open by value.
-fn open(names: &[&str], purpose: &str) -> Value {
+#[must_use]
+pub fn open(names: &[&str], purpose: &str) -> Value {
     json!({ "description": purpose, "anyOf": [{ "enum": names }, { "type": "string" }] })
 }
 
@@ -59,7 +61,9 @@ fn id() -> Value {
     })
 }
 
-fn sequence(purpose: &str, minimum: u64) -> Value {
+/// A place in a log.
+#[must_use]
+pub fn sequence(purpose: &str, minimum: u64) -> Value {
     json!({ "description": purpose, "type": "integer", "minimum": minimum })
 }
 
@@ -182,8 +186,8 @@ pub fn problem() -> Value {
     })
 }
 
-/// One frame: what all have, and its own members.
-fn frame(name: &str, purpose: &str, own: Value) -> Value {
+/// One frame: what all have, its own members, and those that it may have.
+fn frame(name: &str, purpose: &str, own: Value, optional: Value) -> Value {
     let mut properties = Map::from_iter([
         ("frame".to_owned(), json!({ "const": name })),
         (
@@ -201,6 +205,9 @@ fn frame(name: &str, purpose: &str, own: Value) -> Value {
         required.extend(own.keys().map(|name| json!(name)));
         properties.extend(own);
     }
+    if let Value::Object(optional) = optional {
+        properties.extend(optional);
+    }
     json!({
         "description": purpose,
         "type": "object",
@@ -211,29 +218,73 @@ fn frame(name: &str, purpose: &str, own: Value) -> Value {
     })
 }
 
-/// `frames.schema.json`: what a reader of events gets.
+/// One operation of a patch that a reader is sent.
+fn operation() -> Value {
+    let pointer = json!({ "description": "A JSON Pointer into the content.", "type": "string", "pattern": "^(/.*)?$" });
+    json!({
+        "description": "RFC 6902. Text is appended (`add` at `/-`); no operation addresses a chunk of it.",
+        "type": "object",
+        "properties": {
+            "op": { "enum": ["add", "remove", "replace", "move", "copy", "test"] },
+            "path": pointer,
+            "from": pointer,
+            "value": {},
+        },
+        "required": ["op", "path"],
+    })
+}
+
+/// `frames.schema.json`: what a reader of a stream gets.
 #[must_use]
 pub fn frames() -> Value {
+    let prev = sequence(
+        "The envelope before it that gave this reader's selection a frame, 0 for none. A reader whose last sequence is not `prev` knows that it lost something. Absent on a snapshot that joins or catches up.",
+        0,
+    );
+    let name = |purpose: &str| json!({ "description": purpose, "type": "string", "minLength": 1 });
+    let kind = name("What kind of thing: a type of `activities/`, or one that a source names. With activityId it is the key.");
+    let id = name("The thing, unique within its type.");
     let definitions = json!({
         "Event": frame("Event", "One visible envelope. Carries its cursor.", json!({
-            "prev": sequence("The envelope before it that gave this reader's selection a frame, 0 for none. A reader whose last sequence is not `prev` knows that it lost something.", 0),
+            "prev": prev,
             "event": { "$ref": "urn:proscenium:schema:agentui-event" },
+        }), json!({})),
+        "ActivitySnapshot": frame("ActivitySnapshot", "An activity as a whole: it is new to this reader, or it has begun anew.", json!({
+            "activityType": kind,
+            "activityId": id,
+            "surface": open(Surface::NAMES, "Where it is meant to be shown. It never changes."),
+            "opened": sequence("The envelope with which it appeared: sort by it.", 1),
+            "content": { "description": "What it is; `activities/` has a schema for each type.", "type": "object" },
+        }), json!({
+            "prev": prev,
+            "agentId": { "description": "The agent that it is of.", "$ref": "urn:proscenium:schema:agentui-event#/$defs/id" },
         })),
+        "ActivityDelta": frame("ActivityDelta", "A change to an activity that this reader has.", json!({
+            "prev": prev,
+            "activityType": kind,
+            "activityId": id,
+            "patch": { "description": "Applies, in order, to the content that this reader has.", "type": "array", "items": operation(), "minItems": 1 },
+        }), json!({})),
+        "Hydrated": frame("Hydrated", "The snapshots are complete as of `sequence`; from here on live.", json!({}), json!({})),
         "Reset": frame("Reset", "Drop everything of this run; what follows begins anew.", json!({
             "reason": open(&["epoch", "expired"], "`epoch`: the log began another life. `expired`: the cursor stands where this log has nothing."),
-        })),
-        "Error": frame("Error", "The stream ends after this.", json!({ "problem": { "$ref": "urn:proscenium:schema:problem" } })),
+        }), json!({})),
+        "Error": frame("Error", "The stream ends after this.", json!({ "problem": { "$ref": "urn:proscenium:schema:problem" } }), json!({})),
         "End": frame("End", "The run has ended. Its cursor is later than any event's: whoever comes back with it is answered 204 unless something visible followed.", json!({
             "status": open(&["completed", "failed", "cancelled", "interrupted"], "How the run ended."),
-        })),
+        }), json!({})),
     });
-    let names: Vec<Value> =
-        ["Event", "Reset", "Error", "End"].iter().map(|name| json!({ "$ref": format!("#/$defs/{name}") })).collect();
+    let names: Vec<Value> = definitions
+        .as_object()
+        .into_iter()
+        .flat_map(Map::keys)
+        .map(|name| json!({ "$ref": format!("#/$defs/{name}") }))
+        .collect();
     json!({
         "$schema": DIALECT,
         "$id": "urn:proscenium:schema:frames",
         "title": "Frame",
-        "description": "One frame of a stream of events (`frames=events`), as it stands in SSE `data:`.",
+        "description": "One frame of a stream, as it stands in SSE `data:`. A stream of events (`frames=events`) has Event, Reset, Error and End only.",
         "oneOf": names,
         "$defs": definitions,
     })

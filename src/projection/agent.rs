@@ -13,7 +13,7 @@ const KIND: &str = "agent";
 
 #[rustfmt::skip]
 const MEMBERS: &[&str] = &[
-    "agentName", "teamName", "teamId", "role", "runtimeEntity", "runtimeStatus", "latestTurnStatus", "queuedTurnCount", "source",
+    "teamName", "teamId", "role", "runtimeEntity", "runtimeStatus", "latestTurnStatus", "queuedTurnCount", "source",
     "color", "avatar", "model", "policy", "transcriptRef", "spawnReason", "reason", "summary", "resultRef", "toolCount",
     "durationMs", "queueReason", "retryableOverload", "providerConcurrencyGroup", "providerParallelBudget", "capabilityRef",
     "remoteTaskId", "inputNeeds", "authNeeds", "schedule", "wakeReason", "lastRunRef", "message", "error", "topology",
@@ -34,6 +34,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     if edit.get("agentName").is_none() {
         edit.set("agentName", agent.as_str());
     }
+    edit.set_some("agentName", seen.text("agentName").filter(|_| !seen.is_withheld()));
     edit.say("status", status(seen, &edit).to_owned().as_str());
     if seen.is_withheld() {
         return edit.set("withheld", true);
@@ -43,9 +44,6 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         edit.remove("error");
     }
     carry::members(seen, &mut edit, MEMBERS);
-    if edit.get("agentName").is_none() {
-        edit.set("agentName", agent.as_str());
-    }
     carry::ids(seen, &mut edit, &["parentSessionId", "parentThreadId", "taskId"]);
     // A later fact may come out of the parent's session, where it says so.
     if seen.ids.parent_session.is_some() || edit.get("sessionId").is_none() {

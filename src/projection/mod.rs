@@ -23,6 +23,7 @@ mod patch;
 mod queue;
 mod review;
 mod run;
+pub mod schema;
 pub mod seen;
 mod session;
 pub mod stage;

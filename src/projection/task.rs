@@ -12,7 +12,7 @@ const ATTEMPTS_MAX: usize = 20;
 
 #[rustfmt::skip]
 const MEMBERS: &[&str] = &[
-    "runtimeEntity", "runtimeStatus", "latestTurnStatus", "title", "assignee", "owner", "blocker", "priority", "dependencies",
+    "runtimeStatus", "latestTurnStatus", "title", "assignee", "owner", "blocker", "priority", "dependencies",
     "progress", "schedule", "wakeReason", "lastRunRef", "capabilityRef", "inputNeeds", "authNeeds", "workItemId", "remoteTaskId",
     "artifactRefs", "evidenceRefs", "resultRef", "transcriptRef", "summary", "reason", "spawnReason", "message", "error",
     "queuedTurnCount", "queueReason", "retryableOverload", "providerConcurrencyGroup", "providerParallelBudget", "agentName",
@@ -37,6 +37,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         // The failure is the attempt's, which stays among the attempts.
         edit.remove("error");
     }
+    edit.set_some("runtimeEntity", seen.text("runtimeEntity"));
     carry::members(seen, &mut edit, MEMBERS);
     carry::ids(seen, &mut edit, &["sessionId", "threadId", "parentSessionId", "parentThreadId"]);
     edit.set_some("agentId", seen.ids.agent.as_ref().map(AgentId::as_str));

@@ -14,13 +14,15 @@ pub(super) fn team(seen: &Seen, scene: &mut Scene) {
     let mut edit = scene.stage.open("team", &id, Surface::TeamRoster, None);
     #[rustfmt::skip]
     carry::members(seen, &mut edit, &[
-        "topology", "teamName", "teamPhase", "teamParallelBudget", "teamActiveCount", "teamQueuedCount", "status", "title",
+        "teamName", "teamPhase", "teamParallelBudget", "teamActiveCount", "teamQueuedCount", "status", "title",
         "summary", "runtimeEntity", "providerConcurrencyGroup", "providerParallelBudget", "queueReason", "retryableOverload",
         "policy", "coordinator", "memoryRefs", "workItemId", "assignee", "blocker", "artifactRefs", "evidenceRefs",
     ]);
     carry::members_in_brief(seen, &mut edit, &["members", "agents", "roster"]);
-    if edit.get("topology").is_none() {
-        edit.set("topology", "unknown");
+    match seen.text("topology") {
+        Some(topology) => edit.say("topology", topology),
+        None if edit.get("topology").is_none() => edit.set("topology", "unknown"),
+        None => {}
     }
 }
 

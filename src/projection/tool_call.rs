@@ -16,6 +16,12 @@ pub(super) const KIND: &str = "tool-call-progress";
 /// Seed 002's `ProgressStatus`.
 pub(super) const STATUSES: &[&str] = &["pending", "running", "done", "failed", "cancelled"];
 
+/// Seed 003's tool lifecycle.
+#[rustfmt::skip]
+pub(super) const STATES: &[&str] = &[
+    "input-streaming", "input-available", "running", "progress", "output-available", "output-error", "cancelled",
+];
+
 /// Seed 002's `ToolCallProgressState`.
 #[rustfmt::skip]
 const REPORTED: &[&str] = &[

@@ -26,7 +26,8 @@ struct Thing {
     /// Of a message as a whole, the narrowest of its parts'; else the same as `start`.
     narrowest: Audience,
     sealed: bool,
-    /// Of what is patched: the narrowest audience that lacks a change to it. Whoever is wider lacks it too.
+    /// Of what is patched, and of calls that start again: the narrowest audience that lacks a change to it. Whoever is wider
+    /// lacks it too.
     missed: Option<Audience>,
 }
 
@@ -168,7 +169,11 @@ impl Ledger {
         }
         let change = change_of(draft).map(|(key, change)| (bounded(key), change));
         let is_known = change.as_ref().is_some_and(|(key, _)| self.things.contains_key(key.as_str()));
+        let call = thing.as_deref().filter(|key| key.starts_with("tool:")).and_then(|key| Some((key, *self.things.get(key)?)));
         self.stamp(draft, thing.as_deref());
+        if let Some((key, before)) = call {
+            self.attempt(draft, key, before);
+        }
         // A snapshot that replaces nothing is for those who have none.
         if let Some((key, change)) = change.filter(|_| !(is_known && draft.said("replace") == Some(&Value::Bool(false)))) {
             self.change(draft, &key, change);
@@ -178,8 +183,16 @@ impl Ledger {
     }
 
     fn is_sealed(&self, key: &str, draft: &Draft) -> bool {
-        let sealed = |key: &str| self.things.get(key).is_some_and(|t| t.sealed);
-        sealed(key) || draft.ids.part.is_some() && whole_message(draft).is_some_and(|message| sealed(&message))
+        if let Some(thing) = self.things.get(key)
+            && (thing.sealed || draft.ids.part.is_none())
+        {
+            return thing.sealed;
+        }
+        // The end of the whole message ends every part. A new part for those who saw nothing of the message, nor that it ended,
+        // begins it for them.
+        let start = self.things.get(key).map_or_else(|| first_audience(draft).max(self.agent_of(draft)), |part| part.start);
+        let whole = whole_message(draft).and_then(|message| self.things.get(message.as_str()));
+        draft.ids.part.is_some() && whole.is_some_and(|whole| whole.sealed && whole.start <= start)
     }
 
     /// The audience of the agent that the draft is of; users', if nobody said another.
@@ -225,7 +238,8 @@ impl Ledger {
         {
             let whole = self.things.get(message.as_str()).copied();
             let whole = whole.unwrap_or(Thing::new(first));
-            self.put(&message, Thing { start: whole.start.min(first), narrowest: whole.narrowest.max(first), ..whole });
+            let sealed = whole.sealed && whole.start <= first;
+            self.put(&message, Thing { start: whole.start.min(first), narrowest: whole.narrowest.max(first), sealed, ..whole });
         }
     }
 
@@ -233,19 +247,28 @@ impl Ledger {
     /// sees it.
     fn change(&mut self, draft: &mut Draft, key: &str, change: Change) {
         let thing = self.things.get(key).copied().unwrap_or(Thing::new(Audience::User));
-        let hidden_from = match draft.start_audience.map_or(draft.audience, |start| start.max(draft.audience)) {
-            Audience::User => None,
-            Audience::Dashboard => Some(Audience::User),
-            Audience::Internal => Some(Audience::Dashboard),
-        };
         let missed = match change {
-            Change::Snapshot => hidden_from,
+            Change::Snapshot => hidden_from(draft),
             Change::Patch => {
                 draft.missed_by = thing.missed;
-                thing.missed.max(hidden_from)
+                thing.missed.max(hidden_from(draft))
             }
         };
         self.put(key, Thing { missed, ..thing });
+    }
+
+    /// The same of a call that starts again: to whoever does not see that, it has ended, and its output is nothing.
+    fn attempt(&mut self, draft: &mut Draft, key: &str, before: Thing) {
+        match draft.class {
+            EventType::ToolOutputDelta => draft.missed_by = before.missed,
+            EventType::ToolStarted => {
+                let hidden_from = hidden_from(draft);
+                let missed = if before.sealed { hidden_from } else { before.missed.min(hidden_from) };
+                let thing = self.things.get(key).copied().unwrap_or(before);
+                self.put(key, Thing { missed, ..thing });
+            }
+            _ => {}
+        }
     }
 
     fn put(&mut self, key: &str, thing: Thing) {
@@ -362,6 +385,15 @@ impl RunState {
     fn stand(&mut self, status: Status, phase: &Phase) {
         self.status = status;
         self.phase.clone_from(phase);
+    }
+}
+
+/// The narrowest audience that gets nothing of a draft which ends nothing.
+fn hidden_from(draft: &Draft) -> Option<Audience> {
+    match draft.start_audience.map_or(draft.audience, |start| start.max(draft.audience)) {
+        Audience::User => None,
+        Audience::Dashboard => Some(Audience::User),
+        Audience::Internal => Some(Audience::Dashboard),
     }
 }
 
@@ -624,6 +656,22 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_message_that_was_hidden_from_a_reader_ends_nothing_that_begins_for_it() {
+        let mut hidden = text(EventType::TextDelta, "m", Some("p1"));
+        hidden.audience = Audience::Dashboard;
+        let delta = |part: &str| text(EventType::TextDelta, "m", Some(part));
+        let mut ledger = Ledger::default();
+        let drafts = vec![hidden.clone(), text(EventType::TextFinal, "m", None), delta("p0"), delta("p0")];
+        let two = [Hidden, Body, Body];
+        assert_eq!(sights(&mut ledger, drafts), [two, two, [Body; 3], [Body; 3]]);
+        ledger.enter(&mut text(EventType::TextFinal, "m", None), 0);
+        assert!(
+            ledger.enter(&mut delta("p2"), 0).is_some() && ledger.enter(&mut hidden, 0).is_some(),
+            "now it has ended for all"
+        );
+    }
+
+    #[test]
     fn a_call_that_starts_again_takes_output_again() {
         let mut ledger = Ledger::default();
         for class in [EventType::ToolStarted, EventType::ToolFailed] {
@@ -632,6 +680,28 @@ mod tests {
         assert!(ledger.enter(&mut tool(EventType::ToolOutputDelta, "c"), 0).is_some());
         ledger.enter(&mut tool(EventType::ToolStarted, "c"), 0);
         assert!(ledger.enter(&mut tool(EventType::ToolOutputDelta, "c"), 0).is_none());
+    }
+
+    #[test]
+    fn what_a_call_puts_out_after_a_hidden_restart_is_for_whoever_saw_the_restart() {
+        let of = |class: EventType, audience: Audience| {
+            let mut draft = tool(class, "c");
+            draft.audience = audience;
+            draft
+        };
+        use Audience::{Dashboard, User};
+        use EventType::{ToolFailed, ToolOutputDelta, ToolStarted};
+        let story = [
+            (ToolStarted, User),
+            (ToolFailed, User),
+            (ToolStarted, Dashboard),
+            (ToolOutputDelta, User),
+            (ToolStarted, User),
+            (ToolOutputDelta, User),
+        ];
+        let seen = sights(&mut Ledger::default(), story.map(|(class, audience)| of(class, audience)).to_vec());
+        let (all, two) = ([Body, Body, Body], [Hidden, Body, Body]);
+        assert_eq!(seen, [all, all, two, two, all, all]);
     }
 
     #[test]

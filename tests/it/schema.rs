@@ -2,14 +2,32 @@
 
 use crate::harness::{AUDIENCES, Client, Via, fact, local, recording, repository};
 use jsonschema::{Registry, Validator};
-use proscenium::model::schema::documents;
+use proscenium::model::schema;
+use proscenium::projection::schema as activities;
 use proscenium::source::ledger::Status;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
+/// Every document of the contract, by the name of its file in `schema/`.
+fn documents() -> Vec<(String, Value)> {
+    let activities = activities::documents().into_iter().map(|(kind, document)| (of_activity(kind), document));
+    schema::documents().into_iter().map(|(name, document)| (name.to_owned(), document)).chain(activities).collect()
+}
+
+fn of_activity(kind: &str) -> String {
+    format!("activities/{kind}.schema.json")
+}
+
+/// Fails with every complaint when an activity's content is not what the schema of its type says. A type that a source names
+/// is anything.
+pub fn assert_activity(kind: &str, content: &Value) {
+    let name = of_activity(kind);
+    assert_valid(if VALIDATORS.contains_key(&name) { &name } else { "activities/custom.schema.json" }, content);
+}
+
 /// A validator for each document, by the name of its file.
-static VALIDATORS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
+static VALIDATORS: LazyLock<HashMap<String, Validator>> = LazyLock::new(|| {
     let documents = documents();
     let registry = documents.iter().fold(Registry::new(), |registry, (_, document)| {
         registry.add(document["$id"].as_str().expect("an $id"), document.clone()).expect("a document")
@@ -18,7 +36,7 @@ static VALIDATORS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(||
     let build = |document: &Value| {
         jsonschema::options().with_registry(&registry).should_validate_formats(true).build(document).expect("a schema")
     };
-    documents.iter().map(|(name, document)| (*name, build(document))).collect()
+    documents.iter().map(|(name, document)| (name.clone(), build(document))).collect()
 });
 
 /// Fails with every complaint when `value` is not what the schema says.
@@ -50,7 +68,7 @@ fn example(name: &str) -> Value {
 #[test]
 fn the_files_in_schema_are_what_the_code_generates() {
     for (name, document) in documents() {
-        let path = repository("schema").join(name);
+        let path = repository("schema").join(&name);
         let generated = format!("{document:#}\n");
         if std::env::var_os("UPDATE_SCHEMA").is_some_and(|yes| yes == "1") {
             std::fs::write(&path, &generated).expect("the schema can be written");
@@ -60,6 +78,16 @@ fn the_files_in_schema_are_what_the_code_generates() {
             committed == generated,
             "{name} is not what the code generates; run the tests with UPDATE_SCHEMA=1 and commit it"
         );
+    }
+    let names: HashSet<String> = documents().into_iter().map(|(name, _)| name).collect();
+    for folder in ["", "activities/"] {
+        for entry in std::fs::read_dir(repository("schema").join(folder)).expect("a folder") {
+            let name = format!("{folder}{}", entry.expect("an entry").file_name().to_str().expect("a name"));
+            assert!(
+                name == "examples" || name == "activities" || names.contains(&name),
+                "{name} is there, and no code generates it"
+            );
+        }
     }
 }
 
@@ -84,14 +112,50 @@ fn every_end_of_a_run_is_in_the_schema_of_frames() {
 fn every_example_validates_against_the_schema_that_it_is_named_after() {
     let examples = examples();
     for (name, value) in &examples {
-        let kind = name.split('.').next().expect("a first part");
-        if kind != "fact" {
-            assert_valid(&format!("{kind}.schema.json"), value);
+        match name.split('.').collect::<Vec<_>>()[..] {
+            ["fact" | "facts", ..] => {}
+            ["activities", kind, "json"] => assert_valid(&of_activity(kind), value),
+            [kind, ..] => assert_valid(&format!("{kind}.schema.json"), value),
+            [] => unreachable!("a name has a first part"),
         }
     }
     for kind in ["agentui-event.", "frames.", "problem.", "fact."] {
         assert!(examples.iter().any(|(name, _)| name.starts_with(kind)), "an example of {kind}");
     }
+    for frame in schema::frames()["$defs"].as_object().expect("frames").keys() {
+        assert!(examples.iter().any(|(_, value)| value["frame"] == frame.as_str()), "an example of {frame}");
+    }
+}
+
+/// What the facts of `schema/examples/facts.story.json` lead to is what the examples of activities show: one of each type.
+#[test]
+fn the_examples_of_activities_are_what_the_facts_of_the_examples_lead_to() {
+    let Value::Array(facts) = example("facts.story.json") else { panic!("a list of facts") };
+    let activities = crate::projection::activities_of(&facts);
+    for (kind, _) in activities::documents() {
+        let named = |activity: &&proscenium::projection::stage::Activity| match kind {
+            "custom" => activity.is_custom,
+            kind => *activity.kind == *kind,
+        };
+        let name = format!("activities.{kind}.json");
+        let content = &activities.iter().find(named).unwrap_or_else(|| panic!("the story tells of no {kind}")).content;
+        if std::env::var_os("UPDATE_SCHEMA").is_some_and(|yes| yes == "1") {
+            let text = format!("{:#}\n", Value::Object(content.clone()));
+            std::fs::write(repository("schema/examples").join(&name), text).expect("the example can be written");
+        }
+        assert_eq!(example(&name), Value::Object(content.clone()), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn every_document_and_example_is_served() {
+    let client = local().await;
+    for (name, document) in documents() {
+        assert!(client.get(&format!("/schema/{name}")).await.ok() == document, "{name}");
+    }
+    let served = client.get("/schema/examples/activities.task.json").await.ok();
+    assert_eq!(served, example("activities.task.json"));
+    assert!(client.get("/schema/activities/none.schema.json").await.problem(404, "no_such_schema")["detail"].as_str().is_some());
 }
 
 #[test]

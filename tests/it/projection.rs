@@ -1,0 +1,532 @@
+//! The laws of the fold, over random facts of every class and over every recording, each as each audience gets it.
+//!
+//! Facts go through the real adapter, ledger and guard into the rows of a log; views fold the rows; and a reader who knows
+//! nothing but the frames has to come to what the view holds.
+
+use crate::harness::{fact, recording, repository};
+use crate::schema::assert_activity;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proscenium::guard::Policy;
+use proscenium::ingest::{Delivery, Ingest, World};
+use proscenium::log::memory::MemoryStore;
+use proscenium::log::row::Row;
+use proscenium::log::run::{Logs, rows_after};
+use proscenium::log::{Limit, LogId};
+use proscenium::model::{Audience, EventType, Ids, RunId, Sequence};
+use proscenium::projection::View;
+use proscenium::projection::stage::Activity;
+use proscenium::source::by_name;
+use serde_json::{Map, Value, json};
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// The write path, on a store in memory.
+struct Line {
+    logs: Arc<Logs<MemoryStore>>,
+    ingest: Ingest<MemoryStore>,
+    runs: Cell<u64>,
+}
+
+impl Line {
+    fn new() -> Self {
+        let (logs, mut groups) = Logs::open(MemoryStore::new()).expect("an empty store opens");
+        // What the server does for those who wait, without its readers.
+        std::thread::spawn(move || {
+            while let Some(group) = groups.blocking_recv() {
+                group.acks.into_iter().for_each(|(ack, outcome)| drop(ack.send(outcome)));
+            }
+        });
+        let world = World { now: jiff::Timestamp::now, random: || 7 };
+        Self { ingest: Ingest::new(logs.clone(), Policy::default(), world), logs, runs: Cell::new(0) }
+    }
+
+    /// Sends facts to a run that nobody has written yet, and reads its rows.
+    async fn rows(&self, deliveries: &[(&str, &[Value])]) -> (LogId, Vec<Row>) {
+        self.runs.set(self.runs.get() + 1);
+        let log = LogId::Run(RunId::new(&format!("run-{}", self.runs.get())).unwrap());
+        for (source, facts) in deliveries {
+            let delivery = Delivery {
+                log: log.clone(),
+                source: by_name(source).unwrap(),
+                given: Ids::default(),
+                producer: None,
+                facts: facts.to_vec(),
+                bytes: 1,
+                life: None,
+                atomic: true,
+            };
+            self.ingest.deliver(delivery).await.unwrap();
+        }
+        let (mut rows, tail) = (Vec::<Row>::new(), self.logs.log(&log).await.unwrap().tail());
+        while rows.last().map_or(Sequence::NONE, Row::sequence) < tail.last {
+            let after = rows.last().map_or(Sequence::NONE, Row::sequence);
+            let limit = Limit { rows: 1000, bytes: 1 << 20 };
+            rows.extend(rows_after(self.logs.read(&log, tail.epoch.unwrap(), after, limit).await.unwrap(), after));
+        }
+        (log, rows)
+    }
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// What these native facts come to for whoever sees everything.
+pub fn activities_of(facts: &[Value]) -> Vec<Activity> {
+    let (log, rows) = wait(Line::new().rows(&[("agentui", facts)]));
+    Reader::new(&log, Audience::Internal).read(&rows).view.activities().to_vec()
+}
+
+/// A view, and a reader who has nothing but its frames.
+struct Reader {
+    log: LogId,
+    view: View,
+    /// What the reader has, by key; whether it is a source's own.
+    copies: HashMap<(String, String), (Value, bool)>,
+    frames: Vec<Value>,
+    /// After how many rows the view is saved and restored; 0 for never.
+    forgets: u64,
+}
+
+impl Reader {
+    fn new(log: &LogId, audience: Audience) -> Self {
+        let view = View::new(log, audience);
+        Self { log: log.clone(), view, copies: HashMap::new(), frames: Vec::new(), forgets: 0 }
+    }
+
+    fn forgetting(log: &LogId, audience: Audience, forgets: u64) -> Self {
+        Self { forgets, ..Self::new(log, audience) }
+    }
+
+    /// Folds the rows. Every frame applies to what the reader has, and names the frame before it.
+    fn read(mut self, rows: &[Row]) -> Self {
+        let mut framed = Sequence::NONE;
+        for row in rows {
+            let folded = self.view.fold(row.sequence(), row.view(self.view.audience));
+            assert_eq!(folded.prev, framed);
+            for touch in &folded.touched {
+                framed = row.sequence();
+                let activity = self.view.touched(touch);
+                let key = (activity.kind.to_string(), activity.id.to_string());
+                let mut frame = json!({"kind": activity.kind, "id": activity.id, "sequence": row.sequence()});
+                if touch.is_snapshot {
+                    frame["content"] = Value::Object(activity.content.clone());
+                    frame["surface"] = json!(activity.surface);
+                    frame["opened"] = json!(activity.opened);
+                    frame["agentId"] = json!(activity.agent);
+                    self.copies.insert(key, (Value::Object(activity.content.clone()), activity.is_custom));
+                } else {
+                    assert!(!touch.patch.is_empty());
+                    let patch = serde_json::to_value(&touch.patch).unwrap();
+                    let parsed: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
+                    let (copy, _) = self.copies.get_mut(&key).expect("a snapshot comes first");
+                    json_patch::patch(copy, &parsed).unwrap_or_else(|error| panic!("{key:?}: {error}: {patch}"));
+                    frame["patch"] = patch;
+                }
+                self.frames.push(frame);
+            }
+            if self.forgets > 0 && row.sequence().0 % self.forgets == 0 {
+                self.view = View::restore(&self.log, self.view.audience, &self.view.save()).expect("as it was saved");
+            }
+        }
+        self
+    }
+
+    /// What the reader has is what the view holds; and that is what the schemas say.
+    fn check(&self) {
+        let held = self.view.activities();
+        assert_eq!(held.len(), self.copies.len());
+        for activity in held {
+            let content = Value::Object(activity.content.clone());
+            let (copy, is_custom) = &self.copies[&(activity.kind.to_string(), activity.id.to_string())];
+            assert_eq!(joined(copy, *is_custom), joined(&content, *is_custom), "{} {}", activity.kind, activity.id);
+            if !is_custom {
+                assert_eq!(joined(&content, false), content, "text is held joined");
+            }
+            assert_activity(if *is_custom { "custom" } else { &activity.kind }, &content);
+        }
+    }
+
+    /// Nothing is open: the run has ended.
+    fn check_closed(&self) {
+        for activity in self.view.activities().iter().filter(|activity| !activity.is_custom) {
+            let is = |member: &str, open: &[&str]| {
+                activity.content.get(member).and_then(Value::as_str).is_some_and(|is| open.contains(&is))
+            };
+            let open = match &*activity.kind {
+                "message" => {
+                    is("status", &["streaming"])
+                        || activity.content["parts"].as_array().unwrap().iter().any(|p| p["status"] == "streaming")
+                }
+                "reasoning" | "plan" => is("status", &["streaming"]),
+                "action" => is("status", &["pending"]),
+                "compaction" => is("status", &["running"]),
+                "tool-call-progress" => {
+                    !is("state", &["output-available", "output-error", "cancelled"]) || is("status", &["running", "pending"])
+                }
+                "run" => !is("status", &["completed", "failed", "cancelled", "interrupted"]),
+                _ => false,
+            };
+            assert!(!open, "open after the end: {activity:#?}");
+        }
+    }
+}
+
+/// A content with its texts joined, as a reader may hold it.
+fn joined(content: &Value, is_custom: bool) -> Value {
+    let mut content = content.clone();
+    let join = |of: &mut Value| {
+        for member in ["text", "input_text", "output_text"] {
+            if let Some(Value::Array(chunks)) = of.get_mut(member) {
+                let whole: String = chunks.iter().map(|chunk| chunk.as_str().expect("a chunk is text")).collect();
+                *chunks = if whole.is_empty() { Vec::new() } else { vec![whole.into()] };
+            }
+        }
+    };
+    if !is_custom {
+        join(&mut content);
+        content.get_mut("parts").and_then(Value::as_array_mut).into_iter().flatten().for_each(join);
+    }
+    content
+}
+
+/// A frame without what tells at which place of the log it stands.
+fn placeless(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => map
+            .iter()
+            .filter(|(name, _)| !["sequence", "opened"].contains(&name.as_str()))
+            .map(|(n, v)| (n.clone(), placeless(v)))
+            .collect(),
+        Value::Array(items) => items.iter().map(placeless).collect(),
+        plain => plain.clone(),
+    }
+}
+
+fn audience() -> impl Strategy<Value = Option<&'static str>> {
+    prop_oneof![5 => Just(None), 3 => Just(Some("user")), 2 => Just(Some("dashboard")), 2 => Just(Some("internal")), 1 => Just(Some("everyone"))]
+}
+
+/// A patch of a source: what applies, what does not, and what is none.
+fn patch() -> impl Strategy<Value = Value> {
+    let op = prop_oneof![
+        3 => (0..3u8, 0..9u8).prop_map(|(at, n)| json!({"op": "add", "path": format!("/k{at}"), "value": n})),
+        3 => (0..9u8).prop_map(|n| json!({"op": "add", "path": "/list/-", "value": n})),
+        1 => (0..3u8).prop_map(|at| json!({"op": "remove", "path": format!("/k{at}")})),
+        1 => (0..3u8).prop_map(|at| json!({"op": "remove", "path": format!("/list/{at}")})),
+        1 => (0..3u8).prop_map(|at| json!({"op": "replace", "path": format!("/k{at}"), "value": {"text": ["a", "b"]}})),
+        1 => (0..3u8, 0..3u8).prop_map(|(a, b)| json!({"op": "move", "from": format!("/k{a}"), "path": format!("/k{b}/x")})),
+        1 => (0..3u8).prop_map(|a| json!({"op": "copy", "from": "/list", "path": format!("/k{a}")})),
+        1 => Just(json!({"op": "add", "path": "/text/-", "value": "more"})),
+        1 => Just(json!({"op": "test", "path": "/k0", "value": 1})),
+        1 => Just(json!({"op": "replace", "path": "", "value": {"list": []}})),
+        1 => Just(json!({"op": "replace", "path": "", "value": 7})),
+        1 => Just(json!({"op": "dance"})),
+        1 => Just(json!({"op": "replace", "path": "/progress", "value": 0.75})),
+    ];
+    prop_oneof![3 => proptest::collection::vec(op.clone(), 0..3).prop_map(Value::Array), 1 => op, 1 => Just(json!("none"))]
+}
+
+/// A fact of any class about one of a few things, so that facts meet.
+fn any_fact() -> impl Strategy<Value = Value> {
+    let families = prop_oneof![
+        6 => proptest::sample::select(vec!["text.delta", "text.final", "reasoning.delta", "reasoning.summary", "plan.delta", "plan.final"]),
+        6 => proptest::sample::select(vec!["tool.started", "tool.args", "tool.progress", "tool.output.delta", "tool.result", "tool.failed"]),
+        4 => proptest::sample::select(vec!["tool.progress/activity", "state.snapshot/activity", "state.delta/activity"]),
+        3 => proptest::sample::select(vec!["state.snapshot", "state.delta"]),
+        3 => proptest::sample::select(vec!["action.required", "action.resolved", "control.changed"]),
+        2 => proptest::sample::select(vec!["messages.snapshot", "run.started", "run.finished", "run.failed", "run.status"]),
+        2 => proptest::sample::select(vec!["context.compaction.started", "context.compaction.completed", "review.requested", "review.completed"]),
+        4 => proptest::sample::select(EventType::NAMES.to_vec()),
+        1 => proptest::sample::select(vec!["weather.changed", "metric.new"]),
+    ];
+    let ids = (0..3u8, 0..3u8, proptest::option::weighted(0.3, 0..2u8), audience(), 0..8u8, patch());
+    (families, ids)
+        .prop_map(|(class, (one, other, agent, audience, flags, patch))| shaped(class, one, other, agent, audience, flags, patch))
+}
+
+fn shaped(family: &str, one: u8, other: u8, agent: Option<u8>, audience: Option<&str>, flags: u8, patch: Value) -> Value {
+    let (class, is_activity) = family.split_once('/').map_or((family, false), |(class, _)| (class, true));
+    let flag = |n: u8| flags >> n & 1 == 1;
+    let mut map = Map::from_iter([("type".to_owned(), json!(class))]);
+    let mut set = |member: &str, value: Value| drop(map.insert(member.into(), value));
+    let mut payload = json!({"status": (["running", "failed", "completed"][one as usize]), "note": other});
+    let mut say = |member: &str, value: Value| payload[member] = value;
+    match class {
+        "tool.progress" | "state.snapshot" | "state.delta" if is_activity => {
+            set(if flag(0) { "toolCallId" } else { "messageId" }, json!(format!("c{one}")));
+            say("activityType", Value::from(["search", "tool-call-progress", "message"][other as usize]));
+            match flags {
+                0..=3 => say("patch", patch),
+                4 => say("content", json!("bare text")),
+                5 => say("content", json!({"list": [1], "k0": 1, "call_id": format!("c{one}"), "progress": 0.5})),
+                6 => {
+                    say("content", json!({"list": []}));
+                    say("replace", json!(false));
+                }
+                _ => say("state", json!([one])),
+            }
+        }
+        "state.snapshot" => say("state", json!({"list": ["a"], "text": ["x", "y"], "k0": 1})),
+        "state.delta" => say("patch", patch),
+        class if class.starts_with("tool.") => {
+            set("toolCallId", json!(format!("c{one}")));
+            for (member, value) in [
+                ("toolName", json!("t")),
+                ("inputText", json!("{\"a\"")),
+                ("text", json!(format!("out{other} "))),
+                ("output", json!({"n": other})),
+                ("error", json!({"message": "no"})),
+                ("message", json!(format!("step {other}"))),
+                ("progress", json!(f64::from(other) / 2.0)),
+            ] {
+                say(member, value);
+            }
+            if flag(0) {
+                say("input", json!({"a": one}));
+                say("parentToolCallId", json!("c0"));
+            }
+        }
+        class if ["text.", "reasoning.", "plan."].iter().any(|family| class.starts_with(family)) => {
+            set("messageId", json!(format!("m{one}")));
+            // Only a final text may name no part; any other would be given one, and so start a thing.
+            if flag(0) || class != "text.final" {
+                set("partId", json!(format!("p{other}")));
+            }
+            say("text", Value::from(["one ", "two ", "one two "][flags as usize % 3]));
+            if flag(1) {
+                payload.as_object_mut().unwrap().remove("text");
+            }
+        }
+        "messages.snapshot" => {
+            let parts = json!([{"partId": format!("p{other}"), "text": "fixed"}, {"kind": "tool_call", "toolCallId": format!("c{one}"), "partId": "call"}]);
+            say(
+                "messages",
+                json!([{"messageId": format!("m{one}"), "role": "assistant", "parts": if flag(0) { parts } else { json!([]) }}, {"messageId": "m1", "agentId": "g0"}]),
+            );
+            say("mode", json!(if flag(1) { "repair" } else { "window" }));
+        }
+        "action.required" | "action.resolved" | "control.changed" => {
+            set("actionId", json!(format!("a{one}")));
+            set("toolCallId", json!(format!("c{other}")));
+            say("input", json!("of the call"));
+            say("outcome", json!("approved"));
+        }
+        _ => {
+            for (member, value) in [
+                ("taskId", json!(format!("t{one}"))),
+                ("artifactId", json!(format!("r{one}"))),
+                ("evidenceId", json!(format!("e{one}"))),
+                ("sessionId", json!("s")),
+            ] {
+                if !class.starts_with("run.") {
+                    set(member, value);
+                }
+            }
+            for member in ["handoffId", "workerNotificationId", "teamId", "reviewId"] {
+                say(member, json!(format!("{member}-{one}")));
+            }
+            say("usage", json!({"inputTokens": one, "cost": 0.5}));
+            say("version", json!(other));
+            say("body", json!("never shown"));
+            if flag(0) {
+                say("compactionId", json!(one));
+                say("workItemId", json!("w"));
+                say("title", json!("title"));
+                say("items", json!([1, 2]));
+            }
+            if flag(1) {
+                say("blocker", Value::Null);
+                say("queuedTurnCount", json!(other));
+                say("stale", json!(true));
+            }
+            if flag(2) {
+                say("attempts", json!([{"n": one}]));
+                say("permissionId", json!("p"));
+                say("verdict", json!("passed"));
+            }
+        }
+    }
+    let named = class.starts_with("agent.") && class != "agent.handoff";
+    if let Some(agent) = agent.or(named.then_some(one % 2)) {
+        set("agentId", json!(format!("g{agent}")));
+    }
+    if let Some(audience) = audience {
+        set("audience", json!(audience));
+    }
+    set("payload", payload);
+    Value::Object(map)
+}
+
+/// The things that a fact is about: whoever leaves out the first fact of one changes what the rest of it is.
+fn things(fact: &Value) -> Vec<String> {
+    let id = |member: &str| fact[member].as_str().unwrap_or("-").to_owned();
+    let class = fact["type"].as_str().unwrap();
+    let activity = fact["payload"]["activityType"].as_str();
+    match (class.split('.').next().unwrap(), activity) {
+        (_, Some(activity)) => {
+            let told = Some(&fact["payload"]["content"]["call_id"]).filter(|_| activity == "tool-call-progress");
+            let ids = [Some(&fact["toolCallId"]), told, Some(&fact["messageId"])];
+            let of = ids.into_iter().flatten().find_map(Value::as_str).unwrap_or("-");
+            let thing = if activity == "tool-call-progress" { "tool".to_owned() } else { format!("activity {activity}") };
+            vec![format!("{thing} {of}")]
+        }
+        ("tool", None) => vec![format!("tool {}", id("toolCallId"))],
+        ("action", None) => vec![format!("action {}", id("actionId"))],
+        ("review", None) => vec![format!("review {}", fact["payload"]["reviewId"])],
+        ("context", None) if class.starts_with("context.compaction") => {
+            vec![format!("compaction {}", fact["payload"]["compactionId"])]
+        }
+        (kind @ ("text" | "reasoning" | "plan"), None) => {
+            let message = format!("{kind} {} {}", id("agentId"), id("messageId"));
+            match fact["partId"].as_str() {
+                Some(part) => vec![format!("{message} {part}"), message],
+                None => vec![message],
+            }
+        }
+        ("agent", None) if class != "agent.handoff" => vec![format!("agent {}", id("agentId"))],
+        _ => Vec::new(),
+    }
+}
+
+/// Runs a law over random facts: the same ones each time, or with `PROPTEST_CASES` that many new ones.
+fn law(cases: u32, check: impl AsyncFn(&Line, Vec<Value>)) {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    let config = Config { cases: asked.unwrap_or(cases), failure_persistence: None, max_shrink_iters: 3000, ..Config::default() };
+    let mut runner = match asked {
+        Some(_) => TestRunner::new(config),
+        None => TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let line = runtime.block_on(async { Line::new() });
+    let outcome = runner.run(&proptest::collection::vec(any_fact(), 1..50), |facts| {
+        runtime.block_on(check(&line, facts));
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn a_reader_who_applies_every_frame_has_what_the_view_holds_and_that_is_what_the_schemas_say() {
+    law(150, async |line, facts| {
+        let (log, rows) = line.rows(&[("agentui", &facts)]).await;
+        for audience in Audience::ALL {
+            Reader::new(&log, audience).read(&rows).check();
+        }
+    });
+}
+
+#[test]
+fn a_view_that_was_saved_anywhere_goes_on_as_if_it_had_never_been_away() {
+    law(100, async |line, facts| {
+        let (log, rows) = line.rows(&[("agentui", &facts)]).await;
+        for audience in Audience::ALL {
+            let whole = Reader::new(&log, audience).read(&rows);
+            for forgets in [1, 2, 7] {
+                let again = Reader::forgetting(&log, audience, forgets).read(&rows);
+                assert_eq!(again.frames, whole.frames);
+                assert_eq!(again.view.save(), whole.view.save());
+            }
+        }
+    });
+}
+
+#[test]
+fn leaving_out_what_an_audience_does_not_see_changes_nothing_that_it_is_shown() {
+    law(200, async |line, facts| {
+        let (log, rows) = line.rows(&[("agentui", &facts)]).await;
+        assert_eq!(rows.len(), facts.len(), "one fact is one envelope here, so its place in the body is its sequence");
+        for audience in Audience::ALL {
+            let mut known = HashSet::new();
+            let kept: Vec<Value> = facts
+                .iter()
+                .zip(&rows)
+                .filter(|(fact, row)| {
+                    let starts = things(fact).into_iter().filter(|thing| known.insert(thing.clone())).count() > 0;
+                    starts || row.view(audience).is_some()
+                })
+                .map(|(fact, _)| fact.clone())
+                .collect();
+            let (less_log, less) = line.rows(&[("agentui", &kept)]).await;
+            let whole = Reader::new(&log, audience).read(&rows);
+            let part = Reader::new(&less_log, audience).read(&less);
+            let frames = |reader: &Reader| -> Vec<Value> {
+                // The run's own id is the run's name, which differs here.
+                reader
+                    .frames
+                    .iter()
+                    .map(placeless)
+                    .map(|mut frame| {
+                        if frame["kind"] == "run" {
+                            frame["id"] = Value::Null;
+                        }
+                        frame
+                    })
+                    .collect()
+            };
+            assert_eq!(frames(&whole), frames(&part), "as {audience}");
+        }
+    });
+}
+
+#[test]
+fn what_a_reader_is_shown_of_an_activity_of_a_source_or_of_its_state_was_so_at_that_moment() {
+    law(150, async |line, facts| {
+        let (log, rows) = line.rows(&[("agentui", &facts)]).await;
+        let mut views = Audience::ALL.map(|audience| View::new(&log, audience));
+        for row in &rows {
+            let [user, dashboard, internal] = &mut views;
+            internal.fold(row.sequence(), row.view(Audience::Internal));
+            for view in [user, dashboard] {
+                let touched = view.fold(row.sequence(), row.view(view.audience)).touched;
+                let shown = touched.iter().map(|touch| view.touched(touch));
+                for shown in shown.filter(|activity| activity.is_custom || &*activity.kind == "state") {
+                    let true_one = internal.activities().iter().find(|a| a.kind == shown.kind && a.id == shown.id).unwrap();
+                    assert_eq!(shown.content, true_one.content, "as {}", view.audience);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn after_the_end_of_a_run_nothing_is_open_whatever_came_before_and_whatever_comes_after() {
+    law(150, async |line, mut facts| {
+        let late = facts.split_off(facts.len() / 2);
+        facts.push(fact("run.finished", json!({})));
+        facts.extend(late.into_iter().filter(|fact| fact["type"] != "run.started"));
+        let (log, rows) = line.rows(&[("agentui", &facts)]).await;
+        for audience in Audience::ALL {
+            Reader::new(&log, audience).read(&rows).check_closed();
+        }
+    });
+}
+
+#[test]
+fn every_recording_keeps_the_laws_for_every_audience() {
+    let mut names: Vec<String> = std::fs::read_dir(repository("tests/recordings/awaken"))
+        .unwrap()
+        .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
+        .collect();
+    names.sort();
+    assert_eq!(names.len(), 19);
+    wait(async {
+        let line = Line::new();
+        for name in names {
+            // Recordings without an end are ended here.
+            let end = [fact("run.finished", json!({}))];
+            let (log, rows) = line.rows(&[("awaken", &recording(&name)), ("agentui", &end)]).await;
+            for audience in Audience::ALL {
+                let whole = Reader::new(&log, audience).read(&rows);
+                assert!(whole.view.activities().len() > 1 || rows.len() < 5, "{name} shows something");
+                whole.check();
+                whole.check_closed();
+                let again = Reader::forgetting(&log, audience, 97).read(&rows);
+                assert!(again.frames == whole.frames, "{name}");
+                assert_eq!(again.view.save(), whole.view.save(), "{name}");
+            }
+        }
+    });
+}

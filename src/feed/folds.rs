@@ -115,6 +115,7 @@ fn fold(views: &mut [View], row: &Row) -> usize {
 pub async fn checkpoint<S: Store>(logs: Arc<Logs<S>>, mut grown: tokio::sync::mpsc::UnboundedReceiver<Arc<Log>>) {
     while let Some(log) = grown.recv().await {
         loop {
+            let life = log.tail().epoch;
             let made = logs.work({
                 let log = log.clone();
                 move |store| make(store, &log)
@@ -124,6 +125,8 @@ pub async fn checkpoint<S: Store>(logs: Arc<Logs<S>>, mut grown: tokio::sync::mp
                 tracing::warn!(%error, log = %log.id, "no checkpoint could be made");
                 log.tail().last.plus(ROWS_BETWEEN)
             });
+            // Of a log that was erased meanwhile it says nothing.
+            let due = if log.tail().epoch == life { due } else { Sequence(ROWS_BETWEEN) };
             // It may have grown so far while this one was made.
             if log.announce_grown_at(due) {
                 break;

@@ -16,7 +16,7 @@ pub mod several;
 
 use crate::encode::native::Encoder;
 use crate::log::row::{Row, Rows};
-use crate::log::run::{Group, Log, Logs, rows_after};
+use crate::log::run::{Group, Log, Logs, Tail, rows_after};
 use crate::log::{Limit, LogId, Store, StoreError};
 use crate::model::{Audience, Cursor, Epoch, Sequence};
 use crate::projection;
@@ -208,6 +208,14 @@ impl View {
         (place, first)
     }
 
+    /// Begins anew at the log's tail, which is looked up meanwhile: one that was looked up before may have been erased since.
+    fn restart(&self, log: &Log) -> Tail {
+        let mut ring = self.ring.lock();
+        let tail = log.tail();
+        ring.restart(&tail);
+        tail
+    }
+
     /// Whether nobody reads it. Then nothing is done for it: the first reader to come brings it up to date.
     fn is_idle(&self) -> bool {
         self.gates.lock().iter().all(|gate| gate.receiver_count() == 0)
@@ -291,7 +299,10 @@ impl Hub {
                 }
                 ring.ended = tail.end();
             }
-            // More came between two flushes than the log keeps at hand, or its life began anew: readers read the log.
+            // Nobody has written it, and the ring knows that: what it has of activities stays, or whoever brings them up would do
+            // so without end.
+            (_, None) if ring.epoch.is_none() => {}
+            // More came between two flushes than the log keeps at hand, or its life ended or began anew: readers read the log.
             _ => ring.restart(&tail),
         }
     }
@@ -423,10 +434,10 @@ impl<S: Store> Feed<S> {
     /// [`StoreError`] from the store.
     pub async fn read(self: &Arc<Self>, id: &LogId, wanted: Wanted, from: From) -> Result<Reader<S>, StoreError> {
         let (hub, moved, is_first) = self.place(id, &wanted).await?;
-        let tail = hub.log.tail();
-        if is_first {
-            hub.view(wanted.selection.audience, wanted.frames).ring.lock().restart(&tail);
-        }
+        let tail = match is_first {
+            true => hub.view(wanted.selection.audience, wanted.frames).restart(&hub.log),
+            false => hub.log.tail(),
+        };
         Ok(Reader::new(self.clone(), hub, wanted, from, moved, &tail))
     }
 
@@ -580,9 +591,8 @@ impl<S: Store> Feed<S> {
     pub async fn forget(&self, id: &LogId) {
         self.pages.retain(|page, _| page.log != *id);
         let Some(hub) = self.hubs.get(id).map(|hub| hub.clone()) else { return };
-        let tail = hub.log.tail();
         for view in hub.views.iter().filter_map(OnceLock::get) {
-            view.ring.lock().restart(&tail);
+            view.restart(&hub.log);
         }
         self.flush(&hub).await;
     }

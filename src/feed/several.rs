@@ -15,7 +15,7 @@ use crate::model::{Cursor, Epoch, Sequence, SessionId};
 use crate::projection;
 use bytes::Bytes;
 use futures_util::future::select_all;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
@@ -118,6 +118,8 @@ pub struct Several<S> {
     wanted: Wanted,
     membership: Members<S>,
     members: Vec<Member>,
+    /// The lives of logs that were erased: of another one the reader is told to forget them.
+    erased: HashMap<LogId, Epoch>,
     /// Where new members are joined: what they have beyond is new.
     from: From,
     /// Frames that are ready; the last of a round waits for the round's end, to take its cursor.
@@ -129,7 +131,8 @@ impl<S: Store> Several<S> {
     /// A reader of these logs.
     #[must_use]
     pub fn new(feed: Arc<Feed<S>>, wanted: Wanted, membership: Members<S>, from: From) -> Self {
-        Self { feed, wanted, membership, members: Vec::new(), from, ready: VecDeque::new(), is_joined: false }
+        let (members, erased, ready) = (Vec::new(), HashMap::new(), VecDeque::new());
+        Self { feed, wanted, membership, members, erased, from, ready, is_joined: false }
     }
 
     fn life(&self) -> Epoch {
@@ -188,19 +191,21 @@ impl<S: Store> Several<S> {
         // Before the tails are looked at: whatever is committed at or before it is in them.
         let now = self.feed.logs.position();
         let logs = self.membership.logs();
-        self.members.retain(|member| logs.contains(&member.hub.log.id));
+        self.members.retain(|member| {
+            let stays = logs.contains(&member.hub.log.id);
+            self.erased.extend(member.epoch.filter(|_| !stays).map(|epoch| (member.hub.log.id.clone(), epoch)));
+            stays
+        });
         for id in logs {
             if self.members.iter().any(|member| member.hub.log.id == id) {
                 continue;
             }
             let (hub, moved, is_first) = self.feed.place(&id, &self.wanted).await?;
-            let tail = hub.log.tail();
             let view = hub.view(self.wanted.selection.audience, self.wanted.frames);
-            if is_first {
-                view.ring.lock().restart(&tail);
-            }
+            let tail = if is_first { view.restart(&hub.log) } else { hub.log.tail() };
             let mut member = Member {
-                epoch: tail.epoch,
+                // Where it is another, the first round finds that out.
+                epoch: self.erased.remove(&id).or(tail.epoch),
                 after: Sequence::NONE,
                 is_hydrated: false,
                 prev: None,
@@ -253,11 +258,12 @@ impl<S: Store> Several<S> {
         let mut came: Vec<(usize, Vec<Placed>)> = Vec::new();
         for (n, member) in self.members.iter_mut().enumerate() {
             let tail = member.hub.log.tail();
-            if member.epoch != tail.epoch {
-                if let (Some(_), Some(epoch)) = (member.epoch, tail.epoch) {
+            // One that was erased keeps its old epoch, to tell it from a new one.
+            if let Some(epoch) = tail.epoch.filter(|epoch| member.epoch != Some(*epoch)) {
+                if member.epoch.is_some() {
                     self.ready.push_back(without_cursors(&member.hub.encoder.reset(epoch, "epoch")));
                 }
-                (member.epoch, member.after, member.prev, member.owes_end) = (tail.epoch, Sequence::NONE, None, true);
+                (member.epoch, member.after, member.prev, member.owes_end) = (Some(epoch), Sequence::NONE, None, true);
             }
             let Some(epoch) = tail.epoch.filter(|_| member.after < tail.last) else { continue };
             let appends = match member.hub.log.recent_placed_after(member.after) {
@@ -354,12 +360,12 @@ impl<S: Store> Several<S> {
         let mut ring = view.ring.lock();
         let Some(fold) = ring.fold.as_ref() else { return Step::Cold };
         let mut out = Vec::new();
-        if member.epoch != ring.epoch {
-            if let (Some(_), Some(epoch)) = (member.epoch, ring.epoch) {
+        if let Some(epoch) = ring.epoch.filter(|epoch| member.epoch != Some(*epoch)) {
+            let is_new = member.epoch.is_none();
+            if !is_new {
                 out.extend_from_slice(&hub.encoder.reset(epoch, "epoch"));
             }
-            let is_new = member.epoch.is_none();
-            (member.epoch, member.after, member.owes_end) = (ring.epoch, Sequence::NONE, true);
+            (member.epoch, member.after, member.owes_end) = (Some(epoch), Sequence::NONE, true);
             // Who was told that there is nothing yet knows all there was.
             member.is_hydrated &= is_new;
         }

@@ -247,6 +247,8 @@ impl Log {
         let mut recent = self.recent.lock();
         recent.rows = VecDeque::new();
         recent.bytes = 0;
+        // Unless that is being looked after; whoever does finds the tail as it is then.
+        let _ = self.grown_at.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |at| (at != u64::MAX).then_some(GROWN_FIRST));
         std::mem::take(&mut recent.tail)
     }
 
@@ -801,6 +803,7 @@ mod tests {
         assert_eq!(a.recent_placed_after(Sequence::NONE).1.unwrap()[0].position, 4);
         assert_eq!(logs.sessions().list(None, 9), [(2, session.clone())]);
         assert_eq!(logs.sessions().runs_of(&session), ["b", "a"].map(|name| RunId::new(name).unwrap()));
-        assert!(waiting.has_changed().unwrap());
+        // Those who wait are told last.
+        waiting.changed().await.unwrap();
     }
 }

@@ -373,3 +373,15 @@ async fn a_log_that_grows_gets_checkpoints_and_they_change_nothing() {
         assert_eq!(with.save(), without.save(), "{audience}");
     }
 }
+
+#[tokio::test]
+async fn activities_of_several_runs_that_nobody_has_written_wait_for_them() {
+    let client = local().await;
+    let mut stream = client.open(Via::Raw, "/v1/stream?runs=a,b", None).await;
+    for _ in 0..2 {
+        assert_eq!(stream.frame().await.kind(), "Hydrated");
+    }
+    client.accept("b", &[fact("run.started", json!({}))]).await;
+    let first = stream.frame().await;
+    assert_eq!((first.kind(), &first.data["runId"]), ("ActivitySnapshot", &json!("b")));
+}

@@ -138,6 +138,83 @@ async fn live_readers_of_an_erased_run_wait_and_get_its_new_life_after_a_reset()
     }
 }
 
+/// Reads up to a frame of this kind, of this run; the frames before it.
+async fn up_to(stream: &mut Sse, kind: &str, run: &str) -> (Vec<Frame>, Frame) {
+    let mut before = Vec::new();
+    loop {
+        let frame = stream.frame().await;
+        match frame.kind() == kind && frame.data["runId"] == run {
+            true => return (before, frame),
+            false => before.push(frame),
+        }
+    }
+}
+
+#[tokio::test]
+async fn activities_of_an_erased_run_are_dropped_by_a_reset_and_those_of_its_new_life_follow() {
+    let client = local().await;
+    client.accept("r", &[text("old"), fact("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "t"}}))]).await;
+    let mut streams = Vec::new();
+    for query in ["", "surfaces=conversation", "replay=deltas"] {
+        let mut stream = client.activities("r", query, None).await;
+        up_to(&mut stream, "Hydrated", "r").await;
+        streams.push((query, stream));
+    }
+    erase(&client, "r").await;
+    client.get("/v1/runs/r/activities").await.problem(404, "no_such_run");
+    let mut fresh = client.activities("r", "", None).await;
+    assert_eq!(fresh.frame().await.kind(), "Hydrated", "there is nothing of it");
+    client.accept("r", &[text("new")]).await;
+    for (query, mut stream) in streams {
+        let reset = stream.frame().await;
+        assert_eq!((reset.kind(), reset.data["reason"].as_str()), ("Reset", Some("epoch")), "{query}");
+        let (shown, _) = up_to(&mut stream, "Hydrated", "r").await;
+        let shown = shown.iter().map(|frame| frame.data.to_string()).collect::<String>();
+        assert!(shown.contains("new") && !shown.contains("old"), "{query}: {shown}");
+    }
+    assert_eq!(fresh.frame().await.kind(), "ActivitySnapshot", "and nothing to be dropped");
+}
+
+#[tokio::test]
+async fn a_stream_of_several_runs_resets_the_one_that_was_erased_and_goes_on_with_the_others() {
+    let client = local().await;
+    let write = async |run: &str, words: &str| {
+        let receipt = client.post(&format!("/v1/runs/{run}/facts?sessionId=s"), &[], json!([text(words)]).to_string()).await;
+        receipt.ok()
+    };
+    for paths in [["/v1/stream?runs=a,b&frames=", "a"], ["/v1/sessions/s/stream?frames=", "b"]] {
+        let [path, run] = paths;
+        let other = if run == "a" { "b" } else { "a" };
+        write(run, "old").await;
+        write(other, "kept").await;
+        for frames in ["events", "activities"] {
+            let mut stream = client.open(Via::Raw, &format!("{path}{frames}"), None).await;
+            match frames {
+                "events" => drop(up_to(&mut stream, "Event", other).await),
+                _ => drop(up_to(&mut stream, "Hydrated", other).await),
+            }
+            // Once so that it is seen to be gone, and once so that it need not be.
+            for wait in [true, false] {
+                erase(&client, run).await;
+                if wait {
+                    write(other, "meanwhile").await;
+                    let kind = if frames == "events" { "Event" } else { "ActivityDelta" };
+                    up_to(&mut stream, kind, other).await;
+                }
+                write(run, "new").await;
+                let (_, reset) = up_to(&mut stream, "Reset", run).await;
+                assert_eq!(reset.data["reason"], "epoch");
+                let kind = if frames == "events" { "Event" } else { "ActivitySnapshot" };
+                let (_, first) = up_to(&mut stream, kind, run).await;
+                assert!(first.data.to_string().contains("new"), "{path}{frames}: {first:?}");
+            }
+        }
+        erase(&client, run).await;
+        erase(&client, other).await;
+        client.get("/v1/sessions/s").await.problem(404, "no_such_session");
+    }
+}
+
 #[tokio::test]
 async fn a_cursor_of_an_erased_life_is_answered_by_a_reset_whether_the_new_one_is_there_or_not() {
     let client = local().await;

@@ -114,6 +114,7 @@ impl<S: Store> Reader<S> {
         if self.done {
             return Ok(None);
         }
+        // The steps that read the log are boxed: most readers wait, and should not keep room for them meanwhile.
         loop {
             self.moved.mark_unchanged();
             match self.step() {
@@ -123,18 +124,18 @@ impl<S: Store> Reader<S> {
                     return Ok(Some(bytes));
                 }
                 Step::Page(epoch, through) => {
-                    if let Some(bytes) = self.catch_up(epoch, through).await? {
+                    if let Some(bytes) = Box::pin(self.catch_up(epoch, through)).await? {
                         return Ok(Some(bytes));
                     }
                 }
                 Step::Replay(epoch) => {
-                    if let Some(bytes) = self.replay(epoch).await? {
+                    if let Some(bytes) = Box::pin(self.replay(epoch)).await? {
                         return Ok(Some(bytes));
                     }
                 }
                 Step::Warm => {
                     let hub = self.hub.clone();
-                    self.feed.warm(&hub, hub.view(self.audience, self.frames)).await?;
+                    Box::pin(self.feed.warm(&hub, hub.view(self.audience, self.frames))).await?;
                 }
                 Step::Wait => {
                     if self.moved.changed().await.is_err() {

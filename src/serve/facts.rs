@@ -18,7 +18,10 @@ use http::{HeaderMap, Request, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 
 /// Groups of one streamed body that may be on their way to the store at once.
 const GROUPS_AHEAD_MAX: usize = 8;
@@ -185,6 +188,16 @@ pub async fn submit<'a>(app: &'a App, to: Address, text: &[u8]) -> Result<Pendin
     app.ingest.submit(delivery).await.map_err(|error| told(error, &Place::Index))
 }
 
+/// What a submission comes to, unless it has to wait. There is a limit to what is under way to the store, and whoever has a part
+/// of it and waits for more must let go of that part first: or all could end up waiting for each other.
+pub async fn ready_now<F: Future>(mut submission: Pin<&mut F>) -> Option<F::Output> {
+    poll_fn(|context| match submission.as_mut().poll(context) {
+        Poll::Ready(submitted) => Poll::Ready(Some(submitted)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
 /// What became of a whole JSON body, once it is durable.
 ///
 /// # Errors
@@ -342,7 +355,16 @@ impl<'a> Lines<'a> {
             let first = self.sent;
             let delivery = self.to.delivery(facts, text.len(), false, first);
             self.sent += count;
-            let pending = self.app.ingest.submit(delivery).await.map_err(|error| told(error, &Place::Index))?;
+            let app = self.app;
+            let mut submitting = pin!(app.ingest.submit(delivery));
+            let submitted = match ready_now(submitting.as_mut()).await {
+                Some(submitted) => submitted,
+                None => {
+                    self.settle(0).await?;
+                    submitting.await
+                }
+            };
+            let pending = submitted.map_err(|error| told(error, &Place::Index))?;
             let refused = pending.is_refused();
             self.ahead.push_back(Ahead { first, lines: at, pending });
             self.settle(if refused { 0 } else { GROUPS_AHEAD_MAX }).await?;

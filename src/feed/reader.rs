@@ -106,6 +106,12 @@ impl<S: Store> Reader<S> {
         self.nothing_more
     }
 
+    /// Whether everything was handed out, the run's end too.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.done
+    }
+
     /// The next frames, as soon as there are any; `None` after the run's end. Dropping the future loses nothing.
     ///
     /// # Errors

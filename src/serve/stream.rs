@@ -5,7 +5,7 @@
 
 use super::problem::Problem;
 use super::request::{Query, from, path_id};
-use super::{App, told_to_stop};
+use super::{App, stopped};
 use crate::encode::native::HEARTBEAT;
 use crate::feed::reader::Reader;
 use crate::log::{AnyStore, LogId};
@@ -66,17 +66,15 @@ pub async fn open(app: &Arc<App>, uri: &Uri, headers: &HeaderMap) -> Result<Answ
     if reader.has_seen_the_end() {
         return Ok(Answer::NothingMore);
     }
-    let random = (app.world.random)();
-    let below = |n: u64| u64::try_from(random % u128::from(n)).unwrap_or(0);
     Ok(Answer::Live(Box::new(Stream {
         reader,
         opened: false,
         over: false,
         // Spread, so that readers who lost one server do not all meet the next in the same instant.
-        retry: Some(1000 + below(1000)),
+        retry: Some(1000 + u64::try_from((app.world.random)() % 1000).unwrap_or(0)),
         beat: Box::pin(tokio::time::sleep(app.pulse.heartbeat)),
         every: app.pulse.heartbeat,
-        drain: app.pulse.drain.mul_f64(f64::from(u32::try_from(below(1000)).unwrap_or(0)) / 1000.0),
+        drain: app.moment_in_drain(),
         stopping: app.stopping.subscribe(),
     })))
 }
@@ -119,12 +117,6 @@ impl Stream {
             None => frames,
         })
     }
-}
-
-/// Resolves this long after the server was told to stop.
-async fn stopped(stopping: &mut watch::Receiver<Option<Instant>>, after: Duration) {
-    let told = told_to_stop(stopping).await;
-    tokio::time::sleep_until(told + after).await;
 }
 
 /// `GET /v1/runs/{run}/stream`, on a connection that hyper carries.

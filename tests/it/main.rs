@@ -20,6 +20,7 @@ mod hydrate;
 mod ingest;
 mod schema;
 mod secrets;
+mod socket;
 mod store;
 mod stream;
 mod streamed;

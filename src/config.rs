@@ -72,8 +72,13 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_CONNECTIONS_MAX", value_name = "COUNT", default_value_t = 65_536, help_heading = "Limits",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub connections_max: u64,
+    /// Subscriptions of one WebSocket at once: 1 to 65536. One more is refused, and the others go on.
+    #[arg(long, env = "PROSCENIUM_SUBSCRIPTIONS_MAX", value_name = "COUNT", default_value_t = 256, help_heading = "Limits",
+          value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    pub subscriptions_max: u64,
 
-    /// How often a quiet stream says that it is alive, in milliseconds: 10 to 60000. Proxies often cut after 60 s.
+    /// How often a quiet stream says that it is alive, in milliseconds: 10 to 60000. Proxies often cut after 60 s. A WebSocket
+    /// that leaves two pings unanswered is closed.
     #[arg(long, env = "PROSCENIUM_HEARTBEAT_MS", value_name = "MS", default_value_t = 15_000, help_heading = "Streams",
           value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub heartbeat_ms: u64,
@@ -187,6 +192,7 @@ impl Config {
             head_bytes_max: in_memory(self.head_max),
             head_time_max: Duration::from_millis(self.head_time_ms),
             connections_max: in_memory(self.connections_max),
+            subscriptions_max: in_memory(self.subscriptions_max),
         }
     }
 

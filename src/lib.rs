@@ -7,7 +7,7 @@
 //! # The line a fact walks
 //!
 //! ```text
-//!  POST facts                                                SSE · REST
+//!  POST facts · WebSocket                        SSE · WebSocket · REST
 //!      │                                                         ▲
 //!  serve ─▶ ingest ─▶ source ─▶ guard ─▶ log ══tail══▶ feed ─▶ projection ─▶ encode ─▶ serve
 //!    Fact            Draft    Guarded   Row                     activities    bytes

@@ -16,6 +16,7 @@
 
 use crate::model::{Cursor, Epoch, Sequence};
 use crate::projection::stage::{Activity, Touch};
+use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -177,6 +178,28 @@ fn id(out: &mut Vec<u8>, cursor: Cursor) {
     write!(out, "id: {cursor}\n\n").expect("a Vec takes every byte");
 }
 
+/// Takes the first frame off frames of this dialect: the same object as the text of a WebSocket message, which has no line for
+/// a cursor and says whose it is. `sub` is the subscription's id, as JSON.
+pub fn message(frames: &mut Bytes, sub: &str) -> Option<(Vec<u8>, Option<Cursor>)> {
+    while let Some(end) = memchr::memmem::find(frames, b"\n\n") {
+        let block = frames.split_to(end + 2);
+        let (mut object, mut id) = (None, None);
+        for line in block.split(|byte| *byte == b'\n') {
+            object = line.strip_prefix(b"data: {").or(object);
+            id = line.strip_prefix(b"id: ").or(id);
+        }
+        // A block without data is for those who keep an SSE connection open.
+        let Some(object) = object else { continue };
+        let (cursor, of, end): (&[u8], _, &[u8]) = match id {
+            Some(id) => (b"\"cursor\":\"", id, b"\","),
+            None => Default::default(),
+        };
+        let text = [b"{\"sub\":", sub.as_bytes(), b",", cursor, of, end, object].concat();
+        return Some((text, id.and_then(|id| std::str::from_utf8(id).ok()?.parse().ok())));
+    }
+    None
+}
+
 /// Appends a decimal number; the formatter's own machinery would cost as much as the rest of a frame.
 pub fn number(out: &mut Vec<u8>, mut n: u64) {
     let mut digits = [0; 20];
@@ -227,5 +250,29 @@ mod tests {
         );
         let reset = String::from_utf8(encoder().reset(Epoch::from_random(0xe), "epoch")).unwrap();
         assert!(reset.ends_with("id: 000000000000000e:0\n\n"), "{reset}");
+    }
+
+    #[test]
+    fn a_message_is_the_object_of_sse_with_its_subscription_and_cursor() {
+        let mut out = b":\nretry: 1500\n".to_vec();
+        encoder().event(
+            &mut out,
+            Cursor::at(Epoch::from_random(0xe), Sequence(7)),
+            Sequence(7),
+            Sequence(5),
+            br#"{"type":"x","text":"id: \n"}"#,
+        );
+        out.extend_from_slice(b":\n\n");
+        out.extend(encoder().hydrated(Sequence(7), None));
+        let mut frames = Bytes::from(out);
+        let (text, cursor) = message(&mut frames, "\"s\\\"1\"").unwrap();
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            r#"{"sub":"s\"1","cursor":"000000000000000e:14","frame":"Event","runId":"r\"1","sequence":7,"prev":5,"event":{"type":"x","text":"id: \n"}}"#
+        );
+        assert_eq!(cursor, Some(Cursor::at(Epoch::from_random(0xe), Sequence(7))));
+        let (text, cursor) = message(&mut frames, "7").unwrap();
+        assert_eq!(String::from_utf8(text).unwrap(), r#"{"sub":7,"frame":"Hydrated","runId":"r\"1","sequence":7}"#);
+        assert_eq!((cursor, message(&mut frames, "7")), (None, None));
     }
 }

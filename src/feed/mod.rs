@@ -148,6 +148,12 @@ impl<S: Store> Reading<S> {
         }
     }
 
+    /// Whether nothing follows what was handed out; see [`Reader::is_over`].
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self, Self::One(reader) if reader.is_over())
+    }
+
     /// The frame that tells why there will be no more.
     #[must_use]
     pub fn error(&self, problem: &serde_json::Value) -> Bytes {

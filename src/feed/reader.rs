@@ -120,6 +120,12 @@ impl<S: Store> Reader<S> {
         self.nothing_more
     }
 
+    /// Whether everything was handed out, the run's end too.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.done
+    }
+
     /// The next frames, as soon as there are any; `None` after the run's end. Dropping the future loses nothing.
     ///
     /// # Errors
@@ -128,6 +134,7 @@ impl<S: Store> Reader<S> {
         if self.done {
             return Ok(None);
         }
+        // The steps that read the log are boxed: most readers wait, and should not keep room for them meanwhile.
         loop {
             self.moved.mark_unchanged();
             match self.step() {
@@ -137,18 +144,18 @@ impl<S: Store> Reader<S> {
                     return Ok(Some(bytes));
                 }
                 Step::Page(epoch, through) => {
-                    if let Some(bytes) = self.catch_up(epoch, through).await? {
+                    if let Some(bytes) = Box::pin(self.catch_up(epoch, through)).await? {
                         return Ok(Some(bytes));
                     }
                 }
                 Step::Replay(epoch) => {
-                    if let Some(bytes) = self.replay(epoch).await? {
+                    if let Some(bytes) = Box::pin(self.replay(epoch)).await? {
                         return Ok(Some(bytes));
                     }
                 }
                 Step::Warm => {
                     let hub = self.hub.clone();
-                    self.feed.warm(&hub, hub.view(self.audience, self.frames)).await?;
+                    Box::pin(self.feed.warm(&hub, hub.view(self.audience, self.frames))).await?;
                 }
                 Step::Wait => {
                     if self.moved.changed().await.is_err() {

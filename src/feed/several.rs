@@ -32,6 +32,12 @@ fn place(position: u64, rows: u64) -> Sequence {
 /// The place after all of an append.
 const ALL_ROWS: u64 = (1 << ROW_BITS) - 1;
 
+/// Where a reader of several logs stands who has everything there is.
+#[must_use]
+pub fn now<S: Store>(logs: &Logs<S>) -> Sequence {
+    place(logs.position(), ALL_ROWS)
+}
+
 /// Which logs a reader follows.
 pub enum Members<S> {
     /// Those that were named.

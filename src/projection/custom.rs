@@ -5,13 +5,9 @@
 //! hidden too, until the next snapshot.
 
 use super::seen::Seen;
-use super::{PROJECTIONS, Scene, diagnostics, patch, tool_call};
+use super::{Scene, diagnostics, patch, tool_call};
 use crate::model::{EventType, MessageId, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
-use std::borrow::Cow;
-
-/// What stands before the name of an activity that its source calls like one of ours.
-const FOREIGN: &str = "custom:";
 
 pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     use EventType as E;
@@ -21,8 +17,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     let Some(kind) = seen.text("activityType").filter(|kind| !kind.is_empty() && *kind != tool_call::KIND) else { return };
     let call = seen.ids.tool_call.as_ref().map(ToolCallId::as_str);
     let Some(id) = call.or_else(|| seen.ids.message.as_ref().map(MessageId::as_str)) else { return };
-    let kind = &*name(kind);
-    let is_known = scene.stage.get(kind, id).is_some();
+    let is_known = scene.stage.has_custom(kind, id);
     let mut edit = scene.stage.open_custom(kind, id, Surface::ToolUi, seen.ids.agent.as_ref());
     let content = seen.said("content").or_else(|| seen.said("state"));
     let Some(content) = content else {
@@ -43,10 +38,4 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         Value::Null => Map::new(),
         other => Map::from_iter([("value".to_owned(), other.clone())]),
     });
-}
-
-/// The name under which it is shown: the source's own, unless readers would take it for an activity of ours.
-fn name(kind: &str) -> Cow<'_, str> {
-    let is_ours = kind != "custom" && PROJECTIONS.iter().any(|projection| projection.kind == kind);
-    if is_ours || kind.starts_with(FOREIGN) { format!("{FOREIGN}{kind}").into() } else { kind.into() }
 }

@@ -206,7 +206,7 @@ fn tool() -> Value {
 fn custom() -> Value {
     content(
         "custom",
-        "An activity that a source names: its content is the source's, kept as it came, and never joined. A bare text is { text: [ … ] }, what is no object { value: … }. One that is called like a type of ours has `custom:` before its name.",
+        "An activity that a source names: its content is the source's, kept as it came, and never joined. A bare text is { text: [ … ] }, what is no object { value: … }. One whose type and id are those of an activity of ours has `custom:` before its name.",
         json!({}),
         json!({}),
     )

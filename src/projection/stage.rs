@@ -74,12 +74,23 @@ pub struct Touch {
     was: Sequence,
 }
 
+type Places = HashMap<Box<str>, HashMap<Box<str>, usize>>;
+
+/// What stands before the source's name of an activity where readers would take it for one of ours.
+const FOREIGN: &str = "custom:";
+
+fn foreign(kind: &str) -> Box<str> {
+    format!("{FOREIGN}{kind}").into()
+}
+
 /// All activities, in the order in which they appeared. None ever leaves.
 #[derive(Debug, Default)]
 pub struct Stage {
     activities: Vec<Activity>,
-    /// kind → id → place.
-    places: HashMap<Box<str>, HashMap<Box<str>, usize>>,
+    /// Ours: kind → id → place.
+    places: Places,
+    /// Those that sources name: by the source's name for the kind, which may not be the one that readers see.
+    customs: Places,
     touched: Vec<Touch>,
     now: Sequence,
 }
@@ -88,11 +99,13 @@ impl Stage {
     /// A stage with these activities, in their order.
     #[must_use]
     pub fn restore(activities: Vec<Activity>) -> Self {
-        let mut places = HashMap::<Box<str>, HashMap<Box<str>, usize>>::new();
+        let mut stage = Self::default();
         for (at, activity) in activities.iter().enumerate() {
-            places.entry(activity.kind.clone()).or_default().insert(activity.id.clone(), at);
+            let kind = activity.kind.strip_prefix(FOREIGN).filter(|_| activity.is_custom).unwrap_or(&activity.kind);
+            let places = if activity.is_custom { &mut stage.customs } else { &mut stage.places };
+            places.entry(kind.into()).or_default().insert(activity.id.clone(), at);
         }
-        Self { activities, places, touched: Vec::new(), now: Sequence::NONE }
+        Self { activities, ..stage }
     }
 
     /// The activities, in the order in which they appeared.
@@ -133,7 +146,7 @@ impl Stage {
         self.places.get(kind)?.get(id).copied()
     }
 
-    /// An activity by its key.
+    /// An activity of ours by its key.
     #[must_use]
     pub fn get(&self, kind: &str, id: &str) -> Option<&Activity> {
         self.place(kind, id).map(|at| &self.activities[at])
@@ -158,14 +171,29 @@ impl Stage {
         if let Some(at) = self.place(kind, id) {
             return self.edit_at(at);
         }
+        self.make_way(kind, id);
+        self.places.entry(kind.into()).or_default().insert(id.into(), self.activities.len());
+        self.appear(kind.into(), id, surface, agent, false)
+    }
+
+    /// Gives a key that a source has taken to ours: the source's goes on under another name.
+    fn make_way(&mut self, kind: &str, id: &str) {
+        let Some(at) = self.customs.get(kind).and_then(|ids| ids.get(id)).copied() else { return };
+        if *self.activities[at].kind == *kind {
+            self.activities[at].kind = foreign(kind);
+            let touch = self.edit_at(at).touch;
+            (touch.is_snapshot, touch.patch) = (true, Vec::new());
+        }
+    }
+
+    fn appear(&mut self, kind: Box<str>, id: &str, surface: Surface, agent: Option<&AgentId>, is_custom: bool) -> Edit<'_> {
         let at = self.activities.len();
-        self.places.entry(kind.into()).or_default().insert(id.into(), at);
         self.activities.push(Activity {
-            kind: kind.into(),
+            kind,
             id: id.into(),
             surface,
             agent: agent.cloned(),
-            is_custom: false,
+            is_custom,
             opened: self.now,
             sequence: self.now,
             content: Map::new(),
@@ -174,14 +202,22 @@ impl Stage {
         self.edit_at(at)
     }
 
-    /// Changes an activity that a source named, which appears now if it was not there.
+    /// Changes an activity that a source named, which appears now if it was not there. Its name is the source's, unless readers
+    /// would take it for one of ours.
     pub fn open_custom(&mut self, kind: &str, id: &str, surface: Surface, agent: Option<&AgentId>) -> Edit<'_> {
-        let at = self.place(kind, id).unwrap_or_else(|| {
-            self.open(kind, id, surface, agent);
-            self.activities.last_mut().expect("just opened").is_custom = true;
-            self.activities.len() - 1
-        });
-        self.edit_at(at)
+        if let Some(at) = self.customs.get(kind).and_then(|ids| ids.get(id)).copied() {
+            return self.edit_at(at);
+        }
+        let is_taken = kind.starts_with(FOREIGN) || self.place(kind, id).is_some();
+        let shown = if is_taken { foreign(kind) } else { kind.into() };
+        self.customs.entry(kind.into()).or_default().insert(id.into(), self.activities.len());
+        self.appear(shown, id, surface, agent, true)
+    }
+
+    /// Whether an activity that a source named is there.
+    #[must_use]
+    pub fn has_custom(&self, kind: &str, id: &str) -> bool {
+        self.customs.get(kind).is_some_and(|ids| ids.contains_key(id))
     }
 
     fn edit_at(&mut self, at: usize) -> Edit<'_> {

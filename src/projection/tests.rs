@@ -370,10 +370,15 @@ fn a_patch_that_does_not_apply_is_kept_out_and_said_and_the_next_snapshot_heals(
 fn an_activity_that_its_source_calls_like_one_of_ours_is_not_taken_for_ours() {
     let mut seen = Watched::new();
     seen.fold("tool.progress", json!({"messageId": "m", "payload": {"activityType": "message", "content": {"parts": 7}}}));
+    assert_eq!(seen.get("message", "m"), json!({"parts": 7}), "as its source names it");
     seen.fold("text.delta", delta("p", "a"));
     assert_eq!((seen.get("custom:message", "m"), seen.said("m")), (json!({"parts": 7}), vec!["a".into()]));
     seen.fold("tool.progress", json!({"messageId": "m", "payload": {"activityType": "custom:message", "content": {"b": 1}}}));
     assert_eq!(seen.get("custom:custom:message", "m"), json!({"b": 1}));
+    seen.fold("tool.progress", json!({"messageId": "m", "payload": {"activityType": "message", "content": {"parts": 8}}}));
+    assert_eq!((seen.get("custom:message", "m"), seen.said("m")), (json!({"parts": 8}), vec!["a".into()]));
+    seen.fold("tool.progress", json!({"toolCallId": "c", "payload": {"activityType": "plan", "content": {"steps": 1}}}));
+    assert_eq!(seen.get("plan", "c"), json!({"steps": 1}));
 }
 
 #[test]

@@ -18,7 +18,10 @@ use http::{HeaderMap, Request, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 
 /// Groups of one streamed body that may be on their way to the store at once.
 const GROUPS_AHEAD_MAX: usize = 8;
@@ -58,7 +61,7 @@ pub fn is_address(path: &str) -> bool {
 }
 
 /// Where facts go, and who says so.
-struct Address {
+pub struct Address {
     log: LogId,
     source: &'static SourceKind,
     given: Ids,
@@ -72,17 +75,26 @@ impl Address {
             false => LogId::Session(path_id("sessionId", uri)?),
         };
         let query = Query::of(uri);
-        let name = query.get("source").unwrap_or("agentui");
+        let names = ["producer-id", "producer-epoch", "producer-seq"];
+        let values = names.map(|name| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}")));
+        Self::new(log, query.get("source"), query.ids()?, producer(names, values)?)
+    }
+
+    /// The address of a log's facts, in the vocabulary of this source, with ids for those that lack them.
+    ///
+    /// # Errors
+    /// 400 for a source that we do not know.
+    pub fn new(log: LogId, source: Option<&str>, mut given: Ids, producer: Option<Producer>) -> Result<Self, Problem> {
+        let name = source.unwrap_or("agentui");
         let source = source::by_name(name).ok_or_else(|| {
             let known: Vec<_> = SOURCES.iter().map(|source| source.name).collect();
-            let detail = format!("the query's source is {name:?}; it must be one of {}", known.join(", "));
+            let detail = format!("source is {name:?}; it must be one of {}", known.join(", "));
             Problem::bad_request("unknown_source", detail).with("member", "source").with("expected", known)
         })?;
-        let mut given = query.ids()?;
         if let LogId::Session(session) = &log {
             given.session = Some(session.clone());
         }
-        Ok(Self { log, source, given, producer: producer(headers)? })
+        Ok(Self { log, source, given, producer })
     }
 
     fn delivery(&self, facts: Vec<Value>, bytes: usize, atomic: bool, sent: u64) -> Delivery {
@@ -92,26 +104,27 @@ impl Address {
     }
 }
 
-/// The producer's numbering, from its three headers: all of them or none.
-fn producer(headers: &HeaderMap) -> Result<Option<Producer>, Problem> {
-    const NAMES: [&str; 3] = ["producer-id", "producer-epoch", "producer-seq"];
-    let values = NAMES.map(|name| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}")));
+/// The producer's numbering, from its id, epoch and seq under these names: all of them or none.
+///
+/// # Errors
+/// 400 for a part of them, or for what is no id or no number.
+pub fn producer(names: [&'static str; 3], values: [Option<&str>; 3]) -> Result<Option<Producer>, Problem> {
     let bad = |member: &'static str, why: String| Problem::bad_request("bad_producer", why).with("member", member);
     let [Some(id), Some(epoch), Some(seq)] = values else {
         if values == [None; 3] {
             return Ok(None);
         }
-        let missing = NAMES.iter().zip(values).find(|(_, value)| value.is_none()).map_or("", |(name, _)| name);
+        let missing = names.iter().zip(values).find(|(_, value)| value.is_none()).map_or("", |(name, _)| name);
         return Err(bad(
             missing,
-            format!("{missing} is missing; a producer that numbers its facts sends all of {}", NAMES.join(", ")),
+            format!("{missing} is missing; a producer that numbers its facts sends all of {}", names.join(", ")),
         ));
     };
     let number = |name: &'static str, text: &str| {
         text.parse::<u64>().map_err(|_| bad(name, format!("{name} is {text:?}; it must be a whole number from 0")))
     };
-    let id = ProducerId::new(id).map_err(|error| bad(NAMES[0], format!("{}: {error}", NAMES[0])))?;
-    Ok(Some(Producer { id, epoch: number(NAMES[1], epoch)?, seq: number(NAMES[2], seq)? }))
+    let id = ProducerId::new(id).map_err(|error| bad(names[0], format!("{}: {error}", names[0])))?;
+    Ok(Some(Producer { id, epoch: number(names[1], epoch)?, seq: number(names[2], seq)? }))
 }
 
 /// Whether the body is lines of JSON; a body of no type is one JSON document.
@@ -152,6 +165,14 @@ async fn read_whole(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
 
 /// A whole JSON body: one fact or an array, all of it or nothing.
 async fn whole(app: &App, to: Address, text: &[u8]) -> Result<Receipt, Problem> {
+    durable(submit(app, to, text).await?).await
+}
+
+/// Puts a whole JSON body in the line to the store.
+///
+/// # Errors
+/// The [`Problem`] of a body that does not even get there.
+pub async fn submit<'a>(app: &'a App, to: Address, text: &[u8]) -> Result<Pending<'a>, Problem> {
     check_depth(text, app.limits.depth_max)?;
     let facts = match serde_json::from_slice::<Value>(text) {
         Ok(Value::Array(facts)) => facts,
@@ -165,7 +186,25 @@ async fn whole(app: &App, to: Address, text: &[u8]) -> Result<Receipt, Problem> 
         check_fact_sizes(&facts, app.limits.fact_bytes_max)?;
     }
     let delivery = to.delivery(facts, text.len(), true, 0);
-    app.ingest.deliver(delivery).await.map_err(|error| told(error, &Place::Index))
+    app.ingest.submit(delivery).await.map_err(|error| told(error, &Place::Index))
+}
+
+/// What a submission comes to, unless it has to wait. There is a limit to what is under way to the store, and whoever has a part
+/// of it and waits for more must let go of that part first: or all could end up waiting for each other.
+pub async fn ready_now<F: Future>(mut submission: Pin<&mut F>) -> Option<F::Output> {
+    poll_fn(|context| match submission.as_mut().poll(context) {
+        Poll::Ready(submitted) => Poll::Ready(Some(submitted)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// What became of a whole JSON body, once it is durable.
+///
+/// # Errors
+/// The [`Problem`] to answer with.
+pub async fn durable(pending: Pending<'_>) -> Result<Receipt, Problem> {
+    pending.durable().await.map_err(|error| told(error, &Place::Index))
 }
 
 fn check_fact_sizes(facts: &[Value], limit: usize) -> Result<(), Problem> {
@@ -319,7 +358,16 @@ impl<'a> Lines<'a> {
             let first = self.sent;
             let delivery = Delivery { life: self.life, ..self.to.delivery(facts, text.len(), false, first) };
             self.sent += count;
-            let pending = self.app.ingest.submit(delivery).await.map_err(|error| told(error, &Place::Index))?;
+            let app = self.app;
+            let mut submitting = pin!(app.ingest.submit(delivery));
+            let submitted = match ready_now(submitting.as_mut()).await {
+                Some(submitted) => submitted,
+                None => {
+                    self.settle(0).await?;
+                    submitting.await
+                }
+            };
+            let pending = submitted.map_err(|error| told(error, &Place::Index))?;
             self.life = pending.life().or(self.life);
             let refused = pending.is_refused();
             self.ahead.push_back(Ahead { first, lines: at, pending });

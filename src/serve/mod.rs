@@ -10,6 +10,7 @@ pub mod ops;
 pub mod problem;
 pub mod request;
 pub mod sessions;
+pub mod socket;
 pub mod stream;
 pub mod wire;
 pub mod workbench;
@@ -40,6 +41,8 @@ pub struct Limits {
     pub head_time_max: Duration,
     /// Connections at once.
     pub connections_max: usize,
+    /// Subscriptions of one WebSocket at once.
+    pub subscriptions_max: usize,
 }
 
 impl Default for Limits {
@@ -51,6 +54,7 @@ impl Default for Limits {
             head_bytes_max: 16 * 1024,
             head_time_max: Duration::from_secs(10),
             connections_max: 65_536,
+            subscriptions_max: 256,
         }
     }
 }
@@ -58,7 +62,7 @@ impl Default for Limits {
 /// How a stream is kept alive and how it ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Pulse {
-    /// A comment this often, from the first byte.
+    /// A comment this often, from the first byte; on a WebSocket a ping, of which two may stay unanswered.
     pub heartbeat: Duration,
     /// The longest that streams go on once the server is told to stop; each ends at its own moment in it.
     pub drain: Duration,
@@ -135,6 +139,20 @@ impl Server {
     }
 }
 
+impl App {
+    /// How far into the drain one reader is let go: each at a moment of its own, or all would meet the next server at once.
+    fn moment_in_drain(&self) -> Duration {
+        let thousandths = u32::try_from((self.world.random)() % 1000).unwrap_or(0);
+        self.pulse.drain.mul_f64(f64::from(thousandths) / 1000.0)
+    }
+}
+
+/// Resolves this long after the server was told to stop.
+async fn stopped(stopping: &mut watch::Receiver<Option<tokio::time::Instant>>, after: Duration) {
+    let told = told_to_stop(stopping).await;
+    tokio::time::sleep_until(told + after).await;
+}
+
 /// Waits until the server is told to stop, and says when that was.
 async fn told_to_stop(stopping: &mut watch::Receiver<Option<tokio::time::Instant>>) -> tokio::time::Instant {
     let told = stopping.wait_for(Option::is_some).await.ok().and_then(|at| *at);
@@ -168,6 +186,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{session}/timeline", get(sessions::timeline))
         .route("/v1/sessions/{session}/stream", get(stream::get))
         .route("/v1/stream", get(stream::get))
+        .route("/v1/ws", get(socket::get))
         .route("/v1/runs", get(hydrate::runs))
         .route("/v1/runs/{run}", get(hydrate::run).delete(erase::run))
         .route("/v1/runs/{run}/events", get(hydrate::events))

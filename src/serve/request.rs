@@ -1,4 +1,5 @@
-//! What every request has: ids in its path, members in its query. Parsed here, once, into types that need no second look.
+//! What every request has: ids in its path, members in its query, or in an object where it is a message. Parsed here, once,
+//! into types that need no second look.
 
 use super::problem::Problem;
 use crate::feed::reader::Frames;
@@ -6,10 +7,10 @@ use crate::feed::{Selection, Wanted};
 use crate::model::id::IdError;
 use crate::model::{Audience, Cursor, Ids};
 use percent_encoding::percent_decode_str;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::str::FromStr;
 
-/// A request's query, each member by its first value.
+/// What a request says by name, each member by its first value.
 #[derive(Debug, Clone, Default)]
 pub struct Query(Vec<(String, String)>);
 
@@ -20,10 +21,39 @@ impl Query {
         Self(form_urlencoded::parse(uri.query().unwrap_or("").as_bytes()).into_owned().collect())
     }
 
+    /// The members of an object, as if they stood in a query: a list of texts is one text with commas, null is absent.
+    ///
+    /// # Errors
+    /// 400 for a member that is anything else than text, a number or a list of texts.
+    pub fn of_object(object: &Map<String, Value>) -> Result<Self, Problem> {
+        let text = |value: &Value| match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Bool(flag) => Some(flag.to_string()),
+            Value::Array(list) => Some(list.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?.join(",")),
+            Value::Null | Value::Object(_) => None,
+        };
+        let present = object.iter().filter(|(_, value)| !value.is_null());
+        let read = present.map(|(member, value)| match text(value) {
+            Some(text) => Ok((member.clone(), text)),
+            None => {
+                let detail = format!("{member} is {}; it must be text", crate::source::kind_of(value));
+                Err(Problem::bad_request("bad_query", detail).with("member", member.as_str()))
+            }
+        });
+        read.collect::<Result<_, _>>().map(Self)
+    }
+
     /// A member's value.
     #[must_use]
     pub fn get(&self, member: &str) -> Option<&str> {
         self.0.iter().find(|(name, _)| name == member).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a flag is set: by its name alone, `true` or `1`.
+    #[must_use]
+    pub fn is_set(&self, member: &str) -> bool {
+        matches!(self.get(member), Some("" | "true" | "1"))
     }
 
     /// A comma-separated member's values; none if it is absent.
@@ -45,7 +75,7 @@ impl Query {
     pub fn number(&self, member: &'static str) -> Result<Option<u64>, Problem> {
         let Some(text) = self.get(member) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| {
-            let detail = format!("the query's {member} is {text:?}; it must be a whole number from 0");
+            let detail = format!("{member} is {text:?}; it must be a whole number from 0");
             Problem::bad_request("bad_query", detail).with("member", member)
         })
     }
@@ -57,7 +87,7 @@ impl Query {
     pub fn audience(&self) -> Result<Audience, Problem> {
         let Some(name) = self.get("audience") else { return Ok(Audience::User) };
         Audience::parse(name).ok_or_else(|| {
-            let detail = format!("the query's audience is {name:?}; it must be user, dashboard or internal");
+            let detail = format!("audience is {name:?}; it must be user, dashboard or internal");
             Problem::bad_request("bad_audience", detail).with("member", "audience")
         })
     }
@@ -86,7 +116,7 @@ impl Query {
             None | Some("activities") => Frames::Activities,
             Some("events") => Frames::Events,
             Some(other) => {
-                let detail = format!("the query's frames is {other:?}; it must be activities or events");
+                let detail = format!("frames is {other:?}; it must be activities or events");
                 return Err(Problem::bad_request("bad_query", detail).with("member", "frames"));
             }
         };
@@ -94,7 +124,7 @@ impl Query {
             None | Some("snapshots") => false,
             Some("deltas") => true,
             Some(other) => {
-                let detail = format!("the query's replay is {other:?}; it must be deltas or snapshots");
+                let detail = format!("replay is {other:?}; it must be deltas or snapshots");
                 return Err(Problem::bad_request("bad_query", detail).with("member", "replay"));
             }
         };
@@ -127,6 +157,14 @@ pub fn bad_id(member: &'static str, why: &str) -> Problem {
 pub fn path_id<T: FromStr<Err = IdError>>(member: &'static str, uri: &http::Uri) -> Result<T, Problem> {
     let segment = uri.path().split('/').nth(3).unwrap_or_default();
     let text = percent_decode_str(segment).decode_utf8().map_err(|_| bad_id(member, "an id is UTF-8 text"))?;
+    id_of(member, &text)
+}
+
+/// The id that a member names.
+///
+/// # Errors
+/// 400 for what cannot be an id.
+pub fn id_of<T: FromStr<Err = IdError>>(member: &'static str, text: &str) -> Result<T, Problem> {
     text.parse().map_err(|error: IdError| bad_id(member, &error.to_string()))
 }
 

@@ -5,7 +5,7 @@
 
 use super::problem::Problem;
 use super::request::{Query, bad_id, from, path_id};
-use super::{App, told_to_stop};
+use super::{App, stopped};
 use crate::encode::native::HEARTBEAT;
 use crate::feed::Reading;
 use crate::feed::several::Members;
@@ -61,17 +61,15 @@ pub async fn open(app: &Arc<App>, uri: &Uri, headers: &HeaderMap) -> Result<Answ
     if reader.has_seen_the_end() {
         return Ok(Answer::NothingMore);
     }
-    let random = (app.world.random)();
-    let below = |n: u64| u64::try_from(random % u128::from(n)).unwrap_or(0);
     Ok(Answer::Live(Box::new(Stream {
         reader,
         opened: false,
         over: false,
         // Spread, so that readers who lost one server do not all meet the next in the same instant.
-        retry: Some(1000 + below(1000)),
+        retry: Some(1000 + u64::try_from((app.world.random)() % 1000).unwrap_or(0)),
         beat: Box::pin(tokio::time::sleep(app.pulse.heartbeat)),
         every: app.pulse.heartbeat,
-        drain: app.pulse.drain.mul_f64(f64::from(u32::try_from(below(1000)).unwrap_or(0)) / 1000.0),
+        drain: app.moment_in_drain(),
         stopping: app.stopping.subscribe(),
     })))
 }
@@ -84,8 +82,7 @@ async fn reading(app: &Arc<App>, uri: &Uri, query: &Query, headers: &HeaderMap) 
     }
     let path = uri.path();
     let members = if path.starts_with("/v1/sessions/") {
-        let children = matches!(query.get("children"), Some("true" | "1" | ""));
-        Some(Members::of_session(app.logs.clone(), path_id("sessionId", uri)?, children))
+        Some(Members::of_session(app.logs.clone(), path_id("sessionId", uri)?, query.is_set("children")))
     } else if path == "/v1/stream" {
         Some(Members::Named(named(query)?))
     } else {
@@ -155,12 +152,6 @@ impl Stream {
             None => frames,
         })
     }
-}
-
-/// Resolves this long after the server was told to stop.
-async fn stopped(stopping: &mut watch::Receiver<Option<Instant>>, after: Duration) {
-    let told = told_to_stop(stopping).await;
-    tokio::time::sleep_until(told + after).await;
 }
 
 /// Any of the streams, on a connection that hyper carries.

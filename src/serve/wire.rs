@@ -13,6 +13,8 @@ use super::{App, told_to_stop};
 use crate::ingest::Receipt;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io::{self, Write};
@@ -22,10 +24,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What a stalled reader may hold of frames that its socket does not take, in bytes; or one frame, if that is larger.
-const HELD_BYTES_MAX: usize = 8 * 1024;
+pub const HELD_BYTES_MAX: usize = 8 * 1024;
 /// Headers of one request.
 const HEADERS_MAX: usize = 100;
 /// The largest body of a post that stays here, in bytes.
@@ -34,6 +36,13 @@ const POST_BYTES_MAX: usize = 256 * 1024;
 const READ_BYTES: usize = 4096;
 /// How long a connection may stay open without asking anything.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
+/// A connection's place among those that may be open at once. Every request that hyper carries brings it along: whoever takes
+/// the connection over keeps it as long.
+#[derive(Debug, Clone)]
+pub struct Permit {
+    _held: Arc<OwnedSemaphorePermit>,
+}
 
 /// The server's connections.
 pub struct Connections {
@@ -67,9 +76,9 @@ impl Connections {
                 tokio::spawn(refuse(socket, self.limit));
                 continue;
             };
-            let (app, router) = (app.clone(), router.clone());
+            let (app, router, permit) = (app.clone(), router.clone(), Permit { _held: Arc::new(permit) });
             tokio::spawn(async move {
-                if let Err(error) = connection(app, router, socket).await {
+                if let Err(error) = connection(app, router, socket, permit.clone()).await {
                     tracing::debug!(%error, "a connection broke");
                 }
                 drop(permit);
@@ -110,7 +119,7 @@ enum Request {
     Gone,
 }
 
-async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream) -> io::Result<()> {
+async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, permit: Permit) -> io::Result<()> {
     let mut stopping = app.stopping.subscribe();
     let mut read = BytesMut::new();
     let mut patience = app.limits.head_time_max;
@@ -137,7 +146,7 @@ async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream) 
             }
             Ok(Ok(Request::Other)) => {
                 drop(stopping);
-                return Box::pin(hyper_on(app, router, Rewound { read: read.freeze(), socket })).await;
+                return Box::pin(hyper_on(app, router, Rewound { read: read.freeze(), socket }, permit)).await;
             }
         }
     }
@@ -326,11 +335,15 @@ async fn is_gone(socket: &TcpStream) -> io::Result<()> {
     }
 }
 
-async fn hyper_on(app: Arc<App>, router: axum::Router, socket: Rewound) -> io::Result<()> {
-    let service = TowerToHyperService::new(router);
+async fn hyper_on(app: Arc<App>, router: axum::Router, socket: Rewound, permit: Permit) -> io::Result<()> {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: http::Request<Incoming>| {
+        request.extensions_mut().insert(permit.clone());
+        router.call(request)
+    });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(app.limits.head_time_max).half_close(true);
-    let connection = http.serve_connection(TokioIo::new(socket), service);
+    let connection = http.serve_connection(TokioIo::new(socket), service).with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let mut stopping = app.stopping.subscribe();
     let ended = tokio::select! {

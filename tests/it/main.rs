@@ -23,6 +23,7 @@ mod projection;
 mod schema;
 mod secrets;
 mod sessions;
+mod socket;
 mod store;
 mod stream;
 mod streamed;

@@ -469,7 +469,7 @@ async fn two_hundred_readers_all_see_everything_once_and_in_order() {
 }
 
 /// More than the system itself holds between a server that writes and a client that does not read.
-fn more_than_sockets_hold() -> usize {
+pub fn more_than_sockets_hold() -> usize {
     let max = |file: &str| -> usize {
         let text = std::fs::read_to_string(file).unwrap_or_default();
         text.split_whitespace().last().and_then(|max| max.parse().ok()).unwrap_or(4 * 1024 * 1024)

@@ -675,3 +675,31 @@ async fn a_stop_closes_websockets_after_what_was_taken_and_the_process_ends() {
     assert!(server.wait().success(), "a stop that was asked for is no failure");
     drop(silent);
 }
+
+#[tokio::test]
+async fn a_session_is_one_subscription_to_all_of_its_runs_and_goes_on_from_its_cursor() {
+    let client = local().await;
+    let put = async |run: &str, words: &str| {
+        let body = json!([text(words)]).to_string();
+        let path = format!("/v1/runs/{run}/facts?sessionId=s");
+        client.post(&path, &[("content-type", "application/json")], body).await.ok();
+    };
+    put("a", "1").await;
+    let mut socket = Ws::open(&client).await;
+    let asked = json!({"op": "subscribe", "id": "all", "session": "s", "frames": "events", "children": true});
+    let answer = socket.ask(asked.clone()).await;
+    assert_eq!((&answer["op"], &answer["recovered"]), (&json!("subscribed"), &json!(false)), "{answer}");
+    assert_eq!(socket.frame().await["runId"], "a");
+    put("b", "2").await;
+    let frame = socket.frame().await;
+    assert_eq!((&frame["runId"], &frame["sub"]), (&json!("b"), &json!("all")));
+    put("a", "3").await;
+    socket.frame().await;
+
+    let mut again = Ws::open(&client).await;
+    let mut asked = asked;
+    asked["after"] = frame["cursor"].clone();
+    assert_eq!(again.ask(asked).await["recovered"], true);
+    let frame = again.frame().await;
+    assert_eq!((&frame["runId"], &frame["event"]["payload"]["text"]), (&json!("a"), &json!("3")));
+}

@@ -195,6 +195,9 @@ struct View {
 /// Counts flushes; readers wait for it to move.
 type Gate = Arc<watch::Sender<u64>>;
 
+/// Flushes that may be overtaken in a row before the log is taken for one that is written as fast as it goes.
+const OVERTAKEN_MAX: usize = 3;
+
 /// Readers at one gate. Between gates whatever else came gets its turn, so that a thousand writes do not stand between a
 /// producer and its answer.
 const GATE_READERS: usize = 16;
@@ -237,13 +240,15 @@ struct Hub {
     readers: AtomicUsize,
     /// The earliest moment of the next flush.
     rested: Mutex<Option<Instant>>,
+    /// Flushes in a row that were overtaken by commits.
+    overtaken: AtomicUsize,
 }
 
 impl Hub {
     fn new(log: Arc<Log>) -> Self {
         log.watch();
         let encoder = Encoder::new(&log.id);
-        Self { views: Default::default(), encoder, log, readers: AtomicUsize::new(0), rested: Mutex::new(None) }
+        Self { views: Default::default(), encoder, log, readers: AtomicUsize::new(0), rested: Mutex::new(None), overtaken: AtomicUsize::new(0) }
     }
 
     fn view(&self, audience: Audience, frames: Frames) -> &View {
@@ -428,9 +433,12 @@ impl<S: Store> Feed<S> {
         let begun = Instant::now();
         hub.flush(self.sizes.ring_bytes_max).await;
         // A fan-out that takes longer than a tick rests too: that time is for what comes in, and the more of it goes out in one
-        // write the sooner all is out. Who was overtaken meanwhile rests longer: nobody is served sooner by more writes.
+        // write the sooner all is out. Who is overtaken every time rests longer: nobody is served sooner by more writes. Once
+        // is nothing: two facts may come close together.
         let took = begun.elapsed();
-        let rest = if hub.is_behind() { took.min(self.sizes.tick * 2) } else { (took / 4).min(self.sizes.tick / 2) };
+        let overtaken = if hub.is_behind() { hub.overtaken.load(Ordering::Relaxed) + 1 } else { 0 };
+        hub.overtaken.store(overtaken, Ordering::Relaxed);
+        let rest = if overtaken >= OVERTAKEN_MAX { took.min(self.sizes.tick * 2) } else { (took / 4).min(self.sizes.tick / 2) };
         *hub.rested.lock() = Some((begun + self.sizes.tick).max(Instant::now() + rest));
     }
 

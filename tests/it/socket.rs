@@ -502,6 +502,28 @@ async fn an_unsubscribed_reader_hears_nothing_more_and_its_id_is_free() {
 }
 
 #[tokio::test]
+async fn what_was_not_sent_yet_is_not_sent_any_more_once_nobody_wants_it() {
+    const CONTENT: usize = 24 * 1024;
+    let activities = more_than_sockets_hold() / CONTENT;
+    let client = local().await;
+    let chart = |n: usize| {
+        let content = json!({"filling": "x".repeat(CONTENT)});
+        json!({"event_type": "activity_snapshot", "message_id": format!("c{n}"), "activity_type": "chart", "content": content})
+    };
+    let facts: Vec<Value> = (0..activities).map(chart).collect();
+    client.lines("/v1/runs/r/facts?source=awaken", lines(&facts)).await.ok();
+    let mut ws = Ws::open(&client).await;
+    ws.subscribe("s", "r", json!({})).await;
+    // In the middle of all that there is: nobody reads the rest before the answer has to be found behind it.
+    ws.frame().await;
+    assert_eq!(ws.ask(json!({"op": "unsubscribe", "id": "s"})).await["op"], "unsubscribed");
+    assert!(ws.frames.len() < activities, "{} of {activities}", ws.frames.len());
+    ws.frames.clear();
+    assert_eq!(ws.ask(json!({"op": "ping"})).await["op"], "pong");
+    assert_eq!((ws.frames.len(), &client.get("/readyz").await.ok()["readers"]), (0, &json!(0)));
+}
+
+#[tokio::test]
 async fn a_finished_run_ends_its_subscription_and_nothing_else() {
     let client = local().await;
     client.accept("r", &[text("a"), finished()]).await;

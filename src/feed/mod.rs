@@ -195,8 +195,8 @@ struct View {
 /// Counts flushes; readers wait for it to move.
 type Gate = Arc<watch::Sender<u64>>;
 
-/// Flushes that may be overtaken in a row before the log is taken for one that is written as fast as it goes.
-const OVERTAKEN_MAX: usize = 3;
+/// Envelopes in one flush from which on a log is taken for one that is written as fast as it goes.
+const FLAT_OUT: u64 = 8;
 
 /// Readers at one gate. Between gates whatever else came gets its turn, so that a thousand writes do not stand between a
 /// producer and its answer.
@@ -240,15 +240,13 @@ struct Hub {
     readers: AtomicUsize,
     /// The earliest moment of the next flush.
     rested: Mutex<Option<Instant>>,
-    /// Flushes in a row that were overtaken by commits.
-    overtaken: AtomicUsize,
 }
 
 impl Hub {
     fn new(log: Arc<Log>) -> Self {
         log.watch();
         let encoder = Encoder::new(&log.id);
-        Self { views: Default::default(), encoder, log, readers: AtomicUsize::new(0), rested: Mutex::new(None), overtaken: AtomicUsize::new(0) }
+        Self { views: Default::default(), encoder, log, readers: AtomicUsize::new(0), rested: Mutex::new(None) }
     }
 
     fn view(&self, audience: Audience, frames: Frames) -> &View {
@@ -264,11 +262,15 @@ impl Hub {
         self.views.iter().filter_map(|view| view.get()).map(|view| &**view).filter(|view| !view.is_idle())
     }
 
-    /// Encodes what came since the last flush, for every audience that somebody reads, and wakes its readers.
-    async fn flush(&self, ring_bytes_max: usize) {
+    /// Encodes what came since the last flush, for every audience that somebody reads, and wakes its readers. Returns how many
+    /// envelopes came.
+    async fn flush(&self, ring_bytes_max: usize) -> u64 {
         self.log.take_announcement();
+        let mut flushed = 0;
         for view in self.read() {
+            let before = view.ring.lock().through;
             self.encode(view, ring_bytes_max);
+            flushed = flushed.max(view.ring.lock().through.0.saturating_sub(before.0));
         }
         self.log.forget(self.read().map(|view| view.ring.lock().through).min().unwrap_or(Sequence::MAX));
         for view in self.read() {
@@ -283,12 +285,7 @@ impl Hub {
                 gate.send_modify(|flushes| *flushes += 1);
             }
         }
-    }
-
-    /// Whether more was committed while readers were being served.
-    fn is_behind(&self) -> bool {
-        let last = self.log.tail().last;
-        self.read().any(|view| view.ring.lock().through < last)
+        flushed
     }
 
     /// Brings a view's ring to the log's tail.
@@ -431,14 +428,11 @@ impl<S: Store> Feed<S> {
 
     async fn flush(&self, hub: &Hub) {
         let begun = Instant::now();
-        hub.flush(self.sizes.ring_bytes_max).await;
+        let flushed = hub.flush(self.sizes.ring_bytes_max).await;
         // A fan-out that takes longer than a tick rests too: that time is for what comes in, and the more of it goes out in one
-        // write the sooner all is out. Who is overtaken every time rests longer: nobody is served sooner by more writes. Once
-        // is nothing: two facts may come close together.
+        // write the sooner all is out. Where many come between two flushes it rests longer: nobody is served sooner by more writes.
         let took = begun.elapsed();
-        let overtaken = if hub.is_behind() { hub.overtaken.load(Ordering::Relaxed) + 1 } else { 0 };
-        hub.overtaken.store(overtaken, Ordering::Relaxed);
-        let rest = if overtaken >= OVERTAKEN_MAX { took.min(self.sizes.tick * 2) } else { (took / 4).min(self.sizes.tick / 2) };
+        let rest = if flushed >= FLAT_OUT { took.min(self.sizes.tick * 2) } else { (took / 4).min(self.sizes.tick / 2) };
         *hub.rested.lock() = Some((begun + self.sizes.tick).max(Instant::now() + rest));
     }
 

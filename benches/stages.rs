@@ -62,7 +62,6 @@ fn delivery(run: &str) -> Delivery {
         bytes: RECORDING.len(),
         life: None,
         atomic: false,
-        life: None,
     }
 }
 

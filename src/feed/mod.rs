@@ -291,6 +291,8 @@ impl Hub {
                 }
                 ring.ended = tail.end();
             }
+            // Nobody has written it: what the ring has, nothing, is all there is.
+            (_, None) if ring.epoch.is_none() => {}
             // More came between two flushes than the log keeps at hand, or its life began anew: readers read the log.
             _ => ring.restart(&tail),
         }

@@ -1098,7 +1098,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(dir.path(), Sync::Never).unwrap();
         let large = |expected: u64| {
-            let noise = (0..4096_u64).map(|n| (n * n * 31 + expected * 7919) as u8 ^ (n * expected >> 7) as u8);
+            let noise = (0..4096_u64).map(|n| (n * n * 31 + expected * 7919) as u8 ^ ((n * expected) >> 7) as u8);
             Append { rows: noise.collect(), ..append(expected) }
         };
         let group: Vec<_> = (0..1000).map(large).collect();

@@ -19,6 +19,7 @@ mod erase;
 mod house;
 mod hydrate;
 mod ingest;
+mod retention;
 mod schema;
 mod secrets;
 mod sessions;

@@ -502,7 +502,7 @@ async fn what_is_left_of_a_compacted_log_keeps_its_place_and_the_rest_is_passed_
     let (a, b) = (run("a"), run("b"));
     let mut last = 0;
     for n in 0..300_u64 {
-        let texts = &["x"; 4][..1 + ((n * n + 3) % 4) as usize];
+        let texts = &["x"; 4][..=((n * n + 3) % 4) as usize];
         commit_one(&store, with_body(append(&a, last, texts), &format!("body-{n}"), "body")).await;
         last += texts.len() as u64;
         if n % 3 == 0 {

@@ -43,6 +43,12 @@ pub struct Config {
           value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub sync_interval_ms: u64,
 
+    /// How long after its last fact an ended run is compacted, in seconds: 1 to 3153600000. Facts that were of use only while it
+    /// was live, and diagnostics, are then taken out of its log; what it comes to stays the same. Never, unless given.
+    #[arg(long, env = "PROSCENIUM_COMPACT_AFTER", value_name = "SECONDS", help_heading = "Storage",
+          value_parser = clap::value_parser!(u64).range(1..=3_153_600_000))]
+    pub compact_after: Option<u64>,
+
     /// The largest string or tool output that stays in its envelope: 1KiB to 16MiB. What is larger is moved to a blob.
     #[arg(long, env = "PROSCENIUM_INLINE_MAX", value_name = "SIZE", default_value = "32KiB", help_heading = "Limits",
           value_parser = |text: &str| size(text, KIB, 16 * MIB))]
@@ -169,6 +175,12 @@ impl Config {
         }
     }
 
+    /// How long after its last fact an ended run is compacted, if ever.
+    #[must_use]
+    pub fn compact_after(&self) -> Option<Duration> {
+        self.compact_after.map(Duration::from_secs)
+    }
+
     /// What the guard is told.
     #[must_use]
     pub fn policy(&self) -> Policy {
@@ -258,6 +270,7 @@ mod tests {
         assert_eq!(format!("{:?}", config.sizes()), format!("{:?}", Sizes::default()));
         assert_eq!(format!("{:?}", config.policy()), format!("{:?}", Policy::default()));
         assert_eq!((config.listen.as_str(), config.data_dir.to_str()), ("127.0.0.1:8787", Some("./data")));
+        assert_eq!(config.compact_after(), None);
     }
 
     #[test]

@@ -7,12 +7,13 @@
 //! let go: so sequences are gapless and in order. Everything that the stages remember is saved in the same append. Time and
 //! randomness come in with the request. Nothing here knows a reader.
 //!
-//! Whoever erases a log takes its desk away first: what was taken there is erased, what comes after waits for a new one.
+//! Whoever erases a log, or rewrites its past, takes its desk away first: what was taken there is in the log by then, what
+//! comes after waits for a new one.
 
 use crate::guard::{Guard, Guarded, Policy};
 use crate::log::row::Row;
-use crate::log::run::{Log, Logs, Shown, Submission, Summary, summary_of};
-use crate::log::{Append, Blob, Loaded, LogId, META, Store, StoreError};
+use crate::log::run::{Compacted, Log, Logs, Shown, Submission, Summary, Tail, summary_of};
+use crate::log::{Append, Blob, Compaction, Loaded, LogId, META, Rewritten, Store, StoreError};
 use crate::model::audience::{self, Audience, Sight};
 use crate::model::{BlobId, Draft, Envelope, Epoch, EventType, Ids, ProducerId, RunId, Sequence, SessionId};
 use crate::source::ledger::{Ledger, RunState, Violation};
@@ -275,6 +276,36 @@ impl<S: Store> Ingest<S> {
         Ok(true)
     }
 
+    /// Rewrites a log's past as it was found at this tail; `false` when the log has moved since, and nothing was done.
+    ///
+    /// It must run to its end, whoever asked for it: a task of its own.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn compact(&self, id: &LogId, found: &Tail, thinned: Thinned) -> Result<bool, StoreError> {
+        let Some(epoch) = found.epoch else { return Ok(false) };
+        let seat = self.seat(id).await?;
+        let desk = seat.desk.get_or_try_init(|| self.sit_down(id)).await?;
+        let (leave, durable, mut summary) = {
+            let mut desk = desk.lock();
+            let stands = (desk.epoch, desk.summary.last_sequence, desk.summary.compacted);
+            if desk.is_left || !desk.written || stands != (epoch, found.last, found.summary.compacted) {
+                return Ok(false);
+            }
+            desk.is_left = true;
+            let durable = self.post(&seat.log, desk.nothing());
+            (Leave { ingest: self, seat: seat.clone() }, durable, desk.summary.clone())
+        };
+        committed(durable).await?;
+        for (count, unseen) in summary.seen_count.iter_mut().zip(thinned.unseen) {
+            *count = count.saturating_sub(unseen);
+        }
+        summary.compacted = thinned.compacted;
+        let state = vec![(Bytes::from_static(META), Some(to_json(&summary)))];
+        let compaction = Compaction { log: id.clone(), epoch, last: found.last, appends: thinned.appends, state };
+        self.logs.compact(&leave.seat.log, compaction, Arc::new(summary)).await
+    }
+
     /// Waits until a desk that was left is gone. The first call only begins to listen: it may have gone before that.
     async fn wait_for_a_new_desk(&self, gone: &mut Option<watch::Receiver<()>>) {
         match gone {
@@ -303,7 +334,16 @@ impl<S: Store> Ingest<S> {
     }
 }
 
-/// The erasure of a log. However it ends, who waits for a new desk gets one.
+/// What is to become of a log's past.
+#[derive(Debug, Default)]
+pub struct Thinned {
+    pub appends: Vec<Rewritten>,
+    /// How many rows that each audience saw are gone.
+    pub unseen: [u64; 3],
+    pub compacted: Compacted,
+}
+
+/// The erasure or rewriting of a log. However it ends, who waits for a new desk gets one.
 struct Leave<'i, S> {
     ingest: &'i Ingest<S>,
     seat: Arc<Seat>,
@@ -336,7 +376,7 @@ struct Desk {
     event_ids: EventIds,
     outbox: Option<Post>,
     used: bool,
-    /// The log is being erased: nothing is taken here any more.
+    /// The log is being erased or rewritten: nothing is taken here any more.
     is_left: bool,
 }
 

@@ -150,6 +150,18 @@ pub fn place_cursor(frames: &mut Vec<u8>, cursor: Cursor) {
     id(frames, cursor);
 }
 
+/// The same frames, of events, with another `prev` on the first.
+#[must_use]
+pub fn with_prev(frames: Bytes, prev: Sequence) -> Bytes {
+    // The frame's own comes first, and no text has quotes that are not escaped.
+    let member = b",\"prev\":";
+    let Some(at) = memchr::memmem::find(&frames, member).map(|at| at + member.len()) else { return frames };
+    let end = at + frames[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let mut digits = Vec::with_capacity(20);
+    number(&mut digits, prev.0);
+    if frames[at..end] == digits { frames } else { [&frames[..at], &digits, &frames[end..]].concat().into() }
+}
+
 /// Where a frame says its `prev`, in the bytes that it was appended to: a reader with a selection of its own has another.
 #[derive(Debug, Clone, Copy)]
 pub struct Placed {
@@ -239,6 +251,21 @@ mod tests {
             String::from_utf8(out).unwrap(),
             "data: {\"frame\":\"Event\",\"runId\":\"r\\\"1\",\"sequence\":7,\"prev\":5,\"event\":{\"type\":\"x\"}}\nid: 000000000000000e:14\n\n"
         );
+    }
+
+    #[test]
+    fn another_prev_takes_the_place_of_the_first_and_of_no_other_whatever_texts_say() {
+        let encoder = Encoder::new(&LogId::Run(RunId::new(",\"prev\":9").unwrap()));
+        let event = |sequence, prev| {
+            let mut out = Vec::new();
+            let at = Cursor::at(Epoch::from_random(1), Sequence(3));
+            encoder.event(&mut out, at, Sequence(sequence), Sequence(prev), b"{\"prev\":5,\"a\":0}");
+            out
+        };
+        let frames = Bytes::from([event(12, 5), event(13, 12)].concat());
+        assert_eq!(with_prev(frames.clone(), Sequence(111)), [event(12, 111), event(13, 12)].concat());
+        assert_eq!(with_prev(frames.clone(), Sequence(5)), frames);
+        assert_eq!(with_prev(Bytes::new(), Sequence(5)), Bytes::new());
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! Checkpoints are made while a log grows, whether anybody reads it or not, by one thread beside the write path: so opening a
 //! run costs its state and the facts since its checkpoint, not its history. One is made when the log has grown by
 //! [`ROWS_BETWEEN`] rows and by as many bytes as the checkpoint will take: together they never take more than the log.
+//!
+//! A log whose past was rewritten comes to the same at its tail, and to something else in between: so a fold holds the past
+//! still, and nobody goes on from a view of before.
 
 use crate::log::row::{Row, Rows};
 use crate::log::run::{Log, Logs};
@@ -29,8 +32,9 @@ pub async fn at<S: Store>(
     audience: Audience,
     at: Sequence,
 ) -> Result<View, StoreError> {
-    let log = log.clone();
+    let (log, open) = (log.clone(), logs.log(log).await?);
     logs.work(move |store| {
+        let _still = open.hold_still();
         let mut view = nearest(store, &log, epoch, audience, at)?.0;
         forward(store, &log, epoch, std::slice::from_mut(&mut view), at)?;
         Ok(view)
@@ -43,8 +47,9 @@ pub async fn at<S: Store>(
 /// # Errors
 /// [`StoreError`] from the store.
 pub async fn catch_up<S: Store>(logs: &Logs<S>, log: &LogId, epoch: Epoch, mut view: View) -> Result<View, StoreError> {
-    let log = log.clone();
+    let (log, open) = (log.clone(), logs.log(log).await?);
     logs.work(move |store| {
+        let _still = open.hold_still();
         forward(store, &log, epoch, std::slice::from_mut(&mut view), Sequence::MAX)?;
         Ok(view)
     })
@@ -136,7 +141,8 @@ pub async fn checkpoint<S: Store>(logs: Arc<Logs<S>>, mut grown: tokio::sync::mp
 }
 
 /// Makes a checkpoint for every audience, if the log has grown enough to be worth it; says when to ask again.
-fn make<S: Store>(store: &S, log: &Log) -> Result<Sequence, StoreError> {
+pub(super) fn make<S: Store>(store: &S, log: &Log) -> Result<Sequence, StoreError> {
+    let _still = log.hold_still();
     let tail = log.tail();
     let Some(epoch) = tail.epoch else { return Ok(Sequence(ROWS_BETWEEN)) };
     let mut views = Vec::with_capacity(Audience::ALL.len());

@@ -16,14 +16,14 @@ pub mod several;
 
 use crate::encode::native::Encoder;
 use crate::log::row::{Row, Rows};
-use crate::log::run::{Group, Log, Logs, Tail, rows_after};
+use crate::log::run::{Compacted, Group, Log, Logs, Tail, rows_after};
 use crate::log::{Limit, LogId, Store, StoreError};
 use crate::model::{Audience, Cursor, Epoch, Sequence};
 use crate::projection;
 use crate::projection::stage::Activity;
 use bytes::Bytes;
 use dashmap::DashMap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use reader::{Frames, Reader};
@@ -257,6 +257,15 @@ impl Hub {
         })
     }
 
+    /// A view's ring, without what is not in the log any more.
+    fn ring<'v>(&self, view: &'v View) -> MutexGuard<'v, Ring> {
+        let mut ring = view.ring.lock();
+        if ring.compacted != self.log.compacted() {
+            ring.forget_past(&self.log.tail());
+        }
+        ring
+    }
+
     /// The views that somebody reads.
     fn read(&self) -> impl Iterator<Item = &View> {
         self.views.iter().filter_map(|view| view.get()).map(|view| &**view).filter(|view| !view.is_idle())
@@ -290,7 +299,7 @@ impl Hub {
 
     /// Brings a view's ring to the log's tail.
     fn encode(&self, view: &View, ring_bytes_max: usize) {
-        let mut ring = view.ring.lock();
+        let mut ring = self.ring(view);
         let (tail, rows) = self.log.recent_after(ring.through);
         match (rows, tail.epoch) {
             (Some(rows), Some(epoch)) if ring.epoch.is_none_or(|known| known == epoch) => {
@@ -326,14 +335,21 @@ impl Drop for Hub {
 struct Replayed {
     frames: Option<Bytes>,
     last: Sequence,
-    /// The activities after it.
-    view: Box<projection::View>,
+    past: Box<Past>,
+}
+
+/// The activities at a reader's place in a log's past.
+struct Past {
+    view: projection::View,
+    /// How often the log was compacted when they were made: what is left of it goes on from no others.
+    compacted: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct PageKey {
     log: LogId,
     epoch: Epoch,
+    compacted: u64,
     audience: Audience,
     after: Sequence,
 }
@@ -471,18 +487,19 @@ impl<S: Store> Feed<S> {
             return Ok(());
         }
         let (mut fold, mut of) = (projection::View::new(&hub.log.id, view.audience), None);
+        let reading = |tail: &Tail| tail.epoch.map(|epoch| (epoch, tail.summary.compacted.times));
         loop {
             let tail = hub.log.tail();
             if let Some(epoch) = tail.epoch {
-                fold = match of == Some(epoch) {
+                fold = match of == reading(&tail) {
                     true => folds::catch_up(&self.logs, &hub.log.id, epoch, fold).await?,
                     false => folds::at(&self.logs, &hub.log.id, epoch, view.audience, tail.last).await?,
                 };
-                of = Some(epoch);
+                of = reading(&tail);
             }
             let mut ring = view.ring.lock();
             let (tail, rows) = hub.log.recent_after(fold.through);
-            if let (Some(rows), true) = (rows, tail.epoch == of && fold.through <= tail.last) {
+            if let (Some(rows), true) = (rows, reading(&tail) == of && fold.through <= tail.last) {
                 for row in rows_after(rows, fold.through) {
                     fold.fold(row.sequence(), row.view(view.audience));
                 }
@@ -490,36 +507,45 @@ impl<S: Store> Feed<S> {
                 ring.fold = Some(Box::new(fold));
                 return Ok(());
             }
-            if tail.epoch != of {
-                // Written for the first time, or anew, meanwhile.
+            if reading(&tail) != of {
+                // Written for the first time, or anew, or compacted meanwhile.
                 (fold, of) = (projection::View::new(&hub.log.id, view.audience), None);
             }
             // Else more came meanwhile than the log keeps at hand: it is in the store.
         }
     }
 
-    /// A page of a log's past after `after`, delta by delta. `view` is the activities there, if the reader has them still.
+    /// A page of a log's past after `after`, delta by delta. `past` is the activities there, if the reader has them still. `None`
+    /// when the reader's are not what the log comes to there any more: some of it was compacted away since.
     async fn replay(
         &self,
         hub: &Hub,
         epoch: Epoch,
         selection: &Selection,
         after: Sequence,
-        view: Option<Box<projection::View>>,
-    ) -> Result<Replayed, StoreError> {
-        let mut view = match view.filter(|view| view.through == after) {
-            Some(view) => view,
-            None => Box::new(folds::at(&self.logs, &hub.log.id, epoch, selection.audience, after).await?),
+        past: Option<Box<Past>>,
+    ) -> Result<Option<Replayed>, StoreError> {
+        let Compacted { times: compacted, through, .. } = hub.log.tail().summary.compacted;
+        let mut past = match past.filter(|past| past.view.through == after && past.compacted == compacted) {
+            Some(past) => past,
+            None if after > Sequence::NONE && after < through => return Ok(None),
+            None => {
+                let view = folds::at(&self.logs, &hub.log.id, epoch, selection.audience, after).await?;
+                Box::new(Past { view, compacted })
+            }
         };
         let chosen = (!selection.is_all_activities()).then(|| selection.chosen());
-        let mut prev = framed(&view, chosen.as_ref());
+        let mut prev = framed(&past.view, chosen.as_ref());
         let rows = self.rows(&hub.log.id, epoch, after, PAGE).await?;
-        let chunk = Chunk::activities(&hub.encoder, epoch, &mut view, rows.into_iter());
+        if hub.log.compacted() != compacted {
+            return Ok(None);
+        }
+        let chunk = Chunk::activities(&hub.encoder, epoch, &mut past.view, rows.into_iter());
         let frames = match &chosen {
             None => chunk.after(after),
             Some(chosen) => chunk.chosen_after(after, epoch, chosen, &mut prev),
         };
-        Ok(Replayed { frames, last: chunk.last, view })
+        Ok(Some(Replayed { frames, last: chunk.last, past }))
     }
 
     /// A log's activities for `audience`, as of `at` or its tail; `None` for a log that was never written.
@@ -538,7 +564,7 @@ impl<S: Store> Feed<S> {
         folds::at(&self.logs, id, epoch, audience, at).await.map(Some)
     }
 
-    /// Rows of a log after `after`, as many as `limit` allows; empty at the tail.
+    /// Rows of a log after `after`, as many as `limit` allows; empty at the tail only. What was compacted away is not among them.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
@@ -557,25 +583,57 @@ impl<S: Store> Feed<S> {
         while end > Sequence::NONE {
             let after = Sequence(end.0.saturating_sub(PAGE.rows as u64));
             let mut from = after;
-            let mut found = Sequence::NONE;
+            let (mut found, mut is_hole) = (Sequence::NONE, true);
             while from < end {
                 let rows = self.rows(id, epoch, from, PAGE).await?;
                 let Some(last) = rows.last().map(Row::sequence) else { break };
                 let taken = rows.iter().filter(|row| row.sequence() <= end && selection.of(row).is_some()).map(Row::sequence);
                 found = taken.last().unwrap_or(found);
+                is_hole &= rows[0].sequence() > end;
                 from = last;
             }
             if found > Sequence::NONE {
                 return Ok(found);
             }
-            end = after;
+            end = if is_hole { self.left_before(id, epoch, after.next()).await? } else { after };
         }
         Ok(Sequence::NONE)
     }
 
+    /// The last sequence before `end` that the log has; looked for in leaps, for a hole may be as long as a log.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn left_before(&self, id: &LogId, epoch: Epoch, end: Sequence) -> Result<Sequence, StoreError> {
+        // It lies at or after `from` and before `to`.
+        let (mut from, mut to) = (Sequence::NONE, end);
+        while from.next() < to {
+            let middle = Sequence(from.0 + (to.0 - from.0) / 2);
+            let rows = self.rows(id, epoch, Sequence(middle.0 - 1), Limit { rows: 1, bytes: 0 }).await?;
+            match rows.iter().map(Row::sequence).take_while(|sequence| *sequence < end).last() {
+                Some(found) => from = found,
+                None => to = middle,
+            }
+        }
+        Ok(from)
+    }
+
+    /// What the next event's `prev` is for a reader whose place is `after`: the last row up to there that the selection takes.
+    /// Where that very row was compacted away it is what the reader saw last all the same.
+    async fn prev_at(&self, id: &LogId, epoch: Epoch, selection: &Selection, after: Sequence) -> Result<Sequence, StoreError> {
+        let through = self.logs.log(id).await?.tail().summary.compacted.through;
+        if after > Sequence::NONE && after < through {
+            let rows = self.rows(id, epoch, Sequence(after.0 - 1), Limit { rows: 1, bytes: 0 }).await?;
+            if rows.first().is_none_or(|row| row.sequence() != after) {
+                return Ok(after);
+            }
+        }
+        self.last_taken(id, epoch, selection, after).await
+    }
+
     /// A page of older frames, shared by all who ask while it is cached.
     async fn page(&self, hub: &Hub, epoch: Epoch, audience: Audience, after: Sequence) -> Result<Chunk, StoreError> {
-        let key = PageKey { log: hub.log.id.clone(), epoch, audience, after };
+        let key = PageKey { log: hub.log.id.clone(), epoch, compacted: hub.log.compacted(), audience, after };
         let load = async || {
             let runs = self.logs.read(&hub.log.id, epoch, after, PAGE).await?;
             Ok(Chunk::events(&hub.encoder, epoch, audience, runs.into_iter().flat_map(Rows), after))
@@ -603,6 +661,22 @@ impl<S: Store> Feed<S> {
             view.restart(&hub.log);
         }
         self.flush(&hub).await;
+    }
+
+    /// Lets go of what was encoded of a log's past before it was rewritten, and makes the checkpoints that went with it.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn renew(&self, id: &LogId) -> Result<(), StoreError> {
+        let log = self.logs.log(id).await?;
+        let compacted = log.compacted();
+        self.pages.retain(|page, _| page.log != *id || page.compacted == compacted);
+        if let Some(hub) = self.hubs.get(id).map(|hub| hub.clone()) {
+            for view in hub.views.iter().filter_map(OnceLock::get) {
+                drop(hub.ring(view));
+            }
+        }
+        self.logs.work(move |store| folds::make(store, &log)).await.map(|_| ())
     }
 
     /// Forgets views that nobody reads.

@@ -1,11 +1,11 @@
 //! One reader of one log: a place, and how to go on from it.
 
 use super::ring::Chosen;
-use super::{Feed, From, Hub, PAGE, Selection, View, Wanted};
+use super::{Feed, From, Hub, PAGE, Past, Selection, View, Wanted};
+use crate::encode::native::with_prev;
 use crate::log::run::{Tail, rows_after};
 use crate::log::{Store, StoreError};
 use crate::model::{Audience, Cursor, Epoch, Sequence};
-use crate::projection;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,13 +20,6 @@ pub enum Frames {
     Activities,
 }
 
-/// What only part of a view's readers want: taken out for this reader alone.
-struct Filter {
-    chosen: Chosen,
-    /// The last sequence before this reader's place that the selection takes; `None` until it was looked up.
-    prev: Option<Sequence>,
-}
-
 /// One reader of one log.
 pub struct Reader<S> {
     feed: Arc<Feed<S>>,
@@ -37,7 +30,10 @@ pub struct Reader<S> {
     moved: watch::Receiver<u64>,
     epoch: Option<Epoch>,
     after: Sequence,
-    filter: Option<Filter>,
+    /// What only part of the view's readers want: taken out for this reader alone.
+    filter: Option<Chosen>,
+    /// The last envelope of which this reader had a frame, where that is asked for; `None` until it was looked up.
+    prev: Option<Sequence>,
     /// Whether this reader of activities has all that there was up to its place.
     is_hydrated: bool,
     replay: Replay,
@@ -49,7 +45,7 @@ pub struct Reader<S> {
 enum Replay {
     Never,
     /// The activities at the reader's place, while it is on its way to the tail; made anew from the log when they are not there.
-    On(Option<Box<projection::View>>),
+    On(Option<Box<Past>>),
 }
 
 impl<S> Drop for Reader<S> {
@@ -94,9 +90,10 @@ impl<S: Store> Reader<S> {
             Frames::Events => selection.is_all(),
             Frames::Activities => selection.is_all_activities(),
         };
-        let filter = (!is_all).then(|| Filter { chosen: selection.chosen(), prev: None });
+        let filter = (!is_all).then(|| selection.chosen());
         let replay = if replay && frames == Frames::Activities { Replay::On(None) } else { Replay::Never };
         let is_hydrated = frames == Frames::Events;
+        let prev = (from == From::Start).then_some(Sequence::NONE);
         Self {
             feed,
             hub,
@@ -107,6 +104,7 @@ impl<S: Store> Reader<S> {
             epoch,
             after,
             filter,
+            prev,
             is_hydrated,
             replay,
             nothing_more,
@@ -179,20 +177,18 @@ impl<S: Store> Reader<S> {
         }
         self.after = cursor.after;
         self.done = false;
-        if let Some(filter) = &mut self.filter {
-            filter.prev = match self.frames {
-                Frames::Events => Some(cursor.after),
-                // The cursor may be that of a hydration, which is no frame's.
-                Frames::Activities => None,
-            };
-        }
+        self.prev = match self.frames {
+            Frames::Events if self.filter.is_some() => Some(cursor.after),
+            // The cursor may be that of a hydration, which is no frame's.
+            _ => None,
+        };
         if self.frames == Frames::Activities {
             // Deltas again, where the ring still has them. With a selection it would take a look at the activities of then to know
             // its `prev`: snapshots do without.
             self.is_hydrated = self.filter.is_none();
-            if let Replay::On(view) = &mut self.replay {
+            if let Replay::On(past) = &mut self.replay {
                 // A reader that does not read keeps its place, and no activities.
-                *view = None;
+                *past = None;
                 self.is_hydrated = false;
             }
         }
@@ -203,7 +199,7 @@ impl<S: Store> Reader<S> {
     fn step(&mut self) -> Step {
         let hub = self.hub.clone();
         let view: &View = hub.view(self.audience, self.frames);
-        let mut ring = view.ring.lock();
+        let mut ring = hub.ring(view);
         if self.frames == Frames::Activities && ring.fold.is_none() {
             return Step::Warm;
         }
@@ -235,12 +231,9 @@ impl<S: Store> Reader<S> {
             }
             self.is_hydrated = true;
             self.replay = Replay::Never;
-            let chosen = self.filter.as_ref().map(|filter| &filter.chosen);
-            let (bytes, framed) = ring.hydration(&hub.encoder, self.after, chosen);
+            let (bytes, framed) = ring.hydration(&hub.encoder, self.after, self.filter.as_ref());
             self.after = ring.through;
-            if let Some(filter) = &mut self.filter {
-                filter.prev = Some(framed);
-            }
+            self.prev = Some(framed);
             return Step::Frames(bytes);
         }
         if self.after >= ring.through {
@@ -262,11 +255,15 @@ impl<S: Store> Reader<S> {
             _ => ring.chunks.partition_point(|chunk| chunk.last <= self.after),
         };
         for chunk in ring.chunks.range(from..) {
-            let frames = match &mut self.filter {
-                None => chunk.after(self.after),
-                Some(filter) => {
-                    let prev = filter.prev.as_mut().expect("a reader of activities that has a place was hydrated");
-                    chunk.chosen_after(self.after, epoch, &filter.chosen, prev)
+            let frames = match &self.filter {
+                None => {
+                    let frames = chunk.after(self.after);
+                    self.prev = chunk.last_framed().or(self.prev);
+                    frames
+                }
+                Some(chosen) => {
+                    let prev = self.prev.as_mut().expect("a reader of activities that has a place was hydrated");
+                    chunk.chosen_after(self.after, epoch, chosen, prev)
                 }
             };
             self.after = chunk.last;
@@ -280,12 +277,10 @@ impl<S: Store> Reader<S> {
     fn reset(&mut self, epoch: Epoch, reason: &str) -> Bytes {
         self.epoch = Some(epoch);
         self.after = Sequence::NONE;
+        self.prev = Some(Sequence::NONE);
         self.is_hydrated = self.frames == Frames::Events;
-        if let Some(filter) = &mut self.filter {
-            filter.prev = None;
-        }
-        if let Replay::On(view) = &mut self.replay {
-            *view = None;
+        if let Replay::On(past) = &mut self.replay {
+            *past = None;
         }
         self.hub.encoder.reset(epoch, reason).into()
     }
@@ -295,12 +290,22 @@ impl<S: Store> Reader<S> {
         let (last, bytes) = match &self.filter {
             None => {
                 let page = self.feed.page(&self.hub, epoch, self.audience, self.after).await?;
-                (page.last, page.bytes)
+                let mut bytes = page.bytes.clone();
+                if page.last_framed().is_some() && self.after < self.hub.log.tail().summary.compacted.through {
+                    // Where rows are gone, what a row follows in the log need not be what this reader had last.
+                    let prev = match self.prev {
+                        Some(prev) => prev,
+                        None => self.feed.prev_at(&self.hub.log.id, epoch, &self.selection, self.after).await?,
+                    };
+                    bytes = with_prev(bytes, prev);
+                }
+                self.prev = page.last_framed().or(self.prev);
+                (page.last, bytes)
             }
-            Some(filter) => {
-                let mut prev = match filter.prev {
+            Some(_) => {
+                let mut prev = match self.prev {
                     Some(prev) => prev,
-                    None => self.feed.last_taken(&self.hub.log.id, epoch, &self.selection, self.after).await?,
+                    None => self.feed.prev_at(&self.hub.log.id, epoch, &self.selection, self.after).await?,
                 };
                 let rows = match self.hub.log.recent_after(self.after) {
                     (tail, Some(runs)) if tail.epoch == Some(epoch) => rows_after(runs, self.after).collect(),
@@ -314,7 +319,7 @@ impl<S: Store> Reader<S> {
                         prev = last;
                     }
                 }
-                self.filter.as_mut().expect("matched above").prev = Some(prev);
+                self.prev = Some(prev);
                 (last, bytes.into())
             }
         };
@@ -328,15 +333,21 @@ impl<S: Store> Reader<S> {
 
     /// The frames of a page of the log, delta by delta; `None` if it gave this reader none.
     async fn replay(&mut self, epoch: Epoch) -> Result<Option<Bytes>, StoreError> {
-        let Replay::On(view) = &mut self.replay else { return Ok(None) };
-        let view = view.take();
-        let page = self.feed.replay(&self.hub, epoch, &self.selection, self.after, view).await?;
+        let Replay::On(past) = &mut self.replay else { return Ok(None) };
+        let past = past.take();
+        let Some(page) = self.feed.replay(&self.hub, epoch, &self.selection, self.after, past).await? else {
+            if self.after > Sequence::NONE {
+                // No deltas lead from what this reader has to what there is: snapshots do.
+                self.replay = Replay::Never;
+            }
+            return Ok(None);
+        };
         if page.last == self.after {
             self.found_nothing(self.after).await;
             return Ok(None);
         }
         self.after = page.last;
-        self.replay = Replay::On(Some(page.view));
+        self.replay = Replay::On(Some(page.past));
         Ok(page.frames)
     }
 

@@ -128,6 +128,11 @@ impl Chunk {
         (!out.is_empty()).then(|| out.into())
     }
 
+    /// The last envelope that has a frame here.
+    pub fn last_framed(&self) -> Option<Sequence> {
+        self.marks.last().map(|mark| mark.sequence)
+    }
+
     /// What it takes in memory, in bytes.
     pub fn weight(&self) -> usize {
         self.bytes.len() + self.marks.len() * size_of::<Mark>() + self.tags.len() * size_of::<Tag>()
@@ -146,6 +151,8 @@ fn place(at: usize) -> u32 {
 /// The newest frames of one view, and of activities the fold that makes them.
 pub(super) struct Ring {
     pub epoch: Option<Epoch>,
+    /// How often the log was compacted when the ring began.
+    pub compacted: u64,
     /// The ring holds every frame of `(base, through]`.
     pub base: Sequence,
     pub through: Sequence,
@@ -163,6 +170,7 @@ impl Ring {
     pub fn new(tail: &Tail) -> Self {
         let mut ring = Self {
             epoch: None,
+            compacted: 0,
             base: Sequence::NONE,
             through: Sequence::NONE,
             chunks: VecDeque::new(),
@@ -192,11 +200,26 @@ impl Ring {
         self.chunks.clear();
         self.bytes = 0;
         self.epoch = tail.epoch;
+        self.compacted = tail.summary.compacted.times;
         self.base = tail.last;
         self.through = tail.last;
         self.ended = tail.end();
         self.fold = None;
         self.whole = None;
+    }
+
+    /// The log's past was rewritten. What comes later goes on from the ring's place all the same, if that is where the log ended
+    /// then; nothing before it does.
+    pub fn forget_past(&mut self, tail: &Tail) {
+        let compacted = tail.summary.compacted;
+        if self.epoch != tail.epoch || self.through != compacted.through {
+            return self.restart(tail);
+        }
+        self.chunks.clear();
+        self.bytes = 0;
+        self.base = self.through;
+        self.whole = None;
+        self.compacted = compacted.times;
     }
 
     /// What brings a reader who knows everything up to `after` to where the ring stands: the activities that changed since,

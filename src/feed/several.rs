@@ -6,13 +6,12 @@
 
 use super::reader::Frames;
 use super::ring::framed;
-use super::{Feed, From, Hub, PAGE, Selection, View, Wanted};
+use super::{Feed, From, Hub, PAGE, Past, Selection, View, Wanted};
 use crate::encode::native::{place_cursor, without_cursors};
 use crate::log::row::{Row, Rows};
 use crate::log::run::Logs;
 use crate::log::{LogId, Placed, Store, StoreError};
 use crate::model::{Cursor, Epoch, Sequence, SessionId};
-use crate::projection;
 use bytes::Bytes;
 use futures_util::future::select_all;
 use std::collections::{HashMap, VecDeque};
@@ -96,10 +95,12 @@ struct Member {
     epoch: Option<Epoch>,
     after: Sequence,
     is_hydrated: bool,
-    /// The last sequence that the reader's selection took; `None` until it was looked up.
+    /// The last sequence that the reader's selection took; `None` until the first, or until it was looked up.
     prev: Option<Sequence>,
     /// Its activities at the reader's place, while they are replayed.
-    replayed: Option<Box<projection::View>>,
+    replayed: Option<Box<Past>>,
+    /// Whether deltas lead on from what the reader has of it; else snapshots must.
+    can_replay: bool,
     /// Whether its end is still to be told: it was read from its beginning, or has moved since.
     owes_end: bool,
 }
@@ -216,6 +217,7 @@ impl<S: Store> Several<S> {
                 is_hydrated: false,
                 prev: None,
                 replayed: None,
+                can_replay: true,
                 owes_end: true,
                 hub,
                 moved,
@@ -284,9 +286,10 @@ impl<S: Store> Several<S> {
                     page
                 }
             };
-            if member.prev.is_none() && !self.wanted.selection.is_all() {
+            let is_past = member.after > Sequence::NONE && member.after < tail.summary.compacted.through;
+            if member.prev.is_none() && (is_past || !self.wanted.selection.is_all()) {
                 let log = &member.hub.log.id;
-                member.prev = Some(self.feed.last_taken(log, epoch, &self.wanted.selection, member.after).await?);
+                member.prev = Some(self.feed.prev_at(log, epoch, &self.wanted.selection, member.after).await?);
             }
             came.push((n, appends));
         }
@@ -352,8 +355,11 @@ impl<S: Store> Several<S> {
     async fn replay(&mut self, n: usize, hub: &Hub, epoch: Epoch) -> Result<Vec<u8>, StoreError> {
         let member = &mut self.members[n];
         let selection = &self.wanted.selection;
-        let page = self.feed.replay(hub, epoch, selection, member.after, member.replayed.take()).await?;
-        (member.after, member.replayed, member.owes_end) = (page.last, Some(page.view), true);
+        let Some(page) = self.feed.replay(hub, epoch, selection, member.after, member.replayed.take()).await? else {
+            member.can_replay = member.after == Sequence::NONE;
+            return Ok(Vec::new());
+        };
+        (member.after, member.replayed, member.owes_end) = (page.last, Some(page.past), true);
         Ok(page.frames.map(Vec::from).unwrap_or_default())
     }
 
@@ -363,7 +369,7 @@ impl<S: Store> Several<S> {
         let chosen = (!self.wanted.selection.is_all_activities()).then(|| self.wanted.selection.chosen());
         // A flush may be due; what it would wake others for, this reader takes now.
         hub.encode(view, self.feed.sizes.ring_bytes_max);
-        let mut ring = view.ring.lock();
+        let mut ring = hub.ring(view);
         let Some(fold) = ring.fold.as_ref() else { return Step::Cold };
         let mut out = Vec::new();
         if let Some(epoch) = ring.epoch.filter(|epoch| member.epoch != Some(*epoch)) {
@@ -372,10 +378,11 @@ impl<S: Store> Several<S> {
                 out.extend_from_slice(&hub.encoder.reset(epoch, "epoch"));
             }
             (member.epoch, member.after, member.owes_end) = (Some(epoch), Sequence::NONE, true);
+            member.can_replay = true;
             // Who was told that there is nothing yet knows all there was.
             member.is_hydrated &= is_new;
         }
-        if let (true, false, Some(epoch)) = (self.wanted.replay, member.is_hydrated, ring.epoch)
+        if let (true, false, Some(epoch)) = (self.wanted.replay && member.can_replay, member.is_hydrated, ring.epoch)
             && member.after < ring.through
             && out.is_empty()
         {
@@ -421,6 +428,7 @@ impl<S: Store> Several<S> {
 /// Appends an event, if the selection takes it.
 fn event(selection: &Selection, member: &mut Member, row: &Row, at: Cursor, out: &mut Vec<u8>) {
     let Some(view) = selection.of(row) else { return };
-    let prev = member.prev.as_mut().map_or_else(|| row.prev(selection.audience), |prev| std::mem::replace(prev, row.sequence()));
+    // What the reader had before, which need not be in the log any more.
+    let prev = member.prev.replace(row.sequence()).unwrap_or_else(|| row.prev(selection.audience));
     member.hub.encoder.event(out, at, row.sequence(), prev, view);
 }

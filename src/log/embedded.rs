@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rows     position                → rows of one append
-//! index    log number, last seq.   → position
+//! index    log number, last seq.   → position                  where rows are gone: also up to where, see `Place`
 //! state    log number, entry key   → entry
 //! bodies   log number, body id     → body                       large ones in files of their own
 //!          log number, 0 kind seq. → checkpoint                 no id begins with the byte 0
@@ -27,7 +27,7 @@ mod journal;
 mod tables;
 mod tail;
 
-use super::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Placed, Store, StoreError};
+use super::{Append, Blob, Compaction, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Placed, Store, StoreError};
 use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
 use bytes::Bytes;
 use fjall::config::FilterPolicy;
@@ -123,11 +123,14 @@ struct Known {
     last: Sequence,
 }
 
-/// Where the rows of one append are.
+/// Where the rows of one append are. One that lost its last rows has two places: up to the last that is left, and, empty, up to
+/// the last that there was, so that positions go on saying how far the log had come.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     last: Sequence,
     position: u64,
+    /// Nothing is left here, nor from here up to this sequence, where a place ends.
+    empty_to: Option<Sequence>,
 }
 
 /// A log that has lost its name, and whom to tell when the rest of it is gone.
@@ -391,17 +394,73 @@ impl Shared {
             batch.insert(&self.rows, position.to_be_bytes(), &append.rows[..]);
             batch.insert(&self.index, index_key(number, append.last), position.to_be_bytes());
         }
-        for (key, value) in &append.state {
+        self.set(batch, number, &append.state);
+        for blob in &append.blobs {
+            batch.insert(&self.names, body_name_key(blob.id.as_str().as_bytes()), number.to_be_bytes());
+            batch.insert(&self.bodies, under(number, blob.id.as_str().as_bytes()), body_value(blob));
+        }
+    }
+
+    fn set(&self, batch: &mut OwnedWriteBatch, number: u64, entries: &[(Bytes, Option<Bytes>)]) {
+        for (key, value) in entries {
             let key = under(number, key);
             match value {
                 Some(value) => batch.insert(&self.state, key, &value[..]),
                 None => batch.remove(&self.state, key),
             }
         }
-        for blob in &append.blobs {
-            batch.insert(&self.names, body_name_key(blob.id.as_str().as_bytes()), number.to_be_bytes());
-            batch.insert(&self.bodies, under(number, blob.id.as_str().as_bytes()), body_value(blob));
+    }
+
+    /// One batch, so that it is there as a whole or not at all.
+    fn compact(&self, compaction: &Compaction) -> Result<bool, StoreError> {
+        let mut writer = self.writer.lock();
+        let known = self.known(&mut writer, &compaction.log)?;
+        if !compaction.fits(known.map(|known| (known.epoch, known.last))) {
+            return Ok(false);
         }
+        let number = known.expect("a compaction fits no log that is not there").number;
+        let snapshot = self.db.snapshot();
+        let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 2 + 2 * compaction.appends.len());
+        let (before, until) = match (compaction.appends.first(), compaction.appends.last()) {
+            (Some(first), Some(last)) => (
+                self.last_at(&snapshot, number, first.position.saturating_sub(1))?,
+                self.last_at(&snapshot, number, last.position)?,
+            ),
+            _ => (compaction.last, compaction.last),
+        };
+        // From the end, so that each append knows what became of those after it.
+        let mut rewritten = compaction.appends.iter().rev().peekable();
+        let mut empty_after = None;
+        for entry in snapshot.range(&self.index, index_key(number, before.next())..index_key(number, until.next())).rev() {
+            let place = self.place(entry)?;
+            let append = rewritten.next_if(|rewritten| rewritten.position == place.position && place.empty_to.is_none());
+            let left = append.map_or(place.last, |append| append.last);
+            assert!(left <= place.last, "what is gone does not come back");
+            assert!(left == place.last || place.last < compaction.last, "the log's last row stays");
+            match append {
+                Some(append) if append.rows.is_empty() => batch.remove(&self.rows, place.position.to_be_bytes()),
+                Some(append) => batch.insert(&self.rows, place.position.to_be_bytes(), &append.rows[..]),
+                None => {}
+            }
+            let is_empty = place.empty_to.is_some() || left < place.last;
+            let empty_to = empty_after.or(place.empty_to).unwrap_or(place.last);
+            if is_empty && place.empty_to != Some(empty_to) {
+                batch.insert(&self.index, index_key(number, place.last), emptied_value(place.position, empty_to));
+            }
+            empty_after = is_empty.then_some(empty_to);
+            if is_empty && left > Sequence::NONE && place.empty_to.is_none() {
+                batch.insert(&self.index, index_key(number, left), place.position.to_be_bytes());
+                empty_after = None;
+            }
+        }
+        assert!(rewritten.next().is_none(), "only appends that are there are rewritten");
+        for entry in snapshot.prefix(&self.bodies, under(number, &[0])) {
+            batch.remove(&self.bodies, entry.key().map_err(|e| self.fault("reading the store", &e))?);
+        }
+        self.set(&mut batch, number, &compaction.state);
+        let seal = writer.seal;
+        self.write(&mut writer, batch, seal, self.sync == Sync::Always)?;
+        Ok(true)
     }
 
     /// Synced like a commit, which a checkpoint would not need: but that every batch was synced before the next was begun is
@@ -478,7 +537,14 @@ impl Shared {
 
     fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
         let snapshot = self.db.snapshot();
-        let Some(number) = self.numbered(&snapshot, log, epoch)? else { return Ok(Sequence::NONE) };
+        match self.numbered(&snapshot, log, epoch)? {
+            Some(number) => self.last_at(&snapshot, number, position),
+            None => Ok(Sequence::NONE),
+        }
+    }
+
+    /// The last sequence of a log's appends at or before this position.
+    fn last_at(&self, snapshot: &Snapshot, number: u64, position: u64) -> Result<Sequence, StoreError> {
         let end = index_key(number, Sequence(u64::MAX));
         let Some(newest) = snapshot.range(&self.index, index_key(number, Sequence::NONE)..=end).next_back() else {
             return Ok(Sequence::NONE);
@@ -503,57 +569,67 @@ impl Shared {
         let Some(number) = self.numbered(&snapshot, log, epoch)?.filter(|_| after < Sequence::MAX) else {
             return Ok(Vec::new());
         };
-        let (mut before, places) = self.places(&snapshot, number, after, limit.rows)?;
+        let places = self.places(&snapshot, number, after, limit.rows)?;
         let (mut read, mut ends) = (Vec::new(), Vec::with_capacity(places.len()));
-        for stretch in places.chunk_by(|a, b| b.position == a.position + 1) {
+        for stretch in places.chunk_by(|(_, a), (_, b)| b.position == a.position + 1) {
             if !self.gather(&snapshot, stretch, limit.bytes, &mut read, &mut ends)? {
                 break;
             }
         }
         let read = Bytes::from(read);
         let mut from = 0;
-        let placed = places.into_iter().zip(ends).map(|(Place { last, position }, end)| Placed {
+        let placed = places.into_iter().zip(ends).map(|((before, Place { position, .. }), end)| Placed {
             position,
-            before: std::mem::replace(&mut before, last),
+            before,
             rows: read.slice(std::mem::replace(&mut from, end)..end),
         });
         Ok(placed.collect())
     }
 
-    /// The appends that hold the rows after `after`, as many as have `rows_max` such rows, at least one; and the last sequence
-    /// before the first of them.
+    /// The appends that hold the rows after `after`, as many as have `rows_max` such rows, at least one; each with the last
+    /// sequence before it.
     fn places(
         &self,
         snapshot: &Snapshot,
         number: u64,
         after: Sequence,
         rows_max: usize,
-    ) -> Result<(Sequence, Vec<Place>), StoreError> {
-        let (mut before, mut places) = (None, Vec::new());
+    ) -> Result<Vec<(Sequence, Place)>, StoreError> {
+        let end = index_key(number, Sequence(u64::MAX));
+        let (mut before, mut places, mut rows) = (None, Vec::new(), 0);
         // From `after` itself: nearly every reader stands at the end of an append.
-        for entry in snapshot.range(&self.index, index_key(number, after)..=index_key(number, Sequence(u64::MAX))) {
+        let mut entries = snapshot.range(&self.index, index_key(number, after)..=end);
+        while let Some(entry) = entries.next() {
             let place = self.place(entry)?;
+            if let Some(empty_to) = place.empty_to {
+                before = Some(empty_to);
+                if empty_to > place.last {
+                    entries = snapshot.range(&self.index, index_key(number, empty_to.next())..=end);
+                }
+                continue;
+            }
             if place.last == after {
                 before = Some(after);
                 continue;
             }
-            let reached = place.last.0 - after.0;
-            if reached > rows_max as u64 && !places.is_empty() {
+            let follows = match before {
+                Some(before) => before,
+                None => {
+                    let mut older = snapshot.range(&self.index, index_key(number, Sequence::NONE)..index_key(number, after));
+                    older.next_back().map(|entry| self.place(entry)).transpose()?.map_or(Sequence::NONE, |place| place.last)
+                }
+            };
+            rows += place.last.0 - follows.max(after).0;
+            if rows > rows_max as u64 && !places.is_empty() {
                 break;
             }
-            places.push(place);
-            if reached >= rows_max as u64 {
+            before = Some(place.last);
+            places.push((follows, place));
+            if rows >= rows_max as u64 {
                 break;
             }
         }
-        let before = match before {
-            Some(before) => before,
-            None => {
-                let mut older = snapshot.range(&self.index, index_key(number, Sequence::NONE)..index_key(number, after));
-                older.next_back().map(|entry| self.place(entry)).transpose()?.map_or(Sequence::NONE, |place| place.last)
-            }
-        };
-        Ok((before, places))
+        Ok(places)
     }
 
     /// Reads the appends at consecutive positions, and notes where the rows of each end; `false` when there was no room for all
@@ -561,7 +637,7 @@ impl Shared {
     fn gather(
         &self,
         snapshot: &Snapshot,
-        stretch: &[Place],
+        stretch: &[(Sequence, Place)],
         bytes_max: usize,
         read: &mut Vec<u8>,
         ends: &mut Vec<usize>,
@@ -575,7 +651,7 @@ impl Shared {
             fits
         };
         if stretch.len() < SCAN_FROM {
-            for Place { position, .. } in stretch {
+            for (_, Place { position, .. }) in stretch {
                 let rows = self.get(snapshot, &self.rows, &position.to_be_bytes())?;
                 let rows = rows.ok_or_else(|| self.missing_row(*position))?;
                 if !take(&rows) {
@@ -584,9 +660,9 @@ impl Shared {
             }
             return Ok(true);
         }
-        let (first, last) = (stretch[0].position, stretch[stretch.len() - 1].position);
+        let (first, last) = (stretch[0].1.position, stretch[stretch.len() - 1].1.position);
         let mut scan = snapshot.range(&self.rows, first.to_be_bytes()..=last.to_be_bytes());
-        for Place { position, .. } in stretch {
+        for (_, Place { position, .. }) in stretch {
             let (key, rows) = self.entry(scan.next().ok_or_else(|| self.missing_row(*position))?)?;
             if *key != position.to_be_bytes() {
                 return Err(self.missing_row(*position));
@@ -601,7 +677,11 @@ impl Shared {
     /// An entry of the index.
     fn place(&self, entry: fjall::Guard) -> Result<Place, StoreError> {
         let (key, value) = self.entry(entry)?;
-        let place = || Some(Place { last: last_of(&key)?, position: number_of(&value)? });
+        let place = || {
+            let (position, empty_to) = value.split_at_checked(8)?;
+            let empty_to = if empty_to.is_empty() { None } else { Some(Sequence(number_of(empty_to)?)) };
+            Some(Place { last: last_of(&key)?, position: number_of(position)?, empty_to })
+        };
         Self::decode(&self.index, place())
     }
 
@@ -705,10 +785,10 @@ impl Shared {
         };
         let appends = index_key(number, sweep.swept.next())..=index_key(number, Sequence(u64::MAX));
         for entry in some(snapshot.range(&self.index, appends)) {
-            let (key, position) = self.entry(entry)?;
-            sweep.swept = Self::decode(&self.index, last_of(&key))?;
-            batch.remove(&self.rows, position);
-            batch.remove(&self.index, key);
+            let Place { last, position, .. } = self.place(entry)?;
+            sweep.swept = last;
+            batch.remove(&self.rows, position.to_be_bytes());
+            batch.remove(&self.index, index_key(number, last));
         }
         for entry in some(snapshot.prefix(&self.state, number.to_be_bytes())) {
             batch.remove(&self.state, entry.key().map_err(|e| self.fault("reading the store", &e))?);
@@ -862,6 +942,13 @@ fn index_key(number: u64, last: Sequence) -> [u8; 16] {
     key
 }
 
+fn emptied_value(position: u64, empty_to: Sequence) -> [u8; 16] {
+    let mut value = [0; 16];
+    value[..8].copy_from_slice(&position.to_be_bytes());
+    value[8..].copy_from_slice(&empty_to.0.to_be_bytes());
+    value
+}
+
 fn last_of(key: &[u8]) -> Option<Sequence> {
     number_of(key.get(8..)?).map(Sequence)
 }
@@ -945,6 +1032,10 @@ impl Store for EmbeddedStore {
         self.shared.checkpoint(log, epoch, kind, at)
     }
 
+    async fn compact(&self, compaction: &Compaction) -> Result<bool, StoreError> {
+        self.shared.compact(compaction)
+    }
+
     async fn erase(&self, log: &LogId) -> Result<(), StoreError> {
         let Some(number) = self.shared.unname(log)? else { return Ok(()) };
         let (done, swept) = oneshot::channel();
@@ -958,6 +1049,7 @@ impl Store for EmbeddedStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::Rewritten;
 
     fn wait<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
@@ -1011,6 +1103,36 @@ mod tests {
         let read = wait(store.read(&log(), Epoch::from_random(1), Sequence::NONE, ALL)).unwrap();
         assert_eq!(read.iter().map(|placed| &placed.rows[..]).collect::<Vec<_>>(), [b"row 0"]);
         assert!(wait(store.blob(&BlobId::new("b0").unwrap())).unwrap().is_some());
+    }
+
+    #[test]
+    fn what_was_compacted_away_is_given_back_to_the_disk_and_an_erasure_takes_the_rest() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = EmbeddedStore::open(dir.path(), Sync::Never).unwrap();
+        let large = |expected: u64| {
+            let noise = (0..4096_u64).map(|n| (n * n * 31 + expected * 7919) as u8 ^ ((n * expected) >> 7) as u8);
+            Append { rows: noise.collect(), ..append(expected) }
+        };
+        let group: Vec<_> = (0..1000).map(large).collect();
+        wait(store.commit(&group)).unwrap();
+        let bytes = || {
+            store.settle().unwrap();
+            for keyspace in store.shared.keyspaces() {
+                keyspace.major_compact().unwrap();
+            }
+            store.shared.keyspaces().map(Keyspace::disk_space).sum::<u64>()
+        };
+        let before = bytes();
+        let gone = |position| Rewritten { position, last: Sequence::NONE, rows: Bytes::new() };
+        let appends = (1..1000).filter(|position| position % 10 != 0).map(gone).collect();
+        let (epoch, last) = (Epoch::from_random(1), Sequence(1000));
+        assert!(wait(store.compact(&Compaction { log: log(), epoch, last, appends, state: Vec::new() })).unwrap());
+        let after = bytes();
+        assert!(after * 8 < before, "{after} of {before}");
+        assert_eq!(store.shared.db.snapshot().iter(&store.shared.rows).count(), 100);
+        wait(store.erase(&log())).unwrap();
+        let left = |keyspace: &Keyspace| store.shared.db.snapshot().iter(keyspace).count();
+        assert_eq!([&store.shared.index, &store.shared.rows].map(left), [0, 0]);
     }
 
     #[test]

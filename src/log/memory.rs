@@ -2,7 +2,7 @@
 //!
 //! "Durable" here means until the process ends. What it never does: write to a disk, or bound itself; memory is the limit.
 
-use super::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Placed, Store, StoreError};
+use super::{Append, Blob, Compaction, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Placed, Store, StoreError};
 use crate::model::{BlobId, Epoch, Sequence};
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -29,16 +29,33 @@ struct Inner {
 struct Log {
     epoch: Epoch,
     created: u64,
-    /// The last sequence of each append, and its rows; in order.
-    appends: Vec<(Sequence, Placed)>,
+    /// In order.
+    appends: Vec<Kept>,
     state: BTreeMap<Bytes, Bytes>,
     /// By kind and sequence.
     checkpoints: BTreeMap<(u8, Sequence), Bytes>,
 }
 
+struct Kept {
+    /// The log's last sequence after it.
+    last: Sequence,
+    /// The last row that is left of it; nothing may be.
+    left: Sequence,
+    placed: Placed,
+}
+
 impl Log {
     fn last(&self) -> Sequence {
-        self.appends.last().map_or(Sequence::NONE, |(last, _)| *last)
+        self.appends.last().map_or(Sequence::NONE, |append| append.last)
+    }
+
+    fn set(&mut self, entries: &[(Bytes, Option<Bytes>)]) {
+        for (key, value) in entries {
+            match value {
+                Some(value) => self.state.insert(key.clone(), value.clone()),
+                None => self.state.remove(key),
+            };
+        }
     }
 }
 
@@ -78,14 +95,9 @@ impl Inner {
         self.position_last += 1;
         if !append.rows.is_empty() {
             let placed = Placed { position: self.position_last, before: append.expected, rows: append.rows.clone() };
-            log.appends.push((append.last, placed));
+            log.appends.push(Kept { last: append.last, left: append.last, placed });
         }
-        for (key, value) in &append.state {
-            match value {
-                Some(value) => log.state.insert(key.clone(), value.clone()),
-                None => log.state.remove(key),
-            };
-        }
+        log.set(&append.state);
         for blob in &append.blobs {
             self.blobs.insert(blob.id.clone(), (append.log.clone(), blob.clone()));
         }
@@ -119,19 +131,20 @@ impl Store for MemoryStore {
     async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
         let inner = self.inner.read();
         let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(Sequence::NONE) };
-        let until = log.appends.partition_point(|(_, placed)| placed.position <= position);
-        Ok(log.appends[..until].last().map_or(Sequence::NONE, |(last, _)| *last))
+        let until = log.appends.partition_point(|append| append.placed.position <= position);
+        Ok(log.appends[..until].last().map_or(Sequence::NONE, |append| append.last))
     }
 
     async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Placed>, StoreError> {
         let inner = self.inner.read();
         let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(Vec::new()) };
-        let from = log.appends.partition_point(|(last, _)| *last <= after);
+        let from = log.appends.partition_point(|append| append.last <= after);
         let mut runs = Vec::new();
-        let mut bytes = 0;
-        for (last, placed) in &log.appends[from..] {
+        let (mut rows, mut bytes) = (0, 0);
+        for Kept { left, placed, .. } in log.appends[from..].iter().filter(|append| append.left > after) {
+            rows += left.0 - placed.before.max(after).0;
             bytes += placed.rows.len();
-            let fits = last.0 - after.0 <= limit.rows as u64 && bytes <= limit.bytes;
+            let fits = rows <= limit.rows as u64 && bytes <= limit.bytes;
             if !fits && !runs.is_empty() {
                 break;
             }
@@ -183,6 +196,24 @@ impl Store for MemoryStore {
         let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(None) };
         let newest = log.checkpoints.range((kind, Sequence::NONE)..=(kind, at)).next_back();
         Ok(newest.map(|((_, sequence), body)| (*sequence, body.clone())))
+    }
+
+    async fn compact(&self, compaction: &Compaction) -> Result<bool, StoreError> {
+        let mut inner = self.inner.write();
+        let log = inner.logs.get_mut(&compaction.log);
+        let standing = log.as_ref().map(|log| (log.epoch, log.last()));
+        let Some(log) = log.filter(|_| compaction.fits(standing)) else { return Ok(false) };
+        for rewritten in &compaction.appends {
+            let at = log.appends.binary_search_by_key(&rewritten.position, |append| append.placed.position);
+            let append = &mut log.appends[at.expect("only appends that are there are rewritten")];
+            assert!(rewritten.last <= append.left, "what is gone does not come back");
+            assert!(append.last < compaction.last || rewritten.last == compaction.last, "the log's last row stays");
+            append.left = rewritten.last;
+            append.placed.rows = rewritten.rows.clone();
+        }
+        log.set(&compaction.state);
+        log.checkpoints.clear();
+        Ok(true)
     }
 
     async fn erase(&self, log: &LogId) -> Result<(), StoreError> {

@@ -9,6 +9,9 @@
 //!
 //! A reader sees an append as a whole or not at all, and never before it is committed.
 //!
+//! Sequences are given without gaps. A [`Compaction`] may take rows away again, of a past that nobody adds to: what is left
+//! keeps its sequence and its place, and whoever reads finds a hole where the others were, never a wrong row.
+//!
 //! Beside a log lie checkpoints: what somebody made of its rows up to a sequence, so as not to make it of all of them again.
 //! They may be lost; a log that lost rows has none that knows them.
 //!
@@ -162,9 +165,9 @@ pub enum LogKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
     pub position: u64,
-    /// The log's last sequence before them.
+    /// The log's last sequence before the append, whatever is left of that.
     pub before: Sequence,
-    /// One after another, as [`row::Rows`] iterates them.
+    /// One after another, as [`row::Rows`] iterates them: at least one.
     pub rows: Bytes,
 }
 
@@ -175,6 +178,46 @@ pub struct Limit {
     pub rows: usize,
     /// Bytes of encoded rows, with those that the caller will skip.
     pub bytes: usize,
+}
+
+/// Appends of a log, rewritten in their places: rows that nobody needs any more are taken out of its past.
+#[derive(Debug, Clone)]
+pub struct Compaction {
+    pub log: LogId,
+    pub epoch: Epoch,
+    /// The log's last sequence; it stays that.
+    pub last: Sequence,
+    /// The appends that change, in their order.
+    pub appends: Vec<Rewritten>,
+    /// State entries, as in [`Append::state`].
+    pub state: Vec<(Bytes, Option<Bytes>)>,
+}
+
+/// What one append becomes.
+#[derive(Debug, Clone)]
+pub struct Rewritten {
+    /// The append's place in the order of all appends of the store.
+    pub position: u64,
+    /// The sequence of the last row that is left of it; [`Sequence::NONE`] where none is.
+    pub last: Sequence,
+    /// The rows that are left of it, with the sequences that they had. The log's last row is always left, or the tail would move.
+    pub rows: Bytes,
+}
+
+impl Compaction {
+    /// Whether the log stands where this one says.
+    ///
+    /// # Panics
+    /// When it contradicts itself, which only its maker can have caused.
+    #[must_use]
+    pub fn fits(&self, standing: Option<(Epoch, Sequence)>) -> bool {
+        assert!(self.appends.is_sorted_by(|a, b| a.position < b.position), "appends are in order, each once");
+        assert!(
+            self.appends.iter().all(|append| append.rows.is_empty() == (append.last == Sequence::NONE)),
+            "there is a last row exactly when there are rows"
+        );
+        standing == Some((self.epoch, self.last))
+    }
 }
 
 /// Why a store cannot answer. Each is for the operator; none is retried.
@@ -220,13 +263,13 @@ pub trait Store: Send + Sync + 'static {
     fn life(&self) -> impl Future<Output = Result<Option<Epoch>, StoreError>> + Send;
 
     /// The log's last sequence among its appends at or before this position; [`Sequence::NONE`] when there is none, for a log
-    /// of another epoch, and for a log that is not there. So one number says how far many logs were read. It takes a few
-    /// look-ups, however long the log is.
+    /// of another epoch, and for a log that is not there. An append counts though nothing may be left of it. So one number
+    /// says how far many logs were read. It takes a few look-ups, however long the log is.
     fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> impl Future<Output = Result<Sequence, StoreError>> + Send;
 
-    /// Rows after `after`, in order, gapless, by append: as many whole ones as `limit` allows, at least one. The first may
-    /// begin at or before `after`: the caller skips. Empty at the tail, for a log of another epoch, and for a log that is not
-    /// there.
+    /// Rows after `after`, in order, by append: as many whole ones as `limit` allows, at least one. The first may begin at or
+    /// before `after`: the caller skips. Nothing is left out but what was compacted away; an append of which nothing is left
+    /// is passed over. Empty only at the tail, for a log of another epoch, and for a log that is not there.
     fn read(
         &self,
         log: &LogId,
@@ -270,6 +313,13 @@ pub trait Store: Send + Sync + 'static {
         kind: u8,
         at: Sequence,
     ) -> impl Future<Output = Result<Option<(Sequence, Bytes)>, StoreError>> + Send;
+
+    /// Rewrites appends of a log in their places, and erases its checkpoints, which were made of what was there before: all of
+    /// it, or after a crash nothing. A read sees the log before it or after it. Positions, the tail and [`Placed::before`] stay
+    /// what they are; bodies stay, too. False, and nothing happens, when the log does not stand where the compaction says.
+    ///
+    /// Like a commit it is durable as the sync mode says, and blocks.
+    fn compact(&self, compaction: &Compaction) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Erases a log with its bodies, state and checkpoints, durably whatever the sync mode: once this is answered, and whenever the store
     /// is opened after it, there is nothing of it; at no time is there half of it. Nothing for a log that is not there. The
@@ -344,6 +394,10 @@ impl Store for AnyStore {
         at: Sequence,
     ) -> Result<Option<(Sequence, Bytes)>, StoreError> {
         each_store!(self, store => store.checkpoint(log, epoch, kind, at).await)
+    }
+
+    async fn compact(&self, compaction: &Compaction) -> Result<bool, StoreError> {
+        each_store!(self, store => store.compact(compaction).await)
     }
 
     async fn erase(&self, log: &LogId) -> Result<(), StoreError> {

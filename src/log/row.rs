@@ -4,7 +4,8 @@
 //! row   := length:u32  sequence:u64  prev:u64×3  view:(offset:u32 bytes:u32)×3  text…
 //! ```
 //! All numbers are little-endian; `length` counts what follows it. A view is a range of `text`: equal views share theirs, a
-//! view of 0 bytes is hidden. `prev` is, per audience, the sequence of the row before that this audience sees, 0 for none.
+//! view of 0 bytes is hidden. `prev` is, per audience, the sequence of the row before that this audience sees, 0 for none; to an
+//! audience that does not see the row it means nothing.
 //! So whoever reads a log, live or years later, finds the audience rule already applied and cannot apply it differently.
 
 use crate::model::{Audience, Sequence};
@@ -48,6 +49,16 @@ impl Row {
         }
         let length = offset(out.len() - start - 4);
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// Appends the encoding of the same row, after other rows, to `out`.
+    pub fn encode_after(&self, out: &mut Vec<u8>, prev: [Sequence; 3]) {
+        out.extend_from_slice(&offset(self.0.len()).to_le_bytes());
+        out.extend_from_slice(&self.0[..8]);
+        for prev in prev {
+            out.extend_from_slice(&prev.0.to_le_bytes());
+        }
+        out.extend_from_slice(&self.0[32..]);
     }
 
     fn u64_at(&self, at: usize) -> u64 {
@@ -124,5 +135,10 @@ mod tests {
         assert_eq!(rows[1].view(Audience::User), None);
         assert_eq!(rows[1].view(Audience::Internal), Some(full));
         assert_eq!(out.len(), 2 * (4 + HEAD) + 2 + full.len() + full.len(), "the shared view is stored once");
+        let mut again = Vec::new();
+        rows[1].encode_after(&mut again, [Sequence(1), Sequence(2), Sequence(8)]);
+        let moved = Rows(Bytes::from(again)).next().unwrap();
+        assert_eq!(Audience::ALL.map(|audience| moved.prev(audience).0), [1, 2, 8]);
+        assert_eq!((moved.sequence(), moved.view(Audience::Internal)), (Sequence(10), Some(full)));
     }
 }

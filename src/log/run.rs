@@ -8,12 +8,12 @@
 
 use super::row::Rows;
 use super::sessions::{Changed, Sessions};
-use super::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, Outcome, Placed, Store, StoreError};
+use super::{Append, Blob, Compaction, Limit, Listed, Loaded, LogId, LogKind, Outcome, Placed, Store, StoreError};
 use crate::model::{Audience, BlobId, Epoch, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
 use bytes::Bytes;
 use dashmap::DashMap;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -103,6 +103,27 @@ pub struct Summary {
     /// Per audience: the last sequence that it sees, and how many it sees.
     pub seen_last: [Sequence; 3],
     pub seen_count: [u64; 3],
+    #[serde(default, skip_serializing_if = "Compacted::is_never")]
+    pub compacted: Compacted,
+}
+
+/// What compaction has made of a log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Compacted {
+    /// How often rows were taken away. What was made of the rows at one number says nothing of what they come to at another,
+    /// except at the tail.
+    pub times: u64,
+    /// Where the log ended the last time: of what lies before there is less than there was; from there on all.
+    pub through: Sequence,
+    /// Where the log ended when it was last looked through to its end.
+    pub considered: Sequence,
+}
+
+impl Compacted {
+    fn is_never(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Summary {
@@ -152,6 +173,10 @@ pub struct Log {
     announced: AtomicBool,
     /// The sequence at which the log is [`Group::grown`] next; far off while that is being looked after.
     grown_at: AtomicU64,
+    /// [`Compacted::times`], for those who ask often.
+    compacted: AtomicU64,
+    /// Held by those who need the log's past to stay as it is while they read page after page.
+    past: RwLock<()>,
 }
 
 /// How far a log grows before it is first announced as grown.
@@ -161,11 +186,24 @@ impl Log {
     fn new(id: LogId, tail: Tail) -> Self {
         Self {
             id,
+            compacted: AtomicU64::new(tail.summary.compacted.times),
             recent: Mutex::new(Recent { tail, rows: VecDeque::new(), bytes: 0 }),
             watchers: AtomicUsize::new(0),
             announced: AtomicBool::new(false),
             grown_at: AtomicU64::new(GROWN_FIRST),
+            past: RwLock::new(()),
         }
+    }
+
+    /// How often rows were taken out of its past: see [`Compacted::times`].
+    #[must_use]
+    pub fn compacted(&self) -> u64 {
+        self.compacted.load(Ordering::Acquire)
+    }
+
+    /// Keeps the log's past as it is for as long as this is held: for a thread that may wait, and that lets go soon.
+    pub fn hold_still(&self) -> RwLockReadGuard<'_, ()> {
+        self.past.read()
     }
 
     /// Where the log stands now.
@@ -249,7 +287,17 @@ impl Log {
         recent.bytes = 0;
         // Unless that is being looked after; whoever does finds the tail as it is then.
         let _ = self.grown_at.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |at| (at != u64::MAX).then_some(GROWN_FIRST));
+        self.compacted.store(0, Ordering::Release);
         std::mem::take(&mut recent.tail)
+    }
+
+    /// Its past is another now, of which this is known.
+    fn rewrite(&self, summary: Arc<Summary>) {
+        let mut recent = self.recent.lock();
+        recent.rows = VecDeque::new();
+        recent.bytes = 0;
+        self.compacted.store(summary.compacted.times, Ordering::Release);
+        recent.tail.summary = summary;
     }
 
     /// Moves the tail past an append that was committed at this position: where it was, and whether that is to be announced.
@@ -484,6 +532,25 @@ impl<S: Store> Logs<S> {
     pub async fn work<T: Send + 'static>(&self, job: impl FnOnce(&S) -> T + Send + 'static) -> T {
         let store = self.store.clone();
         blocking(move || job(&store)).await
+    }
+
+    /// Rewrites a log's past; see [`Store::compact`]. `summary` is what is known of the log then. Only its one writer may ask for
+    /// it, with nothing on its way to the store, and writes nothing until this is answered. It waits for those who
+    /// [hold the past still](Log::hold_still).
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn compact(&self, log: &Arc<Log>, compaction: Compaction, summary: Arc<Summary>) -> Result<bool, StoreError> {
+        let (store, log) = (self.store.clone(), log.clone());
+        blocking(move || {
+            let _alone = log.past.write();
+            let is_done = pollster::block_on(store.compact(&compaction))?;
+            if is_done {
+                log.rewrite(summary);
+            }
+            Ok(is_done)
+        })
+        .await
     }
 
     /// Erases a log; see [`Store::erase`]. It is then open as one that nobody has written. Only its one writer may ask for it,

@@ -21,6 +21,7 @@ mod message;
 mod metrics;
 mod patch;
 mod queue;
+pub mod retention;
 mod review;
 mod run;
 pub mod schema;

@@ -23,6 +23,8 @@ use std::sync::Arc;
 /// The most that one page holds: items, and bytes of their text.
 const PAGE_ITEMS_MAX: usize = 1000;
 const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Holes after which a page ends, however few events it has.
+const HOLES_MAX: usize = 1000;
 /// What is read from the store at once to fill a page.
 const READ: Limit = Limit { rows: 1024, bytes: 1024 * 1024 };
 
@@ -68,6 +70,7 @@ pub(super) fn described(run: &str, epoch: Epoch, summary: &Summary, audience: Au
         "lastActivity": summary.last_activity,
         "title": summary.shown.title,
         "preview": summary.shown.preview.as_ref().map(|(_, text)| text),
+        "compacted": (summary.compacted.times > 0).then_some(true),
         "counts": { "events": summary.seen_count[audience.index()], "pendingActions": stands.pending.len() },
     });
     if let Value::Object(members) = &mut shown {
@@ -133,13 +136,31 @@ fn place(query: &Query, member: &'static str, epoch: Epoch) -> Result<Option<Seq
 }
 
 /// One page of a run's events.
+#[derive(Default)]
 struct Page {
     /// The events' texts, in order.
     events: Vec<(Sequence, Bytes)>,
-    more: bool,
+    /// Where there is nothing any more: the first and the last sequence of each stretch.
+    holes: Vec<(Sequence, Sequence)>,
+    /// The place where the next page begins; `None` after the last.
+    next: Option<Sequence>,
 }
 
-/// The first events in `(after, before)` that the selection takes.
+impl Page {
+    /// Notes that nothing lies between these two, if anything did.
+    fn hole(&mut self, after: Sequence, before: Sequence) {
+        if after.next() >= before {
+            return;
+        }
+        let to = Sequence(before.0 - 1);
+        match self.holes.last_mut() {
+            Some((_, last)) if last.next() > after => *last = to,
+            _ => self.holes.push((after.next(), to)),
+        }
+    }
+}
+
+/// The first events in `(after, before)` that the selection takes; all of them, where there is no limit.
 async fn forward(
     app: &App,
     log: &LogId,
@@ -147,25 +168,32 @@ async fn forward(
     want: &Selection,
     after: Sequence,
     before: Sequence,
-    limit: usize,
+    limit: Option<usize>,
 ) -> Result<Page, Problem> {
-    let mut page = Page { events: Vec::new(), more: false };
+    let mut page = Page::default();
     let (mut at, mut bytes) = (after, 0);
     loop {
         let rows = app.feed.rows(log, epoch, at, READ).await?;
-        let Some(last) = rows.last() else { return Ok(page) };
-        at = last.sequence();
+        if rows.is_empty() {
+            return Ok(page);
+        }
         for row in &rows {
+            let view = want.of(row).filter(|_| row.sequence() < before);
+            let is_full =
+                |limit| page.holes.len() >= HOLES_MAX || view.is_some() && (page.events.len() == limit || bytes > PAGE_BYTES_MAX);
+            if limit.is_some_and(is_full) {
+                page.next = Some(at);
+                return Ok(page);
+            }
+            page.hole(at, row.sequence().min(before));
             if row.sequence() >= before {
                 return Ok(page);
             }
-            let Some(view) = want.of(row) else { continue };
-            if page.events.len() == limit || bytes > PAGE_BYTES_MAX {
-                page.more = true;
-                return Ok(page);
+            at = row.sequence();
+            if let Some(view) = view {
+                bytes += view.len();
+                page.events.push((at, Bytes::copy_from_slice(view)));
             }
-            bytes += view.len();
-            page.events.push((row.sequence(), Bytes::copy_from_slice(view)));
         }
     }
 }
@@ -179,18 +207,36 @@ async fn backward(
     before: Sequence,
     limit: usize,
 ) -> Result<Page, Problem> {
-    let mut page = Page { events: Vec::new(), more: false };
+    let mut page = Page::default();
     let mut end = before;
     while end > Sequence(1) {
         let start = Sequence(end.0.saturating_sub(1 + READ.rows as u64));
-        let stretch = forward(app, log, epoch, want, start, end, usize::MAX).await?;
+        let mut stretch = forward(app, log, epoch, want, start, end, None).await?;
+        let is_hole = stretch.holes == [(start.next(), Sequence(end.0 - 1))];
+        // A hole may be as long as a log: it is not read through stretch by stretch.
+        end = if is_hole { app.feed.left_before(log, epoch, start.next()).await?.next() } else { start.next() };
+        if let (true, Some((from, _))) = (is_hole, stretch.holes.first_mut()) {
+            *from = end;
+        }
+        if let (Some((_, to)), Some((from, last))) = (stretch.holes.last_mut(), page.holes.first().copied())
+            && to.next() == from
+        {
+            *to = last;
+            page.holes.remove(0);
+        }
+        page.holes.splice(0..0, stretch.holes);
         page.events.splice(0..0, stretch.events);
         if page.events.len() > limit {
             page.events.drain(..page.events.len() - limit);
-            page.more = true;
+            let first = page.events[0].0;
+            page.holes.retain(|(from, _)| *from > first);
+            page.next = Some(first);
             break;
         }
-        end = start.next();
+        if page.holes.len() >= HOLES_MAX && end > Sequence(1) {
+            page.next = Some(end);
+            break;
+        }
     }
     Ok(page)
 }
@@ -202,20 +248,14 @@ pub async fn events(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, P
     let (run, tail, epoch) = written(&app, &uri).await?;
     let log = LogId::Run(run);
     let (after, before) = (place(&query, "after", epoch)?, place(&query, "before", epoch)?);
-    let (page, next) = match (after, before) {
-        (None, Some(before)) => {
-            let page = backward(&app, &log, epoch, &want, before.min(tail.last.next()), limit).await?;
-            let next = page.events.first().map(|(sequence, _)| *sequence);
-            (page, next)
-        }
+    let page = match (after, before) {
+        (None, Some(before)) => backward(&app, &log, epoch, &want, before.min(tail.last.next()), limit).await?,
         (after, before) => {
             let before = before.unwrap_or(Sequence::MAX);
-            let page = forward(&app, &log, epoch, &want, after.unwrap_or_default(), before, limit).await?;
-            let next = page.events.last().map(|(sequence, _)| *sequence);
-            (page, next)
+            forward(&app, &log, epoch, &want, after.unwrap_or_default(), before, Some(limit)).await?
         }
     };
-    let next = next.filter(|_| page.more).map(|sequence| Cursor::at(epoch, sequence).to_string());
+    let next = page.next.map(|sequence| Cursor::at(epoch, sequence).to_string());
     let mut text = Vec::with_capacity(page.events.iter().map(|(_, event)| event.len() + 1).sum::<usize>() + 256);
     text.extend_from_slice(b"{\"events\":[");
     for (i, (_, event)) in page.events.iter().enumerate() {
@@ -224,7 +264,10 @@ pub async fn events(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, P
         }
         text.extend_from_slice(event);
     }
-    let rest = echo(&query, json!({ "nextCursor": next, "truncated": page.more, "epoch": epoch.to_string() }));
+    let mut rest = echo(&query, json!({ "nextCursor": next, "truncated": next.is_some(), "epoch": epoch.to_string() }));
+    if !page.holes.is_empty() {
+        rest["holes"] = page.holes.iter().map(|(from, to)| json!([from, to])).collect();
+    }
     text.extend_from_slice(b"],");
     text.extend_from_slice(&rest.to_string().as_bytes()[1..]);
     Ok(([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], text).into_response())

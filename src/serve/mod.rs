@@ -3,6 +3,7 @@
 //! Decides nothing about order, durability or audience: it asks. Nothing here, except [`wire`], knows whether a connection is
 //! ours or hyper's.
 
+pub mod compact;
 pub mod erase;
 pub mod facts;
 pub mod hydrate;
@@ -22,6 +23,7 @@ use crate::log::run::Logs;
 use crate::log::{AnyStore, StoreError};
 use axum::Router;
 use axum::routing::{get, post};
+use compact::Compactor;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -90,6 +92,8 @@ pub struct App {
 pub struct Server {
     app: Arc<App>,
     groups: tokio::sync::mpsc::UnboundedReceiver<crate::log::run::Group>,
+    /// How long after a run's last fact it is compacted; never unless given.
+    compact_after: Option<Duration>,
 }
 
 impl Server {
@@ -109,7 +113,20 @@ impl Server {
         let ingest = Ingest::new(logs.clone(), policy, world);
         let feed = Feed::new(logs.clone(), sizes);
         let app = App { logs, ingest, feed, limits, pulse, world, stopping: watch::Sender::new(None) };
-        Ok(Self { app: Arc::new(app), groups })
+        Ok(Self { app: Arc::new(app), groups, compact_after: None })
+    }
+
+    /// The same, which compacts ended runs this long after their last fact.
+    #[must_use]
+    pub const fn compacting(mut self, after: Option<Duration>) -> Self {
+        self.compact_after = after;
+        self
+    }
+
+    /// What compacts this server's runs, to be told when.
+    #[must_use]
+    pub fn compactor(&self, after: Duration) -> Compactor {
+        Compactor::new(self.app.clone(), after)
     }
 
     /// Serves until `stop` resolves; then takes no more connections, lets what is under way finish, ends the streams over
@@ -118,9 +135,10 @@ impl Server {
     /// # Errors
     /// The store's failure, which is final: the process must stop and say so.
     pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) -> Result<(), StoreError> {
-        let Self { app, groups } = self;
+        let Self { app, groups, compact_after } = self;
         let follower = tokio::spawn(app.feed.clone().follow(groups));
         let sweeper = tokio::spawn(sweep(app.clone()));
+        let compacting = compact_after.map(|after| tokio::spawn(Compactor::new(app.clone(), after).keep()));
         let connections = wire::Connections::new(app.limits.connections_max);
         let accepting = connections.accept(&listener, app.clone());
         let ended = tokio::select! {
@@ -134,6 +152,7 @@ impl Server {
             connections.drained(app.pulse.drain + Duration::from_secs(8)).await;
         }
         sweeper.abort();
+        compacting.inspect(tokio::task::JoinHandle::abort);
         follower.abort();
         ended
     }

@@ -237,6 +237,16 @@ async fn a_reader_that_falls_off_the_ring_is_brought_forward_by_snapshots() {
 }
 
 #[tokio::test]
+async fn several_runs_that_nobody_has_written_are_empty_and_their_reader_waits() {
+    let client = local().await;
+    for query in ["", "&replay=deltas"] {
+        let mut stream = client.open(Via::Raw, &format!("/v1/stream?runs=a,b{query}"), None).await;
+        let frame = stream.frame().await;
+        assert_eq!((frame.kind(), frame.sequence()), ("Hydrated", 0), "{query}");
+    }
+}
+
+#[tokio::test]
 async fn another_life_of_a_run_is_a_reset_and_then_its_activities() {
     let client = local().await;
     client.accept("r", &[fact("text.delta", json!({"messageId": "m", "text": "a"}))]).await;

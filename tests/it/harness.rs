@@ -20,6 +20,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 
 /// How long a test waits for what must happen. Only a hang takes as long.
 pub const PATIENCE: Duration = Duration::from_mins(1);
@@ -76,9 +77,15 @@ impl Process {
 
     /// Starts it on this directory, which outlives it.
     pub fn start_in(dir: &Path) -> Self {
+        Self::start_with(dir, &[])
+    }
+
+    /// The same, with further flags.
+    pub fn start_with(dir: &Path, flags: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_proscenium"))
             .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--data-dir"])
             .arg(dir.join("data"))
+            .args(flags)
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .spawn()
@@ -130,20 +137,27 @@ pub async fn local_with(sizes: Sizes, limits: Limits) -> Client {
 
 /// A server on a new store in memory. It ends with the test's runtime.
 async fn serve(sizes: Sizes, limits: Limits, pulse: Pulse) -> Client {
-    let world = World {
-        now: jiff::Timestamp::now,
-        random: || {
-            let mut bits = [0; 16];
-            getrandom::fill(&mut bits).expect("the system has randomness");
-            u128::from_ne_bytes(bits)
-        },
-    };
     let store = AnyStore::Memory(MemoryStore::new());
-    let server = Server::new(store, Policy::default(), sizes, limits, pulse, world).expect("an empty store opens");
+    let server = Server::new(store, Policy::default(), sizes, limits, pulse, world(jiff::Timestamp::now));
+    serve_it(server.expect("an empty store opens"), std::future::pending()).await.0
+}
+
+/// The system's randomness, and this clock.
+pub fn world(now: fn() -> jiff::Timestamp) -> World {
+    let random = || {
+        let mut bits = [0; 16];
+        getrandom::fill(&mut bits).expect("the system has randomness");
+        u128::from_ne_bytes(bits)
+    };
+    World { now, random }
+}
+
+/// A client of this server, which serves until it is told to stop; and what ends when it has stopped.
+pub async fn serve_it(server: Server, stop: impl Future<Output = ()> + Send + 'static) -> (Client, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let at = listener.local_addr().expect("an address");
-    tokio::spawn(async move { server.run(listener, std::future::pending()).await });
-    Client::new(at)
+    let serving = tokio::spawn(async move { server.run(listener, stop).await.expect("a store that does not fail") });
+    (Client::new(at), serving)
 }
 
 /// One answer.

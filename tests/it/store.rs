@@ -5,7 +5,9 @@ use bytes::Bytes;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::row::{Row, Rows};
-use proscenium::log::{Append, Blob, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Placed, Store, StoreError};
+use proscenium::log::{
+    Append, Blob, Compaction, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Placed, Rewritten, Store, StoreError,
+};
 use proscenium::model::{Audience, BlobId, Epoch, RunId, Sequence, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
@@ -51,6 +53,8 @@ suite! {
     an_erased_log_is_gone_with_all_that_belongs_to_it
     an_erased_log_can_be_written_anew_under_another_epoch
     readers_see_whole_appends_while_others_are_committed
+    what_is_left_of_a_compacted_log_keeps_its_place_and_the_rest_is_passed_over
+    a_compaction_changes_a_log_that_stands_where_it_says_and_no_other
 }
 
 fn wait<T>(future: impl Future<Output = T>) -> T {
@@ -485,6 +489,111 @@ async fn readers_see_whole_appends_while_others_are_committed(store: impl Store)
     });
 }
 
+/// The compaction of a log at `last` that leaves of each append that is named the rows whose sequences `stays` takes.
+fn compaction(log: &LogId, last: u64, appends: &[Placed], stays: impl Fn(u64) -> bool) -> Compaction {
+    let rewritten = appends.iter().map(|placed| {
+        let rows = Rows(placed.rows.clone()).map(|row| row.sequence().0);
+        let left: Vec<_> = rows.filter(|sequence| stays(*sequence)).collect();
+        let last = Sequence(left.last().copied().unwrap_or_default());
+        let rows = left.into_iter().flat_map(|n| row(n, &format!("left {n}"))).collect();
+        Rewritten { position: placed.position, last, rows }
+    });
+    Compaction { log: log.clone(), epoch: epoch(1), last: Sequence(last), appends: rewritten.collect(), state: Vec::new() }
+}
+
+/// Leaves of a log, which ends at `last`, the rows whose sequences `stays` takes.
+async fn compact(store: &impl Store, log: &LogId, last: u64, stays: impl Fn(u64) -> bool) {
+    let appends = store.read(log, epoch(1), Sequence::NONE, ALL).await.unwrap();
+    assert!(store.compact(&compaction(log, last, &appends, stays)).await.unwrap());
+}
+
+async fn what_is_left_of_a_compacted_log_keeps_its_place_and_the_rest_is_passed_over(store: impl Store) {
+    let (a, b) = (run("a"), run("b"));
+    let mut last = 0;
+    for n in 0..300_u64 {
+        let texts = &["x"; 4][..=((n * n + 3) % 4) as usize];
+        commit_one(&store, with_body(append(&a, last, texts), &format!("body-{n}"), "body")).await;
+        last += texts.len() as u64;
+        if n % 3 == 0 {
+            commit_one(&store, append(&b, n / 3, &["b"])).await;
+        }
+    }
+    let whole = store.read(&a, epoch(1), Sequence::NONE, ALL).await.unwrap();
+    let located = async || {
+        let mut located = Vec::new();
+        for position in 0..=401 {
+            located.push(store.locate(&a, epoch(1), position).await.unwrap());
+        }
+        located
+    };
+    let before = located().await;
+    save(&store, &a, 3, 9, "of what was").await;
+    save(&store, &b, 3, 9, "of the other").await;
+
+    // Once with holes of every kind, then with larger ones over them, and at last all but the end.
+    let rounds: [&dyn Fn(u64) -> bool; 4] =
+        [&|n| n % 7 < 4 && !(100..200).contains(&n), &|n| n % 7 < 3 && !(90..230).contains(&n), &|n| n > 300, &|_| false];
+    let mut left: Vec<Placed> = whole.clone();
+    for (round, stays) in rounds.into_iter().enumerate() {
+        let stays = |n: u64| n == last || stays(n);
+        // Only every other append is named in the first round: the others stay as they are.
+        let named: Vec<_> = left.iter().enumerate().filter(|(at, _)| round > 0 || at % 2 == 0).map(|(_, p)| p.clone()).collect();
+        let mut compaction = compaction(&a, last, &named, stays);
+        compaction.state.push((Bytes::from("round"), Some(Bytes::from(round.to_string()))));
+        assert!(store.compact(&compaction).await.unwrap());
+        left = left
+            .into_iter()
+            .filter_map(|mut placed| {
+                if let Some(rewritten) = compaction.appends.iter().find(|rewritten| rewritten.position == placed.position) {
+                    placed.rows = rewritten.rows.clone();
+                }
+                (!placed.rows.is_empty()).then_some(placed)
+            })
+            .collect();
+        assert_eq!(store.read(&a, epoch(1), Sequence::NONE, ALL).await.unwrap(), left, "round {round}");
+        for after in 0..=last {
+            let ends = |placed: &&Placed| Rows(placed.rows.clone()).last().unwrap().sequence().0 > after;
+            let expected: Vec<_> = left.iter().filter(ends).cloned().collect();
+            assert_eq!(store.read(&a, epoch(1), Sequence(after), ALL).await.unwrap(), expected, "round {round} after {after}");
+            let few = store.read(&a, epoch(1), Sequence(after), Limit { rows: 5, bytes: 300 }).await.unwrap();
+            assert_eq!((few.is_empty(), &few[..]), (expected.is_empty(), &expected[..few.len()]), "round {round} after {after}");
+        }
+        assert_eq!(located().await, before, "positions say what they said");
+        let loaded = store.load(&a).await.unwrap().unwrap();
+        assert_eq!((loaded.last.0, loaded.state), (last, compaction.state.into_iter().map(|(k, v)| (k, v.unwrap())).collect()));
+    }
+    assert_eq!((checkpoint(&store, &a, 3, last).await, checkpoint(&store, &b, 3, 99).await.unwrap().0), (None, 9));
+    assert_eq!(read(&store, &b, 0, ALL).await.len(), 100);
+    assert!(store.blob(&BlobId::new("body-7").unwrap()).await.unwrap().is_some());
+
+    assert_eq!(commit_one(&store, append(&a, last, &["late"])).await, 401, "a compaction takes no place");
+    assert_eq!(read(&store, &a, last, ALL).await, [(last + 1, "late".to_owned())]);
+    save(&store, &a, 3, last, "of what is").await;
+    assert_eq!(checkpoint(&store, &a, 3, last).await.unwrap().0, last);
+    store.erase(&a).await.unwrap();
+    assert_eq!((store.load(&a).await.unwrap(), read(&store, &b, 0, ALL).await.len()), (None, 100));
+}
+
+async fn a_compaction_changes_a_log_that_stands_where_it_says_and_no_other(store: impl Store) {
+    let (a, gone) = (run("a"), |_| false);
+    commit_one(&store, append(&a, 0, &["one"])).await;
+    commit_one(&store, append(&a, 1, &["two"])).await;
+    save(&store, &a, 0, 1, "kept").await;
+    let first = store.read(&a, epoch(1), Sequence::NONE, ALL).await.unwrap()[..1].to_vec();
+    let mut state = compaction(&a, 3, &first, gone);
+    state.state.push((Bytes::from("k"), Some(Bytes::from("v"))));
+    let other = Compaction { epoch: epoch(2), ..compaction(&a, 2, &first, gone) };
+    for elsewhere in [compaction(&a, 1, &[], gone), state, other, compaction(&run("nobody's"), 1, &[], gone)] {
+        assert!(!store.compact(&elsewhere).await.unwrap());
+    }
+    assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one", "two"]));
+    assert_eq!((store.load(&a).await.unwrap().unwrap().state, checkpoint(&store, &a, 0, 9).await.unwrap().0), (vec![], 1));
+    assert_eq!(store.load(&run("nobody's")).await.unwrap(), None);
+    assert!(store.compact(&compaction(&a, 2, &[], gone)).await.unwrap(), "it may take nothing away");
+    assert!(store.compact(&compaction(&a, 2, &first, gone)).await.unwrap());
+    assert_eq!(read(&store, &a, 0, ALL).await, [(2, "two".to_owned())]);
+}
+
 // The store on disk.
 
 /// Everything that can be read from a store.
@@ -536,6 +645,7 @@ fn filled(dir: &Path) -> Contents {
         commit_one(&store, with_body(append(&run("a"), 10, &["with bodies"]), "b0", "small")).await;
         commit_one(&store, with_body(append(&run("a"), 11, &["with bodies"]), "large", vec![8; 5000])).await;
         commit_one(&store, append(&run("gone"), 0, &["gone"])).await;
+        compact(&store, &run("b"), 20, |n| n % 5 > 1 || n == 20).await;
         save(&store, &run("a"), 0, 11, "small").await;
         save(&store, &run("b"), 1, 20, vec![9; 5000]).await;
         save(&store, &run("gone"), 1, 1, vec![10; 5000]).await;
@@ -550,6 +660,7 @@ fn filled(dir: &Path) -> Contents {
             let of_c = with_body(append(&run("c"), n, &[&format!("c{n}")]), body, format!("body {n}"));
             store.commit(&[of_c, append(&run("b"), 20 + n, &["more"])]).await.unwrap();
         }
+        compact(&store, &run("b"), 25, |n| n % 5 > 2 || n == 25).await;
         save(&store, &run("c"), 0, 4, "in the journal").await;
         contents(&store).await.unwrap()
     })
@@ -653,6 +764,36 @@ fn a_last_commit_that_is_cut_anywhere_is_whole_or_absent_and_all_before_it_is_th
         let expected = wait(contents(&store)).unwrap();
         drop(store);
         assert_eq!(wait(contents(&open(cut.path(), Sync::Always))).unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_compaction_that_is_cut_anywhere_is_whole_or_absent_and_nobody_misses_its_checkpoints() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path());
+    let store = open(dir.path(), Sync::Always);
+    wait(save(&store, &run("b"), 0, 25, "of what is there"));
+    let before = wait(contents(&store)).unwrap();
+    drop(store);
+    let from = journal(dir.path()).metadata().unwrap().len();
+    let store = open(dir.path(), Sync::Always);
+    wait(compact(&store, &run("b"), 25, |n| n % 10 == 8 || n == 25));
+    let after = wait(contents(&store)).unwrap();
+    let located =
+        |store: &EmbeddedStore| (0..35).map(|p| wait(store.locate(&run("b"), epoch(1), p)).unwrap()).collect::<Vec<_>>();
+    let places = located(&store);
+    drop(store);
+    let to = journal(dir.path()).metadata().unwrap().len();
+    for len in from..=to {
+        let cut = tempfile::tempdir().unwrap();
+        copy(dir.path(), cut.path());
+        OpenOptions::new().write(true).open(journal(cut.path())).unwrap().set_len(len).unwrap();
+        let store = open(cut.path(), Sync::Always);
+        assert_eq!(&wait(contents(&store)).unwrap(), if len == to { &after } else { &before }, "cut at {len} of {to}");
+        assert_eq!(located(&store), places, "cut at {len} of {to}");
+        // Done again, it is done.
+        wait(compact(&store, &run("b"), 25, |n| n % 10 == 8 || n == 25));
+        assert_eq!(wait(contents(&store)).unwrap(), after, "cut at {len} of {to}");
     }
 }
 

@@ -1,0 +1,637 @@
+//! Compaction: what was of use while a run was live goes, and nobody who looks at the run sees the difference.
+
+use crate::activities::{Screen, at_rest};
+use crate::harness::{AUDIENCES, BOTH, Client, Frame, Process, Via, fact, lines, recording, repository, serve_it, soon, world};
+use proscenium::feed::Sizes;
+use proscenium::guard::Policy;
+use proscenium::log::embedded::{EmbeddedStore, Sync};
+use proscenium::log::memory::MemoryStore;
+use proscenium::log::{AnyStore, StoreError};
+use proscenium::serve::compact::{Compactor, Outcome, Size};
+use proscenium::serve::{Limits, Pulse, Server};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Steps so small that every run takes several.
+const SMALL: Size = Size { appends: 3, bytes: 4096 };
+
+fn server(store: AnyStore, now: fn() -> jiff::Timestamp) -> Server {
+    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), Pulse::default());
+    Server::new(store, Policy::default(), sizes, limits, pulse, world(now)).unwrap()
+}
+
+/// A server in memory whose clock stands still, and what compacts whatever has ended there.
+async fn still() -> (Client, Compactor) {
+    let server = server(AnyStore::Memory(MemoryStore::new()), || jiff::Timestamp::UNIX_EPOCH);
+    let compactor = server.compactor(Duration::ZERO);
+    (serve_it(server, std::future::pending()).await.0, compactor)
+}
+
+fn recordings() -> Vec<String> {
+    let files = std::fs::read_dir(repository("tests/recordings/awaken")).unwrap();
+    let mut names: Vec<_> = files.map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+    names.sort();
+    assert!(names.len() > 15);
+    names
+}
+
+/// Plays a recording, each fact in an append of its own or all of them in few, and ends the run.
+async fn play(client: &Client, run: &str, name: &str, one_by_one: bool) {
+    let path = format!("/v1/runs/{run}/facts?source=awaken");
+    if one_by_one {
+        for fact in recording(name) {
+            client.post(&path, &[("content-type", "application/json")], fact.to_string()).await.ok();
+        }
+    } else {
+        client.lines(&path, lines(&recording(name))).await.ok();
+    }
+    client.accept(run, &[fact("run.finished", json!({}))]).await;
+}
+
+fn sequences(events: &[Value]) -> Vec<u64> {
+    events.iter().map(|event| event["sequence"].as_u64().unwrap()).collect()
+}
+
+/// Everything of a run that must be the same before and after, for an audience.
+async fn state(client: &Client, run: &str, audience: &str) -> Value {
+    let activities = client.get(&format!("/v1/runs/{run}/activities?audience={audience}")).await.ok();
+    let mut stands = client.get(&format!("/v1/runs/{run}?audience={audience}")).await.ok();
+    stands["counts"]["events"].take();
+    stands.as_object_mut().unwrap().remove("compacted");
+    json!([activities, stands])
+}
+
+/// The frames of a stream of events up to its end, of which each must follow the one before, the first after `last`.
+async fn chain(client: &Client, via: Via, run: &str, query: &str, cursor: Option<&str>, mut last: u64) -> Vec<Frame> {
+    let mut frames = client.stream(via, run, query, cursor).await.all().await;
+    assert_eq!(frames.pop().map(|frame| frame.kind().to_owned()).as_deref(), Some("End"), "{run} {query}");
+    for frame in &frames {
+        assert_eq!((frame.kind(), frame.prev()), ("Event", last), "{run} {query} after {cursor:?}: {}", frame.data);
+        last = frame.sequence();
+    }
+    frames
+}
+
+fn of_frames(frames: &[Frame]) -> Vec<u64> {
+    frames.iter().map(Frame::sequence).collect()
+}
+
+/// The holes of a run, as its pages declare them, from either end.
+async fn holes(client: &Client, run: &str, limit: usize, backward: bool) -> Vec<(u64, u64)> {
+    let (mut found, mut place) = (Vec::new(), if backward { u64::MAX.to_string() } else { "0".to_owned() });
+    loop {
+        let member = if backward { "before" } else { "after" };
+        let page = client.get(&format!("/v1/runs/{run}/events?limit={limit}&{member}={place}&audience=internal")).await.ok();
+        assert_ne!(page["holes"], json!([]), "absent where there are none");
+        let number = |value: &Value| value.as_u64().unwrap();
+        let holes: Vec<_> = page["holes"].as_array().into_iter().flatten().map(|h| (number(&h[0]), number(&h[1]))).collect();
+        let at = if backward { 0 } else { found.len() };
+        found.splice(at..at, holes);
+        match page["nextCursor"].as_str() {
+            Some(next) => place = next.to_owned(),
+            None => return found,
+        }
+    }
+}
+
+/// What a reader had, before the compaction.
+struct Before {
+    states: Vec<Value>,
+    events: Vec<Vec<u64>>,
+    /// By audience: each frame's cursor and sequence, and for activities the screen at that cursor.
+    cursors: Vec<Vec<(String, u64)>>,
+    screens: Vec<Vec<Screen>>,
+}
+
+async fn before(client: &Client, run: &str) -> Before {
+    let mut before = Before { states: Vec::new(), events: Vec::new(), cursors: Vec::new(), screens: Vec::new() };
+    for audience in AUDIENCES {
+        let query = format!("audience={audience}");
+        before.states.push(state(client, run, audience).await);
+        before.events.push(sequences(&client.events(run, &query, 1000).await));
+        let frames = chain(client, Via::Raw, run, &query, None, 0).await;
+        before.cursors.push(frames.iter().map(|frame| (frame.id().to_owned(), frame.sequence())).collect());
+        let (mut screen, mut screens) = (Screen::default(), Vec::new());
+        for frame in client.activities(run, &format!("{query}&replay=deltas"), None).await.all().await {
+            screen.take(&frame);
+            if frame.id.is_some() && !screen.ended {
+                screens.push(screen.clone());
+            }
+        }
+        before.screens.push(screens);
+    }
+    before
+}
+
+/// Holds a compacted run against what it was; how many rows there were and are.
+async fn check(client: &Client, run: &str, before: &Before, step: usize) -> (usize, usize) {
+    let mut counts = (0, 0);
+    let all = sequences(&client.events(run, "audience=internal", 7).await);
+    for (who, audience) in AUDIENCES.into_iter().enumerate() {
+        let query = format!("audience={audience}");
+        let about = format!("{run} for {audience}");
+        assert_eq!(state(client, run, audience).await, before.states[who], "{about}");
+        let events = client.events(run, &query, 3).await;
+        let left = sequences(&events);
+        counts = (before.events[who].len(), left.len());
+        let expected: Vec<_> = before.events[who].iter().copied().filter(|sequence| all.contains(sequence)).collect();
+        assert_eq!(left, expected, "{about}: it sees what is left of what it saw");
+        assert_eq!(events, client.events_backward(run, &query, 3).await, "{about}");
+        assert_eq!(events, client.export(run, &query).await, "{about}");
+        let stands = client.get(&format!("/v1/runs/{run}?{query}")).await.ok();
+        assert_eq!(stands["counts"]["events"], left.len(), "{about}");
+
+        // Streams, from the start and from every cursor that anybody may have.
+        for via in BOTH {
+            assert_eq!(of_frames(&chain(client, via, run, &query, None, 0).await), left, "{about}");
+        }
+        let of_type = format!("{query}&type=run.started,run.status,run.finished,tool.started,text.final");
+        let taken = of_frames(&chain(client, Via::Raw, run, &of_type, None, 0).await);
+        for (cursor, last) in before.cursors[who].iter().step_by(step) {
+            let rest = of_frames(&chain(client, Via::Raw, run, &query, Some(cursor), *last).await);
+            assert!(rest.iter().eq(left.iter().filter(|sequence| *sequence > last)), "{about} after {last}");
+            let of_type = client.stream(Via::Raw, run, &of_type, Some(cursor)).await.all().await;
+            let rest: Vec<_> = of_frames(&of_type[..of_type.len() - 1]);
+            assert!(rest.iter().eq(taken.iter().filter(|sequence| *sequence > last)), "{about} after {last}, by type");
+        }
+
+        // Activities, from the start and from every screen that anybody may have.
+        let expected = at_rest(client, run, &query).await;
+        for query in [query.clone(), format!("{query}&replay=deltas")] {
+            for screen in [Screen::default()].iter().chain(before.screens[who].iter().step_by(step)) {
+                let mut resumed = screen.clone();
+                for frame in client.activities(run, &query, screen.cursor.as_deref()).await.all().await {
+                    resumed.take(&frame);
+                }
+                assert!(resumed.ended);
+                assert_eq!(resumed.shown(), expected, "{about} {query} from {:?}", screen.cursor);
+            }
+        }
+
+        // What was known at any time is what was known at the last row before it.
+        let travel = async |at: u64| client.get(&format!("/v1/runs/{run}/activities?{query}&at={at}")).await.ok();
+        for hole in all.windows(2).filter(|pair| pair[1] > pair[0] + 1).step_by(step) {
+            assert_eq!(travel(hole[0] + 1).await, travel(hole[0]).await, "{about} at {}", hole[0] + 1);
+            assert_eq!(travel(hole[1] - 1).await["sequence"], hole[0], "{about} at {}", hole[1] - 1);
+        }
+    }
+    let gaps = [0].iter().chain(&all).zip(&all).filter(|(a, b)| **b > **a + 1).map(|(a, b)| (a + 1, b - 1));
+    let gaps: Vec<_> = gaps.collect();
+    for (limit, backward) in [(1000, false), (2, false), (1000, true), (2, true)] {
+        assert_eq!(holes(client, run, limit, backward).await, gaps, "{run} by {limit}, backward: {backward}");
+    }
+    counts
+}
+
+#[tokio::test]
+async fn every_recording_comes_to_the_same_with_less() {
+    let (client, compactor) = still().await;
+    let (mut rows, mut left) = (0, 0);
+    for (n, name) in recordings().iter().enumerate() {
+        let is_long = name == "long_40_steps";
+        play(&client, name, name, n % 2 == 0 && !is_long).await;
+        let was = before(&client, name).await;
+        let compactor = if is_long { compactor.clone() } else { compactor.clone().stepping(SMALL) };
+        let outcome = compactor.round().await.unwrap();
+        assert_eq!(outcome.runs, 1, "{name}: the others were looked through");
+        let step = if is_long { was.cursors[2].len() / 5 } else { 1 + was.cursors[2].len() / 12 };
+        let (had, has) = check(&client, name, &was, step).await;
+        assert_eq!(had - has, outcome.rows, "{name}");
+        let compacted = &client.get(&format!("/v1/runs/{name}")).await.ok()["compacted"];
+        assert_eq!(*compacted, if outcome.rows > 0 { json!(true) } else { Value::Null });
+        println!("{name}: {} of {had} rows are gone", outcome.rows);
+        (rows, left) = (rows + had, left + has);
+    }
+    println!("{} of {rows} rows are gone", rows - left);
+    // Nearly all of the rest is streamed text, which Awaken says in chunks only: nothing in the log repeats it.
+    assert!(rows - left > 600, "{left} of {rows} are left");
+    assert_eq!(compactor.round().await.unwrap(), Outcome::default(), "once is enough");
+}
+
+/// A small generator (xorshift), so that a failure can be met again by its seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+
+    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len() as u64) as usize]
+    }
+}
+
+/// Any fact, of few things, so that they have much to do with each other; of any persistence and audience.
+fn any_fact(dice: &mut Dice) -> Value {
+    let text = dice.one(&["a", "bc", "", "bcd", "e "]);
+    let (message, part, call) = (dice.one(&["m", "n"]), dice.one(&["p", "q"]), dice.one(&["c", "d"]));
+    let whole = dice.below(2) == 0;
+    let mut fact = match dice.below(16) {
+        0..=3 => fact("text.delta", json!({"messageId": message, "partId": part, "payload": {"text": text}})),
+        4 if whole => fact("text.final", json!({"messageId": message, "payload": {"text": "abcbcd"}})),
+        4 => fact("text.final", json!({"messageId": message, "partId": part, "payload": {"text": "abcbcde "}})),
+        5 => fact("reasoning.delta", json!({"messageId": message, "partId": part, "payload": {"text": text}})),
+        6 => fact("reasoning.summary", json!({"messageId": message, "partId": part, "payload": {"text": "abc"}})),
+        7 => fact("tool.started", json!({"toolCallId": call, "payload": {"toolName": "dig"}})),
+        8 if whole => fact("tool.args", json!({"toolCallId": call, "payload": {"input": {"a": text}}})),
+        8 => fact("tool.args", json!({"toolCallId": call, "payload": {"inputText": text}})),
+        9 => fact("tool.progress", json!({"toolCallId": call, "payload": {"message": text, "progress": 0.5}})),
+        10 => fact("tool.result", json!({"toolCallId": call, "payload": {"output": text}})),
+        11 => fact("run.status", json!({"payload": {"message": text}, "phase": dice.one(&["acting", "waiting", "reasoning"])})),
+        12 if whole => fact("state.snapshot", json!({"payload": {"state": {"n": text}}})),
+        12 => fact("state.delta", json!({"payload": {"patch": [{"op": "add", "path": "/n", "value": text}]}})),
+        13 => fact("diagnostic.changed", json!({"payload": {"message": text}})),
+        14 => fact("metric.changed", json!({"payload": {"usage": {"inputTokens": 1}}})),
+        _ if whole => fact("run.started", json!({"agentId": dice.one(&["x", "y"])})),
+        _ => fact("run.finished", json!({})),
+    };
+    match dice.below(4) {
+        0 => fact["persistence"] = "ephemeral_live".into(),
+        1 => fact["persistence"] = "archive".into(),
+        _ => {}
+    }
+    if dice.below(3) == 0 {
+        fact["audience"] = dice.one(&AUDIENCES).into();
+    }
+    fact
+}
+
+#[tokio::test]
+async fn whatever_a_run_holds_it_comes_to_the_same_with_less_and_again_after_late_facts() {
+    let (client, compactor) = still().await;
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let (mut rows, mut gone) = (0, 0);
+    for n in 0..40 {
+        let run = format!("r{n}");
+        let compactor = if n % 2 == 0 { compactor.clone().stepping(SMALL) } else { compactor.clone() };
+        for _ in 0..2 {
+            for _ in 0..=dice.below(7) {
+                let facts: Vec<_> = (0..=dice.below(11)).map(|_| any_fact(&mut dice)).collect();
+                client.accept(&run, &facts).await;
+            }
+            client.accept(&run, &[fact("run.finished", json!({}))]).await;
+            let was = before(&client, &run).await;
+            let outcome = compactor.round().await.unwrap();
+            let step = 1 + was.cursors[2].len() / 6;
+            let (had, has) = check(&client, &run, &was, step).await;
+            assert_eq!((outcome.runs, outcome.rows), (1, had - has), "{run}");
+            (rows, gone) = (rows + had, gone + outcome.rows);
+        }
+    }
+    println!("{gone} of {rows} rows are gone");
+    assert!(gone > 200, "{gone} of {rows}");
+}
+
+fn progress(n: u64, bytes: usize) -> Value {
+    let class = if n == 0 { "tool.started" } else { "tool.progress" };
+    fact(
+        class,
+        json!({"toolCallId": "c", "audience": "user", "payload": {"toolName": "dig", "message": format!("{n:04}{}", "x".repeat(bytes))}}),
+    )
+}
+
+/// A run that ends, and can lose nearly everything.
+async fn dig(client: &Client, run: &str, count: u64, bytes: usize) {
+    for n in (0..count).collect::<Vec<_>>().chunks(10) {
+        client.accept(run, &n.iter().map(|n| progress(*n, bytes)).collect::<Vec<_>>()).await;
+    }
+    client.accept(run, &[fact("run.finished", json!({}))]).await;
+}
+
+#[tokio::test]
+async fn readers_of_several_runs_who_are_live_meanwhile_go_on_as_if_nothing_had_happened() {
+    let (client, compactor) = still().await;
+    dig(&client, "r", 200, 10).await;
+    dig(&client, "other", 3, 10).await;
+    let mut streams = Vec::new();
+    for audience in AUDIENCES {
+        for query in ["frames=events", "frames=events&type=tool.progress,diagnostic.changed,run.finished", "", "replay=deltas"] {
+            let path = format!("/v1/stream?runs=r,other&audience={audience}&{query}");
+            let mut stream = client.open(Via::Raw, &path, None).await;
+            let (mut last, mut cursors, mut ends) = (BTreeMap::new(), Vec::new(), 0);
+            let mut screen = Screen::default();
+            while ends < 2 {
+                let frame = stream.frame().await;
+                let run = frame.data["runId"].as_str().unwrap().to_owned();
+                if frame.kind() == "Event" {
+                    assert_eq!(frame.prev(), last.insert(run.clone(), frame.sequence()).unwrap_or(0));
+                } else if run == "r" {
+                    screen.take(&frame);
+                }
+                cursors.extend(frame.id.clone().map(|id| (id, last.clone(), screen.clone())));
+                ends += u64::from(frame.kind() == "End");
+            }
+            streams.push((path, stream, last, screen, cursors));
+        }
+    }
+    let outcome = compactor.round().await.unwrap();
+    assert!(outcome.rows > 190, "{outcome:?}");
+    let late = [fact("diagnostic.changed", json!({"audience": "user", "payload": {"message": "late"}}))];
+    let sequence = client.accept("r", &late).await["lastSequence"].as_u64().unwrap();
+    let left = sequences(&client.events("r", "audience=internal", 1000).await);
+    for (path, mut stream, mut last, mut screen, cursors) in streams {
+        let expected = at_rest(&client, "r", &path[path.find("audience").unwrap()..]).await;
+        if path.contains("events") {
+            let frame = stream.frame().await;
+            assert_eq!((frame.sequence(), frame.prev()), (sequence, last.insert("r".into(), sequence).unwrap()), "{path}");
+        } else {
+            screen.ended = false;
+            loop {
+                let frame = stream.frame().await;
+                assert_ne!(frame.kind(), "Hydrated", "{path}: it has all that came before");
+                screen.take(&frame);
+                if frame.kind() == "End" {
+                    break;
+                }
+            }
+            assert_eq!(screen.shown(), expected, "{path}");
+        }
+        // Whoever comes back from anywhere is led to the same.
+        for (cursor, mut last, mut screen) in cursors.into_iter().step_by(17) {
+            let mut stream = client.open(Via::Raw, &path, Some(&cursor)).await;
+            let had = last.get("r").copied().unwrap_or(0);
+            let mut rest = Vec::new();
+            loop {
+                let frame = stream.frame().await;
+                let run = frame.data["runId"].as_str().unwrap().to_owned();
+                if frame.kind() == "Event" {
+                    assert_eq!(
+                        frame.prev(),
+                        last.insert(run.clone(), frame.sequence()).unwrap_or(0),
+                        "{path} {cursor} {}",
+                        frame.data
+                    );
+                    rest.extend((run == "r").then(|| frame.sequence()));
+                } else if run == "r" {
+                    screen.take(&frame);
+                }
+                if frame.kind() == "End" && run == "r" {
+                    break;
+                }
+            }
+            if path.contains("events") && !path.contains("type=") {
+                assert!(rest.iter().eq(left.iter().filter(|sequence| **sequence > had)), "{path} {cursor}: {rest:?}");
+            } else if !path.contains("events") {
+                assert_eq!(screen.shown(), expected, "{path} {cursor}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_stalls_while_its_run_is_compacted_gets_what_is_left_and_sees_no_gap() {
+    let (client, compactor) = still().await;
+    dig(&client, "r", 800, 30_000).await;
+    let mut streams = Vec::new();
+    for query in ["frames=events", "frames=events&type=tool.started,tool.progress", "replay=deltas"] {
+        for via in BOTH {
+            let mut stream = client.open(via, &format!("/v1/runs/r/stream?{query}"), None).await;
+            // It reads a little, and then no more than what fits between the two ends.
+            let first = stream.frame().await;
+            streams.push((query, via, stream, first));
+        }
+    }
+    let outcome = compactor.round().await.unwrap();
+    assert!(outcome.rows > 790, "{outcome:?}");
+    let expected = at_rest(&client, "r", "").await;
+    for (query, via, mut stream, first) in streams {
+        let (mut screen, mut last, mut count) = (Screen::default(), 0, 0);
+        let mut next = Some(first);
+        while let Some(frame) = next {
+            count += 1;
+            if frame.kind() == "Event" {
+                assert_eq!(frame.prev(), last, "{query} {via:?}");
+                last = frame.sequence();
+            } else if !query.contains("events") {
+                screen.take(&frame);
+            }
+            screen.ended |= frame.kind() == "End";
+            next = stream.next().await;
+        }
+        assert!(screen.ended && count < 800, "{query} {via:?}: {count} frames, and it did stall");
+        if !query.contains("events") {
+            assert_eq!(screen.shown(), expected, "{query} {via:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn facts_that_come_while_a_run_is_compacted_and_readers_who_look_on_meet_nothing_strange() {
+    let (client, compactor) = still().await;
+    let (twin, _) = still().await;
+    let compactor = compactor.stepping(Size { appends: 20, bytes: usize::MAX });
+    let mut readers = Vec::new();
+    for (n, query) in
+        ["frames=events", "frames=events&type=text.delta,tool.progress,task.changed", "", "replay=deltas"].into_iter().enumerate()
+    {
+        let path = format!("/v1/stream?runs=r&{query}&audience={}", AUDIENCES[n % 3]);
+        let mut stream = client.open(Via::Raw, &path, None).await;
+        readers.push(tokio::spawn(async move {
+            let (mut screen, mut last) = (Screen::default(), 0);
+            loop {
+                let frame = stream.frame().await;
+                if frame.kind() == "Event" {
+                    assert_eq!(frame.prev(), last, "{path}");
+                    last = frame.sequence();
+                } else if !path.contains("events") {
+                    screen.take(&frame);
+                }
+                if frame.data.to_string().contains("that is all") {
+                    return (path, screen);
+                }
+            }
+        }));
+    }
+    let rows = Arc::new(AtomicUsize::new(0));
+    let compacting = tokio::spawn({
+        let rows = rows.clone();
+        async move {
+            loop {
+                rows.fetch_add(compactor.round().await.unwrap().rows, Ordering::Relaxed);
+            }
+        }
+    });
+    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    for n in 0..80 {
+        let mut facts: Vec<_> = (0..=dice.below(15)).map(|_| any_fact(&mut dice)).collect();
+        facts.extend((1..=dice.below(9)).map(|n| progress(n, 1)));
+        facts.extend((n % 3 == 0 || n % 20 == 19).then(|| fact("run.finished", json!({}))));
+        let receipt = client.accept("r", &facts).await;
+        let expected = twin.accept("r", &facts).await;
+        let place = |receipt: &Value| [receipt["firstSequence"].clone(), receipt["lastSequence"].clone()];
+        assert_eq!(place(&receipt), place(&expected));
+        let gone = rows.load(Ordering::Relaxed);
+        if n % 20 == 19 {
+            soon("something to go", async {
+                while rows.load(Ordering::Relaxed) == gone {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+        }
+    }
+    compacting.abort();
+    for client in [&client, &twin] {
+        client.accept("r", &[fact("task.changed", json!({"payload": {"taskId": "t", "title": "that is all"}}))]).await;
+    }
+    for audience in AUDIENCES {
+        let query = format!("audience={audience}");
+        assert_eq!(at_rest(&client, "r", &query).await, at_rest(&twin, "r", &query).await, "{audience}");
+    }
+    for reader in readers {
+        let (path, screen) = soon("a reader to see all", reader).await.unwrap();
+        if !path.contains("events") {
+            assert_eq!(screen.shown(), at_rest(&twin, "r", &path[path.find("audience").unwrap()..]).await, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_run_is_compacted_once_it_has_ended_and_been_quiet_for_long_enough() {
+    static NOW: AtomicI64 = AtomicI64::new(1_000_000);
+    let server =
+        server(AnyStore::Memory(MemoryStore::new()), || jiff::Timestamp::from_second(NOW.load(Ordering::Relaxed)).unwrap());
+    let compactor = server.compactor(Duration::from_mins(1));
+    let (client, _serving) = serve_it(server, std::future::pending()).await;
+    let round = async |passed: i64| {
+        NOW.fetch_add(passed, Ordering::Relaxed);
+        let outcome = compactor.round().await.unwrap();
+        (outcome.runs, outcome.rows)
+    };
+    client.accept("r", &(0..20).map(|n| progress(n, 1)).collect::<Vec<_>>()).await;
+    assert_eq!(round(1000).await, (0, 0), "it has not ended");
+    client.accept("r", &[fact("run.finished", json!({}))]).await;
+    assert_eq!(round(59).await, (0, 0));
+    let late = || [fact("diagnostic.changed", json!({"payload": {"message": "late"}}))];
+    client.accept("r", &late()).await;
+    assert_eq!(round(59).await, (0, 0), "it is not quiet");
+    assert_eq!(round(1).await, (1, 18));
+    assert_eq!(round(1000).await, (0, 0), "that is done");
+    assert_eq!(client.get("/v1/runs/r").await.ok()["compacted"], true);
+
+    // Goes on, with another attempt, and ends again.
+    client.accept("r", &late()).await;
+    let facts: Vec<_> = [fact("run.started", json!({}))].into_iter().chain((1..20).map(|n| progress(n, 1))).collect();
+    client.accept("r", &facts).await;
+    assert_eq!(round(1000).await, (0, 0), "it goes on");
+    client.accept("r", &[fact("run.finished", json!({}))]).await;
+    let was = before(&client, "r").await;
+    assert_eq!(round(60).await, (1, 19), "and what was the last word of the first attempt");
+    check(&client, "r", &was, 1).await;
+    assert_eq!(round(-5000).await, (0, 0), "a clock that goes back makes nothing old");
+}
+
+#[tokio::test]
+async fn a_compacted_run_is_erased_like_any_other_and_its_next_life_is_whole() {
+    let (client, compactor) = still().await;
+    dig(&client, "r", 30, 10).await;
+    assert!(compactor.round().await.unwrap().rows > 25);
+    assert_eq!(client.delete("/v1/runs/r").await.status, 204);
+    client.get("/v1/runs/r").await.problem(404, "no_such_run");
+    dig(&client, "r", 30, 10).await;
+    assert_eq!(sequences(&client.events("r", "", 1000).await), (1..=31).collect::<Vec<_>>());
+    assert_eq!(client.get("/v1/runs/r").await.ok()["compacted"], Value::Null);
+    assert_eq!(compactor.round().await.unwrap().runs, 1);
+}
+
+#[tokio::test]
+async fn an_export_of_a_compacted_run_is_imported_as_a_run_that_comes_to_the_same() {
+    let (client, compactor) = still().await;
+    play(&client, "r", "multi_tool_sequential", false).await;
+    assert!(compactor.round().await.unwrap().rows > 0);
+    let mut exported = client.export("r", "audience=internal").await;
+    for envelope in &mut exported {
+        for stamp in ["runId", "eventId", "sequence", "receivedAt", "startAudience"] {
+            envelope.as_object_mut().unwrap().remove(stamp);
+        }
+    }
+    client.lines("/v1/runs/copy/facts", lines(&exported)).await.ok();
+    for audience in AUDIENCES {
+        let query = format!("audience={audience}");
+        let contents = async |run: &str| {
+            let mut shown: Vec<_> = at_rest(&client, run, &query).await.into_values().map(|a| a["content"].clone()).collect();
+            // Sequences are the importing run's own.
+            shown.iter_mut().for_each(without_sequences);
+            let mut shown: Vec<_> = shown.iter().map(Value::to_string).collect();
+            shown.sort();
+            shown
+        };
+        assert_eq!(contents("copy").await, contents("r").await, "{audience}");
+    }
+}
+
+fn without_sequences(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|member, value| !(value.is_u64() && (member == "opened" || member == "sequence")));
+            members.values_mut().for_each(without_sequences);
+        }
+        Value::Array(values) => values.iter_mut().for_each(without_sequences),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn a_compacted_run_on_disk_is_the_same_after_a_restart_and_takes_late_facts() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut was = None;
+    for life in 0..3 {
+        let store = loop {
+            match EmbeddedStore::open(dir.path(), Sync::Always) {
+                Err(StoreError::Locked { .. }) => tokio::task::yield_now().await,
+                opened => break opened.unwrap(),
+            }
+        };
+        let server = server(AnyStore::Embedded(store), || jiff::Timestamp::UNIX_EPOCH);
+        let compactor = server.compactor(Duration::ZERO).stepping(SMALL);
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let (client, serving) = serve_it(server, async { drop(stopped.await) }).await;
+        match &was {
+            None => {
+                play(&client, "r", "tool_progress_activity", true).await;
+                let had = before(&client, "r").await;
+                assert!(compactor.round().await.unwrap().rows > 0);
+                check(&client, "r", &had, 5).await;
+                was = Some(had);
+            }
+            Some(had) => {
+                assert_eq!(compactor.round().await.unwrap(), Outcome::default(), "life {life}");
+                check(&client, "r", had, 5).await;
+            }
+        }
+        if life == 1 {
+            client.accept("r", &[fact("task.changed", json!({"payload": {"taskId": "late"}}))]).await;
+            let had = before(&client, "r").await;
+            compactor.round().await.unwrap();
+            check(&client, "r", &had, 5).await;
+            // What was there before the first time is not compared any more; this is.
+            was = Some(before(&client, "r").await);
+        }
+        drop((stop, compactor, client));
+        soon("the server to stop", serving).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_told_to_compacts_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start_with(dir.path(), &["--compact-after", "1"]);
+    let client = Client::new(server.at);
+    dig(&client, "r", 50, 10).await;
+    soon("the run to be compacted", async {
+        while client.get("/v1/runs/r").await.ok()["compacted"] != true {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert_eq!(client.events("r", "", 1000).await.len(), 3);
+    server.kill();
+    let server = Process::start_in(dir.path());
+    assert_eq!(Client::new(server.at).events("r", "", 1000).await.len(), 3);
+}

@@ -285,7 +285,7 @@ async fn whatever_a_run_holds_it_comes_to_the_same_with_less_and_again_after_lat
         }
     }
     println!("{gone} of {rows} rows are gone");
-    assert!(gone > 200, "{gone} of {rows}");
+    assert!(gone > 100, "{gone} of {rows}");
 }
 
 fn progress(n: u64, bytes: usize) -> Value {

@@ -40,6 +40,13 @@ fn key(of: &Value) -> (String, String) {
 }
 
 impl Screen {
+    /// A screen of what the server said there was.
+    pub fn of(answer: &Value) -> Self {
+        let shown = |a: &Value| (key(a), json!({ "opened": a["opened"], "surface": a["surface"], "content": a["content"] }));
+        let activities = answer["activities"].as_array().expect("activities").iter().map(shown).collect();
+        Self { activities, ..Self::default() }
+    }
+
     pub fn take(&mut self, frame: &Frame) {
         let data = &frame.data;
         if let (Some(prev), Some(last)) = (data["prev"].as_u64(), self.last) {
@@ -97,9 +104,7 @@ fn join(kind: &str, content: &mut Value) {
 
 /// What the server says there is.
 pub async fn at_rest(client: &Client, run: &str, query: &str) -> BTreeMap<(String, String), Value> {
-    let answer = client.get(&format!("/v1/runs/{run}/activities?{query}")).await.ok();
-    let shown = |a: &Value| (key(a), json!({ "opened": a["opened"], "surface": a["surface"], "content": a["content"] }));
-    answer["activities"].as_array().expect("activities").iter().map(shown).collect()
+    Screen::of(&client.get(&format!("/v1/runs/{run}/activities?{query}")).await.ok()).activities
 }
 
 async fn play(client: &Client, run: &str, name: &str) {

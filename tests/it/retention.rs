@@ -385,6 +385,57 @@ async fn readers_of_several_runs_who_are_live_meanwhile_go_on_as_if_nothing_had_
 }
 
 #[tokio::test]
+async fn what_is_at_hand_for_readers_is_what_is_in_the_log_after_each_compaction() {
+    let (client, compactor) = still().await;
+    client.accept("r", &[fact("run.started", json!({}))]).await;
+    // These are there from the beginning on, so that everything is at hand.
+    let mut live = Vec::new();
+    for query in ["frames=events", ""] {
+        let mut stream = client.open(Via::Raw, &format!("/v1/stream?runs=r&{query}"), None).await;
+        let (mut screen, first) = (Screen::default(), stream.frame().await);
+        if query.is_empty() {
+            screen.take(&first);
+        }
+        live.push((query, stream, screen, first.sequence()));
+    }
+    let mut last = 1;
+    for attempt in 0..3 {
+        let facts = (1..40).map(|n| progress(n, attempt)).chain([fact("run.finished", json!({}))]);
+        for fact in [fact("run.started", json!({}))].into_iter().filter(|_| attempt > 0).chain(facts) {
+            last = client.accept("r", &[fact]).await["lastSequence"].as_u64().unwrap();
+        }
+        for (query, stream, screen, had) in &mut live {
+            loop {
+                let frame = stream.frame().await;
+                match frame.kind() {
+                    "Event" => assert_eq!(frame.prev(), std::mem::replace(had, frame.sequence()), "{query}"),
+                    "Hydrated" if *had > 1 => panic!("{query}: it has all that came before"),
+                    "End" => break,
+                    _ => screen.take(&frame),
+                }
+                *had = frame.sequence();
+            }
+        }
+        assert!(compactor.round().await.unwrap().rows > 30);
+        let expected = at_rest(&client, "r", "").await;
+        assert_eq!(live[1].2.shown(), expected);
+        let left = sequences(&client.events("r", "", 1000).await);
+        assert_eq!(of_frames(&chain(&client, Via::Raw, "r", "", None, 0).await), left);
+        for at in 0..last {
+            let then = client.get(&format!("/v1/runs/r/activities?at={at}")).await.ok();
+            let cursor = then["cursor"].as_str().unwrap();
+            for query in ["", "replay=deltas"] {
+                let mut screen = Screen::of(&then);
+                for frame in client.activities("r", query, Some(cursor)).await.all().await {
+                    screen.take(&frame);
+                }
+                assert_eq!(screen.shown(), expected, "{query} from {cursor}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_reader_that_stalls_while_its_run_is_compacted_gets_what_is_left_and_sees_no_gap() {
     let (client, compactor) = still().await;
     dig(&client, "r", 800, 30_000).await;

@@ -106,6 +106,9 @@ struct Before {
     screens: Vec<Vec<Screen>>,
 }
 
+/// Screens that are kept of one run and audience.
+const SCREENS_MAX: usize = 256;
+
 async fn before(client: &Client, run: &str) -> Before {
     let mut before = Before { states: Vec::new(), events: Vec::new(), cursors: Vec::new(), screens: Vec::new() };
     for audience in AUDIENCES {
@@ -119,6 +122,10 @@ async fn before(client: &Client, run: &str) -> Before {
             screen.take(&frame);
             if frame.id.is_some() && !screen.ended {
                 screens.push(screen.clone());
+            }
+            // Of a long run a few, or they would take gigabytes.
+            if screens.len() > SCREENS_MAX {
+                screens = screens.into_iter().step_by(2).collect();
             }
         }
         before.screens.push(screens);
@@ -134,12 +141,13 @@ async fn check(client: &Client, run: &str, before: &Before, step: usize) -> (usi
         let query = format!("audience={audience}");
         let about = format!("{run} for {audience}");
         assert_eq!(state(client, run, audience).await, before.states[who], "{about}");
-        let events = client.events(run, &query, 3).await;
+        let page = if before.events[who].len() > 1000 { 100 } else { 3 };
+        let events = client.events(run, &query, page).await;
         let left = sequences(&events);
         counts = (before.events[who].len(), left.len());
         let expected: Vec<_> = before.events[who].iter().copied().filter(|sequence| all.contains(sequence)).collect();
         assert_eq!(left, expected, "{about}: it sees what is left of what it saw");
-        assert_eq!(events, client.events_backward(run, &query, 3).await, "{about}");
+        assert_eq!(events, client.events_backward(run, &query, page).await, "{about}");
         assert_eq!(events, client.export(run, &query).await, "{about}");
         let stands = client.get(&format!("/v1/runs/{run}?{query}")).await.ok();
         assert_eq!(stands["counts"]["events"], left.len(), "{about}");
@@ -160,8 +168,9 @@ async fn check(client: &Client, run: &str, before: &Before, step: usize) -> (usi
 
         // Activities, from the start and from every screen that anybody may have.
         let expected = at_rest(client, run, &query).await;
+        let screens = step.min(1 + before.screens[who].len() / 5);
         for query in [query.clone(), format!("{query}&replay=deltas")] {
-            for screen in [Screen::default()].iter().chain(before.screens[who].iter().step_by(step)) {
+            for screen in [Screen::default()].iter().chain(before.screens[who].iter().step_by(screens)) {
                 let mut resumed = screen.clone();
                 for frame in client.activities(run, &query, screen.cursor.as_deref()).await.all().await {
                     resumed.take(&frame);

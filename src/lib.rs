@@ -20,7 +20,8 @@
 //!
 //! # What it promises
 //!
-//! * **Order.** A run's envelopes are numbered 1, 2, 3 … without gaps, and no number is used twice in one epoch.
+//! * **Order.** A run's envelopes are numbered 1, 2, 3 … without gaps, and no number is used twice in one epoch. What an ended
+//!   run loses to compaction leaves holes, which are declared.
 //! * **Durability.** An acknowledged fact survives the end of the process and of the power; a reader never sees an envelope
 //!   that a crash could take back.
 //! * **Once.** A producer that numbers its facts may repeat any request; nothing is stored twice.

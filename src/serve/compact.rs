@@ -126,10 +126,14 @@ impl Compactor {
             let tail = logs.log(id).await?.tail();
             let Some(epoch) = tail.epoch.filter(|_| self.is_due(&tail.summary)) else { break };
             let step = logs.work({
-                let (id, tail, size) = (id.clone(), tail.clone(), self.step);
-                move |store| plan(store, &id, epoch, &tail, reached, size)
+                let (app, id, tail, size) = (self.app.clone(), id.clone(), tail.clone(), self.step);
+                move |store| plan(store, &id, epoch, &tail, reached, size, || app.stopping.borrow().is_some())
             });
-            let Step { thinned, gone, through } = step.await?;
+            let Step { thinned, gone, through } = match step.await {
+                Ok(step) => step,
+                Err(Broken::Stopped) => break,
+                Err(Broken::Store(error)) => return Err(error),
+            };
             if !ingest.compact(id, &tail, thinned).await? {
                 break;
             }
@@ -152,12 +156,30 @@ struct Step {
     through: Sequence,
 }
 
+/// Why a step was not worked out.
+enum Broken {
+    Store(StoreError),
+    /// The process is on its way out, and waits for every thread.
+    Stopped,
+}
+
 /// What of the rows after `after` may go, of as many as one step takes.
-fn plan<S: Store>(store: &S, log: &LogId, epoch: Epoch, tail: &Tail, after: Sequence, size: Size) -> Result<Step, StoreError> {
+fn plan<S: Store>(
+    store: &S,
+    log: &LogId,
+    epoch: Epoch,
+    tail: &Tail,
+    after: Sequence,
+    size: Size,
+    is_stopping: impl Fn() -> bool,
+) -> Result<Step, Broken> {
     let each_append = |take: &mut dyn FnMut(crate::log::Placed) -> bool| {
         let mut at = Sequence::NONE;
         while at < tail.last {
-            let page = pollster::block_on(store.read(log, epoch, at, PAGE))?;
+            if is_stopping() {
+                return Err(Broken::Stopped);
+            }
+            let page = pollster::block_on(store.read(log, epoch, at, PAGE)).map_err(Broken::Store)?;
             if page.is_empty() {
                 break;
             }
@@ -168,7 +190,7 @@ fn plan<S: Store>(store: &S, log: &LogId, epoch: Epoch, tail: &Tail, after: Sequ
                 }
             }
         }
-        Ok::<_, StoreError>(())
+        Ok(())
     };
     let mut until = tail.last;
     loop {

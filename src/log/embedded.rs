@@ -454,7 +454,8 @@ impl Shared {
             }
         }
         assert!(rewritten.next().is_none(), "only appends that are there are rewritten");
-        for entry in snapshot.prefix(&self.bodies, under(number, &[0])) {
+        let checkpoints = snapshot.prefix(&self.bodies, under(number, &[0]));
+        for entry in checkpoints.take_while(|_| !compaction.appends.is_empty()) {
             batch.remove(&self.bodies, entry.key().map_err(|e| self.fault("reading the store", &e))?);
         }
         self.set(&mut batch, number, &compaction.state);

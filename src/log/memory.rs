@@ -212,7 +212,9 @@ impl Store for MemoryStore {
             append.placed.rows = rewritten.rows.clone();
         }
         log.set(&compaction.state);
-        log.checkpoints.clear();
+        if !compaction.appends.is_empty() {
+            log.checkpoints.clear();
+        }
         Ok(true)
     }
 

@@ -314,8 +314,8 @@ pub trait Store: Send + Sync + 'static {
         at: Sequence,
     ) -> impl Future<Output = Result<Option<(Sequence, Bytes)>, StoreError>> + Send;
 
-    /// Rewrites appends of a log in their places, and erases its checkpoints, which were made of what was there before: all of
-    /// it, or after a crash nothing. A read sees the log before it or after it. Positions, the tail and [`Placed::before`] stay
+    /// Rewrites appends of a log in their places, and erases its checkpoints if there are any such appends, for they were made of
+    /// what was there before: all of it, or after a crash nothing. A read sees the log before it or after it. Positions, the tail and [`Placed::before`] stay
     /// what they are; bodies stay, too. False, and nothing happens, when the log does not stand where the compaction says.
     ///
     /// Like a commit it is durable as the sync mode says, and blocks.

@@ -590,7 +590,9 @@ async fn a_compaction_changes_a_log_that_stands_where_it_says_and_no_other(store
     assert_eq!((store.load(&a).await.unwrap().unwrap().state, checkpoint(&store, &a, 0, 9).await.unwrap().0), (vec![], 1));
     assert_eq!(store.load(&run("nobody's")).await.unwrap(), None);
     assert!(store.compact(&compaction(&a, 2, &[], gone)).await.unwrap(), "it may take nothing away");
+    assert_eq!(checkpoint(&store, &a, 0, 9).await.unwrap().0, 1);
     assert!(store.compact(&compaction(&a, 2, &first, gone)).await.unwrap());
+    assert_eq!(checkpoint(&store, &a, 0, 9).await, None);
     assert_eq!(read(&store, &a, 0, ALL).await, [(2, "two".to_owned())]);
 }
 

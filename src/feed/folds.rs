@@ -2,7 +2,8 @@
 //!
 //! Checkpoints are made while a log grows, whether anybody reads it or not, by one thread beside the write path: so opening a
 //! run costs its state and the facts since its checkpoint, not its history. One is made when the log has grown by
-//! [`ROWS_BETWEEN`] rows and by as many bytes as the checkpoint will take: together they never take more than the log.
+//! [`ROWS_BETWEEN`] rows and by [`LOG_TO_CHECKPOINT`] times as many bytes as the checkpoint will take: together they never take
+//! more than that part of the log.
 //!
 //! A log whose past was rewritten comes to the same at its tail, and to something else in between: so a fold holds the past
 //! still, and nobody goes on from a view of before.
@@ -17,6 +18,9 @@ use std::sync::Arc;
 
 /// Rows between two checkpoints of one log, at least.
 const ROWS_BETWEEN: u64 = 2048;
+
+/// By how many times its own size a log must have grown for another checkpoint: each is written beside what is ingested.
+const LOG_TO_CHECKPOINT: usize = 4;
 
 /// What is read at once to be folded.
 const PAGE: Limit = Limit { rows: 2048, bytes: 1024 * 1024 };
@@ -165,10 +169,10 @@ pub(super) fn make<S: Store>(store: &S, log: &Log) -> Result<Sequence, StoreErro
         return Ok(begun.plus(ROWS_BETWEEN));
     }
     let bytes = forward(store, &log.id, epoch, &mut views, tail.last)?;
-    if bytes < size {
+    if bytes < LOG_TO_CHECKPOINT * size {
         // At this pace it will be worth it.
         let row = (bytes as u64 / rows).max(1);
-        return Ok(begun.plus((size as u64 / row).max(rows + ROWS_BETWEEN)));
+        return Ok(begun.plus(((LOG_TO_CHECKPOINT * size) as u64 / row).max(rows + ROWS_BETWEEN)));
     }
     for view in &views {
         let saved = view.save().into();

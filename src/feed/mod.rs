@@ -18,7 +18,7 @@ use crate::encode::native::Encoder;
 use crate::log::row::{Row, Rows};
 use crate::log::run::{Compacted, Group, Log, Logs, Tail, rows_after};
 use crate::log::{Limit, LogId, Store, StoreError};
-use crate::model::{Audience, Cursor, Epoch, Sequence};
+use crate::model::{AgentId, Audience, Cursor, Epoch, Sequence};
 use crate::projection;
 use crate::projection::stage::Activity;
 use bytes::Bytes;
@@ -27,7 +27,7 @@ use parking_lot::{Mutex, MutexGuard};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use reader::{Frames, Reader};
-use ring::{Chosen, Chunk, Ring, framed, is_chosen};
+use ring::{Chosen, Chunk, Ring, framed};
 use serde::Deserialize;
 use several::{Members, Several};
 use std::borrow::Cow;
@@ -81,7 +81,7 @@ impl Selection {
     /// Whether the selection takes an activity: by its surface and agent.
     #[must_use]
     pub fn takes_activity(&self, activity: &Activity) -> bool {
-        is_chosen(Some(&self.chosen()), activity)
+        self.has(activity.surface.as_str(), activity.agent.as_ref().map(AgentId::as_str))
     }
 
     /// What it says of activities.
@@ -108,11 +108,18 @@ impl Selection {
             agent_id: Option<Cow<'e, str>>,
         }
         let Ok(of) = serde_json::from_slice::<Dimensions<'_>>(view) else { return false };
-        let among = |list: &[Box<str>], value: &str| list.is_empty() || list.iter().any(|name| **name == *value);
-        among(&self.surfaces, &of.surface)
-            && among(&self.types, &of.r#type)
-            && self.agent.as_ref().is_none_or(|agent| of.agent_id.as_deref() == Some(agent))
+        is_among(&self.types, &of.r#type) && self.has(&of.surface, of.agent_id.as_deref())
     }
+
+    /// Whether it takes what is of this surface and agent.
+    fn has(&self, surface: &str, agent: Option<&str>) -> bool {
+        is_among(&self.surfaces, surface) && self.agent.as_ref().is_none_or(|wanted| agent == Some(wanted))
+    }
+}
+
+/// Whether a list has a value; one that says nothing has all.
+fn is_among(list: &[Box<str>], value: &str) -> bool {
+    list.is_empty() || list.iter().any(|name| **name == *value)
 }
 
 /// What a reader wants of a log, and in what shape.

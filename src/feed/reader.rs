@@ -293,20 +293,14 @@ impl<S: Store> Reader<S> {
                 let mut bytes = page.bytes.clone();
                 if page.last_framed().is_some() && self.after < self.hub.log.tail().summary.compacted.through {
                     // Where rows are gone, what a row follows in the log need not be what this reader had last.
-                    let prev = match self.prev {
-                        Some(prev) => prev,
-                        None => self.feed.prev_at(&self.hub.log.id, epoch, &self.selection, self.after).await?,
-                    };
+                    let prev = self.prev(epoch).await?;
                     bytes = with_prev(bytes, prev);
                 }
                 self.prev = page.last_framed().or(self.prev);
                 (page.last, bytes)
             }
             Some(_) => {
-                let mut prev = match self.prev {
-                    Some(prev) => prev,
-                    None => self.feed.prev_at(&self.hub.log.id, epoch, &self.selection, self.after).await?,
-                };
+                let mut prev = self.prev(epoch).await?;
                 let rows = match self.hub.log.recent_after(self.after) {
                     (tail, Some(runs)) if tail.epoch == Some(epoch) => rows_after(runs, self.after).collect(),
                     _ => self.feed.rows(&self.hub.log.id, epoch, self.after, PAGE).await?,
@@ -329,6 +323,14 @@ impl<S: Store> Reader<S> {
         }
         self.after = last;
         Ok((!bytes.is_empty()).then_some(bytes))
+    }
+
+    /// What this reader had last; looked up where it comes with nothing but a cursor.
+    async fn prev(&self, epoch: Epoch) -> Result<Sequence, StoreError> {
+        match self.prev {
+            Some(prev) => Ok(prev),
+            None => self.feed.prev_at(&self.hub.log.id, epoch, &self.selection, self.after).await,
+        }
     }
 
     /// The frames of a page of the log, delta by delta; `None` if it gave this reader none.

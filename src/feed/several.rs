@@ -77,6 +77,11 @@ impl<S: Store> Members<S> {
         logs
     }
 
+    /// Whether there may be others than when they were last asked for.
+    fn has_changed(&self) -> bool {
+        matches!(self, Self::OfSession(of) if of.changes.has_changed().unwrap_or(false))
+    }
+
     /// Waits until there may be others.
     async fn changed(&mut self) {
         if let Self::OfSession(of) = self
@@ -132,6 +137,8 @@ pub struct Several<S> {
     /// Frames that are ready; the last of a round waits for the round's end, to take its cursor.
     ready: VecDeque<Vec<u8>>,
     is_joined: bool,
+    /// Whether there may be logs that are to be taken in; until that is done, however often it is interrupted.
+    owes_join: bool,
 }
 
 impl<S: Store> Several<S> {
@@ -139,7 +146,7 @@ impl<S: Store> Several<S> {
     #[must_use]
     pub fn new(feed: Arc<Feed<S>>, wanted: Wanted, membership: Members<S>, from: From) -> Self {
         let (members, erased, ready) = (Vec::new(), HashMap::new(), VecDeque::new());
-        Self { feed, wanted, membership, members, erased, from, ready, is_joined: false }
+        Self { feed, wanted, membership, members, erased, from, ready, is_joined: false, owes_join: true }
     }
 
     fn life(&self) -> Epoch {
@@ -170,7 +177,10 @@ impl<S: Store> Several<S> {
             for member in &mut self.members {
                 member.moved.mark_unchanged();
             }
-            self.join().await?;
+            if self.owes_join || self.membership.has_changed() {
+                self.owes_join = true;
+                self.join().await?;
+            }
             let is_whole = match self.wanted.frames {
                 Frames::Events => self.events().await?,
                 Frames::Activities => self.activities().await?,
@@ -184,19 +194,19 @@ impl<S: Store> Several<S> {
     /// Waits until a log has moved, or there may be others.
     async fn moved(&mut self) {
         if self.members.is_empty() {
-            return self.membership.changed().await;
+            self.membership.changed().await;
+            self.owes_join = true;
+            return;
         }
         let moves = self.members.iter_mut().map(|member| Box::pin(member.moved.changed()));
         tokio::select! {
             _ = select_all(moves) => {}
-            () = self.membership.changed() => {}
+            () = self.membership.changed() => self.owes_join = true,
         }
     }
 
     /// Takes in the logs that are new.
     async fn join(&mut self) -> Result<(), StoreError> {
-        // Before the tails are looked at: whatever is committed at or before it is in them.
-        let now = self.feed.logs.position();
         let logs = self.membership.logs();
         self.members.retain(|member| {
             let stays = logs.contains(&member.hub.log.id);
@@ -240,11 +250,8 @@ impl<S: Store> Several<S> {
             }
             self.members.push(member);
         }
-        if !self.is_joined {
-            self.is_joined = true;
-            // From here on, what a log has that is new to this reader is new altogether.
-            tracing::trace!(position = now, members = self.members.len(), "joined");
-        }
+        // From here on, what a log has that is new to this reader is new altogether.
+        (self.is_joined, self.owes_join) = (true, false);
         Ok(())
     }
 

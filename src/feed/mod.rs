@@ -27,7 +27,7 @@ use parking_lot::{Mutex, MutexGuard};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use reader::{Frames, Reader};
-use ring::{Chosen, Chunk, Ring, framed};
+use ring::{Chunk, Ring, framed};
 use serde::Deserialize;
 use several::{Members, Several};
 use std::borrow::Cow;
@@ -84,9 +84,9 @@ impl Selection {
         self.has(activity.surface.as_str(), activity.agent.as_ref().map(AgentId::as_str))
     }
 
-    /// What it says of activities.
-    fn chosen(&self) -> Chosen {
-        Chosen { surfaces: self.surfaces.clone(), agent: self.agent.clone() }
+    /// What is to be chosen among activities; `None` where all are taken.
+    fn among_activities(&self) -> Option<&Self> {
+        (!self.is_all_activities()).then_some(self)
     }
 
     /// The row's text for this selection; `None` when it gets nothing of it.
@@ -541,14 +541,14 @@ impl<S: Store> Feed<S> {
                 Box::new(Past { view, compacted })
             }
         };
-        let chosen = (!selection.is_all_activities()).then(|| selection.chosen());
-        let mut prev = framed(&past.view, chosen.as_ref());
+        let chosen = selection.among_activities();
+        let mut prev = framed(&past.view, chosen);
         let rows = self.rows(&hub.log.id, epoch, after, PAGE).await?;
         if hub.log.compacted() != compacted {
             return Ok(None);
         }
         let chunk = Chunk::activities(&hub.encoder, epoch, &mut past.view, rows.into_iter());
-        let frames = match &chosen {
+        let frames = match chosen {
             None => chunk.after(after),
             Some(chosen) => chunk.chosen_after(after, epoch, chosen, &mut prev),
         };

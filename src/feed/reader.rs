@@ -1,6 +1,5 @@
 //! One reader of one log: a place, and how to go on from it.
 
-use super::ring::Chosen;
 use super::{Feed, From, Hub, PAGE, Past, Selection, View, Wanted};
 use crate::encode::native::with_prev;
 use crate::log::run::{Tail, rows_after};
@@ -30,8 +29,6 @@ pub struct Reader<S> {
     moved: watch::Receiver<u64>,
     epoch: Option<Epoch>,
     after: Sequence,
-    /// What only part of the view's readers want: taken out for this reader alone.
-    filter: Option<Chosen>,
     /// The last envelope of which this reader had a frame, where that is asked for; `None` until it was looked up.
     prev: Option<Sequence>,
     /// Whether this reader of activities has all that there was up to its place.
@@ -86,29 +83,17 @@ impl<S: Store> Reader<S> {
             && tail.epoch == Some(cursor.epoch)
             && tail.summary.run.status.is_end()
             && tail.summary.seen_last[audience.index()] <= cursor.after);
-        let is_all = match frames {
-            Frames::Events => selection.is_all(),
-            Frames::Activities => selection.is_all_activities(),
-        };
-        let filter = (!is_all).then(|| selection.chosen());
         let replay = if replay && frames == Frames::Activities { Replay::On(None) } else { Replay::Never };
         let is_hydrated = frames == Frames::Events;
         let prev = (from == From::Start).then_some(Sequence::NONE);
-        Self {
-            feed,
-            hub,
-            audience,
-            selection,
-            frames,
-            moved,
-            epoch,
-            after,
-            filter,
-            prev,
-            is_hydrated,
-            replay,
-            nothing_more,
-            done: false,
+        Self { feed, hub, audience, selection, frames, moved, epoch, after, prev, is_hydrated, replay, nothing_more, done: false }
+    }
+
+    /// Whether it wants only part of what the view has, which is taken out for this reader alone.
+    fn is_filtered(&self) -> bool {
+        match self.frames {
+            Frames::Events => !self.selection.is_all(),
+            Frames::Activities => !self.selection.is_all_activities(),
         }
     }
 
@@ -178,14 +163,14 @@ impl<S: Store> Reader<S> {
         self.after = cursor.after;
         self.done = false;
         self.prev = match self.frames {
-            Frames::Events if self.filter.is_some() => Some(cursor.after),
+            Frames::Events if self.is_filtered() => Some(cursor.after),
             // The cursor may be that of a hydration, which is no frame's.
             _ => None,
         };
         if self.frames == Frames::Activities {
             // Deltas again, where the ring still has them. With a selection it would take a look at the activities of then to know
             // its `prev`: snapshots do without.
-            self.is_hydrated = self.filter.is_none();
+            self.is_hydrated = !self.is_filtered();
             if let Replay::On(past) = &mut self.replay {
                 // A reader that does not read keeps its place, and no activities.
                 *past = None;
@@ -231,7 +216,7 @@ impl<S: Store> Reader<S> {
             }
             self.is_hydrated = true;
             self.replay = Replay::Never;
-            let (bytes, framed) = ring.hydration(&hub.encoder, self.after, self.filter.as_ref());
+            let (bytes, framed) = ring.hydration(&hub.encoder, self.after, self.selection.among_activities());
             self.after = ring.through;
             self.prev = Some(framed);
             return Step::Frames(bytes);
@@ -246,7 +231,7 @@ impl<S: Store> Reader<S> {
                 _ => Step::Wait,
             };
         }
-        if self.frames == Frames::Events && (self.after < ring.base || self.filter.is_some()) {
+        if self.frames == Frames::Events && (self.after < ring.base || self.is_filtered()) {
             return Step::Page(epoch, ring.through);
         }
         // Nearly every reader wants what came last.
@@ -255,15 +240,15 @@ impl<S: Store> Reader<S> {
             _ => ring.chunks.partition_point(|chunk| chunk.last <= self.after),
         };
         for chunk in ring.chunks.range(from..) {
-            let frames = match &self.filter {
-                None => {
+            let frames = match self.is_filtered() {
+                false => {
                     let frames = chunk.after(self.after);
                     self.prev = chunk.last_framed().or(self.prev);
                     frames
                 }
-                Some(chosen) => {
+                true => {
                     let prev = self.prev.as_mut().expect("a reader of activities that has a place was hydrated");
-                    chunk.chosen_after(self.after, epoch, chosen, prev)
+                    chunk.chosen_after(self.after, epoch, &self.selection, prev)
                 }
             };
             self.after = chunk.last;
@@ -287,8 +272,8 @@ impl<S: Store> Reader<S> {
 
     /// Reads the log from where this reader stands; `None` if there was nothing for it.
     async fn catch_up(&mut self, epoch: Epoch, through: Sequence) -> Result<Option<Bytes>, StoreError> {
-        let (last, bytes) = match &self.filter {
-            None => {
+        let (last, bytes) = match self.is_filtered() {
+            false => {
                 let page = self.feed.page(&self.hub, epoch, self.audience, self.after).await?;
                 let mut bytes = page.bytes.clone();
                 if page.last_framed().is_some() && self.after < self.hub.log.tail().summary.compacted.through {
@@ -299,7 +284,7 @@ impl<S: Store> Reader<S> {
                 self.prev = page.last_framed().or(self.prev);
                 (page.last, bytes)
             }
-            Some(_) => {
+            true => {
                 let mut prev = self.prev(epoch).await?;
                 let rows = match self.hub.log.recent_after(self.after) {
                     (tail, Some(runs)) if tail.epoch == Some(epoch) => rows_after(runs, self.after).collect(),

@@ -1,5 +1,6 @@
 //! A view's ring: the newest frames, encoded once, as the chunks that readers share.
 
+use super::Selection;
 use crate::encode::native::{Encoder, end_of_frame, number};
 use crate::log::row::Row;
 use crate::log::run::Tail;
@@ -8,20 +9,6 @@ use crate::projection;
 use crate::projection::stage::Activity;
 use bytes::Bytes;
 use std::collections::VecDeque;
-
-/// What of a log's activities a reader wants: those of these surfaces, and of this agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Chosen {
-    pub surfaces: Vec<Box<str>>,
-    pub agent: Option<Box<str>>,
-}
-
-impl Chosen {
-    pub fn takes(&self, surface: &Surface, agent: Option<&AgentId>) -> bool {
-        (self.surfaces.is_empty() || self.surfaces.iter().any(|name| **name == *surface.as_str()))
-            && self.agent.as_ref().is_none_or(|wanted| agent.is_some_and(|agent| agent.as_str() == &**wanted))
-    }
-}
 
 /// Where a frame is in its chunk.
 #[derive(Debug, Clone, Copy)]
@@ -108,10 +95,15 @@ impl Chunk {
     }
 
     /// The frames of activities after `after` that are chosen, with a `prev` and cursors of their own; moves `prev` on.
-    pub fn chosen_after(&self, after: Sequence, epoch: Epoch, chosen: &Chosen, prev: &mut Sequence) -> Option<Bytes> {
+    pub fn chosen_after(&self, after: Sequence, epoch: Epoch, chosen: &Selection, prev: &mut Sequence) -> Option<Bytes> {
         let from = self.first_after(after);
         let taken = |(mark, tag): (&Mark, &Tag)| {
-            chosen.takes(&tag.surface, tag.agent.as_ref()).then_some((*mark, tag.prev, tag.after_prev, tag.end))
+            chosen.has(tag.surface.as_str(), tag.agent.as_ref().map(AgentId::as_str)).then_some((
+                *mark,
+                tag.prev,
+                tag.after_prev,
+                tag.end,
+            ))
         };
         let mut frames = self.marks[from..].iter().zip(&self.tags[from..]).filter_map(taken).peekable();
         let mut out = Vec::new();
@@ -224,11 +216,11 @@ impl Ring {
 
     /// What brings a reader who knows everything up to `after` to where the ring stands: the activities that changed since,
     /// as they are, and that this is all. Also the last envelope that gave its selection a frame.
-    pub fn hydration(&mut self, encoder: &Encoder, after: Sequence, chosen: Option<&Chosen>) -> (Bytes, Sequence) {
+    pub fn hydration(&mut self, encoder: &Encoder, after: Sequence, chosen: Option<&Selection>) -> (Bytes, Sequence) {
         let through = self.through;
         let is_whole = after == Sequence::NONE && chosen.is_none();
         let fold = self.fold.as_ref().expect("the caller saw that there is a fold");
-        let takes = |activity: &&Activity| is_chosen(chosen, activity);
+        let takes = |activity: &&Activity| chosen.is_none_or(|chosen| chosen.takes_activity(activity));
         let framed = framed(fold, chosen);
         if let Some((_, whole)) = self.whole.as_ref().filter(|(at, _)| is_whole && *at == through) {
             return (whole.clone(), framed);
@@ -248,17 +240,12 @@ impl Ring {
     }
 }
 
-/// Whether an activity is chosen; all are where nothing was chosen.
-pub(super) fn is_chosen(chosen: Option<&Chosen>, activity: &Activity) -> bool {
-    chosen.is_none_or(|chosen| chosen.takes(&activity.surface, activity.agent.as_ref()))
-}
-
 /// The last envelope that gave a frame of what is chosen.
-pub(super) fn framed(fold: &projection::View, chosen: Option<&Chosen>) -> Sequence {
+pub(super) fn framed(fold: &projection::View, chosen: Option<&Selection>) -> Sequence {
     match chosen {
         None => fold.framed,
-        Some(_) => {
-            let taken = fold.activities().iter().filter(|activity| is_chosen(chosen, activity));
+        Some(chosen) => {
+            let taken = fold.activities().iter().filter(|activity| chosen.takes_activity(activity));
             taken.map(|activity| activity.sequence).max().unwrap_or_default()
         }
     }

@@ -373,7 +373,7 @@ impl<S: Store> Several<S> {
     /// What a log's activities have become since.
     fn step(&mut self, n: usize, hub: &Hub, view: &View) -> Step {
         let member = &mut self.members[n];
-        let chosen = (!self.wanted.selection.is_all_activities()).then(|| self.wanted.selection.chosen());
+        let chosen = self.wanted.selection.among_activities();
         // A flush may be due; what it would wake others for, this reader takes now.
         hub.encode(view, self.feed.sizes.ring_bytes_max);
         let mut ring = hub.ring(view);
@@ -397,16 +397,16 @@ impl<S: Store> Several<S> {
         }
         member.replayed = None;
         if !member.is_hydrated || member.after < ring.base {
-            let (frames, last) = ring.hydration(&hub.encoder, member.after, chosen.as_ref());
+            let (frames, last) = ring.hydration(&hub.encoder, member.after, chosen);
             out.extend_from_slice(&frames);
             member.owes_end |= member.after < ring.through;
             (member.is_hydrated, member.after, member.prev) = (true, ring.through, Some(last));
             return Step::Frames(out);
         }
-        let mut prev = member.prev.unwrap_or_else(|| framed(fold, chosen.as_ref()));
+        let mut prev = member.prev.unwrap_or_else(|| framed(fold, chosen));
         let epoch = ring.epoch.unwrap_or_else(|| self.feed.logs.life());
         for chunk in ring.chunks.iter().filter(|chunk| chunk.last > member.after) {
-            let frames = match &chosen {
+            let frames = match chosen {
                 None => chunk.after(member.after),
                 Some(chosen) => chunk.chosen_after(member.after, epoch, chosen, &mut prev),
             };

@@ -97,14 +97,20 @@ http {{
     return ["nginx", "-c", str(config), "-e", f"{directory}/error.log"]
 
 
+def proscenium(name, binary, words):
+    return Peer(name, lambda port, d: [binary, "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", f"{d}/data", *words],
+                ["--pub-header", "Content-Type: application/json", "--publish", "POST /v1/runs/c{ch}/facts",
+                 "--sub", "GET /v1/runs/c{ch}/stream?frames=events&audience=user", "--body", FACT],
+                ["--open", "[", "--join", ",", "--close", "]"])
+
+
 def peers(args):
     json_header = ["--pub-header", "Content-Type: application/json"]
     ours = args.binary
+    builds = [spec.partition("=") for spec in args.also]
     found = [
-        Peer("proscenium", lambda port, d: [ours, "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", f"{d}/data", *args.serve.split()],
-             [*json_header, "--publish", "POST /v1/runs/c{ch}/facts", "--sub", "GET /v1/runs/c{ch}/stream?frames=events&audience=user",
-              "--body", FACT],
-             ["--open", "[", "--join", ",", "--close", "]"]),
+        proscenium("proscenium", ours, args.serve.split()),
+        *(proscenium(name, binary, args.serve.split()) for name, _, binary in builds),
         Peer("durable-streams", lambda port, d: ["durable-streams-server", "--port", str(port), "--data-dir", f"{d}/data", "--durability", "wal"],
              [*json_header, "--init", "PUT /c{ch}", "--publish", "POST /c{ch}", "--sub", "GET /c{ch}?offset=-1&live=sse",
               "--body", '{"t":"{payload}"}'],
@@ -116,8 +122,9 @@ def peers(args):
               "--body", '{"records":[{"body":"{payload}"}]}']),
     ]
     wanted = args.servers.split(",") if args.servers else None
-    tools = {"proscenium": ours, "durable-streams": "durable-streams-server", "nchan": "nginx", "s2-lite": "s2"}
-    return [p for p in found if (not wanted or p.name in wanted) and shutil.which(tools[p.name])]
+    tools = {"proscenium": ours, **{name: binary for name, _, binary in builds}, "durable-streams": "durable-streams-server", "nchan": "nginx", "s2-lite": "s2"}
+    named = [name for name, _, _ in builds]
+    return [p for p in found if (not wanted or p.name in wanted or p.name in named) and shutil.which(tools[p.name])]
 
 
 # name, what it is, fanbench's words, whether messages go several to a request where the server can take them so
@@ -166,6 +173,8 @@ def main():
     parser.add_argument("--fanbench", default=os.environ.get("FANBENCH", "fanbench"), help="the load generator")
     parser.add_argument("--binary", default=str(pathlib.Path(__file__).resolve().parent.parent / "target/release/proscenium"))
     parser.add_argument("--serve", default="", help="further words for `proscenium serve`")
+    parser.add_argument("--also", action="append", default=[], metavar="NAME=BINARY",
+                        help="another build of ours to measure beside it, such as one with another allocator")
     parser.add_argument("--path", action="append", default=[], help="a directory to look for peers in")
     parser.add_argument("--servers", help="comma-separated; all that are installed by default")
     parser.add_argument("--only", help="comma-separated tests; all by default: " + ", ".join(TESTS))

@@ -5,10 +5,9 @@
 //! valid. Ids of messages and parts that are missing are made up and kept. Never infers anything from prose, and never lets
 //! a producer forge what the server stamps.
 
-use super::{Adapter, Fact, FactError, SourceKind, take_type};
-use crate::model::id::IdError;
+use super::members::{RESERVED, bad_id, carry, instant, take_type};
+use super::{Adapter, Fact, FactError, SourceKind};
 use crate::model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId, Phase};
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -34,28 +33,6 @@ fn prefix(kind: &str, audience: Audience) -> String {
         narrower => format!("agentui-{narrower}-{kind}-"),
     }
 }
-
-/// The envelope's own members. Under these names stands only what the server vouches for.
-const RESERVED: &[&str] = &[
-    "type",
-    "eventId",
-    "sequence",
-    "sourceSequence",
-    "timestamp",
-    "receivedAt",
-    "owner",
-    "scope",
-    "phase",
-    "surface",
-    "persistence",
-    "control",
-    "topology",
-    "audience",
-    "startAudience",
-    "payload",
-    "refs",
-    "rawEventRef",
-];
 
 /// Members that belong into the payload wherever a producer put them: those of the protocol's table (section 3), then those
 /// that seed 003 requires of runtime entities, teams and hydration.
@@ -142,44 +119,6 @@ impl Adapter for AgentUi {
     fn save(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("memory has only string keys")
     }
-}
-
-/// Carries a member that nobody here knows. One that would stand in the place of an envelope's own goes under its name with
-/// `source` before it; where that is taken, what came first under it stays (an export that is imported twice).
-pub(super) fn carry(draft: &mut Draft, member: String, value: Value) {
-    if RESERVED.contains(&member.as_str()) || Ids::MEMBERS.contains(&member.as_str()) {
-        draft.extra.entry(sourced(&member)).or_insert(value);
-    } else {
-        draft.extra.insert(member, value);
-    }
-}
-
-/// `eventId` → `sourceEventId`.
-fn sourced(member: &str) -> String {
-    let mut letters = member.chars();
-    letters.next().into_iter().flat_map(char::to_uppercase).fold("source".to_owned(), |mut name, c| {
-        name.push(c);
-        name
-    }) + letters.as_str()
-}
-
-/// What is wrong with an id, as the producer is told it.
-pub(super) fn bad_id(member: &'static str, error: &IdError) -> FactError {
-    FactError::BadMember { member, expected: error.to_string() }
-}
-
-/// A point in time as RFC 3339 in UTC: from such text, or from milliseconds since 1970.
-pub(super) fn instant(value: &Value) -> Option<Box<str>> {
-    let at = match value {
-        Value::String(text) => text.parse::<Timestamp>().ok()?,
-        Value::Number(number) => match number.as_i64() {
-            Some(ms) => Timestamp::from_millisecond(ms).ok()?,
-            // Microseconds: a float of today's milliseconds is exact to no more.
-            None => Timestamp::from_microsecond(number.as_f64().map(|ms| (ms * 1000.0).round() as i64)?).ok()?,
-        },
-        _ => return None,
-    };
-    Some(at.to_string().into())
 }
 
 /// Whether this is a user-role message that its producer marks as a worker's: `isWorkerNotification: true`, or `origin` or

@@ -6,9 +6,8 @@
 //! or its tail) replaces nothing. State snapshots hold the runtime's internals and stay internal. Never refuses an event
 //! type or a member that it does not know, and never remembers a body.
 
-use super::agent_ui::{bad_id, carry, instant};
-use super::{Adapter, Fact, FactError, SourceKind, take_type, unknown_type};
-use crate::model::id::IdError;
+use super::members::{bad_id, carrying, diagnostic, instant, take_id, take_known_id, take_text, take_type, unknown_type};
+use super::{Adapter, Fact, FactError, SourceKind};
 use crate::model::{
     ActionId, AgentId, Audience, Draft, EventType, Ids, MessageId, Owner, PartId, Persistence, Phase, RunId, Scope, SessionId,
     Surface, TaskId, ThreadId, ToolCallId, TurnId,
@@ -17,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
-use std::str::FromStr;
 
 /// The source `awaken`.
 pub const SOURCE: SourceKind = SourceKind {
@@ -160,45 +158,6 @@ impl Adapter for Awaken {
     fn save(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("memory has only string keys")
     }
-}
-
-/// What is kept of an event that cannot be told as what it says it is: all of it, for internal eyes.
-fn diagnostic(kind: &str, event_type: &str, event: Fact) -> Draft {
-    Draft::new(EventType::DiagnosticChanged).with("kind", kind).with("eventType", event_type).with("event", Value::Object(event))
-}
-
-/// Takes a member that is text; of any other kind it stays and is carried.
-fn take_text(map: &mut Map<String, Value>, member: &str) -> Option<String> {
-    match map.get(member)? {
-        Value::String(_) => match map.shift_remove(member) {
-            Some(Value::String(text)) => Some(text),
-            _ => unreachable!("just seen to be text"),
-        },
-        _ => None,
-    }
-}
-
-/// Takes a member that names something. Awaken writes "" where it has no name; what cannot be an id stays and is carried.
-fn take_id<T: FromStr>(map: &mut Map<String, Value>, member: &str) -> Option<T> {
-    let text = map.get(member)?.as_str()?;
-    let id = text.parse().ok();
-    if id.is_some() || text.is_empty() {
-        map.shift_remove(member);
-    }
-    id
-}
-
-/// Takes an id without which the event is about nothing.
-fn take_known_id<T: FromStr<Err = IdError>>(fact: &mut Fact, member: &'static str) -> Result<T, FactError> {
-    take_text(fact, member).unwrap_or_default().parse().map_err(|error| bad_id(member, &error))
-}
-
-/// The draft with every remaining member of the event.
-fn carrying(mut draft: Draft, rest: Fact) -> Draft {
-    for (member, value) in rest {
-        carry(&mut draft, member, value);
-    }
-    draft
 }
 
 fn name_of(text: &str) -> String {

@@ -8,8 +8,9 @@
 pub mod agent_ui;
 pub mod awaken;
 pub mod ledger;
+mod members;
 
-use crate::model::{Draft, EventType, Ids};
+use crate::model::{Draft, Ids};
 use serde_json::{Map, Value};
 
 /// A fact as it came: one JSON object in its source's vocabulary.
@@ -78,25 +79,6 @@ pub static SOURCES: &[SourceKind] = &[agent_ui::SOURCE, awaken::SOURCE];
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static SourceKind> {
     SOURCES.iter().find(|source| source.name == name)
-}
-
-/// Takes the fact's type out of `member`.
-fn take_type(fact: &mut Fact, member: &'static str) -> Result<String, FactError> {
-    match fact.get(member) {
-        Some(Value::String(text)) if !text.is_empty() => match fact.shift_remove(member) {
-            Some(Value::String(text)) => Ok(text),
-            _ => unreachable!("just seen to be text"),
-        },
-        _ => Err(FactError::NoType { member }),
-    }
-}
-
-/// A fact of a type that this adapter does not know: kept whole, for internal eyes.
-fn unknown_type(name: &str, fact: Fact) -> Draft {
-    Draft::new(EventType::DiagnosticChanged)
-        .with("kind", "unknown_event_type")
-        .with("eventType", name)
-        .with("event", Value::Object(fact))
 }
 
 /// The name of a JSON value's kind, for messages.

@@ -6,6 +6,7 @@
 use crate::feed::Sizes;
 use crate::guard::Policy;
 use crate::log::embedded::Sync;
+use crate::serve::settle::Patience;
 use crate::serve::{Limits, Pulse};
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
@@ -104,6 +105,17 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_PAGES_MAX", value_name = "SIZE", default_value = "64MiB", help_heading = "Streams",
           value_parser = |text: &str| size(text, MIB, 64 * GIB))]
     pub pages_max: u64,
+
+    /// How long nothing may be heard of a run that goes on until it is said to be stale, in seconds: 1 to 31536000. Any delivery
+    /// counts, also an empty array, and an open streamed body.
+    #[arg(long, env = "PROSCENIUM_STALE_AFTER", value_name = "SECONDS", default_value_t = 60, help_heading = "Runs",
+          value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    pub stale_after: u64,
+    /// How long until it is settled: everything open is closed and the run ends as failed, in seconds: 1 to 31536000. Any later
+    /// fact reopens it. A run that waits for a decision is never settled by itself.
+    #[arg(long, env = "PROSCENIUM_SETTLE_AFTER", value_name = "SECONDS", default_value_t = 300, help_heading = "Runs",
+          value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    pub settle_after: u64,
 
     /// Threads that serve: 1 to 256. One runs everything on a single thread, beside the store's own.
     #[arg(long, env = "PROSCENIUM_WORKERS", value_name = "COUNT", default_value_t = 1, help_heading = "Process",
@@ -206,6 +218,12 @@ impl Config {
             connections_max: in_memory(self.connections_max),
             subscriptions_max: in_memory(self.subscriptions_max),
         }
+    }
+
+    /// How long the silence of a run is borne.
+    #[must_use]
+    pub const fn patience(&self) -> Patience {
+        Patience { stale: Duration::from_secs(self.stale_after), settle: Duration::from_secs(self.settle_after) }
     }
 
     /// How streams live and end.

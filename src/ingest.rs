@@ -15,14 +15,14 @@ use crate::log::row::Row;
 use crate::log::run::{Compacted, Log, Logs, Shown, Submission, Summary, Tail, summary_of};
 use crate::log::{Append, Blob, Compaction, Loaded, LogId, META, Rewritten, Store, StoreError};
 use crate::model::audience::{self, Audience, Sight};
-use crate::model::{BlobId, Draft, Envelope, Epoch, EventType, Ids, ProducerId, RunId, Sequence, SessionId};
+use crate::model::{BlobId, Draft, Envelope, Epoch, EventType, Ids, Owner, ProducerId, RunId, Sequence, SessionId};
 use crate::source::ledger::{Ledger, RunState, Violation};
 use crate::source::{self, Adapter, FactError, SourceKind};
 use bytes::Bytes;
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit, oneshot, watch};
@@ -229,6 +229,7 @@ impl<S: Store> Ingest<S> {
             {
                 let mut desk = desk.lock();
                 if !desk.is_left {
+                    seat.log.hear();
                     let taken = desk.take(delivery, &self.policy, self.world);
                     let durable = desk.outbox.take().map(|post| self.post(&seat.log, post));
                     return Ok(Pending { taken, durable, _permit: permit });
@@ -243,6 +244,37 @@ impl<S: Store> Ingest<S> {
         let (ack, durable) = oneshot::channel();
         self.logs.submit(Submission { log: log.clone(), append, summary, ack });
         durable
+    }
+
+    /// Says of a run what no source says: that nothing is heard of it, or that it is over. `false` when there is nothing to
+    /// say: the run is not there, has ended, waits for somebody's decision (which is no silence), or, if `heard` is given, was
+    /// heard of since.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn pronounce(&self, run: &RunId, verdict: &Verdict, heard: Option<u64>) -> Result<bool, StoreError> {
+        let id = LogId::Run(run.clone());
+        let mut gone = None;
+        let durable = loop {
+            let seat = self.seat(&id).await?;
+            let desk = seat.desk.get_or_try_init(|| self.sit_down(&id)).await?;
+            {
+                let mut desk = desk.lock();
+                if !desk.is_left {
+                    if heard.is_some() && seat.log.heard() != heard {
+                        return Ok(false);
+                    }
+                    desk.pronounce(verdict, &self.policy, self.world);
+                    match desk.outbox.take() {
+                        Some(post) => break self.post(&seat.log, post),
+                        None => return Ok(false),
+                    }
+                }
+            }
+            self.wait_for_a_new_desk(&mut gone).await;
+        };
+        committed(durable).await?;
+        Ok(true)
     }
 
     /// Erases a log with everything that was taken for it before, durably; `false` when it was never written. What is taken
@@ -332,6 +364,20 @@ impl<S: Store> Ingest<S> {
     pub fn sweep(&self) {
         self.desks.retain(|_, seat| Arc::strong_count(seat) > 1 || seat.desk.get().is_some_and(|desk| desk.lock().touch_again()));
     }
+}
+
+/// What the server says of a run when its source says nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// A run that goes on has not been heard of for a while.
+    Stale,
+    /// The run is over, for this reason: nobody will end it any more.
+    Settled {
+        /// Stable, for programs.
+        code: &'static str,
+        /// For people.
+        message: String,
+    },
 }
 
 /// What is to become of a log's past.
@@ -525,12 +571,37 @@ impl Desk {
             self.producers.insert(producer.id.clone(), numbering);
             (producer.id, numbering)
         });
-        self.post(delivery.source, producer, first, rows, blobs, receipt.accepted > 0);
+        self.post(Some(delivery.source), producer, first, rows, blobs, receipt.accepted > 0);
         receipt.epoch = self.written.then_some(self.epoch);
         match refused {
             Some((index, error)) => Err(IngestError::Fact { index, error, kept: Box::new(receipt) }),
             None => Ok(receipt),
         }
+    }
+
+    /// Leaves what the verdict comes to in the outbox; nothing where it comes to nothing.
+    fn pronounce(&mut self, verdict: &Verdict, policy: &Policy, world: World) {
+        let run = &self.summary.run;
+        let mut draft = match verdict {
+            Verdict::Stale if run.ages() && !run.stale => {
+                let mut draft = Draft::new(EventType::RunStatus).with("stale", true);
+                draft.phase = run.phase.clone();
+                draft
+            }
+            Verdict::Settled { code, message } if self.written && !run.status.is_end() => {
+                let error = json!({ "code": code, "message": message });
+                Draft::new(EventType::RunFailed).with("synthetic", true).with("error", error).with("retryable", true)
+            }
+            _ => return,
+        };
+        draft.owner = Owner::Diagnostics;
+        self.used = true;
+        let run = if let LogId::Run(run) = &self.id { Some(run.clone()) } else { None };
+        let (session, thread) = (self.summary.session_id.clone(), self.summary.thread_id.clone());
+        let given = Ids { session, thread, run, ..Ids::default() };
+        let (before, mut blobs) = (self.summary.last_sequence, Vec::new());
+        let rows = self.stamp(vec![draft], &[1], 0, &given, policy, (world.now)(), world, &mut blobs, &mut Vec::new());
+        self.post(None, None, before, rows, blobs, true);
     }
 
     fn seat(&mut self, kind: &'static SourceKind) -> &mut Seated {
@@ -626,7 +697,7 @@ impl Desk {
             if view.is_some() {
                 if let Some(run) = self.seen_runs.get_mut(i) {
                     let of = &envelope.draft;
-                    run.follow(&of.class, &of.phase, of.ids.action.as_ref());
+                    run.follow(&of.class, &of.phase, of.ids.action.as_ref(), &of.payload);
                 }
                 self.summary.seen_last[i] = sequence;
                 self.summary.seen_count[i] += 1;
@@ -669,10 +740,10 @@ impl Desk {
         (append, Arc::new(self.summary.clone()))
     }
 
-    /// Puts the append together: rows, bodies, and every state entry that changed.
+    /// Puts the append together: rows, bodies, and every state entry that changed. `source` is whose adapter may have moved.
     fn post(
         &mut self,
-        source: &'static SourceKind,
+        source: Option<&'static SourceKind>,
         producer: Option<(ProducerId, Numbering)>,
         expected: Sequence,
         rows: Bytes,
@@ -687,11 +758,13 @@ impl Desk {
         if moved {
             self.written = true;
             state.push((Bytes::from_static(META), Some(to_json(&self.summary))));
-            let seat = self.seat(source);
-            let memory = seat.adapter.save();
-            if memory != seat.saved {
-                seat.saved.clone_from(&memory);
-                state.push(set(format!("a:{}", seat.kind.name), memory));
+            if let Some(source) = source {
+                let seat = self.seat(source);
+                let memory = seat.adapter.save();
+                if memory != seat.saved {
+                    seat.saved.clone_from(&memory);
+                    state.push(set(format!("a:{}", seat.kind.name), memory));
+                }
             }
             let guard = self.guard.save();
             let held = if guard.is_null() { Bytes::new() } else { to_json(&guard) };

@@ -138,7 +138,8 @@ fn serve(config: &Config) -> Result<(), Failure> {
         let listener = listen(config).await?;
         let address = listener.local_addr()?;
         let server = Server::new(open_store(config)?, config.policy(), config.sizes(), config.limits(), config.pulse(), WORLD)?
-            .compacting(config.compact_after());
+            .compacting(config.compact_after())
+            .bearing(config.patience());
         // Whoever started us without a standard output does not want to know.
         let _ = writeln!(std::io::stdout(), "listening on http://{address}").and_then(|()| std::io::stdout().flush());
         tracing::info!(%address, store = ?config.store, workers = config.workers, "serving");

@@ -14,6 +14,7 @@ use crate::log::{Limit, LogId, Store, StoreError};
 use crate::model::{Audience, Epoch, Sequence};
 use crate::projection::View;
 use crate::projection::seen::Seen;
+use bytes::Bytes;
 use std::sync::Arc;
 
 /// Rows between two checkpoints of one log, at least.
@@ -21,6 +22,10 @@ const ROWS_BETWEEN: u64 = 2048;
 
 /// By how many times its own size a log must have grown for another checkpoint: each is written beside what is ingested.
 const LOG_TO_CHECKPOINT: usize = 4;
+
+/// How many times as long as it worked the thread that makes checkpoints rests, so that what is ingested meanwhile has the
+/// processor. Readers who open a run just then fold a little more themselves.
+const REST: u32 = 1;
 
 /// What is read at once to be folded.
 const PAGE: Limit = Limit { rows: 2048, bytes: 1024 * 1024 };
@@ -39,8 +44,9 @@ pub async fn at<S: Store>(
     let (log, open) = (log.clone(), logs.log(log).await?);
     logs.work(move |store| {
         let _still = open.hold_still();
-        let mut view = nearest(store, &log, epoch, audience, at)?.0;
-        forward(store, &log, epoch, std::slice::from_mut(&mut view), at)?;
+        let saved = nearest(store, &log, epoch, audience, at)?;
+        let mut view = restored(&log, audience, saved.as_deref());
+        forward(store, &log, epoch, view.through, at, |row| see(&mut view, row))?;
         Ok(view)
     })
     .await
@@ -54,70 +60,122 @@ pub async fn catch_up<S: Store>(logs: &Logs<S>, log: &LogId, epoch: Epoch, mut v
     let (log, open) = (log.clone(), logs.log(log).await?);
     logs.work(move |store| {
         let _still = open.hold_still();
-        forward(store, &log, epoch, std::slice::from_mut(&mut view), Sequence::MAX)?;
+        forward(store, &log, epoch, view.through, Sequence::MAX, |row| see(&mut view, row))?;
         Ok(view)
     })
     .await
 }
 
-/// The nearest checkpoint at or before `at`, and its size; a fresh view where there is none.
+/// The nearest checkpoint at or before `at`.
 fn nearest<S: Store>(
     store: &S,
     log: &LogId,
     epoch: Epoch,
     audience: Audience,
     at: Sequence,
-) -> Result<(View, usize), StoreError> {
-    let kind = audience.index() as u8;
-    let found = pollster::block_on(store.checkpoint(log, epoch, kind, at))?;
-    // One that another version of the fold made means nothing to this one.
-    let restored = found.and_then(|(_, saved)| Some((View::restore(log, audience, &saved)?, saved.len())));
-    Ok(restored.unwrap_or_else(|| (View::new(log, audience), 0)))
+) -> Result<Option<Bytes>, StoreError> {
+    let found = pollster::block_on(store.checkpoint(log, epoch, audience.index() as u8, at))?;
+    Ok(found.map(|(_, saved)| saved))
 }
 
-/// Folds the rows after the views' common place up to `until`. Returns how many bytes they were.
-fn forward<S: Store>(store: &S, log: &LogId, epoch: Epoch, views: &mut [View], until: Sequence) -> Result<usize, StoreError> {
+/// The view that was saved; a fresh one where none was. One that another version of the fold made means nothing to this one.
+fn restored(log: &LogId, audience: Audience, saved: Option<&[u8]>) -> View {
+    saved.and_then(|saved| View::restore(log, audience, saved)).unwrap_or_else(|| View::new(log, audience))
+}
+
+fn see(view: &mut View, row: &Row) {
+    view.fold(row.sequence(), row.view(view.audience));
+}
+
+/// Gives the rows after `after` up to `until`, in order. Returns how many bytes they were.
+fn forward<S: Store>(
+    store: &S,
+    log: &LogId,
+    epoch: Epoch,
+    mut after: Sequence,
+    until: Sequence,
+    mut each: impl FnMut(&Row),
+) -> Result<usize, StoreError> {
     let mut bytes = 0;
-    loop {
-        let after = views[0].through;
-        if after >= until {
-            return Ok(bytes);
-        }
+    while after < until {
         let page = pollster::block_on(store.read(log, epoch, after, PAGE))?;
-        let mut moved = false;
-        for row in page.into_iter().flat_map(|placed| Rows(placed.rows)).filter(|row| row.sequence() > after) {
+        let begun = after;
+        for row in page.into_iter().flat_map(|placed| Rows(placed.rows)).filter(|row| row.sequence() > begun) {
             if row.sequence() > until {
                 return Ok(bytes);
             }
-            moved = true;
-            bytes += fold(views, &row);
+            after = row.sequence();
+            bytes += row.size();
+            each(&row);
         }
-        if !moved {
-            return Ok(bytes);
+        if after == begun {
+            break;
         }
     }
+    Ok(bytes)
 }
 
-/// Folds one row into each view, reading each of its texts once. Returns its size.
-fn fold(views: &mut [View], row: &Row) -> usize {
-    let mut read: Option<(&[u8], Option<Seen>)> = None;
-    for view in views {
-        let text = row.view(view.audience);
-        match text {
-            None => drop(view.fold(row.sequence(), None)),
-            Some(text) => {
-                // Audiences that get the same share its bytes.
-                if !read.as_ref().is_some_and(|(known, _)| std::ptr::eq(*known, text)) {
-                    read = Some((text, Seen::parse(row.sequence(), text)));
-                }
-                match read.as_ref().and_then(|(_, seen)| seen.as_ref()) {
-                    Some(seen) => drop(view.fold_seen(seen)),
-                    None => drop(view.fold(row.sequence(), Some(text))),
-                }
+/// The views of all audiences: one for those to whom everything so far was the same. Most runs hide little, and late.
+struct Together(Vec<(View, Vec<Audience>)>);
+
+impl Together {
+    /// From what was saved of each, in [`Audience::ALL`]'s order.
+    fn restore(log: &LogId, saved: &[Option<Bytes>; 3]) -> Self {
+        let mut views: Vec<(View, Vec<Audience>)> = Vec::new();
+        for (audience, text) in Audience::ALL.into_iter().zip(saved) {
+            // A view's text does not say whose it is: the same text is the same view.
+            match views.iter_mut().find(|(_, of)| saved[of[0].index()] == *text) {
+                Some((_, of)) => of.push(audience),
+                None => views.push((restored(log, audience, text.as_deref()), vec![audience])),
+            }
+        }
+        Self(views)
+    }
+
+    /// The place that all of them have come to, if there is one.
+    fn through(&self) -> Option<Sequence> {
+        let through = self.0[0].0.through;
+        self.0.iter().all(|(view, _)| view.through == through).then_some(through)
+    }
+
+    /// Folds one row, reading each of its texts once.
+    fn fold(&mut self, row: &Row) {
+        self.part(row);
+        let mut read: Option<(&[u8], Option<Seen>)> = None;
+        for (view, _) in &mut self.0 {
+            let text = row.view(view.audience);
+            let Some(text) = text else {
+                view.fold(row.sequence(), None);
+                continue;
+            };
+            if !read.as_ref().is_some_and(|(known, _)| std::ptr::eq(*known, text)) {
+                read = Some((text, Seen::parse(row.sequence(), text)));
+            }
+            match read.as_ref().and_then(|(_, seen)| seen.as_ref()) {
+                Some(seen) => drop(view.fold_seen(seen)),
+                None => drop(view.fold(row.sequence(), Some(text))),
             }
         }
     }
-    row.size()
+
+    /// Parts those to whom this row is something else.
+    fn part(&mut self, row: &Row) {
+        let same = |a: Audience, b: Audience| match (row.view(a), row.view(b)) {
+            (Some(a), Some(b)) => std::ptr::eq(a, b),
+            (None, None) => true,
+            _ => false,
+        };
+        let mut at = 0;
+        while let Some((view, of)) = self.0.get_mut(at) {
+            let (with, apart): (Vec<_>, Vec<_>) = of.iter().partition(|audience| same(**audience, of[0]));
+            if let Some(first) = apart.first() {
+                let own = View::clone(view).by(*first);
+                *of = with;
+                self.0.push((own, apart));
+            }
+            at += 1;
+        }
+    }
 }
 
 /// Makes checkpoints of logs that have grown, one after the other, until nobody can ask any more.
@@ -125,6 +183,7 @@ pub async fn checkpoint<S: Store>(logs: Arc<Logs<S>>, mut grown: tokio::sync::mp
     while let Some(log) = grown.recv().await {
         loop {
             let life = log.tail().epoch;
+            let begun = std::time::Instant::now();
             let made = logs.work({
                 let log = log.clone();
                 move |store| make(store, &log)
@@ -134,6 +193,7 @@ pub async fn checkpoint<S: Store>(logs: Arc<Logs<S>>, mut grown: tokio::sync::mp
                 tracing::warn!(%error, log = %log.id, "no checkpoint could be made");
                 log.tail().last.plus(ROWS_BETWEEN)
             });
+            tokio::time::sleep(begun.elapsed() * REST).await;
             // Of a log that was erased meanwhile it says nothing.
             let due = if log.tail().epoch == life { due } else { Sequence(ROWS_BETWEEN) };
             // It may have grown so far while this one was made.
@@ -149,34 +209,79 @@ pub(super) fn make<S: Store>(store: &S, log: &Log) -> Result<Sequence, StoreErro
     let _still = log.hold_still();
     let tail = log.tail();
     let Some(epoch) = tail.epoch else { return Ok(Sequence(ROWS_BETWEEN)) };
-    let mut views = Vec::with_capacity(Audience::ALL.len());
-    let mut size = 0;
+    let mut saved = [const { None }; 3];
     for audience in Audience::ALL {
-        let (view, bytes) = nearest(store, &log.id, epoch, audience, tail.last)?;
-        size += bytes;
-        views.push(view);
+        saved[audience.index()] = nearest(store, &log.id, epoch, audience, tail.last)?;
     }
-    let begun = views[0].through;
-    if views.iter().any(|view| view.through != begun) {
+    let size: usize = saved.iter().flatten().map(Bytes::len).sum();
+    let mut views = Together::restore(&log.id, &saved);
+    let begun = views.through().unwrap_or_else(|| {
         // A crash came between the audiences' checkpoints: begin where all of them can.
-        for view in &mut views {
-            *view = View::new(&log.id, view.audience);
-        }
-    }
-    let begun = views[0].through;
+        views = Together::restore(&log.id, &[const { None }; 3]);
+        Sequence::NONE
+    });
     let rows = tail.last.0.saturating_sub(begun.0);
     if rows < ROWS_BETWEEN {
         return Ok(begun.plus(ROWS_BETWEEN));
     }
-    let bytes = forward(store, &log.id, epoch, &mut views, tail.last)?;
+    let bytes = forward(store, &log.id, epoch, begun, tail.last, |row| views.fold(row))?;
     if bytes < LOG_TO_CHECKPOINT * size {
         // At this pace it will be worth it.
         let row = (bytes as u64 / rows).max(1);
         return Ok(begun.plus(((LOG_TO_CHECKPOINT * size) as u64 / row).max(rows + ROWS_BETWEEN)));
     }
-    for view in &views {
-        let saved = view.save().into();
-        pollster::block_on(store.save_checkpoint(&log.id, epoch, view.audience.index() as u8, view.through, saved))?;
+    let through = views.through().unwrap_or(begun);
+    for (view, of) in &views.0 {
+        let text = Bytes::from(view.save());
+        for audience in of {
+            pollster::block_on(store.save_checkpoint(&log.id, epoch, audience.index() as u8, through, text.clone()))?;
+        }
     }
-    Ok(views[0].through.plus(ROWS_BETWEEN))
+    Ok(through.plus(ROWS_BETWEEN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::RunId;
+
+    /// A row of text that these audiences get, and the others do not.
+    fn row(sequence: u64, seen_by: &[Audience]) -> Row {
+        let text = format!(
+            r#"{{"type":"text.delta","sequence":{sequence},"messageId":"m","partId":"p","phase":"producing","surface":"conversation","payload":{{"text":"{sequence} "}}}}"#
+        );
+        let views = Audience::ALL.map(|audience| seen_by.contains(&audience).then_some(text.as_bytes()));
+        let mut rows = Vec::new();
+        Row::encode(&mut rows, Sequence(sequence), [Sequence::NONE; 3], views);
+        Rows(rows.into()).next().unwrap()
+    }
+
+    #[test]
+    fn audiences_share_a_view_until_they_get_something_else_and_each_has_what_it_would_have_alone() {
+        use Audience::{Dashboard, Internal, User};
+        let log = LogId::Run(RunId::new("r").unwrap());
+        let mut together = Together::restore(&log, &[const { None }; 3]);
+        let mut alone = Audience::ALL.map(|audience| View::new(&log, audience));
+        let everyone = [User, Dashboard, Internal];
+        let story: [(&[Audience], usize); 5] =
+            [(&everyone, 1), (&everyone, 1), (&[Internal], 2), (&everyone, 2), (&[Dashboard, Internal], 3)];
+        for (n, (seen_by, views)) in (1..).zip(story) {
+            let row = row(n, seen_by);
+            together.fold(&row);
+            for view in &mut alone {
+                see(view, &row);
+            }
+            assert_eq!((together.0.len(), together.through()), (views, Some(Sequence(n))));
+            for (view, of) in &together.0 {
+                assert_eq!(view.audience, of[0]);
+                for audience in of {
+                    assert_eq!(view.save(), alone[audience.index()].save(), "{audience} after {n}");
+                }
+            }
+            // Saved and restored, those who have the same share it again.
+            let saved = Audience::ALL.map(|audience| Some(Bytes::from(alone[audience.index()].save())));
+            let again = Together::restore(&log, &saved);
+            assert_eq!((again.0.len(), again.through()), (views, Some(Sequence(n))));
+        }
+    }
 }

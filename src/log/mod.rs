@@ -20,6 +20,7 @@
 
 pub mod embedded;
 pub mod memory;
+pub mod ongoing;
 pub mod row;
 pub mod run;
 pub mod sessions;

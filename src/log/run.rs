@@ -6,10 +6,11 @@
 //!
 //! Never looks inside a row. Knows nothing of readers beyond whether a log is watched.
 
+use super::ongoing::Ongoing;
 use super::row::Rows;
 use super::sessions::{Changed, Sessions};
 use super::{Append, Blob, Compaction, Limit, Listed, Loaded, LogId, LogKind, Outcome, Placed, Store, StoreError};
-use crate::model::{Audience, BlobId, Epoch, Sequence, SessionId, ThreadId};
+use crate::model::{Audience, BlobId, Epoch, RunId, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
 use bytes::Bytes;
 use dashmap::DashMap;
@@ -175,6 +176,10 @@ pub struct Log {
     grown_at: AtomicU64,
     /// [`Compacted::times`], for those who ask often.
     compacted: AtomicU64,
+    /// Counts what was heard of the log's producers, facts or less.
+    heard: AtomicU64,
+    /// Streamed bodies that are being read for it: somebody is there, whether or not he says something.
+    bodies: AtomicUsize,
     /// Held by those who need the log's past to stay as it is while they read page after page.
     past: RwLock<()>,
 }
@@ -191,6 +196,8 @@ impl Log {
             watchers: AtomicUsize::new(0),
             announced: AtomicBool::new(false),
             grown_at: AtomicU64::new(GROWN_FIRST),
+            heard: AtomicU64::new(0),
+            bodies: AtomicUsize::new(0),
             past: RwLock::new(()),
         }
     }
@@ -204,6 +211,24 @@ impl Log {
     /// Keeps the log's past as it is for as long as this is held: for a thread that may wait, and that lets go soon.
     pub fn hold_still(&self) -> RwLockReadGuard<'_, ()> {
         self.past.read()
+    }
+
+    /// A producer was heard of.
+    pub fn hear(&self) {
+        self.heard.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often a producer was heard of since the log was opened; `None` while one is on the line.
+    #[must_use]
+    pub fn heard(&self) -> Option<u64> {
+        (self.bodies.load(Ordering::Relaxed) == 0).then(|| self.heard.load(Ordering::Relaxed))
+    }
+
+    /// A producer is on the line for as long as this is held.
+    #[must_use]
+    pub fn on_the_line(self: &Arc<Self>) -> OnTheLine {
+        self.bodies.fetch_add(1, Ordering::Relaxed);
+        OnTheLine(self.clone())
     }
 
     /// Where the log stands now.
@@ -317,6 +342,17 @@ impl Log {
     }
 }
 
+/// A producer that sends a body as long as it likes; see [`Log::on_the_line`].
+pub struct OnTheLine(Arc<Log>);
+
+impl Drop for OnTheLine {
+    fn drop(&mut self) {
+        // That it has gone is the last that was heard of it.
+        self.0.hear();
+        self.0.bodies.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// An append on its way to the store.
 pub struct Submission {
     pub log: Arc<Log>,
@@ -349,6 +385,7 @@ pub struct Logs<S> {
     position: Arc<AtomicU64>,
     life: Arc<OnceLock<Epoch>>,
     sessions: Arc<Sessions>,
+    ongoing: Arc<Ongoing>,
     line: Arc<Line>,
     failure: watch::Receiver<Option<StoreError>>,
 }
@@ -385,7 +422,9 @@ impl<S: Store> Logs<S> {
         if let Some(known) = pollster::block_on(store.life())? {
             life.get_or_init(|| known);
         }
-        let sessions = Arc::new(pollster::block_on(Sessions::load(&*store))?);
+        let ongoing = Arc::<Ongoing>::default();
+        let saw = |log: &LogId, summary: &Summary| ongoing.note(log, None, summary);
+        let sessions = Arc::new(pollster::block_on(Sessions::load(&*store, saw))?);
         let line = Arc::<Line>::default();
         let (groups, outbox) = mpsc::unbounded_channel();
         let (failed, failure) = watch::channel(None);
@@ -394,6 +433,7 @@ impl<S: Store> Logs<S> {
             position: position.clone(),
             life: life.clone(),
             sessions: sessions.clone(),
+            ongoing: ongoing.clone(),
             line: line.clone(),
             groups,
             failed,
@@ -402,7 +442,7 @@ impl<S: Store> Logs<S> {
             .name("committer".into())
             .spawn(move || committer.run())
             .expect("a process that cannot start one thread cannot serve");
-        Ok((Arc::new(Self { store, open: DashMap::new(), position, life, sessions, line, failure }), outbox))
+        Ok((Arc::new(Self { store, open: DashMap::new(), position, life, sessions, ongoing, line, failure }), outbox))
     }
 
     /// The store's life; see [`Store::life`]. Of a store that was never written any epoch that means nothing.
@@ -441,6 +481,12 @@ impl<S: Store> Logs<S> {
     #[must_use]
     pub fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    /// Which runs go on without anybody's decision.
+    #[must_use]
+    pub fn ongoing(&self) -> Vec<RunId> {
+        self.ongoing.runs()
     }
 
     /// A log's state as the store has it. Only its one writer may rely on it, and only before it first appends.
@@ -565,6 +611,7 @@ impl<S: Store> Logs<S> {
         if erased.is_ok() || matches!(self.load(&log.id).await, Ok(None)) {
             let before = log.unwrite();
             self.sessions.forget(&log.id, &before.summary).tell();
+            self.ongoing.forget(&log.id);
         }
         erased
     }
@@ -646,6 +693,7 @@ struct Committer<S> {
     position: Arc<AtomicU64>,
     life: Arc<OnceLock<Epoch>>,
     sessions: Arc<Sessions>,
+    ongoing: Arc<Ongoing>,
     line: Arc<Line>,
     groups: mpsc::UnboundedSender<Group>,
     failed: watch::Sender<Option<StoreError>>,
@@ -708,8 +756,10 @@ impl<S: Store> Committer<S> {
                     self.life.get_or_init(|| appends[i].epoch);
                     let (before, is_announced) = log.publish(&appends[i], position, summary.clone());
                     let is_new = before.epoch != Some(appends[i].epoch);
-                    if is_new || Sessions::differ(&before.summary, &summary) {
-                        let before = before.epoch.map(|_| &*before.summary);
+                    let differs = is_new || Sessions::differ(&before.summary, &summary);
+                    let before = before.epoch.map(|_| &*before.summary);
+                    self.ongoing.note(&log.id, before, &summary);
+                    if differs {
                         changed.extend(self.sessions.note(&log.id, created, before, &summary));
                     }
                     if is_announced {
@@ -750,7 +800,6 @@ mod tests {
     use crate::log::embedded::{EmbeddedStore, Sync};
     use crate::log::memory::MemoryStore;
     use crate::log::row::Row;
-    use crate::model::RunId;
 
     fn run(name: &str) -> LogId {
         LogId::Run(RunId::new(name).unwrap())

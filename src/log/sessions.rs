@@ -125,11 +125,11 @@ fn session_of<'a>(log: &'a LogId, summary: &'a Summary) -> Option<&'a SessionId>
 }
 
 impl Sessions {
-    /// Reads what the store's logs say.
+    /// Reads what the store's logs say. `also` is told it, too: it is read only once.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn load(store: &impl Store) -> Result<Self, StoreError> {
+    pub async fn load(store: &impl Store, also: impl Fn(&LogId, &Summary)) -> Result<Self, StoreError> {
         let mut logs = Vec::new();
         for kind in [LogKind::Run, LogKind::Session] {
             let mut before = None;
@@ -139,6 +139,7 @@ impl Sessions {
                 let is_last = page.len() < PAGE;
                 logs.extend(page.into_iter().filter_map(|listed| {
                     let summary: Summary = serde_json::from_slice(&listed.meta).unwrap_or_default();
+                    also(&listed.log, &summary);
                     let session = session_of(&listed.log, &summary)?.clone();
                     Some((listed.created, session, listed.log, summary.parent_session_id))
                 }));
@@ -496,7 +497,7 @@ mod tests {
             let crate::log::Outcome::Committed { created, .. } = outcomes[0] else { panic!("{outcomes:?}") };
             kept.note(&log, created, None, &said).tell();
         }
-        let read = Sessions::load(&store).await.unwrap();
+        let read = Sessions::load(&store, |_, _| {}).await.unwrap();
         let all = kept.list(None, usize::MAX);
         assert!(all.len() > 50);
         assert_eq!(read.list(None, usize::MAX), all);

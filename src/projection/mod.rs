@@ -84,7 +84,7 @@ pub static PROJECTIONS: &[Projection] = &[
 ];
 
 /// What a fold works on: the activities, and the little that it remembers beside them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Scene {
     pub stage: Stage,
     /// The id of the log: of its run, or of its session.
@@ -117,7 +117,7 @@ pub struct Folded {
 }
 
 /// The activities of one log as one audience sees them, as of one sequence.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct View {
     pub audience: Audience,
     /// Every envelope up to here was folded, or was hidden.
@@ -139,7 +139,7 @@ struct Saved<'v> {
 }
 
 /// Counts up whenever a fold changes what it makes of the same envelopes.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 impl View {
     /// The view before the first envelope.
@@ -183,6 +183,12 @@ impl View {
         serde_json::to_vec(&saved).expect("our own plain data")
     }
 
+    /// The same view as another audience's, to whom everything so far was the same.
+    #[must_use]
+    pub fn by(self, audience: Audience) -> Self {
+        Self { audience, ..self }
+    }
+
     /// Folds the next envelope, as this view's audience gets it; `None` for one that is hidden from it.
     ///
     /// # Panics
@@ -216,10 +222,7 @@ impl View {
         if seen.class == EventType::RunStarted && scene.own_agent.is_none() {
             scene.own_agent.clone_from(&seen.ids.agent);
         }
-        scene.is_late = scene.is_run && scene.run.status.is_end();
-        if scene.is_run {
-            scene.run.follow(&seen.class, &seen.phase, seen.ids.action.as_ref());
-        }
+        scene.is_late = scene.is_run && scene.run.follow(&seen.class, &seen.phase, seen.ids.action.as_ref(), &seen.payload);
         let has_ended = seen.ends_run() || scene.is_run && scene.run.status.is_end();
         for projection in PROJECTIONS {
             (projection.fold)(seen, scene);

@@ -26,16 +26,18 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
             edit.set_some(member, id);
         }
     }
-    if seen.payload.get("stale") == Some(&Value::Bool(true)) && seen.class == EventType::RunStatus {
-        edit.set("stale", true);
-    } else {
-        edit.remove("stale");
+    match run.stale {
+        true => edit.set("stale", true),
+        false => edit.remove("stale"),
+    }
+    // Also of a run that its server had given up, and that goes on.
+    if !run.status.is_end() {
+        for past in ["error", "retryable", "synthetic", "withheld"] {
+            edit.remove(past);
+        }
     }
     match seen.class {
         EventType::RunStarted => {
-            for past in ["error", "retryable", "synthetic", "withheld"] {
-                edit.remove(past);
-            }
             let parent = seen.text("parentRunId").or_else(|| seen.related("parentRunId").and_then(Value::as_str));
             edit.set_some("parentRunId", parent.filter(|parent| RunId::new(parent).is_ok()));
         }

@@ -199,6 +199,7 @@ fn tool() -> Value {
             "untrusted": anything("Whether its source warns of what it gave."),
             "withheld": withheld(),
             "action_id": said("The action that asks about it."),
+            "synthetic": flag("The server closed it, for its run was not heard of any more."),
         }),
     )
 }

@@ -62,7 +62,7 @@ impl Serialize for Op {
 }
 
 /// What one envelope did to one activity.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Touch {
     /// The activity's place on the stage.
     pub at: usize,
@@ -84,7 +84,7 @@ fn foreign(kind: &str) -> Box<str> {
 }
 
 /// All activities, in the order in which they appeared. None ever leaves.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Stage {
     activities: Vec<Activity>,
     /// Ours: kind → id → place.

@@ -93,6 +93,13 @@ fn has_ended(edit: &Edit<'_>) -> bool {
     matches!(edit.text("state"), Some("output-available" | "output-error" | "cancelled"))
 }
 
+/// A call that only the server closed, for nobody was heard of its run, goes on when it is heard of again.
+fn reopen(edit: &mut Edit<'_>) -> bool {
+    let is_ours = edit.get("synthetic").is_some();
+    edit.remove("synthetic");
+    is_ours
+}
+
 /// Another attempt under the same id: readers get it as a whole.
 fn begin_again(edit: &mut Edit<'_>, id: &str) {
     let name = edit.text("tool_name").unwrap_or_default().to_owned();
@@ -150,7 +157,7 @@ fn progress(seen: &Seen, edit: &mut Edit<'_>) -> Result<(), String> {
     };
     let text = |member: &str| get(member).and_then(Value::as_str);
     edit.set_some("message", text("message"));
-    if has_ended(edit) {
+    if has_ended(edit) && !reopen(edit) {
         return Ok(());
     }
     name(seen, edit);
@@ -176,7 +183,7 @@ fn reported(edit: &Edit<'_>) -> Map<String, Value> {
 fn output(seen: &Seen, edit: &mut Edit<'_>) {
     edit.append("output_text", seen.text("text").unwrap_or_default());
     refer(seen, edit);
-    if !has_ended(edit) {
+    if !has_ended(edit) || reopen(edit) {
         edit.say("status", "running");
         edit.say("state", "progress");
     }
@@ -189,6 +196,7 @@ fn end(seen: &Seen, edit: &mut Edit<'_>) {
         (_, Phase::Cancelled | Phase::Interrupted) => ("cancelled", "cancelled"),
         _ => ("failed", "output-error"),
     };
+    edit.remove("synthetic");
     edit.say("status", status);
     edit.say("state", state);
     edit.set_some("duration_ms", number(seen.get("durationMs")));
@@ -231,10 +239,14 @@ fn ask(seen: &Seen, scene: &mut Scene) {
 
 /// The run has ended: no call goes on. One whose author reported an end of it keeps that.
 pub(super) fn end_all(scene: &mut Scene) {
+    let is_settled = scene.run.settled;
     let ended = ["output-available", "output-error", "cancelled"];
     let state = |state: Option<&Value>| state.and_then(Value::as_str).is_some_and(|state| ended.contains(&state));
     for id in scene.stage.ids(KIND, |call| !state(call.content.get("state"))) {
         let mut edit = scene.stage.edit(KIND, &id).expect("just listed");
+        if is_settled {
+            edit.set("synthetic", true);
+        }
         let state = match edit.text("status") {
             Some("done") => "output-available",
             Some("failed") => "output-error",

@@ -8,6 +8,7 @@ use super::problem::Problem;
 use super::request::{Query, path_id};
 use crate::ingest::{Delivery, IngestError, Pending, Producer, Receipt};
 use crate::log::LogId;
+use crate::log::run::OnTheLine;
 use crate::model::{Epoch, Ids, ProducerId};
 use crate::source::{self, FactError, SOURCES, SourceKind};
 use axum::Json;
@@ -33,7 +34,7 @@ pub async fn post(State(app): State<Arc<App>>, request: Request<Body>) -> Result
     let (head, body) = request.into_parts();
     let to = Address::of(&head.uri, &head.headers)?;
     let receipt = if is_lines(&head.headers)? {
-        Lines::new(&app, to).take(body).await
+        Lines::new(&app, to).await?.take(body).await
     } else {
         let text = read_whole(body, app.limits.body_bytes_max).await?;
         whole(&app, to, &text).await
@@ -273,6 +274,8 @@ struct Lines<'a> {
     life: Option<Epoch>,
     ahead: VecDeque<Ahead<'a>>,
     receipt: Option<Receipt>,
+    /// A run whose producer is on the line does not age, whatever it says.
+    _line: OnTheLine,
 }
 
 /// A group on its way to the store.
@@ -285,8 +288,10 @@ struct Ahead<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn new(app: &'a App, to: Address) -> Self {
-        Self { app, to, buffer: BytesMut::new(), read: 0, sent: 0, life: None, ahead: VecDeque::new(), receipt: None }
+    async fn new(app: &'a App, to: Address) -> Result<Self, Problem> {
+        let line = app.logs.log(&to.log).await?.on_the_line();
+        let (buffer, ahead) = (BytesMut::new(), VecDeque::new());
+        Ok(Self { app, to, buffer, read: 0, sent: 0, life: None, ahead, receipt: None, _line: line })
     }
 
     async fn take(mut self, mut body: Body) -> Result<Receipt, Problem> {

@@ -63,6 +63,8 @@ pub(super) fn described(run: &str, epoch: Epoch, summary: &Summary, audience: Au
         "status": stands.status,
         "phase": stands.phase,
         "attempt": stands.attempt,
+        "stale": stands.stale.then_some(true),
+        "synthetic": stands.settled.then_some(true),
         "epoch": epoch.to_string(),
         "lastSequence": summary.last_sequence,
         "startedAt": summary.started_at,

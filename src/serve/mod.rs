@@ -11,6 +11,7 @@ pub mod ops;
 pub mod problem;
 pub mod request;
 pub mod sessions;
+pub mod settle;
 pub mod socket;
 pub mod stream;
 pub mod wire;
@@ -24,6 +25,7 @@ use crate::log::{AnyStore, StoreError};
 use axum::Router;
 use axum::routing::{get, post};
 use compact::Compactor;
+use settle::{Patience, Settler};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -94,6 +96,7 @@ pub struct Server {
     groups: tokio::sync::mpsc::UnboundedReceiver<crate::log::run::Group>,
     /// How long after a run's last fact it is compacted; never unless given.
     compact_after: Option<Duration>,
+    patience: Patience,
 }
 
 impl Server {
@@ -113,7 +116,7 @@ impl Server {
         let ingest = Ingest::new(logs.clone(), policy, world);
         let feed = Feed::new(logs.clone(), sizes);
         let app = App { logs, ingest, feed, limits, pulse, world, stopping: watch::Sender::new(None) };
-        Ok(Self { app: Arc::new(app), groups, compact_after: None })
+        Ok(Self { app: Arc::new(app), groups, compact_after: None, patience: Patience::default() })
     }
 
     /// The same, which compacts ended runs this long after their last fact.
@@ -121,6 +124,19 @@ impl Server {
     pub const fn compacting(mut self, after: Option<Duration>) -> Self {
         self.compact_after = after;
         self
+    }
+
+    /// The same, which bears the silence of runs this long.
+    #[must_use]
+    pub const fn bearing(mut self, patience: Patience) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// What settles this server's runs, to be told what time it is.
+    #[must_use]
+    pub fn settler(&self, patience: Patience) -> Settler {
+        Settler::new(self.app.clone(), patience)
     }
 
     /// What compacts this server's runs, to be told when.
@@ -135,9 +151,10 @@ impl Server {
     /// # Errors
     /// The store's failure, which is final: the process must stop and say so.
     pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) -> Result<(), StoreError> {
-        let Self { app, groups, compact_after } = self;
+        let Self { app, groups, compact_after, patience } = self;
         let follower = tokio::spawn(app.feed.clone().follow(groups));
         let sweeper = tokio::spawn(sweep(app.clone()));
+        let settling = tokio::spawn(Settler::new(app.clone(), patience).keep());
         let compacting = compact_after.map(|after| tokio::spawn(Compactor::new(app.clone(), after).keep()));
         let connections = wire::Connections::new(app.limits.connections_max);
         let accepting = connections.accept(&listener, app.clone());
@@ -152,6 +169,7 @@ impl Server {
             connections.drained(app.pulse.drain + Duration::from_secs(8)).await;
         }
         sweeper.abort();
+        settling.abort();
         compacting.inspect(tokio::task::JoinHandle::abort);
         follower.abort();
         ended
@@ -198,6 +216,7 @@ pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/v1/runs/{run}/facts", post(facts::post))
         .route("/v1/sessions/{session}/facts", post(facts::post))
+        .route("/v1/runs/{run}/settle", post(settle::post))
         .route("/v1/runs/{run}/stream", get(stream::get))
         .route("/v1/sessions", get(sessions::sessions))
         .route("/v1/sessions/{session}", get(sessions::session))

@@ -112,11 +112,25 @@ pub struct RunState {
     /// Whether the source itself said that the run waits, beside any pending action.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
+    /// Whether nobody was heard of the run for so long that the server said so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stale: bool,
+    /// Whether it was the server that ended the run, and not its source: then any fact reopens it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settled: bool,
 }
 
 impl Default for RunState {
     fn default() -> Self {
-        Self { status: Status::Unknown, phase: Phase::Unknown, attempt: 0, pending: BTreeSet::new(), paused: false }
+        Self {
+            status: Status::Unknown,
+            phase: Phase::Unknown,
+            attempt: 0,
+            pending: BTreeSet::new(),
+            paused: false,
+            stale: false,
+            settled: false,
+        }
     }
 }
 
@@ -178,7 +192,7 @@ impl Ledger {
         if let Some((key, change)) = change.filter(|_| !(is_known && draft.said("replace") == Some(&Value::Bool(false)))) {
             self.change(draft, &key, change);
         }
-        self.run.follow(&draft.class, &draft.phase, draft.ids.action.as_ref());
+        self.run.follow(&draft.class, &draft.phase, draft.ids.action.as_ref(), &draft.payload);
         None
     }
 
@@ -323,8 +337,25 @@ impl Ledger {
 }
 
 impl RunState {
-    /// Follows what a fact says of the run.
-    pub fn follow(&mut self, class: &EventType, phase: &Phase, action: Option<&ActionId>) {
+    /// Follows what a fact says of the run, and says whether it came too late to change how the run stands: that has ended.
+    pub fn follow(&mut self, class: &EventType, phase: &Phase, action: Option<&ActionId>, payload: &Map<String, Value>) -> bool {
+        let marked = |member: &str| payload.get(member) == Some(&Value::Bool(true));
+        match class {
+            // What is said of a reader's answer is no sign of the runtime.
+            EventType::ControlChanged => return self.status.is_end(),
+            EventType::RunStatus if marked("stale") => {
+                self.stale = self.ages();
+                return self.status.is_end();
+            }
+            _ => self.stale = false,
+        }
+        let is_settlement = *class == EventType::RunFailed && marked("synthetic");
+        if self.settled && !is_settlement {
+            self.settled = false;
+            if *class != EventType::RunStarted {
+                self.stand(Status::Running, &Phase::Acting);
+            }
+        }
         match class {
             EventType::RunStarted => {
                 self.attempt += 1;
@@ -333,10 +364,11 @@ impl RunState {
                 self.stand(Status::Accepted, phase);
             }
             // An ended run stays ended, whatever else arrives late.
-            _ if self.status.is_end() => {}
+            _ if self.status.is_end() => return true,
             EventType::RunFinished | EventType::RunFailed => {
                 self.pending.clear();
                 self.paused = false;
+                self.settled = is_settlement;
                 let status = match phase {
                     Phase::Failed => Status::Failed,
                     Phase::Cancelled => Status::Cancelled,
@@ -366,7 +398,7 @@ impl RunState {
                 }
                 self.stand(self.awake(), phase);
             }
-            EventType::DiagnosticChanged | EventType::MetricChanged | EventType::ControlChanged => {}
+            EventType::DiagnosticChanged | EventType::MetricChanged => {}
             _ if matches!(self.status, Status::Accepted | Status::Unknown) => self.stand(Status::Running, phase),
             // What the run is busy with. That one tool has completed says nothing of the run's phase.
             EventType::TextDelta
@@ -376,6 +408,13 @@ impl RunState {
             | EventType::ReviewRequested => self.phase.clone_from(phase),
             _ => {}
         }
+        false
+    }
+
+    /// Whether the run goes on without anybody's decision, so that silence means something.
+    #[must_use]
+    pub const fn ages(&self) -> bool {
+        matches!(self.status, Status::Accepted | Status::Running)
     }
 
     fn awake(&self) -> Status {

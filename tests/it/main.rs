@@ -24,6 +24,7 @@ mod retention;
 mod schema;
 mod secrets;
 mod sessions;
+mod settle;
 mod socket;
 mod store;
 mod stream;

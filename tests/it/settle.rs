@@ -1,0 +1,281 @@
+//! Settling: no reader is left with a spinner that nobody will stop, and nobody is cut off who goes on.
+
+use crate::harness::{AUDIENCES, Client, Process, Via, fact, serve_it, soon, world};
+use proscenium::feed::Sizes;
+use proscenium::guard::Policy;
+use proscenium::log::AnyStore;
+use proscenium::log::embedded::{EmbeddedStore, Sync};
+use proscenium::log::memory::MemoryStore;
+use proscenium::serve::settle::{Patience, Settler};
+use proscenium::serve::{Limits, Pulse, Server};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const PATIENCE: Patience = Patience { stale: Duration::from_mins(1), settle: Duration::from_mins(5) };
+
+fn server(store: AnyStore) -> Server {
+    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), Pulse::default());
+    Server::new(store, Policy::default(), sizes, limits, pulse, world(jiff::Timestamp::now)).unwrap()
+}
+
+/// A server in memory, what settles its runs, and the moment at which that first looked.
+async fn listening() -> (Client, Settler, Instant) {
+    let server = server(AnyStore::Memory(MemoryStore::new()));
+    let settler = server.settler(PATIENCE);
+    (serve_it(server, std::future::pending()).await.0, settler, Instant::now())
+}
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+async fn stands(client: &Client, run: &str) -> Value {
+    let run = client.get(&format!("/v1/runs/{run}?audience=internal")).await.ok();
+    json!([run["status"], run["stale"], run["lastSequence"]])
+}
+
+async fn activities(client: &Client, run: &str, audience: &str) -> Vec<Value> {
+    let answer = client.get(&format!("/v1/runs/{run}/activities?audience={audience}")).await.ok();
+    answer["activities"].as_array().unwrap().clone()
+}
+
+fn content<'a>(activities: &'a [Value], kind: &str) -> &'a Value {
+    &activities.iter().find(|a| a["activityType"] == kind).unwrap_or_else(|| panic!("a {kind} in {activities:?}"))["content"]
+}
+
+/// A run in the middle of everything.
+fn busy() -> Vec<Value> {
+    vec![
+        fact("run.started", json!({"sessionId": "s", "threadId": "t"})),
+        fact("text.delta", json!({"messageId": "m", "partId": "p", "payload": {"text": "half an ans"}})),
+        fact("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "build"}})),
+        fact("tool.started", json!({"toolCallId": "hidden", "audience": "internal", "payload": {"toolName": "spy"}})),
+    ]
+}
+
+#[tokio::test]
+async fn a_run_that_falls_silent_is_stale_and_then_over_with_everything_in_it() {
+    let (client, mut settler, begun) = listening().await;
+    client.accept("r", &busy()).await;
+    settler.round(begun).await.unwrap();
+    settler.round(begun + secs(59)).await.unwrap();
+    assert_eq!(stands(&client, "r").await, json!(["running", null, 4]));
+    let mut screen = client.stream(Via::Raw, "r", "", None).await;
+    for _ in 0..3 {
+        soon("what is there", screen.next()).await.unwrap();
+    }
+
+    settler.round(begun + secs(60)).await.unwrap();
+    assert_eq!(stands(&client, "r").await, json!(["running", true, 5]));
+    assert_eq!(content(&activities(&client, "r", "user").await, "run")["stale"], true);
+    for later in [61, 200, 299] {
+        settler.round(begun + secs(later)).await.unwrap();
+    }
+    assert_eq!(stands(&client, "r").await, json!(["running", true, 5]), "it is said once");
+
+    settler.round(begun + secs(300)).await.unwrap();
+    settler.round(begun + secs(9999)).await.unwrap();
+    assert_eq!(stands(&client, "r").await, json!(["failed", null, 6]));
+    let said: Vec<_> = screen.all().await.into_iter().map(|frame| frame.data).collect();
+    let [stale, failed, end] = said.as_slice() else { panic!("{said:?}") };
+    for (frame, class, sequence, payload) in [
+        (stale, "run.status", 5, json!({"stale": true})),
+        (
+            failed,
+            "run.failed",
+            6,
+            json!({
+                "synthetic": true,
+                "error": {"code": "not_heard_of", "message": "nothing was heard of the run for 300s; its runtime may be gone"},
+                "retryable": true,
+            }),
+        ),
+    ] {
+        let event = &frame["event"];
+        crate::schema::assert_valid("agentui-event.schema.json", event);
+        let got =
+            json!([event["type"], event["sequence"], event["owner"], event["sessionId"], event["threadId"], event["payload"]]);
+        assert_eq!(got, json!([class, sequence, "diagnostics", "s", "t", payload]));
+    }
+    assert_eq!(json!([end["frame"], end["status"]]), json!(["End", "failed"]));
+    for audience in AUDIENCES {
+        let shown = activities(&client, "r", audience).await;
+        let run = content(&shown, "run");
+        assert_eq!(json!([run["status"], run["synthetic"], run["stale"]]), json!(["failed", true, null]));
+        assert_eq!(content(&shown, "message")["parts"][0]["status"], "interrupted");
+        let calls: Vec<_> = shown.iter().filter(|a| a["activityType"] == "tool-call-progress").collect();
+        assert_eq!(calls.len(), if audience == "internal" { 2 } else { 1 });
+        for call in calls {
+            let call = &call["content"];
+            assert_eq!(json!([call["status"], call["state"], call["synthetic"]]), json!(["cancelled", "cancelled", true]));
+        }
+    }
+}
+
+#[tokio::test]
+async fn whatever_is_heard_of_a_producer_keeps_its_run_fresh_also_without_a_fact() {
+    let (client, mut settler, begun) = listening().await;
+    client.accept("r", &busy()).await;
+    settler.round(begun).await.unwrap();
+
+    assert_eq!(client.facts("r", &json!([])).await.ok()["accepted"], 0);
+    settler.round(begun + secs(59)).await.unwrap();
+    client.lines("/v1/runs/r/facts", "\n").await.ok();
+    settler.round(begun + secs(118)).await.unwrap();
+    settler.round(begun + secs(177)).await.unwrap();
+    assert_eq!(stands(&client, "r").await, json!(["running", null, 4]));
+
+    // A streamed body is a producer on the line, however little it says.
+    let (say, said) = tokio::sync::mpsc::unbounded_channel::<Result<String, std::io::Error>>();
+    let body = futures_util::stream::unfold(said, async |mut said| said.recv().await.map(|chunk| (chunk, said)));
+    let streaming = tokio::spawn({
+        let client = client.clone();
+        async move { client.lines("/v1/runs/r/facts", reqwest::Body::wrap_stream(body)).await.ok() }
+    });
+    say.send(Ok("{\"type\":\"text.delta\",\"messageId\":\"m\",\"partId\":\"p\",\"payload\":{\"text\":\"wer\"}}\n".into()))
+        .unwrap();
+    soon("the first line", async {
+        while stands(&client, "r").await[2] != 5 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    for later in [1000, 2000, 3000] {
+        settler.round(begun + secs(later)).await.unwrap();
+    }
+    assert_eq!(stands(&client, "r").await, json!(["running", null, 5]));
+
+    drop(say);
+    streaming.await.unwrap();
+    settler.round(begun + secs(3050)).await.unwrap();
+    settler.round(begun + secs(3109)).await.unwrap();
+    assert_eq!(stands(&client, "r").await, json!(["running", null, 5]), "silence begins where the body ended");
+    settler.round(begun + secs(3110)).await.unwrap();
+    assert_eq!(stands(&client, "r").await, json!(["running", true, 6]));
+    client.accept("r", &[fact("metric.changed", json!({"payload": {"usage": {"inputTokens": 1}}}))]).await;
+    assert_eq!(stands(&client, "r").await, json!(["running", null, 7]), "any fact is a sign of life");
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_a_decision_does_not_age_and_is_ended_by_whoever_settles_it() {
+    let (client, mut settler, begun) = listening().await;
+    let ask = fact("action.required", json!({"actionId": "a", "payload": {"kind": "tool_approval"}}));
+    client.accept("asks", &[fact("run.started", json!({})), ask]).await;
+    client.accept("pauses", &[fact("run.started", json!({})), fact("run.status", json!({"phase": "waiting"}))]).await;
+    client.accept("ended", &[fact("run.started", json!({})), fact("run.finished", json!({}))]).await;
+    for later in [0, 60, 300, 100_000] {
+        settler.round(begun + secs(later)).await.unwrap();
+    }
+    let settle = async |run: &str| {
+        let answer = client.post(&format!("/v1/runs/{run}/settle"), &[], "").await;
+        assert_eq!(answer.headers["cache-control"], "no-store");
+        answer.ok()
+    };
+    for run in ["asks", "pauses"] {
+        assert_eq!(stands(&client, run).await, json!(["waiting", null, 2]));
+        let settled = settle(run).await;
+        let told = json!([settled["runId"], settled["status"], settled["lastSequence"], settled["settled"]]);
+        assert_eq!(told, json!([run, "failed", 3, true]));
+        let again = settle(run).await;
+        assert_eq!(json!([again["status"], again["lastSequence"], again["settled"]]), json!(["failed", 3, false]));
+    }
+    let shown = activities(&client, "asks", "user").await;
+    assert_eq!(content(&shown, "action")["status"], "interrupted");
+    assert_eq!(content(&shown, "run")["error"]["code"], "settled");
+    let ended = settle("ended").await;
+    assert_eq!(json!([ended["status"], ended["lastSequence"], ended["settled"]]), json!(["completed", 2, false]));
+    client.post("/v1/runs/never/settle", &[], "").await.problem(404, "no_such_run");
+    assert_eq!(client.get("/v1/runs/never").await.status, 404, "settling writes no run");
+}
+
+#[tokio::test]
+async fn any_fact_reopens_a_run_that_was_only_settled_and_only_a_start_one_that_ended() {
+    let (client, mut settler, begun) = listening().await;
+    client.accept("r", &busy()).await;
+    settler.round(begun).await.unwrap();
+    settler.round(begun + secs(300)).await.unwrap();
+    let mut ended = client.stream(Via::Raw, "r", "", None).await.all().await;
+    let cursor = ended.pop().and_then(|end| end.id).unwrap();
+
+    client
+        .accept("r", &[fact("tool.progress", json!({"toolCallId": "c", "audience": "user", "payload": {"progress": 0.5}}))])
+        .await;
+    let run = client.get("/v1/runs/r").await.ok();
+    assert_eq!(json!([run["status"], run["attempt"], run["synthetic"], run["endedAt"]]), json!(["running", 1, null, null]));
+    let shown = activities(&client, "r", "user").await;
+    let (run, call) = (content(&shown, "run"), content(&shown, "tool-call-progress"));
+    assert_eq!(json!([run["status"], run["synthetic"], run["error"], run["retryable"]]), json!(["running", null, null, null]));
+    assert_eq!(json!([call["status"], call["progress"], call["synthetic"]]), json!(["running", 0.5, null]));
+    let late = [
+        fact("text.delta", json!({"messageId": "m", "partId": "p", "payload": {"text": "wer"}})),
+        fact("tool.result", json!({"toolCallId": "c", "audience": "user", "payload": {"output": "built"}})),
+        fact("text.final", json!({"messageId": "m", "partId": "p", "payload": {"text": "half an answer"}})),
+        fact("run.finished", json!({})),
+    ];
+    client.accept("r", &late).await;
+    let again = client.stream(Via::Raw, "r", "", Some(&cursor)).await.all().await;
+    assert_eq!(again.last().map(|end| end.data["status"].clone()), Some(json!("completed")), "a reader comes back to it");
+    let shown = activities(&client, "r", "user").await;
+    assert_eq!(
+        content(&shown, "message")["parts"][0],
+        json!({
+            "partId": "p", "kind": "assistant_text", "opened": 2, "status": "complete", "text": ["half an answer"],
+        })
+    );
+    assert_eq!(content(&shown, "tool-call-progress")["output"], "built");
+
+    // That was the source's own end: what comes after it is late.
+    client.accept("r", &[fact("text.delta", json!({"messageId": "n", "payload": {"text": "late"}}))]).await;
+    assert_eq!(stands(&client, "r").await[0], "completed");
+    client.accept("r", &[fact("run.started", json!({}))]).await;
+    assert_eq!(client.get("/v1/runs/r").await.ok()["attempt"], 2);
+}
+
+#[tokio::test]
+async fn a_server_that_was_away_itself_bears_the_silence_anew_and_does_not_repeat_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || AnyStore::Embedded(EmbeddedStore::open(dir.path(), Sync::Never).unwrap());
+    let first = server(open());
+    let mut settler = first.settler(PATIENCE);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let (client, serving) = serve_it(first, async { stopped.await.unwrap() }).await;
+    client.accept("r", &busy()).await;
+    client.accept("over", &[fact("run.started", json!({})), fact("run.finished", json!({}))]).await;
+    let begun = Instant::now();
+    settler.round(begun).await.unwrap();
+    settler.round(begun + secs(100)).await.unwrap();
+    assert_eq!(stands(&client, "r").await, json!(["running", true, 5]));
+    stop.send(()).unwrap();
+    soon("the end of the server", serving).await.unwrap();
+    drop(settler);
+
+    let again = loop {
+        match EmbeddedStore::open(dir.path(), Sync::Never) {
+            Ok(store) => break server(AnyStore::Embedded(store)),
+            Err(proscenium::log::StoreError::Locked { .. }) => tokio::task::yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let mut settler = again.settler(PATIENCE);
+    let (client, _serving) = serve_it(again, std::future::pending()).await;
+    for later in [0, 100, 299] {
+        settler.round(begun + secs(1_000_000 + later)).await.unwrap();
+    }
+    assert_eq!(stands(&client, "r").await, json!(["running", true, 5]));
+    settler.round(begun + secs(1_000_300)).await.unwrap();
+    assert_eq!(stands(&client, "r").await, json!(["failed", null, 6]));
+    assert_eq!(stands(&client, "over").await, json!(["completed", null, 2]));
+}
+
+#[tokio::test]
+async fn the_binary_settles_what_its_flags_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start_with(dir.path(), &["--stale-after", "1", "--settle-after", "2"]);
+    let client = Client::new(server.at);
+    client.accept("r", &busy()).await;
+    let frames =
+        soon("the end of the run", async { client.stream(Via::Raw, "r", "audience=internal", None).await.all().await }).await;
+    let classes: Vec<_> = frames.iter().skip(4).map(|frame| frame.data["event"]["type"].clone()).collect();
+    assert_eq!(classes, [json!("run.status"), json!("run.failed"), Value::Null]);
+}

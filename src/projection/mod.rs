@@ -139,7 +139,7 @@ struct Saved<'v> {
 }
 
 /// Counts up whenever a fold changes what it makes of the same envelopes.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 impl View {
     /// The view before the first envelope.

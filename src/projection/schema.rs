@@ -199,6 +199,7 @@ fn tool() -> Value {
             "untrusted": anything("Whether its source warns of what it gave."),
             "withheld": withheld(),
             "action_id": said("The action that asks about it."),
+            "awaits": said("Who has to give its result, beyond the run's end; gone once it is there."),
         }),
     )
 }

@@ -99,7 +99,7 @@ pub(super) fn ends_streams(draft: &Draft) -> bool {
         | EventType::PlanFinal
         | EventType::ToolResult
         | EventType::ToolFailed => true,
-        EventType::ToolArgs => draft.payload.contains_key("input"),
+        EventType::ToolArgs => draft.payload.contains_key("input") || draft.text("state") == Some("input-available"),
         _ => ends_every_stream(draft),
     }
 }

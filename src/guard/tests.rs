@@ -560,6 +560,7 @@ fn the_end_of_a_stream_sends_its_tail_before_the_end() {
         (of_message(EventType::ReasoningDelta, None).with("text", "sk-"), of_message(EventType::ReasoningSummary, None), true),
         (of_message(EventType::PlanDelta, None).with("text", "sk-"), of_message(EventType::PlanFinal, None), true),
         (args_chunk("sk-"), of_call(EventType::ToolArgs).with("input", json!({})), true),
+        (args_chunk("sk-"), of_call(EventType::ToolArgs).with("state", "input-available"), true),
         (args_chunk("sk-"), of_call(EventType::ToolResult), true),
         (output.clone(), of_call(EventType::ToolFailed), true),
         (output, of_call(EventType::ToolProgress), false),

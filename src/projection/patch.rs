@@ -78,7 +78,11 @@ fn apply_to_copy(content: &mut Map<String, Value>, patch: &[PatchOperation]) -> 
     Ok(())
 }
 
-fn is_shallow(path: &str, value: &Value) -> Result<(), String> {
+/// Whether a value at this path keeps a content within what may be built.
+///
+/// # Errors
+/// What it is too deep for.
+pub(super) fn is_shallow(path: &str, value: &Value) -> Result<(), String> {
     if path.matches('/').count() + depth(value) > DEPTH_MAX {
         return Err(format!("it would build deeper than {DEPTH_MAX} levels, the limit"));
     }

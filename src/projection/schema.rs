@@ -200,6 +200,7 @@ fn tool() -> Value {
             "withheld": withheld(),
             "action_id": said("The action that asks about it."),
             "synthetic": flag("The server closed it, for its run was not heard of any more."),
+            "awaits": said("Who has to give its result, beyond the run's end; gone once it is there."),
         }),
     )
 }

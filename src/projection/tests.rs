@@ -632,3 +632,60 @@ fn a_restored_view_goes_on_as_the_one_that_was_saved() {
     assert_eq!((seen.said("m"), seen.status("message", "m")), (vec!["ab".into()], "interrupted".into()));
     assert!(View::restore(&log, Audience::User, b"{\"version\":1}").is_none());
 }
+
+#[test]
+fn arguments_that_were_streamed_are_parsed_once_they_are_complete() {
+    let end = |chunks: &[&str]| {
+        let mut seen = Watched::new();
+        seen.fold("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "x"}}));
+        for chunk in chunks {
+            seen.fold("tool.args", json!({"toolCallId": "c", "payload": {"inputText": chunk}}));
+        }
+        assert!(chunks.is_empty() || seen.get("tool-call-progress", "c")["state"] == "input-streaming");
+        seen.fold("tool.args", json!({"toolCallId": "c", "payload": {"state": "input-available"}}));
+        let call = seen.get("tool-call-progress", "c");
+        assert_eq!((&call["state"], &call["status"]), (&json!("input-available"), &json!("running")));
+        (call.get("input").cloned(), call.get("input_text").cloned())
+    };
+    assert_eq!(end(&["{\"a\":", "[1]}"]), (Some(json!({"a": [1]})), None));
+    assert_eq!(end(&["{\"a\":"]), (None, Some(json!(["{\"a\":"]))), "what is no JSON stays as it came");
+    let deep = "[".repeat(100) + &"]".repeat(100);
+    assert_eq!(end(&[&deep]), (None, Some(json!([deep]))), "so does what is too deep for a checkpoint");
+    assert_eq!(end(&[]), (None, None));
+}
+
+#[test]
+fn a_call_that_awaits_its_result_outlives_the_run_until_the_result_is_there() {
+    let mut seen = Watched::new();
+    let call = |payload: Value| json!({"toolCallId": "c", "payload": payload});
+    seen.fold("run.started", json!({})).fold("tool.started", call(json!({"toolName": "x"})));
+    seen.fold("tool.args", call(json!({"input": {"a": 1}})));
+    seen.fold("tool.progress", call(json!({"status": "pending", "awaits": "client"})));
+    seen.fold("run.finished", json!({}));
+    let waiting = seen.get("tool-call-progress", "c");
+    assert_eq!(
+        (&waiting["status"], &waiting["state"], &waiting["awaits"]),
+        (&json!("pending"), &json!("input-available"), &json!("client"))
+    );
+    seen.fold("run.started", json!({})).fold("run.failed", json!({}));
+    assert_eq!(seen.get("tool-call-progress", "c"), waiting, "however often the run ends");
+    seen.fold("tool.result", call(json!({"output": "blue"})));
+    let ended = seen.get("tool-call-progress", "c");
+    assert_eq!(
+        (&ended["status"], &ended["state"], &ended["output"], ended.get("awaits")),
+        (&json!("done"), &json!("output-available"), &json!("blue"), None)
+    );
+}
+
+#[test]
+fn a_call_that_awaits_and_then_works_after_all_ends_with_its_run() {
+    for (class, payload) in [("tool.progress", json!({"progress": 0.5})), ("tool.output.delta", json!({"text": "x"}))] {
+        let mut seen = Watched::new();
+        seen.fold("run.started", json!({})).fold("tool.started", json!({"toolCallId": "c"}));
+        seen.fold("tool.progress", json!({"toolCallId": "c", "payload": {"awaits": "client"}}));
+        seen.fold(class, json!({"toolCallId": "c", "payload": payload}));
+        assert_eq!(seen.get("tool-call-progress", "c").get("awaits"), None, "{class}");
+        seen.fold("run.finished", json!({}));
+        assert_eq!(seen.status("tool-call-progress", "c"), "cancelled", "{class}");
+    }
+}

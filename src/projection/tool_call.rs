@@ -2,7 +2,8 @@
 //! the lifecycle of seed 003 beside it.
 //!
 //! `status` is what the call's author reports (pending, running, done, failed, cancelled), `state` where the call is in its
-//! life. An end is final: late progress changes the `message` only, and a call that starts again is a new attempt.
+//! life. An end is final: late progress changes the `message` only, and a call that starts again is a new attempt. A call whose
+//! result somebody outside of the run has to give (`awaits`) outlives the run's end, until it comes.
 
 use super::seen::Seen;
 use super::stage::Edit;
@@ -116,17 +117,30 @@ fn start(seen: &Seen, edit: &mut Edit<'_>) {
 
 fn args(seen: &Seen, edit: &mut Edit<'_>) {
     let may_move = matches!(edit.text("state"), None | Some("running" | "input-streaming" | "input-available"));
+    let mut state = None;
     if let Some(input) = seen.payload.get("input") {
         edit.remove("input_text");
         edit.set("input", input.clone());
-        if may_move {
-            edit.say("state", "input-available");
-        }
+        state = Some("input-available");
     } else if let Some(chunk) = seen.text("inputText") {
         edit.append("input_text", chunk);
-        if may_move {
-            edit.say("state", "input-streaming");
-        }
+        state = Some("input-streaming");
+    }
+    if state != Some("input-available") && seen.text("state") == Some("input-available") {
+        streamed(edit);
+        state = Some("input-available");
+    }
+    if let Some(state) = state.filter(|_| may_move) {
+        edit.say("state", state);
+    }
+}
+
+/// The arguments are complete, and were streamed. What is no JSON stays as it came.
+fn streamed(edit: &mut Edit<'_>) {
+    let input = serde_json::from_str::<Value>(edit.joined("input_text")).ok();
+    if let Some(input) = input.filter(|input| patch::is_shallow("/input", input).is_ok()) {
+        edit.remove("input_text");
+        edit.set("input", input);
     }
 }
 
@@ -169,6 +183,13 @@ fn progress(seen: &Seen, edit: &mut Edit<'_>) -> Result<(), String> {
     for member in ["loaded", "total"] {
         edit.set_some(member, number(get(member)));
     }
+    // Nobody works on it: it stays where it is until whoever is named gives its result.
+    if let Some(awaits) = seen.text("awaits") {
+        edit.say("status", "pending");
+        edit.say("awaits", awaits);
+        return Ok(());
+    }
+    edit.remove("awaits");
     edit.say("status", text("status").filter(|status| STATUSES.contains(status)).unwrap_or("running"));
     edit.say("state", "progress");
     Ok(())
@@ -184,6 +205,7 @@ fn output(seen: &Seen, edit: &mut Edit<'_>) {
     edit.append("output_text", seen.text("text").unwrap_or_default());
     refer(seen, edit);
     if !has_ended(edit) || reopen(edit) {
+        edit.remove("awaits");
         edit.say("status", "running");
         edit.say("state", "progress");
     }
@@ -197,6 +219,7 @@ fn end(seen: &Seen, edit: &mut Edit<'_>) {
         _ => ("failed", "output-error"),
     };
     edit.remove("synthetic");
+    edit.remove("awaits");
     edit.say("status", status);
     edit.say("state", state);
     edit.set_some("duration_ms", number(seen.get("durationMs")));
@@ -237,12 +260,13 @@ fn ask(seen: &Seen, scene: &mut Scene) {
     }
 }
 
-/// The run has ended: no call goes on. One whose author reported an end of it keeps that.
+/// The run has ended: no call goes on. One whose author reported an end of it keeps that; one whose result somebody else has to
+/// give waits for it.
 pub(super) fn end_all(scene: &mut Scene) {
     let is_settled = scene.run.settled;
     let ended = ["output-available", "output-error", "cancelled"];
     let state = |state: Option<&Value>| state.and_then(Value::as_str).is_some_and(|state| ended.contains(&state));
-    for id in scene.stage.ids(KIND, |call| !state(call.content.get("state"))) {
+    for id in scene.stage.ids(KIND, |call| !state(call.content.get("state")) && !call.content.contains_key("awaits")) {
         let mut edit = scene.stage.edit(KIND, &id).expect("just listed");
         if is_settled {
             edit.set("synthetic", true);

@@ -5,6 +5,7 @@
 //! that it led to. An adapter never refuses what it does not know: an unknown event type becomes `diagnostic.changed`, an
 //! unknown member is carried.
 
+pub mod ag_ui;
 pub mod agent_ui;
 pub mod awaken;
 pub mod ledger;
@@ -73,7 +74,7 @@ pub struct SourceKind {
 }
 
 /// Every source that is understood.
-pub static SOURCES: &[SourceKind] = &[agent_ui::SOURCE, awaken::SOURCE];
+pub static SOURCES: &[SourceKind] = &[agent_ui::SOURCE, awaken::SOURCE, ag_ui::SOURCE];
 
 /// The source of that name.
 #[must_use]

@@ -1,0 +1,98 @@
+//! Sub-agents: each has its card on the roster, and what it says stands in its own transcript.
+
+use super::Step;
+use super::run::error;
+use crate::model::{AgentId, Draft, EventType, Phase};
+use crate::source::Fact;
+use crate::source::members::{carrying, take_text};
+use serde_json::Value;
+
+/// Sub-agents whose end is owed; beyond that the oldest is forgotten, and ends by its own word only.
+pub(super) const OPEN_MAX: usize = 64;
+
+impl Step<'_> {
+    pub(super) fn subagent_started(&mut self, mut fact: Fact) {
+        let name = take_text(&mut fact, "name").filter(|name| !name.is_empty());
+        let mut draft = self.agent(EventType::AgentSpawned, "running");
+        draft.payload.extend(name.map(|name| ("agentName".to_owned(), name.into())));
+        draft.payload.extend(take_text(&mut fact, "description").map(|text| ("description".to_owned(), text.into())));
+        for (member, rel) in [
+            ("parentSubagentRunId", "parentAgentId"),
+            ("parentToolCallId", "parentToolCallId"),
+            ("parentMessageId", "parentMessageId"),
+        ] {
+            if let Some(parent) = take_text(&mut fact, member) {
+                draft.add_ref(rel, parent.into());
+            }
+        }
+        if let Some(agent) = self.agent.clone() {
+            let agents = &mut self.memory.agents;
+            agents.retain(|open| *open != agent);
+            if agents.len() == OPEN_MAX {
+                agents.remove(0);
+            }
+            agents.push(agent);
+        }
+        self.push_own(carrying(draft, fact));
+    }
+
+    pub(super) fn subagent_finished(&mut self, mut fact: Fact) {
+        let outcome = fact.get("outcome").map(|outcome| outcome.get("type").unwrap_or(outcome)).and_then(Value::as_str);
+        let mut draft = match outcome {
+            None | Some("success") => self.agent(EventType::AgentCompleted, "completed"),
+            Some("suspended") => {
+                let mut draft = self.agent(EventType::AgentChanged, "waiting");
+                draft.phase = Phase::Waiting;
+                let asked = fact.get("outcome").and_then(|outcome| outcome.get("interruptIds")).cloned();
+                draft.payload.extend(asked.map(|asked| ("interruptIds".to_owned(), asked)));
+                draft
+            }
+            Some(_) => {
+                let mut draft = self.agent(EventType::AgentCompleted, "unknown");
+                draft.phase = Phase::Unknown;
+                draft
+            }
+        };
+        if draft.text("status") != Some("unknown") {
+            fact.shift_remove("outcome");
+        }
+        draft.payload.extend(fact.shift_remove("result").map(|result| ("result".to_owned(), result)));
+        self.no_longer_open();
+        self.push_own(carrying(draft, fact));
+    }
+
+    pub(super) fn subagent_error(&mut self, mut fact: Fact) {
+        let mut draft = self.agent(EventType::AgentCompleted, "failed");
+        draft.phase = Phase::Failed;
+        draft = draft.with("error", error(&mut fact, "the sub-agent failed without saying why"));
+        self.no_longer_open();
+        self.push_own(carrying(draft, fact));
+    }
+
+    fn agent(&self, class: EventType, status: &str) -> Draft {
+        Draft::new(class).with("runtimeEntity", "subagent_turn").with("status", status).with("runtimeStatus", status)
+    }
+
+    fn no_longer_open(&mut self) {
+        self.memory.agents.retain(|open| self.agent.as_ref() != Some(open));
+    }
+
+    /// Sub-agents that are at work when their run ends have nobody left to say how they ended.
+    pub(super) fn end_agents(&mut self, phase: &Phase) {
+        let (status, phase) = match phase {
+            Phase::Cancelled => ("cancelled", Phase::Cancelled),
+            _ => ("interrupted", Phase::Interrupted),
+        };
+        for agent in std::mem::take(&mut self.memory.agents) {
+            let mut draft = self.agent(EventType::AgentCompleted, status);
+            draft.phase = phase.clone();
+            draft.ids.agent = Some(agent);
+            self.push(draft);
+        }
+    }
+
+    /// Whether what was opened by one agent may be gone on with by an event of this one; an event that names none may.
+    pub(super) fn may_continue(&self, opener: Option<&AgentId>) -> bool {
+        self.agent.is_none() || self.agent.as_ref() == opener
+    }
+}

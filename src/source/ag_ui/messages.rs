@@ -1,0 +1,280 @@
+//! Snapshots of messages: history in our shape, and what of it is no message.
+//!
+//! A snapshot is a window: it overrules nothing that was streamed. Reasoning and activities in it are what they would be by
+//! their own events. Calls after the last user's message are of the run at hand; those that were never streamed are told as
+//! calls, for a backend's tools may show nowhere else.
+
+use super::calls::input;
+use super::streams::{byte_count, part_name};
+use super::{Step, id_of, internal};
+use crate::model::{AgentId, Draft, EventType, MessageId, PartId, ToolCallId};
+use crate::source::Fact;
+use crate::source::members::{carrying, take_id, take_text};
+use serde_json::{Map, Value, json};
+
+/// Members of a message, or of a call in it, that are for internal eyes.
+const NARROWER: &[&str] = &["metadata", "rawEvent"];
+
+/// Members of a message, or of a call in it, that mean nothing to anybody but the model's provider.
+const ENCRYPTED: &[&str] = &["encryptedValue", "encryptedContent"];
+
+/// What of a snapshot stands beside its messages.
+#[derive(Default)]
+struct Beside {
+    /// Thoughts and activities, by their own events.
+    drafts: Vec<Draft>,
+    /// What internal eyes get of each message.
+    narrower: Vec<Value>,
+    calls: Vec<Asked>,
+    results: Vec<CallAnswer>,
+}
+
+/// A call that a message asks for.
+struct Asked {
+    id: ToolCallId,
+    name: String,
+    arguments: String,
+    message: MessageId,
+    agent: Option<AgentId>,
+}
+
+/// A tool's message.
+pub(super) struct CallAnswer {
+    call: ToolCallId,
+    message: Option<MessageId>,
+    content: Option<Value>,
+    error: Option<String>,
+}
+
+impl CallAnswer {
+    /// Reads a tool's message, if it is of a call that is of interest.
+    fn of(message: &Value, is_wanted: impl Fn(&ToolCallId) -> bool) -> Option<Self> {
+        let message = message.as_object().filter(|message| message.get("role").and_then(Value::as_str) == Some("tool"))?;
+        Some(Self {
+            call: id_of(message, "toolCallId").filter(is_wanted)?,
+            message: id_of(message, "id"),
+            content: message.get("content").filter(|content| !content.is_null()).cloned(),
+            error: message.get("error").and_then(Value::as_str).filter(|error| !error.is_empty()).map(str::to_owned),
+        })
+    }
+}
+
+impl Step<'_> {
+    pub(super) fn messages_snapshot(&mut self, mut fact: Fact) {
+        let messages = match fact.shift_remove("messages") {
+            Some(Value::Array(messages)) => messages,
+            _ => Vec::new(),
+        };
+        let is_user = |message: &Value| message.get("role").and_then(Value::as_str) == Some("user");
+        let own_from = messages.iter().rposition(is_user).map_or(0, |at| at + 1);
+        let mut beside = Beside::default();
+        let mut window = Vec::with_capacity(messages.len());
+        for (n, message) in messages.into_iter().enumerate() {
+            beside.results.extend(CallAnswer::of(&message, |call| n >= own_from || self.memory.call(call).is_some()));
+            let calls_before = beside.calls.len();
+            window.extend(self.windowed(message, &mut beside));
+            if n < own_from {
+                beside.calls.truncate(calls_before);
+            }
+        }
+        let draft = Draft::new(EventType::MessagesSnapshot).with("mode", "window").with("messages", window);
+        self.push_own(carrying(draft, fact));
+        for mut draft in beside.drafts {
+            draft.ids.agent = draft.ids.agent.or_else(|| self.agent.clone());
+            self.push(draft);
+        }
+        for call in beside.calls {
+            self.announce(call);
+        }
+        for answer in beside.results {
+            self.answer_call(answer);
+        }
+        if !beside.narrower.is_empty() {
+            self.push(internal("metadata", "MESSAGES_SNAPSHOT").with("messages", beside.narrower));
+        }
+    }
+
+    /// A message in our shape; `None` for one that is told beside the window.
+    fn windowed(&mut self, message: Value, beside: &mut Beside) -> Option<Value> {
+        let Value::Object(mut message) = message else { return Some(message) };
+        message.retain(|_, value| !value.is_null());
+        let id: MessageId = take_id(&mut message, "id").unwrap_or_else(|| self.memory.made_message());
+        let agent: Option<AgentId> = take_id(&mut message, "subagentRunId");
+        let role = take_text(&mut message, "role").unwrap_or_else(|| "unknown".into());
+        beside.narrower.extend(narrower(&mut message, &[("messageId", id.as_str())]));
+        match role.as_str() {
+            "reasoning" => {
+                beside.drafts.extend(self.thought_of(id, agent, message));
+                return None;
+            }
+            "activity" if message.get("activityType").and_then(Value::as_str).is_some_and(|name| !name.is_empty()) => {
+                let name = take_text(&mut message, "activityType").unwrap_or_default();
+                let content = message.shift_remove("content").unwrap_or(Value::Null);
+                let mut draft = self.activity(EventType::StateSnapshot, id, name, message).with("content", content);
+                draft.ids.agent = agent;
+                beside.drafts.push(draft);
+                return None;
+            }
+            _ => {}
+        }
+        let call: Option<ToolCallId> = id_of(&message, "toolCallId");
+        let mut parts = Vec::new();
+        let kind = part_kind(&role);
+        match message.shift_remove("content") {
+            Some(Value::String(text)) => add_text(&mut parts, kind, &text),
+            Some(Value::Array(blocks)) => {
+                let mut others = Vec::new();
+                for block in blocks {
+                    match block_text(&block) {
+                        Some(text) => add_text(&mut parts, kind, text),
+                        None => others.push(block),
+                    }
+                }
+                if !others.is_empty() {
+                    message.insert("content".into(), Value::Array(others));
+                }
+            }
+            Some(other) => drop(message.insert("content".into(), other)),
+            None => {}
+        }
+        if let Some(call) = call.as_ref().filter(|_| role == "tool") {
+            if parts.is_empty() {
+                add_text(&mut parts, kind, "");
+            }
+            for part in &mut parts {
+                part["toolCallId"] = call.as_str().into();
+            }
+        }
+        match message.shift_remove("toolCalls") {
+            Some(Value::Array(calls)) => {
+                for call in calls {
+                    parts.push(self.call_part(call, &id, agent.as_ref(), beside));
+                }
+            }
+            Some(odd) => drop(message.insert("toolCalls".into(), odd)),
+            None => {}
+        }
+        let mut shaped = Map::new();
+        shaped.insert("messageId".into(), id.as_str().into());
+        shaped.insert("role".into(), role.into());
+        shaped.extend(agent.map(|agent| ("agentId".to_owned(), agent.as_str().into())));
+        shaped.insert("parts".into(), Value::Array(parts));
+        for (member, value) in message {
+            shaped.entry(member).or_insert(value);
+        }
+        Some(Value::Object(shaped))
+    }
+
+    /// A thought of history, unless it was streamed here.
+    fn thought_of(&self, id: MessageId, agent: Option<AgentId>, mut message: Map<String, Value>) -> Option<Draft> {
+        if self.memory.knows_thought(&id) {
+            return None;
+        }
+        let text = match message.shift_remove("content") {
+            Some(Value::String(text)) => text,
+            Some(Value::Array(blocks)) => blocks.iter().filter_map(block_text).collect::<String>(),
+            _ => String::new(),
+        };
+        let mut draft = carrying(Draft::new(EventType::ReasoningSummary).with("text", text), message);
+        draft.ids.message = Some(id);
+        draft.ids.part = PartId::new(&part_name("reasoning", 1)).ok();
+        draft.ids.agent = agent;
+        Some(draft)
+    }
+
+    fn call_part(&self, call: Value, message: &MessageId, agent: Option<&AgentId>, beside: &mut Beside) -> Value {
+        let Value::Object(mut call) = call else { return json!({ "kind": "tool_call", "call": call }) };
+        call.retain(|_, value| !value.is_null());
+        let id: Option<ToolCallId> = take_id(&mut call, "id");
+        let of = [("messageId", message.as_str()), ("toolCallId", id.as_ref().map_or("", ToolCallId::as_str))];
+        beside.narrower.extend(narrower(&mut call, &of));
+        let mut function = match call.shift_remove("function") {
+            Some(Value::Object(function)) => function,
+            Some(odd) => Map::from_iter([("function".to_owned(), odd)]),
+            None => Map::new(),
+        };
+        let name = take_text(&mut function, "name").unwrap_or_default();
+        let arguments = take_text(&mut function, "arguments").unwrap_or_default();
+        let mut part = Map::new();
+        part.extend(id.as_ref().map(|id| ("partId".to_owned(), id.as_str().into())));
+        part.insert("kind".into(), "tool_call".into());
+        part.extend(id.as_ref().map(|id| ("toolCallId".to_owned(), id.as_str().into())));
+        part.insert("toolName".into(), name.as_str().into());
+        let (member, told) = input(&arguments);
+        part.insert(member.into(), told);
+        call.shift_remove("type");
+        for (member, value) in call.into_iter().chain(function) {
+            part.entry(member).or_insert(value);
+        }
+        beside.calls.extend(id.map(|id| Asked { id, name, arguments, message: message.clone(), agent: agent.cloned() }));
+        Value::Object(part)
+    }
+
+    /// A call of this run that no event has told. One that was told long ago is not told again.
+    fn announce(&mut self, call: Asked) {
+        if self.memory.knows_call(&call.id) || self.memory.has_forgotten_calls {
+            return;
+        }
+        let own = self.agent.clone();
+        self.agent = call.agent.or(self.agent.take());
+        self.start_call(call.id.clone(), &call.name, Some(call.message), Map::new());
+        self.agent = own;
+        self.args_whole(&call.id, &call.arguments);
+    }
+
+    /// The calls that a run's input answers, of those that are open here.
+    pub(super) fn answered_calls(&self, input: &Value) -> Vec<CallAnswer> {
+        let messages = input.get("messages").and_then(Value::as_array);
+        let is_open = |call: &ToolCallId| self.memory.call(call).is_some();
+        messages.into_iter().flatten().filter_map(|message| CallAnswer::of(message, is_open)).collect()
+    }
+
+    /// The end of an open call by its tool's message; of any other it is history.
+    pub(super) fn answer_call(&mut self, answer: CallAnswer) {
+        if self.memory.call(&answer.call).is_none() {
+            return;
+        }
+        match answer.error {
+            Some(error) => self.failure(answer.call, answer.message, error, answer.content),
+            None => self.result(answer.call, answer.message, answer.content, None, Map::new()),
+        }
+    }
+}
+
+/// Takes what internal eyes alone get of a message or a call, and what nobody gets; `None` where there is nothing of it.
+fn narrower(of: &mut Map<String, Value>, ids: &[(&str, &str)]) -> Option<Value> {
+    let mut told = Map::new();
+    for member in NARROWER {
+        told.extend(of.shift_remove(*member).map(|value| ((*member).to_owned(), value)));
+    }
+    let encrypted: usize = ENCRYPTED.iter().filter_map(|member| of.shift_remove(*member)).map(|value| byte_count(&value)).sum();
+    if encrypted > 0 {
+        told.insert("encryptedBytes".into(), encrypted.into());
+    }
+    if told.is_empty() {
+        return None;
+    }
+    told.extend(ids.iter().filter(|(_, id)| !id.is_empty()).map(|(member, id)| ((*member).to_owned(), Value::from(*id))));
+    Some(Value::Object(told))
+}
+
+/// The part that a role's content is. What neither the user nor the assistant said (system prompts) is not for a transcript.
+fn part_kind(role: &str) -> &'static str {
+    match role {
+        "user" => "user_text",
+        "assistant" => "assistant_text",
+        "tool" => "tool_result",
+        _ => "diagnostic",
+    }
+}
+
+/// Adds a text as a message's next part, named as if it had been streamed.
+fn add_text(parts: &mut Vec<Value>, kind: &str, text: &str) {
+    let id = part_name("text", parts.len() + 1);
+    parts.push(json!({ "partId": id, "kind": kind, "text": [text] }));
+}
+
+/// The text of a content block that is nothing but text.
+fn block_text(block: &Value) -> Option<&str> {
+    block.get("text").and_then(Value::as_str).filter(|_| block.get("type").and_then(Value::as_str) == Some("text"))
+}

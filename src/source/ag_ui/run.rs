@@ -1,0 +1,437 @@
+//! A run's boundaries: where it starts, what it stops to ask, how it ends, and what it is busy with between.
+//!
+//! One stream may carry several runs, each begun by its start; the run that they are facts of is the URL's. A start while one
+//! is open cannot be told apart by what follows it, only flagged. Awaken starts the run again that it stopped to ask in, under
+//! the same id: that goes on.
+
+use super::{Answer, Step, id_of, internal, owner_of};
+use crate::model::{
+    ActionId, AgentId, Audience, Draft, EventType, Owner, Persistence, Phase, RunId, SessionId, ThreadId, ToolCallId,
+};
+use crate::source::Fact;
+use crate::source::members::{carrying, diagnostic, take_id, take_text};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// What was asked and not answered, at most; beyond that the oldest is forgotten.
+pub(super) const PENDING_MAX: usize = 64;
+
+/// Runs that began within another and have not ended, at most; beyond that the oldest is forgotten.
+pub(super) const INTERLEAVED_MAX: usize = 8;
+
+/// Action types of seed 003.
+#[rustfmt::skip]
+const ACTIONS: &[&str] = &[
+    "tool_approval", "plan_decision", "teammate_plan_decision", "structured_input", "clarification", "permission_grant",
+    "delegated_permission", "credential_request", "artifact_review",
+];
+
+/// Where the run stands, as far as its own boundaries say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Life {
+    #[default]
+    New,
+    Open,
+    /// It stopped to ask.
+    Paused,
+    Ended,
+}
+
+/// What was asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Pending {
+    pub action: ActionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<ToolCallId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentId>,
+    /// The kind of action, whose owner says what becomes of it.
+    pub kind: String,
+}
+
+impl Step<'_> {
+    // ── the start ──
+
+    pub(super) fn run_started(&mut self, mut fact: Fact, answers: Vec<Answer>) {
+        let input = fact.shift_remove("input");
+        for answer in answers {
+            self.answered(answer);
+        }
+        let named: Option<RunId> = id_of(&fact, "runId");
+        if self.memory.life == Life::Open {
+            self.interleaved(named, fact);
+        } else {
+            self.begin(named, fact);
+            for answer in input.as_ref().map(|input| self.answered_calls(input)).unwrap_or_default() {
+                self.answer_call(answer);
+            }
+        }
+        if let Some(input) = input {
+            self.push(internal("run_input", "RUN_STARTED").with("input", input));
+        }
+    }
+
+    /// Nothing between here and the ends says which run it is of: they cannot be told apart, only flagged.
+    fn interleaved(&mut self, named: Option<RunId>, fact: Fact) {
+        let open = self.memory.run.as_ref().map_or(Value::Null, |run| run.as_str().into());
+        if let Some(run) = named.filter(|run| self.memory.run.as_ref() != Some(run)) {
+            if self.memory.interleaved.len() == INTERLEAVED_MAX {
+                self.memory.interleaved.pop_front();
+            }
+            self.memory.interleaved.push_back(run);
+        }
+        self.push(diagnostic("interleaved_run", "RUN_STARTED", fact).with("openRun", open));
+    }
+
+    fn begin(&mut self, named: Option<RunId>, mut fact: Fact) {
+        let parent = take_text(&mut fact, "parentRunId").filter(|parent| !parent.is_empty());
+        let was_paused = self.memory.life == Life::Paused;
+        let is_another = named.is_some() && named != self.memory.run;
+        let is_resumed = was_paused && !is_another;
+        let continues = was_paused && parent.is_some() && parent.as_deref() == self.memory.run.as_ref().map(RunId::as_str);
+        if is_resumed || continues {
+            // A run goes on from where it asked only once it was answered; how, its start need not say.
+            for pending in std::mem::take(&mut self.memory.pending) {
+                self.resolved(pending, "answered", None);
+            }
+        }
+        self.memory.life = Life::Open;
+        if is_another {
+            (self.memory.session, self.memory.thread) = (None, None);
+        }
+        self.learn(&mut fact);
+        let (class, phase) =
+            if is_resumed { (EventType::RunStatus, Phase::Acting) } else { (EventType::RunStarted, Phase::Accepted) };
+        let mut draft = Draft::new(class);
+        draft.phase = phase;
+        draft.persistence = Persistence::Snapshot;
+        if is_resumed {
+            draft.payload.insert("resumed".into(), true.into());
+        } else {
+            self.memory.attempt += 1;
+            draft.payload.insert("attempt".into(), self.memory.attempt.into());
+        }
+        let version = take_text(&mut fact, "protocolVersion");
+        draft.payload.extend(version.map(|version| ("protocolVersion".to_owned(), version.into())));
+        self.refer(&mut draft);
+        if let Some(parent) = parent {
+            draft.add_ref("parentRunId", parent.into());
+        }
+        self.push(carrying(draft, fact));
+    }
+
+    /// Takes what a boundary says of who runs.
+    fn learn(&mut self, fact: &mut Fact) {
+        let thread: Option<ThreadId> = take_id(fact, "threadId");
+        let memory = &mut *self.memory;
+        memory.run = take_id(fact, "runId").or(memory.run.take());
+        // A thread is the session where nothing else gives one.
+        memory.session = thread.as_ref().and_then(|t| SessionId::new(t.as_str()).ok()).or(memory.session.take());
+        memory.thread = thread.or(memory.thread.take());
+    }
+
+    /// Their id of the run, where it is not ours.
+    fn refer(&self, draft: &mut Draft) {
+        if let Some(run) = self.memory.run.as_ref().filter(|run| self.given.run.as_ref() != Some(run)) {
+            draft.add_ref("runId", run.as_str().into());
+        }
+    }
+
+    /// An answer to what this log was asked; another log holds the others.
+    fn answered(&mut self, answer: Answer) {
+        let at = self.memory.pending.iter().position(|pending| pending.action == answer.action);
+        if let Some(at) = at {
+            let pending = self.memory.pending.remove(at);
+            self.resolved(pending, answer.outcome, answer.value);
+        }
+    }
+
+    fn resolved(&mut self, pending: Pending, outcome: &str, value: Option<Value>) {
+        let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
+        draft.payload.extend(value.map(|value| ("value".to_owned(), value)));
+        draft.owner = owner_of(&pending.kind);
+        draft.ids.action = Some(pending.action);
+        draft.ids.tool_call = pending.call;
+        draft.ids.agent = pending.agent;
+        self.push(draft);
+    }
+
+    // ── the end ──
+
+    pub(super) fn run_finished(&mut self, mut fact: Fact) {
+        let named: Option<RunId> = id_of(&fact, "runId");
+        if let Some(at) = named.and_then(|run| self.memory.interleaved.iter().position(|known| *known == run)) {
+            self.memory.interleaved.remove(at);
+            return self.push(diagnostic("interleaved_run", "RUN_FINISHED", fact));
+        }
+        if self.memory.life == Life::New {
+            self.learn(&mut fact);
+        }
+        self.take_ids(&mut fact);
+        let usage = fact.shift_remove("usage");
+        let result = fact.shift_remove("result");
+        let mut outcome = Outcome::take(&mut fact);
+        let end = outcome.end(result.as_ref());
+        let mut draft = end.draft();
+        match &end {
+            End::Completed => {
+                self.end_streams();
+                self.await_client(outcome.pending_calls());
+            }
+            End::Asked => {
+                self.end_streams();
+                for (n, interrupt) in outcome.interrupts(&mut fact).into_iter().enumerate() {
+                    match interrupt {
+                        Value::Object(interrupt) => self.required(interrupt),
+                        odd => drop(draft.payload.insert(format!("interrupt{n}"), odd)),
+                    }
+                }
+                self.memory.hold_calls();
+            }
+            End::Waiting => {
+                self.end_streams();
+                self.memory.hold_calls();
+            }
+            End::Cancelled | End::Stopped(_) | End::Failed(..) | End::Unknown(_) => self.break_streams_off(),
+        }
+        for (member, value) in outcome.rest {
+            draft.payload.entry(member).or_insert(value);
+        }
+        draft.payload.extend(result.map(|result| ("result".to_owned(), result)));
+        self.close(carrying(draft, fact), usage);
+    }
+
+    pub(super) fn run_error(&mut self, mut fact: Fact) {
+        self.take_ids(&mut fact);
+        let usage = fact.shift_remove("usage");
+        self.break_streams_off();
+        let draft = Draft::new(EventType::RunFailed).with("status", "failed");
+        let draft = draft.with("error", error(&mut fact, "the run failed without saying why"));
+        self.close(carrying(draft, fact), usage);
+    }
+
+    /// Ids of the boundary repeat the start's; where they say another, that stays to be seen.
+    fn take_ids(&self, fact: &mut Fact) {
+        let repeats =
+            |member: &str, known: Option<&str>| fact.get(member).and_then(Value::as_str).is_some_and(|id| known == Some(id));
+        let same_thread = repeats("threadId", self.memory.thread.as_ref().map(ThreadId::as_str));
+        let same_run = repeats("runId", self.memory.run.as_ref().map(RunId::as_str));
+        for (member, is_same) in [("threadId", same_thread), ("runId", same_run)] {
+            if is_same {
+                fact.shift_remove(member);
+            }
+        }
+    }
+
+    /// Ends the run, or pauses it, by this draft; what it cost is told before.
+    fn close(&mut self, mut draft: Draft, usage: Option<Value>) {
+        self.refer(&mut draft);
+        if let Some(usage) = usage {
+            self.usage(usage);
+        }
+        if draft.class == EventType::RunStatus {
+            self.memory.life = Life::Paused;
+        } else {
+            self.end_agents(&draft.phase);
+            self.memory.end_calls();
+            self.memory.life = Life::Ended;
+        }
+        self.push(draft);
+    }
+
+    fn usage(&mut self, usage: Value) {
+        let models = match usage {
+            Value::Array(models) => models,
+            one => vec![one],
+        };
+        let mut draft = Draft::new(EventType::MetricChanged).with("usage", summed(&models)).with("models", models);
+        draft.audience = Audience::Dashboard;
+        self.push(draft);
+    }
+
+    // ── what it asks ──
+
+    /// One interrupt: somebody has to answer before the run goes on.
+    fn required(&mut self, mut interrupt: Map<String, Value>) {
+        interrupt.retain(|_, value| !value.is_null());
+        let action: ActionId = take_id(&mut interrupt, "id").unwrap_or_else(|| self.memory.made_action());
+        let call: Option<ToolCallId> = take_id(&mut interrupt, "toolCallId");
+        let agent: Option<AgentId> = take_id(&mut interrupt, "subagentRunId");
+        let reason = take_text(&mut interrupt, "reason");
+        let kind = reason.as_deref().filter(|reason| ACTIONS.contains(reason)).unwrap_or("structured_input").to_owned();
+        let mut draft = Draft::new(EventType::ActionRequired).with("kind", kind.as_str());
+        draft.owner = owner_of(&kind);
+        draft.payload.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
+        let metadata = interrupt.shift_remove("metadata");
+        for (member, ours) in
+            [("message", "message"), ("responseSchema", "schema"), ("expiresAt", "expiresAt"), ("payload", "parameters")]
+        {
+            draft.payload.extend(interrupt.shift_remove(member).map(|value| (ours.to_owned(), value)));
+        }
+        if let Some(id) = &call {
+            self.name_call(&mut draft, id);
+        }
+        for (member, value) in interrupt {
+            draft.payload.entry(member).or_insert(value);
+        }
+        draft.ids.action = Some(action.clone());
+        draft.ids.tool_call.clone_from(&call);
+        draft.ids.agent.clone_from(&agent);
+        let ids = draft.ids.clone();
+        self.push(draft);
+        if let Some(metadata) = metadata {
+            let mut draft = internal("metadata", "RUN_FINISHED").with("metadata", metadata);
+            draft.ids = ids;
+            self.push(draft);
+        }
+        let pending = &mut self.memory.pending;
+        pending.retain(|known| known.action != action);
+        if pending.len() == PENDING_MAX {
+            pending.remove(0);
+        }
+        pending.push(Pending { action, call, agent, kind });
+    }
+
+    // ── between ──
+
+    pub(super) fn step(&mut self, edge: &str, mut fact: Fact) {
+        let name = take_text(&mut fact, "stepName").unwrap_or_default();
+        let mut draft = Draft::new(EventType::RunStatus).with("step", edge).with("stepName", name);
+        draft.audience = Audience::Dashboard;
+        self.push_own(carrying(draft, fact));
+    }
+}
+
+/// What a boundary says of how the run came to it. A bare text is Awaken's.
+struct Outcome {
+    name: Option<String>,
+    rest: Map<String, Value>,
+}
+
+impl Outcome {
+    fn take(fact: &mut Fact) -> Self {
+        match fact.shift_remove("outcome") {
+            Some(Value::Object(mut rest)) => {
+                rest.retain(|_, value| !value.is_null());
+                Self { name: Some(take_text(&mut rest, "type").unwrap_or_else(|| "unknown".into())), rest }
+            }
+            Some(Value::String(name)) => Self { name: Some(name), rest: Map::new() },
+            Some(odd) => Self { name: Some("unknown".into()), rest: Map::from_iter([("told".to_owned(), odd)]) },
+            None => Self { name: None, rest: Map::new() },
+        }
+    }
+
+    fn end(&self, result: Option<&Value>) -> End {
+        match self.name.as_deref() {
+            Some("interrupt") => End::Asked,
+            Some("cancelled") => End::Cancelled,
+            Some("success") => End::Completed,
+            Some(other) => End::Unknown(other.to_owned()),
+            None => told_by_awaken(result).unwrap_or(End::Completed),
+        }
+    }
+
+    /// Calls that the run says the client is to answer. They stay in the outcome's rest, for whoever asks the run.
+    fn pending_calls(&self) -> Option<Vec<ToolCallId>> {
+        let ids = self.rest.get("pendingToolCallIds")?.as_array()?;
+        Some(ids.iter().filter_map(|id| ToolCallId::new(id.as_str()?).ok()).collect())
+    }
+
+    /// What the run asks: a list, or the one that Awaken puts beside the outcome.
+    fn interrupts(&mut self, fact: &mut Fact) -> Vec<Value> {
+        match self.rest.shift_remove("interrupts") {
+            Some(Value::Array(interrupts)) => interrupts,
+            Some(odd) => vec![odd],
+            None => fact.shift_remove("interrupt").into_iter().collect(),
+        }
+    }
+}
+
+/// How a run came to its end.
+enum End {
+    Completed,
+    /// It stopped to ask.
+    Asked,
+    /// It finished with work outstanding.
+    Waiting,
+    Cancelled,
+    /// By a limit, for the reason of this code.
+    Stopped(String),
+    /// With code and message.
+    Failed(&'static str, String),
+    Unknown(String),
+}
+
+impl End {
+    fn draft(&self) -> Draft {
+        let ended = |phase: Phase, status: &str| {
+            let mut draft = Draft::new(EventType::RunFinished).with("status", status);
+            draft.phase = phase;
+            draft
+        };
+        match self {
+            Self::Completed => ended(Phase::Completed, "completed"),
+            Self::Asked | Self::Waiting => {
+                let mut draft = Draft::new(EventType::RunStatus).with("status", "waiting");
+                (draft.phase, draft.persistence) = (Phase::Waiting, Persistence::Snapshot);
+                draft
+            }
+            Self::Cancelled => ended(Phase::Cancelled, "cancelled"),
+            Self::Stopped(code) => ended(Phase::Interrupted, "interrupted").with("code", code.as_str()),
+            Self::Failed(code, message) => {
+                let mut draft = Draft::new(EventType::RunFailed).with("status", "failed");
+                if *code == "blocked" {
+                    draft.owner = Owner::Policy;
+                }
+                draft.with("error", json!({ "code": code, "message": message }))
+            }
+            Self::Unknown(name) => ended(Phase::Unknown, "unknown").with("outcome", name.as_str()),
+        }
+    }
+}
+
+/// Awaken's encoder has no outcome for an end that is neither good nor an interrupt: its result says it, by `status` and the
+/// code of `status_reason`.
+fn told_by_awaken(result: Option<&Value>) -> Option<End> {
+    let text = |member: &str| result?.get(member)?.as_str();
+    text("response")?;
+    let reason = text("status_reason").unwrap_or_default();
+    let (code, detail) = reason.split_once(':').unwrap_or((reason, ""));
+    match (text("status")?, code) {
+        ("waiting", _) => Some(End::Waiting),
+        ("done", "cancelled") => Some(End::Cancelled),
+        ("done", "stopped") => Some(End::Stopped(detail.to_owned())),
+        ("done", "blocked") => Some(End::Failed("blocked", detail.to_owned())),
+        ("done", "error") => Some(End::Failed("error", detail.to_owned())),
+        _ => None,
+    }
+}
+
+/// `{code?, message}` out of an event that tells a failure.
+pub(super) fn error(fact: &mut Fact, otherwise: &str) -> Value {
+    let mut error = Map::new();
+    if let Some(code) = take_text(fact, "code") {
+        error.insert("code".into(), code.into());
+    }
+    let message = take_text(fact, "message").unwrap_or_else(|| otherwise.to_owned());
+    error.insert("message".into(), message.into());
+    Value::Object(error)
+}
+
+/// The counts of all models, by our names, which are those that other sources count by; counts of other names keep them.
+fn summed(models: &[Value]) -> Map<String, Value> {
+    let mut sum = Map::new();
+    for (member, count) in models.iter().filter_map(Value::as_object).flatten() {
+        let Some(count) = count.as_u64() else { continue };
+        let ours = match member.as_str() {
+            "cachedInputTokens" => "cacheReadTokens",
+            "cacheWriteInputTokens" => "cacheCreationTokens",
+            "reasoningTokens" => "thinkingTokens",
+            other => other,
+        };
+        let known = sum.get(ours).and_then(Value::as_u64).unwrap_or(0);
+        sum.insert(ours.to_owned(), known.saturating_add(count).into());
+    }
+    sum
+}

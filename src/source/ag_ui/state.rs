@@ -1,0 +1,249 @@
+//! State, activities, and what is of no kind that AG-UI knows.
+//!
+//! State is the application's, shared with its frontend on purpose. What Awaken's encoder sends as state holds the runtime's
+//! internals instead: such a snapshot is internal, and so is every change to it. Activities are their source's; the one that
+//! reports a tool's progress is the call's.
+
+use super::Step;
+use super::known_id;
+use crate::model::{
+    AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, RunId, Scope, Surface, ToolCallId,
+};
+use crate::source::Fact;
+use crate::source::members::{carrying, take_text};
+use serde_json::{Map, Value};
+
+/// The activity type of seed 002's tool progress.
+const PROGRESS: &str = "tool-call-progress";
+
+/// The activity type in which Awaken's encoder sends a tool's output as it streams.
+const OUTPUT: &str = "tool-stream-output";
+
+/// The activity type of a sub-agent's state: the run's own is the log's one `state`.
+const SUBAGENT_STATE: &str = "subagent-state";
+
+/// Reports whose call is remembered.
+pub(super) const REPORTS_MAX: usize = 64;
+
+/// Agents whose state is remembered to hold internals; beyond that every state is taken to.
+pub(super) const INTERNAL_MAX: usize = 32;
+
+impl Step<'_> {
+    // ── state ──
+
+    pub(super) fn state_snapshot(&mut self, mut fact: Fact) {
+        let snapshot = fact.shift_remove("snapshot").unwrap_or(Value::Null);
+        let states = &mut self.memory.internal_states;
+        if holds_internals(&snapshot) {
+            remember_internal(states, self.agent.as_ref());
+        } else if states.len() < INTERNAL_MAX {
+            states.retain(|of| *of != self.agent);
+        }
+        let draft = self.state(EventType::StateSnapshot, fact).with("state", snapshot);
+        self.push_own(draft);
+    }
+
+    pub(super) fn state_delta(&mut self, mut fact: Fact) {
+        let patch = list(fact.shift_remove("delta"));
+        if patch.iter().any(touches_internals) {
+            remember_internal(&mut self.memory.internal_states, self.agent.as_ref());
+        }
+        let draft = self.state(EventType::StateDelta, fact).with("patch", patch);
+        self.push_own(draft);
+    }
+
+    /// A draft about the state of the event's agent.
+    fn state(&self, class: EventType, rest: Fact) -> Draft {
+        let mut draft = carrying(Draft::new(class), rest);
+        if let Some(agent) = &self.agent {
+            draft.payload.insert("activityType".into(), SUBAGENT_STATE.into());
+            draft.ids.message = MessageId::new(agent.as_str()).ok();
+        }
+        let states = &self.memory.internal_states;
+        if states.contains(&self.agent) || states.len() >= INTERNAL_MAX {
+            (draft.scope, draft.surface, draft.audience) = (Scope::Run, Surface::Diagnostics, Audience::Internal);
+        }
+        draft
+    }
+
+    // ── activities ──
+
+    pub(super) fn activity_snapshot(&mut self, mut fact: Fact) {
+        let target: MessageId = known_id(&mut fact, "messageId");
+        let activity = take_text(&mut fact, "activityType").unwrap_or_default();
+        let content = fact.shift_remove("content").unwrap_or(Value::Null);
+        let replace = fact.shift_remove("replace");
+        if activity == PROGRESS {
+            self.remember_report(&target, &content);
+        }
+        match content {
+            Value::Object(content) if activity == PROGRESS && replace != Some(Value::Bool(false)) => {
+                self.progress(&target, content, fact);
+            }
+            content => {
+                let mut draft = self.activity(EventType::StateSnapshot, target, activity, fact).with("content", content);
+                // Absent it is true, and says nothing.
+                draft.payload.extend(replace.map(|replace| ("replace".to_owned(), replace)));
+                self.push(draft);
+            }
+        }
+    }
+
+    pub(super) fn activity_delta(&mut self, mut fact: Fact) {
+        let target: MessageId = known_id(&mut fact, "messageId");
+        let activity = take_text(&mut fact, "activityType").unwrap_or_default();
+        let patch = list(fact.shift_remove("patch"));
+        let call = ToolCallId::new(target.as_str()).ok().filter(|_| activity == OUTPUT);
+        if let (Some(call), Some(text)) = (call, streamed(&patch)) {
+            let mut draft = carrying(Draft::new(EventType::ToolOutputDelta).with("text", text), fact);
+            draft.ids.agent = self.agent_of(&call);
+            draft.ids.tool_call = Some(call);
+            draft.audience = Audience::User;
+            return self.push(draft);
+        }
+        let draft = self.activity(EventType::StateDelta, target, activity, fact).with("patch", patch);
+        self.push(draft);
+    }
+
+    /// An activity of the source's own making. Awaken puts the id of the call that makes it in the place of a message's.
+    pub(super) fn activity(&self, class: EventType, target: MessageId, activity: String, rest: Fact) -> Draft {
+        let call = ToolCallId::new(target.as_str()).ok().filter(|call| self.memory.knows_call(call));
+        let reported = || {
+            let (_, call) = self.memory.reports.iter().rfind(|(message, _)| *message == target)?;
+            Some(call.clone())
+        };
+        let call = call.or_else(|| reported().filter(|_| activity == PROGRESS));
+        let mut draft = carrying(Draft::new(class).with("activityType", activity), rest);
+        (draft.scope, draft.phase, draft.surface) = (Scope::Message, Phase::Acting, Surface::InlineProcess);
+        draft.ids.agent = call.as_ref().map_or_else(|| self.agent.clone(), |call| self.agent_of(call));
+        draft.ids.tool_call = call;
+        draft.ids.message = Some(target);
+        draft
+    }
+
+    fn agent_of(&self, call: &ToolCallId) -> Option<AgentId> {
+        self.memory.call(call).map_or_else(|| self.agent.clone(), |call| call.agent.clone())
+    }
+
+    /// A report may stand under another id than its call's; patches of it name only that.
+    fn remember_report(&mut self, target: &MessageId, content: &Value) {
+        let Some(call) = content.get("call_id").and_then(Value::as_str).and_then(|id| ToolCallId::new(id).ok()) else { return };
+        let reports = &mut self.memory.reports;
+        reports.retain(|(message, _)| message != target);
+        if call.as_str() == target.as_str() {
+            return;
+        }
+        if reports.len() == REPORTS_MAX {
+            reports.pop_front();
+        }
+        reports.push_back((target.clone(), call));
+    }
+
+    fn progress(&mut self, target: &MessageId, mut content: Map<String, Value>, rest: Fact) {
+        let named = content.get("call_id").and_then(Value::as_str).and_then(|id| ToolCallId::new(id).ok());
+        let Some(id) = named.or_else(|| ToolCallId::new(target.as_str()).ok()) else { return };
+        let parent = content.get("parent_call_id").filter(|v| !v.is_null()).cloned();
+        let child_run = content.get("run_id").and_then(Value::as_str).filter(|run| {
+            let is_own = |ours: Option<&RunId>| ours.is_none_or(|ours| ours.as_str() == *run);
+            !is_own(self.memory.run.as_ref()) && self.given.run.as_ref().is_none_or(|ours| ours.as_str() != *run)
+        });
+        let child_run = child_run.map(|run| Value::from(run.to_owned()));
+        let is_child = parent.is_some() || child_run.is_some();
+        let mut draft = carrying(Draft::new(EventType::ToolProgress), rest);
+        draft.payload.extend(content.shift_remove("tool_name").map(|name| ("toolName".to_owned(), name)));
+        draft.payload.extend(content);
+        draft.audience = Audience::User;
+        if is_child {
+            draft = draft.with("runtimeEntity", "subagent_turn");
+            draft.surface = Surface::TaskCapsule;
+            for (rel, value) in [("parentToolCallId", parent), ("childRunId", child_run)] {
+                if let Some(value) = value {
+                    draft.add_ref(rel, value);
+                }
+            }
+        }
+        draft.ids.agent = self.agent_of(&id);
+        draft.ids.tool_call = Some(id.clone());
+        if !self.memory.knows_call(&id) {
+            // A child's call is announced nowhere else; from here on its activities are known to be a call's.
+            self.memory.remember_ended_call(id);
+        }
+        let names_agent = draft.ids.agent.is_some();
+        let mut draft = self.memory.about(draft, self.given);
+        if is_child && !names_agent {
+            // Which agent the child is, its progress does not say; it is not the one that speaks here.
+            draft.ids.agent = None;
+        }
+        self.out.push(draft);
+    }
+
+    // ── the rest ──
+
+    /// An application's own event: nobody else knows what it means.
+    pub(super) fn custom(&mut self, mut fact: Fact) {
+        let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "custom");
+        for member in ["name", "value"] {
+            draft.payload.extend(fact.shift_remove(member).map(|value| (member.to_owned(), value)));
+        }
+        (draft.owner, draft.surface, draft.persistence) = (Owner::Runtime, Surface::Custom, Persistence::EphemeralLive);
+        draft.audience = Audience::Dashboard;
+        self.push_own(carrying(draft, fact));
+    }
+
+    /// An event of whatever runtime is behind, as it came there.
+    pub(super) fn raw(&mut self, mut fact: Fact) {
+        let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "raw");
+        for member in ["event", "source"] {
+            draft.payload.extend(fact.shift_remove(member).map(|value| (member.to_owned(), value)));
+        }
+        self.push_own(carrying(draft, fact));
+    }
+}
+
+/// A patch as a list; a bare operation is wrapped.
+fn list(patch: Option<Value>) -> Vec<Value> {
+    match patch {
+        Some(Value::Array(patch)) => patch,
+        Some(bare) => vec![bare],
+        None => Vec::new(),
+    }
+}
+
+/// The text of a patch by which Awaken's encoder streams a tool's output: nothing but `add /delta`.
+fn streamed(patch: &[Value]) -> Option<String> {
+    let [operation] = patch else { return None };
+    let says = |member: &str, text: &str| operation.get(member).and_then(Value::as_str) == Some(text);
+    let text = operation.get("value").and_then(Value::as_str)?;
+    (says("op", "add") && says("path", "/delta")).then(|| text.to_owned())
+}
+
+fn remember_internal(states: &mut Vec<Option<AgentId>>, agent: Option<&AgentId>) {
+    if states.len() < INTERNAL_MAX && !states.iter().any(|of| of.as_ref() == agent) {
+        states.push(agent.cloned());
+    }
+}
+
+/// Whether a state holds `extensions.__runtime.*`, as Awaken's do.
+fn holds_internals(state: &Value) -> bool {
+    state.get("extensions").is_some_and(are_internals)
+}
+
+fn are_internals(extensions: &Value) -> bool {
+    extensions.as_object().is_some_and(|map| map.keys().any(|name| name.starts_with("__runtime")))
+}
+
+/// Whether an operation writes or reads what would make a state hold them.
+fn touches_internals(operation: &Value) -> bool {
+    let points = |member: &str| {
+        let pointer = operation.get(member).and_then(Value::as_str).unwrap_or_default();
+        pointer.starts_with("/extensions/__runtime")
+    };
+    let value = operation.get("value").unwrap_or(&Value::Null);
+    points("path")
+        || points("from")
+        || match operation.get("path").and_then(Value::as_str) {
+            Some("") => holds_internals(value),
+            Some("/extensions") => are_internals(value),
+            _ => false,
+        }
+}

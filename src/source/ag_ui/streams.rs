@@ -1,0 +1,314 @@
+//! Text and reasoning: messages that begin, grow and end, said in three events or in chunks.
+//!
+//! A start opens a part at once, so that its speaker is seen before the first word. The end has no text: what was streamed is
+//! the text. What comes after it is sent on under the same ids, for the ledger to refuse.
+
+use super::{AgUi, Step, known_id};
+use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, PartId, Phase, Scope, Surface, ToolCallId};
+use crate::source::Fact;
+use crate::source::members::{carrying, diagnostic, take_id, take_text};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Messages that are open at once; beyond that the oldest is ended here.
+pub(super) const OPEN_MAX: usize = 64;
+
+/// Ended messages of which it is known in how many parts they were said.
+pub(super) const ENDED_MAX: usize = 32;
+
+/// What is remembered of a role's name, in characters.
+const ROLE_CHARS_MAX: usize = 32;
+
+/// What a message is said in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Channel {
+    Text,
+    Reasoning,
+}
+
+impl Channel {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Reasoning => "reasoning",
+        }
+    }
+
+    const fn delta(self) -> EventType {
+        match self {
+            Self::Text => EventType::TextDelta,
+            Self::Reasoning => EventType::ReasoningDelta,
+        }
+    }
+
+    const fn end(self) -> EventType {
+        match self {
+            Self::Text => EventType::TextFinal,
+            Self::Reasoning => EventType::ReasoningSummary,
+        }
+    }
+}
+
+/// A message, or a thought, that was begun.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Stream {
+    channel: Channel,
+    message: MessageId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    agent: Option<AgentId>,
+    /// 1, and one more each time that the message begins again after its end.
+    part: u32,
+    /// Who speaks, unless it is the assistant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    role: Option<String>,
+}
+
+impl Stream {
+    fn is(&self, channel: Channel, message: &MessageId) -> bool {
+        self.channel == channel && self.message == *message
+    }
+
+    fn part(&self) -> PartId {
+        PartId::new(&part_name(self.channel.name(), self.part as usize)).expect("a short name with a number is an id")
+    }
+
+    fn draft(&self, class: EventType) -> Draft {
+        let mut draft = Draft::new(class);
+        draft.payload.extend(self.role.as_ref().map(|role| ("role".to_owned(), role.as_str().into())));
+        draft.ids.message = Some(self.message.clone());
+        draft.ids.part = Some(self.part());
+        draft.ids.agent.clone_from(&self.agent);
+        if self.channel == Channel::Text && self.agent.is_some() {
+            draft.surface = Surface::TeammateTranscript;
+        }
+        draft
+    }
+}
+
+/// What the last chunk was of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Chunk {
+    Said(Channel, MessageId, Option<AgentId>),
+    Called(ToolCallId, Option<AgentId>),
+}
+
+impl AgUi {
+    /// The newest stream of the message: an open one, else one that has ended. `is_whose` chooses by agent.
+    fn stream(&self, channel: Channel, message: &MessageId, is_whose: impl Fn(Option<&AgentId>) -> bool) -> Option<&Stream> {
+        let is_it = |stream: &&Stream| stream.is(channel, message) && is_whose(stream.agent.as_ref());
+        self.streams.iter().rfind(is_it).or_else(|| self.ended_streams.iter().rfind(is_it))
+    }
+
+    fn is_open(&self, stream: &Stream) -> bool {
+        self.streams.contains(stream)
+    }
+
+    /// Whether this thought was streamed here.
+    pub(super) fn knows_thought(&self, message: &MessageId) -> bool {
+        self.stream(Channel::Reasoning, message, |_| true).is_some()
+    }
+
+    fn remember_ended(&mut self, stream: Stream) {
+        if self.ended_streams.len() == ENDED_MAX {
+            self.ended_streams.pop_front();
+        }
+        self.ended_streams.push_back(stream);
+    }
+}
+
+impl Step<'_> {
+    // ── in three events ──
+
+    pub(super) fn message_start(&mut self, channel: Channel, mut fact: Fact) {
+        let message = match channel {
+            Channel::Text => known_id(&mut fact, "messageId"),
+            Channel::Reasoning => self.thought(&mut fact, true),
+        };
+        let stream = self.open(channel, message, role(channel, &mut fact));
+        self.delta(&stream, String::new(), fact);
+    }
+
+    pub(super) fn message_content(&mut self, channel: Channel, mut fact: Fact) {
+        let message = match channel {
+            Channel::Text => known_id(&mut fact, "messageId"),
+            Channel::Reasoning => self.thought(&mut fact, false),
+        };
+        let text = take_text(&mut fact, "delta").unwrap_or_default();
+        // Without a start it begins with its first chunk. After its end it is what came too late, which the ledger tells.
+        let known = self.memory.stream(channel, &message, |opener| self.may_continue(opener)).cloned();
+        let stream = known.unwrap_or_else(|| self.open(channel, message, None));
+        self.delta(&stream, text, fact);
+    }
+
+    pub(super) fn message_end(&mut self, channel: Channel, event_type: &str, mut fact: Fact) {
+        let message = match channel {
+            Channel::Text => Some(known_id(&mut fact, "messageId")),
+            Channel::Reasoning => take_id(&mut fact, "messageId").or_else(|| self.memory.thinking.take()),
+        };
+        let known = message.as_ref().and_then(|id| self.memory.stream(channel, id, |opener| self.may_continue(opener)).cloned());
+        match known {
+            Some(stream) => self.end_stream(stream, fact),
+            None => {
+                let mut draft = diagnostic("end_without_start", event_type, fact);
+                draft.ids.message = message;
+                self.push_own(draft);
+            }
+        }
+    }
+
+    /// The message that a thought is of. Before 1.0 thoughts had no ids: one that begins is another.
+    fn thought(&mut self, fact: &mut Fact, begins: bool) -> MessageId {
+        if let Some(named) = take_id(fact, "messageId") {
+            return named;
+        }
+        match self.memory.thinking.take().filter(|_| !begins) {
+            Some(known) => self.memory.thinking.insert(known).clone(),
+            None => {
+                let made = self.memory.made_message();
+                self.memory.thinking.insert(made).clone()
+            }
+        }
+    }
+
+    /// The stream of a message that begins. One that is open goes on, one that has ended goes on in another part.
+    fn open(&mut self, channel: Channel, message: MessageId, role: Option<String>) -> Stream {
+        let agent = self.agent.clone();
+        let known = self.memory.stream(channel, &message, |opener| opener == agent.as_ref()).cloned();
+        let stream = match known {
+            Some(open) if self.memory.is_open(&open) => return open,
+            Some(ended) => {
+                self.memory.ended_streams.retain(|stream| *stream != ended);
+                Stream { part: ended.part.saturating_add(1), role, ..ended }
+            }
+            None => Stream { channel, message, agent, part: 1, role },
+        };
+        if self.memory.streams.len() == OPEN_MAX {
+            let oldest = self.memory.streams[0].clone();
+            self.end_stream(oldest, Map::new());
+        }
+        self.memory.streams.push(stream.clone());
+        stream
+    }
+
+    fn delta(&mut self, stream: &Stream, text: String, rest: Fact) {
+        let draft = stream.draft(stream.channel.delta()).with("text", text);
+        self.push(carrying(draft, rest));
+    }
+
+    fn end_stream(&mut self, stream: Stream, rest: Fact) {
+        self.push(carrying(stream.draft(stream.channel.end()), rest));
+        if self.memory.is_open(&stream) {
+            self.memory.streams.retain(|open| *open != stream);
+            self.memory.remember_ended(stream);
+        }
+    }
+
+    /// Ends all that is open: the run came to a good end, or to a pause.
+    pub(super) fn end_streams(&mut self) {
+        while let Some(oldest) = self.memory.streams.first().cloned() {
+            self.end_stream(oldest, Map::new());
+        }
+        self.memory.thinking = None;
+    }
+
+    /// Nothing that is open goes on. That it was broken off shows by the run's end alone.
+    pub(super) fn break_streams_off(&mut self) {
+        for stream in std::mem::take(&mut self.memory.streams) {
+            self.memory.remember_ended(stream);
+        }
+        self.memory.thinking = None;
+    }
+
+    // ── in chunks ──
+
+    pub(super) fn message_chunk(&mut self, channel: Channel, mut fact: Fact) {
+        let named: Option<MessageId> = take_id(&mut fact, "messageId");
+        let text = take_text(&mut fact, "delta").unwrap_or_default();
+        let goes_on = match &self.memory.chunk {
+            Some(Chunk::Said(of, message, opener)) if *of == channel && self.may_continue(opener.as_ref()) => {
+                Some(message.clone()).filter(|message| named.as_ref().is_none_or(|named| named == message))
+            }
+            _ => None,
+        };
+        let known =
+            goes_on.and_then(|message| self.memory.stream(channel, &message, |opener| self.may_continue(opener)).cloned());
+        let stream = match known {
+            Some(stream) => stream,
+            None => {
+                self.end_chunk();
+                let message = named.unwrap_or_else(|| self.memory.made_message());
+                let stream = self.open(channel, message.clone(), role(channel, &mut fact));
+                self.memory.chunk = Some(Chunk::Said(channel, message, stream.agent.clone()));
+                stream
+            }
+        };
+        self.delta(&stream, text, fact);
+    }
+
+    /// Ends what chunks have opened: something else was said.
+    pub(super) fn end_chunk(&mut self) {
+        match self.memory.chunk.take() {
+            Some(Chunk::Said(channel, message, agent)) => {
+                let open = self.memory.streams.iter().rfind(|s| s.is(channel, &message) && s.agent == agent).cloned();
+                if let Some(stream) = open {
+                    self.end_stream(stream, Map::new());
+                }
+            }
+            Some(Chunk::Called(call, _)) => self.args_complete(&call, Map::new()),
+            None => {}
+        }
+    }
+
+    // ── around reasoning ──
+
+    /// Reasoning as a whole, around its messages: what the run is busy with, for operators.
+    pub(super) fn reasoning_span(&mut self, edge: &str, mut fact: Fact) {
+        let message = take_id(&mut fact, "messageId");
+        let mut draft = Draft::new(EventType::RunStatus).with("reasoning", edge);
+        draft.payload.extend(take_text(&mut fact, "title").map(|title| ("title".to_owned(), title.into())));
+        draft.audience = Audience::Dashboard;
+        if edge == "started" {
+            draft.phase = Phase::Reasoning;
+        }
+        draft.ids.message = message;
+        self.push_own(carrying(draft, fact));
+    }
+
+    pub(super) fn reasoning_encrypted_value(&mut self, mut fact: Fact) {
+        // The value is the provider's and means nothing to anybody else: only that there was one, and how large.
+        let bytes = fact.shift_remove("encryptedValue").map_or(0, |value| byte_count(&value));
+        let entity = take_text(&mut fact, "entityId");
+        let subtype = take_text(&mut fact, "subtype");
+        let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "reasoning_encrypted_value").with("bytes", bytes);
+        (draft.owner, draft.scope, draft.phase) = (Owner::Model, Scope::Part, Phase::Reasoning);
+        match subtype.as_deref() {
+            Some("tool-call") => draft.ids.tool_call = entity.as_deref().and_then(|id| ToolCallId::new(id).ok()),
+            _ => draft.ids.message = entity.as_deref().and_then(|id| MessageId::new(id).ok()),
+        }
+        for (member, value) in [("subtype", subtype), ("entityId", entity)] {
+            draft.payload.extend(value.map(|value| (member.to_owned(), value.into())));
+        }
+        self.push_own(carrying(draft, fact));
+    }
+}
+
+/// The name of a message's n-th part of a kind, from 1.
+pub(super) fn part_name(of: &str, nth: usize) -> String {
+    if nth == 1 { of.to_owned() } else { format!("{of}-{nth}") }
+}
+
+/// How long a value is that nobody is shown, in bytes.
+pub(super) fn byte_count(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        other => other.to_string().len(),
+    }
+}
+
+/// Who speaks, where it is not the assistant; a thought is always the model's.
+fn role(channel: Channel, fact: &mut Fact) -> Option<String> {
+    let role = take_text(fact, "role").filter(|_| channel == Channel::Text)?;
+    (role != "assistant" && !role.is_empty()).then(|| role.chars().take(ROLE_CHARS_MAX).collect())
+}

@@ -1,0 +1,720 @@
+//! AG-UI over the wire: each recording of a real server, encoder or SDK through the real ingest, and what people see of it.
+//!
+//! What has to be on the screens is computed here from the recorded events themselves, by AG-UI's own rules and nothing of
+//! ours: so a recording that is added is held to the same.
+
+use crate::activities::at_rest;
+use crate::harness::{AUDIENCES, Client, lines, local, recording, repository, serve_it, world};
+use crate::schema::{assert_activity, assert_valid};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use proscenium::feed::Sizes;
+use proscenium::guard::Policy;
+use proscenium::log::AnyStore;
+use proscenium::log::memory::MemoryStore;
+use proscenium::model::{Draft, Ids, RunId};
+use proscenium::serve::{Limits, Pulse, Server};
+use proscenium::source::{Adapter, Fact, by_name};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The largest memory that a recording may lead to, in bytes. Ids, counters and lengths of a real run fit; a body would not.
+const MEMORY_BYTES_MAX: usize = 12 * 1024;
+
+/// How each recorded run has ended.
+const ENDS: &[(&str, &str)] = &[
+    ("awaken-encoder-blocked_by_policy", "failed"),
+    ("awaken-encoder-cancel_mid_tool", "cancelled"),
+    ("awaken-encoder-hitl_approve", "completed"),
+    ("awaken-encoder-hitl_cancel", "completed"),
+    ("awaken-encoder-long_40_steps", "completed"),
+    ("awaken-encoder-multi_tool_parallel", "completed"),
+    ("awaken-encoder-multi_tool_sequential", "completed"),
+    ("awaken-encoder-short_text_reasoning", "completed"),
+    ("awaken-encoder-subagent_progress_forwarded", "completed"),
+    ("awaken-encoder-three_turns_one_thread", "completed"),
+    ("awaken-encoder-tool_progress_activity", "completed"),
+    ("scripted-sdk1.0-activity", "completed"),
+    ("scripted-sdk1.0-cancelled", "cancelled"),
+    ("scripted-sdk1.0-error_first", "failed"),
+    ("scripted-sdk1.0-interrupt_resume", "completed"),
+    ("scripted-sdk1.0-long_40_steps", "completed"),
+    ("scripted-sdk1.0-state", "completed"),
+    ("scripted-sdk1.0-text_reasoning", "completed"),
+    ("scripted-sdk1.0-tools_interleaved", "completed"),
+    ("server-agentic_chat-backend_tool", "completed"),
+    ("server-agentic_chat-text", "completed"),
+    ("server-agentic_chat-tool", "completed"),
+    ("server-agentic_generative_ui-state", "completed"),
+    ("server-human_in_the_loop-answer", "completed"),
+    ("server-human_in_the_loop-ask", "completed"),
+    ("server-shared_state", "completed"),
+    ("server-tool_based_generative_ui", "completed"),
+];
+
+fn events(name: &str) -> Vec<Value> {
+    let path = repository(&format!("tests/recordings/ag-ui/{name}.ndjson"));
+    let text = std::fs::read_to_string(path).expect("a recording");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+async fn send(client: &Client, run: &str, facts: &[Value]) -> Value {
+    let receipt = client.lines(&format!("/v1/runs/{run}/facts?source=ag-ui"), lines(facts)).await.ok();
+    assert_eq!(receipt["accepted"], facts.len(), "{receipt}");
+    receipt
+}
+
+async fn play(client: &Client, name: &str) {
+    send(client, name, &events(name)).await;
+}
+
+type Shown = BTreeMap<(String, String), Value>;
+
+async fn screen(client: &Client, run: &str) -> Shown {
+    at_rest(client, run, "audience=user").await
+}
+
+/// The content of an activity; null where there is none.
+fn content(shown: &Shown, kind: &str, id: &str) -> Value {
+    shown.get(&(kind.to_owned(), id.to_owned())).map_or(Value::Null, |activity| activity["content"].clone())
+}
+
+/// All of a kind, by id.
+fn all<'s>(shown: &'s Shown, kind: &str) -> Vec<(&'s str, &'s Value)> {
+    shown.iter().filter(|((of, _), _)| of == kind).map(|((_, id), activity)| (id.as_str(), &activity["content"])).collect()
+}
+
+/// What a message says, part after part.
+fn said(content: &Value) -> String {
+    let parts = content["parts"].as_array().into_iter().flatten();
+    parts.flat_map(|part| part["text"].as_array().expect("text").iter().filter_map(Value::as_str)).collect()
+}
+
+fn texts(shown: &Shown) -> BTreeMap<String, String> {
+    all(shown, "message").into_iter().map(|(id, message)| (id.to_owned(), said(message))).collect()
+}
+
+/// The concatenated deltas of these events, by message.
+fn streamed(events: &[Value], event_type: &str) -> BTreeMap<String, String> {
+    let mut texts = BTreeMap::<String, String>::new();
+    for event in events.iter().filter(|event| event["type"] == event_type) {
+        let text = texts.entry(event["messageId"].as_str().expect("an id").to_owned()).or_default();
+        text.push_str(event["delta"].as_str().expect("text"));
+    }
+    texts
+}
+
+/// The calls that these events are about.
+fn calls(events: &[Value], event_type: &str) -> BTreeSet<String> {
+    let of = events.iter().filter(|event| event["type"] == event_type);
+    of.map(|event| event["toolCallId"].as_str().expect("an id").to_owned()).collect()
+}
+
+async fn sent(client: &Client, run: &str, class: &str) -> Vec<Value> {
+    client.events(run, &format!("audience=internal&type={class}"), 1000).await
+}
+
+#[tokio::test]
+async fn every_recorded_run_ends_as_its_events_say() {
+    let mut files: Vec<_> = std::fs::read_dir(repository("tests/recordings/ag-ui"))
+        .expect("recordings")
+        .map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    files.sort();
+    assert_eq!(files, ENDS.iter().map(|(name, _)| *name).collect::<Vec<_>>(), "each has its row");
+    let client = local().await;
+    for (name, end) in ENDS {
+        play(&client, name).await;
+        let shown = screen(&client, name).await;
+        let run = content(&shown, "run", name);
+        assert_eq!(run["status"], *end, "{name}");
+        assert_eq!(client.get(&format!("/v1/runs/{name}")).await.ok()["status"], *end, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_streamed_is_what_is_read_and_nothing_stays_open_that_was_ended() {
+    let client = local().await;
+    for (name, _) in ENDS {
+        let events = events(name);
+        send(&client, name, &events).await;
+        let shown = screen(&client, name).await;
+        let texts = texts(&shown);
+        for (message, text) in streamed(&events, "TEXT_MESSAGE_CONTENT") {
+            assert_eq!(texts[&message], text, "{name} {message}");
+            assert_eq!(content(&shown, "message", &message)["status"], "complete", "{name} {message}");
+        }
+        for (message, text) in streamed(&events, "REASONING_MESSAGE_CONTENT") {
+            let thought = content(&shown, "reasoning", &format!("{message}/reasoning"));
+            assert_eq!((&thought["text"], &thought["status"]), (&json!([text]), &json!("complete")), "{name} {message}");
+        }
+        let (asked, ended) = (calls(&events, "TOOL_CALL_START"), calls(&events, "TOOL_CALL_RESULT"));
+        for call in &asked {
+            let shown = content(&shown, "tool-call-progress", call);
+            let state = if ended.contains(call) { "output-available" } else { "input-available" };
+            assert_eq!(shown["state"], state, "{name} {call}: {shown}");
+            let args = events.iter().filter(|event| event["type"] == "TOOL_CALL_ARGS" && event["toolCallId"] == **call);
+            let args: String = args.map(|event| event["delta"].as_str().unwrap()).collect();
+            assert_eq!(shown["input"], serde_json::from_str::<Value>(&args).unwrap(), "{name} {call}");
+            let awaits = shown.get("awaits").and_then(Value::as_str);
+            assert_eq!(awaits, (!ended.contains(call)).then_some("client"), "{name} {call}");
+            assert_eq!(shown["status"] == "pending", !ended.contains(call), "{name} {call}");
+        }
+        assert!(all(&shown, "action").iter().all(|(_, action)| action["status"] == "resolved"), "{name}");
+        let open: Vec<_> = shown.values().filter(|activity| activity["content"]["status"] == "streaming").collect();
+        assert!(open.is_empty(), "{name}: {open:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_envelope_and_every_activity_of_every_recording_validates_for_every_audience() {
+    let client = local().await;
+    for (name, _) in ENDS {
+        // The long ones say the same few things a thousand times over.
+        let facts: Vec<Value> = events(name).into_iter().take(500).collect();
+        send(&client, name, &facts).await;
+        for audience in AUDIENCES {
+            for event in client.events(name, &format!("audience={audience}"), 1000).await {
+                assert_valid("agentui-event.schema.json", &event);
+            }
+            for ((kind, _), activity) in at_rest(&client, name, &format!("audience={audience}")).await {
+                assert_activity(&kind, &activity["content"]);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn awaken_s_encoder_leads_to_the_same_texts_and_the_same_end_as_awaken_itself() {
+    let client = local().await;
+    let mut compared = 0;
+    for (name, _) in ENDS {
+        let Some(native) = name.strip_prefix("awaken-encoder-") else { continue };
+        if !repository(&format!("tests/recordings/awaken/{native}.ndjson")).exists() {
+            continue;
+        }
+        play(&client, name).await;
+        client.lines(&format!("/v1/runs/{native}/facts?source=awaken"), lines(&recording(native))).await.ok();
+        let (encoded, own) = (screen(&client, name).await, screen(&client, native).await);
+        assert_eq!(texts(&encoded), texts(&own), "{name}");
+        assert_eq!(content(&encoded, "run", name)["status"], content(&own, "run", native)["status"], "{name}");
+        let outputs = |shown: &Shown| {
+            let calls = all(shown, "tool-call-progress").into_iter();
+            calls.map(|(id, call)| (id.to_owned(), call.get("output_text").cloned())).collect::<BTreeMap<_, _>>()
+        };
+        assert_eq!(outputs(&encoded), outputs(&own), "{name}");
+        compared += 1;
+    }
+    assert_eq!(compared, 10);
+}
+
+#[tokio::test]
+async fn an_interrupt_is_a_pause_with_one_action_each_and_the_next_run_s_input_answers_them() {
+    let client = local().await;
+    let interrupts = json!([
+        {"id": "a", "reason": "tool_call", "message": "Delete?", "toolCallId": "c", "responseSchema": {"type": "object"}},
+        {"id": "b", "reason": "clarification", "message": "Which?", "expiresAt": "2026-12-31T23:59:59Z"},
+    ]);
+    let asked = [
+        json!({"type": "RUN_STARTED", "threadId": "t", "runId": "one"}),
+        json!({"type": "TOOL_CALL_START", "toolCallId": "c", "toolCallName": "rm"}),
+        json!({"type": "TOOL_CALL_END", "toolCallId": "c"}),
+        json!({"type": "RUN_FINISHED", "threadId": "t", "runId": "one", "outcome": {"type": "interrupt", "interrupts": interrupts}}),
+    ];
+    send(&client, "r", &asked).await;
+    let shown = screen(&client, "r").await;
+    assert_eq!(content(&shown, "run", "r")["status"], "waiting");
+    let (a, b) = (content(&shown, "action", "a"), content(&shown, "action", "b"));
+    assert_eq!(
+        (&a["status"], &a["kind"], &a["toolCallId"], &a["schema"]),
+        (&json!("pending"), &json!("structured_input"), &json!("c"), &json!({"type": "object"}))
+    );
+    assert_eq!(
+        (&b["status"], &b["kind"], &b["expiresAt"]),
+        (&json!("pending"), &json!("clarification"), &json!("2026-12-31T23:59:59Z"))
+    );
+    assert_eq!(content(&shown, "tool-call-progress", "c")["status"], "running", "it goes on once somebody has answered");
+    let resume = json!([
+        {"interruptId": "a", "status": "resolved", "payload": {"approved": false}},
+        {"interruptId": "b", "status": "cancelled"},
+        {"interruptId": "of-another-log", "status": "resolved", "payload": 1},
+    ]);
+    let next = json!({"type": "RUN_STARTED", "threadId": "t", "runId": "two", "parentRunId": "one", "input": {"resume": resume}});
+    send(&client, "r", &[next]).await;
+    let shown = screen(&client, "r").await;
+    let outcome = |id: &str| (content(&shown, "action", id)["status"].clone(), content(&shown, "action", id)["outcome"].clone());
+    assert_eq!((outcome("a"), outcome("b")), ((json!("resolved"), json!("rejected")), (json!("resolved"), json!("cancelled"))));
+    let run = content(&shown, "run", "r");
+    assert_eq!((&run["status"], &run["attempt"], &run["parentRunId"]), (&json!("accepted"), &json!(2), &json!("one")));
+    let classes: Vec<_> = sent(&client, "r", "action.resolved,run.started").await;
+    assert_eq!(
+        classes.iter().map(|e| e["type"].as_str().unwrap()).collect::<Vec<_>>()[1..],
+        ["action.resolved", "action.resolved", "run.started"]
+    );
+    let kept = sent(&client, "r", "diagnostic.changed").await;
+    assert_eq!(kept.last().unwrap()["payload"]["input"]["resume"], resume, "what this log does not know is not lost");
+}
+
+#[tokio::test]
+async fn awaken_s_bare_interrupt_pauses_the_run_and_the_same_run_id_goes_on() {
+    let client = local().await;
+    let events = events("awaken-encoder-hitl_approve");
+    let paused = events.iter().position(|event| event["type"] == "RUN_FINISHED").unwrap() + 1;
+    send(&client, "r", &events[..paused]).await;
+    let shown = screen(&client, "r").await;
+    assert_eq!(content(&shown, "run", "r")["status"], "waiting");
+    let action = content(&shown, "action", "perm_call_del");
+    assert_eq!((&action["status"], &action["kind"]), (&json!("pending"), &json!("structured_input")));
+    send(&client, "r", &events[paused..=paused]).await;
+    let shown = screen(&client, "r").await;
+    assert_eq!((&content(&shown, "run", "r")["status"], &content(&shown, "run", "r")["attempt"]), (&json!("running"), &json!(1)));
+    send(&client, "r", &events[paused + 1..]).await;
+    let shown = screen(&client, "r").await;
+    assert_eq!(content(&shown, "action", "perm_call_del")["outcome"], "answered");
+    assert_eq!(content(&shown, "tool-call-progress", "call_del")["output"], r#"{"by":"d-1","deleted":"feat/old"}"#);
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_the_client_stays_pending_beyond_the_run_until_its_answer() {
+    let client = local().await;
+    let call = "9106be4e-af43-4b48-ab63-1e7a3dc6b35e";
+    send(&client, "r", &events("server-human_in_the_loop-ask")).await;
+    for audience in AUDIENCES {
+        let shown = at_rest(&client, "r", &format!("audience={audience}")).await;
+        assert_eq!(content(&shown, "run", "r")["status"], "completed");
+        let waiting = content(&shown, "tool-call-progress", call);
+        assert_eq!((&waiting["status"], &waiting["awaits"]), (&json!("pending"), &json!("client")), "{audience}");
+        assert_eq!(waiting["input"]["steps"].as_array().unwrap().len(), 10, "what the client has to show");
+    }
+    let mut answer = events("server-human_in_the_loop-answer");
+    let tool = json!({"id": "x", "role": "tool", "toolCallId": call, "content": "{\"accepted\":true}"});
+    answer[0]["input"] =
+        json!({"threadId": "thread-agui-1", "runId": "run-6", "messages": [tool], "state": {"hidden": "SECRET"}});
+    send(&client, "r", &answer).await;
+    let shown = screen(&client, "r").await;
+    let ended = content(&shown, "tool-call-progress", call);
+    assert_eq!((&ended["status"], &ended["output"], ended.get("awaits")), (&json!("done"), &json!("{\"accepted\":true}"), None));
+    assert_eq!(
+        (&content(&shown, "run", "r")["status"], &content(&shown, "run", "r")["attempt"]),
+        (&json!("completed"), &json!(2))
+    );
+    assert!(!format!("{shown:?}").contains("SECRET"));
+}
+
+#[tokio::test]
+async fn nothing_that_is_for_internal_eyes_reaches_a_user_by_any_event() {
+    let client = local().await;
+    for (name, _) in ENDS {
+        let marked: Vec<Value> = events(name)
+            .into_iter()
+            .take(300)
+            .map(|mut event| {
+                event["rawEvent"] = json!({"of": "LEAK"});
+                event["metadata"] = json!({"of": "LEAK"});
+                if event["type"] == "RUN_STARTED" {
+                    event["input"] = json!({"state": "LEAK", "messages": [{"id": "u", "role": "user", "content": "LEAK"}]});
+                }
+                event
+            })
+            .collect();
+        send(&client, name, &marked).await;
+        for audience in ["user", "dashboard"] {
+            let events = client.events(name, &format!("audience={audience}"), 1000).await;
+            assert!(!format!("{events:?}").contains("LEAK"), "{name} {audience}");
+        }
+        let kept = sent(&client, name, "diagnostic.changed").await;
+        let count = |kind: &str| kept.iter().filter(|event| event["payload"]["kind"] == kind).count();
+        assert_eq!((count("raw_event"), count("metadata")), (marked.len(), marked.len()), "{name}");
+        assert_eq!(count("run_input"), marked.iter().filter(|event| event["type"] == "RUN_STARTED").count(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_runtime_s_internals_that_come_as_state_are_nobody_s_but_the_operators_of_the_server() {
+    let client = local().await;
+    for (name, _) in ENDS.iter().filter(|(name, _)| name.starts_with("awaken-encoder-") && !name.contains("long")) {
+        play(&client, name).await;
+        for audience in ["user", "dashboard"] {
+            let events = client.events(name, &format!("audience={audience}"), 1000).await;
+            assert!(!format!("{events:?}").contains("__runtime"), "{name} {audience}");
+        }
+    }
+    play(&client, "scripted-sdk1.0-state").await;
+    let state = content(&screen(&client, "scripted-sdk1.0-state").await, "state", "state");
+    assert_eq!(state["state"], json!({"steps": [], "title": "Reset"}), "the application's own is the user's");
+}
+
+#[tokio::test]
+async fn a_content_after_its_end_is_refused_and_named_and_changes_nothing() {
+    let client = local().await;
+    let message = |edge: &str, text: Option<&str>| {
+        let mut event = json!({"type": format!("TEXT_MESSAGE_{edge}"), "messageId": "m"});
+        if let Some(text) = text {
+            event["delta"] = text.into();
+        }
+        event
+    };
+    let facts = [message("START", None), message("CONTENT", Some("a")), message("END", None), message("CONTENT", Some("late"))];
+    let receipt = send(&client, "r", &facts).await;
+    assert_eq!((&receipt["violations"][0]["index"], &receipt["violations"][0]["code"]), (&json!(3), &json!("write_after_seal")));
+    assert_eq!(texts(&screen(&client, "r").await)["m"], "a");
+    send(&client, "r", &[message("START", None), message("CONTENT", Some("b")), message("END", None)]).await;
+    assert_eq!(texts(&screen(&client, "r").await)["m"], "ab", "begun again, it goes on");
+}
+
+#[tokio::test]
+async fn chunks_lead_to_the_same_screen_as_starts_contents_and_ends() {
+    let client = local().await;
+    for (name, _) in ENDS.iter().filter(|(name, _)| !name.contains("long")) {
+        let whole = events(name);
+        let mut chunks = Vec::new();
+        let mut last = Value::Null;
+        for event in &whole {
+            let kind = event["type"].as_str().unwrap();
+            let (of, edge) = kind.rsplit_once('_').unwrap();
+            let is_streamed = matches!(of, "TEXT_MESSAGE" | "REASONING_MESSAGE" | "TOOL_CALL");
+            if !is_streamed || edge == "RESULT" {
+                last = Value::Null;
+                chunks.push(event.clone());
+                continue;
+            }
+            let mut chunk = event.clone();
+            chunk["type"] = format!("{of}_CHUNK").into();
+            let id = if of == "TOOL_CALL" { "toolCallId" } else { "messageId" };
+            let this = json!([of, event[id]]);
+            match edge {
+                "END" => continue,
+                // A chunk that goes on need not say with what.
+                _ if last == this => drop(chunk.as_object_mut().unwrap().shift_remove(id)),
+                _ => last = this,
+            }
+            chunks.push(chunk);
+        }
+        let chunked = format!("{name}-in-chunks");
+        send(&client, name, &whole).await;
+        send(&client, &chunked, &chunks).await;
+        let (expected, shown) = (screen(&client, name).await, screen(&client, &chunked).await);
+        assert_eq!(texts(&shown), texts(&expected), "{name}");
+        let calls = |shown: &Shown| {
+            let of = |call: &Value| {
+                json!([call["tool_name"], call["status"], call["state"], call["input"], call["output"], call["awaits"]])
+            };
+            all(shown, "tool-call-progress").iter().map(|(id, call)| ((*id).to_owned(), of(call))).collect::<BTreeMap<_, _>>()
+        };
+        assert_eq!(calls(&shown), calls(&expected), "{name}");
+        assert!(all(&shown, "message").iter().all(|(_, message)| message["status"] == "complete"), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn activities_follow_their_snapshots_and_patches_and_one_that_keeps_replaces_nothing() {
+    let client = local().await;
+    let events = events("scripted-sdk1.0-activity");
+    let kept = events.iter().position(|event| event["replace"] == false).unwrap();
+    send(&client, "r", &events[..=kept]).await;
+    let before = json!({"status": "running", "progress": 1, "lines": ["line 0", "line 1", "line 2", "line 3"]});
+    assert_eq!(content(&screen(&client, "r").await, "PROGRESS", "act-1"), before);
+    send(&client, "r", &events[kept + 1..]).await;
+    assert_eq!(content(&screen(&client, "r").await, "PROGRESS", "act-1"), json!({"status": "done", "progress": 1}));
+}
+
+#[tokio::test]
+async fn a_patch_of_nothing_or_of_something_else_is_told_and_ingest_goes_on() {
+    let client = local().await;
+    let delta =
+        |id: &str, patch: Value| json!({"type": "ACTIVITY_DELTA", "messageId": id, "activityType": "log", "patch": patch});
+    let facts = [
+        delta("unheard-of", json!([{"op": "replace", "path": "/x/y", "value": 1}])),
+        delta("unheard-of", json!({"op": "add", "path": "/line", "value": "bare"})),
+        json!({"type": "ACTIVITY_SNAPSHOT", "messageId": "s", "activityType": "log", "content": "a string"}),
+        delta("s", json!([{"op": "add", "path": "/line/deep", "value": "x"}])),
+        json!({"type": "STATE_DELTA", "delta": [{"op": "replace", "path": "/none", "value": 1}]}),
+    ];
+    send(&client, "r", &facts).await;
+    let shown = at_rest(&client, "r", "audience=internal").await;
+    assert_eq!(content(&shown, "log", "unheard-of"), json!({"line": "bare"}));
+    let notes = content(&shown, "diagnostics", "diagnostics")["entries"].as_array().unwrap().len();
+    assert_eq!(notes, 3, "each patch that did not apply");
+}
+
+#[tokio::test]
+async fn activities_of_one_message_are_told_apart_by_their_type() {
+    let client = local().await;
+    play(&client, "awaken-encoder-tool_progress_activity").await;
+    let shown = screen(&client, "awaken-encoder-tool_progress_activity").await;
+    let call = content(&shown, "tool-call-progress", "call_idx_1");
+    assert_eq!((&call["status"], &call["progress"], &call["tool_name"]), (&json!("done"), &json!(1.0), &json!("index_docs")));
+    assert!(content(&shown, "index-log", "call_idx_1")["value"].as_str().unwrap().starts_with("opened index v3\n"));
+}
+
+#[tokio::test]
+async fn a_child_s_progress_is_a_call_of_its_own_under_the_parent_s() {
+    let client = local().await;
+    play(&client, "awaken-encoder-subagent_progress_forwarded").await;
+    let shown = screen(&client, "awaken-encoder-subagent_progress_forwarded").await;
+    let (child, parent) =
+        (content(&shown, "tool-call-progress", "child_idx"), content(&shown, "tool-call-progress", "call_deleg"));
+    assert_eq!(
+        (&child["parent_call_id"], &child["status"], &child["tool_name"]),
+        (&json!("call_deleg"), &json!("done"), &json!("index_docs"))
+    );
+    assert_eq!((&parent["message"], parent.get("parent_call_id")), (&json!("delegation to researcher completed"), None));
+}
+
+#[tokio::test]
+async fn what_sub_agents_say_stands_in_their_own_transcripts() {
+    let client = local().await;
+    let own = |agent: &str, mut event: Value| {
+        event["subagentRunId"] = agent.into();
+        event
+    };
+    let begin = json!({"type": "TEXT_MESSAGE_START", "messageId": "m"});
+    let say = |text: &str| json!({"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": text});
+    let facts = [
+        json!({"type": "RUN_STARTED", "threadId": "t", "runId": "one"}),
+        json!({"type": "SUBAGENT_STARTED", "subagentRunId": "kid", "name": "researcher"}),
+        begin.clone(),
+        own("kid", begin),
+        own("kid", say("of the kid")),
+        own("kid", json!({"type": "TEXT_MESSAGE_END", "messageId": "m"})),
+        own("kid", json!({"type": "STATE_SNAPSHOT", "snapshot": {"x": 1}})),
+        say("of the lead"),
+        json!({"type": "SUBAGENT_ERROR", "subagentRunId": "kid", "message": "lost"}),
+        json!({"type": "TEXT_MESSAGE_END", "messageId": "m"}),
+        json!({"type": "RUN_FINISHED", "threadId": "t", "runId": "one"}),
+    ];
+    send(&client, "r", &facts).await;
+    let shown = screen(&client, "r").await;
+    assert_eq!(texts(&shown), BTreeMap::from([("m".into(), "of the lead".into()), ("kid/m".into(), "of the kid".into())]));
+    let surface = |id: &str| shown[&("message".to_owned(), id.to_owned())]["surface"].clone();
+    assert_eq!((surface("m"), surface("kid/m")), (json!("conversation"), json!("teammate_transcript")));
+    let agent = content(&shown, "agent", "kid");
+    assert_eq!(
+        (&agent["agentName"], &agent["status"], &agent["error"]),
+        (&json!("researcher"), &json!("failed"), &json!({"message": "lost"}))
+    );
+    assert_eq!(content(&shown, "run", "r")["status"], "completed", "the run went on");
+    assert_eq!((content(&shown, "state", "state"), content(&shown, "subagent-state", "kid")), (Value::Null, json!({"x": 1})));
+}
+
+#[tokio::test]
+async fn a_backend_s_tools_are_calls_though_only_a_snapshot_tells_of_them() {
+    let client = local().await;
+    play(&client, "server-agentic_chat-backend_tool").await;
+    let shown = screen(&client, "server-agentic_chat-backend_tool").await;
+    let call = content(&shown, "tool-call-progress", "53de13c3-20e7-42da-8ecd-aa88f7fc3b26");
+    assert_eq!((&call["tool_name"], &call["status"]), (&json!("lookup_weather"), &json!("done")));
+    assert_eq!(call["input"], json!({"city": "San Francisco", "weather": "sunny"}));
+    assert_eq!(call["output"], "The weather in San Francisco is sunny.");
+    let part = &content(&shown, "message", "d598dc6e-26e4-4f4a-957e-a9a99ee90c14")["parts"][0];
+    assert_eq!((&part["kind"], &part["toolCallId"]), (&json!("tool_call"), &json!("53de13c3-20e7-42da-8ecd-aa88f7fc3b26")));
+    assert_eq!(texts(&shown)["u1"], "backend_tool");
+}
+
+#[tokio::test]
+async fn a_result_in_parts_or_in_prose_is_a_result() {
+    let client = local().await;
+    play(&client, "scripted-sdk1.0-tools_interleaved").await;
+    let results = sent(&client, "scripted-sdk1.0-tools_interleaved", "tool.result").await;
+    let told: Vec<_> = results.iter().map(|result| (&result["payload"]["outcome"], &result["payload"]["output"])).collect();
+    let unknown = json!("unknown");
+    assert_eq!(told[0], (&unknown, &json!("{\"status\":404,\"error\":\"not found\"}")));
+    assert_eq!(told[1], (&unknown, &json!([{"type": "text", "text": "3 hits"}])));
+    assert!(sent(&client, "scripted-sdk1.0-tools_interleaved", "tool.failed").await.is_empty());
+}
+
+#[tokio::test]
+async fn usage_is_summed_over_models_and_runs_and_shown_to_operators() {
+    let client = local().await;
+    play(&client, "scripted-sdk1.0-long_40_steps").await;
+    let run = |shown: &Shown| content(shown, "run", "scripted-sdk1.0-long_40_steps");
+    let shown = at_rest(&client, "scripted-sdk1.0-long_40_steps", "audience=dashboard").await;
+    let sum = json!({"inputTokens": 4300, "outputTokens": 920, "totalTokens": 5220, "cacheReadTokens": 0});
+    assert_eq!(run(&shown)["usage"], sum);
+    assert_eq!(run(&screen(&client, "scripted-sdk1.0-long_40_steps").await).get("usage"), None);
+}
+
+#[tokio::test]
+async fn a_run_within_a_run_is_flagged_and_does_not_end_it() {
+    let client = local().await;
+    let edge = |edge: &str, run: &str| json!({"type": format!("RUN_{edge}"), "threadId": "t", "runId": run});
+    send(&client, "r", &[edge("STARTED", "a"), edge("STARTED", "b"), edge("FINISHED", "b")]).await;
+    assert_eq!(content(&screen(&client, "r").await, "run", "r")["status"], "accepted");
+    let flagged = sent(&client, "r", "diagnostic.changed").await;
+    assert!(flagged.len() == 2 && flagged.iter().all(|event| event["payload"]["kind"] == "interleaved_run"));
+    send(&client, "r", &[edge("FINISHED", "a")]).await;
+    assert_eq!(content(&screen(&client, "r").await, "run", "r")["status"], "completed");
+}
+
+#[tokio::test]
+async fn a_secret_that_is_streamed_as_arguments_is_complete_and_redacted_before_they_are() {
+    let client = local().await;
+    let args = |delta: &str| json!({"type": "TOOL_CALL_ARGS", "toolCallId": "c", "delta": delta});
+    let key = format!("sk-{}", "a1B2".repeat(10));
+    let facts = [
+        json!({"type": "TOOL_CALL_START", "toolCallId": "c", "toolCallName": "call"}),
+        args(&format!("{{\"url\":\"https://e.test\",\"key\":\"{}", &key[..9])),
+        args(&key[9..]),
+        args("\"}"),
+        json!({"type": "TOOL_CALL_END", "toolCallId": "c"}),
+    ];
+    send(&client, "r", &facts).await;
+    let call = content(&at_rest(&client, "r", "audience=internal").await, "tool-call-progress", "c");
+    assert_eq!(call["input"], json!({"url": "https://e.test", "key": "[redacted]"}));
+    assert_eq!((call.get("input_text"), &call["state"]), (None, &json!("input-available")));
+}
+
+#[tokio::test]
+async fn compaction_takes_nothing_of_a_call_that_waits() {
+    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), Pulse::default());
+    let store = AnyStore::Memory(MemoryStore::new());
+    let clock = world(|| jiff::Timestamp::UNIX_EPOCH);
+    let server = Server::new(store, Policy::default(), sizes, limits, pulse, clock).expect("an empty store opens");
+    let compactor = server.compactor(Duration::ZERO);
+    let client = serve_it(server, std::future::pending()).await.0;
+    let mut facts = events("server-human_in_the_loop-ask");
+    facts.insert(1, json!({"type": "STEP_STARTED", "stepName": "of use while it ran"}));
+    facts.insert(2, json!({"type": "STEP_FINISHED", "stepName": "of use while it ran"}));
+    send(&client, "r", &facts).await;
+    let before = screen(&client, "r").await;
+    assert!(compactor.round().await.unwrap().rows > 0);
+    assert_eq!(screen(&client, "r").await, before);
+    let call = "9106be4e-af43-4b48-ab63-1e7a3dc6b35e";
+    assert_eq!(content(&before, "tool-call-progress", call)["awaits"], "client");
+    let answer = json!({"type": "TOOL_CALL_RESULT", "messageId": "x", "toolCallId": call, "content": "yes"});
+    send(&client, "r", &[answer]).await;
+    assert_eq!(content(&screen(&client, "r").await, "tool-call-progress", call)["status"], "done");
+}
+
+// ── the adapter alone ──
+
+fn given() -> Ids {
+    Ids { run: Some(RunId::new("run").unwrap()), ..Ids::default() }
+}
+
+fn adapt_with(adapter: &mut dyn Adapter, fact: Fact) -> Vec<Draft> {
+    let mut out = Vec::new();
+    adapter.adapt(fact, &given(), &mut out).unwrap();
+    out
+}
+
+fn fact(event: &Value) -> Fact {
+    event.as_object().expect("an object").clone()
+}
+
+#[test]
+fn no_recorded_event_is_flagged_and_every_recorded_member_has_its_place() {
+    for (name, _) in ENDS {
+        let mut adapter = (by_name("ag-ui").unwrap().fresh)();
+        for event in events(name) {
+            for draft in adapt_with(&mut *adapter, fact(&event)) {
+                let kind = draft.text("kind").filter(|_| draft.class.as_str() == "diagnostic.changed");
+                assert!(kind.is_none_or(|kind| kind == "reasoning_encrypted_value"), "{name}: {kind:?} {event}");
+                assert!(draft.extra.is_empty(), "{name}: {:?} of {event}", draft.extra);
+                assert_eq!(draft.ids.run.as_ref().map(RunId::as_str), Some("run"), "{name}");
+                assert_eq!(draft.timestamp.is_some(), event.get("timestamp").is_some(), "{name}: {event}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_adapter_that_is_restored_between_any_two_facts_gives_the_same() {
+    for (name, _) in ENDS {
+        let source = by_name("ag-ui").unwrap();
+        let (mut lasting, mut restored) = ((source.fresh)(), (source.fresh)());
+        for (n, event) in events(name).iter().enumerate() {
+            assert_eq!(adapt_with(&mut *restored, fact(event)), adapt_with(&mut *lasting, fact(event)), "{name}, fact {n}");
+            let memory = restored.save();
+            assert_eq!(memory, lasting.save(), "{name}, fact {n}");
+            let bytes = memory.len();
+            assert!(bytes <= MEMORY_BYTES_MAX, "{name}, fact {n}: memory is {bytes} bytes, the limit is {MEMORY_BYTES_MAX}");
+            restored = (source.restore)(&memory);
+        }
+    }
+}
+
+/// What may stand in the place of a member.
+fn odd() -> impl Strategy<Value = Value> {
+    let plain = prop_oneof![
+        Just(Value::Null),
+        Just(json!("")),
+        Just(json!("a\u{7}b")),
+        Just(json!("x".repeat(300))),
+        Just(json!(-1)),
+        Just(json!(1e300)),
+        Just(json!(true)),
+        Just(json!([])),
+        Just(json!({})),
+        Just(json!([null, 7, "x", {"id": 1}])),
+        Just(json!({"type": "interrupt", "interrupts": [7, {"id": []}, {"metadata": 1}]})),
+        Just(json!({"type": 7})),
+        Just(
+            json!({"resume": [{"interruptId": "i", "status": "resolved"}], "messages": [{"role": "tool", "toolCallId": "c"}, 7]})
+        ),
+        Just(json!([{"id": "m", "role": "assistant", "content": [7, {"type": "text"}], "toolCalls": [7, {"function": 7}]}])),
+        Just(json!("m")),
+        Just(json!("interrupt")),
+    ];
+    plain.boxed()
+}
+
+/// What is done to a recording: `(where, what, how)`.
+fn mutations() -> impl Strategy<Value = Vec<(prop::sample::Index, u8, prop::sample::Index, Value)>> {
+    prop::collection::vec((any::<prop::sample::Index>(), 0..5_u8, any::<prop::sample::Index>(), odd()), 0..24)
+}
+
+#[test]
+fn whatever_is_done_to_a_stream_the_adapter_takes_it_and_is_restored_to_the_same() {
+    let streams: Vec<Vec<Value>> = ENDS.iter().map(|(name, _)| events(name).into_iter().take(120).collect()).collect();
+    let kinds: Vec<String> = streams.iter().flatten().map(|event| event["type"].as_str().unwrap().to_owned()).collect();
+    let source = by_name("ag-ui").unwrap();
+    let mut runner = TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });
+    let strategy = (any::<prop::sample::Index>(), mutations());
+    let outcome = runner.run(&strategy, |(which, mutations)| {
+        let mut events = which.get(&streams).clone();
+        for (at, what, how, value) in mutations {
+            if events.is_empty() {
+                break;
+            }
+            let at = at.index(events.len());
+            match what {
+                0 => drop(events.remove(at)),
+                1 => events.insert(at, events[at].clone()),
+                2 => {
+                    let other = how.index(events.len());
+                    events.swap(at, other);
+                }
+                3 => {
+                    let event = events[at].as_object_mut().unwrap();
+                    let names: Vec<String> = event.keys().filter(|name| *name != "type").cloned().collect();
+                    if !names.is_empty() {
+                        event.insert(how.get(&names).clone(), value);
+                    }
+                }
+                _ => {
+                    let mut event = Map::from_iter([("type".to_owned(), json!(how.get(&kinds)))]);
+                    for member in ["messageId", "toolCallId", "subagentRunId", "delta", "outcome", "input", "messages", "usage"] {
+                        event.insert(member.to_owned(), value.clone());
+                    }
+                    events.insert(at, Value::Object(event));
+                }
+            }
+        }
+        let (mut lasting, mut restored) = ((source.fresh)(), (source.fresh)());
+        let mut ledger = proscenium::source::ledger::Ledger::default();
+        for event in &events {
+            let drafts = adapt_with(&mut *lasting, fact(event));
+            prop_assert_eq!(&adapt_with(&mut *restored, fact(event)), &drafts);
+            prop_assert!(!drafts.is_empty(), "{} says nothing", event);
+            restored = (source.restore)(&restored.save());
+            for mut draft in drafts {
+                ledger.enter(&mut draft, 0);
+            }
+        }
+        prop_assert_eq!(restored.save(), lasting.save());
+        Ok(())
+    });
+    outcome.unwrap();
+}

@@ -17,7 +17,7 @@ use crate::log::{Append, Blob, Compaction, Loaded, LogId, META, Rewritten, Store
 use crate::model::audience::{self, Audience, Sight};
 use crate::model::{BlobId, Draft, Envelope, Epoch, EventType, Ids, Owner, ProducerId, RunId, Sequence, SessionId};
 use crate::source::ledger::{Ledger, RunState, Violation};
-use crate::source::{self, Adapter, FactError, SourceKind};
+use crate::source::{self, Adapter, Answer, FactError, SourceKind};
 use bytes::Bytes;
 use dashmap::DashMap;
 use parking_lot::Mutex;
@@ -30,6 +30,8 @@ use uuid::Uuid;
 
 /// Facts under way to the store, in bytes of their bodies; beyond it producers wait.
 const IN_FLIGHT_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// The newest runs of a session that are asked whether an answer is for them.
+const ASKING_RUNS_MAX: usize = 64;
 /// Numbered producers of one log.
 pub const PRODUCERS_MAX: usize = 10_000;
 
@@ -220,6 +222,12 @@ impl<S: Store> Ingest<S> {
     /// # Errors
     /// [`StoreError`] when the log's state cannot be loaded.
     pub async fn submit(&self, delivery: Delivery) -> Result<Pending<'_>, IngestError> {
+        if let Some(answers) = delivery.source.answers {
+            let told = delivery.facts.iter().filter_map(Value::as_object).flat_map(answers).collect::<Vec<_>>();
+            if !told.is_empty() {
+                self.pass_on(&delivery, told).await?;
+            }
+        }
         let weight = u32::try_from(delivery.bytes.clamp(1, IN_FLIGHT_BYTES_MAX)).unwrap_or(u32::MAX);
         let permit = self.in_flight.acquire_many(weight).await.expect("the semaphore is never closed");
         let mut gone = None;
@@ -237,6 +245,42 @@ impl<S: Store> Ingest<S> {
             }
             self.wait_for_a_new_desk(&mut gone).await;
         }
+    }
+
+    /// Appends answers to the runs of the session that asked, where that is another run than the one that brings them. It is
+    /// done before that run's own facts are taken: when they are sent again, what was asked is not pending any more, and
+    /// nothing is answered twice.
+    async fn pass_on(&self, delivery: &Delivery, answers: Vec<Answer>) -> Result<(), IngestError> {
+        let LogId::Run(own) = &delivery.log else { return Ok(()) };
+        let mut by_run: Vec<(RunId, SessionId, Arc<Summary>, Vec<Answer>)> = Vec::new();
+        for answer in answers {
+            let Some(session) = delivery.given.session.clone().or_else(|| answer.session.clone()) else { continue };
+            let runs = self.logs.sessions().runs_of(&session);
+            for run in runs.into_iter().rev().filter(|run| run != own).take(ASKING_RUNS_MAX) {
+                let summary = self.logs.log(&LogId::Run(run.clone())).await?.tail().summary;
+                if !summary.run.pending.contains(answer.action.as_str()) {
+                    continue;
+                }
+                match by_run.iter_mut().find(|(known, ..)| *known == run) {
+                    Some((.., answers)) => answers.push(answer),
+                    None => by_run.push((run, session, summary, vec![answer])),
+                }
+                break;
+            }
+        }
+        for (run, session, summary, answers) in by_run {
+            let is_all = summary.run.pending.iter().all(|asked| answers.iter().any(|answer| answer.action.as_str() == asked));
+            let mut facts: Vec<_> = answers.into_iter().map(|answer| resolved(answer, own)).collect();
+            if is_all && summary.run.paused {
+                // It had said all that it would, but for these answers.
+                facts.push(json!({ "type": "run.finished", "payload": { "status": "completed", "continuedBy": own } }));
+            }
+            let given = Ids { session: Some(session), ..Ids::default() };
+            let (log, source) = (LogId::Run(run), &source::agent_ui::SOURCE);
+            let delivery = Delivery { log, source, given, producer: None, facts, bytes: 0, atomic: true, life: None };
+            Box::pin(self.deliver(delivery)).await?;
+        }
+        Ok(())
     }
 
     /// Puts an append in the line to the store. The caller holds the lock of the log's desk.
@@ -378,6 +422,15 @@ pub enum Verdict {
         /// For people.
         message: String,
     },
+}
+
+/// An answer as a fact of the run that asked.
+fn resolved(answer: Answer, by: &RunId) -> Value {
+    let mut payload = json!({ "outcome": answer.outcome });
+    if let Some(value) = answer.value {
+        payload["value"] = value;
+    }
+    json!({ "type": "action.resolved", "actionId": answer.action, "payload": payload, "refs": { "answeredByRunId": by } })
 }
 
 /// What is to become of a log's past.

@@ -16,6 +16,7 @@ pub const SOURCE: SourceKind = SourceKind {
     name: "agentui",
     fresh: || Box::new(AgentUi::default()),
     restore: |memory| Box::new(serde_json::from_slice::<AgentUi>(memory).unwrap_or_default()),
+    answers: None,
 };
 
 /// The speakers (an agent in a role) whose message and parts are remembered; beyond that the one longest silent is forgotten

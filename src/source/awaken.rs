@@ -22,6 +22,7 @@ pub const SOURCE: SourceKind = SourceKind {
     name: "awaken",
     fresh: || Box::new(Awaken::default()),
     restore: |memory| Box::new(serde_json::from_slice::<Awaken>(memory).unwrap_or_default()),
+    answers: None,
 };
 
 /// The discriminator.

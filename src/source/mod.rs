@@ -11,7 +11,7 @@ pub mod awaken;
 pub mod ledger;
 mod members;
 
-use crate::model::{Draft, Ids};
+use crate::model::{ActionId, Draft, Ids, SessionId};
 use serde_json::{Map, Value};
 
 /// A fact as it came: one JSON object in its source's vocabulary.
@@ -71,6 +71,22 @@ pub struct SourceKind {
     pub fresh: fn() -> Box<dyn Adapter>,
     /// An adapter as it was when `save` gave this; a memory that cannot be read is a fresh one.
     pub restore: fn(&[u8]) -> Box<dyn Adapter>,
+    /// What a fact answers of that which runs before it have asked. It may be another log than the fact's that asked, which is
+    /// why this is read off the fact alone. `None` for a source whose runs answer only themselves.
+    pub answers: Option<fn(&Fact) -> Vec<Answer>>,
+}
+
+/// How something that a run asked was answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// What was asked.
+    pub action: ActionId,
+    /// The session in which it was asked, where the fact says so.
+    pub session: Option<SessionId>,
+    /// `approved`, `rejected`, `answered` or `cancelled`.
+    pub outcome: &'static str,
+    /// What was answered.
+    pub value: Option<Value>,
 }
 
 /// Every source that is understood.

@@ -718,3 +718,48 @@ fn whatever_is_done_to_a_stream_the_adapter_takes_it_and_is_restored_to_the_same
     });
     outcome.unwrap();
 }
+
+#[tokio::test]
+async fn an_answer_goes_to_the_run_of_the_session_that_asked_and_is_given_once_however_often_it_is_sent() {
+    let client = local().await;
+    let send = async |run: &str, facts: Vec<Value>| {
+        client.lines(&format!("/v1/runs/{run}/facts?source=ag-ui"), lines(&facts)).await.ok();
+    };
+    let start = |run: &str, input: Value| json!({"type": "RUN_STARTED", "threadId": "t", "runId": run, "input": input});
+    let ask = |run: &str, ids: &[&str]| {
+        let interrupts: Vec<_> = ids.iter().map(|id| json!({"id": id, "reason": "tool_approval"})).collect();
+        json!({"type": "RUN_FINISHED", "threadId": "t", "runId": run, "outcome": {"type": "interrupt", "interrupts": interrupts}})
+    };
+    let stands = async |run: &str| {
+        let run = client.get(&format!("/v1/runs/{run}")).await.ok();
+        json!([run["status"], run["lastSequence"], run["counts"]["pendingActions"]])
+    };
+    send("one", vec![start("one", Value::Null), ask("one", &["a", "b"])]).await;
+    send("elsewhere", vec![json!({"type": "RUN_STARTED", "threadId": "u", "runId": "elsewhere"}), ask("elsewhere", &["a"])]).await;
+    let before = stands("one").await;
+    assert_eq!(json!([before[0], before[2]]), json!(["waiting", 2]));
+    let asked = before[1].as_u64().unwrap();
+
+    // Half of it is answered: the run still waits.
+    let half = json!({"resume": [{"interruptId": "a", "status": "resolved", "payload": {"approved": true}}]});
+    for _ in 0..2 {
+        send("two", vec![start("two", half.clone())]).await;
+    }
+    assert_eq!(stands("one").await, json!(["waiting", asked + 1, 1]));
+    let rest = json!({"resume": [{"interruptId": "b", "status": "cancelled"}, {"interruptId": "never", "status": "cancelled"}]});
+    for run in ["three", "three", "four"] {
+        send(run, vec![start(run, rest.clone())]).await;
+    }
+    assert_eq!(stands("one").await, json!(["completed", asked + 3, 0]), "all that it asked is answered, by another run");
+    let events = client.events("one", &format!("audience=user&after={asked}"), 10).await;
+    let said: Vec<_> = events.iter().map(|e| json!([e["type"], e["actionId"], e["payload"], e["refs"]])).collect();
+    assert_eq!(
+        said,
+        [
+            json!(["action.resolved", "a", {"outcome": "approved", "value": {"approved": true}}, {"answeredByRunId": "two"}]),
+            json!(["action.resolved", "b", {"outcome": "cancelled"}, {"answeredByRunId": "three"}]),
+            json!(["run.finished", null, {"status": "completed", "continuedBy": "three"}, null]),
+        ]
+    );
+    assert_eq!(stands("elsewhere").await[0], "waiting", "another session's question of the same name is not answered");
+}

@@ -25,10 +25,8 @@ mod run;
 mod state;
 mod streams;
 
-pub use resume::{Answer, answers};
-
 use super::members::{diagnostic, instant, take_id, take_type, unknown_type};
-use super::{Adapter, Fact, FactError, SourceKind};
+use super::{Adapter, Answer, Fact, FactError, SourceKind};
 use crate::model::{ActionId, AgentId, Draft, EventType, Ids, MessageId, Owner, RunId, SessionId, ThreadId, ToolCallId};
 use calls::Call;
 use run::{Life, Pending};
@@ -43,6 +41,7 @@ pub const SOURCE: SourceKind = SourceKind {
     name: "ag-ui",
     fresh: || Box::new(AgUi::default()),
     restore: |memory| Box::new(serde_json::from_slice::<AgUi>(memory).unwrap_or_default()),
+    answers: Some(resume::answers),
 };
 
 /// The discriminator.
@@ -174,7 +173,7 @@ struct AgUi {
 
 impl Adapter for AgUi {
     fn adapt(&mut self, mut fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
-        let answers = answers(&fact);
+        let answers = resume::answers(&fact);
         let event_type = take_type(&mut fact, TYPE)?;
         let timestamp = fact.get("timestamp").and_then(instant);
         if timestamp.is_some() {

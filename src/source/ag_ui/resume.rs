@@ -4,32 +4,22 @@
 //! another log than the one that holds the action. So they are read off the fact alone, without any memory.
 
 use super::TYPE;
-use crate::model::ActionId;
-use crate::source::Fact;
+use crate::model::{ActionId, SessionId};
+use crate::source::{Answer, Fact};
 use serde_json::Value;
 
-/// How an action was answered.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
-    /// The interrupt's id.
-    pub action: ActionId,
-    /// `approved`, `rejected`, `answered` or `cancelled`.
-    pub outcome: &'static str,
-    /// What was answered.
-    pub value: Option<Value>,
-}
-
 /// The answers in a `RUN_STARTED`; none in any other fact. An entry of a status that nobody knows says nothing.
-#[must_use]
-pub fn answers(fact: &Fact) -> Vec<Answer> {
+pub(super) fn answers(fact: &Fact) -> Vec<Answer> {
     if fact.get(TYPE).and_then(Value::as_str) != Some("RUN_STARTED") {
         return Vec::new();
     }
     let resume = fact.get("input").and_then(|input| input.get("resume")).and_then(Value::as_array);
-    resume.into_iter().flatten().filter_map(answer).collect()
+    // A thread is the session where nothing else gives one.
+    let session = fact.get("threadId").and_then(Value::as_str).and_then(|thread| SessionId::new(thread).ok());
+    resume.into_iter().flatten().filter_map(|entry| answer(entry, session.clone())).collect()
 }
 
-fn answer(entry: &Value) -> Option<Answer> {
+fn answer(entry: &Value, session: Option<SessionId>) -> Option<Answer> {
     let action = ActionId::new(entry.get("interruptId")?.as_str()?).ok()?;
     let value = entry.get("payload").filter(|payload| !payload.is_null());
     let outcome = match (entry.get("status")?.as_str()?, value.and_then(|value| value.get("approved"))) {
@@ -39,5 +29,5 @@ fn answer(entry: &Value) -> Option<Answer> {
         ("cancelled", _) => "cancelled",
         _ => return None,
     };
-    Some(Answer { action, outcome, value: value.cloned() })
+    Some(Answer { action, session, outcome, value: value.cloned() })
 }

@@ -1,5 +1,6 @@
 //! What each event of AG-UI becomes, dialect by dialect. Between any two events the adapter is saved and restored.
 
+use super::resume::answers;
 use super::*;
 use crate::model::{Audience, PartId, Phase, Surface};
 use crate::source::samples::{given, object};
@@ -824,10 +825,10 @@ fn answers_are_read_off_a_start_without_any_memory() {
         {"status": "resolved"},
         7,
     ]);
-    let expected = [
-        Answer { action: ActionId::new("a").unwrap(), outcome: "approved", value: Some(json!({"approved": true})) },
-        Answer { action: ActionId::new("b").unwrap(), outcome: "cancelled", value: None },
-    ];
+    let expected = [("a", "approved", Some(json!({"approved": true}))), ("b", "cancelled", None)].map(|(id, outcome, value)| {
+        let (action, session) = (ActionId::new(id).unwrap(), SessionId::new("t").ok());
+        Answer { action, session, outcome, value }
+    });
     assert_eq!(answers(&object(resume(entries.clone()))), expected);
     let mut other = resume(entries);
     other[TYPE] = "CUSTOM".into();

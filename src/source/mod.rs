@@ -7,6 +7,7 @@
 
 pub mod agent_ui;
 pub mod awaken;
+pub mod ethos;
 pub mod ledger;
 mod members;
 
@@ -73,7 +74,7 @@ pub struct SourceKind {
 }
 
 /// Every source that is understood.
-pub static SOURCES: &[SourceKind] = &[agent_ui::SOURCE, awaken::SOURCE];
+pub static SOURCES: &[SourceKind] = &[agent_ui::SOURCE, awaken::SOURCE, ethos::SOURCE];
 
 /// The source of that name.
 #[must_use]

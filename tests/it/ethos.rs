@@ -8,6 +8,7 @@ use crate::harness::{AUDIENCES, Client, Via, fact, lines, local, repository};
 use crate::schema::{assert_activity, assert_valid};
 use proptest::prelude::*;
 use proptest::sample::Index;
+use proptest::test_runner::{Config, TestRunner};
 use proscenium::model::{Draft, EventType, Ids, RunId};
 use proscenium::source::{Adapter, SourceKind, by_name};
 use serde_json::{Value, json};
@@ -106,6 +107,19 @@ fn of_class<'e>(events: &'e [Value], class: &str) -> Vec<&'e Value> {
     events.iter().filter(|event| event["type"] == class).collect()
 }
 
+/// Whether something of it still goes on, or is waited for.
+fn is_open(kind: &str, content: &Value) -> bool {
+    let ended = ["output-available", "output-error", "cancelled"];
+    match kind {
+        "message" => content["parts"].as_array().unwrap().iter().chain([content]).any(|of| of["status"] == "streaming"),
+        "reasoning" | "plan" => content["status"] == "streaming",
+        "tool-call-progress" => !ended.iter().any(|state| content["state"] == *state),
+        "action" => content["status"] == "pending",
+        "compaction" => content["status"] == "running",
+        _ => false,
+    }
+}
+
 // ── what holds for every recording ──
 
 #[test]
@@ -138,18 +152,7 @@ async fn every_recording_ends_as_its_turn_did_with_nothing_open_and_its_text_tol
             assert_eq!(thoughts, expected, "{name} as {audience}");
             for ((kind, id), activity) in &shown {
                 let content = &activity["content"];
-                let open = match kind.as_str() {
-                    "message" => {
-                        content["parts"].as_array().unwrap().iter().chain([content]).any(|of| of["status"] == "streaming")
-                    }
-                    "reasoning" | "plan" => content["status"] == "streaming",
-                    "tool-call-progress" => {
-                        !["output-available", "output-error", "cancelled"].iter().any(|state| content["state"] == *state)
-                    }
-                    "action" => content["status"] == "pending" && end != "waiting",
-                    "compaction" => content["status"] == "running",
-                    _ => false,
-                };
+                let open = is_open(kind, content) && !(kind == "action" && end == "waiting");
                 assert!(!open, "{name} as {audience}: {kind} {id} is open: {content}");
                 assert_activity(kind, content);
             }
@@ -706,23 +709,75 @@ fn befall(facts: &mut Vec<Value>, mishap: &Mishap) {
     }
 }
 
+/// Every event of the web server, as its contract has them.
+fn pushes() -> Vec<Value> {
+    vec![
+        json!({"type": "stream_meta", "requestId": "q"}),
+        json!({"type": "message_persisted", "messageId": "msg_1", "role": "assistant"}),
+        json!({"type": "tool.approval_required", "request": {"approvalId": "ap", "sessionId": "s", "toolCallId": "c", "toolName": "x", "args": {}, "reason": "r"}}),
+        json!({"type": "approval.resolved", "approvalId": "ap", "decision": "allow", "decidedBy": "tab"}),
+        json!({"type": "clarify.request", "requestId": "q", "question": "?", "options": ["a"], "jobId": "j", "defaultDeadlineAt": null}),
+        json!({"type": "clarify.resolved", "requestId": "q", "source": "cancel"}),
+        json!({"type": "run.update", "jobId": "j", "runner": "local", "status": "running", "now": "reads", "elapsedMs": 5, "spendUsd": 0.1, "toolCount": 2}),
+        json!({"type": "cron.fired", "jobId": "j", "ranAt": "2026-01-01T00:00:00.000Z", "outputPath": "/tmp/x", "sessionKey": "k"}),
+        json!({"type": "mesh.changed", "agents": [{"agentId": "a", "capabilities": [], "activeSessions": 0}]}),
+        json!({"type": "evolve.skill_pending", "skillId": "s", "personalityId": null, "proposedAt": "2026-01-01T00:00:00Z"}),
+        json!({"type": "evolve.skill_applied", "skillId": "s", "personalityId": null, "appliedAt": "2026-01-01T00:00:00Z"}),
+        json!({"type": "notification", "message": "m", "source": "cron"}),
+        json!({"type": "memory.captured", "count": 1}),
+        json!({"type": "protocol.upgrade_required", "serverVersion": "2", "clientVersionExpected": "1"}),
+    ]
+}
+
+/// Two recordings one after the other, with the web server's events between, and mishaps.
+fn any_stream() -> impl Strategy<Value = Vec<Value>> {
+    let names: Vec<_> = ENDS.iter().map(|(name, _)| *name).filter(|name| *name != "long_60_iterations").collect();
+    let recorded = || prop::sample::select(names.clone()).prop_map(recording);
+    (recorded(), prop::bool::ANY, recorded(), prop::collection::vec(mishap(), 0..12)).prop_map(
+        |(first, pushed, second, mishaps)| {
+            let mut facts = [first, if pushed { pushes() } else { Vec::new() }, second].concat();
+            for mishap in &mishaps {
+                befall(&mut facts, mishap);
+            }
+            facts
+        },
+    )
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(Config { cases: 300, ..Config::default() })]
 
     #[test]
-    fn whatever_befalls_a_stream_it_is_taken_and_no_attempt_ends_twice(
-        first in any::<Index>(),
-        second in any::<Index>(),
-        mishaps in prop::collection::vec(mishap(), 0..12),
-    ) {
-        let names: Vec<_> = ENDS.iter().map(|(name, _)| *name).filter(|name| *name != "long_60_iterations").collect();
-        let mut facts = recording(names[first.index(names.len())]);
-        facts.extend(recording(names[second.index(names.len())]));
-        for mishap in &mishaps {
-            befall(&mut facts, mishap);
-        }
+    fn whatever_befalls_a_stream_it_is_taken_and_no_attempt_ends_twice(facts in any_stream()) {
         let drafts = adapt(&facts, "a stream with mishaps");
         assert_one_end_an_attempt(&drafts, "a stream with mishaps");
         prop_assert!(drafts.len() >= facts.len());
     }
+}
+
+#[test]
+fn whatever_befalls_a_stream_what_readers_get_is_valid_and_nothing_is_open_after_its_end() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = runtime.block_on(local());
+    let number = std::cell::Cell::new(0);
+    let mut runner = TestRunner::new(Config { cases: 40, ..Config::default() });
+    let law = |facts: Vec<Value>| {
+        let run = format!("r{}", number.replace(number.get() + 1));
+        runtime.block_on(async {
+            client.lines(&format!("/v1/runs/{run}/facts?source=ethos&sessionId=s"), lines(&facts)).await.ok();
+            client.accept(&run, &[fact("run.finished", json!({}))]).await;
+            for audience in AUDIENCES {
+                let query = format!("audience={audience}");
+                for event in client.events(&run, &query, 1000).await {
+                    assert_valid("agentui-event.schema.json", &event);
+                }
+                for ((kind, id), activity) in at_rest(&client, &run, &query).await {
+                    assert_activity(&kind, &activity["content"]);
+                    assert!(!is_open(&kind, &activity["content"]), "{kind} {id}: {activity}");
+                }
+            }
+        });
+        Ok(())
+    };
+    runner.run(&any_stream(), law).unwrap();
 }

@@ -54,9 +54,15 @@ const RIVALS_MAX: usize = 8;
 /// What is remembered of a name that Ethos gives (of a tool, a trace, a rule), in characters.
 const NAME_CHARS_MAX: usize = 128;
 
-/// What stands on an event for Ethos' own front end and must not be stored: an address that holds the state of an OAuth
-/// exchange, and what the user said before it.
-const NEVER_KEPT: &[&str] = &["authUrl", "pendingUserMessage"];
+/// An address that holds the state of an OAuth exchange.
+const AUTH_URL: &str = "authUrl";
+
+/// What stands on an event for Ethos' own front end and must not be stored: that address, and what the user said before it.
+const NEVER_KEPT: &[&str] = &[AUTH_URL, "pendingUserMessage"];
+
+/// Events on which Ethos says who may see them. On any other it may do so one day: that can narrow what it is for by the
+/// table, and not widen it.
+const SAY_THEIR_AUDIENCE: &[&str] = &["tool_start", "tool_progress", "tool_end", "tool_approval_required"];
 
 /// Where the turn stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,10 +184,10 @@ fn required(event_type: &str) -> &'static [(&'static str, Need)] {
 impl Adapter for Ethos {
     fn adapt(&mut self, mut fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
         let event_type = take_type(&mut fact, TYPE)?;
-        let kept = fact.len();
+        let has_address = fact.contains_key(AUTH_URL);
         fact.retain(|member, _| !NEVER_KEPT.contains(&member.as_str()));
-        let is_stripped = fact.len() < kept;
-        let mut step = Step { given, out, just_ended: self.just_ended.take(), memory: self };
+        let at_most = if SAY_THEIR_AUDIENCE.contains(&event_type.as_str()) { Audience::User } else { audience_of(&fact) };
+        let mut step = Step { given, out, at_most, just_ended: self.just_ended.take(), memory: self };
         if let Some((member, need)) = required(&event_type).iter().find(|(member, need)| !need.is_met(fact.get(*member))) {
             step.malformed(&event_type, fact, &format!("{member} as {}", need.name()));
             return Ok(());
@@ -193,7 +199,7 @@ impl Adapter for Ethos {
             "halt" => step.halt(fact),
             "context_meta" => step.context_meta(fact),
             "usage" => step.usage(fact),
-            "credential_required" => step.credential_required(fact, is_stripped),
+            "credential_required" => step.credential_required(fact, has_address),
             "dry_run_summary" => step.dry_run_summary(fact),
             "evaluators_complete" => step.evaluators_complete(fact),
             "text_delta" => step.text_delta(fact),
@@ -230,6 +236,14 @@ fn name_of(text: &str) -> String {
 /// What Ethos calls the turn that the event is of.
 fn trace_of(fact: &Fact) -> Option<String> {
     fact.get("traceId").and_then(Value::as_str).filter(|trace| !trace.is_empty()).map(name_of)
+}
+
+/// Who may see the event at the most. What we do not know is for internal eyes.
+fn audience_of(fact: &Fact) -> Audience {
+    match fact.get("audience") {
+        None | Some(Value::Null) => Audience::User,
+        Some(said) => said.as_str().and_then(Audience::parse).unwrap_or(Audience::Internal),
+    }
 }
 
 /// Takes who may see the event. What we do not know stays, is carried, and is for internal eyes.
@@ -341,12 +355,15 @@ struct Step<'a> {
     memory: &'a mut Ethos,
     given: &'a Ids,
     out: &'a mut Vec<Draft>,
+    /// Who may see what the event becomes at the most.
+    at_most: Audience,
     /// The call that the event before this one ended.
     just_ended: Option<Paid>,
 }
 
 impl Step<'_> {
-    fn push(&mut self, draft: Draft) {
+    fn push(&mut self, mut draft: Draft) {
+        draft.audience = draft.audience.max(self.at_most);
         let draft = self.memory.about(draft, self.given);
         self.out.push(draft);
     }

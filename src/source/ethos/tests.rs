@@ -6,12 +6,12 @@ use crate::source::samples::{given, object};
 use proptest::prelude::*;
 use serde_json::json;
 
-fn event(event_type: &str, mut members: Value) -> Value {
+pub(super) fn event(event_type: &str, mut members: Value) -> Value {
     members[TYPE] = event_type.into();
     members
 }
 
-fn start() -> Value {
+pub(super) fn start() -> Value {
     event("run_start", json!({"provider": "p", "model": "m", "source": "global"}))
 }
 
@@ -19,7 +19,7 @@ fn start_of(trace: &str) -> Value {
     event("run_start", json!({"provider": "p", "model": "m", "source": "global", "traceId": trace}))
 }
 
-fn text(text: &str) -> Value {
+pub(super) fn text(text: &str) -> Value {
     event("text_delta", json!({"text": text}))
 }
 
@@ -27,7 +27,7 @@ fn thought(text: &str) -> Value {
     event("thinking_delta", json!({"thinking": text}))
 }
 
-fn done(text: &str) -> Value {
+pub(super) fn done(text: &str) -> Value {
     event("done", json!({"text": text, "turnCount": 1}))
 }
 
@@ -39,26 +39,26 @@ fn error(code: &str) -> Value {
     event("error", json!({"error": "it says why", "code": code}))
 }
 
-fn call(id: &str, name: &str) -> Value {
+pub(super) fn call(id: &str, name: &str) -> Value {
     event("tool_start", json!({"toolCallId": id, "toolName": name, "args": {"x": 1}}))
 }
 
-fn ended(id: &str, name: &str, result: &str) -> Value {
+pub(super) fn ended(id: &str, name: &str, result: &str) -> Value {
     event("tool_end", json!({"toolCallId": id, "toolName": name, "ok": true, "durationMs": 3, "result": result}))
 }
 
-fn failed(id: &str, name: &str) -> Value {
+pub(super) fn failed(id: &str, name: &str) -> Value {
     event("tool_end", json!({"toolCallId": id, "toolName": name, "ok": false, "durationMs": 3, "result": "no", "error": "no"}))
 }
 
-fn progress(name: &str, members: Value) -> Value {
+pub(super) fn progress(name: &str, members: Value) -> Value {
     let mut fact = event("tool_progress", json!({"toolName": name, "message": "…"}));
     fact.as_object_mut().unwrap().extend(object(members));
     fact
 }
 
 /// The event with this audience on it.
-fn seen_by(audience: impl Into<Value>, mut fact: Value) -> Value {
+pub(super) fn seen_by(audience: impl Into<Value>, mut fact: Value) -> Value {
     fact["audience"] = audience.into();
     fact
 }
@@ -78,11 +78,11 @@ fn adapt_for(given: &Ids, facts: impl IntoIterator<Item = Value>) -> Vec<Draft> 
     out
 }
 
-fn adapt(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
+pub(super) fn adapt(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
     adapt_for(&given(), facts)
 }
 
-fn last(facts: impl IntoIterator<Item = Value>) -> Draft {
+pub(super) fn last(facts: impl IntoIterator<Item = Value>) -> Draft {
     adapt(facts).pop().unwrap()
 }
 
@@ -91,7 +91,7 @@ fn classes(drafts: &[Draft]) -> Vec<String> {
     drafts.iter().map(|d| format!("{} {}", d.class, d.phase)).collect()
 }
 
-fn payload(draft: &Draft) -> Value {
+pub(super) fn payload(draft: &Draft) -> Value {
     Value::Object(draft.payload.clone())
 }
 
@@ -524,242 +524,6 @@ proptest! {
     }
 }
 
-// ── audience ──
-
-#[test]
-fn who_may_see_an_event_is_said_on_it_and_what_we_do_not_know_is_internal_and_kept() {
-    use Audience::{Dashboard, Internal, User};
-    let of = |fact: Value| {
-        let draft = last([fact]);
-        (draft.audience, draft.extra.get("sourceAudience").cloned())
-    };
-    let kinds: [(fn() -> Value, Audience); 4] = [
-        (|| call("c", "x"), User),
-        (|| call("c#1", "x"), Internal),
-        (|| progress("x", json!({})), Internal),
-        (|| ended("c", "x", "1"), Internal),
-    ];
-    for (fact, absent) in kinds {
-        assert_eq!(of(fact()), (absent, None));
-        assert_eq!(of(seen_by(Value::Null, fact())), (absent, None));
-        for (name, known) in [("user", User), ("dashboard", Dashboard), ("internal", Internal)] {
-            assert_eq!(of(seen_by(name, fact())), (known, None));
-        }
-        for unknown in [json!("admin"), json!("User"), json!(7), json!(["user"])] {
-            assert_eq!(of(seen_by(unknown.clone(), fact())), (Internal, Some(unknown)));
-        }
-    }
-}
-
-#[test]
-fn a_failure_is_for_users_whatever_is_said_on_it_unless_it_is_a_script_s_own() {
-    use Audience::{Dashboard, Internal, User};
-    let of = |fact: Value| {
-        let draft = last([fact]);
-        (draft.audience, draft.extra.get("sourceAudience").cloned())
-    };
-    assert_eq!(of(failed("c", "x")), (User, None));
-    assert_eq!(of(seen_by("dashboard", failed("c", "x"))), (User, Some(json!("dashboard"))));
-    assert_eq!(of(seen_by("admin", failed("c", "x"))), (User, Some(json!("admin"))));
-    assert_eq!(of(failed("c#1", "x")), (Internal, None));
-    assert_eq!(of(seen_by("internal", failed("c#1", "x"))), (Internal, None));
-    assert_eq!(of(seen_by("dashboard", failed("c#1", "x"))), (Dashboard, None));
-    assert_eq!(of(seen_by("admin", failed("c#1", "x"))), (Internal, Some(json!("admin"))));
-}
-
-#[test]
-fn a_call_that_a_script_makes_is_nested_in_the_script_s() {
-    let refs = |id: &str| last([call(id, "x")]).refs;
-    assert_eq!(refs("toolu_1#2"), Some(json!({"parentToolCallId": "toolu_1"})));
-    assert_eq!(refs("toolu_1#2#3"), Some(json!({"parentToolCallId": "toolu_1#2"})));
-    assert_eq!(refs("script:1#2"), Some(json!({"parentToolCallId": "script:1"})));
-    for id in ["toolu_1", "a#b", "#1", "a#", "a#-1"] {
-        assert_eq!(refs(id), None, "{id}");
-    }
-    let end = last([call("c#1", "x"), failed("c#1", "x")]);
-    assert_eq!(end.refs, Some(json!({"parentToolCallId": "c"})));
-}
-
-// ── progress ──
-
-#[test]
-fn a_percentage_is_a_hundredth_and_never_guessed_by_its_size() {
-    for (percent, fraction) in [
-        (json!(0), 0.0),
-        (json!(1), 0.01),
-        (json!(0.5), 0.005),
-        (json!(33.4), 33.4 / 100.0),
-        (json!(100), 1.0),
-        (json!(250), 1.0),
-        (json!(-3), 0.0),
-    ] {
-        let draft = last([progress("x", json!({"percent": percent}))]);
-        assert_eq!(payload(&draft), json!({"toolName": "x", "message": "…", "progress": fraction, "percent": percent}));
-    }
-    let odd = last([progress("x", json!({"percent": "half"}))]);
-    assert_eq!((odd.payload.get("progress"), &odd.extra["percent"]), (None, &json!("half")));
-}
-
-#[test]
-fn progress_is_a_call_s_only_where_one_open_call_has_its_tool_s_name() {
-    let joined = |facts: Vec<Value>| {
-        let draft = last(facts.into_iter().chain([progress("bash", json!({}))]));
-        assert_eq!(draft.scope, if draft.ids.tool_call.is_some() { Scope::ToolCall } else { Scope::Turn });
-        draft.ids.tool_call.map(|id| id.as_str().to_owned())
-    };
-    assert_eq!(joined(vec![]), None);
-    assert_eq!(joined(vec![call("a", "bash"), call("b", "grep")]), Some("a".to_owned()));
-    assert_eq!(joined(vec![call("a", "bash"), call("b", "bash")]), None, "two of them are indistinguishable");
-    assert_eq!(joined(vec![call("a", "bash"), call("b", "bash"), ended("a", "bash", "")]), Some("b".to_owned()));
-    assert_eq!(joined(vec![call("a", "bash"), ended("a", "bash", "")]), None, "what has ended is not reopened");
-    assert_eq!(joined(vec![start(), call("a", "bash"), done("")]), None);
-}
-
-#[test]
-fn what_the_loop_says_under_a_tool_s_name_is_no_tool() {
-    for (name, owner, phase) in [
-        ("_watcher", Owner::Policy, Phase::Interrupted),
-        ("_budget", Owner::Runtime, Phase::Interrupted),
-        ("_approval", Owner::Runtime, Phase::Interrupted),
-        ("_loop", Owner::Runtime, Phase::Acting),
-    ] {
-        let draft = last([start(), progress(name, json!({"message": "Stopped", "audience": "user"}))]);
-        assert_eq!((draft.class.clone(), draft.owner.clone(), draft.phase.clone()), (EventType::RunStatus, owner, phase));
-        assert_eq!((payload(&draft), draft.audience), (json!({"notice": name, "message": "Stopped"}), Audience::User));
-    }
-    assert_eq!(last([progress("_watcher", json!({}))]).audience, Audience::Internal);
-    for fact in [call("c", "_watcher"), ended("c", "_compaction", ""), failed("c", "_x")] {
-        let draft = last([fact.clone()]);
-        assert_eq!(draft.payload["kind"], "no_tool");
-        assert_eq!(draft.payload["event"]["toolName"], fact["toolName"]);
-    }
-}
-
-#[test]
-fn compactions_are_for_whom_they_say_and_each_is_one_of_its_own() {
-    let compaction = |audience: &str| progress("_compaction", json!({"audience": audience, "message": "m"}));
-    let drafts = adapt(["internal", "user", "dashboard", "admin", "user"].map(compaction));
-    let told: Vec<_> = drafts.iter().map(|d| (d.audience.as_str(), d.text("compactionId").unwrap())).collect();
-    let expected = [
-        ("internal", "ethos-internal-compaction-1"),
-        ("user", "ethos-compaction-1"),
-        ("dashboard", "ethos-dashboard-compaction-1"),
-        ("internal", "ethos-internal-compaction-2"),
-        ("user", "ethos-compaction-2"),
-    ];
-    assert_eq!(told, expected);
-}
-
-// ── calls ──
-
-#[test]
-fn a_call_starts_with_its_input_and_ends_with_what_it_gave() {
-    let end = event(
-        "tool_end",
-        json!({"toolCallId": "c", "toolName": "read", "ok": true, "durationMs": 812, "result": "text",
-            "structured": {"_uiType": "card"}, "cost_usd": 0.01, "ofTomorrow": 1}),
-    );
-    let drafts = adapt([start(), text("a"), call("c", "read"), end]);
-    assert_eq!(
-        (payload(&drafts[2]), drafts[2].class.clone()),
-        (json!({"toolName": "read", "input": {"x": 1}}), EventType::ToolStarted)
-    );
-    assert_eq!(drafts[2].ids.message.as_ref().unwrap().as_str(), "ethos-message-1");
-    let given = json!({"toolName": "read", "structured": {"_uiType": "card"}, "durationMs": 812, "costUsd": 0.01,
-        "status": "completed", "output": "text"});
-    assert_eq!((payload(&drafts[3]), drafts[3].class.clone()), (given, EventType::ToolResult));
-    assert_eq!(drafts[3].extra["ofTomorrow"], 1);
-}
-
-#[test]
-fn a_failure_says_its_text_once_and_its_code_where_the_wire_has_one() {
-    let error = |members: Value| {
-        let mut fact = event("tool_end", json!({"toolCallId": "c", "toolName": "x", "ok": false, "durationMs": 1}));
-        fact.as_object_mut().unwrap().extend(object(members));
-        let draft = last([call("c", "x"), fact]);
-        (draft.payload["error"].clone(), draft.payload.get("output").cloned())
-    };
-    assert_eq!(error(json!({"result": "no", "error": "no"})), (json!({"message": "no"}), None));
-    assert_eq!(error(json!({"result": "Denied"})), (json!({"message": "Denied"}), None));
-    assert_eq!(error(json!({"result": "half", "error": "no"})), (json!({"message": "no"}), Some(json!("half"))));
-    assert_eq!(error(json!({})), (json!({"message": "the tool failed without saying why"}), None));
-    for code in ["input_invalid", "not_available", "execution_failed", "STALE_WRITE", "of_tomorrow"] {
-        let coded = json!({"code": code, "message": "no"});
-        assert_eq!(error(json!({"error": "no", "code": code})).0, coded);
-        assert_eq!(error(json!({"error": {"message": "no", "code": code}})).0, coded);
-    }
-}
-
-#[test]
-fn an_end_without_a_start_says_that_nothing_ever_started_if_it_failed() {
-    let told = |facts: Vec<Value>| last(facts).payload.get("neverStarted").cloned();
-    assert_eq!(told(vec![failed("c", "x")]), Some(json!(true)));
-    assert_eq!(told(vec![call("c", "x"), failed("c", "x")]), None);
-    assert_eq!(told(vec![ended("c", "x", "1")]), None, "what gave a result ran, seen or not");
-    assert_eq!(told(vec![call("c", "x"), failed("c", "x"), failed("c", "x")]), None);
-    assert_eq!(last([call("c", "x"), event("tool_end", json!({"toolCallId": "c", "ok": false}))]).payload["toolName"], "x");
-}
-
-#[test]
-fn what_the_registry_cut_off_is_counted_as_it_counts() {
-    let cut = |result: &str| last([ended("c", "x", result)]).payload.get("truncated").cloned();
-    assert_eq!(cut("12345\n[truncated — 1005 chars total]"), Some(json!(1000)));
-    assert_eq!(cut("12345\n[truncated -- 1005 chars total]"), Some(json!(1000)));
-    assert_eq!(cut("12345[truncated -- 1005 chars total]\n"), Some(json!(1000)));
-    assert_eq!(cut("a😀\n[truncated — 5 chars total]"), Some(json!(2)), "a smiley is two of its units");
-    for unreadable in ["many", "", "-4", "99999999999999999999999", "1"] {
-        assert_eq!(cut(&format!("12345\n[truncated -- {unreadable} chars total]")), Some(json!(true)), "{unreadable}");
-    }
-    assert_eq!(cut("<untrusted source=\"x\">12345\n[truncated — 1005 chars total]\n</untrusted>"), Some(json!(true)));
-    for whole in ["", "[truncated", "[truncated — 5 chars total] and more", "chars total]"] {
-        assert_eq!(cut(whole), None, "{whole}");
-    }
-    let kept = last([ended("c", "x", "12345\n[truncated — 1005 chars total]")]);
-    assert_eq!(kept.text("output"), Some("12345\n[truncated — 1005 chars total]"));
-}
-
-#[test]
-fn what_a_stranger_may_have_written_is_marked_by_the_marks_that_ethos_gives() {
-    let untrusted = |facts: Vec<Value>| last(facts).payload.get("untrusted").cloned();
-    let flagged = |mut fact: Value, member: &str, flag: Value| {
-        fact[member] = flag;
-        fact
-    };
-    let wrapped = "<untrusted source=\"https://x\" tool=\"fetch\">\nhi\n</untrusted>";
-    assert_eq!(untrusted(vec![ended("c", "x", wrapped)]), Some(json!(true)));
-    assert_eq!(untrusted(vec![ended("c", "x", "see <untrusted source=\"x\"> there")]), None);
-    assert_eq!(untrusted(vec![flagged(ended("c", "x", "hi"), "outputIsUntrusted", json!(true))]), Some(json!(true)));
-    assert_eq!(untrusted(vec![flagged(ended("c", "x", "hi"), "untrusted", json!(false))]), None);
-    assert_eq!(
-        untrusted(vec![flagged(call("c", "x"), "outputIsUntrusted", json!(true)), ended("c", "x", "hi")]),
-        Some(json!(true))
-    );
-    let odd = last([flagged(ended("c", "x", "hi"), "untrusted", json!("yes"))]);
-    assert_eq!((odd.payload.get("untrusted"), &odd.extra["untrusted"]), (None, &json!("yes")));
-}
-
-#[test]
-fn an_approval_that_is_announced_waits_for_nobody() {
-    let announced = event("tool_approval_required", json!({"toolCallId": "c", "toolName": "deploy", "args": {"env": "prod"}}));
-    let draft = last([announced]);
-    assert_eq!((draft.class.clone(), draft.scope.clone()), (EventType::PermissionChanged, Scope::ToolCall));
-    let told =
-        json!({"toolName": "deploy", "permissionId": "c", "requiresApproval": true, "gated": false, "input": {"env": "prod"}});
-    assert_eq!((payload(&draft), draft.surface, draft.ids.action), (told, Surface::ToolUi, None));
-}
-
-#[test]
-fn an_answer_to_an_approval_names_the_action_of_its_call() {
-    let answer =
-        |approved: bool| event("tool_approval_response", json!({"toolCallId": "c", "approved": approved, "reason": "r"}));
-    let draft = last([answer(false)]);
-    assert_eq!(draft.ids.action.as_ref().unwrap().as_str(), "approval:c");
-    assert_eq!(payload(&draft), json!({"kind": "tool_approval", "outcome": "rejected", "reason": "r"}));
-    let asked = event("tool.approval_required", json!({"request": {"approvalId": "ap", "toolCallId": "c"}}));
-    let draft = last([asked, answer(true)]);
-    assert_eq!((draft.ids.action.unwrap().as_str(), &draft.payload["outcome"]), ("ap", &json!("approved")));
-}
-
 // ── what it costs, and other edges ──
 
 #[test]
@@ -778,8 +542,8 @@ fn usage_adds_up_and_what_a_tool_costs_is_no_call_of_a_model() {
     let paid = json!({"kind": "tool_cost", "usage": {"inputTokens": 0, "outputTokens": 0, "costUsd": 0.005}});
     assert_eq!((payload(&drafts[3]), drafts[3].ids.tool_call.as_ref().unwrap().as_str()), (paid.clone(), "c"));
     assert_eq!(
-        (payload(&drafts[4]), drafts[4].ids.tool_call.clone()),
-        (paid, None),
+        (&drafts[4].payload["kind"], drafts[4].ids.tool_call.clone()),
+        (&json!("cost"), None),
         "only what comes right after the end is its price"
     );
     assert_eq!(last([usage(0, 0, 0.0)]).payload["kind"], "llm_call", "a model that tells nothing was called all the same");
@@ -953,9 +717,29 @@ fn what_is_not_known_is_kept_for_internal_eyes_and_never_an_error() {
 
 #[test]
 fn members_that_nobody_knows_are_carried_and_forge_nothing() {
-    let draft = last([event("text_delta", json!({"text": "a", "of_tomorrow": [1], "audience": "internal", "eventId": "e"}))]);
-    assert_eq!(Value::Object(draft.extra), json!({"of_tomorrow": [1], "sourceAudience": "internal", "sourceEventId": "e"}));
-    assert_eq!(draft.audience, Audience::User);
+    let draft = last([event("text_delta", json!({"text": "a", "of_tomorrow": [1], "startAudience": "user", "eventId": "e"}))]);
+    assert_eq!(Value::Object(draft.extra), json!({"of_tomorrow": [1], "sourceStartAudience": "user", "sourceEventId": "e"}));
+    assert_eq!(draft.start_audience, None);
+}
+
+#[test]
+fn an_audience_where_ethos_says_none_today_can_hide_an_event_and_show_none() {
+    let of = |fact: Value, audience: Value| last([start(), seen_by(audience, fact)]).audience;
+    for said in [json!("internal"), json!("admin"), json!(7)] {
+        assert_eq!(of(text("a"), said), Audience::Internal);
+    }
+    assert_eq!(of(text("a"), json!("dashboard")), Audience::Dashboard);
+    assert_eq!(of(text("a"), Value::Null), Audience::User);
+    assert_eq!(of(thought("a"), json!("user")), Audience::Dashboard);
+    assert_eq!(of(event("context_meta", json!({})), json!("user")), Audience::Internal);
+    assert_eq!(last([seen_by("admin", text("a"))]).extra["sourceAudience"], "admin");
+}
+
+#[test]
+fn an_address_that_is_not_there_is_not_said_to_be_withheld() {
+    let mut fact = credential();
+    fact.as_object_mut().unwrap().shift_remove("authUrl");
+    assert_eq!(last([fact]).payload.get("hasWithheldAddress"), None);
 }
 
 #[test]

@@ -249,7 +249,8 @@ impl Step<'_> {
         let mut draft = Draft::new(EventType::MetricChanged);
         draft.audience = Audience::Dashboard;
         if is_of_a_tool {
-            draft = draft.with("kind", "tool_cost");
+            // Of what comes elsewhere, nobody says what it was paid for.
+            draft = draft.with("kind", if paid.is_some() { "tool_cost" } else { "cost" });
             draft.scope = if paid.is_some() { Scope::ToolCall } else { Scope::Turn };
         } else {
             usage.insert("llmCalls".into(), 1.into());

@@ -462,6 +462,21 @@ fn what_a_tool_returned_in_the_model_s_place_is_a_part_beside_what_was_streamed(
 }
 
 #[test]
+fn what_a_tool_gave_before_the_model_spoke_again_is_not_returned_in_its_place() {
+    let batch = [call("c", "x"), ended("c", "x", "42")];
+    let drafts = adapt([start()].into_iter().chain(batch).chain([text("It is 4"), usage(1, 1, 0.1), done("42")]));
+    assert_eq!(said(&drafts)[1..], ["text.final message-1/- 42"]);
+}
+
+#[test]
+fn a_text_of_which_a_piece_was_set_aside_is_not_taken_for_a_tool_s() {
+    let other = [start_of("B"), text("two "), done_of("B", "b")];
+    let rest = [text("three "), call("c", "x"), ended("c", "x", "1"), done_of("A", "one two three ")];
+    let drafts = adapt([start_of("A"), text("one ")].into_iter().chain(other).chain(rest));
+    assert_eq!(said(&drafts).last().unwrap(), "text.final message-1/- one two three ");
+}
+
+#[test]
 fn text_that_a_tool_gave_too_and_that_was_streamed_is_told_once() {
     let drafts = adapt([start(), call("c", "x"), ended("c", "x", "42"), text("42"), done("42")]);
     assert_eq!(said(&drafts), ["text.delta message-1/part-1 42", "text.final message-1/- 42"]);

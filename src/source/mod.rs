@@ -8,6 +8,7 @@
 pub mod ag_ui;
 pub mod agent_ui;
 pub mod awaken;
+pub mod ethos;
 pub mod ledger;
 mod members;
 
@@ -90,7 +91,8 @@ pub struct Answer {
 }
 
 /// Every source that is understood.
-pub static SOURCES: &[SourceKind] = &[agent_ui::SOURCE, awaken::SOURCE, ag_ui::SOURCE];
+pub static SOURCES: &[SourceKind] =
+    &[agent_ui::SOURCE, awaken::SOURCE, ethos::SOURCE, ag_ui::SOURCE];
 
 /// The source of that name.
 #[must_use]

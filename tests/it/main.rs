@@ -1,8 +1,9 @@
 //! The promises of the server, each module one of them, in one binary.
 //!
 //! Facts go in over HTTP, frames and pages come out, and what comes out is compared: nothing here reaches inside, except for
-//! the suites of a contract (`store`), of adapters (`awaken`, part of `ag_ui`) and of the fold (`projection`). Timing never
-//! decides: whoever waits, waits for a thing to happen, with [`harness::PATIENCE`] only to tell a hang from a failure.
+//! the suites of a contract (`store`), of adapters (`awaken`, `ethos`, parts of the others) and of the fold (`projection`).
+//! Timing never decides: whoever waits, waits for a thing to happen, with [`harness::PATIENCE`] only to tell a hang from a
+//! failure.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets what it does not expect has failed")]
 
@@ -17,6 +18,7 @@ mod cli;
 mod crash;
 mod edge;
 mod erase;
+mod ethos;
 mod house;
 mod hydrate;
 mod ingest;

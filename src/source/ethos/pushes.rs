@@ -1,0 +1,151 @@
+//! What Ethos' web server sends beside the turn: the human gate, questions, jobs, and news of the house.
+//!
+//! Here an approval really is waited for, which the turn's own announcement is not.
+
+use super::{Step, take_needed, tell};
+use crate::model::{ActionId, Draft, EventType, MessageId, Owner, SessionId, Surface, TaskId, ToolCallId};
+use crate::source::Fact;
+use crate::source::members::{carrying, instant, take_id, take_text};
+use serde_json::{Map, Value, json};
+
+/// Events of the server itself, of no turn and no task: kept for whoever looks for a fault.
+pub(super) const IS_OF_THE_HOUSE: &[&str] = &[
+    "stream_meta",
+    "mesh.changed",
+    "evolve.skill_pending",
+    "evolve.skill_applied",
+    "memory.captured",
+    "protocol.upgrade_required",
+];
+
+impl Step<'_> {
+    /// A call that waits for somebody to allow it.
+    pub(super) fn approval_required(&mut self, mut fact: Fact) {
+        let mut request = match fact.get("request") {
+            Some(Value::Object(request)) => request.clone(),
+            _ => Map::new(),
+        };
+        let Some(action) = take_id::<ActionId>(&mut request, "approvalId") else {
+            return self.malformed("tool.approval_required", fact, "request as an object with an approvalId");
+        };
+        fact.shift_remove("request");
+        let call: Option<ToolCallId> = take_id(&mut request, "toolCallId");
+        let session: Option<SessionId> = take_id(&mut request, "sessionId");
+        let mut draft = carrying(Draft::new(EventType::ActionRequired), fact).with("kind", "tool_approval");
+        tell(&mut draft, &mut request, &[("toolName", "toolName"), ("args", "input"), ("reason", "message")]);
+        draft = carrying(draft, request);
+        draft.owner = Owner::Policy;
+        (draft.ids.action, draft.ids.tool_call) = (Some(action.clone()), call.clone());
+        // The request's query wins over what Ethos calls the session.
+        draft.ids.session = self.given.session.clone().or(session);
+        self.memory.await_answer(&action, call);
+        self.push(draft);
+    }
+
+    pub(super) fn approval_resolved(&mut self, mut fact: Fact) {
+        let action: ActionId = take_needed(&mut fact, "approvalId");
+        let outcome = match fact.get("decision").and_then(Value::as_str) {
+            Some("allow") => Some("approved"),
+            Some("deny") => Some("rejected"),
+            // Kept as it came: what a decision of tomorrow means is not for us to guess.
+            _ => None,
+        };
+        let mut draft = Draft::new(EventType::ActionResolved);
+        draft.payload.extend(outcome.map(|outcome| ("outcome".to_owned(), outcome.into())));
+        tell(&mut draft, &mut fact, &[("decision", "decision"), ("decidedBy", "decidedBy")]);
+        draft.owner = Owner::Policy;
+        draft.ids.tool_call = self.memory.answered(&action);
+        draft.ids.action = Some(action);
+        self.push_carrying(draft, fact);
+    }
+
+    /// A question to the user in the middle of the turn.
+    pub(super) fn clarify_request(&mut self, mut fact: Fact) {
+        let action: ActionId = take_needed(&mut fact, "requestId");
+        let mut draft = Draft::new(EventType::ActionRequired).with("kind", "clarification");
+        tell(&mut draft, &mut fact, &[("question", "message"), ("options", "options"), ("default", "default")]);
+        match fact.shift_remove("defaultDeadlineAt").map(|at| (instant(&at), at)) {
+            Some((Some(at), _)) => drop(draft.payload.insert("expiresAt".into(), Value::from(&*at))),
+            Some((None, at)) if !at.is_null() => drop(fact.insert("defaultDeadlineAt".into(), at)),
+            _ => {}
+        }
+        draft.owner = Owner::Runtime;
+        draft.ids.task = take_id(&mut fact, "jobId");
+        draft.ids.action = Some(action.clone());
+        self.memory.await_answer(&action, None);
+        self.push_carrying(draft, fact);
+    }
+
+    pub(super) fn clarify_resolved(&mut self, mut fact: Fact) {
+        let action: ActionId = take_needed(&mut fact, "requestId");
+        let outcome = match fact.get("source").and_then(Value::as_str) {
+            Some("user") => Some("answered"),
+            Some("timeout-default" | "timeout-no-default") => Some("expired"),
+            Some("cancel") => Some("cancelled"),
+            _ => None,
+        };
+        let mut draft = Draft::new(EventType::ActionResolved);
+        draft.payload.extend(outcome.map(|outcome| ("outcome".to_owned(), outcome.into())));
+        tell(&mut draft, &mut fact, &[("source", "resolvedBy")]);
+        draft.owner = Owner::Runtime;
+        self.memory.answered(&action);
+        draft.ids.action = Some(action);
+        self.push_carrying(draft, fact);
+    }
+
+    /// What a plugin or the server tells the user. It is not the user's own speech, whatever a plugin starts because of it.
+    pub(super) fn notification(&mut self, mut fact: Fact) {
+        let mut told = Draft::new(EventType::SessionUpdated);
+        let members = ["message", "pluginId", "startTurn", "payload", "source"].map(|member| (member, member));
+        tell(&mut told, &mut fact, &members);
+        let mut draft = Draft::new(EventType::SessionUpdated).with("notification", Value::Object(told.payload));
+        if let Some(key) = take_text(&mut fact, "sessionKey") {
+            draft.add_ref("sessionKey", key.into());
+        }
+        (draft.owner, draft.surface) = (Owner::Runtime, Surface::WorkerNotifications);
+        self.push_carrying(draft, fact);
+    }
+
+    /// Under which name the server keeps a message. That the name is another than ours changes nothing of ours.
+    pub(super) fn message_persisted(&mut self, mut fact: Fact) {
+        let id: MessageId = take_needed(&mut fact, "messageId");
+        let role = take_text(&mut fact, "role");
+        let persisted = json!({ "messageId": id.as_str(), "role": role });
+        let mut draft = Draft::new(EventType::SessionUpdated).with("persisted", persisted);
+        if role.as_deref() == Some("assistant") {
+            let ours = self.memory.message.as_ref().or(self.memory.last_message.as_ref());
+            draft.ids.message = ours.cloned();
+        }
+        self.push_carrying(draft, fact);
+    }
+
+    /// How a job in the background goes.
+    pub(super) fn job_update(&mut self, mut fact: Fact) {
+        let mut draft = Draft::new(EventType::TaskChanged).with("runtimeEntity", "automation_job");
+        draft.ids.task = Some(take_needed::<TaskId>(&mut fact, "jobId"));
+        let members = [
+            ("status", "status"),
+            ("now", "message"),
+            ("elapsedMs", "durationMs"),
+            ("toolCount", "toolCount"),
+            ("runner", "runner"),
+        ];
+        tell(&mut draft, &mut fact, &members);
+        if let Some(spent) = super::take_number(&mut fact, "spendUsd") {
+            draft.payload.insert("usage".into(), json!({ "costUsd": spent }));
+        }
+        self.push_carrying(draft, fact);
+    }
+
+    /// A job's hour has come.
+    pub(super) fn cron_fired(&mut self, mut fact: Fact) {
+        let mut draft = Draft::new(EventType::TaskChanged).with("runtimeEntity", "automation_job").with("wakeReason", "cron");
+        draft.ids.task = Some(take_needed::<TaskId>(&mut fact, "jobId"));
+        draft.timestamp = fact.get("ranAt").and_then(instant);
+        tell(&mut draft, &mut fact, &[("ranAt", "ranAt"), ("outputPath", "lastRunRef")]);
+        if let Some(key) = take_text(&mut fact, "sessionKey") {
+            draft.add_ref("sessionKey", key.into());
+        }
+        self.push_carrying(draft, fact);
+    }
+}

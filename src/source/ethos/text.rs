@@ -1,0 +1,145 @@
+//! What the model says and thinks: streamed in parts, and compared with what the turn's end says it was.
+
+use super::{Ethos, Step};
+use crate::model::{Audience, Draft, EventType, MessageId, PartId};
+use crate::source::Fact;
+use crate::source::members::{carrying, take_text};
+use serde::{Deserialize, Serialize};
+
+/// How long a text is, in bytes, and its hash: enough to know it again without keeping it. The hash (FNV-1a) takes a byte at a
+/// time, so that it is the same however the text was cut, and is saved as one number. It proves nothing to an adversary: who
+/// makes up a text of another one's print only hides its own answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Print(u64, u64);
+
+impl Default for Print {
+    fn default() -> Self {
+        Self(0, 0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Print {
+    pub(super) fn of(text: &[u8]) -> Self {
+        let mut print = Self::default();
+        print.add(text);
+        print
+    }
+
+    fn add(&mut self, text: &[u8]) {
+        self.0 += text.len() as u64;
+        for byte in text {
+            self.1 = (self.1 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether `text` begins with the text of this print.
+    pub(super) fn begins(self, text: &str) -> bool {
+        let head = usize::try_from(self.0).ok().and_then(|bytes| text.as_bytes().get(..bytes));
+        head.is_some_and(|head| Self::of(head) == self)
+    }
+
+    /// Whether `text` ends with it.
+    fn ends(self, text: &str) -> bool {
+        let at = usize::try_from(self.0).ok().and_then(|bytes| text.len().checked_sub(bytes));
+        at.is_some_and(|at| Self::of(&text.as_bytes()[at..]) == self)
+    }
+}
+
+impl Ethos {
+    pub(super) const fn has_streamed(&self) -> bool {
+        !self.streamed.is_empty()
+    }
+
+    /// Whether the turn's text is a tool's, returned in the model's place: never streamed, and without what was streamed.
+    /// Either it is what a call of the last batch gave, or it is something else than was streamed, and nothing was since the
+    /// last call.
+    fn is_returned_by_a_tool(&self, text: &str) -> bool {
+        let print = Print::of(text.as_bytes());
+        if print == self.streamed {
+            return false;
+        }
+        self.results.contains(&print)
+            || self.ends_with_tools && !self.has_gap && !self.streamed.begins(text) && !self.streamed.ends(text)
+    }
+}
+
+impl Step<'_> {
+    pub(super) fn text_delta(&mut self, mut fact: Fact) {
+        if self.memory.is_interleaved() {
+            self.memory.has_gap = true;
+            return self.set_aside("text_delta", fact);
+        }
+        self.end_thought();
+        let memory = &mut *self.memory;
+        memory.works();
+        let message = memory.message();
+        let part = memory.text.take().unwrap_or_else(|| memory.made_part());
+        memory.text = Some(part.clone());
+        let text = take_text(&mut fact, "text").unwrap_or_default();
+        memory.streamed.add(text.as_bytes());
+        memory.ends_with_tools = false;
+        self.chunk(EventType::TextDelta, text, message, part, fact);
+    }
+
+    pub(super) fn thinking_delta(&mut self, mut fact: Fact) {
+        if self.memory.is_interleaved() {
+            return self.set_aside("thinking_delta", fact);
+        }
+        let memory = &mut *self.memory;
+        memory.works();
+        let message = memory.message();
+        let part = memory.thought.take().unwrap_or_else(|| memory.made_thought());
+        memory.thought = Some(part.clone());
+        let text = take_text(&mut fact, "thinking").unwrap_or_default();
+        self.chunk(EventType::ReasoningDelta, text, message, part, fact);
+    }
+
+    fn chunk(&mut self, class: EventType, text: String, message: MessageId, part: PartId, rest: Fact) {
+        let mut draft = carrying(Draft::new(class).with("text", text), rest);
+        if draft.class == EventType::ReasoningDelta {
+            draft.audience = Audience::Dashboard;
+        }
+        draft.ids.message = Some(message);
+        draft.ids.part = Some(part);
+        self.push(draft);
+    }
+
+    /// Ends what the model was thinking, for it goes on to something else. What was streamed is the thought.
+    pub(super) fn end_thought(&mut self) {
+        if let Some(part) = self.memory.thought.take() {
+            let mut draft = Draft::new(EventType::ReasoningSummary);
+            draft.audience = Audience::Dashboard;
+            draft.ids.message.clone_from(&self.memory.message);
+            draft.ids.part = Some(part);
+            self.push(draft);
+        }
+    }
+
+    /// Ends the turn's message with what the turn's end says it was. The projection compares that with all of the parts, and
+    /// changes only what differs; what a tool returned is a part of its own, beside what was streamed.
+    pub(super) fn answer(&mut self, text: Option<String>) {
+        self.end_thought();
+        let mut text = text.filter(|text| !text.is_empty());
+        if text.is_none() && !self.memory.has_streamed() {
+            return;
+        }
+        let message = self.memory.message();
+        if self.memory.has_streamed() && text.as_deref().is_some_and(|text| self.memory.is_returned_by_a_tool(text)) {
+            let part = self.memory.made_part();
+            self.whole(text.take(), message.clone(), Some(part));
+        }
+        self.whole(text, message, None);
+    }
+
+    pub(super) fn whole(&mut self, text: Option<String>, message: MessageId, part: Option<PartId>) {
+        let mut draft = Draft::new(EventType::TextFinal);
+        draft.payload.extend(text.map(|text| ("text".to_owned(), text.into())));
+        draft.ids.message = Some(message);
+        draft.ids.part = part;
+        self.push(draft);
+    }
+}

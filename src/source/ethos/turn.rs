@@ -1,0 +1,371 @@
+//! The life of a turn: how it starts, stands and ends, what it costs, and what it is told at its edges.
+//!
+//! The first end holds. What comes after it is projected and leaves it ended; a second end is kept as a diagnostic.
+
+use super::{Ethos, Life, RIVALS_MAX, Step, action_id, name_of, take_audience, take_number, tell, trace_of};
+use crate::model::{Audience, Draft, EventType, Owner, PartId, Persistence, Phase, Scope, Surface};
+use crate::source::Fact;
+use crate::source::members::{diagnostic, take_text};
+use serde_json::{Map, Value, json};
+
+/// Codes of errors that say that the turn was refused before it began.
+const REFUSALS: &[&str] = &["personality_locked", "BUDGET_EXCEEDED", "FS_REACH_INVALID", BUSY];
+
+/// The web server's code for input that it dropped because a turn is running.
+const BUSY: &str = "BUSY";
+
+/// Tokens of a model's call, by names that other sources count by, too.
+const TOKENS: &[&str] = &["inputTokens", "outputTokens", "cacheReadTokens", "cacheCreationTokens"];
+
+/// Whose end an event is, where several turns are open.
+enum Whose {
+    Ours,
+    /// The rival's at this place.
+    Rival(usize),
+    /// Of a turn that was never started here.
+    Nobodys,
+}
+
+impl Ethos {
+    /// Whose end `done` is. A turn's end has the turn's trace; among turns without one, ours is the one whose text it goes on,
+    /// else the last to end.
+    fn whose(&self, done: &Fact) -> Whose {
+        if !self.is_interleaved() {
+            return Whose::Ours;
+        }
+        let trace = trace_of(done);
+        let rival = self.rivals.iter().position(|rival| *rival == trace);
+        let may_be_ours = trace == self.trace && (trace.is_some() || self.life == Life::Open);
+        let goes_on = || {
+            let text = done.get("text").and_then(Value::as_str).unwrap_or_default();
+            self.has_streamed() && self.streamed.begins(text)
+        };
+        match rival {
+            Some(at) if !may_be_ours || trace.is_none() && !goes_on() => Whose::Rival(at),
+            _ if may_be_ours => Whose::Ours,
+            _ => Whose::Nobodys,
+        }
+    }
+
+    /// Begins another turn, and forgets the one before.
+    fn begin(&mut self, trace: Option<String>) {
+        self.life = Life::Open;
+        self.attempt += 1;
+        self.trace = trace;
+        self.rivals.clear();
+        self.forget_turn();
+    }
+
+    /// What holds only while the turn runs. The end of a run closes what is open in the log; here it only has to be forgotten.
+    fn forget_turn(&mut self) {
+        self.wants_credential = false;
+        self.halted = None;
+        (self.text, self.thought) = (None, None);
+        self.streamed = super::Print::default();
+        (self.has_gap, self.ends_with_tools) = (false, false);
+        self.results.clear();
+        self.last_message = self.message.take().or(self.last_message.take());
+        for call in std::mem::take(&mut self.calls) {
+            self.remember_ended(call.id);
+        }
+    }
+}
+
+impl Step<'_> {
+    pub(super) fn run_start(&mut self, fact: Fact) {
+        let trace = trace_of(&fact);
+        match self.memory.life {
+            // Nothing between here and the ends says which turn it is of: they cannot be told apart, only flagged.
+            Life::Open => return self.interleave(trace, fact),
+            Life::Parked => self.expire_pending(),
+            Life::New if self.memory.has_streamed() => self.answer(None),
+            Life::New | Life::Ended => {}
+        }
+        self.memory.begin(trace);
+        self.start(Draft::new(EventType::RunStarted), fact);
+    }
+
+    fn start(&mut self, draft: Draft, mut fact: Fact) {
+        let mut draft = draft.with("attempt", self.memory.attempt);
+        tell(&mut draft, &mut fact, &[("provider", "provider"), ("model", "model"), ("source", "source")]);
+        draft.scope = Scope::Turn;
+        self.push_carrying(draft, fact);
+    }
+
+    /// A turn that is started while another is open. From here on what is streamed is set aside, lest two turns become one
+    /// text; their ends give the whole of each.
+    fn interleave(&mut self, trace: Option<String>, fact: Fact) {
+        let open = self.memory.trace.clone();
+        let is_repeated = trace.is_some() && (trace == open || self.memory.rivals.contains(&trace));
+        if !is_repeated && self.memory.rivals.len() < RIVALS_MAX {
+            self.memory.rivals.push(trace);
+        }
+        self.end_thought();
+        self.memory.text = None;
+        let kind = if is_repeated { "repeated_start" } else { "interleaved_run" };
+        self.push(diagnostic(kind, "run_start", fact).with("openTrace", open));
+    }
+
+    /// The next turn has begun, so nobody waits for these any more; what became of them, Ethos does not say.
+    fn expire_pending(&mut self) {
+        for pending in std::mem::take(&mut self.memory.pending) {
+            let mut draft = Draft::new(EventType::ActionResolved).with("outcome", "expired");
+            draft = draft.with("reason", "the next turn began");
+            draft.owner = Owner::Policy;
+            draft.ids.action = Some(pending.action);
+            draft.ids.tool_call = pending.call;
+            self.push(draft);
+        }
+    }
+
+    pub(super) fn done(&mut self, mut fact: Fact) {
+        match self.memory.whose(&fact) {
+            Whose::Ours => {}
+            Whose::Rival(at) => return self.rival_done(at, fact),
+            Whose::Nobodys => return self.set_aside("done", fact),
+        }
+        if matches!(self.memory.life, Life::Ended | Life::Parked) {
+            return self.late_end("done", fact);
+        }
+        let text = take_text(&mut fact, "text");
+        self.answer(text);
+        let memory = &mut *self.memory;
+        let (class, phase, status) = match (memory.wants_credential, &memory.halted) {
+            (true, _) => (EventType::RunStatus, Phase::Waiting, "waiting"),
+            (false, Some(_)) => (EventType::RunFinished, Phase::Interrupted, "interrupted"),
+            (false, None) => (EventType::RunFinished, Phase::Completed, "completed"),
+        };
+        let mut draft = Draft::new(class).with("status", status);
+        draft.payload.extend(memory.halted.clone().map(|rule| ("haltRule".to_owned(), rule.into())));
+        draft.payload.extend(take_number(&mut fact, "turnCount").map(|count| ("turnCount".to_owned(), count)));
+        (draft.scope, draft.phase) = (Scope::Turn, phase);
+        if draft.class == EventType::RunStatus {
+            draft.persistence = Persistence::Snapshot;
+            self.interrupt_calls();
+            self.push_carrying(draft, fact);
+            self.memory.forget_turn();
+            self.memory.life = Life::Parked;
+        } else {
+            self.end(draft, fact);
+        }
+    }
+
+    fn end(&mut self, draft: Draft, rest: Fact) {
+        self.push_carrying(draft, rest);
+        self.memory.forget_turn();
+        self.memory.pending.clear();
+        self.memory.life = Life::Ended;
+    }
+
+    /// The end of a turn that was started while ours was open. Its text is a message of its own.
+    fn rival_done(&mut self, at: usize, mut fact: Fact) {
+        if let Some(text) = take_text(&mut fact, "text").filter(|text| !text.is_empty()) {
+            let message = self.memory.made_message();
+            self.whole(Some(text), message, None);
+        }
+        self.set_aside("done", fact);
+        self.memory.rivals.remove(at);
+    }
+
+    /// A second end changes nothing.
+    fn late_end(&mut self, event_type: &str, fact: Fact) {
+        self.push(diagnostic("late_end", event_type, fact));
+    }
+
+    pub(super) fn error(&mut self, mut fact: Fact) {
+        let code = fact.get("code").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let is_refused = REFUSALS.contains(&code.as_str());
+        match self.memory.life {
+            // It is about input that became no turn, and not about the one that runs.
+            Life::Open | Life::Parked if code == BUSY => return self.dropped_input(fact),
+            // A turn of its own, refused before it could say that it starts: only a start reopens a run that has ended.
+            Life::Ended if is_refused => {
+                self.memory.begin(None);
+                self.start(Draft::new(EventType::RunStarted).with("refused", true), Map::new());
+            }
+            Life::Ended => return self.late_end("error", fact),
+            Life::New | Life::Open | Life::Parked => {}
+        }
+        let message = take_text(&mut fact, "error");
+        if code == "aborted" {
+            let mut draft = Draft::new(EventType::RunFinished).with("status", "cancelled").with("code", code);
+            fact.shift_remove("code");
+            draft.payload.extend(message.map(|message| ("message".to_owned(), message.into())));
+            (draft.scope, draft.phase) = (Scope::Turn, Phase::Cancelled);
+            return self.end(draft, fact);
+        }
+        let mut error = Map::new();
+        error.extend(take_text(&mut fact, "code").map(|code| ("code".to_owned(), code.into())));
+        let message = message.unwrap_or_else(|| "the turn failed without saying why".into());
+        error.insert("message".into(), message.into());
+        let mut draft = Draft::new(EventType::RunFailed).with("status", "failed").with("error", Value::Object(error));
+        if is_refused {
+            draft.payload.insert("refused".into(), true.into());
+        }
+        draft.scope = Scope::Turn;
+        self.end(draft, fact);
+    }
+
+    fn dropped_input(&mut self, mut fact: Fact) {
+        let mut draft = Draft::new(EventType::RunStatus).with("refused", true);
+        tell(&mut draft, &mut fact, &[("error", "message"), ("code", "code")]);
+        draft.phase = if self.memory.life == Life::Parked { Phase::Waiting } else { Phase::Acting };
+        self.push_carrying(draft, fact);
+    }
+
+    pub(super) fn halt(&mut self, mut fact: Fact) {
+        let kind = fact.get("kind").and_then(Value::as_str).unwrap_or_default();
+        let owner = if kind == "watcher" { Owner::Policy } else { Owner::Runtime };
+        if self.memory.life != Life::Ended {
+            self.memory.halted = Some(name_of(fact.get("rule").and_then(Value::as_str).unwrap_or("unknown")));
+        }
+        let mut draft = Draft::new(EventType::RunStatus);
+        let members = ["kind", "rule", "toolName", "count", "message"].map(|member| (member, member));
+        tell(&mut draft, &mut fact, &members);
+        (draft.owner, draft.scope, draft.phase) = (owner, Scope::Turn, Phase::Interrupted);
+        draft.persistence = Persistence::Archive;
+        self.push_carrying(draft, fact);
+    }
+
+    pub(super) fn context_meta(&mut self, mut fact: Fact) {
+        let mut draft = Draft::new(EventType::ContextChanged);
+        tell(&mut draft, &mut fact, &[("data", "meta")]);
+        (draft.surface, draft.persistence) = (Surface::Diagnostics, Persistence::DiagnosticsLog);
+        draft.audience = Audience::Internal;
+        self.push_carrying(draft, fact);
+    }
+
+    /// What one call of a model used, or what a tool cost: that has no tokens, and comes right after the call's end.
+    pub(super) fn usage(&mut self, mut fact: Fact) {
+        let mut usage = Map::new();
+        for member in TOKENS {
+            usage.extend(take_number(&mut fact, member).map(|count| ((*member).to_owned(), count)));
+        }
+        let cost = take_number(&mut fact, "estimatedCostUsd");
+        let is_some = |number: &Value| number.as_f64().is_some_and(|n| n != 0.0);
+        let is_of_a_tool = !usage.values().any(is_some) && cost.as_ref().is_some_and(is_some);
+        usage.extend(cost.map(|cost| ("costUsd".to_owned(), cost)));
+        let paid = self.just_ended.take().filter(|_| is_of_a_tool);
+        let mut draft = Draft::new(EventType::MetricChanged);
+        draft.audience = Audience::Dashboard;
+        if is_of_a_tool {
+            // Of what comes elsewhere, nobody says what it was paid for.
+            draft = draft.with("kind", if paid.is_some() { "tool_cost" } else { "cost" });
+            draft.scope = if paid.is_some() { Scope::ToolCall } else { Scope::Turn };
+        } else {
+            usage.insert("llmCalls".into(), 1.into());
+            self.memory.results.clear();
+            draft = draft.with("kind", "llm_call");
+            draft.scope = Scope::Turn;
+        }
+        if let Some(paid) = paid {
+            // Whoever cannot see the call is not told what it cost.
+            draft.audience = draft.audience.max(paid.start);
+            draft.ids.tool_call = Some(paid.call);
+        }
+        draft.phase = Phase::Producing;
+        self.push_carrying(draft.with("usage", Value::Object(usage)), fact);
+    }
+
+    /// The turn did not run: it waits for a credential, which Ethos' own front end asks for.
+    pub(super) fn credential_required(&mut self, mut fact: Fact, has_address: bool) {
+        let part = |member: &str| fact.get(member).and_then(Value::as_str).unwrap_or_default();
+        let action = action_id("cred", &format!("{}:{}", part("pluginId"), part("credentialKey")));
+        let mut draft = Draft::new(EventType::ActionRequired).with("kind", "credential_request");
+        tell(
+            &mut draft,
+            &mut fact,
+            &[
+                ("label", "message"),
+                ("description", "description"),
+                ("kind", "credentialKind"),
+                ("pluginId", "pluginId"),
+                ("credentialKey", "credentialKey"),
+            ],
+        );
+        if has_address {
+            draft.payload.insert("hasWithheldAddress".into(), true.into());
+        }
+        if let Some(key) = take_text(&mut fact, "sessionKey") {
+            draft.add_ref("sessionKey", key.into());
+        }
+        draft.owner = Owner::Policy;
+        draft.ids.action = Some(action.clone());
+        if self.memory.life != Life::Ended {
+            self.memory.wants_credential = true;
+            self.memory.await_answer(&action, None);
+        }
+        self.push_carrying(draft, fact);
+    }
+
+    /// What a dry run would have done; it comes after the turn's end.
+    pub(super) fn dry_run_summary(&mut self, mut fact: Fact) {
+        self.memory.plans_made += 1;
+        let part = PartId::new(&format!("ethos-plan-{}", self.memory.plans_made)).expect("a short name with a number is an id");
+        let ended = self.memory.last_message.clone().filter(|_| self.memory.message.is_none());
+        let mut draft = Draft::new(EventType::PlanFinal);
+        tell(&mut draft, &mut fact, &[("plan", "plan"), ("capped", "capped")]);
+        (draft.owner, draft.ids.part) = (Owner::Runtime, Some(part));
+        draft.ids.message = Some(ended.unwrap_or_else(|| self.memory.message()));
+        self.push_carrying(draft, fact);
+    }
+
+    pub(super) fn evaluators_complete(&mut self, mut fact: Fact) {
+        self.memory.reviews_made += 1;
+        let mut draft = Draft::new(EventType::ReviewCompleted).with("reviewer", "evaluators");
+        draft = draft.with("reviewId", format!("ethos-review-{}", self.memory.reviews_made));
+        let results = fact.get("results").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let passed: Option<Vec<bool>> = results.iter().map(|result| result.get("pass").and_then(Value::as_bool)).collect();
+        // No verdict on what nobody evaluated, nor where one of them says neither.
+        if let Some(passed) = passed.filter(|passed| !passed.is_empty()) {
+            let verdict = if passed.contains(&false) { "failed" } else { "passed" };
+            draft = draft.with("verdict", verdict);
+        }
+        tell(&mut draft, &mut fact, &[("results", "results")]);
+        (draft.scope, draft.audience) = (Scope::Turn, Audience::Dashboard);
+        self.push_carrying(draft, fact);
+    }
+
+    /// What the loop itself says under the name of a tool that is none.
+    pub(super) fn loop_says(&mut self, name: &str, mut fact: Fact) {
+        let audience = take_audience(&mut fact, Audience::Internal);
+        if name == "_compaction" {
+            return self.compacted(audience, fact);
+        }
+        let mut draft = Draft::new(EventType::RunStatus).with("notice", name);
+        tell(&mut draft, &mut fact, &[("message", "message"), ("percent", "percent")]);
+        draft.owner = if name == "_watcher" { Owner::Policy } else { Owner::Runtime };
+        draft.phase = match name {
+            "_watcher" | "_budget" | "_approval" => Phase::Interrupted,
+            _ if self.memory.life == Life::Parked => Phase::Waiting,
+            _ => Phase::Acting,
+        };
+        (draft.scope, draft.audience) = (Scope::Turn, audience);
+        self.push_carrying(draft, fact);
+    }
+
+    fn compacted(&mut self, audience: Audience, mut fact: Fact) {
+        let made = &mut self.memory.compactions_made[audience.index()];
+        *made += 1;
+        let id = match audience {
+            Audience::User => format!("ethos-compaction-{made}"),
+            narrower => format!("ethos-{narrower}-compaction-{made}"),
+        };
+        let mut draft = Draft::new(EventType::ContextCompactionCompleted).with("compactionId", id);
+        tell(&mut draft, &mut fact, &[("message", "message"), ("percent", "percent")]);
+        draft.audience = audience;
+        self.push_carrying(draft, fact);
+    }
+
+    /// Ends the calls of a turn that goes no further. The end of a run would do it; a pause is none.
+    fn interrupt_calls(&mut self) {
+        for call in std::mem::take(&mut self.memory.calls) {
+            let error = json!({ "code": "interrupted", "message": "the turn stopped before the call ended" });
+            let mut draft = Draft::new(EventType::ToolFailed).with("error", error).with("toolName", call.name);
+            (draft.owner, draft.phase) = (Owner::Runtime, Phase::Interrupted);
+            draft.ids.tool_call = Some(call.id.clone());
+            self.push(draft);
+            self.memory.remember_ended(call.id);
+        }
+    }
+}

@@ -91,8 +91,7 @@ pub struct Answer {
 }
 
 /// Every source that is understood.
-pub static SOURCES: &[SourceKind] =
-    &[agent_ui::SOURCE, awaken::SOURCE, ethos::SOURCE, ag_ui::SOURCE];
+pub static SOURCES: &[SourceKind] = &[agent_ui::SOURCE, awaken::SOURCE, ethos::SOURCE, ag_ui::SOURCE];
 
 /// The source of that name.
 #[must_use]

@@ -735,7 +735,8 @@ async fn an_answer_goes_to_the_run_of_the_session_that_asked_and_is_given_once_h
         json!([run["status"], run["lastSequence"], run["counts"]["pendingActions"]])
     };
     send("one", vec![start("one", Value::Null), ask("one", &["a", "b"])]).await;
-    send("elsewhere", vec![json!({"type": "RUN_STARTED", "threadId": "u", "runId": "elsewhere"}), ask("elsewhere", &["a"])]).await;
+    send("elsewhere", vec![json!({"type": "RUN_STARTED", "threadId": "u", "runId": "elsewhere"}), ask("elsewhere", &["a"])])
+        .await;
     let before = stands("one").await;
     assert_eq!(json!([before[0], before[2]]), json!(["waiting", 2]));
     let asked = before[1].as_u64().unwrap();

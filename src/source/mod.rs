@@ -9,6 +9,7 @@ pub mod agent_ui;
 pub mod awaken;
 pub mod ledger;
 mod members;
+pub mod turn_runner;
 
 use crate::model::{Draft, Ids};
 use serde_json::{Map, Value};
@@ -73,7 +74,7 @@ pub struct SourceKind {
 }
 
 /// Every source that is understood.
-pub static SOURCES: &[SourceKind] = &[agent_ui::SOURCE, awaken::SOURCE];
+pub static SOURCES: &[SourceKind] = &[agent_ui::SOURCE, awaken::SOURCE, turn_runner::SOURCE];
 
 /// The source of that name.
 #[must_use]

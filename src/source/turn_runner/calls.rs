@@ -18,8 +18,8 @@ const CALLS_OPEN_MAX: usize = 256;
 /// What of a media file is for everybody; all else is for internal eyes.
 const MEDIA_MEMBERS: &[&str] = &["kind", "mimeType", "filename", "source"];
 
-/// How a media file is to be handled. Only ADK's own media have these.
-const HANDLING: &[&str] = &["trustTier", "modalityHazard", "stash"];
+/// How far a media file is trusted. Only ADK's own media say so.
+const TRUST: &[&str] = &["trustTier", "modalityHazard"];
 
 /// How far a call's execution is, by telemetry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,7 +94,7 @@ impl Step<'_> {
         let checksum = take_text(&mut payload, "checksum").filter(|checksum| !checksum.is_empty());
         let args = payload.shift_remove("args").filter(|args| !args.is_null());
         let is_complete = take_flag(&mut payload, "isComplete").unwrap_or(false);
-        let is_error = take_flag(&mut payload, "isError").unwrap_or(false);
+        let is_error = take_flag(&mut payload, "isError").unwrap_or(false) && is_complete;
         let at = take_time(&mut payload, "updatedAt");
         let (created, results) = (payload.shift_remove("createdAt"), payload.shift_remove("results"));
         let completed = if is_complete { payload.shift_remove("completedAt") } else { None };
@@ -145,6 +145,12 @@ impl Step<'_> {
             draft.payload.extend(name.map(|name| ("toolName".to_owned(), name.into())));
             draft.payload.extend(completed.map(|at| ("completedAt".to_owned(), at)));
             self.end_of_call(draft, results.unwrap_or(Value::Null));
+        } else if let Some(results) = results.filter(|results| !results.is_null()) {
+            // What it gives is what its end says.
+            let early = Fact::from_iter([("results".to_owned(), results)]);
+            let mut draft = diagnostic("results_before_end", self.event, early);
+            draft.ids.tool_call = Some(id);
+            self.push(draft);
         }
     }
 
@@ -192,7 +198,7 @@ impl Step<'_> {
 fn gave(mut draft: Draft, member: &str, results: Value, handling: &mut Vec<Value>) -> Draft {
     let mut media = Vec::new();
     let is_reference = is_elsewhere(&results) || is_media(&results);
-    match shown(results, &mut media, handling) {
+    match shown(results, true, &mut media, handling) {
         Value::Null => {}
         reference if is_reference => drop(draft.payload.insert("outputRef".into(), reference)),
         value => drop(draft.payload.insert(member.to_owned(), value)),
@@ -207,30 +213,30 @@ fn gave(mut draft: Draft, member: &str, results: Value, handling: &mut Vec<Value
 }
 
 /// What a call gave as everybody may see it. Media are told again in `media`, and what of them is for internal eyes in `handling`.
-fn shown(results: Value, media: &mut Vec<Value>, handling: &mut Vec<Value>) -> Value {
-    match results {
-        Value::Array(items) => items.into_iter().map(|item| shown(item, media, handling)).collect(),
+/// Within a tool's own data (`is_result` is false) nothing is a form of ADK's but its media.
+fn shown(value: Value, is_result: bool, media: &mut Vec<Value>, handling: &mut Vec<Value>) -> Value {
+    match value {
+        Value::Array(items) => items.into_iter().map(|item| shown(item, is_result, media, handling)).collect(),
         // A spooled artifact has no form in JSON: there is a result, and its body is the runtime's.
-        results if is_elsewhere(&results) => json!({ "kind": "spooled_artifact", "available": false }),
-        results if is_media(&results) => {
-            let Value::Object(mut described) = results else { return results };
-            let mut reference = Map::new();
-            let mut rest = Map::new();
-            if let Some(id) = described.shift_remove("id") {
-                reference.insert("artifactId".into(), id.clone());
-                rest.insert("artifactId".into(), id);
+        value if is_result && is_elsewhere(&value) => json!({ "kind": "spooled_artifact", "available": false }),
+        value if !is_media(&value) => match value {
+            Value::Object(data) => {
+                data.into_iter().map(|(member, value)| (member, shown(value, false, media, handling))).collect()
             }
+            plain => plain,
+        },
+        Value::Object(mut described) => {
+            let id = described.shift_remove("id").map(|id| ("artifactId".to_owned(), id));
             let (open, hidden): (Map<_, _>, Map<_, _>) =
                 described.into_iter().partition(|(member, _)| MEDIA_MEMBERS.contains(&member.as_str()));
-            reference.extend(open);
             if !hidden.is_empty() {
-                rest.extend(hidden);
-                handling.push(Value::Object(rest));
+                handling.push(Value::Object(id.clone().into_iter().chain(hidden).collect()));
             }
-            media.push(Value::Object(reference.clone()));
-            Value::Object(reference)
+            let reference = Value::Object(id.into_iter().chain(open).collect());
+            media.push(reference.clone());
+            reference
         }
-        other => other,
+        plain => plain,
     }
 }
 
@@ -240,6 +246,5 @@ fn is_elsewhere(results: &Value) -> bool {
 
 fn is_media(results: &Value) -> bool {
     let is_text = |member: &str| results.get(member).is_some_and(Value::is_string);
-    HANDLING.iter().any(|member| results.get(*member).is_some()) && (is_text("mimeType") || is_text("kind") || is_text("id"))
-        || ["id", "kind", "mimeType"].into_iter().all(is_text)
+    TRUST.iter().any(|member| results.get(*member).is_some()) || ["id", "kind", "mimeType"].into_iter().all(is_text)
 }

@@ -49,8 +49,7 @@ impl Step<'_> {
     }
 
     pub(super) fn tool_execution_start(&mut self, mut payload: Fact) {
-        let draft = Draft::new(EventType::DiagnosticChanged).with("kind", "tool_execution").with("status", "running");
-        let mut draft = self.execution(draft, &mut payload, Execution::None, Execution::Running);
+        let mut draft = self.execution("started", &mut payload, Execution::None, Execution::Running);
         draft.timestamp = take_time(&mut payload, "startedAt");
         // Not the call's own: these were checked, and may have been put into another type.
         tell(&mut draft, &mut payload, &[("args", "input")]);
@@ -60,8 +59,7 @@ impl Step<'_> {
 
     /// The handler has returned. The call's end is its own fact, on the other bus.
     pub(super) fn tool_execution_end(&mut self, mut payload: Fact) {
-        let draft = Draft::new(EventType::MetricChanged).with("name", "tool_execution");
-        let mut draft = self.execution(draft, &mut payload, Execution::Running, Execution::Over);
+        let mut draft = self.execution("ended", &mut payload, Execution::Running, Execution::Over);
         draft.timestamp = take_time(&mut payload, "endedAt");
         let members = [("startedAt", "startedAt"), ("durationMs", "durationMs"), ("isError", "isError")];
         tell(&mut draft, &mut payload, &members);
@@ -71,7 +69,8 @@ impl Step<'_> {
 
     /// What both say, and the call that it is of: an execution knows only a checksum, and of two calls that share one the first
     /// that is so far goes on.
-    fn execution(&mut self, mut draft: Draft, payload: &mut Fact, from: Execution, to: Execution) -> Draft {
+    fn execution(&mut self, kind: &str, payload: &mut Fact, from: Execution, to: Execution) -> Draft {
+        let mut draft = Draft::new(EventType::MetricChanged).with("name", "tool_execution").with("kind", kind);
         if let Some(checksum) = take_text(payload, "callId") {
             let hash = Some(hash_of(&checksum));
             let is_next = |call: &&mut Call| call.checksum == hash && call.execution == from;

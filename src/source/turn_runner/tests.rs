@@ -430,6 +430,8 @@ fn what_a_call_gave_is_told_by_what_it_is() {
     let silent = adapt([done("k", true, json!({}))]).pop().unwrap();
     let failed = json!({"toolName": "rm", "error": {"message": "the tool failed without saying why"}, "outputRef": note});
     assert_eq!(payload(&silent), failed);
+    let data = json!({"n": {}, "git": {"stash": 1, "kind": "x"}});
+    assert_eq!(gave(data.clone())[0].payload["output"], data, "a tool's own data is as it is");
     let lines = adapt([done("k", true, json!(["a", "b"]))]).pop().unwrap();
     assert_eq!(lines.payload["error"]["message"], "a\nb");
 }
@@ -452,10 +454,15 @@ fn of_a_media_file_only_what_it_is_is_for_users() {
     let mixed = adapt([done("k", false, json!(["text", [media.clone()], {}, media.clone()]))]).split_off(2);
     assert_eq!(mixed[0].payload["output"][1], json!([reference]));
     assert_eq!(mixed[1].payload["media"].as_array().unwrap().len(), 2);
-    let failed = adapt([done("k", true, json!([media]))]).split_off(2);
+    let within = adapt([done("k", false, json!({"data": [media.clone()]}))]).split_off(2);
+    assert_eq!((&within[0].payload["output"], within.len()), (&json!({"data": [reference]}), 2));
+    let failed = adapt([done("k", true, json!([media.clone()]))]).split_off(2);
     assert_eq!((&failed[0].payload["data"], failed.len()), (&json!([reference]), 2));
-    for draft in [&drafts[0], &mixed[0], &failed[0]] {
-        let shown = format!("{:?} {:?}", draft.payload, draft.refs);
+    let early = functional("toolCall", json!({"id": "k", "tool": "rm", "results": media, "isComplete": false}));
+    let early = adapt([early]);
+    assert_eq!((&early[1].payload["kind"], early[1].audience), (&json!("results_before_end"), Audience::Internal));
+    for draft in [&drafts[0], &mixed[0], &within[0], &failed[0], &early[0]] {
+        let shown = format!("{:?} {:?} {:?}", draft.payload, draft.refs, draft.extra);
         assert!(["trustTier", "modalityHazard", "stash", "ofTomorrow"].iter().all(|hidden| !shown.contains(hidden)), "{shown}");
     }
 }
@@ -473,10 +480,14 @@ fn an_execution_is_of_the_first_call_of_its_checksum_that_is_so_far_and_ends_non
     ];
     let drafts = adapt(facts).split_off(4);
     let seen: Vec<_> = drafts.iter().map(|d| format!("{} {}", d.class, call_of(d).unwrap_or("-"))).collect();
-    let expected =
-        ["diagnostic.changed one", "diagnostic.changed two", "metric.changed one", "metric.changed two", "metric.changed -"];
+    let expected = ["metric.changed one", "metric.changed two", "metric.changed one", "metric.changed two", "metric.changed -"];
     assert_eq!(seen, expected);
-    assert_eq!(payload(&drafts[2]), json!({"name": "tool_execution", "toolName": "rm", "durationMs": 5, "isError": false}));
+    assert_eq!(
+        payload(&drafts[2]),
+        json!({"name": "tool_execution", "kind": "ended", "toolName": "rm", "durationMs": 5, "isError": false})
+    );
+    let told = json!({"name": "tool_execution", "kind": "started", "toolName": "rm", "input": {"path": "/"}});
+    assert_eq!(payload(&drafts[0]), told);
     assert_eq!(drafts[2].refs, Some(json!({"checksum": "c", "dispatchContextId": "context"})));
     assert!(drafts.iter().all(|d| d.audience == Audience::Dashboard && d.surface == Surface::Diagnostics));
     assert!(drafts.iter().all(|d| d.ids.turn.is_none()), "a dispatch context's id is no turn's");

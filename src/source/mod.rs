@@ -11,6 +11,7 @@ pub mod awaken;
 pub mod ethos;
 pub mod ledger;
 mod members;
+pub mod turn_runner;
 
 use crate::model::{ActionId, Draft, Ids, SessionId};
 use serde_json::{Map, Value};
@@ -91,7 +92,7 @@ pub struct Answer {
 }
 
 /// Every source that is understood.
-pub static SOURCES: &[SourceKind] = &[agent_ui::SOURCE, awaken::SOURCE, ethos::SOURCE, ag_ui::SOURCE];
+pub static SOURCES: &[SourceKind] = &[agent_ui::SOURCE, awaken::SOURCE, ethos::SOURCE, turn_runner::SOURCE, ag_ui::SOURCE];
 
 /// The source of that name.
 #[must_use]

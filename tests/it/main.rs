@@ -32,3 +32,4 @@ mod socket;
 mod store;
 mod stream;
 mod streamed;
+mod turn_runner;

@@ -1,0 +1,250 @@
+//! Tool calls: what the model asks for, and what it got.
+//!
+//! Each `toolCall` is the whole of the call as it stands, and its end is the one that is complete. What a call gave may be text,
+//! a body that is kept elsewhere (`{}` on the wire), or the description of a media file, of which who handles it and how far it
+//! is trusted is for internal eyes.
+
+use super::{HASH_START, Step, TurnRunner, hashed, key_of, take_flag, take_time};
+use crate::model::{ArtifactId, Audience, Draft, EventType, Owner, Phase, ToolCallId};
+use crate::source::Fact;
+use crate::source::members::{diagnostic, take_text};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// Calls that are open at once; beyond it the oldest is forgotten, and what is heard of it next begins it anew. Real turns have a
+/// handful.
+const CALLS_OPEN_MAX: usize = 256;
+
+/// What of a media file is for everybody; all else is for internal eyes.
+const MEDIA_MEMBERS: &[&str] = &["kind", "mimeType", "filename", "source"];
+
+/// How far a media file is trusted. Only ADK's own media say so.
+const TRUST: &[&str] = &["trustTier", "modalityHazard"];
+
+/// How far a call's execution is, by telemetry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Execution {
+    #[default]
+    None,
+    Running,
+    Over,
+}
+
+/// A call that has started and not ended. Names and arguments are remembered by their hash.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Call {
+    pub key: u64,
+    /// Its name to readers.
+    pub id: ToolCallId,
+    pub tool: Option<u64>,
+    pub checksum: Option<u64>,
+    /// The arguments as they were last told.
+    args: Option<u64>,
+    pub execution: Execution,
+}
+
+/// The hash of a tool's name or of a checksum.
+pub(super) fn hash_of(text: &str) -> u64 {
+    hashed(HASH_START, text)
+}
+
+impl TurnRunner {
+    /// The open call of that key, and whether it is new.
+    fn call(&mut self, key: u64, id: &ToolCallId) -> (&mut Call, bool) {
+        let known = self.calls.iter().position(|call| call.key == key);
+        let at = known.unwrap_or_else(|| {
+            if self.calls.len() == CALLS_OPEN_MAX {
+                let oldest = self.calls.remove(0);
+                self.used.forget(oldest.key);
+            }
+            self.used.add(key);
+            let call = Call { key, id: id.clone(), tool: None, checksum: None, args: None, execution: Execution::None };
+            self.calls.push(call);
+            self.calls.len() - 1
+        });
+        (&mut self.calls[at], known.is_none())
+    }
+
+    fn end_call(&mut self, key: u64) {
+        self.calls.retain(|call| call.key != key);
+        self.used.add(key);
+    }
+
+    /// The name to readers of the call that ADK calls so.
+    pub(super) fn call_named(&self, id: &str) -> Option<ToolCallId> {
+        ToolCallId::new(id).ok()?;
+        ToolCallId::new(&self.name(key_of("toolCall", id), id)).ok()
+    }
+}
+
+impl Step<'_> {
+    pub(super) fn tool_call(&mut self, mut payload: Fact) {
+        let native = payload.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let key = key_of(self.event, &native);
+        let id = self.memory.call_named(&native).expect("an id, or one made of it");
+        if self.memory.has_ended(key) {
+            // One call has one end.
+            let mut draft = diagnostic("write_after_seal", self.event, payload);
+            draft.ids.tool_call = Some(id);
+            return self.push(draft);
+        }
+        payload.shift_remove("id");
+        let name = take_text(&mut payload, "tool").filter(|name| !name.is_empty());
+        let checksum = take_text(&mut payload, "checksum").filter(|checksum| !checksum.is_empty());
+        let args = payload.shift_remove("args").filter(|args| !args.is_null());
+        let is_complete = take_flag(&mut payload, "isComplete").unwrap_or(false);
+        let is_error = take_flag(&mut payload, "isError").unwrap_or(false) && is_complete;
+        let at = take_time(&mut payload, "updatedAt");
+        let (created, results) = (payload.shift_remove("createdAt"), payload.shift_remove("results"));
+        let completed = if is_complete { payload.shift_remove("completedAt") } else { None };
+        self.leave(payload);
+        let of = |class: EventType| {
+            let mut draft = Draft::new(class);
+            draft.ids.tool_call = Some(id.clone());
+            draft.timestamp.clone_from(&at);
+            if let Some(checksum) = &checksum {
+                draft.add_ref("checksum", checksum.as_str().into());
+            }
+            draft
+        };
+
+        let (call, is_new) = self.memory.call(key, &id);
+        let (tool, checked) = (name.as_deref().map(hash_of), checksum.as_deref().map(hash_of));
+        let told = args.as_ref().map(|args| hash_of(&args.to_string()));
+        let is_renamed = tool.is_some() && call.tool != tool;
+        let has_news = told.is_some() && call.args != told
+            || is_renamed && !is_new
+            || checked.is_some() && call.checksum != checked && !is_new;
+        call.tool = tool.or(call.tool);
+        call.checksum = checked.or(call.checksum);
+        call.args = told.or(call.args);
+        if is_new {
+            let mut draft = of(EventType::ToolStarted);
+            // Until it is answered it is the model's wish, not yet the tool's work.
+            draft.owner = Owner::Model;
+            draft.payload.extend(name.as_deref().map(|name| ("toolName".to_owned(), name.into())));
+            draft.payload.extend(created.map(|at| ("createdAt".to_owned(), at)));
+            if id.as_str() != native {
+                draft.add_ref("nativeId", native.into());
+            }
+            self.push(draft);
+        }
+        if has_news {
+            let mut draft = of(EventType::ToolArgs);
+            draft
+                .payload
+                .extend(name.as_deref().filter(|_| is_renamed && !is_new).map(|name| ("toolName".to_owned(), name.into())));
+            // The whole of them as they stand now: they replace what was told before.
+            draft.payload.extend(args.map(|args| ("input".to_owned(), args)));
+            self.push(draft);
+        }
+        if is_complete {
+            self.memory.end_call(key);
+            let mut draft = of(if is_error { EventType::ToolFailed } else { EventType::ToolResult });
+            draft.payload.extend(name.map(|name| ("toolName".to_owned(), name.into())));
+            draft.payload.extend(completed.map(|at| ("completedAt".to_owned(), at)));
+            self.end_of_call(draft, results.unwrap_or(Value::Null));
+        } else if let Some(results) = results.filter(|results| !results.is_null()) {
+            // What it gives is what its end says.
+            let early = Fact::from_iter([("results".to_owned(), results)]);
+            let mut draft = diagnostic("results_before_end", self.event, early);
+            draft.ids.tool_call = Some(id);
+            self.push(draft);
+        }
+    }
+
+    fn end_of_call(&mut self, mut draft: Draft, results: Value) {
+        draft.owner = Owner::Tool;
+        draft.audience = Audience::User;
+        let mut handling = Vec::new();
+        if draft.class == EventType::ToolFailed {
+            draft = self.failed(draft, results, &mut handling);
+        } else {
+            draft = gave(draft.with("status", "completed"), "output", results, &mut handling);
+        }
+        let call = draft.ids.tool_call.clone();
+        self.push(draft);
+        if !handling.is_empty() {
+            let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "media_handling").with("media", handling);
+            draft.ids.tool_call = call;
+            self.push(draft);
+        }
+    }
+
+    /// A call that ended as an error. Where the turn is being stopped that is why.
+    fn failed(&self, mut draft: Draft, results: Value, handling: &mut Vec<Value>) -> Draft {
+        let lines = |lines: &[Value]| lines.iter().map(Value::as_str).collect::<Option<Vec<_>>>().map(|lines| lines.join("\n"));
+        let message = match &results {
+            Value::String(message) => Some(message.clone()),
+            Value::Array(items) => lines(items),
+            _ => None,
+        };
+        let mut error = Map::new();
+        if self.memory.is_aborting {
+            draft.phase = Phase::Cancelled;
+            error.insert("code".into(), "cancelled".into());
+        }
+        if message.is_none() {
+            draft = gave(draft, "data", results, handling);
+        }
+        let message = message.filter(|message| !message.is_empty());
+        error.insert("message".into(), message.unwrap_or_else(|| "the tool failed without saying why".into()).into());
+        draft.with("error", Value::Object(error))
+    }
+}
+
+/// Puts what a call gave where it belongs: what stands here under `member`, what stands elsewhere under references.
+fn gave(mut draft: Draft, member: &str, results: Value, handling: &mut Vec<Value>) -> Draft {
+    let mut media = Vec::new();
+    let is_reference = is_elsewhere(&results) || is_media(&results);
+    match shown(results, true, &mut media, handling) {
+        Value::Null => {}
+        reference if is_reference => drop(draft.payload.insert("outputRef".into(), reference)),
+        value => drop(draft.payload.insert(member.to_owned(), value)),
+    }
+    if let [Value::Object(only)] = media.as_slice() {
+        draft.ids.artifact = only.get("artifactId").and_then(Value::as_str).and_then(|id| ArtifactId::new(id).ok());
+    }
+    for media in media {
+        draft.add_ref("artifact", media);
+    }
+    draft
+}
+
+/// What a call gave as everybody may see it. Media are told again in `media`, and what of them is for internal eyes in `handling`.
+/// Within a tool's own data (`is_result` is false) nothing is a form of ADK's but its media.
+fn shown(value: Value, is_result: bool, media: &mut Vec<Value>, handling: &mut Vec<Value>) -> Value {
+    match value {
+        Value::Array(items) => items.into_iter().map(|item| shown(item, is_result, media, handling)).collect(),
+        // A spooled artifact has no form in JSON: there is a result, and its body is the runtime's.
+        value if is_result && is_elsewhere(&value) => json!({ "kind": "spooled_artifact", "available": false }),
+        value if !is_media(&value) => match value {
+            Value::Object(data) => {
+                data.into_iter().map(|(member, value)| (member, shown(value, false, media, handling))).collect()
+            }
+            plain => plain,
+        },
+        Value::Object(mut described) => {
+            let id = described.shift_remove("id").map(|id| ("artifactId".to_owned(), id));
+            let (open, hidden): (Map<_, _>, Map<_, _>) =
+                described.into_iter().partition(|(member, _)| MEDIA_MEMBERS.contains(&member.as_str()));
+            if !hidden.is_empty() {
+                handling.push(Value::Object(id.clone().into_iter().chain(hidden).collect()));
+            }
+            let reference = Value::Object(id.into_iter().chain(open).collect());
+            media.push(reference.clone());
+            reference
+        }
+        plain => plain,
+    }
+}
+
+fn is_elsewhere(results: &Value) -> bool {
+    results.as_object().is_some_and(Map::is_empty)
+}
+
+fn is_media(results: &Value) -> bool {
+    let is_text = |member: &str| results.get(member).is_some_and(Value::is_string);
+    TRUST.iter().any(|member| results.get(*member).is_some()) || ["id", "kind", "mimeType"].into_iter().all(is_text)
+}

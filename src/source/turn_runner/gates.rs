@@ -1,0 +1,145 @@
+//! Gates: what waits for somebody to decide.
+//!
+//! A gate names no call. Its opener may have put the call's id, checksum or tool into its payload, and then the functional bus
+//! alone says which call it is; else it is that of the one execution that is under way, which only telemetry tells. The answer is
+//! not on the wire, only how the gate was settled.
+
+use super::calls::{Call, Execution, hash_of};
+use super::{Step, TurnRunner, take_time, tell};
+use crate::model::{ActionId, Draft, EventType, Owner, Phase, ToolCallId, TurnId};
+use crate::source::Fact;
+use crate::source::members::{take_id, take_text};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Gates that are open at once; beyond it the oldest is forgotten, and what it asked for is not known when it closes.
+const GATES_OPEN_MAX: usize = 64;
+
+/// A gate that is not settled.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Gate {
+    id: ActionId,
+    call: Option<ToolCallId>,
+    is_approval: bool,
+}
+
+impl TurnRunner {
+    /// The call that a gate is about.
+    fn call_of(&self, opener: &Fact) -> Option<ToolCallId> {
+        let said = |member: &str| opener.get(member).and_then(Value::as_str).filter(|text| !text.is_empty());
+        if let Some(id) = said("toolCallId") {
+            return self.call_named(id);
+        }
+        let (checksum, tool) = (said("callId").or(said("checksum")).map(hash_of), said("tool").map(hash_of));
+        let is_meant = |call: &&Call| {
+            checksum.is_none_or(|checksum| call.checksum == Some(checksum)) && tool.is_none_or(|tool| call.tool == Some(tool))
+        };
+        let meant: Vec<&Call> = self.calls.iter().filter(is_meant).collect();
+        let is_told = checksum.is_some() || tool.is_some();
+        let running: Vec<&&Call> = meant.iter().filter(|call| call.execution == Execution::Running).collect();
+        match (meant.as_slice(), running.as_slice()) {
+            ([call], _) if is_told => Some(call.id.clone()),
+            (_, [call]) => Some(call.id.clone()),
+            _ => None,
+        }
+    }
+
+    fn open_gate(&mut self, gate: Gate) {
+        self.gates.retain(|open| open.id != gate.id);
+        if self.gates.len() == GATES_OPEN_MAX {
+            self.gates.remove(0);
+        }
+        self.gates.push(gate);
+    }
+
+    fn close_gate(&mut self, id: &ActionId) -> Option<Gate> {
+        let at = self.gates.iter().position(|gate| gate.id == *id)?;
+        Some(self.gates.remove(at))
+    }
+
+    /// Drops the turn's own id; of another turn it stays and is carried.
+    fn drop_turn(&self, payload: &mut Fact) {
+        if payload.get("turnId").and_then(Value::as_str) == self.turn.as_ref().map(TurnId::as_str) {
+            payload.shift_remove("turnId");
+        }
+    }
+}
+
+const fn owner(is_approval: bool) -> Owner {
+    if is_approval { Owner::Policy } else { Owner::Action }
+}
+
+impl Step<'_> {
+    pub(super) fn turn_gate_open(&mut self, mut payload: Fact) {
+        self.memory.drop_turn(&mut payload);
+        let id: ActionId = take_id(&mut payload, "id").expect("just seen to be an id");
+        let reason = take_text(&mut payload, "reason");
+        let kind = match reason.as_deref() {
+            Some("tool_approval") => "tool_approval",
+            Some("clarification") => "clarification",
+            _ => "structured_input",
+        };
+        let is_approval = kind == "tool_approval";
+        let mut opener = match payload.shift_remove("payload") {
+            Some(Value::Object(opener)) => opener,
+            None | Some(Value::Null) => Fact::new(),
+            Some(other) => Fact::from_iter([("value".to_owned(), other)]),
+        };
+        let call = self.memory.call_of(&opener);
+        let mut draft = Draft::new(EventType::ActionRequired).with("kind", kind);
+        draft.owner = owner(is_approval);
+        draft.timestamp = take_time(&mut payload, "createdAt");
+        draft.ids.action = Some(id.clone());
+        draft.ids.tool_call.clone_from(&call);
+        draft.payload.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
+        if payload.get("isSettled") == Some(&Value::Bool(false)) {
+            payload.shift_remove("isSettled");
+        }
+        // Whoever may not see the call loses its name and arguments; told elsewhere they would tell of it.
+        let members = [
+            ("tool", "toolName"),
+            ("args", "input"),
+            ("message", "message"),
+            ("schema", "schema"),
+            ("options", "options"),
+            ("risk", "risk"),
+            ("expiresAt", "expiresAt"),
+        ];
+        tell(&mut draft, &mut opener, &members);
+        if opener.get("toolCallId").is_some_and(Value::is_string) && call.is_some() {
+            opener.shift_remove("toolCallId");
+        }
+        if !opener.is_empty() {
+            draft.payload.insert("parameters".into(), Value::Object(opener));
+        }
+        self.memory.open_gate(Gate { id, call, is_approval });
+        self.leave(payload);
+        self.push(draft);
+    }
+
+    pub(super) fn turn_gate_closed(&mut self, mut payload: Fact) {
+        self.memory.drop_turn(&mut payload);
+        let id: ActionId = take_id(&mut payload, "gateId").expect("just seen to be an id");
+        let gate = self.memory.close_gate(&id);
+        let is_approval = gate.as_ref().is_some_and(|gate| gate.is_approval);
+        let result = take_text(&mut payload, "result");
+        let (outcome, phase) = match result.as_deref() {
+            Some("resolved") if is_approval => ("approved", Phase::Acting),
+            Some("resolved") => ("answered", Phase::Acting),
+            Some("rejected") => ("rejected", Phase::Acting),
+            Some("aborted") => ("cancelled", Phase::Cancelled),
+            Some("timeout") => ("expired", Phase::Failed),
+            _ => ("unknown", Phase::Acting),
+        };
+        // A gate is aborted with its turn: what its tool says next comes of that.
+        self.memory.is_aborting |= outcome == "cancelled";
+        let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
+        (draft.owner, draft.phase) = (owner(is_approval), phase);
+        draft.timestamp = take_time(&mut payload, "settledAt");
+        draft.ids.action = Some(id);
+        draft.ids.tool_call = gate.and_then(|gate| gate.call);
+        draft.payload.extend(result.map(|result| ("result".to_owned(), result.into())));
+        self.leave(payload);
+        self.push(draft);
+    }
+}

@@ -1,0 +1,247 @@
+//! Messages and thoughts: streams of text that only grow, each one part of a message of its own.
+//!
+//! `aDelta` is what came, `full` all that has come so far. Told is what came; `full` stands in the log once, at the seal. Between
+//! its chunks a stream is remembered by its length and hash, which is enough to see by `full` that a chunk was missed, repeated,
+//! or is not what it should be. After its seal a stream takes nothing more, and one that is never sealed ends with its run.
+
+use super::{HASH_START, Step, TurnRunner, hashed, key_of, take_flag, take_time};
+use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Scope};
+use crate::source::Fact;
+use crate::source::members::{diagnostic, take_text};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// Streams that are open at once; beyond it the oldest is forgotten, and its next chunk begins it anew. Real turns have a handful.
+const STREAMS_OPEN_MAX: usize = 64;
+
+/// What streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channel {
+    Message,
+    Thought,
+}
+
+impl Channel {
+    /// The one part that a stream's message has.
+    const fn part(self) -> &'static str {
+        match self {
+            Self::Message => "turnrunner-text",
+            Self::Thought => "turnrunner-thought",
+        }
+    }
+
+    /// A chunk or a seal of it. ADK means thoughts for who runs the agent, not for who talks to it.
+    fn draft(self, seals: bool) -> Draft {
+        let mut draft = Draft::new(match (self, seals) {
+            (Self::Message, false) => EventType::TextDelta,
+            (Self::Message, true) => EventType::TextFinal,
+            (Self::Thought, false) => EventType::ReasoningDelta,
+            (Self::Thought, true) => EventType::ReasoningSummary,
+        });
+        if self == Self::Thought {
+            draft.audience = Audience::Dashboard;
+        }
+        draft
+    }
+}
+
+/// A stream that is not sealed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Stream {
+    pub key: u64,
+    /// How much of it was told, in bytes.
+    bytes: usize,
+    /// The hash of what was told.
+    hash: u64,
+}
+
+/// What a chunk adds to what was told.
+#[derive(Debug, PartialEq, Eq)]
+enum News<'t> {
+    /// This text; of it, so many bytes should have come before.
+    Text { text: &'t str, missed: usize },
+    /// The stream is not what was told, but this.
+    Other(&'t str),
+    /// It is a chunk of long ago.
+    Stale,
+}
+
+impl Stream {
+    fn news<'t>(&self, delta: &'t str, full: Option<&'t str>) -> News<'t> {
+        // A producer may leave `full` out, or keep no account of it: then the chunk is all there is to go by.
+        let Some(full) = full.filter(|full| !full.is_empty() && full.ends_with(delta)) else {
+            return News::Text { text: delta, missed: 0 };
+        };
+        if full.len() == self.bytes + delta.len() {
+            return News::Text { text: delta, missed: 0 };
+        }
+        if full.len() < self.bytes {
+            return News::Stale;
+        }
+        match full.split_at_checked(self.bytes) {
+            Some((told, rest)) if hashed(HASH_START, told) == self.hash => {
+                News::Text { text: rest, missed: rest.len().saturating_sub(delta.len()) }
+            }
+            _ => News::Other(full),
+        }
+    }
+
+    fn tell(&mut self, text: &str) {
+        self.bytes += text.len();
+        self.hash = hashed(self.hash, text);
+    }
+}
+
+impl TurnRunner {
+    fn stream(&mut self, key: u64) -> &mut Stream {
+        let at = self.streams.iter().position(|stream| stream.key == key).unwrap_or_else(|| {
+            if self.streams.len() == STREAMS_OPEN_MAX {
+                let oldest = self.streams.remove(0);
+                self.used.forget(oldest.key);
+            }
+            self.used.add(key);
+            self.streams.push(Stream { key, bytes: 0, hash: HASH_START });
+            self.streams.len() - 1
+        });
+        &mut self.streams[at]
+    }
+
+    fn seal(&mut self, key: u64) {
+        self.streams.retain(|stream| stream.key != key);
+        self.used.add(key);
+    }
+}
+
+impl Step<'_> {
+    pub(super) fn chunk(&mut self, channel: Channel, mut payload: Fact) {
+        let id = take_text(&mut payload, "id").unwrap_or_default();
+        let key = key_of(self.event, &id);
+        let message = MessageId::new(&self.memory.name(key, &id)).expect("an id, or one made of it");
+        let delta = take_text(&mut payload, "aDelta").unwrap_or_default();
+        let full = take_text(&mut payload, "full");
+        let seals = take_flag(&mut payload, "isComplete").unwrap_or(false);
+        let at = take_time(&mut payload, "updatedAt");
+        let of = |mut draft: Draft| {
+            draft.ids.message = Some(message.clone());
+            draft.ids.part = PartId::new(channel.part()).ok();
+            draft.timestamp.clone_from(&at);
+            draft
+        };
+        if self.memory.has_ended(key) {
+            payload.shift_remove("createdAt");
+            return self.late(of(channel.draft(false)), delta, payload);
+        }
+        let created = payload.shift_remove("createdAt");
+        let completed = if seals { payload.shift_remove("completedAt") } else { None };
+        self.leave(payload);
+        let stream = self.memory.stream(key);
+        let is_first = stream.bytes == 0;
+        let added = match stream.news(&delta, full.as_deref()) {
+            News::Text { text, missed } => {
+                stream.tell(text);
+                let mut draft = of(channel.draft(false)).with("text", text);
+                if missed > 0 {
+                    draft.payload.insert("missedBytes".into(), missed.into());
+                }
+                Some(draft).filter(|_| !text.is_empty())
+            }
+            // The seal says what it is.
+            _ if seals => None,
+            News::Other(full) if channel == Channel::Message => {
+                *stream = Stream { key, bytes: 0, hash: HASH_START };
+                stream.tell(full);
+                Some(of(repair(&message, channel, full)))
+            }
+            // No repair is of a thought alone: it stands until its seal.
+            News::Other(_) => {
+                stream.tell(&delta);
+                Some(of(channel.draft(false)).with("text", delta.as_str())).filter(|_| !delta.is_empty())
+            }
+            News::Stale => {
+                let event = Fact::from_iter([("aDelta".to_owned(), delta.as_str().into())]);
+                let draft = diagnostic("stale_chunk", self.event, event).with("toldBytes", stream.bytes);
+                Some(of(draft).with("fullBytes", full.as_ref().map_or(0, String::len)))
+            }
+        };
+        let told = stream.bytes;
+        if let Some(mut draft) = added {
+            if is_first {
+                draft.payload.extend(created.map(|at| ("createdAt".to_owned(), at)));
+                if message.as_str() != id {
+                    draft.add_ref("nativeId", id.into());
+                }
+            }
+            self.push(draft);
+        }
+        if seals {
+            self.memory.seal(key);
+            let mut draft = of(channel.draft(true));
+            // An empty whole of something that was told is none.
+            let whole = full.filter(|full| !full.is_empty() || told == 0);
+            draft.payload.extend(whole.map(|whole| ("text".to_owned(), whole.into())));
+            draft.payload.extend(completed.map(|at| ("completedAt".to_owned(), at)));
+            self.push(draft);
+        }
+    }
+
+    /// A chunk of a stream that is sealed. It goes to the part that it is of, where the ledger finds it too late and says so to the
+    /// producer; one without text is only noted.
+    fn late(&mut self, chunk: Draft, delta: String, payload: Fact) {
+        if delta.is_empty() {
+            let mut draft = diagnostic("write_after_seal", self.event, payload);
+            (draft.ids, draft.timestamp) = (chunk.ids, chunk.timestamp);
+            return self.push(draft);
+        }
+        self.leave(payload);
+        self.push(chunk.with("text", delta));
+    }
+}
+
+/// The message is now exactly so.
+fn repair(message: &MessageId, channel: Channel, full: &str) -> Draft {
+    let part = json!({ "partId": channel.part(), "kind": "assistant_text", "text": [full] });
+    let messages = json!([{ "messageId": message.as_str(), "role": "assistant", "parts": [part] }]);
+    let mut draft = Draft::new(EventType::MessagesSnapshot).with("mode", "repair").with("messages", messages);
+    draft.payload.insert("reason".into(), Value::from("what was streamed is not what the source has"));
+    (draft.owner, draft.scope, draft.persistence) = (Owner::Runtime, Scope::Message, Persistence::EphemeralLive);
+    draft
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stream of which this was told.
+    fn told(text: &str) -> Stream {
+        let mut stream = Stream { key: 1, bytes: 0, hash: HASH_START };
+        text.split_inclusive(' ').for_each(|chunk| stream.tell(chunk));
+        stream
+    }
+
+    #[test]
+    fn what_a_chunk_adds_is_told_by_what_there_was_and_what_there_is() {
+        let text = |text, missed| News::Text { text, missed };
+        for (before, delta, full, expected) in [
+            ("", "a", Some("a"), text("a", 0)),
+            ("a b ", "c", Some("a b c"), text("c", 0)),
+            ("a b ", "c", None, text("c", 0)),
+            ("a b ", "", Some("a b "), text("", 0)),
+            // Missed: in the middle, at the beginning, all of it.
+            ("a ", "c", Some("a b c"), text("b c", 2)),
+            ("", "c", Some("a b c"), text("a b c", 4)),
+            ("a ", "", Some("a b c"), text("b c", 3)),
+            // Repeated: the last one, one of long ago, and half of one.
+            ("a b c", "c", Some("a b c"), text("", 0)),
+            ("a b c", "b ", Some("a b "), News::Stale),
+            ("a b", "b c", Some("a b c"), text(" c", 0)),
+            // Something else.
+            ("a x ", "c", Some("a b c d"), text("c", 0)),
+            ("a x ", "c", Some("a b dc"), News::Other("a b dc")),
+            ("a b c", "é", Some("a b é"), News::Other("a b é")),
+            // No account of the whole.
+            ("a b ", "c", Some(""), text("c", 0)),
+        ] {
+            assert_eq!(told(before).news(delta, full), expected, "{before:?} {delta:?} {full:?}");
+        }
+    }
+}

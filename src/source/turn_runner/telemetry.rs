@@ -1,0 +1,92 @@
+//! Telemetry: what is only of use to who looks after the agent. All of it becomes diagnostics and metrics; nothing that a reader
+//! sees of messages, calls and runs hangs on it.
+
+use super::calls::{Call, Execution, hash_of};
+use super::turns::tell_step;
+use super::{Step, take_time, tell};
+use crate::model::{Audience, Draft, EventType, Owner, Phase, Scope};
+use crate::source::Fact;
+use crate::source::members::take_text;
+use serde_json::Value;
+
+/// Levels of a log that are of use to operators.
+const LOUD: &[&str] = &["warn", "warning", "error", "fatal"];
+
+impl Step<'_> {
+    pub(super) fn log(&mut self, payload: Fact) {
+        let is_loud = payload.get("level").and_then(Value::as_str).is_some_and(|level| LOUD.contains(&level));
+        self.note(payload, &[("level", "severity")], if is_loud { Audience::Dashboard } else { Audience::Internal });
+    }
+
+    /// Something is not as it should be, and the turn goes on.
+    pub(super) fn warning(&mut self, payload: Fact) {
+        self.note(payload, &[("source", "source"), ("error", "error")], Audience::Dashboard);
+    }
+
+    fn note(&mut self, mut payload: Fact, members: &[(&str, &str)], audience: Audience) {
+        let kind = take_text(&mut payload, "kind").filter(|kind| !kind.is_empty()).unwrap_or_else(|| self.event.to_owned());
+        let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", kind).with("eventType", self.event);
+        if self.event == "warning" {
+            draft = draft.with("severity", "warning");
+        }
+        draft.audience = audience;
+        draft.timestamp = take_time(&mut payload, "emittedAt");
+        tell(&mut draft, &mut payload, &[("message", "message"), ("payload", "data")]);
+        tell(&mut draft, &mut payload, members);
+        tell_step(&mut draft, &mut payload);
+        self.leave(payload);
+        self.push(draft);
+    }
+
+    pub(super) fn iteration_end(&mut self, mut payload: Fact) {
+        let mut draft = Draft::new(EventType::MetricChanged).with("name", "iteration");
+        (draft.phase, draft.audience) = (Phase::Acting, Audience::Dashboard);
+        draft.timestamp = take_time(&mut payload, "endedAt");
+        tell(&mut draft, &mut payload, &[("startedAt", "startedAt"), ("durationMs", "durationMs")]);
+        tell_step(&mut draft, &mut payload);
+        self.leave(payload);
+        self.push(draft);
+    }
+
+    pub(super) fn tool_execution_start(&mut self, mut payload: Fact) {
+        let mut draft = self.execution("started", &mut payload, Execution::None, Execution::Running);
+        draft.timestamp = take_time(&mut payload, "startedAt");
+        // Not the call's own: these were checked, and may have been put into another type.
+        tell(&mut draft, &mut payload, &[("args", "input")]);
+        self.leave(payload);
+        self.push(draft);
+    }
+
+    /// The handler has returned. The call's end is its own fact, on the other bus.
+    pub(super) fn tool_execution_end(&mut self, mut payload: Fact) {
+        let mut draft = self.execution("ended", &mut payload, Execution::Running, Execution::Over);
+        draft.timestamp = take_time(&mut payload, "endedAt");
+        let members = [("startedAt", "startedAt"), ("durationMs", "durationMs"), ("isError", "isError")];
+        tell(&mut draft, &mut payload, &members);
+        self.leave(payload);
+        self.push(draft);
+    }
+
+    /// What both say, and the call that it is of: an execution knows only a checksum, and of two calls that share one the first
+    /// that is so far goes on.
+    fn execution(&mut self, kind: &str, payload: &mut Fact, from: Execution, to: Execution) -> Draft {
+        let mut draft = Draft::new(EventType::MetricChanged).with("name", "tool_execution").with("kind", kind);
+        if let Some(checksum) = take_text(payload, "callId") {
+            let hash = Some(hash_of(&checksum));
+            let is_next = |call: &&mut Call| call.checksum == hash && call.execution == from;
+            if let Some(call) = self.memory.calls.iter_mut().find(is_next) {
+                call.execution = to;
+                draft.ids.tool_call = Some(call.id.clone());
+            }
+            draft.add_ref("checksum", checksum.into());
+        }
+        // Not the turn's id, whatever its name says: the dispatch context's, which nothing else bears.
+        if let Some(context) = take_text(payload, "turnId") {
+            draft.add_ref("dispatchContextId", context.into());
+        }
+        tell(&mut draft, payload, &[("toolName", "toolName")]);
+        (draft.owner, draft.scope, draft.phase) = (Owner::Tool, Scope::ToolCall, Phase::Acting);
+        draft.audience = Audience::Dashboard;
+        draft
+    }
+}

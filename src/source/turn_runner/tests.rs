@@ -1,0 +1,741 @@
+//! What each event becomes, and what a turn comes to.
+
+use super::*;
+use crate::model::{Audience, EventType, Owner, Phase, Surface, ToolCallId};
+use crate::source::samples::{given, object};
+use serde_json::json;
+
+fn on(bus: &str, event: &str, payload: Value) -> Value {
+    json!({"bus": bus, "event": event, "payload": payload})
+}
+
+fn functional(event: &str, payload: Value) -> Value {
+    on("functional", event, payload)
+}
+
+fn observed(event: &str, payload: Value) -> Value {
+    on("observability", event, payload)
+}
+
+fn start(turn: &str) -> Value {
+    observed("turnStart", json!({"turnId": turn, "startedAt": "2026-11-21T22:07:31.911+01:00"}))
+}
+
+fn end(turn: &str) -> Value {
+    observed(
+        "turnEnd",
+        json!({"turnId": turn, "startedAt": "2026-11-21T21:07:31.911Z", "endedAt": "2026-11-21T21:07:32Z", "durationMs": 89}),
+    )
+}
+
+fn dispatched() -> Value {
+    observed("dispatchStart", json!({"dispatchId": "d"}))
+}
+
+fn dispatch_end(status: &str) -> Value {
+    observed("dispatchEnd", json!({"dispatchId": "d", "status": status, "iterations": 0, "durationMs": 1}))
+}
+
+fn nack(error: Value) -> Value {
+    observed("dispatchEnd", json!({"dispatchId": "d", "status": "nack", "error": error}))
+}
+
+fn error(error: Value) -> Value {
+    observed("error", error)
+}
+
+/// A chunk with all that the stream has with it.
+fn chunk(id: &str, delta: &str, full: &str) -> Value {
+    functional("message", json!({"id": id, "aDelta": delta, "full": full, "isComplete": false}))
+}
+
+fn seal(id: &str, full: &str) -> Value {
+    functional("message", json!({"id": id, "aDelta": "", "full": full, "isComplete": true}))
+}
+
+fn call(id: &str, tool: &str, checksum: &str) -> Value {
+    let args = json!({"path": "/"});
+    functional(
+        "toolCall",
+        json!({"id": id, "tool": tool, "args": args, "checksum": checksum, "isComplete": false, "isError": false}),
+    )
+}
+
+fn done(id: &str, is_error: bool, results: Value) -> Value {
+    let args = json!({"path": "/"});
+    functional(
+        "toolCall",
+        json!({"id": id, "tool": "rm", "args": args, "checksum": "c", "isComplete": true, "isError": is_error, "results": results}),
+    )
+}
+
+fn executes(checksum: &str) -> Value {
+    observed("toolExecutionStart", json!({"toolName": "rm", "turnId": "context", "callId": checksum, "args": {"path": "/"}}))
+}
+
+fn executed(checksum: &str) -> Value {
+    observed(
+        "toolExecutionEnd",
+        json!({"toolName": "rm", "turnId": "context", "callId": checksum, "durationMs": 5, "isError": false}),
+    )
+}
+
+fn gate(id: &str, reason: &str, payload: Value) -> Value {
+    observed("turnGateOpen", json!({"id": id, "turnId": "t", "reason": reason, "payload": payload, "isSettled": false}))
+}
+
+fn closed(id: &str, result: &str) -> Value {
+    observed("turnGateClosed", json!({"gateId": id, "turnId": "t", "result": result, "settledAt": "2026-11-21T21:07:32Z"}))
+}
+
+/// Adapts the facts one by one, saving and restoring the adapter between any two.
+fn adapt_for(given: &Ids, facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
+    let mut adapter = (SOURCE.fresh)();
+    let mut out = Vec::new();
+    for fact in facts {
+        adapter.adapt(object(fact), given, &mut out).unwrap();
+        adapter = (SOURCE.restore)(&adapter.save());
+    }
+    out
+}
+
+fn adapt(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
+    adapt_for(&given(), facts)
+}
+
+fn last(facts: impl IntoIterator<Item = Value>) -> Draft {
+    adapt(facts).pop().unwrap()
+}
+
+/// `class phase` of each draft.
+fn classes(drafts: &[Draft]) -> Vec<String> {
+    drafts.iter().map(|d| format!("{} {}", d.class, d.phase)).collect()
+}
+
+fn payload(draft: &Draft) -> Value {
+    Value::Object(draft.payload.clone())
+}
+
+/// `message text` of each draft that tells of a message.
+fn told(drafts: &[Draft]) -> Vec<String> {
+    let of = |d: &Draft| Some(format!("{} {} {}", d.class, d.ids.message.as_ref()?, d.text("text").unwrap_or("-")));
+    drafts.iter().filter_map(of).collect()
+}
+
+fn call_of(draft: &Draft) -> Option<&str> {
+    draft.ids.tool_call.as_ref().map(ToolCallId::as_str)
+}
+
+#[test]
+fn a_turn_is_a_run_by_its_own_times_and_keeps_its_name() {
+    let drafts = adapt([start("t"), dispatched(), dispatch_end("ack"), end("t")]);
+    let expected = ["run.started accepted", "run.status preparing", "run.status reconciling", "run.finished completed"];
+    assert_eq!(classes(&drafts), expected);
+    assert!(drafts.iter().all(|d| d.ids.turn.as_ref().unwrap().as_str() == "t" && d.ids.run.as_ref().unwrap().as_str() == "run"));
+    assert_eq!(drafts[0].timestamp.as_deref(), Some("2026-11-21T21:07:31.911Z"));
+    assert_eq!(payload(&drafts[0]), json!({"attempt": 1}));
+    assert_eq!((drafts[1].audience, drafts[2].audience), (Audience::Dashboard, Audience::Dashboard));
+    let told = json!({"dispatch": "ended", "dispatchId": "d", "dispatchStatus": "ack", "iterations": 0, "durationMs": 1});
+    assert_eq!(payload(&drafts[2]), told);
+    let told = json!({"status": "completed", "startedAt": "2026-11-21T21:07:31.911Z", "durationMs": 89});
+    assert_eq!((payload(&drafts[3]), drafts[3].scope.as_str()), (told, "turn"));
+
+    let mut given = given();
+    given.turn = TurnId::new("mine").ok();
+    let draft = adapt_for(&given, [start("t")]).remove(0);
+    assert_eq!((draft.ids.turn.unwrap().as_str(), draft.refs), ("mine", Some(json!({"turnId": "t"}))));
+}
+
+#[test]
+fn a_turn_ends_as_its_dispatch_did() {
+    let ends = |facts: Vec<Value>| {
+        let drafts = adapt([start("t")].into_iter().chain(facts).chain([end("t")]));
+        let ends: Vec<_> =
+            drafts.iter().filter(|d| matches!(d.class, EventType::RunFinished | EventType::RunFailed)).cloned().collect();
+        assert_eq!(ends.len(), 1, "{drafts:?}");
+        assert_eq!(drafts.last(), ends.last());
+        classes(&ends).remove(0)
+    };
+    let plain = json!({"name": "E", "code": "E"});
+    for (facts, expected) in [
+        (vec![dispatched(), dispatch_end("ack")], "run.finished completed"),
+        (vec![dispatched(), dispatch_end("aborted")], "run.finished cancelled"),
+        (vec![dispatched(), dispatch_end("nack")], "run.failed failed"),
+        (vec![dispatched(), nack(plain.clone()), error(plain.clone())], "run.failed failed"),
+        // An error of a tool, or of what runs after the answer, fails no turn.
+        (vec![dispatched(), error(plain.clone()), dispatch_end("ack")], "run.finished completed"),
+        (vec![dispatched(), dispatch_end("ack"), error(plain.clone())], "run.finished completed"),
+        (vec![dispatched(), dispatch_end("aborted"), error(plain.clone())], "run.finished cancelled"),
+        (vec![observed("warning", json!({"kind": "w", "error": {}})), dispatch_end("ack")], "run.finished completed"),
+        // No dispatch: the input pipeline failed, or was aborted.
+        (vec![error(plain)], "run.failed failed"),
+        (vec![error(json!({"name": "AbortError"}))], "run.finished cancelled"),
+        (vec![], "run.finished cancelled"),
+        // What nobody said is not known.
+        (vec![dispatched()], "run.finished unknown"),
+        (vec![seal("m", "a")], "run.finished unknown"),
+        (vec![dispatch_end("of_tomorrow")], "run.finished unknown"),
+        (vec![dispatch_end("of_tomorrow"), error(json!({}))], "run.failed failed"),
+    ] {
+        assert_eq!(ends(facts.clone()), expected, "{facts:?}");
+    }
+}
+
+#[test]
+fn an_abort_that_looks_like_an_error_is_a_cancelled_turn() {
+    let wrapped = json!({"name": "E_X", "code": "E_X", "cause": {"name": "AbortError", "message": "This operation was aborted", "code": 20}});
+    let drafts = adapt([
+        start("t"),
+        dispatched(),
+        call("c", "rm", "c"),
+        nack(wrapped.clone()),
+        done("c", true, json!("stopped")),
+        end("t"),
+    ]);
+    assert_eq!(classes(&drafts)[4..], ["run.status reconciling", "tool.failed cancelled", "run.finished cancelled"]);
+    assert_eq!(drafts[6].payload.get("error"), None);
+    let second = last([start("t"), nack(json!({"name": "E_X"})), error(wrapped), end("t")]);
+    assert_eq!((second.class, second.phase), (EventType::RunFinished, Phase::Cancelled));
+    let naive = last([start("t"), nack(json!({"name": "E_X"})), error(json!({"name": "E_X"})), end("t")]);
+    assert_eq!(naive.class, EventType::RunFailed, "it does not say so");
+}
+
+#[test]
+fn an_error_is_told_in_whichever_form_it_came_and_once() {
+    let failed = |told: Value, again: Value| last([start("t"), nack(told), error(again), end("t")]).payload["error"].clone();
+    let naive = json!({"name": "E_X", "code": "E_X", "status": 500, "fatal": false});
+    assert_eq!(
+        failed(naive.clone(), naive.clone()),
+        json!({"code": "E_X", "message": "the turn failed with E_X, without a message"})
+    );
+    assert_eq!(failed(json!({}), json!({})), json!({"message": "the turn failed without saying why"}));
+    let expanded = json!({"name": "E_X", "message": "it threw: 529 overloaded", "code": "E_X"});
+    assert_eq!(failed(expanded.clone(), expanded.clone()), json!({"code": "E_X", "message": "it threw: 529 overloaded"}));
+    assert_eq!(failed(naive, expanded), json!({"code": "E_X", "message": "it threw: 529 overloaded"}));
+    assert_eq!(failed(Value::Null, json!("bare text")), json!({"message": "bare text"}));
+    // The dispatch's own error, not one that a tool had before.
+    let facts = [start("t"), error(json!({"message": "a tool's"})), nack(json!({"message": "its own"})), end("t")];
+    assert_eq!(last(facts).payload["error"], json!({"message": "its own"}));
+}
+
+#[test]
+fn every_exception_is_a_whole_diagnostic_for_operators_at_once() {
+    let thrown = json!({"name": "E_X", "message": "it threw", "cause": {"message": "deep"}, "stack": "at x"});
+    let draft = last([start("t"), error(thrown.clone())]);
+    let told = json!({"kind": "error", "severity": "error", "message": "it threw", "code": "E_X", "error": thrown});
+    assert_eq!((draft.class.clone(), draft.audience, payload(&draft)), (EventType::DiagnosticChanged, Audience::Dashboard, told));
+    for thrown in [json!("text"), Value::Null, json!([1]), json!({})] {
+        assert_eq!(last([error(thrown.clone())]).payload["error"], thrown);
+    }
+}
+
+#[test]
+fn an_error_after_the_answer_only_spoils_it() {
+    let drafts = adapt([start("t"), dispatched(), dispatch_end("ack"), error(json!({"message": "no disk"})), end("t")]);
+    assert_eq!(classes(&drafts)[3..], ["diagnostic.changed unknown", "run.finished completed"]);
+    assert_eq!((&drafts[4].payload["degraded"], drafts[4].payload.get("error")), (&json!(true), None));
+    let next = last([start("t"), dispatch_end("ack"), error(json!({})), end("t"), start("u"), dispatch_end("ack"), end("u")]);
+    assert_eq!(next.payload.get("degraded"), None);
+}
+
+#[test]
+fn a_turn_that_starts_within_another_is_flagged_and_ends_nothing() {
+    let facts = [start("a"), chunk("m", "x", "x"), start("b"), chunk("m", "y", "xy"), end("b"), dispatch_end("ack"), end("a")];
+    let drafts = adapt(facts);
+    let flagged: Vec<_> = drafts.iter().filter(|d| d.class == EventType::DiagnosticChanged).collect();
+    assert_eq!(flagged.len(), 2);
+    assert!(flagged.iter().all(|d| d.payload["kind"] == "interleaved_run" && d.audience == Audience::Internal));
+    assert_eq!((&flagged[0].payload["openTurn"], &flagged[0].payload["event"]["turnId"]), (&json!("a"), &json!("b")));
+    assert_eq!(drafts.iter().filter(|d| d.class.is_run_boundary()).count(), 2);
+    assert!(drafts.iter().all(|d| d.ids.turn.as_ref().unwrap().as_str() == "a"));
+}
+
+#[test]
+fn a_start_or_end_that_comes_twice_counts_once() {
+    let drafts = adapt([start("t"), start("t"), dispatch_end("ack"), end("t"), end("t")]);
+    let kinds: Vec<_> = drafts.iter().filter_map(|d| d.text("kind")).collect();
+    assert_eq!(kinds, ["repeated_start", "repeated_end"]);
+    assert_eq!(drafts.iter().filter(|d| d.class.is_run_boundary()).count(), 2);
+}
+
+#[test]
+fn an_end_whose_start_was_missed_is_an_end() {
+    assert_eq!(classes(&adapt([dispatch_end("ack"), end("t")]))[1], "run.finished completed");
+    let drafts = adapt([start("t"), dispatch_end("ack"), end("t"), dispatch_end("aborted"), end("u")]);
+    assert_eq!(drafts[4].payload["kind"], "interleaved_run", "after an end only a start begins anything");
+}
+
+#[test]
+fn the_text_is_what_came_and_the_whole_is_told_at_the_seal_alone() {
+    let drafts = adapt([chunk("m", "a", "a"), chunk("m", "", "a"), chunk("m", "b", "ab"), seal("m", "ab")]);
+    assert_eq!(told(&drafts), ["text.delta m a", "text.delta m b", "text.final m ab"]);
+    assert!(drafts.iter().all(|d| d.ids.part.as_ref().unwrap().as_str() == "turnrunner-text" && d.extra.is_empty()));
+    assert!(drafts.iter().all(|d| d.audience == Audience::User));
+}
+
+#[test]
+fn a_seal_counts_though_it_brings_no_text_and_brings_it_where_it_does() {
+    let sealing = functional(
+        "message",
+        json!({"id": "m", "aDelta": "b", "full": "ab", "isComplete": true, "completedAt": "2026-01-01T00:00:00Z"}),
+    );
+    let drafts = adapt([chunk("m", "a", "a"), sealing]);
+    assert_eq!(told(&drafts), ["text.delta m a", "text.delta m b", "text.final m ab"]);
+    assert_eq!(drafts[2].payload["completedAt"], "2026-01-01T00:00:00Z");
+    let bare = functional("message", json!({"id": "m", "isComplete": true}));
+    assert_eq!(told(&adapt([chunk("m", "a", "a"), bare])), ["text.delta m a", "text.final m -"]);
+    let kept_no_account = functional("message", json!({"id": "m", "aDelta": "", "full": "", "isComplete": true}));
+    assert_eq!(told(&adapt([chunk("m", "a", "a"), kept_no_account.clone()])), ["text.delta m a", "text.final m -"]);
+    assert_eq!(told(&adapt([kept_no_account])), ["text.final m "], "a message may be empty");
+}
+
+#[test]
+fn thoughts_are_for_operators_and_share_no_name_with_messages() {
+    let thought = |delta: &str, full: &str, is_complete: bool| {
+        functional("thought", json!({"id": "1", "aDelta": delta, "full": full, "isComplete": is_complete}))
+    };
+    let drafts = adapt([
+        thought("a", "a", false),
+        chunk("1", "x", "x"),
+        thought("b", "ab", false),
+        thought("", "ab", true),
+        seal("1", "x"),
+    ]);
+    let expected = ["reasoning.delta 1 a", "text.delta 1 x", "reasoning.delta 1 b", "reasoning.summary 1 ab", "text.final 1 x"];
+    assert_eq!(told(&drafts), expected);
+    for draft in &drafts {
+        let is_thought = draft.class.as_str().starts_with("reasoning");
+        assert_eq!(draft.audience, if is_thought { Audience::Dashboard } else { Audience::User });
+        let part = if is_thought { "turnrunner-thought" } else { "turnrunner-text" };
+        assert_eq!(draft.ids.part.as_ref().unwrap().as_str(), part);
+    }
+}
+
+#[test]
+fn a_chunk_that_was_missed_is_told_with_the_next() {
+    let drafts = adapt([chunk("m", "a", "a"), chunk("m", "c", "abc"), seal("m", "abc")]);
+    assert_eq!(told(&drafts), ["text.delta m a", "text.delta m bc", "text.final m abc"]);
+    assert_eq!((drafts[1].payload.get("missedBytes"), drafts[0].payload.get("missedBytes")), (Some(&json!(1)), None));
+    assert_eq!(told(&adapt([chunk("m", "c", "abc")])), ["text.delta m abc"], "also the first ones");
+}
+
+#[test]
+fn a_stream_that_is_not_what_was_told_is_repaired_and_goes_on() {
+    let drafts = adapt([chunk("m", "ax", "ax"), chunk("m", "c", "abbc"), chunk("m", "d", "abbcd"), seal("m", "abbcd")]);
+    let expected = ["text.delta m ax", "messages.snapshot m -", "text.delta m d", "text.final m abbcd"];
+    assert_eq!(told(&drafts), expected);
+    let part = json!({"partId": "turnrunner-text", "kind": "assistant_text", "text": ["abbc"]});
+    assert_eq!(drafts[1].payload["messages"], json!([{"messageId": "m", "role": "assistant", "parts": [part]}]));
+    assert_eq!(drafts[1].payload["mode"], "repair");
+    let thought = |delta: &str, full: &str, seals: bool| {
+        functional("thought", json!({"id": "m", "aDelta": delta, "full": full, "isComplete": seals}))
+    };
+    let drafts = adapt([thought("ax", "ax", false), thought("c", "abbc", false), thought("", "abbc", true)]);
+    let expected = ["reasoning.delta m ax", "reasoning.delta m c", "reasoning.summary m abbc"];
+    assert_eq!(told(&drafts), expected, "a thought is put right by its seal");
+}
+
+#[test]
+fn a_chunk_that_comes_again_adds_nothing() {
+    let drafts =
+        adapt([chunk("m", "a", "a"), chunk("m", "b", "ab"), chunk("m", "b", "ab"), chunk("m", "a", "a"), seal("m", "ab")]);
+    assert_eq!(told(&drafts), ["text.delta m a", "text.delta m b", "diagnostic.changed m -", "text.final m ab"]);
+    let told = json!({"kind": "stale_chunk", "eventType": "message", "event": {"aDelta": "a"}, "toldBytes": 2, "fullBytes": 1});
+    assert_eq!(payload(&drafts[2]), told);
+}
+
+#[test]
+fn what_is_written_after_the_seal_goes_where_the_ledger_finds_it_too_late() {
+    let drafts = adapt([chunk("m", "a", "a"), seal("m", "a"), chunk("m", "b", "ab"), seal("m", "ab"), chunk("n", "c", "c")]);
+    let expected = ["text.delta m a", "text.final m a", "text.delta m b", "diagnostic.changed m -", "text.delta n c"];
+    assert_eq!(told(&drafts), expected);
+    assert_eq!((&drafts[2].ids.part, &drafts[3].payload["kind"]), (&drafts[0].ids.part, &json!("write_after_seal")));
+}
+
+#[test]
+fn a_later_turn_may_use_an_id_again_for_something_else() {
+    let turn = |id: &str, text: &str| [start(id), chunk("m", text, text), seal("m", text), dispatch_end("ack"), end(id)];
+    let drafts = adapt(turn("a", "one").into_iter().chain(turn("b", "two")).chain(turn("c", "three")));
+    let expected = [
+        "text.delta m one",
+        "text.final m one",
+        "text.delta turnrunner-2-m two",
+        "text.final turnrunner-2-m two",
+        "text.delta turnrunner-3-m three",
+        "text.final turnrunner-3-m three",
+    ];
+    assert_eq!(told(&drafts), expected);
+    let again: Vec<_> = drafts.iter().filter_map(|d| d.refs.as_ref()?.get("nativeId")).collect();
+    assert_eq!(again, ["m", "m"]);
+    let calls = adapt([start("a"), call("c", "rm", "c"), end("a"), start("b"), call("c", "rm", "c"), call("d", "rm", "d")]);
+    let names: Vec<_> = calls.iter().filter(|d| d.class == EventType::ToolStarted).filter_map(call_of).collect();
+    assert_eq!(names, ["c", "turnrunner-2-c", "d"], "only what was used before");
+    let long = "x".repeat(256);
+    let named = adapt([start("a"), chunk(&long, "a", "a"), end("a"), start("b"), chunk(&long, "b", "b")]);
+    let name = named.last().unwrap().ids.message.as_ref().unwrap().as_str().to_owned();
+    assert!(name.starts_with("turnrunner-2-") && name.len() < 40, "{name}");
+}
+
+#[test]
+fn a_call_goes_from_the_model_s_wish_to_a_result() {
+    let partial = functional("toolCall", json!({"id": "k", "tool": "", "checksum": "", "isComplete": false, "isError": false}));
+    let drafts = adapt([
+        partial,
+        call("k", "rm", "c"),
+        call("k", "rm", "c"),
+        done("k", false, json!("gone")),
+        done("k", false, json!("again")),
+    ]);
+    let seen: Vec<_> = drafts.iter().map(|d| format!("{} {} {}", d.class, d.owner, d.audience)).collect();
+    let expected =
+        ["tool.started model user", "tool.args model user", "tool.result tool user", "diagnostic.changed diagnostics internal"];
+    assert_eq!(seen, expected);
+    assert!(drafts.iter().all(|d| call_of(d) == Some("k")));
+    assert_eq!((payload(&drafts[0]), &drafts[0].refs), (json!({}), &None));
+    assert_eq!(payload(&drafts[1]), json!({"toolName": "rm", "input": {"path": "/"}}));
+    assert_eq!(drafts[1].refs, Some(json!({"checksum": "c"})));
+    assert_eq!(payload(&drafts[2]), json!({"toolName": "rm", "status": "completed", "output": "gone"}));
+    assert_eq!(drafts[3].payload["kind"], "write_after_seal");
+}
+
+#[test]
+fn arguments_replace_those_that_were_told_before() {
+    let with = |args: Value| functional("toolCall", json!({"id": "k", "tool": "rm", "args": args, "isComplete": false}));
+    let drafts = adapt([with(json!({"p": "a"})), with(json!({"p": "ab"})), done("k", false, json!("ok"))]);
+    assert_eq!(
+        classes(&drafts),
+        ["tool.started acting", "tool.args acting", "tool.args acting", "tool.args acting", "tool.result completed"]
+    );
+    let inputs: Vec<_> = drafts.iter().filter_map(|d| d.payload.get("input")).collect();
+    assert_eq!(inputs, [&json!({"p": "a"}), &json!({"p": "ab"}), &json!({"path": "/"})]);
+}
+
+#[test]
+fn a_call_that_is_first_heard_of_when_it_is_complete_starts_and_ends() {
+    let drafts = adapt([done("k", true, json!("Unknown tool \"nope\""))]);
+    assert_eq!(classes(&drafts), ["tool.started acting", "tool.args acting", "tool.failed failed"]);
+    assert_eq!(payload(&drafts[2]), json!({"toolName": "rm", "error": {"message": "Unknown tool \"nope\""}}));
+}
+
+#[test]
+fn what_a_call_gave_is_told_by_what_it_is() {
+    let gave = |results: Value| adapt([done("k", false, results)]).split_off(2);
+    assert_eq!(gave(json!("text"))[0].payload["output"], "text");
+    let elsewhere = gave(json!({}));
+    let note = json!({"kind": "spooled_artifact", "available": false});
+    assert_eq!((elsewhere[0].payload.get("output"), &elsewhere[0].payload["outputRef"]), (None, &note));
+    assert_eq!(gave(json!(["a", {}]))[0].payload["output"], json!(["a", note]));
+    let nothing = adapt([functional("toolCall", json!({"id": "k", "tool": "rm", "isComplete": true}))]);
+    assert_eq!(payload(&nothing[1]), json!({"toolName": "rm", "status": "completed"}));
+    let silent = adapt([done("k", true, json!({}))]).pop().unwrap();
+    let failed = json!({"toolName": "rm", "error": {"message": "the tool failed without saying why"}, "outputRef": note});
+    assert_eq!(payload(&silent), failed);
+    let data = json!({"n": {}, "git": {"stash": 1, "kind": "x"}});
+    assert_eq!(gave(data.clone())[0].payload["output"], data, "a tool's own data is as it is");
+    let lines = adapt([done("k", true, json!(["a", "b"]))]).pop().unwrap();
+    assert_eq!(lines.payload["error"]["message"], "a\nb");
+}
+
+#[test]
+fn of_a_media_file_only_what_it_is_is_for_users() {
+    let media = json!({"id": "med-1", "kind": "image", "mimeType": "image/png", "filename": "a.png", "trustTier": "untrusted",
+        "modalityHazard": "prompt_injection", "stash": {"k": 1}, "ofTomorrow": true});
+    let reference = json!({"artifactId": "med-1", "kind": "image", "mimeType": "image/png", "filename": "a.png"});
+    let handling = json!([{"artifactId": "med-1", "trustTier": "untrusted", "modalityHazard": "prompt_injection", "stash": {"k": 1}, "ofTomorrow": true}]);
+    let drafts = adapt([done("k", false, media.clone())]).split_off(2);
+    assert_eq!(classes(&drafts), ["tool.result completed", "diagnostic.changed unknown"]);
+    assert_eq!(drafts[0].payload["outputRef"], reference);
+    assert_eq!(drafts[0].ids.artifact.as_ref().unwrap().as_str(), "med-1");
+    assert_eq!(drafts[0].refs.as_ref().unwrap()["artifact"]["filename"], "a.png");
+    assert_eq!(
+        (drafts[1].audience, &drafts[1].payload["media"], call_of(&drafts[1])),
+        (Audience::Internal, &handling, Some("k"))
+    );
+    let mixed = adapt([done("k", false, json!(["text", [media.clone()], {}, media.clone()]))]).split_off(2);
+    assert_eq!(mixed[0].payload["output"][1], json!([reference]));
+    assert_eq!(mixed[1].payload["media"].as_array().unwrap().len(), 2);
+    let within = adapt([done("k", false, json!({"data": [media.clone()]}))]).split_off(2);
+    assert_eq!((&within[0].payload["output"], within.len()), (&json!({"data": [reference]}), 2));
+    let failed = adapt([done("k", true, json!([media.clone()]))]).split_off(2);
+    assert_eq!((&failed[0].payload["data"], failed.len()), (&json!([reference]), 2));
+    let early = functional("toolCall", json!({"id": "k", "tool": "rm", "results": media, "isComplete": false}));
+    let early = adapt([early]);
+    assert_eq!((&early[1].payload["kind"], early[1].audience), (&json!("results_before_end"), Audience::Internal));
+    for draft in [&drafts[0], &mixed[0], &within[0], &failed[0], &early[0]] {
+        let shown = format!("{:?} {:?} {:?}", draft.payload, draft.refs, draft.extra);
+        assert!(["trustTier", "modalityHazard", "stash", "ofTomorrow"].iter().all(|hidden| !shown.contains(hidden)), "{shown}");
+    }
+}
+
+#[test]
+fn an_execution_is_of_the_first_call_of_its_checksum_that_is_so_far_and_ends_none() {
+    let facts = [
+        call("one", "rm", "c"),
+        call("two", "rm", "c"),
+        executes("c"),
+        executes("c"),
+        executed("c"),
+        executed("c"),
+        executed("c"),
+    ];
+    let drafts = adapt(facts).split_off(4);
+    let seen: Vec<_> = drafts.iter().map(|d| format!("{} {}", d.class, call_of(d).unwrap_or("-"))).collect();
+    let expected = ["metric.changed one", "metric.changed two", "metric.changed one", "metric.changed two", "metric.changed -"];
+    assert_eq!(seen, expected);
+    assert_eq!(
+        payload(&drafts[2]),
+        json!({"name": "tool_execution", "kind": "ended", "toolName": "rm", "durationMs": 5, "isError": false})
+    );
+    let told = json!({"name": "tool_execution", "kind": "started", "toolName": "rm", "input": {"path": "/"}});
+    assert_eq!(payload(&drafts[0]), told);
+    assert_eq!(drafts[2].refs, Some(json!({"checksum": "c", "dispatchContextId": "context"})));
+    assert!(drafts.iter().all(|d| d.audience == Audience::Dashboard && d.surface == Surface::Diagnostics));
+    assert!(drafts.iter().all(|d| d.ids.turn.is_none()), "a dispatch context's id is no turn's");
+}
+
+#[test]
+fn a_gate_asks_by_its_reason() {
+    let ask = |reason: &str| last([start("t"), gate("g", reason, json!({"message": "Sure?", "options": ["yes"], "note": 1}))]);
+    for (reason, kind, owner) in [
+        ("tool_approval", "tool_approval", Owner::Policy),
+        ("clarification", "clarification", Owner::Action),
+        ("pick_a_colour", "structured_input", Owner::Action),
+    ] {
+        let draft = ask(reason);
+        assert_eq!((draft.class.clone(), draft.owner.clone()), (EventType::ActionRequired, owner));
+        assert_eq!(draft.ids.action.as_ref().unwrap().as_str(), "g");
+        let told = json!({"kind": kind, "reason": reason, "message": "Sure?", "options": ["yes"], "parameters": {"note": 1}});
+        assert_eq!((payload(&draft), draft.extra.is_empty()), (told, true));
+    }
+}
+
+#[test]
+fn a_gate_is_settled_by_the_id_under_which_it_opened() {
+    let answer = |reason: &str, result: &str| {
+        let drafts = adapt([start("t"), gate("g", reason, Value::Null), closed("g", result)]);
+        assert_eq!((&drafts[2].ids.action, drafts[2].owner.clone()), (&drafts[1].ids.action, drafts[1].owner.clone()));
+        assert_eq!(drafts[2].payload["result"], result);
+        format!("{} {}", drafts[2].payload["outcome"].as_str().unwrap(), drafts[2].phase)
+    };
+    for (reason, result, expected) in [
+        ("tool_approval", "resolved", "approved acting"),
+        ("clarification", "resolved", "answered acting"),
+        ("tool_approval", "rejected", "rejected acting"),
+        ("clarification", "rejected", "rejected acting"),
+        ("tool_approval", "aborted", "cancelled cancelled"),
+        ("tool_approval", "timeout", "expired failed"),
+        ("tool_approval", "of_tomorrow", "unknown acting"),
+    ] {
+        assert_eq!(answer(reason, result), expected, "{reason} {result}");
+    }
+    assert_eq!(last([closed("g", "resolved")]).payload["outcome"], "answered", "what was asked was missed");
+}
+
+#[test]
+fn a_gate_is_about_the_call_that_its_opener_named_or_the_one_that_runs() {
+    let about = |facts: Vec<Value>, opener: Value| {
+        let draft = last([start("t")].into_iter().chain(facts).chain([gate("g", "tool_approval", opener)]));
+        call_of(&draft).map(str::to_owned)
+    };
+    let [one, two, other] = [call("one", "rm", "c"), call("two", "rm", "d"), call("other", "ls", "e")];
+    let three = || vec![one.clone(), two.clone(), other.clone()];
+    assert_eq!(about(three(), json!({"toolCallId": "two"})).as_deref(), Some("two"));
+    assert_eq!(about(three(), json!({"toolCallId": "unheard"})).as_deref(), Some("unheard"));
+    assert_eq!(about(three(), json!({"callId": "c"})).as_deref(), Some("one"));
+    assert_eq!(about(three(), json!({"tool": "ls", "args": {}})).as_deref(), Some("other"), "nothing has to execute");
+    assert_eq!(about(three(), json!({"tool": "rm"})), None);
+    assert_eq!(about(three(), json!({})), None);
+    let running = || three().into_iter().chain([executes("d")]).collect::<Vec<_>>();
+    assert_eq!(about(running(), json!({"tool": "rm"})).as_deref(), Some("two"));
+    assert_eq!(about(running(), json!({})).as_deref(), Some("two"));
+    assert_eq!(about(running(), json!({"tool": "cp"})), None, "it is of another tool");
+    let over = || running().into_iter().chain([executed("d")]).collect::<Vec<_>>();
+    assert_eq!(about(over(), json!({})), None);
+    let drafts = adapt([
+        start("t"),
+        one,
+        gate("g", "tool_approval", json!({"toolCallId": "one", "tool": "rm", "args": {"p": 1}, "risk": "high"})),
+        closed("g", "resolved"),
+    ]);
+    let told = json!({"kind": "tool_approval", "reason": "tool_approval", "toolName": "rm", "input": {"p": 1}, "risk": "high"});
+    assert_eq!((payload(&drafts[3]), call_of(&drafts[4])), (told, Some("one")));
+}
+
+#[test]
+fn a_tool_that_ends_while_its_turn_is_stopped_was_cancelled() {
+    let facts = [
+        start("t"),
+        call("k", "rm", "c"),
+        gate("g", "tool_approval", json!({})),
+        closed("g", "aborted"),
+        done("k", true, json!("stopped")),
+    ];
+    let draft = last(facts);
+    assert_eq!(
+        (draft.phase.clone(), &draft.payload["error"]),
+        (Phase::Cancelled, &json!({"code": "cancelled", "message": "stopped"}))
+    );
+    let timeout = [
+        start("t"),
+        call("k", "rm", "c"),
+        gate("g", "tool_approval", json!({})),
+        closed("g", "timeout"),
+        done("k", true, json!("late")),
+    ];
+    assert_eq!(last(timeout).phase, Phase::Failed);
+    let late = last([start("t"), call("k", "rm", "c"), dispatch_end("aborted"), end("t"), done("k", true, json!("x"))]);
+    assert_eq!((late.class, late.phase), (EventType::ToolFailed, Phase::Cancelled));
+}
+
+#[test]
+fn logs_are_internal_and_loud_ones_for_operators() {
+    let log = |level: &str| {
+        last([observed(
+            "log",
+            json!({"dispatchId": "d", "iteration": 0, "emittedAt": "2026-11-21T21:07:31Z", "level": level, "kind": "retry", "message": "m", "payload": {"n": 1}}),
+        )])
+    };
+    let told = json!({"kind": "retry", "eventType": "log", "message": "m", "data": {"n": 1}, "severity": "warn", "stepId": "d#0", "dispatchId": "d", "iteration": 0});
+    assert_eq!((payload(&log("warn")), log("warn").timestamp.as_deref()), (told, Some("2026-11-21T21:07:31Z")));
+    for (level, audience) in [("trace", Audience::Internal), ("info", Audience::Internal), ("error", Audience::Dashboard)] {
+        assert_eq!((log(level).class, log(level).audience), (EventType::DiagnosticChanged, audience));
+    }
+    let warning = last([observed("warning", json!({"source": "s", "message": "m", "error": {}}))]);
+    let told =
+        json!({"kind": "warning", "eventType": "warning", "severity": "warning", "message": "m", "source": "s", "error": {}});
+    assert_eq!((payload(&warning), warning.audience), (told, Audience::Dashboard));
+    let iteration = last([observed("iterationEnd", json!({"dispatchId": "d", "iteration": 1, "durationMs": 7}))]);
+    let told = json!({"name": "iteration", "durationMs": 7, "stepId": "d#1", "dispatchId": "d", "iteration": 1});
+    assert_eq!((iteration.class.clone(), payload(&iteration)), (EventType::MetricChanged, told));
+}
+
+#[test]
+fn garbled_telemetry_stays_telemetry() {
+    let names = ["log", "warning", "iterationEnd", "toolExecutionStart", "toolExecutionEnd"];
+    for event in names {
+        for payload in
+            [Value::Null, json!("x"), json!([1]), json!({"callId": 7, "level": {}, "kind": [], "emittedAt": "soon"}), json!({})]
+        {
+            let drafts = adapt([observed(event, payload.clone())]);
+            assert_eq!(drafts.len(), 1, "{event} {payload}");
+            assert!(matches!(drafts[0].class, EventType::DiagnosticChanged | EventType::MetricChanged), "{event} {payload}");
+        }
+    }
+}
+
+#[test]
+fn the_bus_may_be_left_out_and_what_is_not_known_is_kept() {
+    let mut without = chunk("m", "a", "a");
+    without.as_object_mut().unwrap().remove("bus");
+    assert_eq!(told(&adapt([without])), ["text.delta m a"]);
+    for fact in [
+        functional("of_tomorrow", json!({"x": 1})),
+        observed("generationStats", json!({})),
+        functional("turnEnd", json!({})),
+        observed("message", json!({"id": "m", "aDelta": "a"})),
+        on("third", "message", json!({"id": "m", "aDelta": "a"})),
+        json!({"bus": 7, "event": "message", "payload": {"id": "m", "aDelta": "a"}}),
+    ] {
+        let draft = last([fact.clone()]);
+        assert_eq!(
+            (draft.class.clone(), draft.audience, &draft.payload["kind"]),
+            (EventType::DiagnosticChanged, Audience::Internal, &json!("unknown_event_type"))
+        );
+        assert_eq!((&draft.payload["eventType"], &draft.payload["event"]["payload"]), (&fact["event"], &fact["payload"]));
+    }
+}
+
+#[test]
+fn an_event_without_what_it_is_about_is_kept_as_malformed() {
+    for fact in [
+        functional("message", json!({"aDelta": "a"})),
+        functional("message", json!({"id": "", "aDelta": "a"})),
+        functional("message", json!({"id": "x".repeat(257), "aDelta": "a"})),
+        functional("message", json!({"id": "m", "aDelta": 7})),
+        functional("thought", json!("text")),
+        functional("toolCall", json!({"id": 7})),
+        observed("turnGateOpen", json!({"reason": "tool_approval"})),
+        observed("turnGateClosed", json!({"id": "g"})),
+    ] {
+        let draft = last([fact.clone()]);
+        assert_eq!((&draft.payload["kind"], draft.audience), (&json!("malformed_event"), Audience::Internal), "{fact}");
+        assert_eq!(draft.payload["event"]["payload"], fact["payload"]);
+    }
+    let refused = |fact: Value| (SOURCE.fresh)().adapt(object(fact), &given(), &mut Vec::new()).unwrap_err();
+    for fact in [json!({}), json!({"type": "message"}), json!({"event": 7}), json!({"event": ""})] {
+        assert_eq!(refused(fact), FactError::NoType { member: "event" });
+    }
+    let boundary = json!({"event": "turnEnd", "payload": "odd"});
+    let draft = last([start("t"), dispatch_end("ack"), boundary]);
+    assert_eq!((draft.class, &draft.extra["sourcePayload"]), (EventType::RunFinished, &json!("odd")), "an end is an end");
+}
+
+#[test]
+fn members_that_nobody_knows_are_carried_and_forge_nothing() {
+    let mut fact = chunk("m", "a", "a");
+    fact["around"] = json!(1);
+    fact["audience"] = json!("internal");
+    fact["payload"]["within"] = json!(2);
+    fact["payload"]["eventId"] = json!("e");
+    fact["payload"]["around"] = json!(3);
+    let draft = last([fact]);
+    let carried = json!({"around": 3, "sourceAudience": "internal", "within": 2, "sourceEventId": "e", "fact.around": 1});
+    assert_eq!(Value::Object(draft.extra), carried);
+    assert_eq!(draft.audience, Audience::User);
+    let mut empty = chunk("m", "", "");
+    empty["payload"]["within"] = json!(2);
+    let draft = last([empty]);
+    assert_eq!((&draft.payload["kind"], &draft.payload["event"]), (&json!("unplaced_members"), &json!({"within": 2})));
+}
+
+#[test]
+fn memory_is_bounded_whatever_stays_open() {
+    let mut adapter = TurnRunner::default();
+    let mut out = Vec::new();
+    let mut take = |adapter: &mut TurnRunner, fact: Value| adapter.adapt(object(fact), &given(), &mut out).unwrap();
+    for n in 0..400 {
+        take(&mut adapter, chunk(&format!("m{n}"), "a", "a"));
+        take(&mut adapter, call(&format!("c{n}"), "rm", "c"));
+        take(&mut adapter, gate(&format!("g{n}"), "tool_approval", json!({})));
+    }
+    assert_eq!((adapter.streams.len(), adapter.calls.len(), adapter.gates.len()), (64, 256, 64));
+    assert_eq!((adapter.used.turn.len(), adapter.used.turn_has_more), (IDS_MAX, true));
+    take(&mut adapter, chunk("m0", "b", "ab"));
+    assert_eq!(adapter.streams.len(), 64, "one that was forgotten begins anew");
+    take(&mut adapter, start("t"));
+    assert!(adapter.used.earlier_has_more && adapter.used.earlier.is_empty());
+    take(&mut adapter, chunk("never", "a", "a"));
+    assert_eq!(out.last().unwrap().ids.message.as_ref().unwrap().as_str(), "turnrunner-1-never", "any id may have been used");
+
+    let mut adapter = TurnRunner::default();
+    for n in 0..3 * IDS_MAX / 2 {
+        if n % 100 == 0 {
+            adapter.adapt(object(observed("turnEnd", json!({}))), &given(), &mut Vec::new()).unwrap();
+            adapter.adapt(object(start(&format!("t{n}"))), &given(), &mut Vec::new()).unwrap();
+        }
+        adapter.adapt(object(seal(&format!("m{n}"), "a")), &given(), &mut Vec::new()).unwrap();
+        assert!(adapter.used.earlier.len() <= IDS_MAX && adapter.used.turn.len() <= IDS_MAX);
+    }
+    assert!(adapter.used.earlier_has_more);
+}
+
+#[test]
+fn a_body_is_never_remembered() {
+    const TELLING: &str = "Zq9xV7";
+    let mut adapter = (SOURCE.fresh)();
+    let secret = || json!(TELLING);
+    for fact in [
+        start("t"),
+        chunk("m", TELLING, TELLING),
+        functional("toolCall", json!({"id": "k", "tool": TELLING, "args": {"a": secret()}, "checksum": TELLING})),
+        gate("g", TELLING, json!({"tool": TELLING, "args": secret(), "message": secret()})),
+        observed("log", json!({"message": secret(), "payload": secret()})),
+        nack(json!({"message": format!("password {TELLING}"), "code": format!("k={TELLING}"), "stack": secret()})),
+        error(json!({"message": format!("token: {TELLING}")})),
+    ] {
+        adapter.adapt(object(fact), &given(), &mut Vec::new()).unwrap();
+        let memory = String::from_utf8(adapter.save()).unwrap();
+        assert!(!memory.contains(TELLING), "{memory}");
+        adapter = (SOURCE.restore)(memory.as_bytes());
+    }
+}

@@ -1,0 +1,226 @@
+//! Turns and their dispatches: when a run starts, what it comes to, and why.
+//!
+//! `turnEnd` is the end and says nothing of how; the dispatch said that before. An error alone fails nothing: it may come of a
+//! tool, or of what runs after the answer is out. Only where no dispatch has ended does it decide.
+
+use super::failure::{Cause, text};
+use super::{Step, TurnRunner, take_time, tell};
+use crate::model::{Audience, Draft, EventType, Phase, Scope, TurnId};
+use crate::source::Fact;
+use crate::source::members::{diagnostic, take_id};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Where the stream of turns stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Life {
+    #[default]
+    New,
+    /// A turn has started and not ended.
+    Open,
+    Ended,
+}
+
+/// What a dispatch came to, by its own word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Outcome {
+    Ack,
+    Nack,
+    Aborted,
+    /// It ended in a way that we do not know.
+    Unknown,
+}
+
+impl TurnRunner {
+    fn begin_turn(&mut self, turn: Option<TurnId>) {
+        self.used.begin_turn();
+        self.life = Life::Open;
+        self.turn = turn;
+        self.turns += 1;
+        self.forget_outcome();
+        self.is_aborting = false;
+        self.streams.clear();
+        self.calls.clear();
+    }
+
+    /// What is still open stays known: its end may come late, and is then shown.
+    fn end_turn(&mut self) {
+        self.life = Life::Ended;
+        self.forget_outcome();
+    }
+
+    fn forget_outcome(&mut self) {
+        self.is_dispatched = false;
+        self.outcome = None;
+        self.is_degraded = false;
+        self.cause = None;
+    }
+
+    fn is_another_turn(&self, payload: &Fact) -> bool {
+        let named = payload.get("turnId").and_then(Value::as_str).filter(|id| !id.is_empty());
+        named.is_some_and(|named| self.turn.as_ref().is_some_and(|turn| turn.as_str() != named))
+    }
+
+    /// How the turn ended.
+    fn phase(&self) -> Phase {
+        let is_abort = self.cause.as_ref().is_some_and(|cause| cause.is_abort);
+        match self.outcome {
+            Some(Outcome::Ack) => Phase::Completed,
+            Some(Outcome::Aborted) => Phase::Cancelled,
+            Some(Outcome::Nack | Outcome::Unknown) | None if is_abort => Phase::Cancelled,
+            Some(Outcome::Nack) => Phase::Failed,
+            Some(Outcome::Unknown) | None if self.cause.is_some() => Phase::Failed,
+            // A turn that is aborted before its dispatch ends without another word.
+            None if !self.is_dispatched && self.used.turn.is_empty() => Phase::Cancelled,
+            Some(Outcome::Unknown) | None => Phase::Unknown,
+        }
+    }
+}
+
+impl Step<'_> {
+    pub(super) fn turn_start(&mut self, mut payload: Fact) {
+        if self.memory.life == Life::Open {
+            // Nothing between here and the ends says which turn it is of: they cannot be told apart, only flagged.
+            let open = self.memory.turn.as_ref().map_or(Value::Null, |turn| turn.as_str().into());
+            let is_same = !open.is_null() && payload.get("turnId") == Some(&open);
+            let kind = if is_same { "repeated_start" } else { "interleaved_run" };
+            return self.push(diagnostic(kind, self.event, payload).with("openTurn", open));
+        }
+        let turn: Option<TurnId> = take_id(&mut payload, "turnId");
+        self.memory.begin_turn(turn);
+        let mut draft = Draft::new(EventType::RunStarted).with("attempt", self.memory.turns);
+        draft.scope = Scope::Turn;
+        draft.timestamp = take_time(&mut payload, "startedAt");
+        self.refer_to_turn(&mut draft);
+        self.leave(payload);
+        self.push(draft);
+    }
+
+    pub(super) fn turn_end(&mut self, mut payload: Fact) {
+        let is_another = self.memory.is_another_turn(&payload);
+        match self.memory.life {
+            Life::Open | Life::Ended if is_another => return self.push(diagnostic("interleaved_run", self.event, payload)),
+            Life::Ended => return self.push(diagnostic("repeated_end", self.event, payload)),
+            Life::Open | Life::New => {}
+        }
+        // Of a turn whose start was missed, this is the first that is heard.
+        self.memory.turn = take_id(&mut payload, "turnId").or(self.memory.turn.take());
+        let phase = self.memory.phase();
+        let mut draft = match phase {
+            Phase::Failed => {
+                let cause = self.memory.cause.take().unwrap_or_default();
+                Draft::new(EventType::RunFailed).with("error", cause.told())
+            }
+            _ => Draft::new(EventType::RunFinished),
+        };
+        draft = draft.with("status", phase.as_str());
+        if self.memory.is_degraded {
+            draft.payload.insert("degraded".into(), true.into());
+        }
+        draft.scope = Scope::Turn;
+        draft.phase = phase;
+        draft.timestamp = take_time(&mut payload, "endedAt");
+        tell(&mut draft, &mut payload, &[("startedAt", "startedAt"), ("durationMs", "durationMs")]);
+        self.refer_to_turn(&mut draft);
+        self.leave(payload);
+        self.push(draft);
+        self.memory.end_turn();
+    }
+
+    /// ADK's own id of the turn, where the request gave another.
+    fn refer_to_turn(&self, draft: &mut Draft) {
+        if let (Some(own), Some(given)) = (&self.memory.turn, &self.given.turn)
+            && own != given
+        {
+            draft.add_ref("turnId", own.as_str().into());
+        }
+    }
+
+    pub(super) fn dispatch_start(&mut self, mut payload: Fact) {
+        self.memory.is_dispatched = true;
+        let mut draft = status(Phase::Preparing).with("dispatch", "started");
+        draft.timestamp = take_time(&mut payload, "startedAt");
+        tell(&mut draft, &mut payload, &[("dispatchId", "dispatchId")]);
+        self.leave(payload);
+        self.push(draft);
+    }
+
+    pub(super) fn dispatch_end(&mut self, mut payload: Fact) {
+        let memory = &mut *self.memory;
+        memory.is_dispatched = true;
+        memory.outcome = Some(match payload.get("status").and_then(Value::as_str) {
+            Some("ack") => Outcome::Ack,
+            Some("nack") => Outcome::Nack,
+            Some("aborted") => Outcome::Aborted,
+            _ => Outcome::Unknown,
+        });
+        let error = payload.shift_remove("error").filter(|error| !error.is_null());
+        if let Some(error) = &error {
+            // What was wrong before need have nothing to do with it: a tool's error, for one.
+            memory.cause = Some(Cause::of(error));
+        }
+        let was_aborted = memory.cause.as_ref().is_some_and(|cause| cause.is_abort) && memory.outcome == Some(Outcome::Nack);
+        memory.is_aborting |= was_aborted || memory.outcome == Some(Outcome::Aborted);
+        let mut draft = status(Phase::Reconciling).with("dispatch", "ended");
+        draft.timestamp = take_time(&mut payload, "endedAt");
+        let members = [
+            ("dispatchId", "dispatchId"),
+            ("status", "dispatchStatus"),
+            ("iterations", "iterations"),
+            ("startedAt", "startedAt"),
+            ("durationMs", "durationMs"),
+        ];
+        tell(&mut draft, &mut payload, &members);
+        draft.payload.extend(error.map(|error| ("error".to_owned(), error)));
+        self.leave(payload);
+        self.push(draft);
+    }
+
+    pub(super) fn iteration_start(&mut self, mut payload: Fact) {
+        let mut draft = status(Phase::Acting).with("step", "started");
+        draft.timestamp = take_time(&mut payload, "startedAt");
+        tell_step(&mut draft, &mut payload);
+        self.leave(payload);
+        self.push(draft);
+    }
+
+    /// An exception, whole, for operators. It is remembered, for the turn's end may be its doing; with an answer that is out it
+    /// only spoils it.
+    pub(super) fn error(&mut self, error: Value) {
+        let memory = &mut *self.memory;
+        match (memory.outcome, &mut memory.cause) {
+            (Some(Outcome::Ack), _) => memory.is_degraded = true,
+            // The same error, told again.
+            (Some(_), Some(cause)) => cause.or(Cause::of(&error)),
+            (_, cause) => *cause = Some(Cause::of(&error)),
+        }
+        let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "error").with("severity", "error");
+        if let Some(message) = text(&error, "message").or_else(|| error.as_str().map(str::to_owned)) {
+            draft.payload.insert("message".into(), message.into());
+        }
+        if let Some(code) = text(&error, "code").or_else(|| text(&error, "name")) {
+            draft.payload.insert("code".into(), code.into());
+        }
+        draft = draft.with("error", error);
+        draft.audience = Audience::Dashboard;
+        self.push(draft);
+    }
+}
+
+/// Where the turn is, for operators.
+fn status(phase: Phase) -> Draft {
+    let mut draft = Draft::new(EventType::RunStatus);
+    (draft.phase, draft.audience) = (phase, Audience::Dashboard);
+    draft
+}
+
+/// Which iteration of which dispatch it is.
+pub(super) fn tell_step(draft: &mut Draft, payload: &mut Fact) {
+    if let (Some(Value::String(dispatch)), Some(Value::Number(iteration))) = (payload.get("dispatchId"), payload.get("iteration"))
+    {
+        draft.payload.insert("stepId".into(), format!("{dispatch}#{iteration}").into());
+    }
+    tell(draft, payload, &[("dispatchId", "dispatchId"), ("iteration", "iteration")]);
+}

@@ -1,0 +1,741 @@
+//! `TurnRunner`'s recordings through the real server: what its two buses said becomes what a reader needs, every turn ends, and
+//! telemetry decides nothing. Where a law is of the adapter alone, it is held at the adapter.
+
+use crate::activities::{Screen, at_rest};
+use crate::harness::{AUDIENCES, Client, Process, lines, local, repository};
+use crate::schema::{assert_activity, assert_valid};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proscenium::model::{Draft, Ids, RunId};
+use proscenium::source::{Adapter, SourceKind, by_name};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The largest memory that a recording may lead to, in bytes. Ids, counters and hashes of a real run fit; a body would not.
+const MEMORY_BYTES_MAX: usize = 8 * 1024;
+
+/// Every recording, and how its turn ended.
+const ENDS: &[(&str, &str)] = &[
+    // It does not say that it was an abort: the naive form has neither its name nor its cause.
+    ("abort_domexception_looks_like_error", "failed"),
+    ("ack_in_output_pipeline", "completed"),
+    ("error_executor_throws", "failed"),
+    ("error_executor_throws_expanded", "failed"),
+    ("error_input_pipeline", "failed"),
+    ("error_nack", "failed"),
+    ("gate_aborted_turn", "cancelled"),
+    ("gate_approved", "completed"),
+    ("gate_timeout", "completed"),
+    ("long_40_iterations", "completed"),
+    ("multi_tool", "completed"),
+    ("short_text", "completed"),
+    ("tool_failure", "completed"),
+];
+
+fn recording(name: &str) -> Vec<Value> {
+    let path = repository(&format!("tests/recordings/turn-runner/handwritten-port-{name}.ndjson"));
+    let text = std::fs::read_to_string(path).expect("a recording");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Whether the fact tells nobody but operators anything, though a turn has it.
+fn is_telemetry(fact: &Value) -> bool {
+    let event = fact["event"].as_str().expect("an event");
+    ["log", "warning"].contains(&event) || ["toolExecution", "iteration"].iter().any(|family| event.starts_with(family))
+}
+
+/// Sends facts to a run; the receipt.
+async fn play(client: &Client, run: &str, facts: &[Value]) -> Value {
+    let receipt = client.lines(&format!("/v1/runs/{run}/facts?source=turnrunner"), lines(facts)).await.ok();
+    assert_eq!(receipt["accepted"], facts.len(), "{run}: {receipt}");
+    receipt
+}
+
+async fn status(client: &Client, run: &str) -> String {
+    client.get(&format!("/v1/runs/{run}")).await.ok()["status"].as_str().expect("a status").to_owned()
+}
+
+type Shown = BTreeMap<(String, String), Value>;
+
+/// The contents of this type by id.
+fn of_kind<'s>(shown: &'s Shown, kind: &str) -> BTreeMap<&'s str, &'s Value> {
+    shown.iter().filter(|((of, _), _)| of == kind).map(|((_, id), activity)| (id.as_str(), &activity["content"])).collect()
+}
+
+fn joined(text: &Value) -> String {
+    text.as_array().expect("chunks").iter().map(|chunk| chunk.as_str().expect("text")).collect()
+}
+
+/// What each message says.
+fn texts(shown: &Shown) -> BTreeMap<String, String> {
+    let text = |content: &Value| content["parts"].as_array().expect("parts").iter().map(|part| joined(&part["text"])).collect();
+    of_kind(shown, "message").into_iter().map(|(id, content)| (id.to_owned(), text(content))).collect()
+}
+
+/// What was streamed of each id.
+fn streamed(facts: &[Value], event: &str) -> BTreeMap<String, String> {
+    let mut streamed = BTreeMap::<String, String>::new();
+    for fact in facts.iter().filter(|fact| fact["event"] == event) {
+        let delta = fact["payload"]["aDelta"].as_str().expect("text");
+        streamed.entry(fact["payload"]["id"].as_str().expect("an id").to_owned()).or_default().push_str(delta);
+    }
+    streamed
+}
+
+/// The same facts as those of another turn.
+fn of_turn(facts: &[Value], turn: &str) -> Vec<Value> {
+    let mut facts = facts.to_vec();
+    for fact in facts.iter_mut().filter(|fact| fact["payload"].get("turnId").is_some()) {
+        fact["payload"]["turnId"] = json!(turn);
+    }
+    facts
+}
+
+/// What is shown, but for what counts envelopes and for what telemetry is for.
+fn functional(mut shown: Shown) -> Shown {
+    fn strip(value: &mut Value) {
+        match value {
+            Value::Object(map) => {
+                map.shift_remove("opened");
+                map.values_mut().for_each(strip);
+            }
+            Value::Array(items) => items.iter_mut().for_each(strip),
+            _ => {}
+        }
+    }
+    shown.retain(|(kind, _), _| kind != "diagnostics" && kind != "metrics" && kind != "run");
+    shown.values_mut().for_each(strip);
+    shown
+}
+
+async fn run_of(client: &Client, run: &str, audience: &str) -> Value {
+    let shown = at_rest(client, run, &format!("audience={audience}")).await;
+    of_kind(&shown, "run")[run].clone()
+}
+
+#[tokio::test]
+async fn every_recorded_turn_ends_once_as_its_dispatch_did_and_leaves_nothing_open() {
+    let files = std::fs::read_dir(repository("tests/recordings/turn-runner")).expect("recordings").count();
+    assert_eq!(files, ENDS.len(), "every recording has a row");
+    let client = local().await;
+    for (name, expected) in ENDS {
+        let facts = recording(name);
+        let receipt = play(&client, name, &facts).await;
+        assert_eq!(receipt.get("violations"), None, "{name}");
+        assert_eq!(status(&client, name).await, *expected, "{name}");
+        let events = client.events(name, "audience=internal", 1000).await;
+        let ends: Vec<_> =
+            events.iter().filter(|event| ["run.finished", "run.failed"].contains(&event["type"].as_str().unwrap())).collect();
+        assert_eq!(ends.len(), 1, "{name}");
+        assert_eq!(Some(ends[0]), events.last(), "{name}: the end is the end");
+        for event in &events {
+            let kind = event["payload"]["kind"].as_str().unwrap_or_default();
+            let lost = ["unknown_event_type", "malformed_event", "unplaced_members", "write_after_seal", "stale_chunk"];
+            assert!(!lost.contains(&kind), "{name}: {event}");
+        }
+        for audience in AUDIENCES {
+            let shown = at_rest(&client, name, &format!("audience={audience}")).await;
+            assert_eq!(run_of(&client, name, audience).await["status"], *expected, "{name}");
+            for ((kind, id), activity) in &shown {
+                let content = &activity["content"];
+                assert_activity(kind, content);
+                let open = [&content["status"], &content["state"]]
+                    .into_iter()
+                    .chain(content["parts"].as_array().into_iter().flatten().map(|part| &part["status"]))
+                    .any(|status| {
+                        ["streaming", "running", "pending", "progress", "input-available"].iter().any(|open| status == open)
+                    });
+                assert!(!open, "{name}: {kind} {id} is open for {audience}: {content}");
+            }
+            assert_eq!(texts(&shown), streamed(&facts, "message"), "{name} for {audience}");
+            let thoughts: BTreeMap<_, _> = of_kind(&shown, "reasoning")
+                .into_values()
+                .map(|t| (t["messageId"].as_str().unwrap().to_owned(), joined(&t["text"])))
+                .collect();
+            let expected = if audience == "user" { BTreeMap::new() } else { streamed(&facts, "thought") };
+            assert_eq!(thoughts, expected, "{name} for {audience}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_envelope_of_every_recording_validates_and_carries_what_it_should() {
+    let client = local().await;
+    for (name, _) in ENDS {
+        play(&client, name, &recording(name).into_iter().take(500).collect::<Vec<_>>()).await;
+        for audience in AUDIENCES {
+            for event in client.events(name, &format!("audience={audience}"), 1000).await {
+                assert_valid("agentui-event.schema.json", &event);
+                for internal in ["isComplete", "updatedAt", "full", "aDelta", "bus", "sourceTurnId"] {
+                    assert_eq!(event.get(internal), None, "{name}: every recorded member has its place, not {event}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn telemetry_that_is_lost_or_garbled_changes_nothing_of_what_the_agent_did() {
+    let client = local().await;
+    for (name, _) in ENDS {
+        let facts = recording(name);
+        let stripped: Vec<Value> = facts.iter().filter(|fact| !is_telemetry(fact)).cloned().collect();
+        let garble = |fact: &Value| match is_telemetry(fact) {
+            true => json!({"bus": fact["bus"], "event": fact["event"], "payload": [fact["payload"]], "log": {"callId": 7}}),
+            false => fact.clone(),
+        };
+        let garbled: Vec<Value> = facts.iter().map(garble).collect();
+        assert!(stripped.len() < facts.len() || *name == "error_input_pipeline", "{name}");
+        let runs =
+            [("whole", facts), ("stripped", stripped), ("garbled", garbled)].map(|(way, facts)| (format!("{name}-{way}"), facts));
+        for (run, facts) in &runs {
+            play(&client, run, facts).await;
+        }
+        for audience in ["user", "dashboard"] {
+            let mut seen = Vec::new();
+            for (run, _) in &runs {
+                let shown = at_rest(&client, run, &format!("audience={audience}")).await;
+                seen.push((functional(shown), run_of(&client, run, audience).await));
+            }
+            assert_eq!(seen[1], seen[0], "{name} for {audience}: without telemetry");
+            assert_eq!(seen[2], seen[0], "{name} for {audience}: with garbled telemetry");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_user_sees_the_same_at_every_step_of_a_turn_with_telemetry_and_without() {
+    let client = local().await;
+    for name in ["gate_approved", "tool_failure"] {
+        let facts = recording(name);
+        for cut in 1..facts.len() {
+            let whole = &facts[..cut];
+            let stripped: Vec<Value> = whole.iter().filter(|fact| !is_telemetry(fact)).cloned().collect();
+            let mut seen = Vec::new();
+            for (run, facts) in [(format!("{name}-{cut}"), whole), (format!("{name}-{cut}-stripped"), stripped.as_slice())] {
+                play(&client, &run, facts).await;
+                let shown = at_rest(&client, &run, "").await;
+                seen.push((functional(shown), run_of(&client, &run, "user").await));
+            }
+            assert_eq!(seen[0], seen[1], "{name} after {cut}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_log_of_a_long_turn_holds_its_text_twice_and_not_with_every_chunk() {
+    let client = local().await;
+    let facts = recording("long_40_iterations");
+    play(&client, "r", &facts).await;
+    let sum = |member: &str| -> usize { facts.iter().filter_map(|fact| fact["payload"][member].as_str()).map(str::len).sum() };
+    let (deltas, fulls) = (sum("aDelta"), sum("full"));
+    assert!(fulls > 15 * deltas, "{fulls} bytes of full, {deltas} of text: the recording is what it is for");
+    let exported = client.export("r", "audience=internal").await;
+    let is_text =
+        |event: &&Value| ["text.", "reasoning."].iter().any(|family| event["type"].as_str().unwrap().starts_with(family));
+    let stored: usize = exported.iter().filter(is_text).filter_map(|event| event["payload"]["text"].as_str()).map(str::len).sum();
+    assert_eq!(stored, 2 * deltas, "each chunk as it came, and the whole at the seal");
+    assert!(exported.iter().all(|event| !event.to_string().contains("\"full\"")));
+    let bytes: usize = exported.iter().map(|event| event.to_string().len()).sum();
+    assert!(bytes <= exported.len() * 700, "{bytes} bytes of {} envelopes", exported.len());
+}
+
+#[tokio::test]
+async fn what_is_written_after_a_seal_changes_nothing_and_its_producer_is_told() {
+    let client = local().await;
+    let mut facts = recording("short_text");
+    let end = facts.split_off(facts.len() - 2);
+    play(&client, "r", &facts).await;
+    let before = at_rest(&client, "r", "audience=internal").await;
+    let of = |event: &str, id: &str, delta: &str, is_complete: bool| {
+        let payload =
+            json!({"id": id, "aDelta": delta, "full": format!("Hello! How can I help?{delta}"), "isComplete": is_complete});
+        json!({"bus": "functional", "event": event, "payload": payload})
+    };
+    let late =
+        [of("message", "msg-1", " More.", false), of("thought", "th-1", " More.", false), of("message", "msg-1", " End.", true)];
+    let receipt = play(&client, "r", &late).await;
+    let named: Vec<_> = receipt["violations"]
+        .as_array()
+        .expect("violations")
+        .iter()
+        .map(|v| (v["index"].as_u64().unwrap(), v["code"].as_str().unwrap()))
+        .collect();
+    assert_eq!(named, [(0, "write_after_seal"), (1, "write_after_seal"), (2, "write_after_seal")]);
+    let after = at_rest(&client, "r", "audience=internal").await;
+    assert_eq!(texts(&after), texts(&before));
+    assert_eq!(of_kind(&after, "reasoning"), of_kind(&before, "reasoning"));
+    play(&client, "r", &end).await;
+    assert_eq!(status(&client, "r").await, "completed");
+}
+
+#[tokio::test]
+async fn a_seal_without_text_ends_its_message_while_the_turn_goes_on() {
+    let client = local().await;
+    let facts = recording("short_text");
+    let at = facts.iter().position(|fact| fact["event"] == "message" && fact["payload"]["isComplete"] == true).expect("a seal");
+    assert_eq!(facts[at]["payload"]["aDelta"], "");
+    for (cut, expected) in [(at, "streaming"), (at + 1, "complete")] {
+        let run = format!("r{cut}");
+        play(&client, &run, &facts[..cut]).await;
+        let shown = at_rest(&client, &run, "").await;
+        assert_eq!(of_kind(&shown, "message")["msg-1"]["status"], expected);
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_never_sealed_is_interrupted_by_the_end_of_its_turn() {
+    let client = local().await;
+    for name in ["error_executor_throws", "abort_domexception_looks_like_error"] {
+        play(&client, name, &recording(name)).await;
+        let shown = at_rest(&client, name, "").await;
+        assert_eq!(of_kind(&shown, "message")["msg-1"]["status"], "interrupted", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_later_turn_of_the_same_stream_says_its_own_under_the_same_ids() {
+    let client = local().await;
+    let facts = recording("gate_approved");
+    play(&client, "r", &facts).await;
+    play(&client, "r", &of_turn(&recording("gate_timeout"), "second")).await;
+    let shown = at_rest(&client, "r", "").await;
+    let told = ["Deploying needs approval. ", "Finished."];
+    let expected = [("msg-1", told[0]), ("msg-2", told[1]), ("turnrunner-2-msg-1", told[0]), ("turnrunner-2-msg-2", told[1])];
+    assert_eq!(texts(&shown), expected.map(|(id, text)| (id.to_owned(), text.to_owned())).into());
+    let calls = of_kind(&shown, "tool-call-progress");
+    assert_eq!(
+        (&calls["call_d"]["state"], &calls["turnrunner-2-call_d"]["state"]),
+        (&json!("output-available"), &json!("output-error"))
+    );
+    assert_eq!(of_kind(&shown, "action")["gate-prod-0"]["toolCallId"], "turnrunner-2-call_d", "the same gate asks again");
+    assert_eq!(of_kind(&shown, "run")["r"]["attempt"], 2);
+}
+
+#[tokio::test]
+async fn turns_that_are_interleaved_are_flagged_and_not_merged() {
+    let client = local().await;
+    let first = recording("short_text");
+    let second = of_turn(&recording("multi_tool"), "second");
+    let mut facts = first[..8].to_vec();
+    facts.push(second[0].clone());
+    facts.extend_from_slice(&first[8..]);
+    facts.push(second.last().expect("an end").clone());
+    play(&client, "r", &facts).await;
+    let events = client.events("r", "audience=internal", 1000).await;
+    let flagged = events.iter().filter(|event| event["payload"]["kind"] == "interleaved_run").count();
+    assert_eq!((flagged, status(&client, "r").await.as_str()), (2, "completed"));
+    assert_eq!(events.iter().filter(|event| event["type"] == "run.started").count(), 1);
+    assert_eq!(texts(&at_rest(&client, "r", "").await), streamed(&first, "message"));
+}
+
+#[tokio::test]
+async fn a_gate_asks_and_is_answered_by_its_source_alone() {
+    let client = local().await;
+    for (name, outcome, state) in [
+        ("gate_approved", "approved", "output-available"),
+        ("gate_timeout", "expired", "output-error"),
+        ("gate_aborted_turn", "cancelled", "cancelled"),
+    ] {
+        let facts = recording(name);
+        let open = facts.iter().position(|fact| fact["event"] == "turnGateOpen").expect("a gate");
+        play(&client, name, &facts[..=open]).await;
+        assert_eq!(status(&client, name).await, "waiting", "{name}");
+        let shown = at_rest(&client, name, "").await;
+        let asked = &of_kind(&shown, "action")["gate-prod-0"];
+        assert_eq!(
+            (&asked["status"], &asked["kind"], &asked["toolCallId"]),
+            (&json!("pending"), &json!("tool_approval"), &json!("call_d"))
+        );
+        assert_eq!(
+            (&asked["risk"], &asked["input"]["env"], &asked["toolName"]),
+            (&json!("high"), &json!("prod"), &json!("deploy"))
+        );
+        assert_eq!(of_kind(&shown, "tool-call-progress")["call_d"]["action_id"], "gate-prod-0");
+        play(&client, name, &facts[open + 1..]).await;
+        let shown = at_rest(&client, name, "").await;
+        let answered = &of_kind(&shown, "action")["gate-prod-0"];
+        assert_eq!((&answered["status"], &answered["outcome"]), (&json!("resolved"), &json!(outcome)), "{name}");
+        assert_eq!(of_kind(&shown, "tool-call-progress")["call_d"]["state"], state, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_ends_while_a_gate_is_open_lets_nobody_wait() {
+    let client = local().await;
+    let mut facts = recording("gate_aborted_turn");
+    facts.retain(|fact| fact["event"] != "turnGateClosed" && fact["payload"]["isComplete"] != true);
+    play(&client, "r", &facts).await;
+    let shown = at_rest(&client, "r", "").await;
+    assert_eq!(status(&client, "r").await, "cancelled");
+    assert_eq!(of_kind(&shown, "action")["gate-prod-0"]["status"], "interrupted");
+    assert_eq!(of_kind(&shown, "tool-call-progress")["call_d"]["state"], "cancelled");
+    // The gate may close after the turn: that is shown, and opens nothing.
+    let trailing = recording("gate_aborted_turn").into_iter().find(|fact| fact["event"] == "turnGateClosed").expect("it closes");
+    play(&client, "r", &[trailing]).await;
+    let shown = at_rest(&client, "r", "").await;
+    assert_eq!(
+        (status(&client, "r").await.as_str(), &of_kind(&shown, "action")["gate-prod-0"]["outcome"]),
+        ("cancelled", &json!("cancelled"))
+    );
+}
+
+#[tokio::test]
+async fn two_identical_calls_are_two_calls_with_a_result_each() {
+    let client = local().await;
+    play(&client, "r", &recording("multi_tool")).await;
+    let events = client.events("r", "audience=internal", 1000).await;
+    let count =
+        |class: &str, call: &str| events.iter().filter(|event| event["type"] == class && event["toolCallId"] == call).count();
+    for call in ["call_1", "call_2", "call_3", "call_4"] {
+        let counts = ["tool.started", "tool.args", "tool.result", "metric.changed"].map(|class| count(class, call));
+        assert_eq!(counts, [1, 1, 1, 2], "{call}");
+    }
+    let shown = at_rest(&client, "r", "").await;
+    let calls = of_kind(&shown, "tool-call-progress");
+    assert_eq!(
+        (calls["call_1"].get("output"), &calls["call_1"]["output_ref"]["available"]),
+        (None, &json!(false)),
+        "it is elsewhere, not empty"
+    );
+    assert_eq!(calls["call_4"]["output"], "# b\nnaïve 😀");
+    assert!(calls.values().all(|call| call["state"] == "output-available"));
+}
+
+#[tokio::test]
+async fn tools_that_fail_say_why_and_the_turn_completes() {
+    let client = local().await;
+    play(&client, "r", &recording("tool_failure")).await;
+    let shown = at_rest(&client, "r", "").await;
+    let why: BTreeMap<_, _> =
+        of_kind(&shown, "tool-call-progress").into_iter().map(|(id, call)| (id, call["error"]["message"].as_str())).collect();
+    let expected = [
+        ("call_1", Some("ECONNRESET")),
+        ("call_2", Some("\"n\" must be a number")),
+        ("call_3", Some("Unknown tool \"nope\"")),
+        ("call_4", None),
+    ];
+    assert_eq!(why, expected.into());
+    let logged = at_rest(&client, "r", "audience=dashboard").await;
+    let entries = of_kind(&logged, "diagnostics")["diagnostics"]["entries"].as_array().expect("entries").clone();
+    assert!(
+        entries
+            .iter()
+            .any(|entry| entry["kind"] == "tool-retry" && entry["message"] == "boom failed once" && entry["severity"] == "warn")
+    );
+    assert!(of_kind(&shown, "diagnostics").is_empty(), "a user is shown no log");
+}
+
+#[tokio::test]
+async fn a_failed_turn_says_why_in_every_form_of_an_error_and_nothing_is_undefined() {
+    let client = local().await;
+    let naive = json!({
+        "code": "E_LLM_EXECUTION_EXECUTOR_ERROR", "message": "the turn failed with E_LLM_EXECUTION_EXECUTOR_ERROR, without a message",
+    });
+    let expanded = json!({
+        "code": "E_LLM_EXECUTION_EXECUTOR_ERROR", "message": "The LLM execution executor callback threw an error: 529 overloaded",
+    });
+    let input =
+        json!({"code": "E_INPUT_PIPELINE_ERROR", "message": "the turn failed with E_INPUT_PIPELINE_ERROR, without a message"});
+    for (name, expected) in [
+        ("error_executor_throws", naive),
+        ("error_executor_throws_expanded", expanded),
+        ("error_input_pipeline", input),
+        ("error_nack", json!({"message": "the turn failed without saying why"})),
+    ] {
+        play(&client, name, &recording(name)).await;
+        assert_eq!(run_of(&client, name, "user").await["error"], expected, "{name}");
+        let log = client.export(name, "audience=internal").await;
+        assert!(log.iter().all(|event| !event.to_string().contains("undefined")), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn whatever_chunks_get_lost_the_text_is_whole_at_the_next_one() {
+    let client = local().await;
+    let facts = recording("long_40_iterations");
+    let is_chunk = |fact: &Value| {
+        ["message", "thought"].iter().any(|event| fact["event"] == *event) && fact["payload"]["isComplete"] == false
+    };
+    for keep in [2, 3, 7, usize::MAX] {
+        let mut n = 0;
+        let kept: Vec<Value> = facts
+            .iter()
+            .filter(|fact| {
+                n += usize::from(is_chunk(fact));
+                !is_chunk(fact) || n % keep == 0
+            })
+            .cloned()
+            .collect();
+        let run = format!("one-of-{keep}");
+        play(&client, &run, &kept).await;
+        assert_eq!(texts(&at_rest(&client, &run, "").await), streamed(&facts, "message"), "{run}");
+        if keep != usize::MAX {
+            // Without a seal, as far as the last chunk goes.
+            let (cut, last) =
+                kept.iter().enumerate().rfind(|(_, fact)| is_chunk(fact) && fact["event"] == "message").expect("a chunk");
+            play(&client, &format!("{run}-cut"), &kept[..=cut]).await;
+            let id = last["payload"]["id"].as_str().expect("an id");
+            assert_eq!(
+                texts(&at_rest(&client, &format!("{run}-cut"), "").await)[id],
+                last["payload"]["full"].as_str().expect("text")
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_text_that_is_not_what_was_streamed_is_put_right_before_its_seal() {
+    let client = local().await;
+    let mut facts = recording("short_text");
+    let first = facts.iter().position(|fact| fact["event"] == "message").expect("a message");
+    facts[first]["payload"]["aDelta"] = json!("Ho");
+    facts[first]["payload"]["full"] = json!("Ho");
+    facts.remove(first + 1);
+    let second = facts[first + 1]["payload"]["full"].as_str().expect("text").to_owned();
+    for (cut, expected) in [(first + 2, second.as_str()), (facts.len(), "Hello! How can I help?")] {
+        play(&client, &format!("r{cut}"), &facts[..cut]).await;
+        assert_eq!(texts(&at_rest(&client, &format!("r{cut}"), "").await)["msg-1"], expected);
+    }
+}
+
+#[tokio::test]
+async fn readers_of_a_stream_end_with_what_is_at_rest() {
+    let client = local().await;
+    for (name, _) in ENDS.iter().filter(|(name, _)| *name != "long_40_iterations") {
+        play(&client, name, &recording(name)).await;
+        for audience in AUDIENCES {
+            for query in [format!("audience={audience}"), format!("audience={audience}&replay=deltas")] {
+                let mut screen = Screen::default();
+                for frame in client.activities(name, &query, None).await.all().await {
+                    screen.take(&frame);
+                }
+                assert_eq!(screen.shown(), at_rest(&client, name, &format!("audience={audience}")).await, "{name} {query}");
+                assert!(screen.ended, "{name}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_fact_without_an_event_is_refused_by_name_and_any_other_is_taken() {
+    let client = local().await;
+    let post = async |fact: Value| {
+        client.post("/v1/runs/r/facts?source=turnrunner", &[("content-type", "application/json")], fact.to_string()).await
+    };
+    for fact in
+        [json!({"bus": "functional", "payload": {}}), json!({"event": 7}), json!({"event": null}), json!({"type": "message"})]
+    {
+        let answer = post(fact).await;
+        assert_eq!((answer.status, answer.json()["member"].clone()), (422, json!("event")));
+    }
+    for fact in
+        [json!({"event": "of_tomorrow"}), json!({"bus": "third", "event": "message"}), json!({"event": "toolCall", "payload": 7})]
+    {
+        post(fact).await.ok();
+    }
+}
+
+/// All bytes of the files below `dir`.
+fn bytes_below(dir: &std::path::Path) -> Vec<u8> {
+    let entries = std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|path| if path.is_dir() { bytes_below(&path) } else { std::fs::read(path).expect("a file") }).collect()
+}
+
+#[tokio::test]
+async fn a_secret_in_an_error_that_waits_for_its_turn_s_end_is_not_on_disk() {
+    const TELLING: &[&str] = &["abcdef0123456789", "Z7QXMPL4242WXYZ9", "correct-horse-battery", "7fa3b9c2d1e0f4a5b6c7d8e9"];
+    let said = "refused sk-live-abcdef0123456789abcdef AKIAZ7QXMPL4242WXYZ9 postgres://app:correct-horse-battery@db/x Bearer 7fa3b9c2d1e0f4a5b6c7d8e9";
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Process::start_in(dir.path());
+    let client = Client::new(server.at);
+    let mut facts = recording("error_executor_throws_expanded");
+    let end = facts.pop().expect("an end");
+    for fact in &mut facts {
+        let error = if fact["event"] == "error" { &mut fact["payload"] } else { &mut fact["payload"]["error"] };
+        if error.is_object() {
+            error["message"] = json!(said);
+            error["code"] = json!(said);
+        }
+    }
+    // One by one: the memory is saved after each.
+    for fact in &facts {
+        play(&client, "r", std::slice::from_ref(fact)).await;
+    }
+    play(&client, "ended", &facts).await;
+    play(&client, "ended", &[end]).await;
+    let shown = run_of(&client, "ended", "user").await;
+    server.kill();
+    let bytes = bytes_below(dir.path());
+    for telling in TELLING {
+        assert!(memchr::memmem::find(&bytes, telling.as_bytes()).is_none(), "{telling} is on disk");
+    }
+    assert_eq!(shown["error"]["message"], "refused … … … Bearer …");
+}
+
+fn source() -> &'static SourceKind {
+    by_name("turnrunner").unwrap()
+}
+
+fn adapt_with(adapter: &mut dyn Adapter, fact: &Value) -> Vec<Draft> {
+    let given = Ids { run: RunId::new("run").ok(), ..Ids::default() };
+    let mut out = Vec::new();
+    // A fact that is none leaves nothing behind.
+    if adapter.adapt(fact.as_object().expect("an object").clone(), &given, &mut out).is_err() {
+        assert!(out.is_empty() && fact["event"].as_str().is_none_or(str::is_empty), "{fact}");
+    }
+    out
+}
+
+/// Adapts the facts twice: with an adapter that lasts, and with one that is saved and restored between any two.
+fn assert_restores(facts: &[Value]) {
+    let (mut lasting, mut restored) = ((source().fresh)(), (source().fresh)());
+    for (n, fact) in facts.iter().enumerate() {
+        assert_eq!(adapt_with(&mut *restored, fact), adapt_with(&mut *lasting, fact), "fact {n}");
+        let memory = restored.save();
+        assert_eq!(memory, lasting.save(), "fact {n}");
+        restored = (source().restore)(&memory);
+    }
+}
+
+#[test]
+fn an_adapter_that_is_restored_between_any_two_facts_gives_the_same_from_a_bounded_memory() {
+    for (name, _) in ENDS {
+        let facts = recording(name);
+        assert_restores(&facts);
+        let mut adapter = (source().fresh)();
+        for fact in &facts {
+            adapt_with(&mut *adapter, fact);
+            let bytes = adapter.save().len();
+            assert!(bytes <= MEMORY_BYTES_MAX, "{name}: memory is {bytes} bytes, the limit is {MEMORY_BYTES_MAX}");
+        }
+    }
+}
+
+#[test]
+fn members_that_nobody_knows_survive_on_every_event() {
+    for (name, _) in ENDS {
+        let mut adapter = (source().fresh)();
+        for (n, mut fact) in recording(name).into_iter().enumerate() {
+            // An `error` is what was thrown, and whole wherever it is told.
+            let within = if fact["event"] == "error" { "around" } else { "payload" };
+            fact["ofTomorrow"] = json!({ "n": n });
+            if within == "payload" {
+                fact["payload"]["ofTomorrowWithin"] = json!(n);
+            }
+            let told: String =
+                adapt_with(&mut *adapter, &fact).iter().map(|d| format!("{:?} {:?}", d.payload, d.extra)).collect();
+            assert!(told.contains("ofTomorrow\""), "{name}, fact {n}: {told}");
+            assert!(within == "around" || told.contains("ofTomorrowWithin\""), "{name}, fact {n}: {told}");
+        }
+    }
+}
+
+/// What may happen to facts on their way.
+#[derive(Debug, Clone)]
+enum Mishap {
+    Lost(usize),
+    Again(usize),
+    Swapped(usize, usize),
+    Cut(usize),
+    /// A member of the payload is another value.
+    Garbled(usize, usize, Value),
+    /// All of the payload is.
+    Replaced(usize, Value),
+    Unnamed(usize),
+}
+
+fn any_value() -> impl Strategy<Value = Value> {
+    let values = [
+        json!(null),
+        json!(true),
+        json!(7),
+        json!(-1.5),
+        json!(""),
+        json!("é"),
+        json!("x".repeat(300)),
+        json!([]),
+        json!([{}]),
+        json!({}),
+        json!({"name": "AbortError"}),
+    ];
+    proptest::sample::select(values.to_vec())
+}
+
+fn any_mishap() -> impl Strategy<Value = Mishap> {
+    let at = 0..10_000usize;
+    prop_oneof![
+        at.clone().prop_map(Mishap::Lost),
+        at.clone().prop_map(Mishap::Again),
+        (at.clone(), at.clone()).prop_map(|(a, b)| Mishap::Swapped(a, b)),
+        at.clone().prop_map(Mishap::Cut),
+        (at.clone(), at.clone(), any_value()).prop_map(|(n, member, value)| Mishap::Garbled(n, member, value)),
+        (at.clone(), any_value()).prop_map(|(n, value)| Mishap::Replaced(n, value)),
+        at.prop_map(Mishap::Unnamed),
+    ]
+}
+
+fn befall(facts: &mut Vec<Value>, mishap: Mishap) {
+    if facts.is_empty() {
+        return;
+    }
+    let count = facts.len();
+    match mishap {
+        Mishap::Lost(n) => drop(facts.remove(n % count)),
+        Mishap::Again(n) => facts.insert(n % count, facts[n % count].clone()),
+        Mishap::Swapped(a, b) => facts.swap(a % count, b % count),
+        Mishap::Cut(n) => facts.truncate(count / 2 + n % count),
+        Mishap::Garbled(n, member, value) => {
+            if let Some(payload) = facts[n % count]["payload"].as_object_mut().filter(|payload| !payload.is_empty()) {
+                let at = member % payload.len();
+                *payload.values_mut().nth(at).expect("it has as many") = value;
+            }
+        }
+        Mishap::Replaced(n, value) => facts[n % count]["payload"] = value,
+        Mishap::Unnamed(n) => drop(facts[n % count].as_object_mut().expect("an object").shift_remove("event")),
+    }
+}
+
+/// Holds a law for recordings to which this or that has happened.
+fn law(cases: u32, check: impl Fn(Vec<Value>)) {
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let recordings: Vec<Vec<Value>> = ENDS.iter().map(|(name, _)| recording(name).into_iter().take(120).collect()).collect();
+    let stories = (0..recordings.len(), 0..recordings.len(), proptest::collection::vec(any_mishap(), 0..12));
+    let outcome = runner.run(&stories, |(first, second, mishaps)| {
+        let mut facts = [recordings[first].clone(), recordings[second].clone()].concat();
+        for mishap in mishaps {
+            befall(&mut facts, mishap);
+        }
+        check(facts);
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn whatever_befalls_facts_on_their_way_no_adapter_breaks_and_memory_is_all_it_has() {
+    law(400, |facts| assert_restores(&facts));
+}
+
+#[test]
+fn whatever_befalls_facts_on_their_way_what_is_told_is_valid_and_shown() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let (client, runs) = (runtime.block_on(local()), std::cell::Cell::new(0));
+    law(40, |mut facts| {
+        runs.set(runs.get() + 1);
+        facts.retain(|fact| fact["event"].is_string());
+        runtime.block_on(async {
+            let run = format!("r{}", runs.get());
+            play(&client, &run, &facts).await;
+            for event in client.events(&run, "audience=internal", 1000).await {
+                assert_valid("agentui-event.schema.json", &event);
+            }
+            for audience in AUDIENCES {
+                for ((kind, _), activity) in at_rest(&client, &run, &format!("audience={audience}")).await {
+                    assert_activity(&kind, &activity["content"]);
+                }
+            }
+        });
+    });
+}

@@ -679,7 +679,12 @@ fn a_call_that_awaits_its_result_outlives_the_run_until_the_result_is_there() {
 
 #[test]
 fn a_call_that_awaits_and_then_works_after_all_ends_with_its_run() {
-    for (class, payload) in [("tool.progress", json!({"progress": 0.5})), ("tool.output.delta", json!({"text": "x"}))] {
+    let works = [
+        ("tool.progress", json!({"progress": 0.5})),
+        ("tool.output.delta", json!({"text": "x"})),
+        ("tool.started", json!({"toolName": "x"})),
+    ];
+    for (class, payload) in works {
         let mut seen = Watched::new();
         seen.fold("run.started", json!({})).fold("tool.started", json!({"toolCallId": "c"}));
         seen.fold("tool.progress", json!({"toolCallId": "c", "payload": {"awaits": "client"}}));

@@ -110,6 +110,7 @@ fn begin_again(edit: &mut Edit<'_>, id: &str) {
 }
 
 fn start(seen: &Seen, edit: &mut Edit<'_>) {
+    edit.remove("awaits");
     edit.say("status", "running");
     edit.say("state", "running");
     edit.set_some("input", seen.get("input").cloned());

@@ -13,6 +13,7 @@ use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
 use proscenium::model::{Draft, Ids, RunId};
+use proscenium::serve::compact::Compactor;
 use proscenium::serve::{Limits, Pulse, Server};
 use proscenium::source::{Adapter, Fact, by_name};
 use serde_json::{Map, Value, json};
@@ -565,26 +566,41 @@ async fn a_secret_that_is_streamed_as_arguments_is_complete_and_redacted_before_
     assert_eq!((call.get("input_text"), &call["state"]), (None, &json!("input-available")));
 }
 
-#[tokio::test]
-async fn compaction_takes_nothing_of_a_call_that_waits() {
+/// A server whose clock stands still, and what compacts whatever has ended there.
+async fn still() -> (Client, Compactor) {
     let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), Pulse::default());
     let store = AnyStore::Memory(MemoryStore::new());
     let clock = world(|| jiff::Timestamp::UNIX_EPOCH);
     let server = Server::new(store, Policy::default(), sizes, limits, pulse, clock).expect("an empty store opens");
     let compactor = server.compactor(Duration::ZERO);
-    let client = serve_it(server, std::future::pending()).await.0;
-    let mut facts = events("server-human_in_the_loop-ask");
-    facts.insert(1, json!({"type": "STEP_STARTED", "stepName": "of use while it ran"}));
-    facts.insert(2, json!({"type": "STEP_FINISHED", "stepName": "of use while it ran"}));
-    send(&client, "r", &facts).await;
-    let before = screen(&client, "r").await;
-    assert!(compactor.round().await.unwrap().rows > 0);
-    assert_eq!(screen(&client, "r").await, before);
+    (serve_it(server, std::future::pending()).await.0, compactor)
+}
+
+#[tokio::test]
+async fn compaction_takes_much_and_nobody_sees_the_difference() {
+    let (client, compactor) = still().await;
+    let names = ["server-human_in_the_loop-ask", "scripted-sdk1.0-long_40_steps", "awaken-encoder-multi_tool_parallel"];
+    let mut before = Vec::new();
+    for name in names {
+        play(&client, name).await;
+        for audience in AUDIENCES {
+            before.push(at_rest(&client, name, &format!("audience={audience}")).await);
+        }
+    }
+    let taken = compactor.round().await.unwrap().rows;
+    assert!(taken > 100, "{taken}");
+    let mut expected = before.iter();
+    for name in names {
+        for audience in AUDIENCES {
+            let shown = at_rest(&client, name, &format!("audience={audience}")).await;
+            assert!(Some(&shown) == expected.next(), "{name} for {audience}");
+        }
+    }
     let call = "9106be4e-af43-4b48-ab63-1e7a3dc6b35e";
-    assert_eq!(content(&before, "tool-call-progress", call)["awaits"], "client");
+    assert_eq!(content(&before[0], "tool-call-progress", call)["awaits"], "client");
     let answer = json!({"type": "TOOL_CALL_RESULT", "messageId": "x", "toolCallId": call, "content": "yes"});
-    send(&client, "r", &[answer]).await;
-    assert_eq!(content(&screen(&client, "r").await, "tool-call-progress", call)["status"], "done");
+    send(&client, names[0], &[answer]).await;
+    assert_eq!(content(&screen(&client, names[0]).await, "tool-call-progress", call)["status"], "done");
 }
 
 // ── the adapter alone ──

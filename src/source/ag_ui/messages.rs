@@ -118,25 +118,8 @@ impl Step<'_> {
             _ => {}
         }
         let call: Option<ToolCallId> = id_of(&message, "toolCallId");
-        let mut parts = Vec::new();
         let kind = part_kind(&role);
-        match message.shift_remove("content") {
-            Some(Value::String(text)) => add_text(&mut parts, kind, &text),
-            Some(Value::Array(blocks)) => {
-                let mut others = Vec::new();
-                for block in blocks {
-                    match block_text(&block) {
-                        Some(text) => add_text(&mut parts, kind, text),
-                        None => others.push(block),
-                    }
-                }
-                if !others.is_empty() {
-                    message.insert("content".into(), Value::Array(others));
-                }
-            }
-            Some(other) => drop(message.insert("content".into(), other)),
-            None => {}
-        }
+        let mut parts = text_parts(&mut message, kind);
         if let Some(call) = call.as_ref().filter(|_| role == "tool") {
             if parts.is_empty() {
                 add_text(&mut parts, kind, "");
@@ -266,6 +249,30 @@ fn part_kind(role: &str) -> &'static str {
         "tool" => "tool_result",
         _ => "diagnostic",
     }
+}
+
+/// Takes the texts out of a message's content, as parts; what is no text stays.
+fn text_parts(message: &mut Map<String, Value>, kind: &str) -> Vec<Value> {
+    let mut parts = Vec::new();
+    let rest = match message.shift_remove("content") {
+        Some(Value::String(text)) => {
+            add_text(&mut parts, kind, &text);
+            None
+        }
+        Some(Value::Array(blocks)) => {
+            let mut others = Vec::new();
+            for block in blocks {
+                match block_text(&block) {
+                    Some(text) => add_text(&mut parts, kind, text),
+                    None => others.push(block),
+                }
+            }
+            (!others.is_empty()).then_some(Value::Array(others))
+        }
+        other => other,
+    };
+    message.extend(rest.map(|rest| ("content".to_owned(), rest)));
+    parts
 }
 
 /// Adds a text as a message's next part, named as if it had been streamed.

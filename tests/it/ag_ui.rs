@@ -768,8 +768,8 @@ async fn an_answer_goes_to_the_run_of_the_session_that_asked_and_is_given_once_h
         send(run, vec![start(run, rest.clone())]).await;
     }
     assert_eq!(stands("one").await, json!(["completed", asked + 3, 0]), "all that it asked is answered, by another run");
-    let events = client.events("one", &format!("audience=user&after={asked}"), 10).await;
-    let said: Vec<_> = events.iter().map(|e| json!([e["type"], e["actionId"], e["payload"], e["refs"]])).collect();
+    let events = client.events("one", "audience=user", 10).await;
+    let said: Vec<_> = events[4..].iter().map(|e| json!([e["type"], e["actionId"], e["payload"], e["refs"]])).collect();
     assert_eq!(
         said,
         [

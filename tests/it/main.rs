@@ -1,8 +1,8 @@
 //! The promises of the server, each module one of them, in one binary.
 //!
 //! Facts go in over HTTP, frames and pages come out, and what comes out is compared: nothing here reaches inside, except for
-//! the suites of a contract (`store`), of an adapter (`awaken`) and of the fold (`projection`). Timing never decides: whoever
-//! waits, waits for a thing to happen, with [`harness::PATIENCE`] only to tell a hang from a failure.
+//! the suites of a contract (`store`), of an adapter (`awaken`, `awaken_canonical`) and of the fold (`projection`). Timing never
+//! decides: whoever waits, waits for a thing to happen, with [`harness::PATIENCE`] only to tell a hang from a failure.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets what it does not expect has failed")]
 
@@ -11,6 +11,7 @@ mod harness;
 mod activities;
 mod audience;
 mod awaken;
+mod awaken_canonical;
 mod blobs;
 mod cli;
 mod crash;

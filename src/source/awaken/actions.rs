@@ -58,7 +58,7 @@ impl Step<'_> {
         if self.memory.pending.len() == CALLS_OPEN_MAX {
             self.memory.pending.remove(0);
         }
-        self.memory.pending.push(Pending { call: id, action, approval });
+        self.memory.pending.push(Pending { call: id, action, approval, asked: None });
         self.push(draft);
     }
 

@@ -1,4 +1,5 @@
-//! Awaken: the runtime's `AgentEvent`, told apart by `event_type`, into our vocabulary.
+//! Awaken: the runtime's `AgentEvent`, told apart by `event_type`, into our vocabulary; alone, or in the wrapper in which its
+//! server stores it (`canonical`).
 //!
 //! Awaken names neither run nor message on its events: both come from the boundaries before them (`run_start`, `step_start`),
 //! which is why this adapter remembers where a run stands. A suspension is a pause and never an end; a step is one message,
@@ -9,6 +10,7 @@
 mod actions;
 mod activities;
 mod calls;
+mod canonical;
 mod messages;
 mod run;
 mod state;
@@ -18,6 +20,7 @@ use super::{Adapter, Fact, FactError, SourceKind};
 use crate::model::{ActionId, AgentId, Draft, Ids, MessageId, PartId, RunId, SessionId, ThreadId, ToolCallId, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 
 /// The source `awaken`.
@@ -68,6 +71,9 @@ struct Pending {
     call: ToolCallId,
     action: ActionId,
     approval: bool,
+    /// The hash of the question, where it came in a wrapper: such a one comes twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked: Option<String>,
 }
 
 /// The adapter; all of it is memory.
@@ -116,7 +122,18 @@ fn required(event_type: &str) -> &'static [&'static str] {
 }
 
 impl Adapter for Awaken {
-    fn adapt(&mut self, mut fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
+    fn adapt(&mut self, fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
+        if canonical::is_wrapped(&fact) { self.adapt_wrapped(fact, given, out) } else { self.adapt_native(fact, given, out) }
+    }
+
+    fn save(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("memory has only string keys")
+    }
+}
+
+impl Awaken {
+    /// Adapts an event as it comes out of the runtime.
+    fn adapt_native(&mut self, mut fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
         let event_type = take_type(&mut fact, TYPE)?;
         let has = |member: &str| {
             fact.get(member).and_then(Value::as_str).is_some_and(|text| !text.is_empty() || member.ends_with("delta"))
@@ -155,12 +172,6 @@ impl Adapter for Awaken {
         Ok(())
     }
 
-    fn save(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("memory has only string keys")
-    }
-}
-
-impl Awaken {
     /// The draft with the ids that hold for whatever this run now says. What was given wins over Awaken's own notion.
     fn about(&self, mut draft: Draft, given: &Ids) -> Draft {
         draft.ids.or(given);
@@ -245,6 +256,11 @@ impl Step<'_> {
         let draft = self.memory.about(draft, self.given);
         self.out.push(draft);
     }
+}
+
+/// What a text is known by where only its sameness matters.
+fn hash_of(text: &str) -> String {
+    Sha256::digest(text).iter().take(8).fold(String::new(), |hash, byte| format!("{hash}{byte:02x}"))
 }
 
 /// Adds members that have no place of their own, under their own names, where the payload does not have them yet.

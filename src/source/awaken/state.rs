@@ -1,12 +1,11 @@
 //! What a run costs and what its runtime keeps: metrics for operators, state for internal eyes, and the compactions that only
 //! the state tells of.
 
-use super::Step;
+use super::{Step, hash_of};
 use crate::model::{Audience, Draft, EventType, Phase, Scope, Surface};
 use crate::source::Fact;
 use crate::source::members::{carrying, instant};
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
 impl Step<'_> {
     pub(super) fn inference_complete(&mut self, mut fact: Fact) {
@@ -45,7 +44,7 @@ impl Step<'_> {
     /// Awaken tells of a compaction nowhere but in its state. The summaries there are the runtime's own; only the numbers go on.
     fn compaction(&mut self, snapshot: &Value) -> Option<Draft> {
         let state = snapshot.get("extensions")?.get("__context_compaction")?;
-        let hash = Sha256::digest(state.to_string()).iter().take(8).fold(String::new(), |hash, byte| format!("{hash}{byte:02x}"));
+        let hash = hash_of(&state.to_string());
         if self.memory.compaction.replace(hash.clone()).as_ref() == Some(&hash) {
             return None;
         }

@@ -6,20 +6,20 @@ use crate::source::samples::{given, object};
 use crate::source::{Adapter, FactError};
 use serde_json::{Value, json};
 
-fn event(event_type: &str, mut members: Value) -> Value {
+pub(super) fn event(event_type: &str, mut members: Value) -> Value {
     members[TYPE] = event_type.into();
     members
 }
 
-fn start(run: &str) -> Value {
+pub(super) fn start(run: &str) -> Value {
     event("run_start", json!({"thread_id": "t", "run_id": run, "identity": {"agent_id": "a", "origin": "user"}}))
 }
 
-fn finish_as(run: &str, termination: &str) -> Value {
+pub(super) fn finish_as(run: &str, termination: &str) -> Value {
     event("run_finish", json!({"thread_id": "t", "run_id": run, "termination": {"type": termination}}))
 }
 
-fn step(message: &str) -> Value {
+pub(super) fn step(message: &str) -> Value {
     event("step_start", json!({"message_id": message}))
 }
 
@@ -27,22 +27,22 @@ fn step_end() -> Value {
     event("step_end", json!({}))
 }
 
-fn text(delta: &str) -> Value {
+pub(super) fn text(delta: &str) -> Value {
     event("text_delta", json!({"delta": delta}))
 }
 
-fn call(id: &str) -> [Value; 2] {
+pub(super) fn call(id: &str) -> [Value; 2] {
     [
         event("tool_call_start", json!({"id": id, "name": "rm"})),
         event("tool_call_ready", json!({"id": id, "name": "rm", "arguments": {"path": "/"}})),
     ]
 }
 
-fn done(id: &str, outcome: &str, result: Value) -> Value {
+pub(super) fn done(id: &str, outcome: &str, result: Value) -> Value {
     event("tool_call_done", json!({"id": id, "message_id": "", "result": result, "outcome": outcome}))
 }
 
-fn suspended(id: &str, mode: &str) -> Value {
+pub(super) fn suspended(id: &str, mode: &str) -> Value {
     let ticket = json!({
         "suspension": {
             "id": format!("ask-{id}"), "action": "tool:PermissionConfirm", "message": "Sure?", "response_schema": {"type": "object"},
@@ -54,12 +54,12 @@ fn suspended(id: &str, mode: &str) -> Value {
     done(id, "suspended", json!({"tool_name": "rm", "status": "pending", "data": null, "message": "waits", "suspension": ticket}))
 }
 
-fn resumed(id: &str, result: Value) -> Value {
+pub(super) fn resumed(id: &str, result: Value) -> Value {
     event("tool_call_resumed", json!({"target_id": id, "result": result}))
 }
 
 /// Adapts the facts one by one, saving and restoring the adapter between any two.
-fn adapt_for(given: &Ids, facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
+pub(super) fn adapt_for(given: &Ids, facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
     let mut adapter = (SOURCE.fresh)();
     let mut out = Vec::new();
     for fact in facts {
@@ -69,20 +69,20 @@ fn adapt_for(given: &Ids, facts: impl IntoIterator<Item = Value>) -> Vec<Draft> 
     out
 }
 
-fn adapt(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
+pub(super) fn adapt(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
     adapt_for(&given(), facts)
 }
 
-fn last(facts: impl IntoIterator<Item = Value>) -> Draft {
+pub(super) fn last(facts: impl IntoIterator<Item = Value>) -> Draft {
     adapt(facts).pop().unwrap()
 }
 
 /// `class phase` of each draft.
-fn classes(drafts: &[Draft]) -> Vec<String> {
+pub(super) fn classes(drafts: &[Draft]) -> Vec<String> {
     drafts.iter().map(|d| format!("{} {}", d.class, d.phase)).collect()
 }
 
-fn payload(draft: &Draft) -> Value {
+pub(super) fn payload(draft: &Draft) -> Value {
     Value::Object(draft.payload.clone())
 }
 

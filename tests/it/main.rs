@@ -13,6 +13,7 @@ mod activities;
 mod ag_ui;
 mod audience;
 mod awaken;
+mod awaken_canonical;
 mod blobs;
 mod cli;
 mod crash;

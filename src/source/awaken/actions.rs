@@ -1,0 +1,153 @@
+//! What waits for somebody: a suspended call asks, and its resumption answers and ends it in one. Awaken answers by call id, or
+//! by the suspension's.
+
+use super::{CALLS_OPEN_MAX, Pending, Step, add_rest};
+use crate::model::{ActionId, Audience, Draft, EventType, Owner, ToolCallId};
+use crate::source::members::{take_id, take_known_id, take_text};
+use crate::source::{Fact, FactError};
+use serde_json::{Map, Value, json};
+
+impl Step<'_> {
+    pub(super) fn suspended(&mut self, mut draft: Draft, mut result: Map<String, Value>) {
+        let mut ticket = take_object(&mut result, "suspension");
+        let mut suspension = take_object(&mut ticket, "suspension");
+        let mut pending = take_object(&mut ticket, "pending");
+        let mut parameters = take_object(&mut suspension, "parameters");
+        let mode = take_text(&mut ticket, "resume_mode");
+        let id = draft.ids.tool_call.clone().expect("a call's draft has the call's id");
+        // Decisions may address the call as well as the suspension, so the call's id names an action that has no name.
+        let action = take_id(&mut suspension, "id").or_else(|| ActionId::new(id.as_str()).ok());
+        let action = action.expect("what is a call's id can be an action's");
+        // Only a call that will be replayed is the user's to allow; otherwise somebody must give the value (trap 34).
+        let approval = mode.as_deref().is_none_or(|mode| mode == "replay_tool_call");
+        let (kind, owner) = if approval { ("tool_approval", Owner::Policy) } else { ("structured_input", Owner::Action) };
+        let reported = take_text(&mut result, "message");
+        draft.owner = owner;
+        draft = draft.with("kind", kind);
+        if let Some(message) = take_text(&mut suspension, "message").or(reported) {
+            draft.payload.insert("message".into(), message.into());
+        }
+        let schema = suspension.shift_remove("response_schema");
+        let (options, risk) = (parameters.shift_remove("options"), parameters.shift_remove("risk"));
+        for (member, value) in [("schema", schema), ("options", options), ("risk", risk)] {
+            draft.payload.extend(value.filter(|v| !v.is_null()).map(|value| (member.to_owned(), value)));
+        }
+        let input = pending.shift_remove("arguments").or_else(|| parameters.shift_remove("args"));
+        // Whoever may not see the call loses `input`; its repetition elsewhere would tell it.
+        for repeated in ["args", "arguments"] {
+            if parameters.get(repeated) == input.as_ref() {
+                parameters.shift_remove(repeated);
+            }
+        }
+        if parameters.get("tool") == draft.payload.get("toolName") {
+            parameters.shift_remove("tool");
+        }
+        draft.payload.extend(input.map(|input| ("input".to_owned(), input)));
+        draft.payload.extend(mode.map(|mode| ("resumeMode".to_owned(), mode.into())));
+        draft.payload.extend(suspension.shift_remove("action").map(|action| ("action".to_owned(), action)));
+        if !parameters.is_empty() {
+            draft.payload.insert("parameters".into(), Value::Object(parameters));
+        }
+        pending.retain(|member, _| !matches!(member.as_str(), "id" | "name"));
+        result.retain(|_, value| !value.is_null());
+        for rest in [suspension, ticket, pending, result] {
+            add_rest(&mut draft, rest);
+        }
+        draft.ids.action = Some(action.clone());
+        self.memory.pending.retain(|pending| pending.call != id);
+        if self.memory.pending.len() == CALLS_OPEN_MAX {
+            self.memory.pending.remove(0);
+        }
+        self.memory.pending.push(Pending { call: id, action, approval, asked: None });
+        self.push(draft);
+    }
+
+    /// The answer to a suspended call, and at once the call's end: Awaken sends no `tool_call_done` for it, and no outcome.
+    /// Its own encoders tell the outcome by the result: a textual `error` is a failure, `approved: false` a refusal before
+    /// the tool ran, anything else success.
+    pub(super) fn tool_call_resumed(&mut self, mut fact: Fact) -> Result<(), FactError> {
+        let target: ToolCallId = take_known_id(&mut fact, "target_id")?;
+        let result = fact.shift_remove("result").unwrap_or(Value::Null);
+        let at = self.memory.pending.iter().position(|p| p.call == target || p.action.as_str() == target.as_str());
+        let pending = at.map(|at| self.memory.pending.remove(at));
+        let id = pending.as_ref().map_or(target, |pending| pending.call.clone());
+        let name = self.memory.call(&id).map(|call| call.name.clone());
+        self.memory.end_call(&id);
+        let refused = result.get("approved") == Some(&Value::Bool(false));
+        let error = result.get("error").and_then(Value::as_str).map(str::to_owned);
+        if let Some(pending) = pending {
+            self.resolved(pending, &id, &result, refused && error.is_none());
+        }
+        let mut draft = match (error, refused) {
+            (Some(message), _) => {
+                let mut draft = self.tool(EventType::ToolFailed, id, fact).with("error", json!({ "message": message }));
+                draft.payload.extend(others(result, "error"));
+                draft
+            }
+            (None, true) => {
+                let reason = result.get("reason").and_then(Value::as_str).unwrap_or("refused before it ran");
+                let mut draft = self.never_ran(id, reason, fact);
+                draft.audience = Audience::User;
+                draft
+            }
+            (None, false) => {
+                let mut draft = self.tool(EventType::ToolResult, id, fact).with("status", "completed");
+                draft.audience = Audience::User;
+                let (output, metadata) = unwrapped(result);
+                draft.payload.extend(metadata.map(|metadata| ("metadata".to_owned(), metadata)));
+                draft.with("output", output)
+            }
+        };
+        draft.payload.extend(name.map(|name| ("toolName".to_owned(), name.into())));
+        self.push(draft);
+        Ok(())
+    }
+
+    fn resolved(&mut self, pending: Pending, call: &ToolCallId, result: &Value, refused: bool) {
+        let outcome = match (pending.approval, refused) {
+            (true, true) => "rejected",
+            // That the tool ran and failed says that it was allowed to run.
+            (true, false) => "approved",
+            (false, true) => "cancelled",
+            (false, false) => "answered",
+        };
+        let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
+        // What an approved tool gave is the tool's output; only otherwise is it what the user said.
+        if outcome != "approved" {
+            draft.payload.insert("value".into(), result.clone());
+        }
+        draft.owner = if pending.approval { Owner::Policy } else { Owner::Action };
+        draft.ids.action = Some(pending.action);
+        draft.ids.tool_call = Some(call.clone());
+        self.push(draft);
+    }
+}
+
+fn take_object(map: &mut Map<String, Value>, member: &str) -> Map<String, Value> {
+    match map.get_mut(member) {
+        Some(Value::Object(inner)) => {
+            let inner = std::mem::take(inner);
+            map.shift_remove(member);
+            inner
+        }
+        _ => Map::new(),
+    }
+}
+
+/// A resumed call's output: the raw data, or `{data, metadata}` where the tool set metadata.
+fn unwrapped(result: Value) -> (Value, Option<Value>) {
+    match result {
+        Value::Object(mut both) if both.len() == 2 && both.contains_key("data") && both.contains_key("metadata") => {
+            let metadata = both.shift_remove("metadata");
+            (both.shift_remove("data").unwrap_or(Value::Null), metadata)
+        }
+        result => (result, None),
+    }
+}
+
+/// The object's members but one.
+fn others(value: Value, but: &str) -> Map<String, Value> {
+    let Value::Object(mut map) = value else { return Map::new() };
+    map.shift_remove(but);
+    map
+}

@@ -1,0 +1,260 @@
+//! Tool calls, from the model's wish to an end. A call that the model never finished asking for ends with its step; the end of
+//! a delegating call tells of its child.
+
+use super::{Call, Step, add_rest};
+use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, TaskId, ToolCallId};
+use crate::source::members::{carrying, diagnostic, take_id, take_known_id, take_text};
+use crate::source::{Fact, FactError};
+use serde_json::{Map, Value, json};
+
+/// What is remembered of a tool's name, in characters.
+const NAME_CHARS_MAX: usize = 128;
+
+fn name_of(text: &str) -> String {
+    text.chars().take(NAME_CHARS_MAX).collect()
+}
+
+impl Step<'_> {
+    pub(super) fn tool(&self, class: EventType, call: ToolCallId, rest: Fact) -> Draft {
+        let mut draft = carrying(Draft::new(class), rest);
+        draft.ids.tool_call = Some(call);
+        draft
+    }
+
+    pub(super) fn tool_call_start(&mut self, mut fact: Fact) -> Result<(), FactError> {
+        let id: ToolCallId = take_known_id(&mut fact, "id")?;
+        let name = take_text(&mut fact, "name").unwrap_or_default();
+        self.memory.text = None;
+        self.memory.open_call(Call { id: id.clone(), name: name_of(&name), args_bytes: 0, ready: false });
+        let mut draft = self.tool(EventType::ToolStarted, id, fact).with("toolName", name);
+        // Until its arguments are complete it is the model's wish, not yet the tool's work.
+        draft.owner = Owner::Model;
+        draft.ids.message.clone_from(&self.memory.message);
+        self.push(draft);
+        Ok(())
+    }
+
+    pub(super) fn tool_call_delta(&mut self, mut fact: Fact) -> Result<(), FactError> {
+        let id: ToolCallId = take_known_id(&mut fact, "id")?;
+        let text = take_text(&mut fact, "args_delta").unwrap_or_default();
+        if let Some(call) = self.memory.calls.iter_mut().find(|call| call.id == id) {
+            call.args_bytes += text.len() as u64;
+        }
+        let mut draft = self.tool(EventType::ToolArgs, id, fact).with("inputText", text);
+        draft.audience = Audience::Dashboard;
+        self.push(draft);
+        Ok(())
+    }
+
+    pub(super) fn tool_call_ready(&mut self, mut fact: Fact) -> Result<(), FactError> {
+        let id: ToolCallId = take_known_id(&mut fact, "id")?;
+        let name = take_text(&mut fact, "name").unwrap_or_default();
+        let input = fact.shift_remove("arguments").unwrap_or(Value::Null);
+        let mut draft = self.tool(EventType::ToolArgs, id.clone(), fact).with("input", input);
+        draft.persistence = Persistence::Archive;
+        match self.memory.calls.iter_mut().find(|call| call.id == id) {
+            Some(call) => call.ready = true,
+            None => {
+                self.memory.open_call(Call { id, name: name_of(&name), args_bytes: 0, ready: true });
+                draft.payload.insert("toolName".into(), name.into());
+            }
+        }
+        self.push(draft);
+        Ok(())
+    }
+
+    pub(super) fn tool_call_stream_delta(&mut self, mut fact: Fact) -> Result<(), FactError> {
+        let id: ToolCallId = take_known_id(&mut fact, "id")?;
+        let name = take_text(&mut fact, "name");
+        let text = take_text(&mut fact, "delta");
+        let is_announced = self.memory.knows_call(&id);
+        let mut draft = self.tool(EventType::ToolOutputDelta, id, fact).with("text", text);
+        if let Some(name) = name.filter(|_| !is_announced) {
+            draft.payload.insert("toolName".into(), name.into());
+        }
+        draft.audience = Audience::User;
+        self.push(draft);
+        Ok(())
+    }
+
+    pub(super) fn tool_call_cancel(&mut self, mut fact: Fact) -> Result<(), FactError> {
+        let id: ToolCallId = take_known_id(&mut fact, "id")?;
+        let name = take_text(&mut fact, "name");
+        let reason = take_text(&mut fact, "reason").unwrap_or_else(|| "cancelled before it ran".into());
+        self.memory.end_call(&id);
+        let mut draft = self.never_ran(id, &reason, fact);
+        if let Some(name) = name {
+            draft.payload.insert("toolName".into(), name.into());
+        }
+        self.push(draft);
+        Ok(())
+    }
+
+    /// The end of a call that the runtime gave up before it ran. For operators; whoever saw its start is shown it by rule.
+    pub(super) fn never_ran(&self, id: ToolCallId, reason: &str, rest: Fact) -> Draft {
+        let mut draft = self.tool(EventType::ToolFailed, id, rest);
+        draft = draft.with("error", json!({ "code": "cancelled", "message": reason })).with("neverStarted", true);
+        (draft.owner, draft.phase, draft.audience) = (Owner::Runtime, Phase::Cancelled, Audience::Dashboard);
+        draft
+    }
+
+    pub(super) fn drop_unready(&mut self, reason: &str) {
+        let (ready, dropped) = std::mem::take(&mut self.memory.calls).into_iter().partition(|call| call.ready);
+        self.memory.calls = ready;
+        for call in dropped {
+            let draft = self.never_ran(call.id.clone(), reason, Map::new());
+            self.push(draft.with("toolName", call.name).with("inputTextBytes", call.args_bytes));
+            self.memory.remember_ended(call.id);
+        }
+    }
+
+    /// Ends the calls of an attempt that stopped without a word.
+    pub(super) fn interrupt_calls(&mut self) {
+        for call in std::mem::take(&mut self.memory.calls) {
+            let error = json!({ "code": "interrupted", "message": "the run was started again before the call ended" });
+            let mut draft =
+                self.tool(EventType::ToolFailed, call.id.clone(), Map::new()).with("error", error).with("toolName", call.name);
+            (draft.owner, draft.phase) = (Owner::Runtime, Phase::Interrupted);
+            self.push(draft);
+            self.memory.remember_ended(call.id);
+        }
+        self.memory.pending.clear();
+    }
+
+    pub(super) fn tool_call_done(&mut self, mut fact: Fact) -> Result<(), FactError> {
+        let id: ToolCallId = take_known_id(&mut fact, "id")?;
+        let message: Option<MessageId> = take_id(&mut fact, "message_id");
+        let outcome = take_text(&mut fact, "outcome");
+        let mut result = match fact.shift_remove("result") {
+            Some(Value::Object(result)) => result,
+            Some(bare) => Map::from_iter([("data".to_owned(), bare)]),
+            None => Map::new(),
+        };
+        let outcome = match (outcome.as_deref(), result.get("status").and_then(Value::as_str)) {
+            (Some("succeeded"), _) | (None, Some("success")) => EventType::ToolResult,
+            (Some("suspended"), _) | (None, Some("pending")) => EventType::ActionRequired,
+            (Some("failed"), _) | (None, Some("error")) => EventType::ToolFailed,
+            (outcome, _) => {
+                let outcome = outcome.unwrap_or_default().to_owned();
+                fact.insert("result".into(), Value::Object(result));
+                let mut draft = diagnostic("unknown_outcome", "tool_call_done", fact).with("outcome", outcome);
+                draft.ids.tool_call = Some(id);
+                self.push(draft);
+                return Ok(());
+            }
+        };
+        result.shift_remove("status");
+        let mut draft = self.tool(outcome, id.clone(), fact);
+        draft.ids.message = message;
+        if let Some(name) = take_text(&mut result, "tool_name").or_else(|| self.memory.call(&id).map(|call| call.name.clone())) {
+            draft.payload.insert("toolName".into(), name.into());
+        }
+        match draft.class {
+            EventType::ActionRequired => self.suspended(draft, result),
+            EventType::ToolFailed => self.failed(draft, result),
+            _ => self.succeeded(draft, result),
+        }
+        Ok(())
+    }
+
+    fn succeeded(&mut self, mut draft: Draft, mut result: Map<String, Value>) {
+        self.end_of(&draft);
+        draft = draft.with("output", result.shift_remove("data").unwrap_or(Value::Null)).with("status", "completed");
+        draft.audience = Audience::User;
+        let data = draft.payload.get("output").cloned().filter(|_| has_child(&result));
+        add_rest(&mut draft, result);
+        let child = child_of(&draft, data.as_ref(), "completed");
+        self.push(draft);
+        self.tell_of_child(child);
+    }
+
+    fn failed(&mut self, mut draft: Draft, mut result: Map<String, Value>) {
+        self.end_of(&draft);
+        let data = result.shift_remove("data").filter(|v| !v.is_null());
+        let told = data.as_ref().and_then(|data| data.get("error"));
+        let message = take_text(&mut result, "message")
+            .or_else(|| told.and_then(|e| e.get("message").unwrap_or(e).as_str()).map(str::to_owned))
+            .unwrap_or_else(|| "the tool failed without saying why".into());
+        let flag = |name: &str| result.get("metadata").and_then(|m| m.get(name)) == Some(&Value::Bool(true));
+        // Awaken marks a cancelled tool by this prefix alone (`ToolError::Cancelled`).
+        let cancelled = message.starts_with("Cancelled:");
+        let code = match (flag("timed_out"), flag("rejected"), cancelled) {
+            (true, ..) => Some("timeout"),
+            (_, true, _) => Some("rejected"),
+            (.., true) => Some("cancelled"),
+            _ => told.and_then(|error| error.get("code")).and_then(Value::as_str),
+        };
+        let error = match code {
+            Some(code) => json!({ "code": code, "message": message }),
+            None => json!({ "message": message }),
+        };
+        if flag("rejected") {
+            self.rejected(&draft, &message);
+        }
+        draft = draft.with("error", error);
+        if cancelled {
+            draft.phase = Phase::Cancelled;
+        }
+        add_rest(&mut draft, result);
+        let child = child_of(&draft, data.as_ref(), "failed");
+        draft.payload.extend(data.map(|data| ("data".to_owned(), data)));
+        self.push(draft);
+        self.tell_of_child(child);
+    }
+
+    /// A policy refused the call: a fact of its own, beside the call's failure.
+    fn rejected(&mut self, call: &Draft, message: &str) {
+        let mut draft = Draft::new(EventType::PermissionChanged).with("decision", "denied").with("message", message);
+        if let Some(name) = call.payload.get("toolName") {
+            draft.payload.insert("toolName".into(), name.clone());
+        }
+        draft.scope = Scope::ToolCall;
+        draft.ids.tool_call.clone_from(&call.ids.tool_call);
+        self.push(draft);
+    }
+
+    fn end_of(&mut self, draft: &Draft) {
+        if let Some(id) = &draft.ids.tool_call {
+            self.memory.end_call(id);
+        }
+    }
+
+    fn tell_of_child(&mut self, child: Option<[Draft; 2]>) {
+        for draft in child.into_iter().flatten() {
+            if draft.class != EventType::AgentCompleted || draft.ids.agent.is_some() {
+                let mut told = self.memory.about(draft.clone(), self.given);
+                // It is about the child, or about nobody that we know by name.
+                told.ids.agent = draft.ids.agent;
+                self.out.push(told);
+            }
+        }
+    }
+}
+
+fn has_child(result: &Map<String, Value>) -> bool {
+    result.get("metadata").is_some_and(|metadata| metadata.get("child_run_id").is_some_and(Value::is_string))
+}
+
+/// What the end of a delegating call says of the child: that it reported, and, where it is named, that it is done.
+fn child_of(call: &Draft, data: Option<&Value>, otherwise: &str) -> Option<[Draft; 2]> {
+    let run = call.payload.get("metadata")?.get("child_run_id")?.as_str()?.to_owned();
+    let told = |member: &str| data.and_then(|data| data.get(member));
+    let status = told("status").and_then(Value::as_str).unwrap_or(otherwise).to_owned();
+    let agent = told("agent_id").and_then(Value::as_str).and_then(|id| AgentId::new(id).ok());
+    let child = |class: EventType| {
+        let mut draft = Draft::new(class).with("status", status.as_str()).with("runtimeEntity", "subagent_turn");
+        draft.ids.agent.clone_from(&agent);
+        draft.ids.task = TaskId::new(&run).ok();
+        draft.ids.tool_call.clone_from(&call.ids.tool_call);
+        draft.add_ref("childRunId", run.as_str().into());
+        draft
+    };
+    let mut notice = child(EventType::WorkerNotification);
+    notice.payload.extend(told("response").map(|response| ("summary".to_owned(), response.clone())));
+    let mut done = child(EventType::AgentCompleted);
+    done.payload.extend(agent.as_ref().map(|agent| ("agentName".to_owned(), agent.as_str().into())));
+    if status == "failed" {
+        done.phase = Phase::Failed;
+    }
+    Some([notice, done])
+}

@@ -1,0 +1,181 @@
+//! Steps and what they say: a step is one message, whatever reconnects happened in it, and what was streamed is its text.
+
+use super::Step;
+use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Phase, Scope};
+use crate::source::members::{bad_id, carrying, take_id, take_text};
+use crate::source::{Fact, FactError};
+use serde_json::{Map, Value, json};
+
+impl Step<'_> {
+    pub(super) fn step_start(&mut self, mut fact: Fact) -> Result<(), FactError> {
+        let named = match take_text(&mut fact, "message_id").filter(|id| !id.is_empty()) {
+            Some(id) => Some(MessageId::new(&id).map_err(|error| bad_id("message_id", &error))?),
+            None => None,
+        };
+        self.seal();
+        self.memory.message = named;
+        self.memory.message();
+        self.step_status("started", fact);
+        Ok(())
+    }
+
+    pub(super) fn step_end(&mut self, fact: Fact) {
+        self.seal();
+        // Arguments that are no JSON make Awaken drop the call without a word; by now every other call is ready.
+        self.drop_unready("its arguments were never complete");
+        self.step_status("ended", fact);
+        self.memory.message = None;
+    }
+
+    fn step_status(&mut self, step: &str, rest: Fact) {
+        let mut draft = carrying(Draft::new(EventType::RunStatus).with("step", step), rest);
+        draft.scope = Scope::Turn;
+        draft.audience = Audience::Dashboard;
+        self.push(draft);
+    }
+
+    /// Ends what the step streamed. The ends have no text: what was streamed is the text.
+    pub(super) fn seal(&mut self) {
+        if let Some(part) = self.memory.reasoning.take() {
+            let mut draft = Draft::new(EventType::ReasoningSummary);
+            draft.ids.message.clone_from(&self.memory.message);
+            draft.ids.part = Some(part);
+            self.push(draft);
+        }
+        self.memory.text = None;
+        if std::mem::take(&mut self.memory.text_is_unsealed) {
+            let mut draft = Draft::new(EventType::TextFinal);
+            draft.ids.message.clone_from(&self.memory.message);
+            self.push(draft);
+        }
+    }
+
+    pub(super) fn text_delta(&mut self, mut fact: Fact) {
+        let memory = &mut *self.memory;
+        let message = memory.message();
+        let part = memory.text.take().unwrap_or_else(|| memory.made_part());
+        memory.text = Some(part.clone());
+        memory.text_is_unsealed = true;
+        memory.text_was_streamed = true;
+        self.chunk(EventType::TextDelta, take_text(&mut fact, "delta"), message, part, fact);
+    }
+
+    pub(super) fn reasoning_delta(&mut self, mut fact: Fact) {
+        let memory = &mut *self.memory;
+        let message = memory.message();
+        let part = memory.reasoning.take().unwrap_or_else(|| memory.made_part());
+        memory.reasoning = Some(part.clone());
+        self.chunk(EventType::ReasoningDelta, take_text(&mut fact, "delta"), message, part, fact);
+    }
+
+    fn chunk(&mut self, class: EventType, text: Option<String>, message: MessageId, part: PartId, rest: Fact) {
+        let mut draft = carrying(Draft::new(class).with("text", text), rest);
+        draft.ids.message = Some(message);
+        draft.ids.part = Some(part);
+        self.push(draft);
+    }
+
+    pub(super) fn reasoning_encrypted_value(&mut self, mut fact: Fact) {
+        // The value is the provider's and means nothing to anybody else: only that there was one, and how large.
+        let bytes = match fact.shift_remove("encrypted_value") {
+            Some(Value::String(text)) => text.len(),
+            Some(other) => other.to_string().len(),
+            None => 0,
+        };
+        let mut draft = carrying(Draft::new(EventType::DiagnosticChanged), fact);
+        draft = draft.with("kind", "reasoning_encrypted_value").with("bytes", bytes);
+        (draft.owner, draft.scope, draft.phase) = (Owner::Model, Scope::Part, Phase::Reasoning);
+        draft.ids.message.clone_from(&self.memory.message);
+        self.push(draft);
+    }
+
+    /// The provider's stream broke, and Awaken asks again within the step: what the step streamed is void.
+    pub(super) fn stream_reset(&mut self, mut fact: Fact) {
+        let reason = take_text(&mut fact, "reason");
+        let message = self.memory.message();
+        self.memory.text = None;
+        self.memory.text_is_unsealed = false;
+        self.memory.reasoning = None;
+        let messages = json!([{ "messageId": message.as_str(), "role": "assistant", "parts": [] }]);
+        let mut draft = carrying(Draft::new(EventType::MessagesSnapshot), fact).with("mode", "repair").with("messages", messages);
+        if let Some(reason) = &reason {
+            draft.payload.insert("reason".into(), reason.as_str().into());
+        }
+        (draft.owner, draft.scope, draft.persistence) = (Owner::Runtime, Scope::Message, Persistence::EphemeralLive);
+        draft.ids.message = Some(message);
+        self.push(draft);
+        self.drop_unready(reason.as_deref().unwrap_or("the stream was reset"));
+    }
+
+    pub(super) fn messages_snapshot(&mut self, mut fact: Fact) {
+        let messages = match fact.shift_remove("messages") {
+            Some(Value::Array(messages)) => messages.into_iter().map(|message| self.windowed(message)).collect(),
+            _ => Vec::new(),
+        };
+        let draft = carrying(Draft::new(EventType::MessagesSnapshot), fact).with("mode", "window").with("messages", messages);
+        self.push(draft);
+    }
+
+    /// A message of history in our shape; what cannot be recognised in it stays beside.
+    fn windowed(&mut self, message: Value) -> Value {
+        let Value::Object(mut message) = message else { return message };
+        let named: Option<MessageId> = ["messageId", "message_id", "id"].iter().find_map(|member| take_id(&mut message, member));
+        let id = named.unwrap_or_else(|| self.memory.made_message());
+        let role = take_text(&mut message, "role").unwrap_or_else(|| "unknown".into());
+        let mut parts = match message.shift_remove("parts") {
+            Some(Value::Array(parts)) => parts,
+            _ => Vec::new(),
+        };
+        match message.shift_remove("content") {
+            Some(Value::String(text)) => parts.push(self.part(part_kind(&role), text)),
+            Some(Value::Array(blocks)) => {
+                let mut others = Vec::new();
+                for block in blocks {
+                    match block_text(&block) {
+                        Some((None, text)) => parts.push(self.part(part_kind(&role), text)),
+                        Some((Some(kind), text)) => parts.push(self.part(kind, text)),
+                        None => others.push(block),
+                    }
+                }
+                if !others.is_empty() {
+                    message.insert("content".into(), Value::Array(others));
+                }
+            }
+            Some(Value::Null) | None => {}
+            Some(other) => drop(message.insert("content".into(), other)),
+        }
+        let mut shaped = Map::new();
+        shaped.insert("messageId".into(), id.as_str().into());
+        shaped.insert("role".into(), role.into());
+        shaped.insert("parts".into(), Value::Array(parts));
+        for (member, value) in message {
+            shaped.entry(member).or_insert(value);
+        }
+        Value::Object(shaped)
+    }
+
+    fn part(&mut self, kind: &str, text: String) -> Value {
+        json!({ "partId": self.memory.made_part().as_str(), "kind": kind, "text": [text] })
+    }
+}
+
+/// The part that a role's plain text is. What neither the user nor the assistant said (system prompts) is not for a transcript.
+fn part_kind(role: &str) -> &'static str {
+    match role {
+        "user" => "user_text",
+        "assistant" => "assistant_text",
+        "tool" => "tool_result",
+        _ => "diagnostic",
+    }
+}
+
+/// The text of a content block that is nothing but text, and its kind where that is not the role's.
+fn block_text(block: &Value) -> Option<(Option<&'static str>, String)> {
+    let text = |member: &str| block.get(member).and_then(Value::as_str).map(str::to_owned);
+    match block.get("type").and_then(Value::as_str)? {
+        "text" => Some((None, text("text")?)),
+        "reasoning" => Some((Some("reasoning_summary"), text("text")?)),
+        "thinking" => Some((Some("reasoning_summary"), text("thinking")?)),
+        _ => None,
+    }
+}

@@ -1,0 +1,268 @@
+//! Where a run begins, pauses, ends and begins again. A suspension is a pause and never an end; nothing between two boundaries
+//! says which run it is of.
+
+use super::{Life, Step, add_rest};
+use crate::model::{AgentId, Draft, EventType, Owner, Persistence, Phase, RunId, SessionId, ThreadId};
+use crate::source::Fact;
+use crate::source::members::{carrying, diagnostic, take_id, take_text};
+use serde_json::{Map, Value, json};
+
+/// What a run's boundary says of who runs.
+struct Boundary {
+    thread: Option<ThreadId>,
+    run: Option<RunId>,
+    parent_run: Option<String>,
+    session: Option<SessionId>,
+    parent_thread: Option<ThreadId>,
+    agent: Option<AgentId>,
+    parent_call: Option<String>,
+    is_subagent: bool,
+    /// What else `identity` has.
+    identity: Map<String, Value>,
+}
+
+impl Boundary {
+    fn take(fact: &mut Fact) -> Self {
+        let mut identity = match fact.get("identity") {
+            Some(Value::Object(_)) => match fact.shift_remove("identity") {
+                Some(Value::Object(identity)) => identity,
+                _ => unreachable!("just seen to be an object"),
+            },
+            _ => Map::new(),
+        };
+        // The identity repeats the event's own ids; where it says another, that stays to be seen.
+        for member in ["thread_id", "run_id", "parent_run_id"] {
+            match identity.shift_remove(member) {
+                Some(said) if fact.get(member).is_none() => drop(fact.insert(member.into(), said)),
+                Some(said) if fact.get(member) != Some(&said) => drop(identity.insert(member.into(), said)),
+                _ => {}
+            }
+        }
+        let thread = take_id(fact, "thread_id");
+        let run = take_id(fact, "run_id");
+        Self {
+            parent_run: take_text(fact, "parent_run_id"),
+            session: take_id(&mut identity, "session_id"),
+            parent_thread: take_id(&mut identity, "parent_thread_id"),
+            agent: take_id(&mut identity, "agent_id"),
+            parent_call: take_text(&mut identity, "parent_tool_call_id"),
+            is_subagent: identity.get("origin").and_then(Value::as_str) == Some("subagent"),
+            thread,
+            run,
+            identity,
+        }
+    }
+
+    /// Writes what belongs to no id of ours.
+    fn tell(self, draft: &mut Draft) {
+        if let Some(run) = self.run.filter(|run| draft.ids.run.as_ref() != Some(run)) {
+            draft.add_ref("runId", run.as_str().into());
+        }
+        if let Some(parent) = self.parent_run {
+            draft.add_ref("parentRunId", parent.into());
+        }
+        if let Some(parent) = self.parent_call {
+            draft.add_ref("parentToolCallId", parent.into());
+        }
+        if !self.identity.is_empty() {
+            draft.payload.insert("identity".into(), Value::Object(self.identity));
+        }
+    }
+}
+
+impl Step<'_> {
+    pub(super) fn run_start(&mut self, mut fact: Fact) {
+        let memory = &mut *self.memory;
+        let is_another = memory.has_another_run(&fact);
+        if is_another && memory.life == Life::Open {
+            // Nothing between here and the ends says which run it is of: they cannot be told apart, only flagged.
+            let open = memory.run.as_ref().map_or(Value::Null, |run| run.as_str().into());
+            return self.push(diagnostic("interleaved_run", "run_start", fact).with("openRun", open));
+        }
+        let resumed = memory.life == Life::Paused && !is_another;
+        if memory.life == Life::Open {
+            // Awaken's bare loop stops without a terminal, and its mailbox then starts the same run again.
+            self.seal();
+            self.interrupt_calls();
+        }
+        let boundary = Boundary::take(&mut fact);
+        let memory = &mut *self.memory;
+        memory.life = Life::Open;
+        if is_another {
+            (memory.session, memory.thread, memory.parent_thread, memory.agent) = (None, None, None, None);
+        }
+        self.learn(&boundary);
+        let (class, phase) =
+            if resumed { (EventType::RunStatus, Phase::Acting) } else { (EventType::RunStarted, Phase::Accepted) };
+        let mut draft = carrying(Draft::new(class), fact);
+        draft.phase = phase;
+        draft.persistence = Persistence::Snapshot;
+        if resumed {
+            draft.payload.insert("resumed".into(), true.into());
+        } else {
+            self.memory.attempt += 1;
+            self.memory.message = None;
+            self.memory.text_was_streamed = false;
+            draft.payload.insert("attempt".into(), self.memory.attempt.into());
+        }
+        draft = self.memory.about(draft, self.given);
+        let spawned = boundary.is_subagent && !resumed;
+        boundary.tell(&mut draft);
+        let refs = draft.refs.clone();
+        self.push(draft);
+        if !resumed {
+            self.memory.is_subagent = spawned;
+        }
+        if spawned {
+            self.agent_spawned(refs);
+        }
+    }
+
+    fn learn(&mut self, boundary: &Boundary) {
+        let memory = &mut *self.memory;
+        let session = boundary.session.clone().or_else(|| boundary.thread.as_ref().and_then(|t| SessionId::new(t.as_str()).ok()));
+        memory.run = boundary.run.clone().or(memory.run.take());
+        memory.session = session.or(memory.session.take());
+        memory.thread = boundary.thread.clone().or(memory.thread.take());
+        memory.parent_thread = boundary.parent_thread.clone().or(memory.parent_thread.take());
+        // An end by Awaken's mailbox has a degraded identity without an agent: it is still the same one's.
+        memory.agent = boundary.agent.clone().or(memory.agent.take());
+    }
+
+    fn agent_spawned(&mut self, refs: Option<Value>) {
+        let mut draft = self.memory.about(Draft::new(EventType::AgentSpawned), self.given);
+        let Some(agent) = &draft.ids.agent else { return };
+        let name = agent.as_str().to_owned();
+        draft = draft.with("agentName", name).with("runtimeEntity", "subagent_turn").with("runtimeStatus", "running");
+        draft.refs = refs;
+        self.push(draft);
+    }
+
+    /// The run's end is its child agent's too; nothing else would ever end that one.
+    fn agent_completed(&mut self, end: &Draft) {
+        if std::mem::take(&mut self.memory.is_subagent) {
+            let status = end.text("status").unwrap_or("failed").to_owned();
+            let mut draft = Draft::new(EventType::AgentCompleted).with("status", status).with("runtimeEntity", "subagent_turn");
+            draft.phase = end.phase.clone();
+            let draft = self.memory.about(draft, self.given);
+            self.out.extend(Some(draft).filter(|draft| draft.ids.agent.is_some()));
+        }
+    }
+
+    pub(super) fn run_finish(&mut self, mut fact: Fact) {
+        if self.memory.has_another_run(&fact) {
+            return self.push(diagnostic("interleaved_run", "run_finish", fact));
+        }
+        let boundary = Boundary::take(&mut fact);
+        if self.memory.run.is_none() {
+            self.learn(&boundary);
+        }
+        let mut result = fact.shift_remove("result").filter(|v| !v.is_null());
+        let response = result.as_mut().and_then(Value::as_object_mut).and_then(|result| take_text(result, "response"));
+        let outstanding = result.as_ref().and_then(|r| r.get("status")).and_then(Value::as_str) == Some("waiting");
+        let mut draft = finish(fact.shift_remove("termination"), outstanding);
+        self.seal();
+        if let Some(text) = response.filter(|text| !text.is_empty() && !self.memory.text_was_streamed) {
+            self.memory.text_was_streamed = true;
+            self.answer(text);
+        }
+        if let Some(result) = result.filter(|r| r.as_object().is_none_or(|r| !r.is_empty())) {
+            draft.payload.insert("result".into(), result);
+        }
+        self.memory.message = None;
+        draft = self.memory.about(carrying(draft, fact), self.given);
+        boundary.tell(&mut draft);
+        if draft.class == EventType::RunStatus {
+            self.memory.life = Life::Paused;
+        } else {
+            self.agent_completed(&draft);
+            self.end();
+        }
+        self.push(draft);
+    }
+
+    /// The answer of a run that streamed none.
+    fn answer(&mut self, text: String) {
+        let message = self.memory.message();
+        let mut draft = Draft::new(EventType::TextFinal).with("text", text);
+        draft.ids.message = Some(message);
+        self.push(draft);
+    }
+
+    pub(super) fn error(&mut self, mut fact: Fact) {
+        self.seal();
+        self.memory.message = None;
+        let mut error = Map::new();
+        if let Some(code) = take_text(&mut fact, "code") {
+            error.insert("code".into(), code.into());
+        }
+        let message = take_text(&mut fact, "message").unwrap_or_else(|| "the run failed without saying why".into());
+        error.insert("message".into(), message.into());
+        let draft = carrying(Draft::new(EventType::RunFailed).with("error", Value::Object(error)).with("retryable", true), fact);
+        self.agent_completed(&draft);
+        self.end();
+        self.push(draft);
+    }
+
+    /// The end of a run closes what is open in the log; here it only has to be forgotten.
+    fn end(&mut self) {
+        self.memory.life = Life::Ended;
+        self.memory.pending.clear();
+        for call in std::mem::take(&mut self.memory.calls) {
+            self.memory.remember_ended(call.id);
+        }
+    }
+}
+
+/// How a run came to a boundary. A pause is a status; what says nothing that we know is an end of an unknown kind.
+fn finish(termination: Option<Value>, outstanding: bool) -> Draft {
+    let (name, value) = match termination {
+        Some(Value::Object(mut termination)) => {
+            let name = take_text(&mut termination, "type").unwrap_or_else(|| "unknown".into());
+            (name, termination.shift_remove("value").unwrap_or(Value::Null))
+        }
+        Some(Value::String(name)) => (name, Value::Null),
+        other => ("unknown".into(), other.unwrap_or(Value::Null)),
+    };
+    let ended = |phase: Phase, status: &str| {
+        let mut draft = Draft::new(EventType::RunFinished).with("status", status);
+        draft.phase = phase;
+        draft
+    };
+    let failed = |code: Option<&str>| {
+        let message = value.as_str().unwrap_or("the run failed without saying why");
+        let error = match code {
+            Some(code) => json!({ "code": code, "message": message }),
+            None => json!({ "message": message }),
+        };
+        Draft::new(EventType::RunFailed).with("status", "failed").with("error", error)
+    };
+    let mut draft = match name.as_str() {
+        "suspended" => waiting(),
+        "natural_end" if outstanding => waiting(),
+        "natural_end" | "behavior_requested" | "plugin_requested" => ended(Phase::Completed, "completed"),
+        "cancelled" => ended(Phase::Cancelled, "cancelled"),
+        "stopped" => ended(Phase::Interrupted, "interrupted"),
+        "blocked" => {
+            let mut draft = failed(Some("blocked"));
+            draft.owner = Owner::Policy;
+            draft
+        }
+        "error" => failed(None),
+        _ => ended(Phase::Unknown, "unknown"),
+    };
+    draft.payload.insert("termination".into(), name.into());
+    match value {
+        Value::Object(told) => add_rest(&mut draft, told),
+        Value::Null => {}
+        value if draft.class == EventType::RunFailed && value.is_string() => {}
+        value => drop(draft.payload.insert("value".into(), value)),
+    }
+    draft
+}
+
+fn waiting() -> Draft {
+    let mut draft = Draft::new(EventType::RunStatus).with("status", "waiting");
+    (draft.phase, draft.persistence) = (Phase::Waiting, Persistence::Snapshot);
+    draft
+}

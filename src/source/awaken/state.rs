@@ -1,0 +1,83 @@
+//! What a run costs and what its runtime keeps: metrics for operators, state for internal eyes, and the compactions that only
+//! the state tells of.
+
+use super::{Step, hash_of};
+use crate::model::{Audience, Draft, EventType, Phase, Scope, Surface};
+use crate::source::Fact;
+use crate::source::members::{carrying, instant};
+use serde_json::{Map, Value};
+
+impl Step<'_> {
+    pub(super) fn inference_complete(&mut self, mut fact: Fact) {
+        let mut payload = Map::new();
+        for (member, ours) in [("model", "model"), ("duration_ms", "durationMs")] {
+            payload.extend(fact.shift_remove(member).map(|value| (ours.to_owned(), value)));
+        }
+        if let Some(usage) = fact.shift_remove("usage").filter(|v| !v.is_null()) {
+            payload.insert("usage".into(), usage_of(usage));
+        }
+        let mut draft = carrying(Draft::new(EventType::MetricChanged), fact);
+        draft.payload = payload;
+        (draft.scope, draft.phase, draft.audience) = (Scope::Turn, Phase::Producing, Audience::Dashboard);
+        self.push(draft);
+    }
+
+    pub(super) fn state_snapshot(&mut self, mut fact: Fact) {
+        let snapshot = fact.shift_remove("snapshot").unwrap_or(Value::Null);
+        let compaction = self.compaction(&snapshot);
+        let draft = carrying(Draft::new(EventType::StateSnapshot), fact).with("state", snapshot);
+        self.push(internal_state(draft));
+        if let Some(draft) = compaction {
+            self.push(draft);
+        }
+    }
+
+    pub(super) fn state_delta(&mut self, mut fact: Fact) {
+        let patch = match fact.shift_remove("delta") {
+            Some(patch @ Value::Array(_)) => patch,
+            None => Value::Array(Vec::new()),
+            Some(bare) => Value::Array(vec![bare]),
+        };
+        self.push(internal_state(carrying(Draft::new(EventType::StateDelta), fact).with("patch", patch)));
+    }
+
+    /// Awaken tells of a compaction nowhere but in its state. The summaries there are the runtime's own; only the numbers go on.
+    fn compaction(&mut self, snapshot: &Value) -> Option<Draft> {
+        let state = snapshot.get("extensions")?.get("__context_compaction")?;
+        let hash = hash_of(&state.to_string());
+        if self.memory.compaction.replace(hash.clone()).as_ref() == Some(&hash) {
+            return None;
+        }
+        let last = state.get("boundaries")?.as_array()?.last()?;
+        let mut draft = Draft::new(EventType::ContextCompactionCompleted);
+        draft.timestamp = last.get("timestamp_ms").and_then(instant);
+        if let Some(total) = state.get("total_compactions").and_then(Value::as_u64) {
+            draft = draft.with("compactionId", format!("awaken-compaction-{total}")).with("totalCompactions", total);
+        }
+        for (member, ours) in [("pre_tokens", "preTokens"), ("post_tokens", "postTokens")] {
+            draft.payload.extend(last.get(member).map(|count| (ours.to_owned(), count.clone())));
+        }
+        Some(draft)
+    }
+}
+
+/// State holds the runtime's internals: recent answers, arguments, tickets.
+fn internal_state(mut draft: Draft) -> Draft {
+    (draft.scope, draft.surface, draft.audience) = (Scope::Run, Surface::Diagnostics, Audience::Internal);
+    draft
+}
+
+/// Usage by our names, which are those that other sources count by; counts of other names keep them.
+fn usage_of(usage: Value) -> Value {
+    let Value::Object(usage) = usage else { return usage };
+    let ours = |member: String| match member.as_str() {
+        "prompt_tokens" => "inputTokens".into(),
+        "completion_tokens" => "outputTokens".into(),
+        "total_tokens" => "totalTokens".into(),
+        "cache_read_tokens" => "cacheReadTokens".into(),
+        "cache_creation_tokens" => "cacheCreationTokens".into(),
+        "thinking_tokens" => "thinkingTokens".into(),
+        _ => member,
+    };
+    Value::Object(usage.into_iter().map(|(member, count)| (ours(member), count)).collect())
+}

@@ -1,0 +1,563 @@
+//! The adapter, a rule a test: the same facts give the same drafts, whatever was saved and restored between them.
+
+use super::{Awaken, CALLS_ENDED_MAX, CALLS_OPEN_MAX, PROGRESS, SOURCE, TYPE};
+use crate::model::{AgentId, Audience, Draft, EventType, Ids, Owner, Phase, SessionId, Surface, ToolCallId};
+use crate::source::samples::{given, object};
+use crate::source::{Adapter, FactError};
+use serde_json::{Value, json};
+
+pub(super) fn event(event_type: &str, mut members: Value) -> Value {
+    members[TYPE] = event_type.into();
+    members
+}
+
+pub(super) fn start(run: &str) -> Value {
+    event("run_start", json!({"thread_id": "t", "run_id": run, "identity": {"agent_id": "a", "origin": "user"}}))
+}
+
+pub(super) fn finish_as(run: &str, termination: &str) -> Value {
+    event("run_finish", json!({"thread_id": "t", "run_id": run, "termination": {"type": termination}}))
+}
+
+pub(super) fn step(message: &str) -> Value {
+    event("step_start", json!({"message_id": message}))
+}
+
+fn step_end() -> Value {
+    event("step_end", json!({}))
+}
+
+pub(super) fn text(delta: &str) -> Value {
+    event("text_delta", json!({"delta": delta}))
+}
+
+pub(super) fn call(id: &str) -> [Value; 2] {
+    [
+        event("tool_call_start", json!({"id": id, "name": "rm"})),
+        event("tool_call_ready", json!({"id": id, "name": "rm", "arguments": {"path": "/"}})),
+    ]
+}
+
+pub(super) fn done(id: &str, outcome: &str, result: Value) -> Value {
+    event("tool_call_done", json!({"id": id, "message_id": "", "result": result, "outcome": outcome}))
+}
+
+pub(super) fn suspended(id: &str, mode: &str) -> Value {
+    let ticket = json!({
+        "suspension": {
+            "id": format!("ask-{id}"), "action": "tool:PermissionConfirm", "message": "Sure?", "response_schema": {"type": "object"},
+            "parameters": {"args": {"path": "/"}, "tool": "rm", "risk": "high", "options": ["yes"], "scope": "once"},
+        },
+        "pending": {"id": id, "name": "rm", "arguments": {"path": "/"}},
+        "resume_mode": mode,
+    });
+    done(id, "suspended", json!({"tool_name": "rm", "status": "pending", "data": null, "message": "waits", "suspension": ticket}))
+}
+
+pub(super) fn resumed(id: &str, result: Value) -> Value {
+    event("tool_call_resumed", json!({"target_id": id, "result": result}))
+}
+
+/// Adapts the facts one by one, saving and restoring the adapter between any two.
+pub(super) fn adapt_for(given: &Ids, facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
+    let mut adapter = (SOURCE.fresh)();
+    let mut out = Vec::new();
+    for fact in facts {
+        adapter.adapt(object(fact), given, &mut out).unwrap();
+        adapter = (SOURCE.restore)(&adapter.save());
+    }
+    out
+}
+
+pub(super) fn adapt(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
+    adapt_for(&given(), facts)
+}
+
+pub(super) fn last(facts: impl IntoIterator<Item = Value>) -> Draft {
+    adapt(facts).pop().unwrap()
+}
+
+/// `class phase` of each draft.
+pub(super) fn classes(drafts: &[Draft]) -> Vec<String> {
+    drafts.iter().map(|d| format!("{} {}", d.class, d.phase)).collect()
+}
+
+pub(super) fn payload(draft: &Draft) -> Value {
+    Value::Object(draft.payload.clone())
+}
+
+#[test]
+fn a_run_start_names_the_session_thread_and_agent_and_keeps_awaken_s_own_run_as_a_reference() {
+    let facts = event(
+        "run_start",
+        json!({"thread_id": "t", "run_id": "native", "parent_run_id": "p", "identity": {"thread_id": "t", "run_id": "native",
+            "session_id": "s", "agent_id": "a", "origin": "user", "dispatch_id": "d"}}),
+    );
+    let draft = last([facts.clone()]);
+    assert_eq!(draft.ids.session.as_ref().unwrap().as_str(), "s");
+    assert_eq!(draft.ids.thread.as_ref().unwrap().as_str(), "t");
+    assert_eq!(draft.ids.agent.as_ref().unwrap().as_str(), "a");
+    assert_eq!(draft.ids.run.as_ref().unwrap().as_str(), "run");
+    assert_eq!(draft.refs, Some(json!({"runId": "native", "parentRunId": "p"})));
+    assert_eq!(payload(&draft), json!({"attempt": 1, "identity": {"origin": "user", "dispatch_id": "d"}}));
+
+    let mut given = given();
+    given.session = SessionId::new("mine").ok();
+    given.agent = AgentId::new("boss").ok();
+    let draft = adapt_for(&given, [facts]).remove(0);
+    assert_eq!((draft.ids.session.unwrap().as_str(), draft.ids.agent.unwrap().as_str()), ("mine", "boss"));
+}
+
+#[test]
+fn a_suspension_is_a_pause_and_the_second_start_a_resumption() {
+    let drafts = adapt([start("r"), finish_as("r", "suspended"), start("r"), finish_as("r", "natural_end")]);
+    assert_eq!(classes(&drafts), ["run.started accepted", "run.status waiting", "run.status acting", "run.finished completed"]);
+    assert_eq!(drafts[2].payload["resumed"], true);
+}
+
+#[test]
+fn a_suspended_run_may_be_cancelled_without_starting_again() {
+    let drafts = adapt([start("r"), finish_as("r", "suspended"), finish_as("r", "cancelled"), start("r")]);
+    assert_eq!(classes(&drafts)[1..], ["run.status waiting", "run.finished cancelled", "run.started accepted"]);
+}
+
+#[test]
+fn another_run_may_start_while_the_first_is_suspended() {
+    let drafts = adapt([start("r"), finish_as("r", "suspended"), start("x"), finish_as("x", "natural_end")]);
+    assert_eq!(classes(&drafts)[2..], ["run.started accepted", "run.finished completed"]);
+}
+
+#[test]
+fn a_start_after_an_end_is_another_attempt() {
+    let drafts = adapt([start("r"), finish_as("r", "error"), start("r"), finish_as("r", "natural_end"), start("other")]);
+    let attempts: Vec<_> = drafts.iter().filter_map(|d| d.payload.get("attempt")?.as_u64()).collect();
+    assert_eq!(attempts, [1, 2, 3]);
+    assert_eq!(drafts[4].refs, Some(json!({"runId": "other"})));
+}
+
+#[test]
+fn a_run_that_starts_within_another_is_flagged_and_ends_nothing() {
+    let facts = [start("r"), step("m"), text("a"), start("x"), text("b"), finish_as("x", "natural_end"), text("c")];
+    let drafts = adapt(facts);
+    let flagged: Vec<_> = drafts.iter().filter(|d| d.class == EventType::DiagnosticChanged).collect();
+    assert_eq!(flagged.len(), 2);
+    assert!(flagged.iter().all(|d| d.payload["kind"] == "interleaved_run" && d.audience == Audience::Internal));
+    assert_eq!(flagged[0].payload["event"]["run_id"], "x");
+    assert!(!drafts.iter().any(|d| d.class == EventType::RunFinished));
+    let parts: Vec<_> = drafts.iter().filter(|d| d.class == EventType::TextDelta).map(|d| d.ids.part.clone()).collect();
+    assert!(parts.iter().all(|part| *part == parts[0]));
+}
+
+#[test]
+fn a_run_that_starts_again_without_having_ended_leaves_nothing_open() {
+    let [begin, ready] = call("c");
+    let drafts = adapt([start("r"), step("m"), text("a"), begin, ready, start("r")]);
+    let expected = ["text.final reconciling", "tool.failed interrupted", "run.started accepted"];
+    assert_eq!(classes(&drafts)[drafts.len() - 3..], expected);
+}
+
+#[test]
+fn every_termination_is_told_apart() {
+    let ends = |termination: Value, result: Value| {
+        let draft = last([start("r"), event("run_finish", json!({"run_id": "r", "termination": termination, "result": result}))]);
+        (classes(std::slice::from_ref(&draft)).remove(0), draft)
+    };
+    let waiting = json!({"status": "waiting", "status_reason": "awaiting_tasks"});
+    for (termination, result, expected) in [
+        (json!({"type": "natural_end"}), json!({"status": "done"}), "run.finished completed"),
+        (json!({"type": "natural_end"}), waiting, "run.status waiting"),
+        (json!({"type": "behavior_requested"}), Value::Null, "run.finished completed"),
+        (json!({"type": "plugin_requested"}), Value::Null, "run.finished completed"),
+        (json!({"type": "cancelled"}), json!({"status": "waiting"}), "run.finished cancelled"),
+        (json!({"type": "suspended"}), Value::Null, "run.status waiting"),
+        (json!({"type": "of_tomorrow", "value": 7}), Value::Null, "run.finished unknown"),
+        (Value::Null, Value::Null, "run.finished unknown"),
+    ] {
+        assert_eq!(ends(termination.clone(), result).0, expected, "{termination}");
+    }
+    let (stopped, draft) = ends(json!({"type": "stopped", "value": {"code": "max_rounds", "detail": "25"}}), Value::Null);
+    assert_eq!(stopped, "run.finished interrupted");
+    assert_eq!((&draft.payload["code"], &draft.payload["detail"]), (&json!("max_rounds"), &json!("25")));
+    let (blocked, draft) = ends(json!({"type": "blocked", "value": "forbidden"}), Value::Null);
+    assert_eq!((blocked.as_str(), draft.owner.clone()), ("run.failed failed", Owner::Policy));
+    assert_eq!(draft.payload["error"], json!({"code": "blocked", "message": "forbidden"}));
+    let (error, draft) = ends(json!({"type": "error", "value": "no key"}), Value::Null);
+    assert_eq!(error, "run.failed failed");
+    assert_eq!(draft.payload["error"], json!({"message": "no key"}));
+}
+
+#[test]
+fn a_step_is_one_message_and_its_end_seals_what_was_streamed_without_repeating_it() {
+    let thought = event("reasoning_delta", json!({"delta": "hm"}));
+    let [begin, ready] = call("c");
+    let drafts = adapt([start("r"), step("m"), thought, text("a"), text("b"), begin, text("c"), ready, step_end()]);
+    let named = |d: &Draft| {
+        let part = d.ids.part.as_ref().map_or("-", |p| p.as_str()).replace("awaken-", "");
+        format!("{} {}/{part} {}", d.class, d.ids.message.as_ref().map_or("-", |m| m.as_str()), d.text("text").unwrap_or("-"))
+    };
+    let expected = [
+        "reasoning.delta m/part-1 hm",
+        "text.delta m/part-2 a",
+        "text.delta m/part-2 b",
+        "tool.started m/- -",
+        "text.delta m/part-3 c",
+        "tool.args -/- -",
+        "reasoning.summary m/part-1 -",
+        "text.final m/- -",
+        "run.status -/- -",
+    ];
+    assert_eq!(drafts[2..].iter().map(named).collect::<Vec<_>>(), expected);
+    assert!(drafts[2..].iter().all(|d| d.ids.turn.as_ref().unwrap().as_str() == "m"));
+    assert_eq!(drafts.last().unwrap().audience, Audience::Dashboard);
+}
+
+#[test]
+fn a_step_without_a_name_is_given_one() {
+    let drafts = adapt([step(""), text("a"), step_end(), text("b")]);
+    let messages: Vec<_> = drafts.iter().filter_map(|d| d.ids.message.as_ref().map(|m| m.as_str().to_owned())).collect();
+    assert_eq!(messages, ["awaken-message-1", "awaken-message-1", "awaken-message-2"]);
+}
+
+#[test]
+fn the_response_is_the_answer_only_where_none_was_streamed() {
+    let end = |response: &str| {
+        event("run_finish", json!({"run_id": "r", "termination": {"type": "natural_end"}, "result": {"response": response}}))
+    };
+    let finals = |facts: Vec<Value>| {
+        let drafts = adapt(facts);
+        drafts.iter().filter(|d| d.class == EventType::TextFinal).map(|d| d.text("text").map(str::to_owned)).collect::<Vec<_>>()
+    };
+    assert_eq!(finals(vec![start("r"), step("m"), step_end(), end("whole")]), [Some("whole".to_owned())]);
+    assert_eq!(finals(vec![start("r"), step("m"), text("who"), text("le"), step_end(), end("le")]), [None]);
+    assert_eq!(finals(vec![start("r"), end("")]), []);
+}
+
+#[test]
+fn a_reset_voids_what_the_step_streamed_and_the_rest_is_new_parts_of_the_same_message() {
+    let begin = event("tool_call_start", json!({"id": "half", "name": "rm"}));
+    let args = event("tool_call_delta", json!({"id": "half", "args_delta": "{\"pa"}));
+    let reset = event("stream_reset", json!({"reason": "reset by peer"}));
+    let [whole, ready] = call("whole");
+    let drafts = adapt([step("m"), text("a"), whole, ready, begin, args, reset, text("b"), step_end()]);
+    let repair = drafts.iter().find(|d| d.class == EventType::MessagesSnapshot).unwrap();
+    assert_eq!(repair.payload["mode"], "repair");
+    assert_eq!(repair.payload["messages"], json!([{"messageId": "m", "role": "assistant", "parts": []}]));
+    let failed: Vec<_> = drafts.iter().filter(|d| d.class == EventType::ToolFailed).collect();
+    assert_eq!(failed.len(), 1, "a call that is ready goes on");
+    assert_eq!(failed[0].ids.tool_call.as_ref().unwrap().as_str(), "half");
+    assert_eq!((failed[0].phase.clone(), failed[0].audience), (Phase::Cancelled, Audience::Dashboard));
+    assert_eq!((&failed[0].payload["neverStarted"], &failed[0].payload["inputTextBytes"]), (&json!(true), &json!(4)));
+    let texts: Vec<_> = drafts.iter().filter(|d| d.class == EventType::TextDelta).collect();
+    assert_eq!(texts[0].ids.message, texts[1].ids.message);
+    assert_ne!(texts[0].ids.part, texts[1].ids.part);
+    assert_eq!(drafts.iter().filter(|d| d.class == EventType::TextFinal).count(), 1);
+}
+
+#[test]
+fn a_reset_that_nothing_follows_leaves_nothing_to_seal() {
+    let drafts = adapt([step("m"), text("a"), event("stream_reset", json!({})), step_end()]);
+    assert_eq!(classes(&drafts)[2..], ["messages.snapshot reconciling", "run.status acting"]);
+}
+
+#[test]
+fn a_call_goes_from_the_model_s_wish_to_a_result() {
+    let [begin, ready] = call("c");
+    let args = event("tool_call_delta", json!({"id": "c", "args_delta": "{"}));
+    let output = event("tool_call_stream_delta", json!({"id": "c", "name": "rm", "delta": "gone"}));
+    let end = done(
+        "c",
+        "succeeded",
+        json!({"tool_name": "rm", "status": "success", "data": {"n": 1}, "message": null,
+        "metadata": {"mcp.server": "web"}, "of_tomorrow": 1}),
+    );
+    let drafts = adapt([begin, args, ready, output, end]);
+    let seen: Vec<_> = drafts.iter().map(|d| format!("{} {} {}", d.class, d.owner, d.audience)).collect();
+    let expected = [
+        "tool.started model user",
+        "tool.args model dashboard",
+        "tool.args model user",
+        "tool.output.delta tool user",
+        "tool.result tool user",
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!(payload(&drafts[0]), json!({"toolName": "rm"}));
+    assert_eq!(payload(&drafts[2]), json!({"input": {"path": "/"}}));
+    assert_eq!(payload(&drafts[3]), json!({"text": "gone"}));
+    let result =
+        json!({"toolName": "rm", "output": {"n": 1}, "status": "completed", "metadata": {"mcp.server": "web"}, "of_tomorrow": 1});
+    assert_eq!(payload(&drafts[4]), result);
+    assert!(drafts.iter().all(|d| d.ids.tool_call.as_ref().unwrap().as_str() == "c"));
+}
+
+#[test]
+fn tools_fail_in_each_of_awaken_s_ways() {
+    let failed = |result: Value| adapt([done("c", "failed", result)]);
+    let code = |drafts: &[Draft]| drafts.last().unwrap().payload["error"].get("code").cloned();
+    let plain = failed(json!({"status": "error", "data": null, "message": "boom"}));
+    assert_eq!((classes(&plain), code(&plain)), (vec!["tool.failed failed".to_owned()], None));
+    let timeout = failed(json!({"message": "Timeout: 30s", "metadata": {"timed_out": true}}));
+    assert_eq!(code(&timeout), Some(json!("timeout")));
+    let cancelled = failed(json!({"message": "Cancelled: run cancelled"}));
+    assert_eq!((classes(&cancelled), code(&cancelled)), (vec!["tool.failed cancelled".to_owned()], Some(json!("cancelled"))));
+    let rejected = failed(json!({"message": "forbidden", "metadata": {"rejected": true}}));
+    assert_eq!(classes(&rejected), ["permission.changed acting", "tool.failed failed"]);
+    assert_eq!(rejected[0].owner, Owner::Policy);
+    let coded = failed(json!({"message": "[E] 502", "data": {"error": {"code": "E", "message": "502"}}}));
+    assert_eq!(code(&coded), Some(json!("E")));
+    assert_eq!(coded[0].payload["data"], json!({"error": {"code": "E", "message": "502"}}));
+    let silent = failed(json!({"message": null}));
+    assert_eq!(silent[0].payload["error"]["message"], "the tool failed without saying why");
+}
+
+#[test]
+fn a_suspended_call_asks_by_what_its_answer_will_do() {
+    let [begin, ready] = call("c");
+    let ask = |mode: &str| last([begin.clone(), ready.clone(), suspended("c", mode)]);
+    let approval = ask("replay_tool_call");
+    assert_eq!((approval.class.clone(), approval.owner.clone()), (EventType::ActionRequired, Owner::Policy));
+    assert_eq!(approval.ids.action.as_ref().unwrap().as_str(), "ask-c");
+    assert_eq!(approval.ids.tool_call.as_ref().unwrap().as_str(), "c");
+    let told = json!({
+        "toolName": "rm", "kind": "tool_approval", "message": "Sure?", "schema": {"type": "object"}, "options": ["yes"],
+        "risk": "high", "input": {"path": "/"}, "resumeMode": "replay_tool_call", "action": "tool:PermissionConfirm",
+        "parameters": {"scope": "once"},
+    });
+    assert_eq!(payload(&approval), told);
+    let client = ask("use_decision_as_tool_result");
+    assert_eq!((client.owner.clone(), &client.payload["kind"]), (Owner::Action, &json!("structured_input")));
+    assert_eq!(ask("pass_decision_to_tool").payload["kind"], "structured_input");
+}
+
+#[test]
+fn an_answer_resolves_its_action_and_ends_the_call_by_what_the_result_is() {
+    let answered = |mode: &str, result: Value| {
+        let [begin, ready] = call("c");
+        let drafts = adapt([begin, ready, suspended("c", mode), resumed("c", result)]);
+        assert_eq!(drafts[3].ids.action.as_ref().unwrap().as_str(), "ask-c");
+        (drafts[3].payload["outcome"].clone(), classes(&drafts[4..]).remove(0), drafts)
+    };
+    let (outcome, end, drafts) = answered("replay_tool_call", json!({"deleted": 1}));
+    assert_eq!((outcome, end.as_str()), (json!("approved"), "tool.result completed"));
+    assert_eq!(payload(&drafts[4]), json!({"status": "completed", "toolName": "rm", "output": {"deleted": 1}}));
+    assert_eq!(drafts[3].payload.get("value"), None);
+    let (outcome, end, drafts) = answered("replay_tool_call", json!({"approved": false}));
+    assert_eq!((outcome, end.as_str()), (json!("rejected"), "tool.failed cancelled"));
+    assert_eq!(drafts[4].payload["neverStarted"], true);
+    let (outcome, end, drafts) = answered("replay_tool_call", json!({"error": "disk full", "hint": 1}));
+    assert_eq!((outcome, end.as_str()), (json!("approved"), "tool.failed failed"));
+    assert_eq!(payload(&drafts[4]), json!({"error": {"message": "disk full"}, "hint": 1, "toolName": "rm"}));
+    let (outcome, end, drafts) = answered("use_decision_as_tool_result", json!({"data": {"x": 1}, "metadata": {"m": 1}}));
+    assert_eq!((outcome, end.as_str()), (json!("answered"), "tool.result completed"));
+    assert_eq!((&drafts[4].payload["output"], &drafts[4].payload["metadata"]), (&json!({"x": 1}), &json!({"m": 1})));
+    let (outcome, ..) = answered("use_decision_as_tool_result", json!({"approved": false}));
+    assert_eq!(outcome, "cancelled");
+}
+
+#[test]
+fn an_answer_may_name_the_suspension_instead_of_the_call() {
+    let [begin, ready] = call("c");
+    let drafts = adapt([begin, ready, suspended("c", "replay_tool_call"), resumed("ask-c", json!(1))]);
+    assert!(drafts[3..].iter().all(|d| d.ids.tool_call.as_ref().unwrap().as_str() == "c"));
+    let unasked = adapt([resumed("c", json!(1))]);
+    assert_eq!(classes(&unasked), ["tool.result completed"]);
+}
+
+#[test]
+fn a_call_that_the_model_never_finished_asking_for_ends_with_its_step() {
+    let drafts = adapt([step("m"), event("tool_call_start", json!({"id": "c", "name": "rm"})), step_end()]);
+    assert_eq!(classes(&drafts)[2..], ["tool.failed cancelled", "run.status acting"]);
+    let cancelled = last([event("tool_call_cancel", json!({"id": "c", "name": "rm", "reason": "stream broke"}))]);
+    assert_eq!(
+        payload(&cancelled),
+        json!({"error": {"code": "cancelled", "message": "stream broke"}, "neverStarted": true, "toolName": "rm"})
+    );
+}
+
+fn activity(target: &str, name: &str, content: Value) -> Value {
+    event("activity_snapshot", json!({"message_id": target, "activity_type": name, "content": content, "replace": true}))
+}
+
+#[test]
+fn progress_is_told_by_our_names_and_keeps_the_rest() {
+    let content = json!({"schema": "tool-call-progress.v1", "node_id": "tool_call:c", "call_id": "c", "tool_name": "rm",
+        "status": "running", "progress": 0.5, "loaded": 1, "total": 2, "message": "half", "run_id": "r"});
+    let draft = last([start("r"), activity("c", PROGRESS, content)]);
+    let told = json!({"toolName": "rm", "status": "running", "progress": 0.5, "loaded": 1, "total": 2, "message": "half",
+        "schema": "tool-call-progress.v1", "node_id": "tool_call:c", "call_id": "c", "run_id": "r"});
+    assert_eq!(payload(&draft), told);
+    assert_eq!((draft.audience, draft.refs.clone()), (Audience::User, None));
+}
+
+#[test]
+fn a_child_s_progress_is_its_own_call_under_the_parent_s() {
+    let content = json!({"call_id": "child", "parent_call_id": "c", "run_id": "other", "status": "done"});
+    let draft = last([start("r"), activity("child", PROGRESS, content)]);
+    assert_eq!(draft.class, EventType::ToolProgress);
+    assert_eq!(draft.ids.tool_call.as_ref().unwrap().as_str(), "child");
+    assert_eq!(draft.ids.agent, None);
+    assert_eq!(draft.refs, Some(json!({"parentToolCallId": "c", "childRunId": "other"})));
+    assert_eq!((draft.surface.clone(), &draft.payload["runtimeEntity"]), (Surface::TaskCapsule, &json!("subagent_turn")));
+}
+
+#[test]
+fn other_activities_belong_to_a_known_call_or_else_to_a_message() {
+    let [begin, _] = call("c");
+    let draft = last([begin, activity("c", "log", json!("line"))]);
+    assert_eq!(payload(&draft), json!({"activityType": "log", "content": "line", "replace": true}));
+    assert_eq!((draft.ids.tool_call.unwrap().as_str(), draft.ids.message), ("c", None));
+    let draft = last([event("activity_snapshot", json!({"message_id": "m", "activity_type": "plan", "content": {}}))]);
+    assert_eq!(payload(&draft), json!({"activityType": "plan", "content": {}}));
+    assert_eq!((draft.ids.tool_call, draft.ids.message.unwrap().as_str()), (None, "m"));
+    for (patch, expected) in
+        [(json!({"op": "add"}), json!([{"op": "add"}])), (json!([]), json!([])), (Value::Null, json!([null]))]
+    {
+        let draft = last([event("activity_delta", json!({"message_id": "m", "activity_type": "plan", "patch": patch}))]);
+        assert_eq!((&draft.payload["patch"], draft.audience), (&expected, Audience::User));
+    }
+}
+
+#[test]
+fn a_delegating_call_tells_of_its_child_when_it_ends() {
+    let result = json!({"tool_name": "delegate", "status": "success", "message": null, "metadata": {"child_run_id": "cr"},
+        "data": {"agent_id": "researcher", "response": "found", "status": "completed"}});
+    let drafts = adapt([start("r"), done("c", "succeeded", result)]);
+    assert_eq!(classes(&drafts)[1..], ["tool.result completed", "worker.notification archived", "agent.completed completed"]);
+    assert!(drafts[2..].iter().all(|d| d.ids.agent.as_ref().unwrap().as_str() == "researcher"));
+    assert_eq!(drafts[2].payload["summary"], "found");
+    assert_eq!(drafts[2].refs, Some(json!({"childRunId": "cr"})));
+    let nameless = adapt([start("r"), done("c", "failed", json!({"message": "no", "metadata": {"child_run_id": "cr"}}))]);
+    assert_eq!(classes(&nameless)[1..], ["tool.failed failed", "worker.notification archived"]);
+    assert_eq!(nameless[2].ids.agent, None);
+}
+
+#[test]
+fn a_child_agent_s_run_puts_it_on_the_roster_and_takes_it_off() {
+    let begin = event(
+        "run_start",
+        json!({"thread_id": "t", "run_id": "r", "parent_run_id": "p",
+        "identity": {"agent_id": "kid", "parent_thread_id": "pt", "parent_tool_call_id": "pc", "origin": "subagent"}}),
+    );
+    let drafts = adapt([begin.clone(), finish_as("r", "suspended"), begin, finish_as("r", "cancelled")]);
+    let expected = [
+        "run.started accepted",
+        "agent.spawned acting",
+        "run.status waiting",
+        "run.status acting",
+        "agent.completed cancelled",
+        "run.finished cancelled",
+    ];
+    assert_eq!(classes(&drafts), expected);
+    assert_eq!(drafts[1].ids.agent.as_ref().unwrap().as_str(), "kid");
+    assert_eq!(drafts[1].ids.parent_thread.as_ref().unwrap().as_str(), "pt");
+    assert_eq!(drafts[1].refs, Some(json!({"runId": "r", "parentRunId": "p", "parentToolCallId": "pc"})));
+}
+
+#[test]
+fn state_is_internal_and_a_compaction_is_told_once_by_its_numbers() {
+    let state = |total: u64| {
+        let boundary = json!({"summary": "SECRET", "pre_tokens": 900, "post_tokens": 90, "timestamp_ms": 1_767_225_600_000_i64});
+        let boundaries = vec![boundary; total as usize];
+        let compaction = json!({"boundaries": boundaries, "total_compactions": total});
+        event("state_snapshot", json!({"snapshot": {"revision": 1, "extensions": {"__context_compaction": compaction}}}))
+    };
+    let drafts = adapt([state(0), state(1), state(1), state(2)]);
+    let (states, compactions): (Vec<_>, Vec<_>) = drafts.iter().partition(|d| d.class == EventType::StateSnapshot);
+    assert!(states.iter().all(|d| d.audience == Audience::Internal && d.surface == Surface::Diagnostics));
+    assert_eq!(compactions.len(), 2);
+    let told = json!({"compactionId": "awaken-compaction-1", "totalCompactions": 1, "preTokens": 900, "postTokens": 90});
+    assert_eq!(payload(compactions[0]), told);
+    assert_eq!(compactions[0].timestamp.as_deref(), Some("2026-01-01T00:00:00Z"));
+    let delta = last([event("state_delta", json!({"delta": [{"op": "add"}]}))]);
+    assert_eq!((delta.audience, payload(&delta)), (Audience::Internal, json!({"patch": [{"op": "add"}]})));
+}
+
+#[test]
+fn encrypted_reasoning_leaves_only_its_length() {
+    let draft = last([event("reasoning_encrypted_value", json!({"encrypted_value": "b3BhcXVl", "provider": "x"}))]);
+    assert_eq!(payload(&draft), json!({"kind": "reasoning_encrypted_value", "bytes": 8}));
+    assert_eq!((draft.audience, &draft.extra["provider"]), (Audience::Internal, &json!("x")));
+}
+
+#[test]
+fn usage_is_counted_by_our_names() {
+    let usage = json!({"prompt_tokens": 3, "completion_tokens": 2, "cache_read_tokens": 1, "of_tomorrow": 9});
+    let draft = last([event("inference_complete", json!({"model": "m", "usage": usage, "duration_ms": 5}))]);
+    let told = json!({"model": "m", "durationMs": 5,
+        "usage": {"inputTokens": 3, "outputTokens": 2, "cacheReadTokens": 1, "of_tomorrow": 9}});
+    assert_eq!((payload(&draft), draft.audience), (told, Audience::Dashboard));
+}
+
+#[test]
+fn a_history_window_is_put_into_our_shape() {
+    let messages = json!([
+        {"role": "user", "content": "hi"},
+        {"id": "m", "role": "assistant", "tool_calls": [1], "content": [
+            {"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "hello"}, {"type": "image", "url": "/i"},
+        ]},
+        {"id": "s", "role": "system", "content": "be nice"},
+        "odd",
+    ]);
+    let draft = last([event("messages_snapshot", json!({"messages": messages}))]);
+    let shaped = json!([
+        {"messageId": "awaken-message-1", "role": "user", "parts": [{"partId": "awaken-part-1", "kind": "user_text", "text": ["hi"]}]},
+        {"messageId": "m", "role": "assistant", "parts": [
+            {"partId": "awaken-part-2", "kind": "reasoning_summary", "text": ["hm"]},
+            {"partId": "awaken-part-3", "kind": "assistant_text", "text": ["hello"]},
+        ], "tool_calls": [1], "content": [{"type": "image", "url": "/i"}]},
+        {"messageId": "s", "role": "system", "parts": [{"partId": "awaken-part-4", "kind": "diagnostic", "text": ["be nice"]}]},
+        "odd",
+    ]);
+    assert_eq!((&draft.payload["mode"], &draft.payload["messages"]), (&json!("window"), &shaped));
+}
+
+#[test]
+fn an_error_fails_the_run_and_a_later_start_tries_again() {
+    let drafts = adapt([start("r"), step("m"), text("a"), event("error", json!({"message": "boom", "code": "LLM"})), start("r")]);
+    assert_eq!(classes(&drafts)[3..], ["text.final reconciling", "run.failed failed", "run.started accepted"]);
+    assert_eq!(payload(&drafts[4]), json!({"error": {"code": "LLM", "message": "boom"}, "retryable": true}));
+    assert_eq!(drafts[5].payload["attempt"], 2);
+}
+
+#[test]
+fn what_is_not_known_is_kept_for_internal_eyes_and_never_an_error() {
+    let unknown = last([event("of_tomorrow", json!({"x": 1}))]);
+    assert_eq!((unknown.class.clone(), &unknown.payload["event"]), (EventType::DiagnosticChanged, &json!({"x": 1})));
+    for broken in [
+        event("text_delta", json!({"delta": 7})),
+        event("tool_call_start", json!({"id": "", "name": "x"})),
+        event("tool_call_done", json!({"id": "c", "outcome": "of_tomorrow", "result": {"data": 1}})),
+        event("activity_delta", json!({"message_id": "m"})),
+    ] {
+        let draft = last([broken.clone()]);
+        assert_eq!((draft.class.clone(), draft.audience), (EventType::DiagnosticChanged, Audience::Internal), "{broken}");
+    }
+    let mut adapter = (SOURCE.fresh)();
+    let mut refused = |fact: Value| adapter.adapt(object(fact), &given(), &mut Vec::new()).unwrap_err();
+    assert_eq!(refused(json!({"type": "text_delta"})), FactError::NoType { member: TYPE });
+    assert_eq!(refused(event("tool_call_start", json!({"id": "x".repeat(257)}))).member(), Some("id"));
+    assert_eq!(refused(step("a\nb")).member(), Some("message_id"));
+}
+
+#[test]
+fn members_that_nobody_knows_are_carried_and_forge_nothing() {
+    let draft = last([event("text_delta", json!({"delta": "a", "of_tomorrow": [1], "audience": "internal", "eventId": "e"}))]);
+    assert_eq!(Value::Object(draft.extra), json!({"of_tomorrow": [1], "sourceAudience": "internal", "sourceEventId": "e"}));
+    assert_eq!(draft.audience, Audience::User);
+}
+
+#[test]
+fn memory_is_bounded_however_many_calls_stay_open() {
+    let mut adapter = Awaken::default();
+    let mut out = Vec::new();
+    for n in 0..CALLS_OPEN_MAX + CALLS_ENDED_MAX + 10 {
+        for fact in call(&format!("c{n}")).into_iter().chain([suspended(&format!("c{n}"), "replay_tool_call")]) {
+            adapter.adapt(object(fact), &given(), &mut out).unwrap();
+        }
+    }
+    assert_eq!(
+        (adapter.calls.len(), adapter.ended_calls.len(), adapter.pending.len()),
+        (CALLS_OPEN_MAX, CALLS_ENDED_MAX, CALLS_OPEN_MAX)
+    );
+    assert!(adapter.knows_call(&ToolCallId::new("c20").unwrap()));
+    assert!(!adapter.knows_call(&ToolCallId::new("c1").unwrap()));
+}

@@ -25,6 +25,7 @@ mod hydrate;
 mod ingest;
 mod projection;
 mod retention;
+mod runtimes;
 mod schema;
 mod secrets;
 mod sessions;

@@ -20,6 +20,7 @@ mod house;
 mod hydrate;
 mod ingest;
 mod projection;
+mod reporter;
 mod retention;
 mod schema;
 mod secrets;

@@ -232,6 +232,12 @@ impl Queue {
         Counters { waiting: state.waiting(), ..state.counters }
     }
 
+    /// As if the server had last settled something so much earlier.
+    #[cfg(test)]
+    pub fn age(&self, by: Duration) {
+        self.state.lock().settled_at -= by;
+    }
+
     // ── the sender's side ──
 
     /// The next facts to send, at most `limit`: again those that are under way, if any are. `None` once nothing more will come.

@@ -336,17 +336,21 @@ async fn a_gap_goes_back_to_what_the_server_expects() {
     call.report_activity("a", "4").await;
     let fourth = server.next().await;
     assert_eq!(fourth.seq, 3);
-    // The run was erased.
-    fourth.answer(Answer::Gap { expected: 0 });
+    // The server forgot the last two.
+    fourth.answer(Answer::Gap { expected: 1 });
     let again = server.next().await;
-    assert_eq!((again.seq, again.take()), (0, vec!["4".to_owned()]));
+    assert_eq!((again.seq, again.take()), (1, vec!["4".to_owned()]));
     call.report_activity("a", "5").await;
     let fifth = server.next().await;
-    assert_eq!(fifth.seq, 1);
+    assert_eq!(fifth.seq, 2);
     // Nonsense is asked about again, not believed.
     fifth.answer(Answer::Gap { expected: 9 });
     let again = server.next().await;
-    assert_eq!((again.seq, again.take()), (1, vec!["5".to_owned()]));
+    assert_eq!(again.seq, 2);
+    // The run was erased.
+    again.answer(Answer::Gap { expected: 0 });
+    let again = server.next().await;
+    assert_eq!((again.seq, again.take()), (0, vec!["5".to_owned()]));
 }
 
 #[tokio::test]
@@ -407,6 +411,75 @@ async fn a_stand_in_that_is_refused_too_gives_its_number_to_what_follows() {
     assert_eq!((body.seq, body.take()), (0, vec!["1".to_owned()]));
     assert_eq!(soon(reporter.flush()).await, Err(ReportError::Lost { count: 1, why: "no".into() }));
     assert_eq!(facts_of(reporter.counters()), (2, 1, 0, 1, 0, 0));
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_much_is_halved_until_it_is_taken_and_then_grows_again() {
+    let (reporter, mut server) = scripted(Room { facts: 100, bytes: 1 << 20 }, HANG);
+    let call = reporter.call("c", "t");
+    call.report_activity("a", "0").await;
+    let first = server.next().await;
+    for n in 1..=40 {
+        call.report_activity("a", n.to_string()).await;
+    }
+    first.take();
+    let (mut sizes, mut taken) = (Vec::new(), Vec::new());
+    while taken.len() < 40 {
+        let body = server.next().await;
+        assert_eq!(body.seq, 1 + taken.len() as u64);
+        sizes.push(body.facts.len());
+        if body.facts.len() > 8 {
+            body.answer(Answer::Body { why: "too large".into() });
+        } else {
+            taken.extend(body.take());
+        }
+    }
+    assert_eq!(sizes, [40, 20, 10, 5, 10, 5, 10, 5, 10, 5, 10, 5, 10, 5, 10, 5, 5]);
+    assert_eq!(taken, (1..=40).map(|n| n.to_string()).collect::<Vec<_>>());
+    soon(reporter.flush()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_under_way_is_never_let_go_of() {
+    let (reporter, mut server) = scripted(Room { facts: 2, bytes: 1 << 20 }, HANG);
+    let call = reporter.call("c", "t").announced();
+    let running = async |message: &str| call.report_progress(ProgressStatus::Running, Some(message), None).await;
+    running("under way").await;
+    let first = server.next().await;
+    for message in ["repeated", "repeated too", "the newest"] {
+        soon(running(message)).await;
+    }
+    assert_eq!(facts_of(reporter.counters()), (4, 0, 2, 0, 0, 2));
+    first.answer(later("cut off"));
+    let again = server.next().await;
+    assert_eq!((again.seq, again.take()), (0, vec!["under way".to_owned()]));
+    let body = server.next().await;
+    assert_eq!((body.seq, body.take()), (1, vec!["the newest".to_owned()]));
+    soon(reporter.flush()).await.unwrap();
+}
+
+#[test]
+fn a_server_that_goes_on_is_waited_for_however_long_it_takes() {
+    let is_pending = |flush: std::pin::Pin<&mut dyn Future<Output = Result<(), ReportError>>>| {
+        flush.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _inside = runtime.enter();
+    let queue = Queue::new(ROOM, HANG);
+    for n in 0..3 {
+        queue.put_now(facts::activity(Timestamp::now(), &"c".into(), "a", n.into()));
+    }
+    assert_eq!(pollster::block_on(queue.batch(BATCH_FACTS_MAX)).unwrap().len(), 3);
+    for _ in 0..2 {
+        assert!(is_pending(std::pin::pin!(queue.flush())));
+        queue.age(2 * HANG);
+        let told = pollster::block_on(queue.flush());
+        assert!(matches!(told, Err(ReportError::Unreachable { .. })), "{told:?}");
+        queue.acknowledged(1, 0);
+    }
+    queue.age(2 * HANG);
+    queue.refused(0, "no");
+    assert!(is_pending(std::pin::pin!(queue.flush())), "a refusal is an answer, too");
 }
 
 #[tokio::test]

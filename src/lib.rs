@@ -35,7 +35,8 @@
 //! # The rooms
 //!
 //! In the order of the line, which is the order of reading, and the order in which modules may use each other: a module uses
-//! only those above it (`tests/it/house.rs` holds that).
+//! only those above it (`tests/it/house.rs` holds that). Last stands what is no stage of it, but for other programs to link:
+//! [`reporter`], with which a tool says what it is doing.
 
 pub mod model;
 
@@ -56,3 +57,5 @@ pub mod feed;
 pub mod serve;
 
 pub mod config;
+
+pub mod reporter;

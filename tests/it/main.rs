@@ -24,6 +24,7 @@ mod house;
 mod hydrate;
 mod ingest;
 mod projection;
+mod reporter;
 mod retention;
 mod runtimes;
 mod schema;

@@ -1,0 +1,83 @@
+//! A tool that says what it is doing: seed 002's `IndexTool`, an activity of its own, and an event as Ethos' tools emit them.
+//!
+//! `cargo run --example report_progress` starts a server in memory, reports to it, and prints what a user then sees of the run.
+//! `PROSCENIUM_URL=http://127.0.0.1:8787 cargo run --example report_progress` reports to a server that runs already; watch it
+//! there with `proscenium tail index-docs`.
+
+use proscenium::feed::Sizes;
+use proscenium::guard::Policy;
+use proscenium::ingest::World;
+use proscenium::log::AnyStore;
+use proscenium::log::memory::MemoryStore;
+use proscenium::reporter::{ProgressStatus, Reporter, ToolCallReporter, ToolProgressEvent};
+use proscenium::serve::{Limits, Pulse, Server};
+use serde_json::{Value, json};
+use std::error::Error;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+const RUN: &str = "index-docs";
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let url = match std::env::var("PROSCENIUM_URL") {
+        Ok(url) => url,
+        Err(_) => a_server_in_memory().await?,
+    };
+    println!("reporting to {url}");
+
+    // Once a run; whoever has no server takes `Reporter::none()`, and nothing below changes.
+    let reporter = Reporter::to(&url, RUN).session("examples").start()?;
+    index_docs(&reporter.call("call-1", "index_docs")).await;
+    generate(&reporter.call("call-2", "generate")).await;
+
+    let counters = reporter.counters();
+    reporter.close().await?;
+    println!("{} reports, every one of them durable\n", counters.reported);
+
+    let shown: Value = reqwest::get(format!("{url}/v1/runs/{RUN}/activities")).await?.json().await?;
+    for activity in shown["activities"].as_array().into_iter().flatten() {
+        println!("{} {}", activity["activityType"], activity["activityId"]);
+        println!("{:#}\n", activity["content"]);
+    }
+    Ok(())
+}
+
+/// The tool of seed 002.
+async fn index_docs(call: &ToolCallReporter) {
+    call.report_progress(ProgressStatus::Running, Some("Starting indexing"), None).await;
+    for i in 0..10 {
+        tokio::time::sleep(Duration::from_millis(20)).await; // ... do work ...
+        let fraction = f64::from(i + 1) / 10.0;
+        call.report_progress(ProgressStatus::Running, Some(&format!("Indexed batch {}/10", i + 1)), Some(fraction)).await;
+        // For logs and telemetry; a user sees nothing of it.
+        call.emit(ToolProgressEvent::new("index_docs", format!("batch {i}: 128 documents")).percent(fraction * 100.0));
+    }
+    call.report_progress(ProgressStatus::Done, Some("Indexing complete"), Some(1.0)).await;
+}
+
+/// A tool with an activity of its own, and one word to the user.
+async fn generate(call: &ToolCallReporter) {
+    call.report_progress(ProgressStatus::Running, None, None).await;
+    call.emit(ToolProgressEvent::new("generate", "this takes a few seconds").audience("user"));
+    call.report_activity("code-generation", "fn hello() {\n    println!(\"hi\");\n}").await;
+    let patch = json!([{ "op": "add", "path": "/line", "value": "    println!(\"world\");" }]);
+    call.report_activity_delta("code-generation", patch).await;
+    call.report_progress(ProgressStatus::Done, None, None).await;
+}
+
+/// Starts a server that forgets everything when this process ends; its address.
+async fn a_server_in_memory() -> Result<String, Box<dyn Error>> {
+    let random = || {
+        let mut bits = [0; 16];
+        getrandom::fill(&mut bits).expect("the system has randomness");
+        u128::from_ne_bytes(bits)
+    };
+    let world = World { now: jiff::Timestamp::now, random };
+    let store = AnyStore::Memory(MemoryStore::new());
+    let server = Server::new(store, Policy::default(), Sizes::default(), Limits::default(), Pulse::default(), world)?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    tokio::spawn(server.run(listener, std::future::pending()));
+    Ok(url)
+}

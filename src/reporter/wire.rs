@@ -1,0 +1,231 @@
+//! The way to a server, behind one seam: a numbered body goes out, and what its answer means for the line comes back.
+//!
+//! Over HTTP that is `POST /v1/runs/{run}/facts` with the producer's numbers; in a test, memory or a script. A sink neither
+//! repeats nor waits: that is for [`super::worker`] to decide.
+
+use super::{Recording, ReportError};
+use bytes::{BufMut, Bytes, BytesMut};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use serde_json::Value;
+use std::time::{Duration, SystemTime};
+
+/// What is read of an answer, in bytes. Ours are smaller; a stranger's need not end.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// What is told of a stranger's answer, in characters.
+const EXCERPT_CHARS_MAX: usize = 200;
+
+/// What an answer means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// All of it is durable; so many facts were before.
+    Taken { duplicates: u64 },
+    /// The server's next number is this, below ours: what it had is gone, erased or with its memory.
+    Gap { expected: u64 },
+    /// This fact of the body can never be taken, and nothing of the body was.
+    Fact { index: usize, why: String },
+    /// The body cannot be taken as it is; of which fact that is, nobody says.
+    Body { why: String },
+    /// Nothing from here will ever be taken.
+    Never(ReportError),
+    /// Perhaps it was taken, perhaps not: send it again, not before this time has passed.
+    Later { why: String, after: Option<Duration> },
+}
+
+/// Where reports go.
+pub(super) enum Sink {
+    Http(Box<Http>),
+    Memory(Recording),
+    #[cfg(test)]
+    Script(tokio::sync::mpsc::UnboundedSender<super::tests::Asked>),
+}
+
+impl Sink {
+    /// Sends the facts, of which the first has this number.
+    pub async fn deliver(&self, seq: u64, facts: Vec<Bytes>) -> Answer {
+        match self {
+            Self::Http(http) => http.deliver(seq, &facts).await,
+            Self::Memory(recorded) => {
+                recorded.extend(&facts);
+                Answer::Taken { duplicates: 0 }
+            }
+            #[cfg(test)]
+            Self::Script(script) => super::tests::asked(script, seq, &facts).await,
+        }
+    }
+}
+
+/// A server, and who sends to which of its runs.
+pub(super) struct Http {
+    pub client: reqwest::Client,
+    pub url: reqwest::Url,
+    /// The producer's id and epoch, the token.
+    pub headers: HeaderMap,
+}
+
+impl Http {
+    async fn deliver(&self, seq: u64, facts: &[Bytes]) -> Answer {
+        let request = self
+            .client
+            .post(self.url.clone())
+            .headers(self.headers.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header("producer-seq", seq)
+            .body(array(facts));
+        match read(request).await {
+            Ok((status, retry_after, body)) => judge(status, retry_after, &body, facts.len() as u64),
+            Err(error) => Answer::Later { why: innermost(&error.without_url()), after: None },
+        }
+    }
+}
+
+/// The facts as one JSON array.
+fn array(facts: &[Bytes]) -> Bytes {
+    let mut body = BytesMut::with_capacity(facts.iter().map(|fact| fact.len() + 1).sum::<usize>() + 1);
+    for (at, fact) in facts.iter().enumerate() {
+        body.put_u8(if at == 0 { b'[' } else { b',' });
+        body.put_slice(fact);
+    }
+    body.put_u8(b']');
+    body.freeze()
+}
+
+async fn read(request: reqwest::RequestBuilder) -> Result<(u16, Option<Duration>, Vec<u8>), reqwest::Error> {
+    let mut answer = request.send().await?;
+    let status = answer.status().as_u16();
+    let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| told_to_wait(value, SystemTime::now()));
+    let mut body = Vec::new();
+    while let Some(part) = answer.chunk().await? {
+        body.extend_from_slice(&part);
+        if body.len() > ANSWER_BYTES_MAX {
+            break;
+        }
+    }
+    Ok((status, retry_after, body))
+}
+
+/// `Retry-After`: seconds, or a date.
+fn told_to_wait(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
+    let text = value.to_str().ok()?.trim();
+    match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => Some(httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default()),
+    }
+}
+
+/// The cause at the bottom of an error: "Connection refused" rather than "error sending request".
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// Refusals that are of no fact, but of the address, the numbering or the right to send: of every fact alike.
+const OF_EVERY_FACT: [&str; 5] = ["bad_id", "bad_query", "bad_producer", "unknown_source", "too_many_producers"];
+
+/// What an answer to a body of so many facts means. Only what speaks as our server does is believed when it says yes, or no for
+/// ever: anything else is somebody in between, and is asked again.
+pub(super) fn judge(status: u16, retry_after: Option<Duration>, body: &[u8], facts: u64) -> Answer {
+    let said: Value = serde_json::from_slice(body).unwrap_or_default();
+    let number = |member: &str| said.get(member).and_then(Value::as_u64);
+    let text = |member: &str| said.get(member).and_then(Value::as_str);
+    let code = text("code");
+    let why = || match (code, text("detail")) {
+        (Some(code), Some(detail)) => format!("{detail} ({code})"),
+        _ => {
+            let excerpt: String = String::from_utf8_lossy(body).chars().take(EXCERPT_CHARS_MAX).collect();
+            format!("it answered {status}, and not as a proscenium server would: {excerpt:?}")
+        }
+    };
+    let later = || Answer::Later { why: why(), after: retry_after };
+    let never = || {
+        let (code, detail) = (code.unwrap_or_default().to_owned(), text("detail").unwrap_or_default().to_owned());
+        Answer::Never(ReportError::Refused { status, code, detail })
+    };
+    match (status, code) {
+        (200, _) => match (number("accepted"), number("duplicates")) {
+            (Some(accepted), Some(duplicates)) if accepted + duplicates + number("shed").unwrap_or(0) == facts => {
+                Answer::Taken { duplicates }
+            }
+            _ => later(),
+        },
+        (409, Some("producer_gap")) => number("expected").map_or_else(later, |expected| Answer::Gap { expected }),
+        (403, Some("producer_fenced")) => Answer::Never(ReportError::Fenced { current: number("expected").unwrap_or_default() }),
+        (408 | 425 | 429, _) | (409, Some("run_erased")) => later(),
+        (400..=499, Some(code)) if OF_EVERY_FACT.contains(&code) => never(),
+        (400 | 422, Some(_)) | (413, _) => match number("index").filter(|index| *index < facts) {
+            Some(index) => Answer::Fact { index: index as usize, why: why() },
+            None => Answer::Body { why: why() },
+        },
+        (400..=499, Some(_)) => never(),
+        _ => later(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn answer(status: u16, body: &Value) -> Answer {
+        judge(status, Some(Duration::from_secs(2)), body.to_string().as_bytes(), 3)
+    }
+
+    fn problem(status: u16, code: &str, members: Value) -> Answer {
+        let mut body = json!({"code": code, "detail": "Why."});
+        body.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        answer(status, &body)
+    }
+
+    #[test]
+    fn a_yes_is_believed_only_if_it_counts_every_fact() {
+        assert_eq!(answer(200, &json!({"accepted": 1, "duplicates": 2})), Answer::Taken { duplicates: 2 });
+        assert_eq!(answer(200, &json!({"accepted": 1, "duplicates": 0, "shed": 2})), Answer::Taken { duplicates: 0 });
+        for no_receipt in [json!({"accepted": 2, "duplicates": 0}), json!({}), json!("<html>"), json!([3])] {
+            assert!(matches!(answer(200, &no_receipt), Answer::Later { .. }), "{no_receipt}");
+        }
+    }
+
+    #[test]
+    fn a_no_is_of_one_fact_of_the_body_of_all_or_of_now() {
+        let why = || "Why. (c)".to_owned();
+        assert_eq!(problem(422, "c", json!({"index": 1})), Answer::Fact { index: 1, why: why() });
+        assert_eq!(problem(413, "c", json!({"index": 2})), Answer::Fact { index: 2, why: why() });
+        assert_eq!(problem(422, "c", json!({"index": 3})), Answer::Body { why: why() }, "there is no such fact");
+        assert_eq!(problem(413, "c", json!({})), Answer::Body { why: why() });
+        assert!(matches!(answer(413, &Value::Null), Answer::Body { .. }), "a proxy has its own limit");
+        assert_eq!(problem(409, "producer_gap", json!({"expected": 7})), Answer::Gap { expected: 7 });
+        assert_eq!(problem(403, "producer_fenced", json!({"expected": 9})), Answer::Never(ReportError::Fenced { current: 9 }));
+        for code in OF_EVERY_FACT {
+            assert!(matches!(problem(422, code, json!({"index": 0})), Answer::Never(ReportError::Refused { .. })), "{code}");
+        }
+        for status in [401, 403, 404, 405, 409, 415] {
+            assert!(matches!(problem(status, "c", json!({})), Answer::Never(ReportError::Refused { .. })), "{status}");
+            assert!(matches!(answer(status, &Value::Null), Answer::Later { .. }), "{status} of a stranger");
+        }
+        for status in [408, 425, 429, 500, 502, 503, 504, 599] {
+            let later = Answer::Later { why: why(), after: Some(Duration::from_secs(2)) };
+            assert_eq!(problem(status, "c", json!({})), later, "{status}");
+        }
+        assert!(matches!(problem(409, "run_erased", json!({})), Answer::Later { .. }));
+        assert!(matches!(answer(302, &Value::Null), Answer::Later { .. }));
+        assert!(matches!(answer(400, &Value::Null), Answer::Later { .. }), "a proxy that dislikes something");
+    }
+
+    #[test]
+    fn a_server_says_how_long_to_wait_in_seconds_or_by_a_date() {
+        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        let wait = |text: &str| told_to_wait(&HeaderValue::from_str(text).unwrap(), now);
+        assert_eq!(wait("2"), Some(Duration::from_secs(2)));
+        assert_eq!(wait("Sun, 06 Nov 1994 08:50:07 GMT"), Some(Duration::from_secs(30)));
+        assert_eq!(wait("Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
+        assert_eq!(wait("soon"), None);
+    }
+
+    #[test]
+    fn a_body_is_an_array_of_the_facts_as_they_are() {
+        assert_eq!(array(&[Bytes::from_static(b"{}")]), "[{}]");
+        assert_eq!(array(&[Bytes::from_static(b"{\"a\":1}"), Bytes::from_static(b"{}")]), "[{\"a\":1},{}]");
+    }
+}

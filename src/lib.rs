@@ -56,3 +56,5 @@ pub mod feed;
 pub mod serve;
 
 pub mod config;
+
+pub mod check;

@@ -30,6 +30,7 @@ mod tools;
 pub use log::{BadLine, Log};
 pub use seed::{DEMANDS, Demand};
 
+use crate::guard::redact_text;
 use crate::model::Audience;
 use log::Entry;
 use serde::Serialize;
@@ -37,6 +38,9 @@ use serde::Serialize;
 /// The findings of one rule that are told one by one; the rest are counted. A log that breaks a rule at every envelope is told
 /// by its beginning.
 pub const FINDINGS_MAX: usize = 100;
+
+/// What is told of one finding, in characters. Names in a log may be of any length.
+pub const MESSAGE_CHARS_MAX: usize = 500;
 
 /// How a log is to be read.
 #[derive(Debug, Clone, Copy)]
@@ -150,10 +154,20 @@ impl Out<'_> {
         self.count += 1;
         if self.findings.len() < FINDINGS_MAX {
             let Rule { id, severity, remedy, .. } = *self.rule;
-            let thing = thing.filter(|thing| !thing.is_empty()).map(str::to_owned);
-            self.findings.push(Finding { rule: id, severity, sequence, thing, message, remedy });
+            let thing = thing.filter(|thing| !thing.is_empty()).map(tellable);
+            self.findings.push(Finding { rule: id, severity, sequence, thing, message: tellable(&message), remedy });
         }
     }
+}
+
+/// A text with values out of a log, as it may be told: without what looks like a secret, bounded, and in one line.
+fn tellable(text: &str) -> String {
+    let text = redact_text(text);
+    let mut told: String = text.chars().take(MESSAGE_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(MESSAGE_CHARS_MAX).is_some() {
+        told.push('…');
+    }
+    told
 }
 
 /// Checks a log against every rule.

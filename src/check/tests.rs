@@ -198,6 +198,19 @@ fn of_one_rule_so_many_findings_are_told_and_all_are_counted() {
 }
 
 #[test]
+fn a_finding_repeats_no_secret_and_is_one_line_of_a_bounded_length() {
+    let odd = |topology: &str| fact("run.status", json!({"^": {"topology": topology}}));
+    let facts =
+        [start(), odd(SECRET), tool("tool.failed", json!({"toolName": "\u{1b}[2J"})), odd(&"x".repeat(2 * MESSAGE_CHARS_MAX))];
+    let report = report(&facts);
+    let of = |rule: &str, n: usize| report.findings.iter().filter(|f| f.rule == rule).nth(n).unwrap().message.clone();
+    assert_eq!(of("unknown-dimension", 0), "run.status: unknown dimension: topology is \"[redacted]\"");
+    assert_eq!(of("tool-end-without-start", 0), "tool.failed of call c ( [2J) that never started");
+    let long = of("unknown-dimension", 1);
+    assert!(long.chars().count() == MESSAGE_CHARS_MAX + 1 && long.ends_with("x…"), "{long}");
+}
+
+#[test]
 fn what_is_no_envelope_is_refused_by_its_line() {
     let refused = |text: &str, line: u64, why: &str| {
         let told = Log::read(text.split('\n').map(str::as_bytes), Reading::default()).unwrap_err();

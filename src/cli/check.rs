@@ -2,6 +2,7 @@
 //!
 //! Exits with 0 where nothing is wrong, with 1 where something is, and with 2 where it could not be told.
 
+use super::screen::clean;
 use super::{Audience, CliError, Server};
 use proscenium::check::{BadLine, DEMANDS, Log, RULES, Reading, Report, Severity, check, source};
 use proscenium::ingest::{IngestError, World};
@@ -205,13 +206,13 @@ fn counted(count: u64, what: &str) -> String {
 
 fn tell(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     for finding in &report.findings {
-        writeln!(out, "{}[{}] seq {}: {}", finding.severity.as_str(), finding.rule, finding.sequence, finding.message)?;
+        writeln!(out, "{}[{}] seq {}: {}", finding.severity.as_str(), finding.rule, finding.sequence, clean(&finding.message))?;
         writeln!(out, "  remedy: {}", finding.remedy)?;
     }
     if report.omitted > 0 {
         writeln!(out, "and {} more like these", counted(report.omitted, "finding"))?;
     }
-    let of = report.run.as_ref().map_or_else(|| "the log".to_owned(), |run| format!("run {run}"));
+    let of = report.run.as_ref().map_or_else(|| "the log".to_owned(), |run| format!("run {}", clean(run)));
     let counts = [
         counted(report.counts.error, "error"),
         counted(report.counts.warning, "warning"),

@@ -59,3 +59,5 @@ pub mod serve;
 pub mod config;
 
 pub mod reporter;
+
+pub mod check;

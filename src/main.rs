@@ -3,7 +3,7 @@
 mod cli;
 
 use clap::{Parser, Subcommand};
-use cli::{demo, tail, transfer};
+use cli::{check, demo, tail, transfer};
 use proscenium::config::{Config, LogFormat, StoreKind};
 use proscenium::ingest::World;
 use proscenium::log::embedded::EmbeddedStore;
@@ -38,6 +38,7 @@ Examples:
   proscenium tail my-run                 watch a run in the terminal
   proscenium export my-run -o my-run.ndjson
   proscenium import my-run.ndjson --run a-copy
+  proscenium check my-run                is everything in it as it should be?
 
 Send a first fact to a server:
   curl -d '{\"type\":\"text.delta\",\"payload\":{\"text\":\"hello\"}}' -H 'content-type: application/json' \\
@@ -66,6 +67,8 @@ enum Command {
     Export(transfer::Export),
     /// Send an exported file to a server, as a run of its own.
     Import(transfer::Import),
+    /// Check a run, an export or a runtime's facts against what the Agent UI seed demands.
+    Check(check::Check),
 }
 
 /// What the world outside is like: the clock and the operating system's randomness.
@@ -89,16 +92,23 @@ fn main() -> ExitCode {
         }
         Command::Export(asked) => in_runtime(1, || async { Ok(transfer::export(asked).await?) }),
         Command::Import(asked) => in_runtime(1, || async { Ok(transfer::import(asked).await?) }),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.downcast_ref::<cli::CliError>().is_some_and(cli::CliError::is_closed_pipe) => ExitCode::SUCCESS,
-        Err(error) => {
-            // With standard error closed there is nobody left to tell.
-            let _ = writeln!(std::io::stderr(), "proscenium: {error}");
-            ExitCode::FAILURE
+        Command::Check(asked) => {
+            let checked = in_runtime(1, || async { Ok(check::run(asked, WORLD).await?) });
+            // 1 says that something is wrong with the log, 2 that nobody knows.
+            return checked.map_or_else(|error| failed(&error, ExitCode::from(2)), |is_well| u8::from(!is_well).into());
         }
+    };
+    result.map_or_else(|error| failed(&error, ExitCode::FAILURE), |()| ExitCode::SUCCESS)
+}
+
+/// Tells why a command failed. That nobody reads its output any more is no failure.
+fn failed(error: &Failure, code: ExitCode) -> ExitCode {
+    if error.downcast_ref::<cli::CliError>().is_some_and(cli::CliError::is_closed_pipe) {
+        return ExitCode::SUCCESS;
     }
+    // With standard error closed there is nobody left to tell.
+    let _ = writeln!(std::io::stderr(), "proscenium: {error}");
+    code
 }
 
 /// Threads for reads of the store.
@@ -106,7 +116,7 @@ const BLOCKING_THREADS: usize = 4;
 
 type Failure = Box<dyn std::error::Error>;
 
-fn in_runtime<F: Future<Output = Result<(), Failure>>>(workers: u16, work: impl FnOnce() -> F) -> Result<(), Failure> {
+fn in_runtime<T, F: Future<Output = Result<T, Failure>>>(workers: u16, work: impl FnOnce() -> F) -> Result<T, Failure> {
     let mut builder = match workers {
         1 => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),

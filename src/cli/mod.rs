@@ -1,7 +1,9 @@
 //! The commands that talk to a server, as any other program would: over HTTP, and nothing else.
 //!
-//! They belong to the binary and see nothing of the server's inside, except that `demo` starts one.
+//! They belong to the binary and see nothing of the server's inside, except that `demo` starts one, and that `check` is the
+//! linter of the library.
 
+pub mod check;
 pub mod demo;
 mod screen;
 mod sse;
@@ -23,7 +25,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(75);
 #[derive(Debug, Clone, clap::Args)]
 pub struct Server {
     /// The server's address.
-    #[arg(long, env = "PROSCENIUM_URL", value_name = "URL", default_value = "http://127.0.0.1:8787")]
+    #[arg(long, alias = "server", env = "PROSCENIUM_URL", value_name = "URL", default_value = "http://127.0.0.1:8787")]
     url: String,
 }
 

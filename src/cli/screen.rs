@@ -264,7 +264,7 @@ fn style(template: &str) -> ProgressStyle {
 
 /// The text without what a terminal would take as a command: control characters other than line ends and tabs, and those that
 /// turn the direction of writing.
-fn clean(text: &str) -> Cow<'_, str> {
+pub(super) fn clean(text: &str) -> Cow<'_, str> {
     let is_bad =
         |c: char| c.is_control() && c != '\n' && c != '\t' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if text.contains(is_bad) { text.replace("\r\n", "\n").replace(is_bad, "\u{fffd}").into() } else { Cow::Borrowed(text) }

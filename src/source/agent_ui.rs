@@ -133,7 +133,8 @@ fn is_worker_speech(class: &EventType, fact: &Fact) -> bool {
     said("role").and_then(Value::as_str) == Some("user") && is_workers(said)
 }
 
-fn is_workers<'a>(said: impl Fn(&str) -> Option<&'a Value>) -> bool {
+/// Whether its producer marks what it says as a worker's.
+pub(crate) fn is_workers<'a>(said: impl Fn(&str) -> Option<&'a Value>) -> bool {
     said("isWorkerNotification") == Some(&Value::Bool(true))
         || ["origin", "source"].iter().any(|m| matches!(said(m).and_then(Value::as_str), Some("worker" | "subagent")))
 }

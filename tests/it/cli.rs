@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// How long anything may take before it counts as never. Nothing here depends on being faster.
 pub const DEADLINE: Duration = Duration::from_mins(1);
 
-fn proscenium(arguments: &[&str]) -> Command {
+pub fn proscenium(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_proscenium"));
     command.args(arguments).stdin(Stdio::null());
     command
@@ -72,7 +72,7 @@ impl Running {
         answer.json().await.unwrap()
     }
 
-    async fn record(&self, run: &str, recording: &Path) {
+    pub async fn record(&self, run: &str, recording: &Path) {
         self.post(run, "awaken", "application/x-ndjson", std::fs::read(recording).unwrap()).await;
     }
 }
@@ -98,7 +98,7 @@ fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Runs a command to its end.
-fn run(command: &mut Command) -> Output {
+pub fn run(command: &mut Command) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Both pipes are drained meanwhile, so that neither fills up.
     let drain = |mut pipe: Box<dyn Read + Send>| {
@@ -123,15 +123,15 @@ fn run(command: &mut Command) -> Output {
     Output { status, stdout: out.join().unwrap(), stderr: err.join().unwrap() }
 }
 
-fn stdout(output: &Output) -> String {
+pub fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn stderr(output: &Output) -> String {
+pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-fn recording(name: &str) -> PathBuf {
+pub fn recording(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/awaken").join(name)
 }
 

@@ -15,6 +15,7 @@ mod audience;
 mod awaken;
 mod awaken_canonical;
 mod blobs;
+mod check;
 mod cli;
 mod crash;
 mod edge;

@@ -118,7 +118,8 @@ fn question(native: &Fact) -> Option<String> {
     let status = native.get("result").and_then(|result| result.get("status"));
     let outcome = native.get("outcome").filter(|outcome| outcome.is_string());
     let asks = outcome.map_or_else(|| status.is_some_and(|status| status == "pending"), |outcome| outcome == "suspended");
-    (native[TYPE] == "tool_call_done" && asks).then(|| hash_of(&Value::Object(native.clone()).to_string()))
+    (native[TYPE] == "tool_call_done" && asks)
+        .then(|| hash_of(&serde_json::to_string(native).expect("a map has only string keys")))
 }
 
 impl Awaken {

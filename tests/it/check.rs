@@ -1,0 +1,269 @@
+//! `proscenium check`, as somebody at a terminal or in a pipeline meets it: what it finds, how it says so, and its exit code.
+
+use super::cli::{Running, proscenium, recording, run, stderr, stdout};
+use crate::harness::repository;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use tempfile::TempDir;
+
+/// What the recordings of a source show, beside those that show nothing: the folder, and each file's findings by rule. A
+/// source that is added adds a row.
+const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
+    (
+        "awaken",
+        "awaken",
+        &[
+            // A permanent error of the provider: the runtime just stops.
+            ("error_unauthorized_no_terminal", &[("run-never-ended", 1)]),
+            // Every variant that the runtime declares and never sends, one after the other: six ends of one run among them.
+            ("handwritten-declared_but_unproduced", &[("one-terminal", 5), ("patch-not-applied", 1)]),
+            // A string and then a patch of a member of it, which is the runtime's documented pattern and applies to nothing.
+            ("long_40_steps", &[("patch-not-applied", 47)]),
+            ("tool_progress_activity", &[("patch-not-applied", 3)]),
+            // The runtime tells of a child by its run and not by its session.
+            ("subagent_progress_forwarded", &[("agent-lineage", 1), ("entity-details", 1)]),
+        ],
+    ),
+    (
+        "awaken-canonical",
+        "awaken",
+        &[
+            // Its store keeps no end of a run that was suspended.
+            ("hitl_approve.drafts", &[("run-never-ended", 1)]),
+            ("hitl_cancel.drafts", &[("run-never-ended", 1)]),
+            ("tool_progress_activity.drafts", &[("patch-not-applied", 3)]),
+            ("subagent_progress_forwarded.drafts", &[("agent-lineage", 1), ("entity-details", 1)]),
+        ],
+    ),
+];
+
+fn check(arguments: &[&str]) -> Output {
+    let mut all = vec!["check"];
+    all.extend(arguments);
+    run(&mut proscenium(&all))
+}
+
+/// The report of a check in JSON, and its exit code.
+fn report(arguments: &[&str]) -> (Value, Option<i32>) {
+    let mut all = arguments.to_vec();
+    all.extend(["--format", "json"]);
+    let output = check(&all);
+    let report = serde_json::from_str(&stdout(&output)).unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
+    (report, output.status.code())
+}
+
+/// What of this was found, by rule.
+fn by_rule(report: &Value) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for finding in report["findings"].as_array().unwrap() {
+        *found.entry(finding["rule"].as_str().unwrap().to_owned()).or_insert(0) += 1;
+    }
+    found
+}
+
+fn written(directory: &TempDir, name: &str, text: &str) -> PathBuf {
+    let file = directory.path().join(name);
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// An envelope in which nothing is wrong by itself.
+fn envelope(sequence: u64, class: &str) -> Value {
+    json!({
+        "type": class, "eventId": format!("e-{sequence}"), "sequence": sequence, "receivedAt": "2026-01-01T00:00:00Z", "runId": "r",
+        "owner": "runtime", "scope": "run", "phase": "accepted", "surface": "runtime_status", "persistence": "snapshot", "audience": "user",
+    })
+}
+
+#[test]
+fn every_recording_is_clean_or_shows_what_it_was_made_to_show() {
+    for (folder, source, shown) in RECORDINGS {
+        let mut seen = 0;
+        for entry in std::fs::read_dir(repository(&format!("tests/recordings/{folder}"))).unwrap() {
+            let file = entry.unwrap().path();
+            let name = file.file_stem().unwrap().to_str().unwrap();
+            let expected = shown.iter().find(|(of, _)| *of == name).map_or(&[][..], |(_, found)| *found);
+            seen += usize::from(!expected.is_empty());
+            let (report, code) = report(&[text(&file), "--source", source]);
+            let expected: BTreeMap<String, usize> = expected.iter().map(|(rule, n)| ((*rule).to_owned(), *n)).collect();
+            assert_eq!(by_rule(&report), expected, "{folder}/{name}");
+            assert_eq!(code, Some(i32::from(report["counts"]["error"] != 0)), "{folder}/{name}");
+        }
+        assert_eq!(seen, shown.len(), "every row of {folder} is a recording");
+    }
+}
+
+#[test]
+fn a_log_without_errors_exits_with_0_with_warnings_only_if_they_are_let_pass_and_with_errors_never() {
+    let directory = TempDir::new().unwrap();
+    let (start, end) = (envelope(1, "run.started"), envelope(2, "run.finished"));
+    let well = written(&directory, "well", &format!("{start}\n\n{end}\n"));
+    let odd = written(&directory, "odd", &start.to_string());
+    let wrong = written(&directory, "wrong", &format!("{start}\n{end}\n{}", envelope(3, "run.finished")));
+    let known = written(&directory, "known", &{
+        let mut end = end;
+        end["topology"] = "swarm".into();
+        format!("{start}\n{end}")
+    });
+    for (file, plain, strict) in [(&well, 0, 0), (&known, 0, 0), (&odd, 0, 1), (&wrong, 1, 1)] {
+        assert_eq!(check(&[text(file)]).status.code(), Some(plain), "{}", file.display());
+        assert_eq!(check(&[text(file), "--strict"]).status.code(), Some(strict), "{}", file.display());
+    }
+}
+
+#[test]
+fn findings_are_told_to_people_in_blocks_and_to_programs_as_one_object() {
+    let directory = TempDir::new().unwrap();
+    let mut failed = envelope(2, "tool.failed");
+    failed["toolCallId"] = "c".into();
+    failed["payload"] = json!({"neverStarted": true});
+    let file = written(&directory, "log", &format!("{}\n{failed}\n{}", envelope(1, "run.started"), envelope(3, "run.finished")));
+    let told = check(&[text(&file)]);
+    let expected = "\
+error[failure-without-message] seq 2: tool.failed has no error message
+  remedy: send error: { message, code? }
+run r: 3 envelopes, 1 error, 0 warnings, 0 worth knowing
+";
+    assert_eq!((stdout(&told).as_str(), stderr(&told).as_str(), told.status.code()), (expected, "", Some(1)));
+    let expected = json!({
+        "run": "r", "envelopes": 3,
+        "findings": [{
+            "rule": "failure-without-message", "severity": "error", "sequence": 2, "thing": "c",
+            "message": "tool.failed has no error message", "remedy": "send error: { message, code? }",
+        }],
+        "counts": {"error": 1, "warning": 0, "info": 0},
+    });
+    assert_eq!(report(&[text(&file)]), (expected, Some(1)));
+}
+
+#[tokio::test]
+async fn a_run_is_checked_as_it_is_exported_and_out_of_a_file_or_a_pipe_the_same() {
+    let server = Running::serve();
+    let name = "tool_progress_activity";
+    server.record(name, &recording(&format!("{name}.ndjson"))).await;
+    // In a directory where no file is named like the run.
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("export");
+    let exported = run(&mut proscenium(&["export", name, "-o", text(&file), "--url", &server.url]));
+    assert_eq!(exported.status.code(), Some(0));
+    let (live, code) = report(&[name, "--server", &server.url]);
+    assert_eq!((live["run"].as_str(), code, by_rule(&live)["patch-not-applied"]), (Some(name), Some(0), 3));
+    assert_eq!(report(&[text(&file)]), (live.clone(), Some(0)));
+    let piped = run(proscenium(&["check", "-", "--format", "json"]).stdin(std::fs::File::open(&file).unwrap()));
+    assert_eq!(serde_json::from_str::<Value>(&stdout(&piped)).unwrap(), live);
+    // What the server was sent, taken as it takes it, is what it has.
+    let (taken, _) = report(&[text(&recording(&format!("{name}.ndjson"))), "--source", "awaken"]);
+    assert_eq!((&taken["findings"], &taken["envelopes"]), (&live["findings"], &live["envelopes"]));
+}
+
+#[tokio::test]
+async fn whoever_sees_less_sees_gaps_which_are_none() {
+    let server = Running::serve();
+    server.record("r", &recording("multi_tool_sequential.ndjson")).await;
+    let (report, code) = report(&["r", "--url", &server.url, "--audience", "user"]);
+    assert_eq!((by_rule(&report), code), (BTreeMap::new(), Some(0)));
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("r");
+    let exported = run(&mut proscenium(&["export", "r", "--audience", "user", "-o", text(&file), "--url", &server.url]));
+    assert_eq!(exported.status.code(), Some(0));
+    assert_eq!(check(&[text(&file), "--audience", "user"]).status.code(), Some(0));
+    assert_eq!(check(&[text(&file), "--compacted"]).status.code(), Some(0));
+    let gaps = check(&[text(&file)]);
+    assert!(gaps.status.code() == Some(1) && stdout(&gaps).contains("error[sequence-gapless]"), "{}", stdout(&gaps));
+}
+
+#[test]
+fn a_file_of_that_name_wins_over_a_run() {
+    let directory = TempDir::new().unwrap();
+    written(&directory, "my-run", &format!("{}\n{}", envelope(1, "run.started"), envelope(2, "run.finished")));
+    // Nothing listens there, and nobody asks.
+    let output = run(proscenium(&["check", "my-run", "--url", "http://127.0.0.1:9"]).current_dir(directory.path()));
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn what_cannot_be_checked_exits_with_2_and_says_which_line_is_at_fault_and_what_was_expected() {
+    let directory = TempDir::new().unwrap();
+    let good = envelope(1, "run.started").to_string();
+    let bad = |name: &str, lines: &[&str], further: &[&str], at: &str, why: &[&str]| {
+        let file = written(&directory, name, &lines.join("\n"));
+        let mut arguments = vec![text(&file)];
+        arguments.extend(further);
+        let output = check(&arguments);
+        let told = stderr(&output);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{told}");
+        assert!(told.contains(&format!("{}{at}: ", file.display())) && why.iter().all(|why| told.contains(why)), "{told}");
+    };
+    bad("cut", &[&good, "", "{\"type\":"], &[], ":3", &["not JSON", "an envelope"]);
+    bad("list", &["[]"], &[], ":1", &["an array", "an envelope"]);
+    bad("facts", &[r#"{"event_type":"run_start"}"#], &[], ":1", &["no \"type\"", "--source"]);
+    bad("unplaced", &[r#"{"type":"run.started"}"#], &[], ":1", &["\"sequence\"", "--source"]);
+    bad("empty", &["", " "], &[], "", &["no envelope"]);
+    let awaken = ["--source", "awaken"];
+    bad("fact", &[r#"{"event_type":"step_end"}"#, "", "{}"], &awaken, ":3", &["\"event_type\"", "--source awaken"]);
+    bad("text", &["", "\"run_start\""], &awaken, ":2", &["is text", "a JSON object"]);
+}
+
+#[test]
+fn a_source_that_is_unknown_and_a_name_that_is_neither_file_nor_run_are_told_with_the_remedy() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let directory = TempDir::new().unwrap();
+    let missing =
+        run(proscenium(&["check", "my-run.ndjson", "--url", &format!("http://{nobody}")]).current_dir(directory.path()));
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(
+        stderr(&missing).contains("there is no file \"my-run.ndjson\"") && stderr(&missing).contains("proscenium serve"),
+        "{}",
+        stderr(&missing)
+    );
+    let server = Running::serve();
+    let unknown = run(proscenium(&["check", "never", "--url", &server.url]).current_dir(directory.path()));
+    assert!(unknown.status.code() == Some(2) && stderr(&unknown).contains("no_such_run"), "{}", stderr(&unknown));
+    let source = check(&["facts.ndjson", "--source", "moon"]);
+    assert!(source.status.code() == Some(2) && stderr(&source).contains("agentui, awaken"), "{}", stderr(&source));
+    let gone = check(&["gone.ndjson", "--source", "awaken"]);
+    assert!(gone.status.code() == Some(2) && stderr(&gone).contains("gone.ndjson: "), "{}", stderr(&gone));
+    let nothing = check(&[]);
+    assert!(nothing.status.code() == Some(2) && stderr(&nothing).contains("FILE|RUN"), "{}", stderr(&nothing));
+}
+
+#[test]
+fn the_rules_are_listed_with_what_no_log_can_show() {
+    let listed = check(&["--rules"]);
+    assert_eq!(listed.status.code(), Some(0));
+    let shown = stdout(&listed);
+    assert!(shown.contains("error[final-text] ") && shown.contains("of a client, not of a log: "), "{shown}");
+    let (rules, code) = report(&["--rules"]);
+    assert_eq!(code, Some(0));
+    let ids: Vec<&str> = rules["rules"].as_array().unwrap().iter().map(|rule| rule["rule"].as_str().unwrap()).collect();
+    assert!(ids.iter().all(|id| shown.contains(&format!("[{id}]"))), "{ids:?}");
+    assert_eq!(rules["demands"].as_array().unwrap().iter().filter(|demand| demand["origin"] == "checklist").count(), 19);
+}
+
+#[test]
+fn a_secret_in_a_file_is_found_and_not_repeated_and_facts_with_one_are_redacted_as_a_server_would() {
+    let directory = TempDir::new().unwrap();
+    let mut start = envelope(1, "run.started");
+    start["payload"] = json!({"input": {"apiKey": "hunter2"}});
+    let file = written(&directory, "log", &format!("{start}\n{}", envelope(2, "run.finished")));
+    let output = check(&[text(&file)]);
+    assert!(
+        stdout(&output).contains("error[secret] seq 1: ") && stdout(&output).contains("/payload/input/apiKey"),
+        "{}",
+        stdout(&output)
+    );
+    assert!(!stdout(&output).contains("hunter2"));
+    let facts = written(
+        &directory,
+        "facts",
+        &format!("{}\n{}", json!({"type": "run.started", "input": {"apiKey": "hunter2"}}), json!({"type": "run.finished"})),
+    );
+    let (report, code) = report(&[text(&facts), "--source", "agentui"]);
+    assert_eq!((by_rule(&report), code), (BTreeMap::new(), Some(0)));
+}

@@ -124,7 +124,7 @@ fn states(log: &Log) -> impl Iterator<Item = (&Entry, RunState, RunState)> {
     let mut state = RunState::default();
     log.entries.iter().map(move |entry| {
         let before = state.clone();
-        state.follow(&entry.class, &entry.seen.phase, entry.seen.ids.action.as_ref());
+        state.follow(&entry.class, &entry.seen.phase, entry.seen.ids.action.as_ref(), &entry.seen.payload);
         (entry, before, state.clone())
     })
 }

@@ -222,9 +222,14 @@ impl View {
         if seen.class == EventType::RunStarted && scene.own_agent.is_none() {
             scene.own_agent.clone_from(&seen.ids.agent);
         }
+        // The attempt before broke off without a word. One that waits may be what this one goes on with.
+        let was_broken_off = scene.is_run && seen.class == EventType::RunStarted && scene.run.attempt > 0 && scene.run.ages();
         scene.is_late = scene.is_run && scene.run.follow(&seen.class, &seen.phase, seen.ids.action.as_ref(), &seen.payload);
         let has_ended = seen.ends_run() || scene.is_run && scene.run.status.is_end();
         for projection in PROJECTIONS {
+            if was_broken_off {
+                (projection.end)(scene);
+            }
             (projection.fold)(seen, scene);
             if has_ended && (!scene.is_late || scene.stage.is_touched()) {
                 (projection.end)(scene);

@@ -694,3 +694,20 @@ fn a_call_that_awaits_and_then_works_after_all_ends_with_its_run() {
         assert_eq!(seen.status("tool-call-progress", "c"), "cancelled", "{class}");
     }
 }
+
+#[test]
+fn a_start_in_the_middle_of_an_attempt_closes_what_that_left_open_unless_it_waits() {
+    let begun = |waits: bool| {
+        let mut seen = Watched::new();
+        seen.fold("run.started", json!({}));
+        seen.fold("text.delta", json!({"messageId": "m", "partId": "p", "payload": {"text": "half"}}));
+        seen.fold("tool.started", json!({"toolCallId": "c"}));
+        if waits {
+            seen.fold("run.status", json!({"phase": "waiting"}));
+        }
+        seen.fold("run.started", json!({}));
+        (seen.status("message", "m"), seen.status("tool-call-progress", "c"))
+    };
+    assert_eq!(begun(false), ("interrupted".into(), "cancelled".into()));
+    assert_eq!(begun(true), ("streaming".into(), "running".into()));
+}

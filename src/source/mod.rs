@@ -11,6 +11,7 @@ pub mod awaken;
 pub mod ethos;
 pub mod ledger;
 mod members;
+mod print;
 mod report;
 pub mod turn_runner;
 

@@ -11,11 +11,15 @@
 //! comes after waits for a new one.
 
 use crate::guard::{Guard, Guarded, Policy};
+use crate::log::control::{ASKING_MAX, AskedAction, CLOSED_CONTROLS_MAX, CONTROL, ControlRecord, ControlState};
 use crate::log::row::Row;
 use crate::log::run::{Compacted, Log, Logs, Shown, Submission, Summary, Tail, summary_of};
 use crate::log::{Append, Blob, Compaction, Loaded, LogId, META, Rewritten, Store, StoreError};
 use crate::model::audience::{self, Audience, Sight};
-use crate::model::{BlobId, Draft, Envelope, Epoch, EventType, Ids, Owner, ProducerId, RunId, Sequence, SessionId};
+use crate::model::{
+    AgentId, BlobId, ControlId, Draft, Envelope, Epoch, EventType, Ids, Owner, Phase, ProducerId, RunId, Sequence, SessionId,
+    ToolCallId,
+};
 use crate::source::ledger::{Ledger, RunState, Violation};
 use crate::source::{self, Adapter, Answer, FactError, SourceKind};
 use bytes::Bytes;
@@ -23,7 +27,7 @@ use dashmap::DashMap;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit, oneshot, watch};
 use uuid::Uuid;
@@ -290,6 +294,42 @@ impl<S: Store> Ingest<S> {
         durable
     }
 
+    /// Adds to a log what no source says: `decide` sees how the log stands, behind everything that was taken before and before
+    /// anything that comes after, and says what is to be added, if anything. Answered once that is durable and visible, and what
+    /// `decide` saw, too. `decide` may be asked again, if the log was erased or rewritten meanwhile; only the last answer counts.
+    ///
+    /// What is added is no sign of a producer.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn amend<T>(&self, id: &LogId, mut decide: impl FnMut(&Standing<'_>) -> (T, Amendment)) -> Result<T, StoreError> {
+        let mut gone = None;
+        let (answer, durable) = loop {
+            let seat = self.seat(id).await?;
+            let desk = seat.desk.get_or_try_init(|| self.sit_down(id)).await?;
+            {
+                let mut desk = desk.lock();
+                if !desk.is_left {
+                    let (answer, amendment) = decide(&desk.standing(seat.log.heard()));
+                    let post = match amendment.is_empty() {
+                        // It may rest on what is on its way to the store.
+                        true => desk.written.then(|| desk.nothing()),
+                        false => {
+                            desk.add(amendment, &self.policy, self.world);
+                            desk.outbox.take()
+                        }
+                    };
+                    break (answer, post.map(|post| self.post(&seat.log, post)));
+                }
+            }
+            self.wait_for_a_new_desk(&mut gone).await;
+        };
+        if let Some(durable) = durable {
+            committed(durable).await?;
+        }
+        Ok(answer)
+    }
+
     /// Says of a run what no source says: that nothing is heard of it, or that it is over. `false` when there is nothing to
     /// say: the run is not there, has ended, waits for somebody's decision (which is no silence), or, if `heard` is given, was
     /// heard of since.
@@ -297,28 +337,14 @@ impl<S: Store> Ingest<S> {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn pronounce(&self, run: &RunId, verdict: &Verdict, heard: Option<u64>) -> Result<bool, StoreError> {
-        let id = LogId::Run(run.clone());
-        let mut gone = None;
-        let durable = loop {
-            let seat = self.seat(&id).await?;
-            let desk = seat.desk.get_or_try_init(|| self.sit_down(&id)).await?;
-            {
-                let mut desk = desk.lock();
-                if !desk.is_left {
-                    if heard.is_some() && seat.log.heard() != heard {
-                        return Ok(false);
-                    }
-                    desk.pronounce(verdict, &self.policy, self.world);
-                    match desk.outbox.take() {
-                        Some(post) => break self.post(&seat.log, post),
-                        None => return Ok(false),
-                    }
-                }
-            }
-            self.wait_for_a_new_desk(&mut gone).await;
+        let decide = |standing: &Standing<'_>| {
+            let drafts = match heard.is_some() && standing.heard != heard {
+                true => Vec::new(),
+                false => verdict.draft(standing).into_iter().collect::<Vec<_>>(),
+            };
+            (!drafts.is_empty(), Amendment { drafts, ..Amendment::default() })
         };
-        committed(durable).await?;
-        Ok(true)
+        self.amend(&LogId::Run(run.clone()), decide).await
     }
 
     /// Erases a log with everything that was taken for it before, durably; `false` when it was never written. What is taken
@@ -424,6 +450,73 @@ pub enum Verdict {
     },
 }
 
+impl Verdict {
+    /// What it comes to, if it comes to anything.
+    fn draft(&self, standing: &Standing<'_>) -> Option<Draft> {
+        let run = &standing.summary.run;
+        let mut draft = match self {
+            Self::Stale if run.ages() && !run.stale => {
+                let mut draft = Draft::new(EventType::RunStatus).with("stale", true);
+                draft.phase = run.phase.clone();
+                draft
+            }
+            Self::Settled { code, message } if standing.written && !run.status.is_end() => {
+                let error = json!({ "code": code, "message": message });
+                Draft::new(EventType::RunFailed).with("synthetic", true).with("error", error).with("retryable", true)
+            }
+            _ => return None,
+        };
+        draft.owner = Owner::Diagnostics;
+        Some(draft)
+    }
+}
+
+/// How a log stands at the moment at which the server adds something of its own.
+pub struct Standing<'d> {
+    /// Whether anybody has written it.
+    pub written: bool,
+    pub summary: &'d Summary,
+    /// See [`Log::heard`].
+    pub heard: Option<u64>,
+    /// The controls that the log remembers.
+    pub controls: &'d BTreeMap<ControlId, ControlRecord>,
+    ledger: &'d Ledger,
+}
+
+impl Standing<'_> {
+    /// Who may know of something that is done to these.
+    #[must_use]
+    pub fn audience_about(&self, ids: &Ids) -> Audience {
+        self.ledger.audience_about(ids)
+    }
+
+    /// The audience of a call; `None` for one that never started here.
+    #[must_use]
+    pub fn call(&self, call: &ToolCallId) -> Option<Audience> {
+        self.ledger.call(call)
+    }
+
+    /// Whether this is a teammate of the run's own agent.
+    #[must_use]
+    pub fn is_teammate(&self, agent: &AgentId) -> bool {
+        self.summary.agent.as_ref() != Some(agent) && self.ledger.knows_agent(agent)
+    }
+}
+
+/// What the server adds to a log: envelopes, and the controls that they tell of, in one commit.
+#[derive(Debug, Default)]
+pub struct Amendment {
+    pub drafts: Vec<Draft>,
+    /// Controls that are new or have changed.
+    pub controls: Vec<ControlRecord>,
+}
+
+impl Amendment {
+    const fn is_empty(&self) -> bool {
+        self.drafts.is_empty() && self.controls.is_empty()
+    }
+}
+
 /// An answer as a fact of the run that asked.
 fn resolved(answer: Answer, by: &RunId) -> Value {
     let mut payload = json!({ "outcome": answer.outcome });
@@ -470,6 +563,10 @@ struct Desk {
     guard: Guard,
     adapters: Vec<Seated>,
     producers: HashMap<ProducerId, Numbering>,
+    /// The controls that are open, and the newest of those that are not.
+    controls: BTreeMap<ControlId, ControlRecord>,
+    /// Those that were changed or forgotten since they were last saved.
+    controls_changed: Vec<ControlId>,
     /// The guard's memory as it was last saved; empty for none.
     guard_saved: Bytes,
     event_ids: EventIds,
@@ -533,6 +630,10 @@ impl Desk {
         let producers = under("p:")
             .filter_map(|(id, saved)| Some((ProducerId::new(id).ok()?, serde_json::from_slice(saved).ok()?)))
             .collect();
+        let controls = under(CONTROL)
+            .filter_map(|(_, saved)| serde_json::from_slice::<ControlRecord>(saved).ok())
+            .map(|record| (record.id.clone(), record))
+            .collect();
         let guard_saved = under("g").next().map_or_else(Bytes::new, |(_, saved)| saved.clone());
         let written = loaded.is_some();
         Self {
@@ -546,6 +647,8 @@ impl Desk {
             guard_saved,
             adapters,
             producers,
+            controls,
+            controls_changed: Vec::new(),
             event_ids: EventIds { millis: 0, bits: (world.random)() },
             outbox: None,
             used: true,
@@ -632,29 +735,54 @@ impl Desk {
         }
     }
 
-    /// Leaves what the verdict comes to in the outbox; nothing where it comes to nothing.
-    fn pronounce(&mut self, verdict: &Verdict, policy: &Policy, world: World) {
-        let run = &self.summary.run;
-        let mut draft = match verdict {
-            Verdict::Stale if run.ages() && !run.stale => {
-                let mut draft = Draft::new(EventType::RunStatus).with("stale", true);
-                draft.phase = run.phase.clone();
-                draft
-            }
-            Verdict::Settled { code, message } if self.written && !run.status.is_end() => {
-                let error = json!({ "code": code, "message": message });
-                Draft::new(EventType::RunFailed).with("synthetic", true).with("error", error).with("retryable", true)
-            }
-            _ => return,
-        };
-        draft.owner = Owner::Diagnostics;
+    fn standing(&self, heard: Option<u64>) -> Standing<'_> {
+        let Self { written, summary, controls, ledger, .. } = self;
+        Standing { written: *written, summary, heard, controls, ledger }
+    }
+
+    /// Takes in what the server adds, and leaves it in the outbox.
+    fn add(&mut self, amendment: Amendment, policy: &Policy, world: World) {
         self.used = true;
+        let Amendment { drafts, controls } = amendment;
+        for record in controls {
+            self.controls_changed.push(record.id.clone());
+            self.controls.insert(record.id.clone(), record);
+        }
+        if !self.controls_changed.is_empty() {
+            self.count_controls();
+        }
         let run = if let LogId::Run(run) = &self.id { Some(run.clone()) } else { None };
-        let (session, thread) = (self.summary.session_id.clone(), self.summary.thread_id.clone());
-        let given = Ids { session, thread, run, ..Ids::default() };
+        let session = if let LogId::Session(id) = &self.id { Some(id.clone()) } else { self.summary.session_id.clone() };
+        let given = Ids { session, thread: self.summary.thread_id.clone(), run, ..Ids::default() };
         let (before, mut blobs) = (self.summary.last_sequence, Vec::new());
-        let rows = self.stamp(vec![draft], &[1], 0, &given, policy, (world.now)(), world, &mut blobs, &mut Vec::new());
+        let ends: Vec<_> = (1..=drafts.len()).collect();
+        let rows = self.stamp(drafts, &ends, 0, &given, policy, (world.now)(), world, &mut blobs, &mut Vec::new());
         self.post(None, None, before, rows, blobs, true);
+    }
+
+    /// Forgets the oldest of too many closed controls, and notes those that are open in the summary.
+    fn count_controls(&mut self) {
+        let (mut open, mut closed): (Vec<_>, Vec<_>) = self.controls.values().partition(|of| of.state == ControlState::Open);
+        open.sort_unstable_by_key(|record| record.number);
+        closed.sort_unstable_by_key(|record| record.number);
+        self.summary.controls = open.into_iter().map(ControlRecord::open).collect();
+        let forgotten = closed.len().saturating_sub(CLOSED_CONTROLS_MAX);
+        let forgotten: Vec<_> = closed.into_iter().take(forgotten).map(|record| record.id.clone()).collect();
+        for id in forgotten {
+            self.controls.remove(&id);
+            self.controls_changed.push(id);
+        }
+    }
+
+    /// The control that asked for the end of the attempt that goes on, unless its owner refused it or nobody took it in time.
+    fn asked_to_stop(&self) -> Option<&ControlId> {
+        let attempt = self.ledger.run.attempt.max(1);
+        let asks = |record: &&ControlRecord| {
+            record.stops_run
+                && record.of_attempt.unwrap_or_default().max(1) == attempt
+                && matches!(record.state, ControlState::Open | ControlState::Acked)
+        };
+        self.controls.values().filter(asks).min_by_key(|record| record.number).map(|record| &record.id)
     }
 
     fn seat(&mut self, kind: &'static SourceKind) -> &mut Seated {
@@ -716,6 +844,12 @@ impl Desk {
                 fact += 1;
             }
             draft.ids.or(given);
+            if draft.may_be_abort
+                && !self.ledger.run.status.is_end()
+                && let Some(control) = self.asked_to_stop()
+            {
+                cancelled(&mut draft, control);
+            }
             violations.extend(self.ledger.enter(&mut draft, first_index + fact as u64));
             self.guard.pass(policy, &mut new_blob_id, draft, &mut guarded);
             for guarded in guarded.drain(..) {
@@ -724,6 +858,7 @@ impl Desk {
         }
         let summary = &mut self.summary;
         summary.run.clone_from(&self.ledger.run);
+        summary.asking.retain(|asked| summary.run.pending.contains(asked.action.as_str()));
         let [user, dashboard] = &self.seen_runs;
         for (shown, seen) in [(&mut summary.run_for_user, user), (&mut summary.run_for_dashboard, dashboard)] {
             *shown = (*seen != summary.run).then(|| Box::new(seen.clone()));
@@ -769,6 +904,16 @@ impl Desk {
             }));
         }
         self.summary.last_sequence = sequence;
+        if let Some(asked) = AskedAction::of(&envelope.draft) {
+            let asking = &mut self.summary.asking;
+            asking.retain(|known| known.action != asked.action);
+            if asking.len() < ASKING_MAX {
+                asking.push(asked);
+            }
+        }
+        if envelope.draft.class == EventType::RunStarted && self.summary.agent.is_none() {
+            self.summary.agent.clone_from(&envelope.draft.ids.agent);
+        }
         if sights[Audience::User.index()] == Sight::Body {
             show(&mut self.summary.shown, &envelope.draft);
         }
@@ -826,6 +971,10 @@ impl Desk {
                 self.guard_saved = held;
             }
             state.extend(self.ledger.take_changed().into_iter().map(|(key, byte)| set(format!("t:{key}"), vec![byte])));
+            for id in std::mem::take(&mut self.controls_changed) {
+                let saved = self.controls.get(&id).map(to_json);
+                state.push((Bytes::from(format!("{CONTROL}{id}")), saved));
+            }
             if let Some((id, numbering)) = producer {
                 state.push(set(format!("p:{id}"), to_json(&numbering).into()));
             }
@@ -833,6 +982,19 @@ impl Desk {
         let append =
             Append { log: self.id.clone(), epoch: self.epoch, expected, last: self.summary.last_sequence, rows, blobs, state };
         self.outbox = Some((append, Arc::new(self.summary.clone())));
+    }
+}
+
+/// An end that an abort looks like, too, in a run that somebody asked to stop: that is what it was.
+fn cancelled(draft: &mut Draft, by: &ControlId) {
+    draft.class = EventType::RunFinished;
+    draft.phase = Phase::Cancelled;
+    let payload = &mut draft.payload;
+    payload.insert("status".into(), Phase::Cancelled.as_str().into());
+    payload.insert("cancelledBy".into(), by.as_str().into());
+    payload.shift_remove("retryable");
+    if let Some(error) = payload.shift_remove("error") {
+        payload.insert("cause".into(), error);
     }
 }
 

@@ -18,9 +18,11 @@
 //! A store on another machine can keep this contract: every call may wait, a conflict is an answer, nothing needs a lock
 //! that spans logs. What a store never does: look inside a row, a body or a state entry.
 
+pub mod control;
 pub mod embedded;
 pub mod memory;
 pub mod ongoing;
+pub mod queues;
 pub mod row;
 pub mod run;
 pub mod sessions;

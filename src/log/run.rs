@@ -6,11 +6,13 @@
 //!
 //! Never looks inside a row. Knows nothing of readers beyond whether a log is watched.
 
+use super::control::{AskedAction, OpenControl};
 use super::ongoing::Ongoing;
+use super::queues::Queues;
 use super::row::Rows;
 use super::sessions::{Changed, Sessions};
 use super::{Append, Blob, Compaction, Limit, Listed, Loaded, LogId, LogKind, Outcome, Placed, Store, StoreError};
-use crate::model::{Audience, BlobId, Epoch, RunId, Sequence, SessionId, ThreadId};
+use crate::model::{AgentId, Audience, BlobId, Epoch, RunId, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
 use bytes::Bytes;
 use dashmap::DashMap;
@@ -83,6 +85,9 @@ pub struct Summary {
     pub thread_id: Option<ThreadId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_session_id: Option<SessionId>,
+    /// The run's own agent: that of its first start that names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentId>,
     /// How the run stands, by all that is known.
     pub run: RunState,
     /// The same by what users and what operators saw, where that is something else.
@@ -106,6 +111,12 @@ pub struct Summary {
     pub seen_count: [u64; 3],
     #[serde(default, skip_serializing_if = "Compacted::is_never")]
     pub compacted: Compacted,
+    /// Who asks, of the actions that wait.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asking: Vec<AskedAction>,
+    /// The controls that are open, in the order in which they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub controls: Vec<OpenControl>,
 }
 
 /// What compaction has made of a log.
@@ -386,6 +397,7 @@ pub struct Logs<S> {
     life: Arc<OnceLock<Epoch>>,
     sessions: Arc<Sessions>,
     ongoing: Arc<Ongoing>,
+    queues: Arc<Queues>,
     line: Arc<Line>,
     failure: watch::Receiver<Option<StoreError>>,
 }
@@ -423,7 +435,11 @@ impl<S: Store> Logs<S> {
             life.get_or_init(|| known);
         }
         let ongoing = Arc::<Ongoing>::default();
-        let saw = |log: &LogId, summary: &Summary| ongoing.note(log, None, summary);
+        let queues = Arc::<Queues>::default();
+        let saw = |log: &LogId, summary: &Summary| {
+            ongoing.note(log, None, summary);
+            queues.note(log, None, summary);
+        };
         let sessions = Arc::new(pollster::block_on(Sessions::load(&*store, saw))?);
         let line = Arc::<Line>::default();
         let (groups, outbox) = mpsc::unbounded_channel();
@@ -434,6 +450,7 @@ impl<S: Store> Logs<S> {
             life: life.clone(),
             sessions: sessions.clone(),
             ongoing: ongoing.clone(),
+            queues: queues.clone(),
             line: line.clone(),
             groups,
             failed,
@@ -442,7 +459,7 @@ impl<S: Store> Logs<S> {
             .name("committer".into())
             .spawn(move || committer.run())
             .expect("a process that cannot start one thread cannot serve");
-        Ok((Arc::new(Self { store, open: DashMap::new(), position, life, sessions, ongoing, line, failure }), outbox))
+        Ok((Arc::new(Self { store, open: DashMap::new(), position, life, sessions, ongoing, queues, line, failure }), outbox))
     }
 
     /// The store's life; see [`Store::life`]. Of a store that was never written any epoch that means nothing.
@@ -487,6 +504,12 @@ impl<S: Store> Logs<S> {
     #[must_use]
     pub fn ongoing(&self) -> Vec<RunId> {
         self.ongoing.runs()
+    }
+
+    /// Which controls wait for whom. What is in there is durable.
+    #[must_use]
+    pub fn queues(&self) -> &Queues {
+        &self.queues
     }
 
     /// A log's state as the store has it. Only its one writer may rely on it, and only before it first appends.
@@ -612,6 +635,7 @@ impl<S: Store> Logs<S> {
             let before = log.unwrite();
             self.sessions.forget(&log.id, &before.summary).tell();
             self.ongoing.forget(&log.id);
+            self.queues.forget(&log.id);
         }
         erased
     }
@@ -663,6 +687,7 @@ impl<S: Store> Logs<S> {
         };
         self.open.retain(|_, cell| is_held(cell));
         self.sessions.sweep();
+        self.queues.sweep();
     }
 
     /// How many logs are open.
@@ -694,6 +719,7 @@ struct Committer<S> {
     life: Arc<OnceLock<Epoch>>,
     sessions: Arc<Sessions>,
     ongoing: Arc<Ongoing>,
+    queues: Arc<Queues>,
     line: Arc<Line>,
     groups: mpsc::UnboundedSender<Group>,
     failed: watch::Sender<Option<StoreError>>,
@@ -759,6 +785,7 @@ impl<S: Store> Committer<S> {
                     let differs = is_new || Sessions::differ(&before.summary, &summary);
                     let before = before.epoch.map(|_| &*before.summary);
                     self.ongoing.note(&log.id, before, &summary);
+                    self.queues.note(&log.id, before, &summary);
                     if differs {
                         changed.extend(self.sessions.note(&log.id, created, before, &summary));
                     }

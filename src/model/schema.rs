@@ -334,6 +334,7 @@ mod tests {
             start_audience: Some(Audience::User),
             call_audience: Some(Audience::User),
             missed_by: Some(Audience::User),
+            may_be_abort: true,
             payload: Map::from_iter([("output".to_owned(), json!(1))]),
             refs: Some(json!([])),
             raw_event_ref: Some(json!("log:1")),

@@ -231,7 +231,7 @@ fn fact_too_large(bytes: usize, limit: usize) -> Problem {
 
 /// Refuses what nests deeper than `limit`, before a parser has to walk it. The array around a body's facts is not the facts',
 /// which is why the answer can name the fact's index.
-fn check_depth(text: &[u8], limit: usize) -> Result<(), Problem> {
+pub(super) fn check_depth(text: &[u8], limit: usize) -> Result<(), Problem> {
     // Nothing nests deeper than it has opening brackets: most bodies are done here.
     if memchr::memchr2_iter(b'{', b'[', text).nth(limit).is_none() {
         return Ok(());

@@ -4,6 +4,7 @@
 //! ours or hyper's.
 
 pub mod compact;
+pub mod controls;
 pub mod erase;
 pub mod facts;
 pub mod hydrate;
@@ -17,6 +18,7 @@ pub mod stream;
 pub mod wire;
 pub mod workbench;
 
+use crate::control::Controls;
 use crate::feed::{Feed, Sizes};
 use crate::guard::Policy;
 use crate::ingest::{Ingest, World};
@@ -25,6 +27,7 @@ use crate::log::{AnyStore, StoreError};
 use axum::Router;
 use axum::routing::{get, post};
 use compact::Compactor;
+use controls::Keeper;
 use settle::{Patience, Settler};
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,6 +86,7 @@ pub struct App {
     pub logs: Arc<Logs<AnyStore>>,
     pub ingest: Ingest<AnyStore>,
     pub feed: Arc<Feed<AnyStore>>,
+    pub controls: Controls,
     pub limits: Limits,
     pub pulse: Pulse,
     pub world: World,
@@ -115,7 +119,8 @@ impl Server {
         let (logs, groups) = Logs::open(store)?;
         let ingest = Ingest::new(logs.clone(), policy, world);
         let feed = Feed::new(logs.clone(), sizes);
-        let app = App { logs, ingest, feed, limits, pulse, world, stopping: watch::Sender::new(None) };
+        let controls = Controls::new(world);
+        let app = App { logs, ingest, feed, controls, limits, pulse, world, stopping: watch::Sender::new(None) };
         Ok(Self { app: Arc::new(app), groups, compact_after: None, patience: Patience::default() })
     }
 
@@ -139,6 +144,12 @@ impl Server {
         Settler::new(self.app.clone(), patience)
     }
 
+    /// What keeps this server's controls in order, to be told what time it is.
+    #[must_use]
+    pub fn keeper(&self) -> Keeper {
+        Keeper::new(self.app.clone())
+    }
+
     /// What compacts this server's runs, to be told when.
     #[must_use]
     pub fn compactor(&self, after: Duration) -> Compactor {
@@ -155,6 +166,7 @@ impl Server {
         let follower = tokio::spawn(app.feed.clone().follow(groups));
         let sweeper = tokio::spawn(sweep(app.clone()));
         let settling = tokio::spawn(Settler::new(app.clone(), patience).keep());
+        let keeping = tokio::spawn(Keeper::new(app.clone()).keep());
         let compacting = compact_after.map(|after| tokio::spawn(Compactor::new(app.clone(), after).keep()));
         let connections = wire::Connections::new(app.limits.connections_max);
         let accepting = connections.accept(&listener, app.clone());
@@ -170,6 +182,7 @@ impl Server {
         }
         sweeper.abort();
         settling.abort();
+        keeping.abort();
         compacting.inspect(tokio::task::JoinHandle::abort);
         follower.abort();
         ended
@@ -217,6 +230,11 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/runs/{run}/facts", post(facts::post))
         .route("/v1/sessions/{session}/facts", post(facts::post))
         .route("/v1/runs/{run}/settle", post(settle::post))
+        .route("/v1/runs/{run}/controls", post(controls::post).get(controls::list))
+        .route("/v1/sessions/{session}/controls", post(controls::post).get(controls::list))
+        .route("/v1/agents/{agent}/controls/claim", post(controls::claim))
+        .route("/v1/controls/{control}/ack", post(controls::ack))
+        .route("/v1/controls/{control}/nack", post(controls::nack))
         .route("/v1/runs/{run}/stream", get(stream::get))
         .route("/v1/sessions", get(sessions::sessions))
         .route("/v1/sessions/{session}", get(sessions::session))

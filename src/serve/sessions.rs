@@ -26,7 +26,7 @@ const SNAPSHOT_RUNS_MAX: usize = 32;
 /// What a window holds unless another size is asked for.
 const WINDOW: u64 = 50;
 
-fn no_such_session(session: &SessionId) -> Problem {
+pub(super) fn no_such_session(session: &SessionId) -> Problem {
     let detail = format!("no fact of session {session} has been written; a stream of it would wait for the first");
     Problem::not_found("no_such_session", detail)
 }

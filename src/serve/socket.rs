@@ -5,16 +5,18 @@
 //! more is read. What a message asks for is read by the code that reads queries and bodies, and a frame is the very object that
 //! SSE carries: there is one way to read a log, and this is another way to carry it.
 
+use super::controls::{claimed_by, handed, refusal_of, refused};
 use super::facts::{self, Address};
 use super::problem::Problem;
 use super::request::{Query, bad_id, from, id_of};
 use super::wire::{HELD_BYTES_MAX, Permit};
 use super::{App, stopped};
+use crate::control::{Answer, Claim, Handed};
 use crate::encode::native;
 use crate::feed::several::{self, Members};
 use crate::feed::{From, Reading};
-use crate::log::{AnyStore, LogId};
-use crate::model::{Cursor, RunId, SessionId};
+use crate::log::{AnyStore, LogId, StoreError};
+use crate::model::{AgentId, ControlId, Cursor, RunId, SessionId};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -64,7 +66,7 @@ const DISCARD_BYTES_MAX: usize = 32 * 1024 * 1024;
 const ID_BYTES_MAX: usize = 256;
 
 /// What may be asked.
-const OPS: [&str; 5] = ["subscribe", "unsubscribe", "publish", "ping", "auth"];
+const OPS: [&str; 9] = ["subscribe", "unsubscribe", "publish", "claim", "unclaim", "ack", "nack", "ping", "auth"];
 /// What a subscription says of what it wants.
 const SUBSCRIPTION: [&str; 11] =
     ["run", "session", "children", "frames", "audience", "surfaces", "surface", "type", "agentId", "replay", "after"];
@@ -146,6 +148,23 @@ fn handshake(method: &Method, headers: &HeaderMap) -> Result<(String, bool), Pro
 /// A subscription's id, as JSON.
 type Sub = Arc<str>;
 
+/// Somebody who takes an agent's controls here, as they come.
+struct Claimer {
+    agent: AgentId,
+    claim: Claim,
+    /// The leases that are not answered yet, each with its end.
+    out: Vec<(Box<str>, Instant)>,
+    waiting: AbortHandle,
+    /// Whether it has as many as it may have, and waits for one of them to be answered or lost.
+    is_full: bool,
+}
+
+/// What came for a claimer: nothing, when one of its leases was lost.
+struct Came {
+    sub: Sub,
+    controls: Result<Vec<Handed>, StoreError>,
+}
+
 /// One WebSocket.
 struct Connection<'a> {
     app: &'a App,
@@ -156,6 +175,8 @@ struct Connection<'a> {
     /// The one whose turn it is.
     turn: Option<Turn>,
     publishes: FuturesOrdered<BoxFuture<'a, String>>,
+    claimers: HashMap<Sub, Claimer>,
+    claims: FuturesUnordered<Abortable<BoxFuture<'a, Came>>>,
     answers: VecDeque<String>,
     /// What is left of a long message.
     rest: Option<Bytes>,
@@ -213,6 +234,8 @@ impl<'a> Connection<'a> {
             subscriptions: HashMap::new(),
             turn: None,
             publishes: FuturesOrdered::new(),
+            claimers: HashMap::new(),
+            claims: FuturesUnordered::new(),
             answers: VecDeque::new(),
             rest: None,
             ping_due: false,
@@ -308,6 +331,14 @@ impl<'a> Connection<'a> {
         // Whether or not the socket takes the answers: what is under way to the store has a limit that all producers share.
         while let Poll::Ready(Some(answer)) = self.publishes.poll_next_unpin(context) {
             self.answers.push_back(answer);
+        }
+        while self.has_room()
+            && let Poll::Ready(Some(came)) = self.claims.poll_next_unpin(context)
+        {
+            // Else it is one that was let go of.
+            if let Ok(came) = came {
+                self.came(came);
+            }
         }
         if self.stalled {
             let Poll::Ready(flushed) = self.socket.poll_flush_unpin(context) else { return Ok(()) };
@@ -413,6 +444,12 @@ impl<'a> Connection<'a> {
             Ok("subscribe") => self.subscribe(&asked, id.as_ref()).await.map(Some),
             Ok("unsubscribe") => self.unsubscribe(id.as_ref()).map(Some),
             Ok("publish") => self.publish(&asked, id.as_ref()).await.map(|()| None),
+            Ok("claim") => self.claim(&asked, id.as_ref()).map(Some),
+            Ok("unclaim") => self.unclaim(id.as_ref()).map(Some),
+            Ok("ack") => self.answer_control(&asked, id.as_ref(), Answer::Ack, "acked").map(|()| None),
+            Ok("nack") => refusal_of(&asked.members)
+                .and_then(|says| self.answer_control(&asked, id.as_ref(), says, "nacked"))
+                .map(|()| None),
             Ok("ping") => Ok(Some(answer("pong", id.as_ref(), json!({})))),
             // Nobody is asked who they are; a client that always says so works here too.
             Ok("auth") => asked.text("token").map(|_| Some(answer("authenticated", id.as_ref(), json!({})))),
@@ -517,6 +554,103 @@ impl<'a> Connection<'a> {
             match facts::durable(pending).await {
                 Ok(receipt) => answer("ack", Some(&id), receipt),
                 Err(problem) => refusal(Some(&id), &problem),
+            }
+        }));
+        Ok(())
+    }
+
+    /// Takes an agent's controls from now on, as many at once as the claim says.
+    fn claim(&mut self, asked: &Asked<'_>, id: Option<&Value>) -> Result<String, Problem> {
+        let id = id.ok_or_else(|| missing("id"))?;
+        let sub = Sub::from(id.to_string());
+        if self.claimers.contains_key(&sub) {
+            let detail = format!("a claim {id} is open; unclaim it, or take another id");
+            return Err(Problem::new(StatusCode::CONFLICT, "id_in_use", detail).with("member", "id"));
+        }
+        let limit = self.app.limits.subscriptions_max;
+        if self.claimers.len() >= limit {
+            let detail = format!("{limit} claims are open, the limit of a connection; unclaim some, or open another");
+            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many_subscriptions", detail).with("limit", limit));
+        }
+        let (agent, claim) = claimed_by(&asked.query(&["agentId", "max", "leaseSeconds"])?)?;
+        let told = answer("claiming", Some(id), json!({ "agentId": agent }));
+        let (waiting, _) = AbortHandle::new_pair();
+        self.claimers.insert(sub.clone(), Claimer { agent, claim, out: Vec::new(), waiting, is_full: false });
+        self.claim_on(&sub);
+        Ok(told)
+    }
+
+    /// Waits for what comes for a claimer, or, if it has enough, for the first of its leases to be lost.
+    fn claim_on(&mut self, sub: &Sub) {
+        let Some(claimer) = self.claimers.get_mut(sub) else { return };
+        let now = Instant::now();
+        claimer.out.retain(|(_, until)| *until > now);
+        let room = claimer.claim.max.saturating_sub(claimer.out.len());
+        let first = claimer.out.iter().map(|(_, until)| *until).min().filter(|_| room == 0);
+        claimer.is_full = first.is_some();
+        let (app, sub, agent) = (self.app, sub.clone(), claimer.agent.clone());
+        let claim = Claim { max: room, ..claimer.claim };
+        let (stop, stopped) = AbortHandle::new_pair();
+        claimer.waiting = stop;
+        let waiting = async move {
+            let controls = match first {
+                Some(until) => {
+                    tokio::time::sleep_until(until).await;
+                    Ok(Vec::new())
+                }
+                None => app.controls.claim(&app.logs, &app.ingest, &agent, claim, None).await,
+            };
+            Came { sub, controls }
+        };
+        self.claims.push(Abortable::new(Box::pin(waiting), stopped));
+    }
+
+    /// Hands on what came for a claimer.
+    fn came(&mut self, came: Came) {
+        let id = || serde_json::from_str::<Value>(&came.sub).ok();
+        match &came.controls {
+            Ok(controls) => {
+                if let Some(claimer) = self.claimers.get_mut(&came.sub) {
+                    let until = Instant::now() + claimer.claim.lease;
+                    claimer.out.extend(controls.iter().map(|control| (control.lease.clone(), until)));
+                }
+                self.answers.extend(controls.iter().map(|control| answer("control", id().as_ref(), handed(control))));
+                self.claim_on(&came.sub);
+            }
+            Err(error) => {
+                self.claimers.remove(&came.sub);
+                self.refuse(id().as_ref(), &Problem::from(error.clone()));
+            }
+        }
+    }
+
+    /// What was handed over stays with whoever has it; nothing more comes.
+    fn unclaim(&mut self, id: Option<&Value>) -> Result<String, Problem> {
+        let id = id.ok_or_else(|| missing("id"))?;
+        if let Some(claimer) = self.claimers.remove(&*id.to_string()) {
+            claimer.waiting.abort();
+        }
+        Ok(answer("unclaimed", Some(id), json!({})))
+    }
+
+    /// Takes what the owner says of a control; the answer comes once that is durable.
+    fn answer_control(&mut self, asked: &Asked<'_>, id: Option<&Value>, says: Answer, op: &'static str) -> Result<(), Problem> {
+        let control: ControlId = id_of("control", asked.text("control")?)?;
+        let lease: Box<str> = asked.text("lease")?.into();
+        let holder = self.claimers.iter_mut().find(|(_, claimer)| claimer.out.iter().any(|(known, _)| *known == lease));
+        if let Some((sub, claimer)) = holder {
+            claimer.out.retain(|(known, _)| *known != lease);
+            if claimer.is_full {
+                claimer.waiting.abort();
+                let sub = sub.clone();
+                self.claim_on(&sub);
+            }
+        }
+        let (app, id) = (self.app, id.cloned());
+        self.publishes.push_back(Box::pin(async move {
+            match app.controls.answer(&app.logs, &app.ingest, &control, &lease, says).await {
+                Ok(status) => answer(op, id.as_ref(), json!({ "controlId": control, "status": status })),
+                Err(lost) => refusal(id.as_ref(), &refused(lost)),
             }
         }));
         Ok(())

@@ -17,6 +17,7 @@ mod awaken_canonical;
 mod blobs;
 mod check;
 mod cli;
+mod control;
 mod crash;
 mod edge;
 mod erase;

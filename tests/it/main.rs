@@ -36,4 +36,5 @@ mod socket;
 mod store;
 mod stream;
 mod streamed;
+mod tls;
 mod turn_runner;

@@ -7,6 +7,7 @@ use crate::feed::Sizes;
 use crate::guard::Policy;
 use crate::log::embedded::Sync;
 use crate::serve::settle::Patience;
+use crate::serve::tls::Files;
 use crate::serve::{Limits, Pulse};
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
@@ -28,6 +29,13 @@ pub struct Config {
     /// Listen on an address that is not loopback, although nobody is asked who they are.
     #[arg(long, env = "PROSCENIUM_INSECURE", value_parser = BoolishValueParser::new())]
     pub insecure: bool,
+    /// Speak TLS, with this certificate: PEM, the server's own first, then the chain. Renewed files are taken over within
+    /// seconds, or at once on SIGHUP.
+    #[arg(long, env = "PROSCENIUM_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The certificate's private key: PEM, not encrypted.
+    #[arg(long, env = "PROSCENIUM_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
 
     /// Where logs are kept: on disk under --data-dir, or in memory until the process ends.
     #[arg(long, env = "PROSCENIUM_STORE", value_enum, default_value_t = StoreKind::Embedded, help_heading = "Storage")]
@@ -75,6 +83,15 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_HEAD_TIME_MS", value_name = "MS", default_value_t = 10_000, help_heading = "Limits",
           value_parser = clap::value_parser!(u64).range(100..=600_000))]
     pub head_time_ms: u64,
+    /// How long a TLS handshake may take, in milliseconds: 100 to 600000.
+    #[arg(long, env = "PROSCENIUM_HANDSHAKE_TIME_MS", value_name = "MS", default_value_t = 10_000, help_heading = "Limits",
+          value_parser = clap::value_parser!(u64).range(100..=600_000))]
+    pub handshake_time_ms: u64,
+    /// Requests and streams of one HTTP/2 connection at once: 1 to 65536. What is more waits, or is refused for the client to
+    /// try again.
+    #[arg(long, env = "PROSCENIUM_STREAMS_MAX", value_name = "COUNT", default_value_t = 256, help_heading = "Limits",
+          value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub streams_max: u32,
     /// Connections at once: 1 to 1000000. One more is answered with 503.
     #[arg(long, env = "PROSCENIUM_CONNECTIONS_MAX", value_name = "COUNT", default_value_t = 65_536, help_heading = "Limits",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -187,6 +204,12 @@ impl Config {
         }
     }
 
+    /// The files to speak TLS with, if that is asked for.
+    #[must_use]
+    pub fn tls(&self) -> Option<Files> {
+        Some(Files { cert: self.tls_cert.clone()?, key: self.tls_key.clone()? })
+    }
+
     /// How long after its last fact an ended run is compacted, if ever.
     #[must_use]
     pub fn compact_after(&self) -> Option<Duration> {
@@ -215,6 +238,8 @@ impl Config {
             depth_max: in_memory(self.depth_max),
             head_bytes_max: in_memory(self.head_max),
             head_time_max: Duration::from_millis(self.head_time_ms),
+            handshake_time_max: Duration::from_millis(self.handshake_time_ms),
+            streams_max: self.streams_max,
             connections_max: in_memory(self.connections_max),
             subscriptions_max: in_memory(self.subscriptions_max),
         }
@@ -335,6 +360,14 @@ mod tests {
         check(&[], "[::]:0", false);
         check(&[], "192.168.1.7:0", false);
         check(&["--insecure"], "0.0.0.0:0", true);
+    }
+
+    #[test]
+    fn a_certificate_and_its_key_come_together() {
+        assert!(config(&["--tls-cert", "c.pem"]).is_err() && config(&["--tls-key", "k.pem"]).is_err());
+        let files = config(&["--tls-cert", "c.pem", "--tls-key", "k.pem"]).unwrap().tls().expect("both are there");
+        assert_eq!((files.cert, files.key), ("c.pem".into(), "k.pem".into()));
+        assert!(config(&[]).unwrap().tls().is_none());
     }
 
     #[test]

@@ -10,10 +10,12 @@ use proscenium::log::embedded::EmbeddedStore;
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::{AnyStore, StoreError};
 use proscenium::serve::Server;
+use proscenium::serve::tls::Tls;
 use std::future::Future;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -51,7 +53,7 @@ Examples:
   proscenium serve --data-dir /var/lib/proscenium --log-format json
   PROSCENIUM_LISTEN=127.0.0.1:9000 proscenium serve            every flag is a variable, too
 
-The first line on standard output is `listening on http://HOST:PORT`; logs go to standard error.
+The first line on standard output is `listening on http://HOST:PORT` (with --tls-cert, https); logs go to standard error.
 SIGTERM and Ctrl-C finish what is under way and exit with 0; a store that fails exits with 1 and says why.";
 
 #[derive(Subcommand)]
@@ -145,13 +147,19 @@ fn serve(config: &Config) -> Result<(), Failure> {
     in_runtime(config.workers, || async {
         // Before anybody can know that we are there: a signal that comes right after must find its handler.
         let stop = told_to_stop()?;
+        let tls = config.tls().map(Tls::load).transpose()?.map(Arc::new);
+        if let Some(tls) = &tls {
+            renew_at_hangup(tls.clone())?;
+        }
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let listener = listen(config).await?;
         let address = listener.local_addr()?;
         let server = Server::new(open_store(config)?, config.policy(), config.sizes(), config.limits(), config.pulse(), WORLD)?
             .compacting(config.compact_after())
-            .bearing(config.patience());
+            .bearing(config.patience())
+            .over(tls);
         // Whoever started us without a standard output does not want to know.
-        let _ = writeln!(std::io::stdout(), "listening on http://{address}").and_then(|()| std::io::stdout().flush());
+        let _ = writeln!(std::io::stdout(), "listening on {scheme}://{address}").and_then(|()| std::io::stdout().flush());
         tracing::info!(%address, store = ?config.store, workers = config.workers, "serving");
         server.run(listener, stop).await?;
         tracing::info!("stopped");
@@ -176,6 +184,17 @@ async fn listen(config: &Config) -> Result<TcpListener, Failure> {
         config.admits(*address)?;
     }
     Ok(TcpListener::bind(addresses.as_slice()).await.map_err(failed)?)
+}
+
+/// Reads the certificate again at each SIGHUP, which is what programs that renew one send.
+fn renew_at_hangup(tls: Arc<Tls>) -> std::io::Result<()> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            tls.renew();
+        }
+    });
+    Ok(())
 }
 
 /// Resolves at the first SIGTERM or SIGINT. From this call on neither ends the process by itself, until one has come: the

@@ -11,10 +11,12 @@ pub mod tail;
 pub mod transfer;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use proscenium::reporter::trust::{self, TrustError};
 use reqwest::{Response, StatusCode};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio_rustls::rustls as tls;
 
 /// How long a server may take to be reached.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
@@ -27,6 +29,10 @@ pub struct Server {
     /// The server's address.
     #[arg(long, alias = "server", env = "PROSCENIUM_URL", value_name = "URL", default_value = "http://127.0.0.1:8787")]
     url: String,
+    /// The certificates of the authority that vouches for the server at an https address, as PEM; else those that the system
+    /// trusts.
+    #[arg(long, env = "PROSCENIUM_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
 }
 
 /// Who is looking.
@@ -55,6 +61,12 @@ impl Audience {
 pub enum CliError {
     #[error("nothing answers at {url}: {why}; start a server with `proscenium serve`, or say where it is with --url")]
     Unreachable { url: String, why: String },
+    #[error("the server at {url} is not who it says it is, as far as is known here: {why}; name its authority with --ca")]
+    Untrusted { url: String, why: String },
+    #[error("{url} does not speak TLS; is it http:// that is meant?")]
+    Plain { url: String },
+    #[error("{0}")]
+    Trust(#[from] TrustError),
     #[error("the connection to {url} broke: {why}; run the same command again")]
     Broken { url: String, why: String },
     #[error("the server refused: {detail} ({code})")]
@@ -83,7 +95,7 @@ impl CliError {
 impl Server {
     /// A server at this address.
     pub fn at(url: impl Into<String>) -> Self {
-        Self { url: url.into() }
+        Self { url: url.into(), ca: None }
     }
 
     /// The address of a run's resource, such as its `stream`; with no resource, of the run itself.
@@ -95,15 +107,23 @@ impl Server {
         format!("{base}/v1/runs/{}{slash}{resource}", utf8_percent_encode(run, ID))
     }
 
-    fn client() -> reqwest::Client {
-        // Proxies and certificates come from the environment, which is `main`'s to read: a server is reached directly.
-        let client = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_TIME_MAX).read_timeout(SILENCE_MAX);
-        client.build().expect("a client without certificates needs nothing from the machine")
+    fn client(&self) -> Result<reqwest::Client, CliError> {
+        let unreadable = |file: &Path, error: std::io::Error| CliError::File { file: file.to_owned(), why: error.to_string() };
+        let read = |file: &PathBuf| std::fs::read(file).map_err(|error| unreadable(file, error));
+        let authority = self.ca.as_ref().map(read).transpose()?;
+        let client = trust::client(&self.url, authority.as_deref())?;
+        let client = client.connect_timeout(CONNECT_TIME_MAX).read_timeout(SILENCE_MAX);
+        Ok(client.build().expect("whom to believe is settled, and nothing else is needed from the machine"))
     }
 
     /// What a failed request means to whoever gave the command.
     fn failed(&self, error: &reqwest::Error) -> CliError {
         let (url, why) = (self.url.clone(), innermost(error));
+        match fault_of_tls(error) {
+            Some(tls::Error::InvalidCertificate(_)) => return CliError::Untrusted { url, why },
+            Some(tls::Error::InvalidMessage(_)) => return CliError::Plain { url },
+            _ => {}
+        }
         if error.is_connect() || error.is_builder() { CliError::Unreachable { url, why } } else { CliError::Broken { url, why } }
     }
 
@@ -126,6 +146,20 @@ impl Server {
         };
         (error, problem)
     }
+}
+
+/// What TLS had to say, if the error is of its making.
+fn fault_of_tls<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e tls::Error> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(fault) = error.downcast_ref() {
+            return Some(fault);
+        }
+        // What an I/O error wraps is not among its sources.
+        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        cause = wrapped.map(|wrapped| wrapped as &(dyn std::error::Error + 'static)).or_else(|| error.source());
+    }
+    None
 }
 
 /// The cause at the bottom of an error: "Connection refused" rather than "error sending request".

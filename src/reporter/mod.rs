@@ -53,10 +53,11 @@
 //! It is a guest in somebody else's process, an edge of its own: it reads the clock and the system's randomness, but never the
 //! environment; what is there to read (`PROSCENIUM_URL`) is `main`'s to read. `examples/report_progress.rs` does. It starts one
 //! task on the tokio runtime that it is built in, which has its timers and I/O enabled, as has the one that reports are awaited
-//! in. It speaks plain HTTP: for TLS put a proxy beside it.
+//! in. A server at an `https` address is believed if the system trusts it, or [`Setup::authority`] vouches for it.
 
 mod facts;
 mod queue;
+pub mod trust;
 mod wire;
 mod worker;
 
@@ -116,6 +117,8 @@ pub enum SetupError {
     NoRuntime,
     #[error("the system gives no randomness, which names a reporter: {0}")]
     NoRandomness(getrandom::Error),
+    #[error(transparent)]
+    Trust(#[from] trust::TrustError),
     #[error("no HTTP client can be made: {0}")]
     Client(reqwest::Error),
 }
@@ -224,6 +227,7 @@ impl Reporter {
             producer: None,
             epoch: None,
             token: None,
+            authority: None,
             waiting_max: WAITING_FACTS_MAX,
             patience: PATIENCE,
         }
@@ -325,6 +329,7 @@ pub struct Setup {
     producer: Option<String>,
     epoch: Option<u64>,
     token: Option<String>,
+    authority: Option<Vec<u8>>,
     waiting_max: usize,
     patience: Duration,
 }
@@ -384,6 +389,14 @@ impl Setup {
         self
     }
 
+    /// The certificates of the authority that vouches for an `https` server, as PEM; nobody else's word counts then. Those that
+    /// the system trusts, unless given.
+    #[must_use]
+    pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.authority = Some(pem.into());
+        self
+    }
+
     /// How many facts may wait to be acknowledged, at least 1; [`WAITING_FACTS_MAX`] unless given.
     #[must_use]
     pub const fn waiting_max(mut self, facts: usize) -> Self {
@@ -430,10 +443,8 @@ impl Setup {
             bearer.set_sensitive(true);
             headers.insert(AUTHORIZATION, bearer);
         }
-        // Proxies and certificates come from the environment, which is not ours to read: a server is reached directly. What is
-        // sent again is for the line to decide, which knows the numbers.
-        let client = reqwest::Client::builder()
-            .no_proxy()
+        // What is sent again is for the line to decide, which knows the numbers.
+        let client = trust::client(&self.url, self.authority.as_deref())?
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .connect_timeout(CONNECT_TIME_MAX)
@@ -460,8 +471,8 @@ fn address(server: &str, run: &str, ids: &[(&'static str, String)]) -> Result<Ur
     }
     let text = format!("{}/v1/runs/{}/facts", server.trim_end_matches('/'), utf8_percent_encode(run, ID));
     let mut url = Url::parse(&text).map_err(|error| bad(error.to_string()))?;
-    if url.scheme() != "http" {
-        return Err(bad(format!("reports go over plain http, and this is {}: put a proxy beside it", url.scheme())));
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(bad(format!("reports go over http or https, and this is {}", url.scheme())));
     }
     url.query_pairs_mut().append_pair("source", "agentui").extend_pairs(ids);
     Ok(url)

@@ -703,7 +703,8 @@ async fn memory_keeps_the_newest_facts() {
 async fn a_setup_says_what_is_wrong_with_it() {
     let told = |setup: Setup| setup.start().unwrap_err().to_string();
     let server = "http://127.0.0.1:1";
-    assert!(told(Reporter::to("https://h", "r")).contains("this is https"));
+    assert!(told(Reporter::to("ftp://h", "r")).contains("this is ftp"));
+    assert!(told(Reporter::to("https://h", "r").authority("none")).contains("-----BEGIN CERTIFICATE-----"));
     assert!(told(Reporter::to("h:1", "r")).starts_with("\"h:1\" is no server's address"));
     assert!(told(Reporter::to("", "r")).contains("is no server's address"));
     assert!(told(Reporter::to(server, "")).starts_with("the reporter's run: an id is empty"));

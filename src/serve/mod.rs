@@ -15,6 +15,7 @@ pub mod sessions;
 pub mod settle;
 pub mod socket;
 pub mod stream;
+pub mod tls;
 pub mod wire;
 pub mod workbench;
 
@@ -31,6 +32,7 @@ use controls::Keeper;
 use settle::{Patience, Settler};
 use std::sync::Arc;
 use std::time::Duration;
+use tls::Tls;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -46,6 +48,10 @@ pub struct Limits {
     /// A request's head, in bytes, and how long it may take to come.
     pub head_bytes_max: usize,
     pub head_time_max: Duration,
+    /// How long a TLS handshake may take.
+    pub handshake_time_max: Duration,
+    /// Requests and streams of one HTTP/2 connection at once.
+    pub streams_max: u32,
     /// Connections at once.
     pub connections_max: usize,
     /// Subscriptions of one WebSocket at once.
@@ -60,6 +66,8 @@ impl Default for Limits {
             depth_max: 64,
             head_bytes_max: 16 * 1024,
             head_time_max: Duration::from_secs(10),
+            handshake_time_max: Duration::from_secs(10),
+            streams_max: 256,
             connections_max: 65_536,
             subscriptions_max: 256,
         }
@@ -101,6 +109,7 @@ pub struct Server {
     /// How long after a run's last fact it is compacted; never unless given.
     compact_after: Option<Duration>,
     patience: Patience,
+    tls: Option<Arc<Tls>>,
 }
 
 impl Server {
@@ -121,7 +130,7 @@ impl Server {
         let feed = Feed::new(logs.clone(), sizes);
         let controls = Controls::new(world);
         let app = App { logs, ingest, feed, controls, limits, pulse, world, stopping: watch::Sender::new(None) };
-        Ok(Self { app: Arc::new(app), groups, compact_after: None, patience: Patience::default() })
+        Ok(Self { app: Arc::new(app), groups, compact_after: None, patience: Patience::default(), tls: None })
     }
 
     /// The same, which compacts ended runs this long after their last fact.
@@ -135,6 +144,13 @@ impl Server {
     #[must_use]
     pub const fn bearing(mut self, patience: Patience) -> Self {
         self.patience = patience;
+        self
+    }
+
+    /// The same, which speaks TLS, and nothing else.
+    #[must_use]
+    pub fn over(mut self, tls: Option<Arc<Tls>>) -> Self {
+        self.tls = tls;
         self
     }
 
@@ -162,14 +178,15 @@ impl Server {
     /// # Errors
     /// The store's failure, which is final: the process must stop and say so.
     pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) -> Result<(), StoreError> {
-        let Self { app, groups, compact_after, patience } = self;
+        let Self { app, groups, compact_after, patience, tls } = self;
         let follower = tokio::spawn(app.feed.clone().follow(groups));
         let sweeper = tokio::spawn(sweep(app.clone()));
         let settling = tokio::spawn(Settler::new(app.clone(), patience).keep());
         let keeping = tokio::spawn(Keeper::new(app.clone()).keep());
         let compacting = compact_after.map(|after| tokio::spawn(Compactor::new(app.clone(), after).keep()));
+        let renewing = tls.clone().map(|tls| tokio::spawn(tls.keep()));
         let connections = wire::Connections::new(app.limits.connections_max);
-        let accepting = connections.accept(&listener, app.clone());
+        let accepting = connections.accept(&listener, app.clone(), tls);
         let ended = tokio::select! {
             () = accepting => Ok(()),
             () = stop => Ok(()),
@@ -184,6 +201,7 @@ impl Server {
         settling.abort();
         keeping.abort();
         compacting.inspect(tokio::task::JoinHandle::abort);
+        renewing.inspect(tokio::task::JoinHandle::abort);
         follower.abort();
         ended
     }

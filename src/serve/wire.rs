@@ -1,21 +1,25 @@
-//! Connections: streams and small posts on sockets of our own, everything else on hyper.
+//! Connections: streams and small posts on sockets of our own, everything else on hyper; over TLS, all of it.
 //!
 //! An open stream says nothing for most of its life. hyper keeps 8 to 20 KiB for each, a task on the bare socket about one,
 //! and a delivery costs half; a post of one fact costs a third less. So each request's head is read
 //! before anybody is chosen: a plain `GET …/stream` and a plain `POST …/facts` with a small JSON body stay here. With any other
 //! request the connection goes to hyper, with the bytes that were already read, and stays there: same handlers, same answers.
+//! With TLS the handshake agrees on HTTP/2 or HTTP/1.1 (ALPN), and hyper carries both.
 
 use super::facts::{is_address, is_lines};
 use super::problem::Problem;
 use super::request::is_stream;
 use super::stream::{self, Answer, HEADERS, Stream};
+use super::tls::{H2, Tls};
 use super::{App, told_to_stop};
 use crate::ingest::Receipt;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use hyper::body::Incoming;
+use hyper::server::conn::http1::{self, UpgradeableConnection};
+use hyper::server::conn::http2;
 use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io::{self, Write};
 use std::pin::Pin;
@@ -25,6 +29,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::server::TlsStream;
 
 /// What a stalled reader may hold of frames that its socket does not take, in bytes; or one frame, if that is larger.
 pub const HELD_BYTES_MAX: usize = 8 * 1024;
@@ -34,6 +39,12 @@ const HEADERS_MAX: usize = 100;
 const POST_BYTES_MAX: usize = 256 * 1024;
 /// What is read at once of a request's head, in bytes: nearly all heads, and a small fact with them.
 const READ_BYTES: usize = 4096;
+/// What an HTTP/2 connection begins with, in bytes (RFC 9113, section 3.4).
+const PREFACE_BYTES: usize = 24;
+/// What one HTTP/2 stream may hold of an answer that its reader does not take, in bytes. hyper's own bound is 400 KiB.
+const STREAM_BYTES_MAX: usize = 64 * 1024;
+/// How long somebody who is sent away gets to read why.
+const PARTING_TIME_MAX: Duration = Duration::from_secs(1);
 /// How long a connection may stay open without asking anything.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
@@ -58,7 +69,7 @@ impl Connections {
     }
 
     /// Accepts connections for ever.
-    pub async fn accept(&self, listener: &TcpListener, app: Arc<App>) {
+    pub async fn accept(&self, listener: &TcpListener, app: Arc<App>, tls: Option<Arc<Tls>>) {
         let router = super::router(app.clone());
         loop {
             let socket = match listener.accept().await {
@@ -73,12 +84,20 @@ impl Connections {
             // Frames are written whole; waiting to fill a packet would only delay them.
             let _ = socket.set_nodelay(true);
             let Ok(permit) = self.free.clone().try_acquire_owned() else {
-                tokio::spawn(refuse(socket, self.limit));
+                // To say so over TLS would take a handshake, of all things the dearest.
+                if tls.is_none() {
+                    tokio::spawn(refuse(socket, self.limit));
+                }
                 continue;
             };
             let (app, router, permit) = (app.clone(), router.clone(), Permit { _held: Arc::new(permit) });
+            let tls = tls.clone();
             tokio::spawn(async move {
-                if let Err(error) = connection(app, router, socket, permit.clone()).await {
+                let served = match tls {
+                    None => connection(app, router, socket, permit.clone()).await,
+                    Some(tls) => Box::pin(secured(app, router, tls, socket, permit.clone())).await,
+                };
+                if let Err(error) = served {
                     tracing::debug!(%error, "a connection broke");
                 }
                 drop(permit);
@@ -106,6 +125,50 @@ async fn refuse(mut socket: TcpStream, limit: usize) {
     let text = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
     // Whoever does not even read the refusal loses nothing by it.
     let _ = tokio::time::timeout(Duration::from_secs(1), socket.write_all(text.as_bytes())).await;
+}
+
+/// A connection that begins with a TLS handshake.
+async fn secured(app: Arc<App>, router: axum::Router, tls: Arc<Tls>, socket: TcpStream, permit: Permit) -> io::Result<()> {
+    let mut stopping = app.stopping.subscribe();
+    let shaking = async {
+        // A handshake begins with a byte that is no letter; HTTP with a method.
+        let mut first = [0];
+        if socket.peek(&mut first).await? == 1 && first[0].is_ascii_alphabetic() {
+            return Ok(Err(socket));
+        }
+        tls.acceptor().accept(socket).await.map(Ok)
+    };
+    let shaken = tokio::select! {
+        shaken = tokio::time::timeout(app.limits.handshake_time_max, shaking) => shaken,
+        _ = told_to_stop(&mut stopping) => return Ok(()),
+    };
+    match shaken {
+        // Whoever it is has not even said hello; it can connect again.
+        Err(_) => Ok(()),
+        Ok(shaken) => match shaken? {
+            Ok(socket) if socket.get_ref().1.alpn_protocol() == Some(H2) => http2_on(app, router, socket, permit).await,
+            Ok(socket) => {
+                let half_close = false;
+                hyper_on(app, router, Rewound { read: Bytes::new(), socket }, permit, half_close).await
+            }
+            Err(socket) => say_tls(socket, (app.world.now)()).await,
+        },
+    }
+}
+
+/// Tells somebody who speaks plain HTTP where TLS is spoken.
+async fn say_tls(mut socket: TcpStream, now: jiff::Timestamp) -> io::Result<()> {
+    let detail = "this port speaks TLS, and the request came without; use https://";
+    let problem = Problem::bad_request("tls_required", detail);
+    let told = async {
+        socket.write_all(&answered(Err(problem), now)).await?;
+        socket.shutdown().await?;
+        // A socket that is dropped with something unread takes back what it has sent.
+        let mut void = [0; READ_BYTES];
+        while socket.read(&mut void).await? > 0 {}
+        Ok(())
+    };
+    tokio::time::timeout(PARTING_TIME_MAX, told).await.unwrap_or(Ok(()))
 }
 
 /// What a request's head says, as far as it matters here.
@@ -146,7 +209,7 @@ async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, 
             }
             Ok(Ok(Request::Other)) => {
                 drop(stopping);
-                return Box::pin(hyper_on(app, router, Rewound { read: read.freeze(), socket }, permit)).await;
+                return Box::pin(hyper_on(app, router, Rewound { read: read.freeze(), socket }, permit, true)).await;
             }
         }
     }
@@ -335,15 +398,62 @@ async fn is_gone(socket: &TcpStream) -> io::Result<()> {
     }
 }
 
-async fn hyper_on(app: Arc<App>, router: axum::Router, socket: Rewound, permit: Permit) -> io::Result<()> {
-    let router = TowerToHyperService::new(router);
-    let service = service_fn(move |mut request: http::Request<Incoming>| {
-        request.extensions_mut().insert(permit.clone());
-        router.call(request)
-    });
-    let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(app.limits.head_time_max).half_close(true);
-    let connection = http.serve_connection(TokioIo::new(socket), service).with_upgrades();
+/// What hyper calls for each request of a connection.
+macro_rules! service {
+    ($router:expr, $permit:expr) => {{
+        let (router, permit) = (TowerToHyperService::new($router), $permit);
+        service_fn(move |mut request: http::Request<Incoming>| {
+            request.extensions_mut().insert(permit.clone());
+            router.call(request)
+        })
+    }};
+}
+
+/// HTTP/1.1. With `half_close` a client that says no more is still answered; without, it is gone.
+async fn hyper_on<S>(app: Arc<App>, router: axum::Router, socket: Rewound<S>, permit: Permit, half_close: bool) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(app.limits.head_time_max).half_close(half_close);
+    let connection = http.serve_connection(TokioIo::new(socket), service!(router, permit)).with_upgrades();
+    drained(&app, connection, UpgradeableConnection::graceful_shutdown).await
+}
+
+/// HTTP/2: as many streams as the limit says. What a client may make us do by taking back what it asked for (CVE-2023-44487) is
+/// bounded by hyper.
+async fn http2_on(app: Arc<App>, router: axum::Router, mut socket: TlsStream<TcpStream>, permit: Permit) -> io::Result<()> {
+    // hyper would wait for a client's first words for ever.
+    let mut read = BytesMut::with_capacity(PREFACE_BYTES);
+    let preface = async {
+        while read.len() < PREFACE_BYTES && socket.read_buf(&mut read).await? > 0 {}
+        Ok::<_, io::Error>(())
+    };
+    let mut stopping = app.stopping.subscribe();
+    tokio::select! {
+        spoken = tokio::time::timeout(app.limits.head_time_max, preface) => match spoken {
+            Ok(spoken) => spoken?,
+            Err(_) => return socket.shutdown().await,
+        },
+        _ = told_to_stop(&mut stopping) => return socket.shutdown().await,
+    }
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
+        .max_concurrent_streams(app.limits.streams_max)
+        .max_header_list_size(u32::try_from(app.limits.head_bytes_max).unwrap_or(u32::MAX))
+        .max_send_buf_size(STREAM_BYTES_MAX)
+        // As a WebSocket: who leaves a ping unanswered is gone.
+        .keep_alive_interval(app.pulse.heartbeat)
+        .keep_alive_timeout(app.pulse.heartbeat);
+    let socket = TokioIo::new(Rewound { read: read.freeze(), socket });
+    drained(&app, http.serve_connection(socket, service!(router, permit)), http2::Connection::graceful_shutdown).await
+}
+
+/// Serves a connection to its end; once the server is told to stop, it takes no more requests.
+async fn drained<C>(app: &App, connection: C, take_no_more: impl FnOnce(Pin<&mut C>)) -> io::Result<()>
+where
+    C: Future<Output = hyper::Result<()>>,
+{
     let mut connection = std::pin::pin!(connection);
     let mut stopping = app.stopping.subscribe();
     let ended = tokio::select! {
@@ -353,7 +463,7 @@ async fn hyper_on(app: Arc<App>, router: axum::Router, socket: Rewound, permit: 
     let ended = match ended {
         Some(ended) => ended,
         None => {
-            connection.as_mut().graceful_shutdown();
+            take_no_more(connection.as_mut());
             connection.await
         }
     };
@@ -361,12 +471,12 @@ async fn hyper_on(app: Arc<App>, router: axum::Router, socket: Rewound, permit: 
 }
 
 /// A socket of which something was already read.
-struct Rewound {
+struct Rewound<S> {
     read: Bytes,
-    socket: TcpStream,
+    socket: S,
 }
 
-impl AsyncRead for Rewound {
+impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.read.is_empty() {
             return Pin::new(&mut self.socket).poll_read(context, into);
@@ -377,7 +487,7 @@ impl AsyncRead for Rewound {
     }
 }
 
-impl AsyncWrite for Rewound {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.socket).poll_write(context, bytes)
     }

@@ -30,6 +30,7 @@ impl Running {
     }
 
     fn start_logging(command: &mut Command, log: Stdio) -> Self {
+        crate::harness::prepare();
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let (says, heard) = mpsc::channel();

@@ -58,6 +58,12 @@ pub fn fact(class: &str, members: Value) -> Value {
     Value::Object(fact)
 }
 
+/// Names the cryptography that this process speaks TLS with: without, no client of its own can be made.
+pub fn prepare() {
+    // Another test may have been first.
+    let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+}
+
 /// The real binary on a free port. Ends with the value.
 pub struct Process {
     pub at: SocketAddr,
@@ -82,6 +88,7 @@ impl Process {
 
     /// The same, with further flags.
     pub fn start_with(dir: &Path, flags: &[&str]) -> Self {
+        prepare();
         let mut child = Command::new(env!("CARGO_BIN_EXE_proscenium"))
             .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--data-dir"])
             .arg(dir.join("data"))
@@ -93,14 +100,20 @@ impl Process {
         let mut line = String::new();
         let stdout = child.stdout.take().expect("piped");
         std::io::BufReader::new(stdout).read_line(&mut line).expect("a first line");
-        let at = line.trim().strip_prefix("listening on http://").and_then(|at| at.parse().ok());
+        let address = line.trim().strip_prefix("listening on ").and_then(|url| url.split_once("://"));
+        let at = address.and_then(|(_, at)| at.parse().ok());
         Self { at: at.unwrap_or_else(|| panic!("the first line says where it listens: {line:?}")), child, dir: None }
     }
 
     /// SIGTERM: it is asked to stop.
     pub fn terminate(&self) {
-        let asked = Command::new("kill").arg(self.child.id().to_string()).status().expect("kill runs");
-        assert!(asked.success());
+        self.signal("TERM");
+    }
+
+    /// Sends it this signal.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().expect("kill runs");
+        assert!(sent.success());
     }
 
     /// Waits until it has ended.
@@ -204,6 +217,7 @@ pub struct Client {
 impl Client {
     /// A client of the server at this address.
     pub fn new(at: SocketAddr) -> Self {
+        prepare();
         let http = reqwest::Client::builder().no_proxy().build().expect("a plain client");
         Self { at, http }
     }

@@ -37,4 +37,5 @@ mod socket;
 mod store;
 mod stream;
 mod streamed;
+mod tls;
 mod turn_runner;

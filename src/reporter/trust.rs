@@ -1,0 +1,53 @@
+//! Whom a client of ours believes when a server says who it is, over `https`.
+//!
+//! The certificates that the system trusts, or those of a private authority and no others. A plain `http` address needs none,
+//! and nothing is read for it.
+
+use std::sync::Arc;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore};
+
+/// Why nobody can be believed.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    #[error("the authority's certificates are not PEM: {0}; give the text that begins with -----BEGIN CERTIFICATE-----")]
+    NotPem(String),
+    #[error("no certificate is in what should be an authority's; give it as PEM (-----BEGIN CERTIFICATE-----)")]
+    Empty,
+    #[error("the authority's certificate cannot be used: {0}")]
+    Bad(Error),
+    #[error("the system's trusted certificates cannot be had: {0}; name an authority of your own")]
+    System(Error),
+}
+
+/// The beginning of an HTTP client for this address, which believes this authority (PEM), or whom the system believes. It goes
+/// straight to the server: a proxy's address would come from the environment, which is not a library's to read.
+///
+/// # Errors
+/// [`TrustError`]
+pub fn client(url: &str, authority: Option<&[u8]>) -> Result<reqwest::ClientBuilder, TrustError> {
+    let is_plain = url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"));
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider has the ciphers of TLS 1.2 and 1.3");
+    let config = match authority {
+        Some(authority) => builder.with_root_certificates(roots(authority)?).with_no_client_auth(),
+        None if is_plain => builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth(),
+        None => {
+            use rustls_platform_verifier::BuilderVerifierExt;
+            builder.with_platform_verifier().map_err(TrustError::System)?.with_no_client_auth()
+        }
+    };
+    Ok(reqwest::Client::builder().no_proxy().tls_backend_preconfigured(config))
+}
+
+fn roots(authority: &[u8]) -> Result<RootCertStore, TrustError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(authority) {
+        let certificate = certificate.map_err(|error| TrustError::NotPem(format!("{error:?}")))?;
+        roots.add(certificate).map_err(TrustError::Bad)?;
+    }
+    if roots.is_empty() { Err(TrustError::Empty) } else { Ok(roots) }
+}

@@ -149,7 +149,8 @@ fn serve(config: &Config) -> Result<(), Failure> {
         let address = listener.local_addr()?;
         let server = Server::new(open_store(config)?, config.policy(), config.sizes(), config.limits(), config.pulse(), WORLD)?
             .compacting(config.compact_after())
-            .bearing(config.patience());
+            .bearing(config.patience())
+            .reserving(config.reserve());
         // Whoever started us without a standard output does not want to know.
         let _ = writeln!(std::io::stdout(), "listening on http://{address}").and_then(|()| std::io::stdout().flush());
         tracing::info!(%address, store = ?config.store, workers = config.workers, "serving");

@@ -6,6 +6,7 @@
 //! SSE carries: there is one way to read a log, and this is another way to carry it.
 
 use super::facts::{self, Address};
+use super::meters::{Counted, Transport};
 use super::problem::Problem;
 use super::request::{Query, bad_id, from, id_of};
 use super::wire::{HELD_BYTES_MAX, Permit};
@@ -184,6 +185,7 @@ impl Close {
 struct Turn {
     sub: Sub,
     reader: Reading<AnyStore>,
+    counted: Counted,
     /// What of its chunk was not handed over yet.
     frames: Bytes,
     /// The cursor of the frame that was handed over last, if that had one.
@@ -194,13 +196,13 @@ struct Turn {
 
 impl Turn {
     /// Resolves as soon as there is anything to say.
-    async fn of(sub: Sub, mut reader: Reading<AnyStore>) -> Self {
+    async fn of(sub: Sub, mut reader: Reading<AnyStore>, counted: Counted) -> Self {
         let (frames, is_last) = match reader.next().await {
             Ok(Some(frames)) => (frames, reader.is_over()),
             Ok(None) => (Bytes::new(), true),
             Err(error) => (reader.error(&Problem::from(error).to_json()), true),
         };
-        Self { sub, reader, frames, at: None, is_last }
+        Self { sub, reader, counted, frames, at: None, is_last }
     }
 }
 
@@ -344,7 +346,7 @@ impl<'a> Connection<'a> {
         let Some(mut turn) = self.turn.take() else { return };
         if turn.frames.len() > HELD_BYTES_MAX {
             if !turn.is_last && turn.at.is_some_and(|at| turn.reader.rewind(at)) {
-                return self.read_on(turn.sub, turn.reader);
+                return self.read_on(turn.sub, turn.reader, turn.counted);
             }
         } else if !turn.frames.is_unique() {
             turn.frames = Bytes::copy_from_slice(&turn.frames);
@@ -367,12 +369,13 @@ impl<'a> Connection<'a> {
             if let Some(mut turn) = self.turn.take() {
                 if let Some((text, at)) = native::message(&mut turn.frames, &turn.sub) {
                     turn.at = at;
+                    turn.counted.delivered();
                     self.turn = Some(turn);
                     return Some(self.piece(text.into(), Data::Text));
                 }
                 match turn.is_last {
                     true => drop(self.subscriptions.remove(&turn.sub)),
-                    false => self.read_on(turn.sub, turn.reader),
+                    false => self.read_on(turn.sub, turn.reader, turn.counted),
                 }
             }
             match self.readers.poll_next_unpin(context) {
@@ -393,9 +396,9 @@ impl<'a> Connection<'a> {
     }
 
     /// Puts a reader among those that wait for their logs to move.
-    fn read_on(&mut self, sub: Sub, reader: Reading<AnyStore>) {
+    fn read_on(&mut self, sub: Sub, reader: Reading<AnyStore>, counted: Counted) {
         let (stop, stopped) = AbortHandle::new_pair();
-        self.readers.push(Abortable::new(Box::pin(Turn::of(sub.clone(), reader)), stopped));
+        self.readers.push(Abortable::new(Box::pin(Turn::of(sub.clone(), reader, counted)), stopped));
         self.subscriptions.insert(sub, stop);
     }
 
@@ -412,7 +415,10 @@ impl<'a> Connection<'a> {
         let done = match asked.op() {
             Ok("subscribe") => self.subscribe(&asked, id.as_ref()).await.map(Some),
             Ok("unsubscribe") => self.unsubscribe(id.as_ref()).map(Some),
-            Ok("publish") => self.publish(&asked, id.as_ref()).await.map(|()| None),
+            Ok("publish") => {
+                let published = self.publish(&asked, id.as_ref()).await;
+                published.inspect_err(|problem| self.app.meters.refused.add(problem.code)).map(|()| None)
+            }
             Ok("ping") => Ok(Some(answer("pong", id.as_ref(), json!({})))),
             // Nobody is asked who they are; a client that always says so works here too.
             Ok("auth") => asked.text("token").map(|_| Some(answer("authenticated", id.as_ref(), json!({})))),
@@ -429,6 +435,7 @@ impl<'a> Connection<'a> {
     }
 
     fn refuse(&mut self, id: Option<&Value>, problem: &Problem) {
+        self.app.meters.problems.add(problem.code);
         self.answers.push_back(refusal(id, problem));
     }
 
@@ -446,6 +453,7 @@ impl<'a> Connection<'a> {
         }
         let query = asked.query(&SUBSCRIPTION)?;
         let (wanted, from) = (query.wanted()?, from(query.get("after"))?);
+        let audience = wanted.selection.audience;
         let (reader, epoch, sequence, recovered) = match (query.get("run"), query.get("session")) {
             (Some(run), None) => {
                 let log = LogId::Run(id_of::<RunId>("run", run)?);
@@ -467,7 +475,7 @@ impl<'a> Connection<'a> {
             }
             (None, None) => return Err(missing("run")),
         };
-        self.read_on(sub, reader);
+        self.read_on(sub, reader, self.app.meters.reader(audience, Transport::WebSocket));
         let epoch = epoch.map(|epoch| epoch.to_string());
         Ok(answer("subscribed", Some(id), json!({ "epoch": epoch, "sequence": sequence, "recovered": recovered })))
     }
@@ -512,11 +520,15 @@ impl<'a> Connection<'a> {
                 submitting.await
             }
         };
-        let pending = submitted?;
+        let (pending, meters) = (submitted?, self.app.meters.clone());
         self.publishes.push_back(Box::pin(async move {
             match facts::durable(pending).await {
                 Ok(receipt) => answer("ack", Some(&id), receipt),
-                Err(problem) => refusal(Some(&id), &problem),
+                Err(problem) => {
+                    meters.refused.add(problem.code);
+                    meters.problems.add(problem.code);
+                    refusal(Some(&id), &problem)
+                }
             }
         }));
         Ok(())

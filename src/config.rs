@@ -5,8 +5,11 @@
 
 use crate::feed::Sizes;
 use crate::guard::Policy;
+use crate::ingest::Load;
 use crate::log::embedded::Sync;
+use crate::serve::disk::Reserve;
 use crate::serve::settle::Patience;
+use crate::serve::shares::Rate;
 use crate::serve::tls::Files;
 use crate::serve::{Limits, Pulse};
 use clap::builder::BoolishValueParser;
@@ -58,6 +61,16 @@ pub struct Config {
           value_parser = clap::value_parser!(u64).range(1..=3_153_600_000))]
     pub compact_after: Option<u64>,
 
+    /// What is kept free on the disk of --data-dir: 0 to 1024GiB. While less is free, writes are answered with 507 and reads go on.
+    #[arg(long, env = "PROSCENIUM_DISK_RESERVE", value_name = "SIZE", default_value = "128MiB", help_heading = "Storage",
+          value_parser = |text: &str| size(text, 0, 1024 * GIB))]
+    pub disk_reserve: u64,
+    /// Runs, and sessions with a log of their own, that are kept: 1 to 100000000. Of each some bytes stay in memory. A fact that
+    /// would begin one more is answered with 507.
+    #[arg(long, env = "PROSCENIUM_RUNS_MAX", value_name = "COUNT", default_value_t = 1_000_000, help_heading = "Storage",
+          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub runs_max: u64,
+
     /// The largest string or tool output that stays in its envelope: 1KiB to 16MiB. What is larger is moved to a blob.
     #[arg(long, env = "PROSCENIUM_INLINE_MAX", value_name = "SIZE", default_value = "32KiB", help_heading = "Limits",
           value_parser = |text: &str| size(text, KIB, 16 * MIB))]
@@ -92,6 +105,40 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_STREAMS_MAX", value_name = "COUNT", default_value_t = 256, help_heading = "Limits",
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub streams_max: u32,
+    /// How long a JSON body may take to come, beside a second for each 16KiB of it, in milliseconds: 100 to 600000.
+    #[arg(long, env = "PROSCENIUM_BODY_TIME_MS", value_name = "MS", default_value_t = 10_000, help_heading = "Limits",
+          value_parser = clap::value_parser!(u64).range(100..=600_000))]
+    pub body_time_ms: u64,
+    /// How long a streamed body may say nothing, not even a blank line, in milliseconds: 100 to 86400000.
+    #[arg(long, env = "PROSCENIUM_LINE_TIME_MS", value_name = "MS", default_value_t = 600_000, help_heading = "Limits",
+          value_parser = clap::value_parser!(u64).range(100..=86_400_000))]
+    pub line_time_ms: u64,
+    /// How fast one producer may publish, in facts a second: 1 to 1000000. A JSON body beyond it is answered with 429, a streamed
+    /// one is read no faster. Producers are told apart by Producer-Id, and without one by their run. No limit, unless given.
+    #[arg(long, env = "PROSCENIUM_PUBLISH_RATE", value_name = "FACTS", help_heading = "Limits",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub publish_rate: Option<u32>,
+    /// How many facts a producer may publish at once after a pause: 1 to 10000000. As many as in a second, unless given.
+    #[arg(long, env = "PROSCENIUM_PUBLISH_BURST", value_name = "FACTS", requires = "publish_rate", help_heading = "Limits",
+          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub publish_burst: Option<u32>,
+    /// Facts under way to the store, in bytes of their bodies: 1MiB to 64GiB. Beyond it producers wait.
+    #[arg(long, env = "PROSCENIUM_IN_FLIGHT_MAX", value_name = "SIZE", default_value = "128MiB", help_heading = "Limits",
+          value_parser = |text: &str| size(text, MIB, 64 * GIB))]
+    pub in_flight_max: u64,
+    /// How long they wait until they are answered with 503, in milliseconds: 0 to 600000.
+    #[arg(long, env = "PROSCENIUM_BUSY_AFTER_MS", value_name = "MS", default_value_t = 10_000, help_heading = "Limits",
+          value_parser = clap::value_parser!(u64).range(0..=600_000))]
+    pub busy_after_ms: u64,
+    /// From how much under way on diagnostics and metrics are left out, and counted in the answer: 0 to 64GiB.
+    #[arg(long, env = "PROSCENIUM_SHED_ABOVE", value_name = "SIZE", default_value = "64MiB", help_heading = "Limits",
+          value_parser = |text: &str| size(text, 0, 64 * GIB))]
+    pub shed_above: u64,
+    /// Connections of one client (an IPv4 address, 64 bits of an IPv6 one) at once: 1 to 1000000. One more is answered with 429.
+    /// Behind a proxy all are the proxy's: it has to count them then.
+    #[arg(long, env = "PROSCENIUM_CONNECTIONS_PER_CLIENT_MAX", value_name = "COUNT", default_value_t = 65_536,
+          help_heading = "Limits", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub connections_per_client_max: u64,
     /// Connections at once: 1 to 1000000. One more is answered with 503.
     #[arg(long, env = "PROSCENIUM_CONNECTIONS_MAX", value_name = "COUNT", default_value_t = 65_536, help_heading = "Limits",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -240,9 +287,25 @@ impl Config {
             head_time_max: Duration::from_millis(self.head_time_ms),
             handshake_time_max: Duration::from_millis(self.handshake_time_ms),
             streams_max: self.streams_max,
+            body_time_max: Duration::from_millis(self.body_time_ms),
+            line_time_max: Duration::from_millis(self.line_time_ms),
             connections_max: in_memory(self.connections_max),
+            connections_per_client_max: in_memory(self.connections_per_client_max),
             subscriptions_max: in_memory(self.subscriptions_max),
+            publish: self.publish_rate.map(|facts| Rate { facts, burst: self.publish_burst.unwrap_or(facts) }),
+            load: Load {
+                in_flight_bytes_max: in_memory(self.in_flight_max),
+                wait_max: Duration::from_millis(self.busy_after_ms),
+                shed_bytes_min: in_memory(self.shed_above),
+                logs_max: self.runs_max,
+            },
         }
+    }
+
+    /// What is kept free of the store's disk, where it has one.
+    #[must_use]
+    pub fn reserve(&self) -> Option<Reserve> {
+        (self.store == StoreKind::Embedded).then(|| Reserve::of(&self.data_dir, self.disk_reserve))
     }
 
     /// How long the silence of a run is borne.
@@ -372,7 +435,13 @@ mod tests {
 
     #[test]
     fn a_value_out_of_bounds_is_refused_where_it_is_given() {
-        for arguments in [["--depth-max", "121"], ["--workers", "0"], ["--drain-ms", "10001"], ["--sync", "sometimes"]] {
+        for arguments in [
+            ["--depth-max", "121"],
+            ["--workers", "0"],
+            ["--drain-ms", "10001"],
+            ["--sync", "sometimes"],
+            ["--publish-burst", "9"],
+        ] {
             assert!(config(&arguments).is_err(), "{arguments:?}");
         }
     }

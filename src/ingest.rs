@@ -15,6 +15,7 @@ use crate::log::control::{ASKING_MAX, AskedAction, CLOSED_CONTROLS_MAX, CONTROL,
 use crate::log::row::Row;
 use crate::log::run::{Compacted, Log, Logs, Shown, Submission, Summary, Tail, summary_of};
 use crate::log::{Append, Blob, Compaction, Loaded, LogId, META, Rewritten, Store, StoreError};
+use crate::meter::Counter;
 use crate::model::audience::{self, Audience, Sight};
 use crate::model::{
     AgentId, BlobId, ControlId, Draft, Envelope, Epoch, EventType, Ids, Owner, Phase, ProducerId, RunId, Sequence, SessionId,
@@ -29,11 +30,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit, oneshot, watch};
 use uuid::Uuid;
 
-/// Facts under way to the store, in bytes of their bodies; beyond it producers wait.
-const IN_FLIGHT_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// The newest runs of a session that are asked whether an answer is for them.
 const ASKING_RUNS_MAX: usize = 64;
 /// Numbered producers of one log.
@@ -45,6 +45,46 @@ pub struct World {
     pub now: fn() -> jiff::Timestamp,
     /// Random bits from the operating system.
     pub random: fn() -> u128,
+}
+
+/// What the write path bears, and what it does about more.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Facts under way to the store, in bytes of their bodies; beyond it producers wait.
+    pub in_flight_bytes_max: usize,
+    /// How long they wait, until they are told to come back.
+    pub wait_max: Duration,
+    /// Bytes under way from which on diagnostics and metrics are shed, which nobody's picture hangs on.
+    pub shed_bytes_min: usize,
+    /// Logs there may be, of runs and of sessions: of each something stays in memory. Those that are begun at the same moment
+    /// may be a few more.
+    pub logs_max: u64,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            in_flight_bytes_max: 128 * 1024 * 1024,
+            wait_max: Duration::from_secs(10),
+            shed_bytes_min: 64 * 1024 * 1024,
+            logs_max: 1_000_000,
+        }
+    }
+}
+
+/// What was taken so far.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub accepted: Counter,
+    pub duplicates: Counter,
+    pub shed: Counter,
+    pub envelopes: Counter,
+    /// Bodies that were moved out of their envelopes, and their bytes.
+    pub blobs: Counter,
+    pub blob_bytes: Counter,
+    /// Runs that were said to be stale, and that the server ended.
+    pub stale: Counter,
+    pub settled: Counter,
 }
 
 /// A producer's own numbering of its facts.
@@ -85,6 +125,9 @@ pub struct Receipt {
     pub epoch: Option<Epoch>,
     pub accepted: u64,
     pub duplicates: u64,
+    /// Diagnostics and metrics that were left out, for too much was under way. They are not in the log, and need not be sent again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub shed: u64,
     /// The first envelope that the facts led to; `null` if they led to none.
     pub first_sequence: Option<Sequence>,
     /// The log's last envelope after them.
@@ -118,6 +161,7 @@ impl Receipt {
         self.epoch = later.epoch.or(self.epoch);
         self.accepted += later.accepted;
         self.duplicates += later.duplicates;
+        self.shed += later.shed;
         self.first_sequence = self.first_sequence.or(later.first_sequence);
         self.last_sequence = later.last_sequence;
         self.violations_omitted += later.violations_omitted;
@@ -143,12 +187,26 @@ pub enum IngestError {
     ProducerFenced { producer: ProducerId, got: u64, current: u64 },
     #[error("the log already has {PRODUCERS_MAX} numbered producers, the limit; reuse a producer id")]
     TooManyProducers,
+    #[error("the server keeps {limit} runs and sessions, its limit; erase some, or raise --runs-max")]
+    TooManyRuns { limit: u64 },
+    #[error("too much is under way to the store, and was for {0:?}; nothing of this was taken, send it again a little later")]
+    Busy(Duration),
     #[error(
         "the log was erased while this body was being taken: what came before is gone with it; send the body again to begin anew"
     )]
     Erased,
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl IngestError {
+    /// What was kept of the delivery.
+    fn kept(&self) -> Option<&Receipt> {
+        match self {
+            Self::Fact { kept, .. } => Some(kept),
+            _ => None,
+        }
+    }
 }
 
 /// A delivery that is in the line to the store.
@@ -194,7 +252,9 @@ pub struct Ingest<S> {
     desks: DashMap<LogId, Arc<Seat>>,
     policy: Policy,
     world: World,
+    load: Load,
     in_flight: Semaphore,
+    counts: Counts,
     /// Moves when a desk that was left is gone.
     gone: watch::Sender<()>,
 }
@@ -209,8 +269,28 @@ impl<S: Store> Ingest<S> {
     /// The write path into `logs`.
     #[must_use]
     pub fn new(logs: Arc<Logs<S>>, policy: Policy, world: World) -> Self {
-        let in_flight = Semaphore::new(IN_FLIGHT_BYTES_MAX);
-        Self { logs, desks: DashMap::new(), policy, world, in_flight, gone: watch::Sender::new(()) }
+        let load = Load::default();
+        let in_flight = Semaphore::new(load.in_flight_bytes_max);
+        let (desks, counts, gone) = (DashMap::new(), Counts::default(), watch::Sender::new(()));
+        Self { logs, desks, policy, world, load, in_flight, counts, gone }
+    }
+
+    /// The same, which bears this much.
+    #[must_use]
+    pub fn bearing(self, load: Load) -> Self {
+        Self { load, in_flight: Semaphore::new(load.in_flight_bytes_max), ..self }
+    }
+
+    /// What was taken so far.
+    #[must_use]
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Facts under way to the store, in bytes of their bodies.
+    #[must_use]
+    pub fn in_flight_bytes(&self) -> usize {
+        self.load.in_flight_bytes_max.saturating_sub(self.in_flight.available_permits())
     }
 
     /// Takes facts, and answers when what they led to is durable and visible.
@@ -221,10 +301,11 @@ impl<S: Store> Ingest<S> {
         self.submit(delivery).await?.durable().await
     }
 
-    /// Takes facts and puts them in the line to the store, without waiting for the store. Waits while too much is under way.
+    /// Takes facts and puts them in the line to the store, without waiting for the store. Waits while too much is under way, for
+    /// as long as [`Load::wait_max`] says.
     ///
     /// # Errors
-    /// [`StoreError`] when the log's state cannot be loaded.
+    /// [`StoreError`] when the log's state cannot be loaded; `Busy` and `TooManyRuns`, when nothing was taken.
     pub async fn submit(&self, delivery: Delivery) -> Result<Pending<'_>, IngestError> {
         if let Some(answers) = delivery.source.answers {
             let told = delivery.facts.iter().filter_map(Value::as_object).flat_map(answers).collect::<Vec<_>>();
@@ -232,8 +313,14 @@ impl<S: Store> Ingest<S> {
                 self.pass_on(&delivery, told).await?;
             }
         }
-        let weight = u32::try_from(delivery.bytes.clamp(1, IN_FLIGHT_BYTES_MAX)).unwrap_or(u32::MAX);
-        let permit = self.in_flight.acquire_many(weight).await.expect("the semaphore is never closed");
+        let weight = u32::try_from(delivery.bytes.clamp(1, self.load.in_flight_bytes_max)).unwrap_or(u32::MAX);
+        let permit = match self.in_flight.try_acquire_many(weight) {
+            Ok(permit) => permit,
+            Err(_) => {
+                let waiting = tokio::time::timeout(self.load.wait_max, self.in_flight.acquire_many(weight));
+                waiting.await.map_err(|_| IngestError::Busy(self.load.wait_max))?.expect("the semaphore is never closed")
+            }
+        };
         let mut gone = None;
         loop {
             let seat = self.seat(&delivery.log).await?;
@@ -241,13 +328,34 @@ impl<S: Store> Ingest<S> {
             {
                 let mut desk = desk.lock();
                 if !desk.is_left {
+                    if !desk.written && self.logs.log_count() >= self.load.logs_max {
+                        return Err(IngestError::TooManyRuns { limit: self.load.logs_max });
+                    }
                     seat.log.hear();
-                    let taken = desk.take(delivery, &self.policy, self.world);
+                    let sheds = self.in_flight_bytes() > self.load.shed_bytes_min;
+                    let taken = desk.take(delivery, sheds, &self.policy, self.world);
+                    self.count(taken.as_ref().map_or_else(IngestError::kept, Some), desk.outbox.as_ref());
                     let durable = desk.outbox.take().map(|post| self.post(&seat.log, post));
                     return Ok(Pending { taken, durable, _permit: permit });
                 }
             }
             self.wait_for_a_new_desk(&mut gone).await;
+        }
+    }
+
+    /// Counts what was taken of a delivery, and what it led to.
+    fn count(&self, taken: Option<&Receipt>, post: Option<&Post>) {
+        if let Some(taken) = taken {
+            self.counts.accepted.add(taken.accepted);
+            self.counts.duplicates.add(taken.duplicates);
+            self.counts.shed.add(taken.shed);
+        }
+        if let Some((append, _)) = post {
+            self.counts.envelopes.add(append.last.0 - append.expected.0);
+            if !append.blobs.is_empty() {
+                self.counts.blobs.add(append.blobs.len() as u64);
+                self.counts.blob_bytes.add(append.blobs.iter().map(|blob| blob.body.len() as u64).sum());
+            }
         }
     }
 
@@ -344,7 +452,13 @@ impl<S: Store> Ingest<S> {
             };
             (!drafts.is_empty(), Amendment { drafts, ..Amendment::default() })
         };
-        self.amend(&LogId::Run(run.clone()), decide).await
+        let is_said = self.amend(&LogId::Run(run.clone()), decide).await?;
+        match verdict {
+            _ if !is_said => {}
+            Verdict::Stale => self.counts.stale.add(1),
+            Verdict::Settled { .. } => self.counts.settled.add(1),
+        }
+        Ok(is_said)
     }
 
     /// Erases a log with everything that was taken for it before, durably; `false` when it was never written. What is taken
@@ -548,6 +662,12 @@ impl<S> Drop for Leave<'_, S> {
     }
 }
 
+/// Whether nobody's picture hangs on it.
+fn is_dispensable(draft: &Draft) -> bool {
+    let class = draft.class.as_str();
+    class.starts_with("diagnostic.") || class.starts_with("metric.")
+}
+
 /// An append, and the log's summary once it is committed.
 type Post = (Append, Arc<Summary>);
 
@@ -663,7 +783,9 @@ impl Desk {
 
     /// Takes a delivery: moves every stage and leaves an append in the outbox. An empty append goes out for what was all
     /// duplicates, too: its answer must not overtake the commit of what it repeats.
-    fn take(&mut self, delivery: Delivery, policy: &Policy, world: World) -> Result<Receipt, IngestError> {
+    ///
+    /// `sheds` leaves out facts that come to nothing but diagnostics and metrics.
+    fn take(&mut self, delivery: Delivery, sheds: bool, policy: &Policy, world: World) -> Result<Receipt, IngestError> {
         self.used = true;
         if delivery.life.is_some_and(|life| life != self.epoch) {
             return Err(IngestError::Erased);
@@ -676,6 +798,7 @@ impl Desk {
             epoch: None,
             accepted: 0,
             duplicates,
+            shed: 0,
             first_sequence: None,
             last_sequence: self.summary.last_sequence,
             violations: Vec::new(),
@@ -696,6 +819,7 @@ impl Desk {
         let mut ends = Vec::with_capacity(delivery.facts.len());
         let mut refused = None;
         for (index, fact) in (0..count).zip(delivery.facts).skip(usize::try_from(duplicates).unwrap_or(usize::MAX)) {
+            let begun = drafts.len();
             let adapted = match fact {
                 Value::Object(fact) => seat.adapter.adapt(fact, &given, &mut drafts),
                 other => Err(FactError::NotAnObject { found: source::kind_of(&other) }),
@@ -704,14 +828,19 @@ impl Desk {
                 refused = Some((index, error));
                 break;
             }
+            if sheds && drafts.len() > begun && drafts[begun..].iter().all(is_dispensable) {
+                drafts.truncate(begun);
+                receipt.shed += 1;
+            }
             ends.push(drafts.len());
         }
         if refused.is_some() && delivery.atomic {
             seat.adapter = (seat.kind.restore)(&seat.saved);
             drafts.clear();
             ends.clear();
+            receipt.shed = 0;
         }
-        receipt.accepted = ends.len() as u64;
+        receipt.accepted = ends.len() as u64 - receipt.shed;
 
         let now = (world.now)();
         let first = self.summary.last_sequence;
@@ -723,11 +852,11 @@ impl Desk {
             receipt.first_sequence = Some(first.next());
         }
         let producer = delivery.producer.zip(numbering).map(|(producer, mut numbering)| {
-            numbering.next += receipt.accepted;
+            numbering.next += receipt.accepted + receipt.shed;
             self.producers.insert(producer.id.clone(), numbering);
             (producer.id, numbering)
         });
-        self.post(Some(delivery.source), producer, first, rows, blobs, receipt.accepted > 0);
+        self.post(Some(delivery.source), producer, first, rows, blobs, !ends.is_empty());
         receipt.epoch = self.written.then_some(self.epoch);
         match refused {
             Some((index, error)) => Err(IngestError::Fact { index, error, kept: Box::new(receipt) }),

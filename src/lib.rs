@@ -35,8 +35,10 @@
 //! # The rooms
 //!
 //! In the order of the line, which is the order of reading, and the order in which modules may use each other: a module uses
-//! only those above it (`tests/it/house.rs` holds that). Last stands what is no stage of it, but for other programs to link:
+//! only those above it (`tests/it/house.rs` holds that). First stands what all of them count with, [`meter`]; last stands what is no stage of it, but for other programs to link:
 //! [`reporter`], with which a tool says what it is doing.
+
+pub mod meter;
 
 pub mod model;
 

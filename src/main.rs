@@ -157,7 +157,8 @@ fn serve(config: &Config) -> Result<(), Failure> {
         let server = Server::new(open_store(config)?, config.policy(), config.sizes(), config.limits(), config.pulse(), WORLD)?
             .compacting(config.compact_after())
             .bearing(config.patience())
-            .over(tls);
+            .over(tls)
+            .reserving(config.reserve());
         // Whoever started us without a standard output does not want to know.
         let _ = writeln!(std::io::stdout(), "listening on {scheme}://{address}").and_then(|()| std::io::stdout().flush());
         tracing::info!(%address, store = ?config.store, workers = config.workers, "serving");

@@ -12,6 +12,7 @@ use super::queues::Queues;
 use super::row::Rows;
 use super::sessions::{Changed, Sessions};
 use super::{Append, Blob, Compaction, Limit, Listed, Loaded, LogId, LogKind, Outcome, Placed, Store, StoreError};
+use crate::meter::{Counter, Histogram};
 use crate::model::{AgentId, Audience, BlobId, Epoch, RunId, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
 use bytes::Bytes;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 
 /// The most that one group commits, in bytes of rows and bodies; what is larger goes alone.
@@ -174,6 +176,8 @@ struct Recent {
     /// The newest appends, oldest first, while somebody watches.
     rows: VecDeque<Placed>,
     bytes: usize,
+    /// When the first of what is announced was committed.
+    announced_at: Option<Instant>,
 }
 
 /// One log's tail.
@@ -203,7 +207,7 @@ impl Log {
         Self {
             id,
             compacted: AtomicU64::new(tail.summary.compacted.times),
-            recent: Mutex::new(Recent { tail, rows: VecDeque::new(), bytes: 0 }),
+            recent: Mutex::new(Recent { tail, rows: VecDeque::new(), bytes: 0, announced_at: None }),
             watchers: AtomicUsize::new(0),
             announced: AtomicBool::new(false),
             grown_at: AtomicU64::new(GROWN_FIRST),
@@ -261,6 +265,7 @@ impl Log {
         if self.watchers.fetch_sub(1, Ordering::Relaxed) == 1 {
             recent.rows = VecDeque::new();
             recent.bytes = 0;
+            recent.announced_at = None;
         }
     }
 
@@ -290,9 +295,17 @@ impl Log {
         (tail, rows)
     }
 
-    /// Whoever looks after the log says so first: what is committed from now on is announced anew.
-    pub fn take_announcement(&self) {
+    /// Whoever looks after the log says so first: what is committed from now on is announced anew. Returns when the first of
+    /// what was announced was committed.
+    pub fn take_announcement(&self) -> Option<Instant> {
         self.announced.store(false, Ordering::Release);
+        self.recent.lock().announced_at.take()
+    }
+
+    /// When the first of what nobody has looked after yet was committed.
+    #[must_use]
+    pub fn announced_at(&self) -> Option<Instant> {
+        self.recent.lock().announced_at
     }
 
     /// Lets go of rows up to `until`, which whoever encodes them has; a few stay for readers with a selection of their own.
@@ -349,7 +362,11 @@ impl Log {
                 recent.bytes -= dropped;
             }
         }
-        (before, watched && !self.announced.swap(true, Ordering::AcqRel))
+        let is_announced = watched && !self.announced.swap(true, Ordering::AcqRel);
+        if watched {
+            recent.announced_at.get_or_insert_with(Instant::now);
+        }
+        (before, is_announced)
     }
 }
 
@@ -400,6 +417,20 @@ pub struct Logs<S> {
     queues: Arc<Queues>,
     line: Arc<Line>,
     failure: watch::Receiver<Option<StoreError>>,
+    counts: Arc<Counts>,
+}
+
+/// What the committer has done since it was started.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Groups that were committed, and how long each took.
+    pub commits: Histogram,
+    /// Appends in them.
+    pub appends: Counter,
+    /// Logs there are: of runs, and of sessions of their own.
+    logs: AtomicU64,
+    /// Checkpoints that were saved.
+    pub checkpoints: Counter,
 }
 
 /// The line to the committer.
@@ -436,7 +467,9 @@ impl<S: Store> Logs<S> {
         }
         let ongoing = Arc::<Ongoing>::default();
         let queues = Arc::<Queues>::default();
+        let counts = Arc::<Counts>::default();
         let saw = |log: &LogId, summary: &Summary| {
+            counts.logs.fetch_add(1, Ordering::Relaxed);
             ongoing.note(log, None, summary);
             queues.note(log, None, summary);
         };
@@ -454,12 +487,14 @@ impl<S: Store> Logs<S> {
             line: line.clone(),
             groups,
             failed,
+            counts: counts.clone(),
         };
         std::thread::Builder::new()
             .name("committer".into())
             .spawn(move || committer.run())
             .expect("a process that cannot start one thread cannot serve");
-        Ok((Arc::new(Self { store, open: DashMap::new(), position, life, sessions, ongoing, queues, line, failure }), outbox))
+        let open = DashMap::new();
+        Ok((Arc::new(Self { store, open, position, life, sessions, ongoing, queues, line, failure, counts }), outbox))
     }
 
     /// The store's life; see [`Store::life`]. Of a store that was never written any epoch that means nothing.
@@ -633,6 +668,9 @@ impl<S: Store> Logs<S> {
         // A failure may have come after the log was gone.
         if erased.is_ok() || matches!(self.load(&log.id).await, Ok(None)) {
             let before = log.unwrite();
+            if before.epoch.is_some() {
+                self.counts.logs.fetch_sub(1, Ordering::Relaxed);
+            }
             self.sessions.forget(&log.id, &before.summary).tell();
             self.ongoing.forget(&log.id);
             self.queues.forget(&log.id);
@@ -680,6 +718,39 @@ impl<S: Store> Logs<S> {
         }
     }
 
+    /// Why the store has failed for good, if it has.
+    #[must_use]
+    pub fn failure(&self) -> Option<StoreError> {
+        self.failure.borrow().clone()
+    }
+
+    /// Makes everything durable that was committed, whatever the sync mode; see [`Store::flush`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn flush(&self) -> Result<(), StoreError> {
+        let store = self.store.clone();
+        blocking(move || pollster::block_on(store.flush())).await
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// How many logs there are, of runs and of sessions.
+    #[must_use]
+    pub fn log_count(&self) -> u64 {
+        self.counts.logs.load(Ordering::Relaxed)
+    }
+
+    /// Appends that wait for the committer.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.line.waiting.lock().submissions.len()
+    }
+
     /// Forgets tails that nobody holds. They come back on demand.
     pub fn sweep(&self) {
         let is_held = |cell: &Arc<OnceCell<Arc<Log>>>| {
@@ -723,6 +794,7 @@ struct Committer<S> {
     line: Arc<Line>,
     groups: mpsc::UnboundedSender<Group>,
     failed: watch::Sender<Option<StoreError>>,
+    counts: Arc<Counts>,
 }
 
 impl<S> Drop for Logs<S> {
@@ -767,7 +839,10 @@ impl<S: Store> Committer<S> {
 
     fn commit(&self, group: Vec<Submission>) -> Result<(), ()> {
         let (appends, waiting): (Vec<Append>, Vec<_>) = group.into_iter().map(|s| (s.append, (s.log, s.summary, s.ack))).unzip();
+        let begun = Instant::now();
         let outcomes = pollster::block_on(self.store.commit(&appends));
+        self.counts.commits.observe(begun.elapsed());
+        self.counts.appends.add(appends.len() as u64);
         let mut done = Group { acks: Vec::with_capacity(appends.len()), moved: Vec::new(), grown: Vec::new() };
         let outcomes = outcomes.map_err(|error| {
             tracing::error!(%error, "the store failed; stopping, for what was being written may or may not be there");
@@ -782,6 +857,7 @@ impl<S: Store> Committer<S> {
                     self.life.get_or_init(|| appends[i].epoch);
                     let (before, is_announced) = log.publish(&appends[i], position, summary.clone());
                     let is_new = before.epoch != Some(appends[i].epoch);
+                    self.counts.logs.fetch_add(u64::from(is_new), Ordering::Relaxed);
                     let differs = is_new || Sessions::differ(&before.summary, &summary);
                     let before = before.epoch.map(|_| &*before.summary);
                     self.ongoing.note(&log.id, before, &summary);

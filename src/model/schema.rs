@@ -180,6 +180,8 @@ pub fn problem() -> Value {
             "limit": { "description": "The limit that was passed.", "type": "integer", "minimum": 0 },
             "accepted": { "description": "Facts of a streamed body that were kept before the one at fault.", "type": "integer", "minimum": 0 },
             "duplicates": { "description": "Facts of a streamed body that were known already.", "type": "integer", "minimum": 0 },
+            "retryAfter": { "description": "When to come back, in seconds.", "type": "integer", "minimum": 1 },
+            "requestId": { "description": "The request's id, as it stands in the server's log; over HTTP also in `x-request-id`.", "type": "string", "minLength": 1 },
         },
         "required": ["type", "title", "status", "code", "detail"],
         "additionalProperties": true,

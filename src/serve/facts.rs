@@ -3,9 +3,9 @@
 //! A JSON body is atomic. A streamed one (`application/x-ndjson`) is appended in groups as it arrives, a few groups ahead of
 //! the store, and answered once, when all of it is durable. What is wrong is told with the fact's `index` or `line`.
 
-use super::App;
 use super::problem::Problem;
 use super::request::{Query, path_id};
+use super::{App, BODY_BYTES_A_SECOND, stopped};
 use crate::ingest::{Delivery, IngestError, Pending, Producer, Receipt};
 use crate::log::LogId;
 use crate::log::run::OnTheLine;
@@ -23,23 +23,29 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Groups of one streamed body that may be on their way to the store at once.
 const GROUPS_AHEAD_MAX: usize = 8;
+/// When whoever found too much under way may come back, in seconds.
+const BUSY_RETRY_AFTER: u64 = 1;
 /// What is read and thrown away of a body that was refused in the middle, so that its sender gets to read why.
 const DISCARD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// `POST /v1/runs/{run}/facts` and `POST /v1/sessions/{session}/facts`
 pub async fn post(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Json<Receipt>, Problem> {
     let (head, body) = request.into_parts();
-    let to = Address::of(&head.uri, &head.headers)?;
-    let receipt = if is_lines(&head.headers)? {
-        Lines::new(&app, to).await?.take(body).await
-    } else {
-        let text = read_whole(body, app.limits.body_bytes_max).await?;
+    let taking = async {
+        let to = Address::of(&head.uri, &head.headers)?;
+        if is_lines(&head.headers)? {
+            return Lines::new(&app, to).await?.take(body).await;
+        }
+        let pace = Pace::new(app.limits.body_time_max);
+        let text = read_whole(body, app.limits.body_bytes_max, &pace).await?;
         whole(&app, to, &text).await
     };
-    receipt.map(Json)
+    taking.await.inspect_err(|problem| app.meters.refused.add(problem.code)).map(Json)
 }
 
 /// The same for a JSON body that is there already.
@@ -47,11 +53,14 @@ pub async fn post(State(app): State<Arc<App>>, request: Request<Body>) -> Result
 /// # Errors
 /// The [`Problem`] to answer with.
 pub async fn at_once(app: &App, uri: &Uri, headers: &HeaderMap, body: &[u8]) -> Result<Receipt, Problem> {
-    let to = Address::of(uri, headers)?;
-    if body.len() > app.limits.body_bytes_max {
-        return Err(body_too_large(app.limits.body_bytes_max));
-    }
-    whole(app, to, body).await
+    let taking = async {
+        let to = Address::of(uri, headers)?;
+        if body.len() > app.limits.body_bytes_max {
+            return Err(body_too_large(app.limits.body_bytes_max));
+        }
+        whole(app, to, body).await
+    };
+    taking.await.inspect_err(|problem| app.meters.refused.add(problem.code))
 }
 
 /// Whether a request to this path brings facts.
@@ -96,6 +105,15 @@ impl Address {
             given.session = Some(session.clone());
         }
         Ok(Self { log, source, given, producer })
+    }
+
+    /// Whose rate it counts against: the producer's, or else the log's, for nothing more is known of who sends.
+    fn publisher(&self) -> &str {
+        match (&self.producer, &self.log) {
+            (Some(producer), _) => producer.id.as_str(),
+            (None, LogId::Run(run)) => run.as_str(),
+            (None, LogId::Session(session)) => session.as_str(),
+        }
     }
 
     fn delivery(&self, facts: Vec<Value>, bytes: usize, atomic: bool, sent: u64) -> Delivery {
@@ -148,11 +166,42 @@ pub fn is_lines(headers: &HeaderMap) -> Result<bool, Problem> {
     }
 }
 
+/// How fast a JSON body has to come: who sends a byte now and then would hold a connection, and what it has brought, for ever.
+pub struct Pace {
+    begun: Instant,
+    grace: Duration,
+}
+
+impl Pace {
+    /// From now on.
+    #[must_use]
+    pub fn new(grace: Duration) -> Self {
+        Self { begun: Instant::now(), grace }
+    }
+
+    /// What `reading` comes to, of a body that has brought so much.
+    ///
+    /// # Errors
+    /// 408 when it takes too long.
+    pub async fn keep<T>(&self, bytes: usize, reading: impl Future<Output = T>) -> Result<T, Problem> {
+        let until = self.begun + self.grace + Duration::from_millis(bytes as u64 * 1000 / BODY_BYTES_A_SECOND);
+        tokio::time::timeout_at(until, reading).await.map_err(|_| {
+            let detail = format!(
+                "{bytes} bytes of the body came in {:.1?}; it may take {:?} and a second for each {BODY_BYTES_A_SECOND} bytes. \
+                 Nothing of it was kept; send it faster, or as application/x-ndjson, which takes its time",
+                self.begun.elapsed(),
+                self.grace
+            );
+            Problem::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail)
+        })
+    }
+}
+
 /// Reads a body to its end.
-async fn read_whole(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
+async fn read_whole(mut body: Body, limit: usize, pace: &Pace) -> Result<Bytes, Problem> {
     let mut parts: Vec<Bytes> = Vec::new();
     let mut bytes = 0;
-    while let Some(frame) = body.frame().await {
+    while let Some(frame) = pace.keep(bytes, body.frame()).await? {
         let Ok(data) = frame.map_err(cut_off)?.into_data() else { continue };
         bytes += data.len();
         if bytes > limit {
@@ -174,6 +223,7 @@ async fn whole(app: &App, to: Address, text: &[u8]) -> Result<Receipt, Problem> 
 /// # Errors
 /// The [`Problem`] of a body that does not even get there.
 pub async fn submit<'a>(app: &'a App, to: Address, text: &[u8]) -> Result<Pending<'a>, Problem> {
+    app.disk.has_room()?;
     check_depth(text, app.limits.depth_max)?;
     let facts = match serde_json::from_slice::<Value>(text) {
         Ok(Value::Array(facts)) => facts,
@@ -185,6 +235,9 @@ pub async fn submit<'a>(app: &'a App, to: Address, text: &[u8]) -> Result<Pendin
     };
     if text.len() > app.limits.fact_bytes_max {
         check_fact_sizes(&facts, app.limits.fact_bytes_max)?;
+    }
+    if let Some(rates) = &app.rates {
+        rates.take(to.publisher(), facts.len(), Instant::now()).map_err(|wait| rates.refused(wait))?;
     }
     let delivery = to.delivery(facts, text.len(), true, 0);
     app.ingest.submit(delivery).await.map_err(|error| told(error, &Place::Index))
@@ -314,7 +367,16 @@ impl<'a> Lines<'a> {
     }
 
     async fn read_all(&mut self, body: &mut Body) -> Result<(), Problem> {
-        while let Some(frame) = body.frame().await {
+        let mut stopping = self.app.stopping.subscribe();
+        let (patience, moment) = (self.app.limits.line_time_max, self.app.moment_in_drain());
+        loop {
+            let frame = tokio::select! {
+                biased;
+                frame = tokio::time::timeout(patience, body.frame()) => frame.map_err(|_| silent(patience))?,
+                // What has come is taken; its sender goes on elsewhere, and knows from where.
+                () = stopped(&mut stopping, moment) => return Err(super::stopping()),
+            };
+            let Some(frame) = frame else { break };
             let Ok(data) = frame.map_err(cut_off)?.into_data() else { continue };
             self.buffer.extend_from_slice(&data);
             self.group(false).await?;
@@ -359,6 +421,8 @@ impl<'a> Lines<'a> {
             self.read += 1;
         }
         if !facts.is_empty() {
+            self.app.disk.has_room()?;
+            self.keep_to_the_rate(facts.len()).await?;
             let count = facts.len() as u64;
             let first = self.sent;
             let delivery = Delivery { life: self.life, ..self.to.delivery(facts, text.len(), false, first) };
@@ -379,6 +443,17 @@ impl<'a> Lines<'a> {
             self.settle(if refused { 0 } else { GROUPS_AHEAD_MAX }).await?;
         }
         bad.map_or(Ok(()), Err)
+    }
+
+    /// Reads no faster than the producer may publish.
+    async fn keep_to_the_rate(&mut self, facts: usize) -> Result<(), Problem> {
+        let Some(rates) = &self.app.rates else { return Ok(()) };
+        while let Err(wait) = rates.take(self.to.publisher(), facts, Instant::now()) {
+            // Whoever waits must not hold a part of what may be under way.
+            self.settle(0).await?;
+            tokio::time::sleep(wait).await;
+        }
+        Ok(())
     }
 
     fn line(&self, line: &[u8]) -> Result<Option<Value>, Problem> {
@@ -442,7 +517,15 @@ async fn discard(mut body: Body) {
         }
     };
     // Late or never: the answer goes out all the same.
-    let _ = tokio::time::timeout(std::time::Duration::from_secs(2), reading).await;
+    let _ = tokio::time::timeout(Duration::from_secs(2), reading).await;
+}
+
+fn silent(patience: Duration) -> Problem {
+    let detail = format!(
+        "nothing came for {patience:?}, the limit for a streamed body; what came before is kept. Send a blank line now and then \
+         to say that you are there, or raise --line-time-ms"
+    );
+    Problem::new(StatusCode::REQUEST_TIMEOUT, "body_silent", detail)
 }
 
 fn cut_off(error: axum::Error) -> Problem {
@@ -487,6 +570,10 @@ fn told(error: IngestError, place: &Place<'_>) -> Problem {
         }
         IngestError::TooManyProducers => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many_producers", detail)
             .with("limit", crate::ingest::PRODUCERS_MAX),
+        IngestError::TooManyRuns { limit } => {
+            Problem::new(StatusCode::INSUFFICIENT_STORAGE, "too_many_runs", detail).with("limit", limit)
+        }
+        IngestError::Busy(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).retry_after(BUSY_RETRY_AFTER),
         IngestError::Erased => Problem::new(StatusCode::CONFLICT, "run_erased", detail),
         IngestError::Store(error) => error.into(),
     }

@@ -42,6 +42,18 @@ impl Problem {
         self
     }
 
+    /// Says when to come back, in seconds: as `retryAfter`, and over HTTP in the header of that name.
+    #[must_use]
+    pub fn retry_after(self, seconds: u64) -> Self {
+        self.with("retryAfter", seconds.max(1))
+    }
+
+    /// When to come back, in seconds, where that is known.
+    #[must_use]
+    pub fn comes_back(&self) -> Option<u64> {
+        self.members.get("retryAfter").and_then(Value::as_u64)
+    }
+
     /// The document.
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -66,6 +78,11 @@ impl IntoResponse for Problem {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         // A cache that kept an error would go on telling it after the remedy (Electric's clients once looped on a cached 409).
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(seconds) = self.comes_back() {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        // For whoever logs and counts it.
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -7,6 +7,7 @@
 
 use super::controls::{claimed_by, handed, refusal_of, refused};
 use super::facts::{self, Address};
+use super::meters::{Counted, Transport};
 use super::problem::Problem;
 use super::request::{Query, bad_id, from, id_of};
 use super::wire::{HELD_BYTES_MAX, Permit};
@@ -205,6 +206,7 @@ impl Close {
 struct Turn {
     sub: Sub,
     reader: Reading<AnyStore>,
+    counted: Counted,
     /// What of its chunk was not handed over yet.
     frames: Bytes,
     /// The cursor of the frame that was handed over last, if that had one.
@@ -215,13 +217,13 @@ struct Turn {
 
 impl Turn {
     /// Resolves as soon as there is anything to say.
-    async fn of(sub: Sub, mut reader: Reading<AnyStore>) -> Self {
+    async fn of(sub: Sub, mut reader: Reading<AnyStore>, counted: Counted) -> Self {
         let (frames, is_last) = match reader.next().await {
             Ok(Some(frames)) => (frames, reader.is_over()),
             Ok(None) => (Bytes::new(), true),
             Err(error) => (reader.error(&Problem::from(error).to_json()), true),
         };
-        Self { sub, reader, frames, at: None, is_last }
+        Self { sub, reader, counted, frames, at: None, is_last }
     }
 }
 
@@ -375,7 +377,7 @@ impl<'a> Connection<'a> {
         let Some(mut turn) = self.turn.take() else { return };
         if turn.frames.len() > HELD_BYTES_MAX {
             if !turn.is_last && turn.at.is_some_and(|at| turn.reader.rewind(at)) {
-                return self.read_on(turn.sub, turn.reader);
+                return self.read_on(turn.sub, turn.reader, turn.counted);
             }
         } else if !turn.frames.is_unique() {
             turn.frames = Bytes::copy_from_slice(&turn.frames);
@@ -398,12 +400,13 @@ impl<'a> Connection<'a> {
             if let Some(mut turn) = self.turn.take() {
                 if let Some((text, at)) = native::message(&mut turn.frames, &turn.sub) {
                     turn.at = at;
+                    turn.counted.delivered();
                     self.turn = Some(turn);
                     return Some(self.piece(text.into(), Data::Text));
                 }
                 match turn.is_last {
                     true => drop(self.subscriptions.remove(&turn.sub)),
-                    false => self.read_on(turn.sub, turn.reader),
+                    false => self.read_on(turn.sub, turn.reader, turn.counted),
                 }
             }
             match self.readers.poll_next_unpin(context) {
@@ -424,9 +427,9 @@ impl<'a> Connection<'a> {
     }
 
     /// Puts a reader among those that wait for their logs to move.
-    fn read_on(&mut self, sub: Sub, reader: Reading<AnyStore>) {
+    fn read_on(&mut self, sub: Sub, reader: Reading<AnyStore>, counted: Counted) {
         let (stop, stopped) = AbortHandle::new_pair();
-        self.readers.push(Abortable::new(Box::pin(Turn::of(sub.clone(), reader)), stopped));
+        self.readers.push(Abortable::new(Box::pin(Turn::of(sub.clone(), reader, counted)), stopped));
         self.subscriptions.insert(sub, stop);
     }
 
@@ -443,7 +446,10 @@ impl<'a> Connection<'a> {
         let done = match asked.op() {
             Ok("subscribe") => self.subscribe(&asked, id.as_ref()).await.map(Some),
             Ok("unsubscribe") => self.unsubscribe(id.as_ref()).map(Some),
-            Ok("publish") => self.publish(&asked, id.as_ref()).await.map(|()| None),
+            Ok("publish") => {
+                let published = self.publish(&asked, id.as_ref()).await;
+                published.inspect_err(|problem| self.app.meters.refused.add(problem.code)).map(|()| None)
+            }
             Ok("claim") => self.claim(&asked, id.as_ref()).map(Some),
             Ok("unclaim") => self.unclaim(id.as_ref()).map(Some),
             Ok("ack") => self.answer_control(&asked, id.as_ref(), Answer::Ack, "acked").map(|()| None),
@@ -466,6 +472,7 @@ impl<'a> Connection<'a> {
     }
 
     fn refuse(&mut self, id: Option<&Value>, problem: &Problem) {
+        self.app.meters.problems.add(problem.code);
         self.answers.push_back(refusal(id, problem));
     }
 
@@ -483,6 +490,7 @@ impl<'a> Connection<'a> {
         }
         let query = asked.query(&SUBSCRIPTION)?;
         let (wanted, from) = (query.wanted()?, from(query.get("after"))?);
+        let audience = wanted.selection.audience;
         let (reader, epoch, sequence, recovered) = match (query.get("run"), query.get("session")) {
             (Some(run), None) => {
                 let log = LogId::Run(id_of::<RunId>("run", run)?);
@@ -504,7 +512,7 @@ impl<'a> Connection<'a> {
             }
             (None, None) => return Err(missing("run")),
         };
-        self.read_on(sub, reader);
+        self.read_on(sub, reader, self.app.meters.reader(audience, Transport::WebSocket));
         let epoch = epoch.map(|epoch| epoch.to_string());
         Ok(answer("subscribed", Some(id), json!({ "epoch": epoch, "sequence": sequence, "recovered": recovered })))
     }
@@ -549,11 +557,15 @@ impl<'a> Connection<'a> {
                 submitting.await
             }
         };
-        let pending = submitted?;
+        let (pending, meters) = (submitted?, self.app.meters.clone());
         self.publishes.push_back(Box::pin(async move {
             match facts::durable(pending).await {
                 Ok(receipt) => answer("ack", Some(&id), receipt),
-                Err(problem) => refusal(Some(&id), &problem),
+                Err(problem) => {
+                    meters.refused.add(problem.code);
+                    meters.problems.add(problem.code);
+                    refusal(Some(&id), &problem)
+                }
             }
         }));
         Ok(())

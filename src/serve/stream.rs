@@ -3,6 +3,7 @@
 //! One [`Stream`] a reader, whoever carries its bytes. The first byte is a comment, so that proxies and clients see an open
 //! stream at once; `retry:` rides on the first data frame, for some clients deliver a frame without data as an empty message.
 
+use super::meters::{Counted, Transport};
 use super::problem::Problem;
 use super::request::{Query, bad_id, from, path_id};
 use super::{App, stopped};
@@ -39,6 +40,7 @@ pub enum Answer {
 /// One reader's stream of bytes.
 pub struct Stream {
     reader: Reading<AnyStore>,
+    counted: Counted,
     opened: bool,
     over: bool,
     retry: Option<u64>,
@@ -58,11 +60,13 @@ const RUNS_MAX: usize = 256;
 pub async fn open(app: &Arc<App>, uri: &Uri, headers: &HeaderMap) -> Result<Answer, Problem> {
     let query = Query::of(uri);
     let reader = reading(app, uri, &query, headers).await?;
+    let counted = app.meters.reader(query.audience()?, Transport::Sse);
     if reader.has_seen_the_end() {
         return Ok(Answer::NothingMore);
     }
     Ok(Answer::Live(Box::new(Stream {
         reader,
+        counted,
         opened: false,
         over: false,
         // Spread, so that readers who lost one server do not all meet the next in the same instant.
@@ -147,6 +151,7 @@ impl Stream {
                 self.reader.error(&Problem::from(error).to_json())
             }
         };
+        self.counted.delivered();
         Some(match self.retry.take() {
             Some(retry) => [format!("retry: {retry}\n").as_bytes(), &frames].concat().into(),
             None => frames,

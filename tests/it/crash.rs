@@ -16,13 +16,18 @@ const BATCH: u64 = 7;
 const KILLS_PER_RUN: u64 = 10;
 
 /// One producer: its run, how it sends, and how far it was acknowledged.
-struct Producer {
+pub struct Producer {
     run: String,
     streams: bool,
-    acknowledged: AtomicU64,
+    pub acknowledged: AtomicU64,
 }
 
 impl Producer {
+    /// One that has sent nothing yet.
+    pub fn new(run: String, streams: bool) -> Self {
+        Self { run, streams, acknowledged: AtomicU64::new(0) }
+    }
+
     fn numbers(from: u64, count: u64) -> Vec<Value> {
         let one = |n: u64| {
             fact("tool.result", json!({"toolCallId": format!("call-{n}"), "payload": {"n": n, "output": "x".repeat(200)}}))
@@ -31,7 +36,7 @@ impl Producer {
     }
 
     /// Sends until the server is gone.
-    async fn produce(&self, client: &reqwest::Client, base: &str) {
+    pub async fn produce(&self, client: &reqwest::Client, base: &str) {
         loop {
             let from = self.acknowledged.load(Ordering::SeqCst);
             let request = client
@@ -49,6 +54,10 @@ impl Producer {
                 (BATCH, request.header("content-type", "application/json").body(body))
             };
             let Ok(answer) = request.send().await else { return };
+            if answer.status() == 503 {
+                // It is stopping; what it has taken of this is not acknowledged.
+                return;
+            }
             assert_eq!(answer.status(), 200, "a server that answers takes what is numbered on from what it acknowledged");
             let Ok(receipt) = answer.json::<Value>().await else { return };
             assert_eq!(receipt["accepted"].as_u64().unwrap() + receipt["duplicates"].as_u64().unwrap(), count, "{receipt}");
@@ -57,7 +66,7 @@ impl Producer {
     }
 
     /// Holds what the server has against what it promised; how many facts there are.
-    async fn check(&self, client: &Client) -> u64 {
+    pub async fn check(&self, client: &Client) -> u64 {
         let acknowledged = self.acknowledged.load(Ordering::SeqCst);
         let answer = client.get(&format!("/v1/runs/{}", self.run)).await;
         if answer.status == 404 {
@@ -107,7 +116,7 @@ async fn killed_at_any_moment_everything_acknowledged_is_there_once_in_order_and
         }
         if kill.is_multiple_of(KILLS_PER_RUN) {
             facts += producers.iter().map(|p| p.acknowledged.load(Ordering::SeqCst)).sum::<u64>();
-            let producer = |n| Producer { run: format!("r{kill}-{n}"), streams: n % 2 == 1, acknowledged: AtomicU64::new(0) };
+            let producer = |n| Producer::new(format!("r{kill}-{n}"), n % 2 == 1);
             producers = (0..4).map(|n| Arc::new(producer(n))).collect();
         }
         let base = format!("http://{}", server.at);

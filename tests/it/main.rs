@@ -25,6 +25,8 @@ mod ethos;
 mod house;
 mod hydrate;
 mod ingest;
+mod limits;
+mod ops;
 mod projection;
 mod reporter;
 mod retention;

@@ -133,7 +133,9 @@ impl ControlRecord {
         if change == Change::Requeued {
             draft = draft.with("requeued", true);
         }
-        draft.payload.extend(self.reason.as_deref().map(|reason| ("reason".to_owned(), reason.into())));
+        // Of one that is with somebody again, it is no news why it came back.
+        let reason = self.reason.as_deref().filter(|_| !matches!(change, Change::Submitted | Change::Claimed));
+        draft.payload.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
         (draft.phase, draft.ids, draft.audience) = (phase, self.ids(), self.audience);
         draft.control = Some(self.control.clone());
         if !is_run {

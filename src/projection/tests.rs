@@ -334,6 +334,30 @@ fn an_action_is_resolved_by_its_owner_alone_and_asks_anew_as_another_question() 
     assert_eq!((seen.status("action", "a"), &seen.get("action", "a")["withheld"]), ("resolved".into(), &json!(true)));
 }
 
+#[test]
+fn an_answer_on_its_way_is_shown_until_it_is_lost_and_resolves_nothing_itself() {
+    let mut seen = Watched::new();
+    seen.fold("action.required", json!({"actionId": "a", "payload": {"kind": "tool_approval"}}));
+    for (payload, control) in [
+        (json!({"status": "submitted"}), Some("submitted")),
+        (json!({"status": "claimed", "attempt": 1}), Some("submitted")),
+        (json!({"status": "nacked", "attempt": 1, "requeued": true}), Some("submitted")),
+        (json!({"status": "nacked", "attempt": 2}), None),
+        (json!({"status": "submitted"}), Some("submitted")),
+        (json!({"status": "expired"}), None),
+        (json!({"status": "submitted"}), Some("submitted")),
+        (json!({"status": "acked", "attempt": 1}), Some("submitted")),
+    ] {
+        seen.fold("control.changed", json!({"actionId": "a", "payload": payload.clone()}));
+        let shown = seen.get("action", "a").get("control").cloned();
+        assert_eq!((seen.status("action", "a"), shown), ("pending".into(), control.map(Value::from)), "{payload}");
+    }
+    seen.fold("control.changed", json!({"actionId": "nobody's", "payload": {"status": "submitted"}}));
+    seen.fold("action.resolved", json!({"actionId": "a", "payload": {"outcome": "approved"}}));
+    seen.fold("control.changed", json!({"actionId": "a", "payload": {"status": "acked"}}));
+    assert_eq!((seen.status("action", "a"), seen.get("action", "a").get("control")), ("resolved".into(), None));
+}
+
 fn activity(payload: Value) -> Value {
     let mut payload = payload;
     payload["activityType"] = json!("search");

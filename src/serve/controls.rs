@@ -3,7 +3,7 @@
 //! A long poll holds nothing but its place at the agent's line, and ends early when the server stops. What is not taken, or not
 //! answered, is looked after by one task ([`Keeper`]).
 
-use super::facts::check_depth;
+use super::facts::{check_depth, is_lines};
 use super::hydrate::{echo, live, no_such_run, page_size};
 use super::problem::Problem;
 use super::request::{Query, id_of, path_id};
@@ -17,7 +17,7 @@ use crate::model::{AgentId, ControlId};
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use http::{Request, StatusCode, Uri};
+use http::{HeaderMap, Request, StatusCode, Uri};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub async fn post(State(app): State<Arc<App>>, request: Request<Body>) -> Result
     let (head, body) = request.into_parts();
     let log = log_of(&head.uri)?;
     let audience = Query::of(&head.uri).audience()?;
-    let body = object(&app, body).await?;
+    let body = object(&app, &head.headers, body).await?;
     let given = match &log {
         LogId::Run(run) => run.as_str(),
         LogId::Session(session) => session.as_str(),
@@ -99,7 +99,7 @@ async fn answer(
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let id: ControlId = path_id("controlId", &head.uri)?;
-    let body = object(app, body).await?;
+    let body = object(app, &head.headers, body).await?;
     let lease = match body.get("lease") {
         Some(Value::String(lease)) => lease.as_str(),
         _ => return Err(bad_member("lease", "lease is missing; it is in what was claimed")),
@@ -145,7 +145,11 @@ fn log_of(uri: &Uri) -> Result<LogId, Problem> {
 }
 
 /// A body that is one JSON object.
-async fn object(app: &App, body: Body) -> Result<Map<String, Value>, Problem> {
+async fn object(app: &App, headers: &HeaderMap, body: Body) -> Result<Map<String, Value>, Problem> {
+    if is_lines(headers)? {
+        let detail = "the body is lines of JSON; send application/json, one control at a time";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail));
+    }
     let text = to_bytes(body, CONTROL_BYTES_MAX).await.map_err(|_| {
         let remedy = "store what it is about elsewhere, and send a reference";
         let detail = format!("the body is larger than {CONTROL_BYTES_MAX} bytes, the limit for a control; {remedy}");

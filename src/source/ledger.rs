@@ -666,6 +666,42 @@ mod tests {
     }
 
     #[test]
+    fn what_becomes_of_a_control_is_told_to_those_who_see_what_it_is_about() {
+        let mut ledger = Ledger::default();
+        let mut spy = tool(EventType::ToolStarted, "spy");
+        spy.audience = Audience::Internal;
+        let asks = |action: &str, audience: Audience| {
+            let mut draft = Draft::new(EventType::ActionRequired);
+            (draft.ids.action, draft.audience) = (ActionId::new(action).ok(), audience);
+            draft
+        };
+        let mut mole = Draft::new(EventType::AgentSpawned);
+        (mole.ids.agent, mole.audience) = (AgentId::new("mole").ok(), Audience::Dashboard);
+        sights(&mut ledger, vec![spy, mole, asks("shown", Audience::User), asks("hidden", Audience::Dashboard)]);
+        let control = |action: Option<&str>, call: Option<&str>, agent: Option<&str>| {
+            let mut draft = Draft::new(EventType::ControlChanged).with("status", "submitted");
+            draft.ids.action = action.and_then(|id| ActionId::new(id).ok());
+            draft.ids.tool_call = call.and_then(|id| ToolCallId::new(id).ok());
+            draft.ids.agent = agent.and_then(|id| AgentId::new(id).ok());
+            draft
+        };
+        let seen = sights(
+            &mut ledger,
+            vec![
+                control(None, None, None),
+                control(Some("shown"), None, Some("nobody knows")),
+                control(Some("shown"), Some("spy"), None),
+                control(Some("hidden"), None, None),
+                control(None, Some("spy"), None),
+                control(Some("shown"), None, Some("mole")),
+            ],
+        );
+        let dashboard = [Hidden, Body, Body];
+        let expected = [[Body; 3], [Body; 3], [Trimmed, Trimmed, Body], dashboard, [Hidden, Hidden, Body], dashboard];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
     fn a_hidden_agent_says_and_does_nothing_that_others_see() {
         let mut spawned = Draft::new(EventType::AgentSpawned);
         spawned.audience = Audience::Dashboard;

@@ -25,6 +25,7 @@ mod house;
 mod hydrate;
 mod ingest;
 mod limits;
+mod load;
 mod ops;
 mod projection;
 mod reporter;

@@ -260,3 +260,26 @@ async fn a_run_too_many_is_not_begun_and_those_that_are_there_go_on() {
     assert_eq!(client.delete("/v1/runs/a").await.status, 204);
     client.facts("c", &started()).await.ok();
 }
+
+#[tokio::test]
+async fn a_run_of_too_many_activities_is_taken_as_a_whole_and_shown_as_far_as_there_is_room() {
+    let client = local_with(Sizes::default(), Limits::default()).await;
+    let count = proscenium::projection::stage::ACTIVITIES_MAX;
+    let task = |n: usize| format!("{{\"type\":\"task.changed\",\"taskId\":\"t{n}\",\"payload\":{{\"status\":\"open\"}}}}\n");
+    let receipt = client.lines("/v1/runs/r/facts", (0..count).map(task).collect::<String>()).await.ok();
+    assert_eq!(receipt["accepted"], count);
+    client.accept("r", &[fact("action.required", json!({"actionId": "a", "payload": {"kind": "approval"}}))]).await;
+    let all = client.get("/v1/runs/r/activities").await.ok();
+    let of = |kind: &str| {
+        let activities = all["activities"].as_array().unwrap().iter();
+        activities.filter(|activity| activity["activityType"] == kind).collect::<Vec<_>>()
+    };
+    assert_eq!(of("task").len(), count - 1_000 - 1, "a thousand places are kept for those who ask, and one is the run's");
+    assert_eq!(of("run")[0]["content"]["activitiesOmitted"], true);
+    assert_eq!(of("action")[0]["content"]["status"], "pending");
+    assert_eq!(of("diagnostics")[0]["content"]["entries"][0]["kind"], "too_many_activities");
+    assert_eq!(
+        client.get(&format!("/v1/runs/r/events?after={}&limit=2", count - 1)).await.ok()["events"].as_array().unwrap().len(),
+        2
+    );
+}

@@ -26,6 +26,7 @@ mod house;
 mod hydrate;
 mod ingest;
 mod limits;
+mod load;
 mod ops;
 mod projection;
 mod reporter;

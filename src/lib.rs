@@ -54,6 +54,8 @@ pub mod ingest;
 
 pub mod feed;
 
+pub mod auth;
+
 pub mod serve;
 
 pub mod config;

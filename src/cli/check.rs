@@ -172,7 +172,7 @@ async fn take(
 
 /// The envelopes of a run, and whether it was compacted.
 async fn fetch(run: &str, asked: &Check) -> Result<(Vec<u8>, bool), CliError> {
-    let (server, client) = (&asked.server, Server::client());
+    let (server, client) = (&asked.server, asked.server.client());
     let get = async |resource: &str| {
         let url = format!("{}?audience={}", server.run(run, resource), asked.audience.as_str());
         server.accepted(client.get(url).send().await.map_err(|error| server.failed(&error))?).await

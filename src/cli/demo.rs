@@ -101,13 +101,8 @@ pub async fn run(demo: Demo, world: World, stop: impl Future<Output = ()>) -> Re
     // Without a terminal there is nobody to welcome.
     let _ = welcome(&url, directory.path());
 
-    let stage = Arc::new(Stage {
-        address: Address::at(url),
-        client: Address::client(),
-        world,
-        next: AtomicUsize::new(0),
-        runs: AtomicU64::new(0),
-    });
+    let address = Address::at(url);
+    let stage = Arc::new(Stage { client: address.client(), address, world, next: AtomicUsize::new(0), runs: AtomicU64::new(0) });
     let lanes: Vec<_> = (0..LANES).map(|lane| tokio::spawn(stage.clone().lane(lane))).collect();
     let stop = async {
         stop.await;

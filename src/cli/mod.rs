@@ -8,11 +8,14 @@ pub mod demo;
 mod screen;
 mod sse;
 pub mod tail;
+pub mod token;
 pub mod transfer;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Response, StatusCode};
 use serde_json::Value;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,6 +30,31 @@ pub struct Server {
     /// The server's address.
     #[arg(long, alias = "server", env = "PROSCENIUM_URL", value_name = "URL", default_value = "http://127.0.0.1:8787")]
     url: String,
+    /// The token that says who you are, to a server that asks. Rather set the variable: others on this machine may see the
+    /// flags of a command.
+    #[arg(long, env = "PROSCENIUM_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    token: Option<Secret>,
+}
+
+/// What nobody else is to see.
+#[derive(Clone)]
+struct Secret(HeaderValue);
+
+impl std::str::FromStr for Secret {
+    type Err = &'static str;
+
+    fn from_str(token: &str) -> Result<Self, Self::Err> {
+        let mut bearer =
+            HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| "a token is visible ASCII only")?;
+        bearer.set_sensitive(true);
+        Ok(Self(bearer))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
 /// Who is looking.
@@ -83,7 +111,7 @@ impl CliError {
 impl Server {
     /// A server at this address.
     pub fn at(url: impl Into<String>) -> Self {
-        Self { url: url.into() }
+        Self { url: url.into(), token: None }
     }
 
     /// The address of a run's resource, such as its `stream`; with no resource, of the run itself.
@@ -95,9 +123,12 @@ impl Server {
         format!("{base}/v1/runs/{}{slash}{resource}", utf8_percent_encode(run, ID))
     }
 
-    fn client() -> reqwest::Client {
+    fn client(&self) -> reqwest::Client {
         // Proxies and certificates come from the environment, which is `main`'s to read: a server is reached directly.
         let client = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_TIME_MAX).read_timeout(SILENCE_MAX);
+        let mut headers = HeaderMap::new();
+        headers.extend(self.token.as_ref().map(|Secret(bearer)| (AUTHORIZATION, bearer.clone())));
+        let client = client.default_headers(headers);
         client.build().expect("a client without certificates needs nothing from the machine")
     }
 

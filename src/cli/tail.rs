@@ -67,7 +67,7 @@ async fn follow(asked: &Tail, watch: &mut Watch) -> Result<(), CliError> {
     let after = if asked.from == From::Start { "start" } else { "now" };
     let url =
         format!("{}?frames=events&audience={}&after={after}", asked.server.run(&asked.run, "stream"), asked.audience.as_str());
-    let client = Server::client();
+    let client = asked.server.client();
     let mut parser = Parser::default();
     let (mut was_there, mut tries) = (false, 0);
     loop {

@@ -68,7 +68,7 @@ const STAMPS: [&str; 5] = ["runId", "eventId", "sequence", "receivedAt", "startA
 /// # Errors
 /// [`CliError`]; then there is no file.
 pub async fn export(asked: Export) -> Result<(), CliError> {
-    let (server, client) = (&asked.server, Server::client());
+    let (server, client) = (&asked.server, asked.server.client());
     let audience = asked.audience.as_str();
     let get = async |resource: &str| {
         let url = format!("{}?audience={audience}", server.run(&asked.run, resource));
@@ -150,7 +150,7 @@ fn in_file(file: &Path, why: &dyn std::fmt::Display) -> CliError {
 /// # Errors
 /// [`CliError`], with the line that is at fault if one is.
 pub async fn import(asked: Import) -> Result<(), CliError> {
-    let (server, client) = (&asked.server, Server::client());
+    let (server, client) = (&asked.server, asked.server.client());
     let checked = Checked::read(&asked.file)?;
     let Some(run) = asked.run.clone().or(checked.run.clone()) else {
         let why = format!("{} does not say which run it is of; name one with --run", asked.file.display());
@@ -201,7 +201,8 @@ async fn refuse_itself(
 ) -> Result<(), CliError> {
     let url = format!("{}?audience=internal&limit=1", server.run(run, "events"));
     let answer = client.get(url).send().await.map_err(|error| server.failed(&error))?;
-    if answer.status() == StatusCode::NOT_FOUND {
+    // Whoever may write and not read cannot look; then it is taken for another run.
+    if matches!(answer.status(), StatusCode::NOT_FOUND | StatusCode::FORBIDDEN) {
         return Ok(());
     }
     let page: Value = server.accepted(answer).await?.json().await.map_err(|error| server.failed(&error))?;

@@ -3,28 +3,38 @@
 //! Decides nothing about order, durability or audience: it asks. Nothing here, except [`wire`], knows whether a connection is
 //! ours or hyper's.
 
+pub mod access;
 pub mod compact;
 pub mod erase;
 pub mod facts;
 pub mod hydrate;
 pub mod ops;
+pub mod origin;
 pub mod problem;
 pub mod request;
 pub mod sessions;
 pub mod settle;
 pub mod socket;
 pub mod stream;
+pub mod tickets;
 pub mod wire;
 pub mod workbench;
 
+use crate::auth::Authority;
+use crate::auth::rights::Verb;
 use crate::feed::{Feed, Sizes};
 use crate::guard::Policy;
 use crate::ingest::{Ingest, World};
 use crate::log::run::Logs;
 use crate::log::{AnyStore, StoreError};
+use access::Right;
 use axum::Router;
-use axum::routing::{get, post};
+use axum::handler::Handler;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodFilter, MethodRouter, on};
 use compact::Compactor;
+use http::Method;
+use origin::Origins;
 use settle::{Patience, Settler};
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,6 +96,10 @@ pub struct App {
     pub limits: Limits,
     pub pulse: Pulse,
     pub world: World,
+    /// Who says who is who; without it nobody is asked.
+    pub authority: Option<Arc<Authority>>,
+    /// Whose pages may ask, besides our own.
+    pub origins: Origins,
     /// When the server was told to stop.
     stopping: watch::Sender<Option<tokio::time::Instant>>,
 }
@@ -115,7 +129,8 @@ impl Server {
         let (logs, groups) = Logs::open(store)?;
         let ingest = Ingest::new(logs.clone(), policy, world);
         let feed = Feed::new(logs.clone(), sizes);
-        let app = App { logs, ingest, feed, limits, pulse, world, stopping: watch::Sender::new(None) };
+        let (authority, origins) = (None, Origins::default());
+        let app = App { logs, ingest, feed, limits, pulse, world, authority, origins, stopping: watch::Sender::new(None) };
         Ok(Self { app: Arc::new(app), groups, compact_after: None, patience: Patience::default() })
     }
 
@@ -130,6 +145,15 @@ impl Server {
     #[must_use]
     pub const fn bearing(mut self, patience: Patience) -> Self {
         self.patience = patience;
+        self
+    }
+
+    /// The same, which asks who is there, and lets pages of these origins in. Anybody may do anything unless there is somebody to
+    /// say who is who.
+    #[must_use]
+    pub fn asking(mut self, authority: Option<Arc<Authority>>, origins: Origins) -> Self {
+        let app = Arc::get_mut(&mut self.app).expect("a server is put together before anything else has a part of it");
+        (app.authority, app.origins) = (authority, origins);
         self
     }
 
@@ -156,6 +180,7 @@ impl Server {
         let sweeper = tokio::spawn(sweep(app.clone()));
         let settling = tokio::spawn(Settler::new(app.clone(), patience).keep());
         let compacting = compact_after.map(|after| tokio::spawn(Compactor::new(app.clone(), after).keep()));
+        let asking = app.authority.clone().map(|authority| tokio::spawn(authority.keep()));
         let connections = wire::Connections::new(app.limits.connections_max);
         let accepting = connections.accept(&listener, app.clone());
         let ended = tokio::select! {
@@ -171,6 +196,7 @@ impl Server {
         sweeper.abort();
         settling.abort();
         compacting.inspect(tokio::task::JoinHandle::abort);
+        asking.inspect(tokio::task::JoinHandle::abort);
         follower.abort();
         ended
     }
@@ -211,33 +237,76 @@ async fn sweep(app: Arc<App>) {
     }
 }
 
-/// Every address.
+/// An address: how it is asked, what it takes to ask there, and who answers.
+pub struct Route {
+    pub method: Method,
+    pub path: &'static str,
+    pub right: Right,
+    answers: MethodRouter<Arc<App>>,
+}
+
+impl Route {
+    fn new<H, T>(method: Method, path: &'static str, right: Right, handler: H) -> Self
+    where
+        H: Handler<T, Arc<App>>,
+        T: 'static,
+    {
+        let filter = MethodFilter::try_from(method.clone()).expect("a method that routers know");
+        Self { method, path, right, answers: on(filter, handler) }
+    }
+}
+
+/// Every address. What is not in here is not served, and nothing is in here without a right: `access` looks at it before the
+/// handler is called.
+#[must_use]
+pub fn routes() -> Vec<Route> {
+    use Right::{Inside, Open, To, Token};
+    use Verb::{Admin, Control, Read};
+    const GET: Method = Method::GET;
+    const POST: Method = Method::POST;
+    const DELETE: Method = Method::DELETE;
+    vec![
+        Route::new(POST, "/v1/runs/{run}/facts", facts::RIGHT, facts::post),
+        Route::new(POST, "/v1/sessions/{session}/facts", facts::RIGHT, facts::post),
+        Route::new(POST, "/v1/runs/{run}/settle", To(Control), settle::post),
+        Route::new(GET, "/v1/runs/{run}/stream", stream::RIGHT, stream::get),
+        Route::new(GET, "/v1/sessions", To(Read), sessions::sessions),
+        Route::new(GET, "/v1/sessions/{session}", To(Read), sessions::session),
+        Route::new(GET, "/v1/sessions/{session}/window", To(Read), sessions::window),
+        Route::new(GET, "/v1/sessions/{session}/timeline", To(Read), sessions::timeline),
+        Route::new(GET, "/v1/sessions/{session}/stream", stream::RIGHT, stream::get),
+        Route::new(GET, "/v1/stream", stream::RIGHT, stream::get),
+        Route::new(GET, "/v1/ws", Inside, socket::get),
+        Route::new(POST, "/v1/tickets", Token, tickets::post),
+        Route::new(GET, "/v1/runs", To(Read), hydrate::runs),
+        Route::new(GET, "/v1/runs/{run}", To(Read), hydrate::run),
+        Route::new(DELETE, "/v1/runs/{run}", To(Admin), erase::run),
+        Route::new(GET, "/v1/runs/{run}/events", To(Read), hydrate::events),
+        Route::new(GET, "/v1/runs/{run}/activities", To(Read), hydrate::activities),
+        Route::new(GET, "/v1/runs/{run}/export", To(Read), hydrate::export),
+        Route::new(GET, "/v1/blobs/{blob}", To(Read), hydrate::blob),
+        Route::new(GET, "/healthz", Open, ops::health),
+        Route::new(GET, "/readyz", Open, ops::ready),
+        Route::new(GET, "/schema/{*file}", Open, ops::schema),
+        Route::new(GET, "/", Open, workbench::index),
+        Route::new(GET, "/assets/{*file}", Open, workbench::asset),
+    ]
+}
+
+/// Whoever answers at every address.
 pub fn router(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/v1/runs/{run}/facts", post(facts::post))
-        .route("/v1/sessions/{session}/facts", post(facts::post))
-        .route("/v1/runs/{run}/settle", post(settle::post))
-        .route("/v1/runs/{run}/stream", get(stream::get))
-        .route("/v1/sessions", get(sessions::sessions))
-        .route("/v1/sessions/{session}", get(sessions::session))
-        .route("/v1/sessions/{session}/window", get(sessions::window))
-        .route("/v1/sessions/{session}/timeline", get(sessions::timeline))
-        .route("/v1/sessions/{session}/stream", get(stream::get))
-        .route("/v1/stream", get(stream::get))
-        .route("/v1/ws", get(socket::get))
-        .route("/v1/runs", get(hydrate::runs))
-        .route("/v1/runs/{run}", get(hydrate::run).delete(erase::run))
-        .route("/v1/runs/{run}/events", get(hydrate::events))
-        .route("/v1/runs/{run}/activities", get(hydrate::activities))
-        .route("/v1/runs/{run}/export", get(hydrate::export))
-        .route("/v1/blobs/{blob}", get(hydrate::blob))
-        .route("/healthz", get(ops::health))
-        .route("/readyz", get(ops::ready))
-        .route("/schema/{*file}", get(ops::schema))
-        .route("/", get(workbench::index))
-        .route("/assets/{*file}", get(workbench::asset))
+    let mut router = Router::new();
+    for Route { path, right, answers, .. } in routes() {
+        let answers = match right {
+            Right::Open | Right::Inside => answers,
+            _ => answers.route_layer(from_fn_with_state((app.clone(), right), access::door)),
+        };
+        router = router.route(path, answers);
+    }
+    router
         .fallback(ops::no_such_address)
         .method_not_allowed_fallback(ops::method_not_allowed)
+        .layer(from_fn_with_state(app.clone(), origin::check))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(ops::panicked))
         .with_state(app)
 }

@@ -6,6 +6,9 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
+/// How one says who one is: the `WWW-Authenticate` of every 401.
+pub const CHALLENGE: &str = "Bearer";
+
 /// One error, ready to be told.
 #[derive(Debug, Clone)]
 pub struct Problem {
@@ -66,6 +69,9 @@ impl IntoResponse for Problem {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         // A cache that kept an error would go on telling it after the remedy (Electric's clients once looped on a cached 409).
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
+        }
         response
     }
 }

@@ -5,8 +5,10 @@
 //! before anybody is chosen: a plain `GET …/stream` and a plain `POST …/facts` with a small JSON body stay here. With any other
 //! request the connection goes to hyper, with the bytes that were already read, and stays there: same handlers, same answers.
 
+use super::access::enter;
 use super::facts::{is_address, is_lines};
-use super::problem::Problem;
+use super::origin::FETCH_SITE;
+use super::problem::{CHALLENGE, Problem};
 use super::request::is_stream;
 use super::stream::{self, Answer, HEADERS, Stream};
 use super::{App, told_to_stop};
@@ -140,7 +142,10 @@ async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, 
             Ok(Ok(Request::Facts(uri, headers, length))) => {
                 let body = read_body(&mut socket, &mut read, length);
                 let body = tokio::time::timeout(app.limits.head_time_max, body).await??;
-                let answer = super::facts::at_once(&app, &uri, &headers, &body).await;
+                let answer = match enter(&app, super::facts::RIGHT, &uri, &headers).await {
+                    Ok(pass) => super::facts::at_once(&app, &pass, &uri, &headers, &body).await,
+                    Err(problem) => Err(problem),
+                };
                 socket.write_all(&answered(answer, (app.world.now)())).await?;
                 patience = KEEP_ALIVE;
             }
@@ -207,6 +212,10 @@ fn told(request: &httparse::Request<'_, '_>) -> Option<Request> {
         if [header::UPGRADE, header::TRANSFER_ENCODING, header::EXPECT, header::CONTENT_ENCODING].contains(&name) {
             return None;
         }
+        // What another origin may, and is told, is decided there.
+        if name == header::ORIGIN || name == FETCH_SITE && !matches!(header.value, b"same-origin" | b"none") {
+            return None;
+        }
         if name == header::CONNECTION && is_facts && !header.value.eq_ignore_ascii_case(b"keep-alive") {
             return None;
         }
@@ -240,6 +249,10 @@ async fn read_body(socket: &mut TcpStream, read: &mut BytesMut, length: usize) -
 
 /// The whole answer to a post.
 fn answered(answer: Result<Receipt, Problem>, now: jiff::Timestamp) -> Vec<u8> {
+    let challenge = match &answer {
+        Err(problem) if problem.status == StatusCode::UNAUTHORIZED => format!("www-authenticate: {CHALLENGE}\r\n"),
+        _ => String::new(),
+    };
     let (status, kind, body) = match answer {
         Ok(receipt) => (StatusCode::OK, "application/json", serde_json::to_vec(&receipt).expect("a receipt is plain data")),
         Err(problem) => {
@@ -248,15 +261,23 @@ fn answered(answer: Result<Receipt, Problem>, now: jiff::Timestamp) -> Vec<u8> {
     };
     let mut text = Vec::with_capacity(body.len() + 160);
     let date = httpdate::fmt_http_date(now.into());
-    write!(text, "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\ndate: {date}\r\n\r\n", body.len())
-        .expect("a Vec takes every byte");
+    write!(
+        text,
+        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n{challenge}date: {date}\r\n\r\n",
+        body.len()
+    )
+    .expect("a Vec takes every byte");
     text.extend_from_slice(&body);
     text
 }
 
 async fn stream_on(app: Arc<App>, mut socket: TcpStream, uri: Uri, headers: HeaderMap) -> io::Result<()> {
     let now = (app.world.now)();
-    let response = match stream::open(&app, &uri, &headers).await {
+    let opened = match enter(&app, stream::RIGHT, &uri, &headers).await {
+        Ok(pass) => stream::open(&app, pass, &uri, &headers).await,
+        Err(problem) => Err(problem),
+    };
+    let response = match opened {
         Ok(Answer::Live(stream)) => {
             drop((app, uri, headers));
             return carry(&mut socket, *stream, now).await;

@@ -3,11 +3,13 @@
 //! Each flag `--some-name` is also the variable `PROSCENIUM_SOME_NAME`; a flag wins over its variable. Values are checked as
 //! they are parsed: a [`Config`] that exists is within its bounds. Reading the command line and the environment is for `main`.
 
+use crate::auth::Setup;
 use crate::feed::Sizes;
 use crate::guard::Policy;
 use crate::ingest::Load;
 use crate::log::embedded::Sync;
 use crate::serve::disk::Reserve;
+use crate::serve::origin::{Origins, origin};
 use crate::serve::settle::Patience;
 use crate::serve::shares::Rate;
 use crate::serve::tls::Files;
@@ -39,6 +41,28 @@ pub struct Config {
     /// The certificate's private key: PEM, not encrypted.
     #[arg(long, env = "PROSCENIUM_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
+
+    /// Ask who is there, and take tokens that this key has signed: a secret of 32 bytes or more (HS256), or PEM of a public
+    /// Ed25519 (EdDSA) or RSA key (RS256).
+    #[arg(long, env = "PROSCENIUM_AUTH_KEY", value_name = "FILE", help_heading = "Who may")]
+    pub auth_key: Option<PathBuf>,
+    /// Ask who is there, and take tokens that a key of this JSON Web Key Set has signed. The file is read again when it changes;
+    /// a key that is gone from it ends what is open under its tokens.
+    #[arg(long, env = "PROSCENIUM_AUTH_JWKS", value_name = "FILE", help_heading = "Who may")]
+    pub auth_jwks: Option<PathBuf>,
+    /// Tokens that are taken no more: a `jti` or a `sub` a line. The file is read again when it changes.
+    #[arg(long, env = "PROSCENIUM_AUTH_REVOKED", value_name = "FILE", help_heading = "Who may")]
+    pub auth_revoked: Option<PathBuf>,
+    /// What a token's `aud` has to name, where it has one.
+    #[arg(long, env = "PROSCENIUM_AUTH_AUDIENCE", value_name = "NAME", default_value = "proscenium", help_heading = "Who may")]
+    pub auth_audience: String,
+    /// What a token's `iss` has to be. Anything, unless given.
+    #[arg(long, env = "PROSCENIUM_AUTH_ISSUER", value_name = "NAME", help_heading = "Who may")]
+    pub auth_issuer: Option<String>,
+    /// An origin whose pages may ask, besides our own, such as https://app.example; may be given more than once, or with commas.
+    #[arg(long, env = "PROSCENIUM_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',', help_heading = "Who may",
+          value_parser = |text: &str| origin(text).map(|_| text.to_owned()))]
+    pub cors_origin: Vec<String>,
 
     /// Where logs are kept: on disk under --data-dir, or in memory until the process ends.
     #[arg(long, env = "PROSCENIUM_STORE", value_enum, default_value_t = StoreKind::Embedded, help_heading = "Storage")]
@@ -228,7 +252,7 @@ pub enum LogFormat {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "refusing to listen on {0}: nobody is asked who they are, so whoever reaches that address may read and write every run; \
-     listen on loopback ({DEFAULT_LISTEN}) behind a proxy that authenticates, or give --insecure if that whole network is to be trusted"
+     ask them with --auth-key or --auth-jwks, listen on loopback ({DEFAULT_LISTEN}) behind a proxy that authenticates, or give --insecure if that whole network is to be trusted"
 )]
 pub struct NotLoopback(pub SocketAddr);
 
@@ -236,9 +260,28 @@ impl Config {
     /// Whether this address may be listened on.
     ///
     /// # Errors
-    /// [`NotLoopback`] for one that others can reach, unless `--insecure` says that this is meant.
+    /// [`NotLoopback`] for one that others can reach, unless they are asked who they are, or `--insecure` says that this is meant.
     pub fn admits(&self, address: SocketAddr) -> Result<(), NotLoopback> {
-        if address.ip().to_canonical().is_loopback() || self.insecure { Ok(()) } else { Err(NotLoopback(address)) }
+        let is_asked = self.auth_key.is_some() || self.auth_jwks.is_some();
+        if address.ip().to_canonical().is_loopback() || is_asked || self.insecure { Ok(()) } else { Err(NotLoopback(address)) }
+    }
+
+    /// Where the keys are, and what is demanded of tokens.
+    #[must_use]
+    pub fn auth(&self) -> Setup {
+        Setup {
+            key: self.auth_key.clone(),
+            jwks: self.auth_jwks.clone(),
+            revoked: self.auth_revoked.clone(),
+            service: self.auth_audience.as_str().into(),
+            issuer: self.auth_issuer.as_deref().map(Into::into),
+        }
+    }
+
+    /// Whose pages may ask.
+    #[must_use]
+    pub fn origins(&self) -> Origins {
+        Origins::new(self.cors_origin.iter().map(String::as_str)).expect("each was looked at when it was parsed")
     }
 
     /// When the embedded store syncs.
@@ -423,6 +466,9 @@ mod tests {
         check(&[], "[::]:0", false);
         check(&[], "192.168.1.7:0", false);
         check(&["--insecure"], "0.0.0.0:0", true);
+        check(&["--auth-key", "key"], "0.0.0.0:0", true);
+        check(&["--auth-jwks", "keys.json"], "[::]:0", true);
+        check(&["--auth-revoked", "names"], "0.0.0.0:0", false);
     }
 
     #[test]

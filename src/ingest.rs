@@ -110,6 +110,44 @@ pub struct Delivery {
     pub atomic: bool,
     /// The log's life that the facts before these went to, if they are the rest of something.
     pub life: Option<Epoch>,
+    /// What whoever delivers is kept to; nothing, for most.
+    pub fence: Option<Fence>,
+}
+
+/// To which runs and sessions somebody may add. A run is theirs by its name or by its session, and the session is what the
+/// run's first envelope that names one says: so where a delivery decides that, it is looked at here, in the one place
+/// where nobody else can decide it meanwhile.
+#[derive(Clone)]
+pub struct Fence(Arc<dyn Fn(Reach<'_>) -> bool + Send + Sync>);
+
+/// What a [`Fence`] is asked for.
+#[derive(Debug, Clone, Copy)]
+pub enum Reach<'a> {
+    /// A run that belongs to this session, if to any.
+    Run(&'a RunId, Option<&'a SessionId>),
+    /// A session, to bring a run into.
+    Session(&'a SessionId),
+}
+
+impl Fence {
+    /// A fence around what `has` says yes to.
+    pub fn new(has: impl Fn(Reach<'_>) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(has))
+    }
+
+    fn has(&self, what: Reach<'_>) -> bool {
+        (self.0)(what)
+    }
+}
+
+/// What a fence leaves to be found out of a delivery.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owes {
+    Nothing,
+    /// If it names a session, one that is inside.
+    NoOther,
+    /// A session that is inside.
+    Session,
 }
 
 /// What became of a delivery. Once it is returned, it is durable.
@@ -181,6 +219,12 @@ pub enum IngestError {
     /// One fact cannot be taken. `kept` is what stood before it, durable; nothing where all or nothing was asked for.
     #[error("fact {index}: {error}")]
     Fact { index: u64, error: FactError, kept: Box<Receipt> },
+    /// One fact would take the run where whoever sends has no right to. `kept` is what stood before it.
+    #[error("fact {index}: {error}")]
+    Outside { index: u64, error: Outside, kept: Box<Receipt> },
+    /// The whole run is somebody else's, or would be nobody's.
+    #[error(transparent)]
+    Foreign(Outside),
     #[error("producer {producer} sent fact {got}, but {expected} comes next; send from {expected} on")]
     ProducerGap { producer: ProducerId, got: u64, expected: u64 },
     #[error("producer {producer} is at epoch {current}, this is epoch {got}: a newer producer has taken over; stop sending")]
@@ -207,6 +251,17 @@ impl IngestError {
             _ => None,
         }
     }
+}
+
+/// Why a delivery is not for whoever sends it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Outside {
+    #[error("it would bring the run into session {0}, to which there is no right")]
+    Session(SessionId),
+    #[error(
+        "there is no right to run {0}: it is not named, and is in no session that is; name such a session with its first fact"
+    )]
+    Run(RunId),
 }
 
 /// A delivery that is in the line to the store.
@@ -368,7 +423,8 @@ impl<S: Store> Ingest<S> {
         for answer in answers {
             let Some(session) = delivery.given.session.clone().or_else(|| answer.session.clone()) else { continue };
             let runs = self.logs.sessions().runs_of(&session);
-            for run in runs.into_iter().rev().filter(|run| run != own).take(ASKING_RUNS_MAX) {
+            let is_inside = |run: &RunId| delivery.fence.as_ref().is_none_or(|fence| fence.has(Reach::Run(run, Some(&session))));
+            for run in runs.into_iter().rev().filter(|run| run != own && is_inside(run)).take(ASKING_RUNS_MAX) {
                 let summary = self.logs.log(&LogId::Run(run.clone())).await?.tail().summary;
                 if !summary.run.pending.contains(answer.action.as_str()) {
                     continue;
@@ -389,7 +445,8 @@ impl<S: Store> Ingest<S> {
             }
             let given = Ids { session: Some(session), ..Ids::default() };
             let (log, source) = (LogId::Run(run), &source::agent_ui::SOURCE);
-            let delivery = Delivery { log, source, given, producer: None, facts, bytes: 0, atomic: true, life: None };
+            let (producer, life, fence) = (None, None, None);
+            let delivery = Delivery { log, source, given, producer, facts, bytes: 0, atomic: true, life, fence };
             Box::pin(self.deliver(delivery)).await?;
         }
         Ok(())
@@ -696,6 +753,12 @@ struct Desk {
     is_left: bool,
 }
 
+/// Why a fact of a delivery is refused.
+enum Refused {
+    Fact(FactError),
+    Outside(Outside),
+}
+
 struct Seated {
     kind: &'static SourceKind,
     adapter: Box<dyn Adapter>,
@@ -790,6 +853,10 @@ impl Desk {
         if delivery.life.is_some_and(|life| life != self.epoch) {
             return Err(IngestError::Erased);
         }
+        let mut owes = match &delivery.fence {
+            Some(fence) => self.outside(fence)?,
+            None => Owes::Nothing,
+        };
         let count = delivery.facts.len() as u64;
         let (duplicates, numbering) = self.known_head(delivery.producer.as_ref(), count)?;
         let mut receipt = Receipt {
@@ -820,13 +887,27 @@ impl Desk {
         let mut refused = None;
         for (index, fact) in (0..count).zip(delivery.facts).skip(usize::try_from(duplicates).unwrap_or(usize::MAX)) {
             let begun = drafts.len();
+            let before = (owes != Owes::Nothing).then(|| (seat.adapter.save(), drafts.len()));
             let adapted = match fact {
                 Value::Object(fact) => seat.adapter.adapt(fact, &given, &mut drafts),
                 other => Err(FactError::NotAnObject { found: source::kind_of(&other) }),
             };
             if let Err(error) = adapted {
-                refused = Some((index, error));
+                refused = Some((index, Refused::Fact(error)));
                 break;
+            }
+            if let (Some((memory, from)), Some(fence)) = (before, &delivery.fence) {
+                let named = drafts[from..].iter().find_map(|draft| draft.ids.session.as_ref().or(given.session.as_ref()));
+                match named.map(|session| (fence.has(Reach::Session(session)), session)) {
+                    Some((true, _)) => owes = Owes::Nothing,
+                    Some((false, session)) => {
+                        refused = Some((index, Refused::Outside(Outside::Session(session.clone()))));
+                        seat.adapter = (seat.kind.restore)(&memory);
+                        drafts.truncate(from);
+                        break;
+                    }
+                    None => {}
+                }
             }
             if sheds && drafts.len() > begun && drafts[begun..].iter().all(is_dispensable) {
                 drafts.truncate(begun);
@@ -834,6 +915,15 @@ impl Desk {
             }
             ends.push(drafts.len());
         }
+        if let (Owes::Session, None, LogId::Run(run)) = (owes, &refused, self.id.clone()) {
+            let named = given.session.as_ref().filter(|_| drafts.is_empty());
+            if !named.is_some_and(|session| delivery.fence.as_ref().is_some_and(|fence| fence.has(Reach::Session(session)))) {
+                let seat = self.seat(delivery.source);
+                seat.adapter = (seat.kind.restore)(&seat.saved);
+                return Err(IngestError::Foreign(Outside::Run(run)));
+            }
+        }
+        let seat = self.seat(delivery.source);
         if refused.is_some() && delivery.atomic {
             seat.adapter = (seat.kind.restore)(&seat.saved);
             drafts.clear();
@@ -859,8 +949,22 @@ impl Desk {
         self.post(Some(delivery.source), producer, first, rows, blobs, !ends.is_empty());
         receipt.epoch = self.written.then_some(self.epoch);
         match refused {
-            Some((index, error)) => Err(IngestError::Fact { index, error, kept: Box::new(receipt) }),
+            Some((index, Refused::Fact(error))) => Err(IngestError::Fact { index, error, kept: Box::new(receipt) }),
+            Some((index, Refused::Outside(error))) => Err(IngestError::Outside { index, error, kept: Box::new(receipt) }),
             None => Ok(receipt),
+        }
+    }
+
+    /// Whether the fence has this run, and what is still to be found out if that is not decided. A run with envelopes and without
+    /// a session is nobody's but those who have it by name: else whoever has any session could take it there.
+    fn outside(&self, fence: &Fence) -> Result<Owes, IngestError> {
+        let LogId::Run(run) = &self.id else { return Ok(Owes::Nothing) };
+        let session = self.summary.session_id.as_ref();
+        match (session, fence.has(Reach::Run(run, session))) {
+            (Some(_), true) => Ok(Owes::Nothing),
+            (None, true) => Ok(Owes::NoOther),
+            (None, false) if self.summary.last_sequence == Sequence::NONE => Ok(Owes::Session),
+            _ => Err(IngestError::Foreign(Outside::Run(run.clone()))),
         }
     }
 
@@ -1027,7 +1131,11 @@ impl Desk {
             let reads = |a: &Audience| sights[a.index()] == Sight::Body && !(is_snapshot && self.ledger.hides_from(*a));
             let readable = Audience::ALL.into_iter().find(reads).unwrap_or(Audience::Internal);
             blobs.extend(bodies.into_iter().map(|body| {
-                let meta = BlobMeta { audience: readable, media_type: body.media_type.into() };
+                let (run, session) = match self.id.clone() {
+                    LogId::Run(run) => (Some(run), None),
+                    LogId::Session(session) => (None, Some(session)),
+                };
+                let meta = BlobMeta { audience: readable, media_type: body.media_type.into(), run, session };
                 let meta = serde_json::to_vec(&meta).expect("plain data").into();
                 Blob { id: body.id, meta, body: body.bytes }
             }));
@@ -1134,6 +1242,11 @@ pub struct BlobMeta {
     /// The widest audience that may read it.
     pub audience: Audience,
     pub media_type: Box<str>,
+    /// Whose log refers to it: one of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
 }
 
 fn to_json<T: Serialize>(value: &T) -> Bytes {

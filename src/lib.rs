@@ -58,6 +58,8 @@ pub mod feed;
 
 pub mod control;
 
+pub mod auth;
+
 pub mod serve;
 
 pub mod config;

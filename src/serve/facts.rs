@@ -3,10 +3,12 @@
 //! A JSON body is atomic. A streamed one (`application/x-ndjson`) is appended in groups as it arrives, a few groups ahead of
 //! the store, and answered once, when all of it is durable. What is wrong is told with the fact's `index` or `line`.
 
+use super::access::{Hold, Pass, Right};
 use super::problem::Problem;
 use super::request::{Query, path_id};
 use super::{App, BODY_BYTES_A_SECOND, stopped};
-use crate::ingest::{Delivery, IngestError, Pending, Producer, Receipt};
+use crate::auth::rights::Verb;
+use crate::ingest::{Delivery, Fence, IngestError, Outside, Pending, Producer, Receipt};
 use crate::log::LogId;
 use crate::log::run::OnTheLine;
 use crate::model::{Epoch, Ids, ProducerId};
@@ -33,13 +35,16 @@ const BUSY_RETRY_AFTER: u64 = 1;
 /// What is read and thrown away of a body that was refused in the middle, so that its sender gets to read why.
 const DISCARD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
+/// What it takes to send them.
+pub const RIGHT: Right = Right::To(Verb::Publish);
+
 /// `POST /v1/runs/{run}/facts` and `POST /v1/sessions/{session}/facts`
-pub async fn post(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Json<Receipt>, Problem> {
+pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body>) -> Result<Json<Receipt>, Problem> {
     let (head, body) = request.into_parts();
     let taking = async {
-        let to = Address::of(&head.uri, &head.headers)?;
+        let to = Address::of(&pass, &head.uri, &head.headers)?;
         if is_lines(&head.headers)? {
-            return Lines::new(&app, to).await?.take(body).await;
+            return Lines::new(&app, to, pass.hold()).await?.take(body).await;
         }
         let pace = Pace::new(app.limits.body_time_max);
         let text = read_whole(body, app.limits.body_bytes_max, &pace).await?;
@@ -52,9 +57,9 @@ pub async fn post(State(app): State<Arc<App>>, request: Request<Body>) -> Result
 ///
 /// # Errors
 /// The [`Problem`] to answer with.
-pub async fn at_once(app: &App, uri: &Uri, headers: &HeaderMap, body: &[u8]) -> Result<Receipt, Problem> {
+pub async fn at_once(app: &App, pass: &Pass, uri: &Uri, headers: &HeaderMap, body: &[u8]) -> Result<Receipt, Problem> {
     let taking = async {
-        let to = Address::of(uri, headers)?;
+        let to = Address::of(pass, uri, headers)?;
         if body.len() > app.limits.body_bytes_max {
             return Err(body_too_large(app.limits.body_bytes_max));
         }
@@ -76,10 +81,11 @@ pub struct Address {
     source: &'static SourceKind,
     given: Ids,
     producer: Option<Producer>,
+    fence: Option<Fence>,
 }
 
 impl Address {
-    fn of(uri: &Uri, headers: &HeaderMap) -> Result<Self, Problem> {
+    fn of(pass: &Pass, uri: &Uri, headers: &HeaderMap) -> Result<Self, Problem> {
         let log = match uri.path().starts_with("/v1/runs/") {
             true => LogId::Run(path_id("runId", uri)?),
             false => LogId::Session(path_id("sessionId", uri)?),
@@ -87,14 +93,20 @@ impl Address {
         let query = Query::of(uri);
         let names = ["producer-id", "producer-epoch", "producer-seq"];
         let values = names.map(|name| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}")));
-        Self::new(log, query.get("source"), query.ids()?, producer(names, values)?)
+        Self::new(pass, log, query.get("source"), query.ids()?, producer(names, values)?)
     }
 
     /// The address of a log's facts, in the vocabulary of this source, with ids for those that lack them.
     ///
     /// # Errors
     /// 400 for a source that we do not know.
-    pub fn new(log: LogId, source: Option<&str>, mut given: Ids, producer: Option<Producer>) -> Result<Self, Problem> {
+    pub fn new(
+        pass: &Pass,
+        log: LogId,
+        source: Option<&str>,
+        mut given: Ids,
+        producer: Option<Producer>,
+    ) -> Result<Self, Problem> {
         let name = source.unwrap_or("agentui");
         let source = source::by_name(name).ok_or_else(|| {
             let known: Vec<_> = SOURCES.iter().map(|source| source.name).collect();
@@ -104,7 +116,7 @@ impl Address {
         if let LogId::Session(session) = &log {
             given.session = Some(session.clone());
         }
-        Ok(Self { log, source, given, producer })
+        Ok(Self { log, source, given, producer, fence: pass.fence() })
     }
 
     /// Whose rate it counts against: the producer's, or else the log's, for nothing more is known of who sends.
@@ -118,8 +130,8 @@ impl Address {
 
     fn delivery(&self, facts: Vec<Value>, bytes: usize, atomic: bool, sent: u64) -> Delivery {
         let producer = self.producer.clone().map(|producer| Producer { seq: producer.seq + sent, ..producer });
-        let (log, given) = (self.log.clone(), self.given.clone());
-        Delivery { log, source: self.source, given, producer, facts, bytes, atomic, life: None }
+        let (log, given, fence) = (self.log.clone(), self.given.clone(), self.fence.clone());
+        Delivery { log, source: self.source, given, producer, facts, bytes, atomic, life: None, fence }
     }
 }
 
@@ -198,7 +210,7 @@ impl Pace {
 }
 
 /// Reads a body to its end.
-async fn read_whole(mut body: Body, limit: usize, pace: &Pace) -> Result<Bytes, Problem> {
+pub(super) async fn read_whole(mut body: Body, limit: usize, pace: &Pace) -> Result<Bytes, Problem> {
     let mut parts: Vec<Bytes> = Vec::new();
     let mut bytes = 0;
     while let Some(frame) = pace.keep(bytes, body.frame()).await? {
@@ -327,6 +339,7 @@ struct Lines<'a> {
     life: Option<Epoch>,
     ahead: VecDeque<Ahead<'a>>,
     receipt: Option<Receipt>,
+    hold: Hold,
     /// A run whose producer is on the line does not age, whatever it says.
     _line: OnTheLine,
 }
@@ -341,10 +354,10 @@ struct Ahead<'a> {
 }
 
 impl<'a> Lines<'a> {
-    async fn new(app: &'a App, to: Address) -> Result<Self, Problem> {
+    async fn new(app: &'a App, to: Address, hold: Hold) -> Result<Self, Problem> {
         let line = app.logs.log(&to.log).await?.on_the_line();
         let (buffer, ahead) = (BytesMut::new(), VecDeque::new());
-        Ok(Self { app, to, buffer, read: 0, sent: 0, life: None, ahead, receipt: None, _line: line })
+        Ok(Self { app, to, buffer, read: 0, sent: 0, life: None, ahead, receipt: None, hold, _line: line })
     }
 
     async fn take(mut self, mut body: Body) -> Result<Receipt, Problem> {
@@ -373,6 +386,8 @@ impl<'a> Lines<'a> {
             let frame = tokio::select! {
                 biased;
                 frame = tokio::time::timeout(patience, body.frame()) => frame.map_err(|_| silent(patience))?,
+                // A body may last longer than the right to send it.
+                problem = self.hold.over() => return Err(problem),
                 // What has come is taken; its sender goes on elsewhere, and knows from where.
                 () = stopped(&mut stopping, moment) => return Err(super::stopping()),
             };
@@ -485,7 +500,10 @@ impl<'a> Lines<'a> {
             let kept = match pending.durable().await {
                 Ok(receipt) => Some(receipt),
                 Err(error) => {
-                    let kept = if let IngestError::Fact { kept, .. } = &error { Some((**kept).clone()) } else { None };
+                    let kept = match &error {
+                        IngestError::Fact { kept, .. } | IngestError::Outside { kept, .. } => Some((**kept).clone()),
+                        _ => None,
+                    };
                     first.get_or_insert_with(|| told(error, &Place::Line(&lines)));
                     kept
                 }
@@ -506,7 +524,7 @@ impl<'a> Lines<'a> {
 }
 
 /// Reads on for a while, so that whoever still sends gets to read the answer instead of a broken connection.
-async fn discard(mut body: Body) {
+pub(super) async fn discard(mut body: Body) {
     let reading = async {
         let mut bytes = 0;
         while let Some(Ok(frame)) = body.frame().await {
@@ -541,14 +559,24 @@ enum Place<'l> {
 
 fn told(error: IngestError, place: &Place<'_>) -> Problem {
     let detail = error.to_string();
+    let placed = |index: u64| match place {
+        Place::Index => ("index", index, "nothing of the body was kept"),
+        Place::Line(lines) => {
+            ("line", lines.get(usize::try_from(index).unwrap_or(0)).copied().unwrap_or(0), "what came before it is kept")
+        }
+    };
+    let outside = |error: &Outside, detail: String| {
+        let missing = if let Outside::Run(_) = error { "run" } else { "session" };
+        Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("missing", missing)
+    };
     match error {
+        IngestError::Outside { index, error, .. } => {
+            let (member, number, kept) = placed(index);
+            outside(&error, format!("{member} {number}: {error}; {kept}")).with(member, number)
+        }
+        IngestError::Foreign(error) => outside(&error, detail),
         IngestError::Fact { index, error, .. } => {
-            let (member, number, kept) = match place {
-                Place::Index => ("index", index, "nothing of the body was kept"),
-                Place::Line(lines) => {
-                    ("line", lines.get(usize::try_from(index).unwrap_or(0)).copied().unwrap_or(0), "what came before it is kept")
-                }
-            };
+            let (member, number, kept) = placed(index);
             let code = match &error {
                 FactError::NotAnObject { .. } => "not_an_object",
                 FactError::NoType { .. } => "no_type",

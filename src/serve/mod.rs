@@ -3,6 +3,7 @@
 //! Decides nothing about order, durability or audience: it asks. Nothing here, except [`wire`], knows whether a connection is
 //! ours or hyper's.
 
+pub mod access;
 pub mod compact;
 pub mod controls;
 pub mod disk;
@@ -11,6 +12,7 @@ pub mod facts;
 pub mod hydrate;
 pub mod meters;
 pub mod ops;
+pub mod origin;
 pub mod problem;
 pub mod request;
 pub mod sessions;
@@ -18,23 +20,31 @@ pub mod settle;
 pub mod shares;
 pub mod socket;
 pub mod stream;
+pub mod tickets;
 pub mod tls;
 pub mod trace;
 pub mod wire;
 pub mod workbench;
 
+use crate::auth::Authority;
+use crate::auth::rights::Verb;
 use crate::control::Controls;
 use crate::feed::{Feed, Sizes};
 use crate::guard::Policy;
 use crate::ingest::{Ingest, Load, World};
 use crate::log::run::Logs;
 use crate::log::{AnyStore, StoreError};
+use access::Right;
 use axum::Router;
-use axum::routing::{get, post};
+use axum::handler::Handler;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodFilter, MethodRouter, on};
 use compact::Compactor;
 use controls::Keeper;
 use disk::{Disk, Reserve};
+use http::Method;
 use meters::Meters;
+use origin::Origins;
 use settle::{Patience, Settler};
 use shares::{Rate, Rates, Shares};
 use std::sync::Arc;
@@ -130,6 +140,10 @@ pub struct App {
     pub rates: Option<Rates>,
     ids: trace::Ids,
     started: jiff::Timestamp,
+    /// Who says who is who; without it nobody is asked.
+    pub authority: Option<Arc<Authority>>,
+    /// Whose pages may ask, besides our own.
+    pub origins: Origins,
     /// When the server was told to stop.
     stopping: watch::Sender<Option<tokio::time::Instant>>,
 }
@@ -175,6 +189,8 @@ impl Server {
             rates: limits.publish.map(Rates::new),
             ids: trace::Ids::new((world.random)() as u32),
             started: (world.now)(),
+            authority: None,
+            origins: Origins::default(),
             stopping: watch::Sender::new(None),
         };
         Ok(Self { app: Arc::new(app), groups, compact_after: None, patience: Patience::default(), tls: None, reserve: None })
@@ -205,6 +221,15 @@ impl Server {
     #[must_use]
     pub fn reserving(mut self, reserve: Option<Reserve>) -> Self {
         self.reserve = reserve;
+        self
+    }
+
+    /// The same, which asks who is there, and lets pages of these origins in. Anybody may do anything unless there is somebody to
+    /// say who is who.
+    #[must_use]
+    pub fn asking(mut self, authority: Option<Arc<Authority>>, origins: Origins) -> Self {
+        let app = Arc::get_mut(&mut self.app).expect("a server is put together before anything else has a part of it");
+        (app.authority, app.origins) = (authority, origins);
         self
     }
 
@@ -243,6 +268,7 @@ impl Server {
         let watching = reserve.map(|reserve| tokio::spawn(disk::watch(app.clone(), reserve)));
         let compacting = compact_after.map(|after| tokio::spawn(Compactor::new(app.clone(), after).keep()));
         let renewing = tls.clone().map(|tls| tokio::spawn(tls.keep()));
+        let asking = app.authority.clone().map(|authority| tokio::spawn(authority.keep()));
         let connections = wire::Connections::new(app.limits.connections_max);
         let accepting = connections.accept(&listener, app.clone(), tls);
         let mut ended = tokio::select! {
@@ -269,6 +295,7 @@ impl Server {
         keeping.abort();
         compacting.inspect(tokio::task::JoinHandle::abort);
         renewing.inspect(tokio::task::JoinHandle::abort);
+        asking.inspect(tokio::task::JoinHandle::abort);
         follower.abort();
         ended
     }
@@ -324,39 +351,84 @@ async fn sweep(app: Arc<App>) {
     }
 }
 
-/// Every address.
+/// An address: how it is asked, what it takes to ask there, and who answers.
+pub struct Route {
+    pub method: Method,
+    pub path: &'static str,
+    pub right: Right,
+    answers: MethodRouter<Arc<App>>,
+}
+
+impl Route {
+    fn new<H, T>(method: Method, path: &'static str, right: Right, handler: H) -> Self
+    where
+        H: Handler<T, Arc<App>>,
+        T: 'static,
+    {
+        let filter = MethodFilter::try_from(method.clone()).expect("a method that routers know");
+        Self { method, path, right, answers: on(filter, handler) }
+    }
+}
+
+/// Every address. What is not in here is not served, and nothing is in here without a right: `access` looks at it before the
+/// handler is called.
+#[must_use]
+pub fn routes() -> Vec<Route> {
+    use Right::{Inside, Open, To, Token};
+    use Verb::{Admin, Control, Publish, Read};
+    const GET: Method = Method::GET;
+    const POST: Method = Method::POST;
+    const DELETE: Method = Method::DELETE;
+    vec![
+        Route::new(POST, "/v1/runs/{run}/facts", facts::RIGHT, facts::post),
+        Route::new(POST, "/v1/sessions/{session}/facts", facts::RIGHT, facts::post),
+        Route::new(POST, "/v1/runs/{run}/settle", To(Control), settle::post),
+        Route::new(POST, "/v1/runs/{run}/controls", To(Control), controls::post),
+        Route::new(GET, "/v1/runs/{run}/controls", To(Read), controls::list),
+        Route::new(POST, "/v1/sessions/{session}/controls", To(Control), controls::post),
+        Route::new(GET, "/v1/sessions/{session}/controls", To(Read), controls::list),
+        Route::new(POST, "/v1/agents/{agent}/controls/claim", To(Publish), controls::claim),
+        Route::new(POST, "/v1/controls/{control}/ack", To(Publish), controls::ack),
+        Route::new(POST, "/v1/controls/{control}/nack", To(Publish), controls::nack),
+        Route::new(GET, "/v1/runs/{run}/stream", stream::RIGHT, stream::get),
+        Route::new(GET, "/v1/sessions", To(Read), sessions::sessions),
+        Route::new(GET, "/v1/sessions/{session}", To(Read), sessions::session),
+        Route::new(GET, "/v1/sessions/{session}/window", To(Read), sessions::window),
+        Route::new(GET, "/v1/sessions/{session}/timeline", To(Read), sessions::timeline),
+        Route::new(GET, "/v1/sessions/{session}/stream", stream::RIGHT, stream::get),
+        Route::new(GET, "/v1/stream", stream::RIGHT, stream::get),
+        Route::new(GET, "/v1/ws", Inside, socket::get),
+        Route::new(POST, "/v1/tickets", Token, tickets::post),
+        Route::new(GET, "/v1/runs", To(Read), hydrate::runs),
+        Route::new(GET, "/v1/runs/{run}", To(Read), hydrate::run),
+        Route::new(DELETE, "/v1/runs/{run}", To(Admin), erase::run),
+        Route::new(GET, "/v1/runs/{run}/events", To(Read), hydrate::events),
+        Route::new(GET, "/v1/runs/{run}/activities", To(Read), hydrate::activities),
+        Route::new(GET, "/v1/runs/{run}/export", To(Read), hydrate::export),
+        Route::new(GET, "/v1/blobs/{blob}", To(Read), hydrate::blob),
+        Route::new(GET, "/healthz", Open, ops::health),
+        Route::new(GET, "/readyz", Open, ops::ready),
+        Route::new(GET, "/metrics", To(Admin), meters::get),
+        Route::new(GET, "/schema/{*file}", Open, ops::schema),
+        Route::new(GET, "/", Open, workbench::index),
+        Route::new(GET, "/assets/{*file}", Open, workbench::asset),
+    ]
+}
+
+/// Whoever answers at every address.
 pub fn router(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/v1/runs/{run}/facts", post(facts::post))
-        .route("/v1/sessions/{session}/facts", post(facts::post))
-        .route("/v1/runs/{run}/settle", post(settle::post))
-        .route("/v1/runs/{run}/controls", post(controls::post).get(controls::list))
-        .route("/v1/sessions/{session}/controls", post(controls::post).get(controls::list))
-        .route("/v1/agents/{agent}/controls/claim", post(controls::claim))
-        .route("/v1/controls/{control}/ack", post(controls::ack))
-        .route("/v1/controls/{control}/nack", post(controls::nack))
-        .route("/v1/runs/{run}/stream", get(stream::get))
-        .route("/v1/sessions", get(sessions::sessions))
-        .route("/v1/sessions/{session}", get(sessions::session))
-        .route("/v1/sessions/{session}/window", get(sessions::window))
-        .route("/v1/sessions/{session}/timeline", get(sessions::timeline))
-        .route("/v1/sessions/{session}/stream", get(stream::get))
-        .route("/v1/stream", get(stream::get))
-        .route("/v1/ws", get(socket::get))
-        .route("/v1/runs", get(hydrate::runs))
-        .route("/v1/runs/{run}", get(hydrate::run).delete(erase::run))
-        .route("/v1/runs/{run}/events", get(hydrate::events))
-        .route("/v1/runs/{run}/activities", get(hydrate::activities))
-        .route("/v1/runs/{run}/export", get(hydrate::export))
-        .route("/v1/blobs/{blob}", get(hydrate::blob))
-        .route("/healthz", get(ops::health))
-        .route("/readyz", get(ops::ready))
-        .route("/metrics", get(meters::get))
-        .route("/schema/{*file}", get(ops::schema))
-        .route("/", get(workbench::index))
-        .route("/assets/{*file}", get(workbench::asset))
+    let mut router = Router::new();
+    for Route { path, right, answers, .. } in routes() {
+        let answers = match right {
+            Right::Open | Right::Inside => answers,
+            _ => answers.route_layer(from_fn_with_state((app.clone(), right), access::door)),
+        };
+        router = router.route(path, answers);
+    }
+    router
         .fallback(ops::no_such_address)
         .method_not_allowed_fallback(ops::method_not_allowed)
+        .layer(from_fn_with_state(app.clone(), origin::check))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(ops::panicked))
         .layer(axum::middleware::from_fn_with_state(app.clone(), trace::layer))
         .with_state(app)

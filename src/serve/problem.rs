@@ -6,6 +6,9 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
+/// How one says who one is: the `WWW-Authenticate` of every 401.
+pub const CHALLENGE: &str = "Bearer";
+
 /// One error, ready to be told.
 #[derive(Debug, Clone)]
 pub struct Problem {
@@ -80,6 +83,9 @@ impl IntoResponse for Problem {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(seconds) = self.comes_back() {
             headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
         }
         // For whoever logs and counts it.
         response.extensions_mut().insert(self);

@@ -6,9 +6,11 @@
 //! request the connection goes to hyper, with the bytes that were already read, and stays there: same handlers, same answers.
 //! With TLS the handshake agrees on HTTP/2 or HTTP/1.1 (ALPN), and hyper carries both.
 
+use super::access::enter;
 use super::facts::{Pace, is_address, is_lines};
 use super::meters;
-use super::problem::Problem;
+use super::origin::FETCH_SITE;
+use super::problem::{CHALLENGE, Problem};
 use super::request::is_stream;
 use super::shares::Share;
 use super::stream::{self, Answer, HEADERS, Stream};
@@ -274,7 +276,11 @@ async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, 
                     Ok(body) => {
                         let run = trace::run_of(uri.path());
                         let span = tracing::debug_span!("request", id = trace::text(&id), run);
-                        super::facts::at_once(&app, &uri, &headers, &body).instrument(span).await
+                        let taking = async {
+                            let pass = enter(&app, super::facts::RIGHT, &uri, &headers).await?;
+                            super::facts::at_once(&app, &pass, &uri, &headers, &body).await
+                        };
+                        taking.instrument(span).await
                     }
                     Err(problem) => {
                         app.meters.refused.add(problem.code);
@@ -355,6 +361,10 @@ fn told(request: &httparse::Request<'_, '_>) -> Option<Request> {
         if [header::UPGRADE, header::TRANSFER_ENCODING, header::EXPECT, header::CONTENT_ENCODING].contains(&name) {
             return None;
         }
+        // What another origin may, and is told, is decided there.
+        if name == header::ORIGIN || name == FETCH_SITE && !matches!(header.value, b"same-origin" | b"none") {
+            return None;
+        }
         if name == header::CONNECTION && is_facts && !header.value.eq_ignore_ascii_case(b"keep-alive") {
             return None;
         }
@@ -407,6 +417,9 @@ fn answered(answer: Result<Receipt, Problem>, now: jiff::Timestamp, id: Option<&
     if is_last {
         header("connection", "close");
     }
+    if answer.as_ref().is_err_and(|problem| problem.status == StatusCode::UNAUTHORIZED) {
+        header("www-authenticate", CHALLENGE);
+    }
     let (status, kind, body) = match answer {
         Ok(receipt) => (StatusCode::OK, "application/json", serde_json::to_vec(&receipt).expect("a receipt is plain data")),
         Err(problem) => {
@@ -433,7 +446,11 @@ async fn stream_on(app: Arc<App>, mut socket: TcpStream, uri: Uri, headers: Head
     let (now, begun, id) = ((app.world.now)(), Instant::now(), app.ids.of(&headers));
     let run = trace::run_of(uri.path());
     let span = tracing::debug_span!("request", id = trace::text(&id), run);
-    let opened = stream::open(&app, &uri, &headers).instrument(span).await;
+    let opening = async {
+        let pass = enter(&app, stream::RIGHT, &uri, &headers).await?;
+        stream::open(&app, pass, &uri, &headers).await
+    };
+    let opened = opening.instrument(span).await;
     let (status, code) = match &opened {
         Ok(Answer::Live(_)) => (StatusCode::OK, None),
         Ok(Answer::NothingMore) => (StatusCode::NO_CONTENT, None),

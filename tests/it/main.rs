@@ -12,6 +12,7 @@ mod harness;
 mod activities;
 mod ag_ui;
 mod audience;
+mod auth;
 mod awaken;
 mod awaken_canonical;
 mod blobs;

@@ -518,7 +518,8 @@ impl<'a> Connection<'a> {
             Ok(who) => who,
             Err(problem) if self.who.is_some() => return Err(problem),
             Err(problem) => {
-                self.closing = Some(Close::unauthenticated("the token is none", problem.clone()));
+                // It is told why by the answer.
+                self.closing = Some(Close::with(CloseCode::Library(UNAUTHENTICATED), "the token is not good", None));
                 return Err(problem);
             }
         };

@@ -59,7 +59,7 @@ pub struct Config {
     /// What a token's `iss` has to be. Anything, unless given.
     #[arg(long, env = "PROSCENIUM_AUTH_ISSUER", value_name = "NAME", help_heading = "Who may")]
     pub auth_issuer: Option<String>,
-    /// An origin whose pages may ask, besides our own, such as https://app.example; may be given more than once, or with commas.
+    /// An origin whose pages may ask, besides our own, such as `https://app.example`; may be given more than once, or with commas.
     #[arg(long, env = "PROSCENIUM_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',', help_heading = "Who may",
           value_parser = |text: &str| origin(text).map(|_| text.to_owned()))]
     pub cors_origin: Vec<String>,

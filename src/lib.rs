@@ -28,6 +28,8 @@
 //! * **Audience.** Who may see an envelope is decided in one place ([`model::Audience::sight`]), once, when it is written;
 //!   every way of reading gives the same answer.
 //! * **No secrets.** What looks like one is redacted before anything is stored; only [`guard`] makes what the log accepts.
+//! * **Rights.** Whoever asks, by whatever way in, is looked at in one place ([`serve::access`]); no address is served that does
+//!   not say what it takes.
 //! * **No loss.** A reader sees every envelope that its selection takes once, in order, wherever it was cut off; `prev` on
 //!   every frame lets it check that for itself.
 //! * **Bounds.** Whatever grows has a named limit.

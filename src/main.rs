@@ -19,7 +19,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tracing_log::{AsLog, LogTracer};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -139,14 +141,14 @@ fn log_to_stderr(filter: &str, format: LogFormat) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(filter).map_err(|error| {
         format!("--log {filter:?} is no filter: {error}; give a level such as info, or info,proscenium::feed=debug")
     })?;
-    // At its lowest level tungstenite logs what it carries: payloads, and tokens.
-    tracing_log::LogTracer::builder().ignore_crate("tungstenite").ignore_crate("tokio_tungstenite").init()?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         LogFormat::Text => tracing::subscriber::set_global_default(log.with_ansi(std::io::stderr().is_terminal()).finish())?,
         LogFormat::Json => tracing::subscriber::set_global_default(log.json().flatten_event(true).finish())?,
     }
-    Ok(())
+    // At its lowest level tungstenite logs what it carries: payloads, and tokens.
+    let others = LogTracer::builder().ignore_crate("tungstenite").ignore_crate("tokio_tungstenite");
+    Ok(others.with_max_level(LevelFilter::current().as_log()).init()?)
 }
 
 fn serve(config: &Config) -> Result<(), Failure> {

@@ -27,6 +27,7 @@ enum Signing {
     Rsa(Box<RsaKeyPair>),
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "jsonwebtoken hands over a reference")]
 fn signer(algorithm: &Algorithm, key: &EncodingKey) -> Result<Box<dyn JwtSigner>> {
     let bytes = key.as_bytes();
     Ok(Box::new(match (algorithm, key.family()) {
@@ -75,6 +76,7 @@ struct Checking {
     key: DecodingKey,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "jsonwebtoken hands over a reference")]
 fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerifier>> {
     match (algorithm, key.family()) {
         (Algorithm::HS256, AlgorithmFamily::Hmac)

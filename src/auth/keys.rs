@@ -26,7 +26,7 @@ pub const TOKEN_BYTES_MAX: usize = 8 * 1024;
 pub(super) struct Key {
     name: Option<Box<str>>,
     algorithm: Algorithm,
-    key: DecodingKey,
+    checks: DecodingKey,
     /// What tells this key from every other.
     print: [u8; 32],
 }
@@ -101,7 +101,7 @@ impl Key {
             hash.update(part);
         }
         let print = hash.finalize().into();
-        Ok(Self { name, algorithm, key, print })
+        Ok(Self { name, algorithm, checks: key, print })
     }
 
     pub const fn print(&self) -> &Print {
@@ -179,7 +179,7 @@ pub(super) fn vouched<'k>(token: &str, keys: impl Iterator<Item = &'k Key>) -> R
         // All that is not the signature is looked at below, by our own clock.
         (validation.validate_exp, validation.validate_nbf, validation.validate_aud) = (false, false, false);
         validation.required_spec_claims.clear();
-        match jsonwebtoken::decode::<Said>(token, &key.key, &validation) {
+        match jsonwebtoken::decode::<Said>(token, &key.checks, &validation) {
             Ok(token) => return Ok((Claims::of(token.claims)?, key.print)),
             Err(error) => match error.kind() {
                 // Only a signature that is right lets anybody look at what was signed.

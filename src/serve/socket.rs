@@ -563,7 +563,8 @@ impl<'a> Connection<'a> {
             Ok(who) => who,
             Err(problem) if self.who.is_some() => return Err(problem),
             Err(problem) => {
-                self.closing = Some(Close::unauthenticated("the token is none", problem.clone()));
+                // It is told why by the answer.
+                self.closing = Some(Close::with(CloseCode::Library(UNAUTHENTICATED), "the token is not good", None));
                 return Err(problem);
             }
         };
@@ -601,12 +602,12 @@ impl<'a> Connection<'a> {
         }
         let query = asked.query(&SUBSCRIPTION)?;
         let (wanted, from) = (query.wanted()?, from(query.get("after"))?);
-        let audience = Some(wanted.selection.audience);
+        let audience = wanted.selection.audience;
         let (app, who) = (self.app, self.known()?.clone());
         let (reader, hold, epoch, sequence, recovered) = match (query.get("run"), query.get("session")) {
             (Some(run), None) => {
                 let run = id_of::<RunId>("run", run)?;
-                let pass = allow(app, &who, Verb::Read, Target::Run(&run), audience).await?;
+                let pass = allow(app, &who, Verb::Read, Target::Run(&run), Some(audience)).await?;
                 let log = LogId::Run(run);
                 let tail = self.app.logs.log(&log).await?.tail();
                 let goes_on = |after: Cursor| tail.epoch == Some(after.epoch) && after.after <= tail.last;
@@ -616,7 +617,7 @@ impl<'a> Connection<'a> {
             }
             (None, Some(session)) => {
                 let session = id_of::<SessionId>("session", session)?;
-                let pass = allow(app, &who, Verb::Read, Target::Session(&session), audience).await?;
+                let pass = allow(app, &who, Verb::Read, Target::Session(&session), Some(audience)).await?;
                 let (children, takes) = (query.is_set("children"), pass.takes());
                 let members = Members::of_session(self.app.logs.clone(), session, children, takes);
                 let (life, now) = (self.app.logs.life(), several::now(&self.app.logs));
@@ -630,7 +631,7 @@ impl<'a> Connection<'a> {
             }
             (None, None) => return Err(missing("run")),
         };
-        let counted = self.app.meters.reader(audience.unwrap_or_default(), Transport::WebSocket);
+        let counted = self.app.meters.reader(audience, Transport::WebSocket);
         self.read_on(sub, reader, counted, hold);
         let epoch = epoch.map(|epoch| epoch.to_string());
         Ok(answer("subscribed", Some(id), json!({ "epoch": epoch, "sequence": sequence, "recovered": recovered })))

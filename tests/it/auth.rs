@@ -463,16 +463,20 @@ async fn what_a_child_session_says_is_not_heard_by_who_has_only_its_parent() {
     assert_eq!(guarded.get("/v1/sessions/parent", &admin()).await.ok()["children"], json!(["child"]));
 }
 
-/// The problem in a stream's last frame, which has to be the next but those that are there already.
+/// The problem in a stream's last frame, which has to come, whatever frames and heartbeats come before it.
 async fn last_words(stream: &mut Sse) -> Value {
-    loop {
-        let frame = stream.frame().await;
-        if frame.kind() == "Error" {
-            crate::schema::assert_valid("frames.schema.json", &frame.data);
-            assert_eq!(stream.next().await, None, "nothing follows");
-            return frame.data["problem"].clone();
+    let frame = soon("an Error frame", async {
+        loop {
+            let frame = stream.frame().await;
+            if frame.kind() == "Error" {
+                return frame;
+            }
         }
-    }
+    })
+    .await;
+    crate::schema::assert_valid("frames.schema.json", &frame.data);
+    assert_eq!(stream.next().await, None, "nothing follows");
+    frame.data["problem"].clone()
 }
 
 #[tokio::test]

@@ -484,6 +484,7 @@ impl<S: Store> Ingest<S> {
                             desk.outbox.take()
                         }
                     };
+                    self.count(None, post.as_ref());
                     break (answer, post.map(|post| self.post(&seat.log, post)));
                 }
             }

@@ -36,6 +36,7 @@ const ROUND: Duration = Duration::from_millis(250);
 
 /// `POST /v1/runs/{run}/controls` and `POST /v1/sessions/{session}/controls`: recorded, and in the line of who takes it.
 pub async fn post(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, Problem> {
+    app.disk.has_room()?;
     let (head, body) = request.into_parts();
     let log = log_of(&head.uri)?;
     let audience = Query::of(&head.uri).audience()?;

@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 use tickets::Tickets;
@@ -130,6 +131,8 @@ pub struct Grant {
     id: Option<Box<str>>,
     key: Print,
     ended: watch::Sender<Option<End>>,
+    /// How many tickets there are of it.
+    tickets: AtomicUsize,
 }
 
 impl fmt::Debug for Grant {
@@ -141,14 +144,14 @@ impl fmt::Debug for Grant {
 impl Grant {
     fn new(claims: Claims, key: Print) -> Self {
         let Claims { subject, id, expires, rights, .. } = claims;
-        Self { rights, subject, expires, id, key, ended: watch::Sender::new(None) }
+        Self { rights, subject, expires, id, key, ended: watch::Sender::new(None), tickets: AtomicUsize::new(0) }
     }
 
     /// The same for as long, with these of its rights.
     fn narrowed(&self, rights: Rights) -> Self {
         debug_assert!(self.rights.cover(&rights), "a ticket adds nothing");
         let (subject, expires, id, key) = (self.subject.clone(), self.expires, self.id.clone(), self.key);
-        Self { rights, subject, expires, id, key, ended: watch::Sender::new(None) }
+        Self { rights, subject, expires, id, key, ended: watch::Sender::new(None), tickets: AtomicUsize::new(0) }
     }
 
     fn end(&self, end: End) {

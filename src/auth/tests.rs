@@ -1,7 +1,7 @@
 //! Tokens, keys and tickets, by a clock of the test's own.
 
-use super::keys::{SECRET_BYTES_MIN, Signing, TOKEN_BYTES_MAX};
-use super::tickets::{Only, Purpose, RESUME, TICKETS_OF_ONE_MAX, TooMany};
+use super::keys::{KEYS_MAX, SECRET_BYTES_MIN, Signing, TOKEN_BYTES_MAX};
+use super::tickets::{Only, Purpose, RESUME, TICKETS_MAX, TICKETS_OF_ONE_MAX, TooMany};
 use super::*;
 use crate::auth::rights::Verb;
 use crate::model::{Audience, RunId};
@@ -381,6 +381,38 @@ fn one_token_has_so_many_tickets_and_no_more_until_they_are_used() {
     NOW.set(NOW.get() + 10);
     authority.tick();
     assert_eq!(authority.tickets.lock().len(), 0);
+}
+
+#[test]
+fn all_tokens_together_have_so_many_tickets() {
+    let files = Files::new();
+    let authority = files.with_key(SECRET).unwrap();
+    let grant = |n: usize| authority.verify(&sign(SECRET, &claims(json!({ "jti": n.to_string() })), None)).unwrap();
+    let grants: Vec<_> = (0..=TICKETS_MAX / TICKETS_OF_ONE_MAX).map(grant).collect();
+    let (last, others) = grants.split_last().unwrap();
+    for grant in others {
+        for _ in 0..TICKETS_OF_ONE_MAX {
+            authority.ticket(grant, Purpose::Socket, None, 10).unwrap();
+        }
+    }
+    assert_eq!(authority.ticket(last, Purpose::Socket, None, 10).unwrap_err(), TooMany(TICKETS_MAX));
+    NOW.set(NOW.get() + 10);
+    authority.tick();
+    assert!(authority.ticket(last, Purpose::Socket, None, 10).is_ok());
+}
+
+#[test]
+fn files_are_bounded() {
+    let files = Files::new();
+    let keys = |count: usize| json!({ "keys": vec![oct("a", &[b'1'; 32]); count] }).to_string();
+    let set = |text: String| files.with(Setup { jwks: Some(files.write("set", text)), ..Setup::default() });
+    assert!(set(keys(KEYS_MAX)).is_ok());
+    assert!(set(keys(KEYS_MAX + 1)).unwrap_err().contains("256 is the limit"));
+    let long = |bytes: u64| " ".repeat(usize::try_from(bytes).unwrap() + 1);
+    assert!(set(long(KEYS_BYTES_MAX)).unwrap_err().contains("1048576 is the limit"));
+    let revoked = Some(files.write("revoked", long(REVOKED_BYTES_MAX)));
+    let told = files.with(Setup { key: Some(files.write("key", SECRET)), revoked, ..Setup::default() }).unwrap_err();
+    assert!(told.contains("16777216 is the limit"), "{told}");
 }
 
 #[tokio::test]

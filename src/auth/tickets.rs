@@ -8,6 +8,7 @@
 use super::{End, Grant, Refusal};
 use crate::model::{RunId, SessionId};
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// How long a ticket may be good before it is used, in seconds.
@@ -82,6 +83,12 @@ impl Ticket {
     }
 }
 
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.of.tickets.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The tickets that may be used, by their hashes.
 #[derive(Default)]
 pub(super) struct Tickets(HashMap<[u8; 32], Ticket>);
@@ -98,8 +105,8 @@ impl Tickets {
         if self.0.len() >= TICKETS_MAX {
             return Err(TooMany(TICKETS_MAX));
         }
-        // Of most tokens there are a few, of most servers some hundreds.
-        if self.0.values().filter(|ticket| Arc::ptr_eq(&ticket.of, &of)).count() >= TICKETS_OF_ONE_MAX {
+        if of.tickets.fetch_add(1, Ordering::Relaxed) >= TICKETS_OF_ONE_MAX {
+            of.tickets.fetch_sub(1, Ordering::Relaxed);
             return Err(TooMany(TICKETS_OF_ONE_MAX));
         }
         self.0.insert(digest, Ticket { of, purpose, only, until, used: None });

@@ -27,7 +27,7 @@ const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Holes after which a page ends, however few events it has.
 const HOLES_MAX: usize = 1000;
 /// What one list looks at to find what its reader may see. It ends there with what it has, and a cursor.
-pub(super) const LOOKED_AT_MAX: usize = 10_000;
+const LOOKED_AT_MAX: usize = 4 * PAGE_ITEMS_MAX;
 /// What is read from the store at once to fill a page.
 const READ: Limit = Limit { rows: 1024, bytes: 1024 * 1024 };
 

@@ -411,6 +411,29 @@ async fn lists_show_what_may_be_seen_page_by_page_and_nothing_twice() {
 }
 
 #[tokio::test]
+async fn a_list_that_has_to_look_far_says_where_it_has_got_to() {
+    let guarded = Guarded::start().await;
+    let token = reader(json!({ "runs": ["the-oldest"] }));
+    guarded.publish("the-oldest", "", &admin(), &[fact("run.started", json!({}))]).await.ok();
+    let admin = bearer(&admin());
+    let mut ws = Ws::connect(&guarded.client, "", &[("authorization", &admin)]).await.unwrap();
+    for many in (0..5000).collect::<Vec<_>>().chunks(50) {
+        for n in many {
+            ws.say(json!({ "op": "publish", "id": n, "runId": format!("r{n}"), "facts": [fact("run.started", json!({}))] }))
+                .await;
+        }
+        for _ in many {
+            assert_eq!(ws.hear().await.unwrap()["op"], "ack");
+        }
+    }
+    let first = guarded.get("/v1/runs", &token).await.ok();
+    assert_eq!(first["runs"], json!([]));
+    let next = first["nextCursor"].as_str().expect("it is not at the end");
+    let second = guarded.get(&format!("/v1/runs?cursor={next}"), &token).await.ok();
+    assert_eq!((&second["runs"][0]["runId"], &second["nextCursor"]), (&json!("the-oldest"), &Value::Null));
+}
+
+#[tokio::test]
 async fn facts_stay_in_the_runs_and_sessions_of_who_sends_them() {
     let guarded = Guarded::start().await;
     filled(&guarded).await;
@@ -772,6 +795,14 @@ async fn a_websocket_is_asked_who_it_is_and_each_message_what_it_may() {
     assert_eq!(by_ticket.ask(json!({ "op": "subscribe", "id": 1, "run": "q" })).await["op"], "subscribed");
     assert_eq!(by_ticket.ask(json!({ "op": "subscribe", "id": 2, "run": "mine" })).await["missing"], "run");
     assert!(Ws::connect(client, &format!("?ticket={ticket}"), &[]).await.is_err(), "good once");
+}
+
+#[tokio::test]
+async fn a_websocket_that_does_not_say_who_it_is_is_not_kept() {
+    let guarded = Guarded::start().await;
+    let mut ws = Ws::open(&guarded.client).await;
+    assert_eq!(ws.hear().await.unwrap()["code"], "unauthenticated");
+    assert_eq!(ws.hear().await, Err(4401));
 }
 
 #[tokio::test]

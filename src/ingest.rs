@@ -245,9 +245,10 @@ pub enum IngestError {
 
 impl IngestError {
     /// What was kept of the delivery.
-    fn kept(&self) -> Option<&Receipt> {
+    #[must_use]
+    pub fn kept(&self) -> Option<&Receipt> {
         match self {
-            Self::Fact { kept, .. } => Some(kept),
+            Self::Fact { kept, .. } | Self::Outside { kept, .. } => Some(kept),
             _ => None,
         }
     }

@@ -507,10 +507,7 @@ impl<'a> Lines<'a> {
             let kept = match pending.durable().await {
                 Ok(receipt) => Some(receipt),
                 Err(error) => {
-                    let kept = match &error {
-                        IngestError::Fact { kept, .. } | IngestError::Outside { kept, .. } => Some((**kept).clone()),
-                        _ => None,
-                    };
+                    let kept = error.kept().cloned();
                     first.get_or_insert_with(|| told(error, &Place::Line(&lines)));
                     kept
                 }

@@ -34,6 +34,16 @@ pub struct Producer {
     pub acknowledged: AtomicU64,
 }
 
+/// Each of them produces, on a task of its own, until the server is gone.
+pub fn all_produce(producers: &[Arc<Producer>], base: &str) -> Vec<tokio::task::JoinHandle<()>> {
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let produce = |producer: &Arc<Producer>| {
+        let (producer, http, base) = (producer.clone(), http.clone(), base.to_owned());
+        tokio::spawn(async move { producer.produce(&http, &base).await })
+    };
+    producers.iter().map(produce).collect()
+}
+
 impl Producer {
     /// One that has sent nothing yet.
     pub fn new(run: String, streams: bool) -> Self {
@@ -132,14 +142,7 @@ async fn killed_at_any_moment_everything_acknowledged_is_there_once_in_order_and
             producers = (0..4).map(|n| Arc::new(producer(n))).collect();
         }
         let base = format!("http://{}", server.at);
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let producing: Vec<_> = producers
-            .iter()
-            .map(|producer| {
-                let (producer, http, base) = (producer.clone(), http.clone(), base.clone());
-                tokio::spawn(async move { producer.produce(&http, &base).await })
-            })
-            .collect();
+        let producing = all_produce(&producers, &base);
         tokio::time::sleep(Duration::from_micros(moments.below(120_000))).await;
         server.kill();
         for task in producing {
@@ -277,14 +280,7 @@ async fn killed_under_a_mixed_load_readers_that_come_back_have_missed_nothing_an
             break;
         }
         let base = format!("http://{}", server.at);
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let producing: Vec<_> = producers
-            .iter()
-            .map(|producer| {
-                let (producer, http, base) = (producer.clone(), http.clone(), base.clone());
-                tokio::spawn(async move { producer.produce(&http, &base).await })
-            })
-            .collect();
+        let producing = all_produce(&producers, &base);
         let at = server.at;
         let following: Vec<_> = std::mem::take(&mut followers)
             .into_iter()

@@ -1,6 +1,6 @@
 //! For operators: metrics, request ids, log lines, readiness, and a stop that loses nothing.
 
-use crate::crash::Producer;
+use crate::crash::{Producer, all_produce};
 use crate::harness::{Client, Process, Via, fact, local, local_with, soon};
 use proscenium::feed::Sizes;
 use proscenium::serve::Limits;
@@ -273,14 +273,7 @@ async fn a_stop_under_load_loses_nothing_that_was_acknowledged() {
         let mut server = Process::start_with(dir.path(), &["--drain-ms", "300"]);
         let client = Client::new(server.at);
         let base = format!("http://{}", server.at);
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let producing: Vec<_> = producers
-            .iter()
-            .map(|producer| {
-                let (producer, http, base) = (producer.clone(), http.clone(), base.clone());
-                tokio::spawn(async move { producer.produce(&http, &base).await })
-            })
-            .collect();
+        let producing = all_produce(&producers, &base);
         let mut readers = Vec::new();
         for n in 0..16 {
             let mut stream = client.stream(crate::harness::BOTH[n % 2], &format!("r{}", n % 8), "audience=internal", None).await;

@@ -7,9 +7,12 @@ pub mod compact;
 pub mod erase;
 pub mod facts;
 pub mod hydrate;
+pub mod kinds;
+pub mod openapi;
 pub mod ops;
 pub mod problem;
 pub mod request;
+pub mod routes;
 pub mod sessions;
 pub mod settle;
 pub mod socket;
@@ -24,7 +27,6 @@ use crate::ingest::{Ingest, World};
 use crate::log::run::Logs;
 use crate::log::{AnyStore, StoreError};
 use axum::Router;
-use axum::routing::{get, post};
 use compact::Compactor;
 use settle::{Patience, Settler};
 use std::sync::Arc;
@@ -229,31 +231,9 @@ async fn sweep(app: Arc<App>) {
     }
 }
 
-/// Every address.
+/// Every address of [`routes`], and what is answered anywhere else.
 pub fn router(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/v1/runs/{run}/facts", post(facts::post))
-        .route("/v1/sessions/{session}/facts", post(facts::post))
-        .route("/v1/runs/{run}/settle", post(settle::post))
-        .route("/v1/runs/{run}/stream", get(stream::get))
-        .route("/v1/sessions", get(sessions::sessions))
-        .route("/v1/sessions/{session}", get(sessions::session))
-        .route("/v1/sessions/{session}/window", get(sessions::window))
-        .route("/v1/sessions/{session}/timeline", get(sessions::timeline))
-        .route("/v1/sessions/{session}/stream", get(stream::get))
-        .route("/v1/stream", get(stream::get))
-        .route("/v1/ws", get(socket::get))
-        .route("/v1/runs", get(hydrate::runs))
-        .route("/v1/runs/{run}", get(hydrate::run).delete(erase::run))
-        .route("/v1/runs/{run}/events", get(hydrate::events))
-        .route("/v1/runs/{run}/activities", get(hydrate::activities))
-        .route("/v1/runs/{run}/export", get(hydrate::export))
-        .route("/v1/blobs/{blob}", get(hydrate::blob))
-        .route("/healthz", get(ops::health))
-        .route("/readyz", get(ops::ready))
-        .route("/schema/{*file}", get(ops::schema))
-        .route("/", get(workbench::index))
-        .route("/assets/{*file}", get(workbench::asset))
+    routes::mount(Router::new())
         .fallback(ops::no_such_address)
         .method_not_allowed_fallback(ops::method_not_allowed)
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(ops::panicked))

@@ -9,6 +9,7 @@
 use super::facts::{is_address, is_lines};
 use super::problem::Problem;
 use super::request::is_stream;
+use super::routes::{self, Method};
 use super::stream::{self, Answer, HEADERS, Stream};
 use super::tls::{H2, Tls};
 use super::{App, told_to_stop};
@@ -86,7 +87,7 @@ impl Connections {
             let Ok(permit) = self.free.clone().try_acquire_owned() else {
                 // To say so over TLS would take a handshake, of all things the dearest.
                 if tls.is_none() {
-                    tokio::spawn(refuse(socket, self.limit));
+                    tokio::spawn(refuse(socket, self.limit, (app.world.now)()));
                 }
                 continue;
             };
@@ -117,14 +118,27 @@ impl Connections {
     }
 }
 
-async fn refuse(mut socket: TcpStream, limit: usize) {
-    let body = format!(
-        "{{\"type\":\"urn:proscenium:problem:too_many_connections\",\"title\":\"too many connections\",\"status\":503,\"code\":\"too_many_connections\",\"detail\":\"the server has {limit} connections open, its limit; come back, or raise --connections-max\",\"limit\":{limit}}}"
-    );
-    let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\ncache-control: no-store\r\nretry-after: 2\r\nconnection: close\r\n";
-    let text = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
-    // Whoever does not even read the refusal loses nothing by it.
-    let _ = tokio::time::timeout(Duration::from_secs(1), socket.write_all(text.as_bytes())).await;
+async fn refuse(socket: TcpStream, limit: usize, now: jiff::Timestamp) -> io::Result<()> {
+    let detail = format!("the server has {limit} connections open, its limit; come back, or raise --connections-max");
+    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", detail).with("limit", limit);
+    send_away(socket, &answered(Err(problem), now), "retry-after: 2\r\n").await
+}
+
+/// Gives this answer, with these headers more, and lets go.
+async fn send_away(mut socket: TcpStream, answer: &[u8], headers: &str) -> io::Result<()> {
+    let told = async {
+        let status_line = memchr::memmem::find(answer, b"\r\n").map_or(0, |at| at + 2);
+        let (start, rest) = answer.split_at(status_line);
+        let text = [start, b"connection: close\r\n", headers.as_bytes(), rest].concat();
+        socket.write_all(&text).await?;
+        socket.shutdown().await?;
+        // A socket that is dropped with something unread takes back what it has sent.
+        let mut void = [0; 512];
+        while socket.read(&mut void).await? > 0 {}
+        Ok(())
+    };
+    // Whoever does not even read it loses nothing by it.
+    tokio::time::timeout(PARTING_TIME_MAX, told).await.unwrap_or(Ok(()))
 }
 
 /// A connection that begins with a TLS handshake.
@@ -151,24 +165,13 @@ async fn secured(app: Arc<App>, router: axum::Router, tls: Arc<Tls>, socket: Tcp
                 let half_close = false;
                 hyper_on(app, router, Rewound { read: Bytes::new(), socket }, permit, half_close).await
             }
-            Err(socket) => say_tls(socket, (app.world.now)()).await,
+            Err(socket) => {
+                let detail = "this port speaks TLS, and the request came without; use https://";
+                let problem = Problem::bad_request("tls_required", detail);
+                send_away(socket, &answered(Err(problem), (app.world.now)()), "").await
+            }
         },
     }
-}
-
-/// Tells somebody who speaks plain HTTP where TLS is spoken.
-async fn say_tls(mut socket: TcpStream, now: jiff::Timestamp) -> io::Result<()> {
-    let detail = "this port speaks TLS, and the request came without; use https://";
-    let problem = Problem::bad_request("tls_required", detail);
-    let told = async {
-        socket.write_all(&answered(Err(problem), now)).await?;
-        socket.shutdown().await?;
-        // A socket that is dropped with something unread takes back what it has sent.
-        let mut void = [0; READ_BYTES];
-        while socket.read(&mut void).await? > 0 {}
-        Ok(())
-    };
-    tokio::time::timeout(PARTING_TIME_MAX, told).await.unwrap_or(Ok(()))
 }
 
 /// What a request's head says, as far as it matters here.
@@ -204,6 +207,7 @@ async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, 
                 let body = read_body(&mut socket, &mut read, length);
                 let body = tokio::time::timeout(app.limits.head_time_max, body).await??;
                 let answer = super::facts::at_once(&app, &uri, &headers, &body).await;
+                let answer = answer.inspect_err(|problem| routes::hold(Method::Post, uri.path(), problem));
                 socket.write_all(&answered(answer, (app.world.now)())).await?;
                 patience = KEEP_ALIVE;
             }
@@ -329,7 +333,10 @@ async fn stream_on(app: Arc<App>, mut socket: TcpStream, uri: Uri, headers: Head
             format!("HTTP/1.1 204 No Content\r\nconnection: close\r\ncache-control: no-store\r\ndate: {date}\r\n\r\n")
                 .into_bytes()
         }
-        Err(problem) => answered(Err(problem), now),
+        Err(problem) => {
+            routes::hold(Method::Get, uri.path(), &problem);
+            answered(Err(problem), now)
+        }
     };
     socket.write_all(&response).await?;
     socket.shutdown().await

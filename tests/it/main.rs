@@ -24,6 +24,7 @@ mod ethos;
 mod house;
 mod hydrate;
 mod ingest;
+mod openapi;
 mod projection;
 mod reporter;
 mod retention;

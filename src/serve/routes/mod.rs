@@ -1,0 +1,633 @@
+//! Every address: what it takes, what it answers, and who does it.
+//!
+//! One table, [`OPERATIONS`]. The router is built from it, and so is `/openapi.json`: what has no row is not served. A program that
+//! is built to find our mistakes (`debug_assertions`, as every test is) also stops at an answer that its row does not describe, and
+//! at a member of a query that is read and not described; so a test of anything is a test of this table.
+
+mod members;
+mod shapes;
+
+pub use members::{Member, Place, ids};
+pub use shapes::{SHAPES, Shape};
+
+use super::kinds::{self, Kind};
+use super::problem::Problem;
+use super::{App, erase, facts, hydrate, openapi, ops, sessions, settle, socket, stream, workbench};
+use axum::Router;
+use axum::middleware::map_response;
+use axum::response::Response;
+use axum::routing::{MethodFilter, MethodRouter, on};
+use http::StatusCode;
+use members::{
+    ACTIVATION, AFTER, AGENT, ASSET, AT, AUDIENCE, BLOB, CHILDREN, CURSOR, EVENTS_AFTER, EVENTS_BEFORE, FORMAT, FRAMES,
+    LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LIMIT, MESSAGES, PLACE, PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ, RANGE, REPLAY, RUN,
+    RUNS, SCHEMA, SESSION, SOURCE, SURFACE, SURFACES, TYPE, WINDOW_LIMIT,
+};
+use std::sync::{Arc, OnceLock};
+
+/// A method of HTTP that some address takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    Post,
+    Delete,
+}
+
+impl Method {
+    pub const ALL: [Self; 3] = [Self::Get, Self::Post, Self::Delete];
+
+    /// Its name, in capitals.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    const fn filter(self) -> MethodFilter {
+        match self {
+            Self::Get => MethodFilter::GET,
+            Self::Post => MethodFilter::POST,
+            Self::Delete => MethodFilter::DELETE,
+        }
+    }
+}
+
+/// One address and method.
+pub struct Operation {
+    pub method: Method,
+    /// As axum and `OpenAPI` write it, but for a `*` before a name that may have slashes in it.
+    pub path: &'static str,
+    /// What programs that are generated from the description call it.
+    pub id: &'static str,
+    /// The part of the description that it stands in.
+    pub tag: &'static str,
+    /// What it does, in one sentence.
+    pub does: &'static str,
+    /// What it takes, in groups; those that the path names first.
+    pub takes: &'static [&'static [Member]],
+    /// Also the ids that a producer gives for facts that lack them.
+    pub takes_ids: bool,
+    pub body: Option<Body>,
+    pub answers: &'static [Answer],
+    /// Which problems it can answer with, in groups, beside those of the members that it takes and of any address.
+    pub problems: &'static [&'static [Kind]],
+    serve: fn(MethodFilter) -> MethodRouter<Arc<App>>,
+}
+
+/// What a request may bring, by media type.
+pub struct Body {
+    pub meaning: &'static str,
+    pub content: &'static [(&'static str, Content)],
+}
+
+/// An answer that is no problem.
+pub struct Answer {
+    pub status: u16,
+    pub meaning: &'static str,
+    pub content: &'static [(&'static str, Content)],
+}
+
+/// What is in a body.
+#[derive(Clone, Copy)]
+pub enum Content {
+    /// JSON of this shape: the name of one in [`SHAPES`].
+    Json(&'static str),
+    /// Text of which each line, message or frame is JSON of this shape.
+    Each(&'static str),
+    /// Any text.
+    Text,
+    /// Any bytes.
+    Bytes,
+}
+
+/// What any address may answer with: our own mistakes.
+const ANY: &[Kind] = &[kinds::INTERNAL_ERROR];
+/// What whatever asks the store may answer with.
+const STORE: &[Kind] = &[kinds::STORE_FAILED];
+const RUN_READ: &[Kind] = &[kinds::NO_SUCH_RUN];
+const SESSION_READ: &[Kind] = &[kinds::NO_SUCH_SESSION];
+/// What a body of facts may be refused for, by any transport.
+const FACTS: &[Kind] = &[
+    kinds::NOT_JSON,
+    kinds::BODY_TOO_LARGE,
+    kinds::FACT_TOO_LARGE,
+    kinds::TOO_DEEP,
+    kinds::NOT_AN_OBJECT,
+    kinds::NO_TYPE,
+    kinds::BAD_MEMBER,
+    kinds::PRODUCER_GAP,
+    kinds::PRODUCER_FENCED,
+    kinds::TOO_MANY_PRODUCERS,
+];
+/// What a body may be refused for on its way.
+const BODY: &[Kind] = &[kinds::UNSUPPORTED_MEDIA_TYPE, kinds::BAD_LINE, kinds::BODY_CUT_OFF];
+/// What a message on a WebSocket may be refused for, beside [`FACTS`], [`STORE`] and what is wrong with its members.
+const MESSAGE: &[Kind] = &[
+    kinds::NO_OBJECT_MESSAGE,
+    kinds::MISSING_MEMBER,
+    kinds::UNKNOWN_OP,
+    kinds::ID_IN_USE,
+    kinds::TOO_MANY_SUBSCRIPTIONS,
+    kinds::UNSUPPORTED_MEDIA_TYPE,
+    kinds::BAD_ID,
+    kinds::BAD_QUERY,
+    kinds::BAD_AUDIENCE,
+    kinds::BAD_CURSOR,
+    kinds::BAD_PRODUCER,
+    kinds::UNKNOWN_SOURCE,
+];
+/// What is told where no address was found, by HTTP itself.
+pub const NOWHERE: &[Kind] = &[kinds::NO_SUCH_ADDRESS, kinds::METHOD_NOT_ALLOWED];
+/// What is told before any request was read.
+pub const CONNECTION: &[Kind] = &[kinds::TOO_MANY_CONNECTIONS, kinds::TLS_REQUIRED];
+/// What a message on a WebSocket may be answered with.
+pub const SOCKET: &[&[Kind]] = &[FACTS, STORE, MESSAGE];
+
+/// What narrows a view of a log.
+const SELECTION: &[Member] = &[AUDIENCE, SURFACES, SURFACE, TYPE, AGENT];
+/// What a stream is told.
+const STREAM: &[Member] = &[FRAMES, REPLAY, AFTER, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, FORMAT];
+const PRODUCER: &[Member] = &[SOURCE, PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ];
+
+const JSON: &str = "application/json";
+const LINES: &str = "application/x-ndjson";
+
+const FACTS_BODY: Option<Body> = Some(Body {
+    meaning: "A fact or an array of them, taken whole or not at all; or a fact a line, taken as they come, for as long as the run lasts.",
+    content: &[(JSON, Content::Json("Facts")), (LINES, Content::Each("Fact"))],
+});
+const RECEIPT: &[Answer] = &[Answer {
+    status: 200,
+    meaning: "What became of the facts; they are durable.",
+    content: &[(JSON, Content::Json("Receipt"))],
+}];
+const FRAMES_COME: Answer = Answer {
+    status: 200,
+    meaning: "Frames, for as long as there are any to come. Each `data:` is one; the cursor is its `id:`.",
+    content: &[("text/event-stream", Content::Each("Frame"))],
+};
+const FRAMES_OF_RUN: &[Answer] = &[
+    FRAMES_COME,
+    Answer {
+        status: 204,
+        meaning: "The reader has seen the end, and nothing came after it: no reason to come back.",
+        content: &[],
+    },
+];
+
+macro_rules! json {
+    ($shape:literal, $meaning:literal) => {
+        &[Answer { status: 200, meaning: $meaning, content: &[(JSON, Content::Json($shape))] }]
+    };
+}
+
+/// The table. Rows of one path stand together.
+pub static OPERATIONS: &[Operation] = &[
+    Operation {
+        method: Method::Post,
+        path: "/v1/runs/{run}/facts",
+        id: "publishToRun",
+        tag: "facts",
+        does: "Appends facts to a run's log; answered once they are durable.",
+        takes: &[&[RUN], PRODUCER],
+        takes_ids: true,
+        body: FACTS_BODY,
+        answers: RECEIPT,
+        problems: &[STORE, FACTS, BODY, &[kinds::RUN_ERASED]],
+        serve: |method| on(method, facts::post),
+    },
+    Operation {
+        method: Method::Post,
+        path: "/v1/sessions/{session}/facts",
+        id: "publishToSession",
+        tag: "facts",
+        does: "Appends facts that belong to no run to the session's own log; answered once they are durable.",
+        takes: &[&[SESSION], PRODUCER],
+        takes_ids: true,
+        body: FACTS_BODY,
+        answers: RECEIPT,
+        problems: &[STORE, FACTS, BODY],
+        serve: |method| on(method, facts::post),
+    },
+    Operation {
+        method: Method::Post,
+        path: "/v1/runs/{run}/settle",
+        id: "settleRun",
+        tag: "runs",
+        does: "Ends a run that nobody will end any more, also one that waits; one that has ended stays as it is.",
+        takes: &[&[RUN]],
+        takes_ids: false,
+        body: None,
+        answers: json!("Settled", "How the run stands now, and whether this did it."),
+        problems: &[STORE, RUN_READ],
+        serve: |method| on(method, settle::post),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/v1/runs/{run}/stream",
+        id: "streamRun",
+        tag: "streams",
+        does: "Frames of a run as server-sent events, from where the reader stands and on as they come; a run that nobody has written yet is waited for.",
+        takes: &[&[RUN], STREAM, SELECTION],
+        takes_ids: false,
+        body: None,
+        answers: FRAMES_OF_RUN,
+        problems: &[STORE],
+        serve: |method| on(method, stream::get),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/v1/sessions",
+        id: "listSessions",
+        tag: "sessions",
+        does: "Sessions, the newest first.",
+        takes: &[&[LIMIT, CURSOR, AUDIENCE, ACTIVATION]],
+        takes_ids: false,
+        body: None,
+        answers: json!("Sessions", "A page of sessions."),
+        problems: &[STORE],
+        serve: |method| on(method, sessions::sessions),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/v1/sessions/{session}",
+        id: "getSession",
+        tag: "sessions",
+        does: "A session's shell, and what of its newest 32 runs needs attention.",
+        takes: &[&[SESSION, AUDIENCE, ACTIVATION]],
+        takes_ids: false,
+        body: None,
+        answers: json!("Session", "The session."),
+        problems: &[STORE, SESSION_READ],
+        serve: |method| on(method, sessions::session),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/v1/sessions/{session}/window",
+        id: "getWindow",
+        tag: "sessions",
+        does: "A session's recent messages; those before them by the cursor.",
+        takes: &[&[SESSION, MESSAGES, PLACE, AUDIENCE, ACTIVATION]],
+        takes_ids: false,
+        body: None,
+        answers: json!("Window", "Messages, in order."),
+        problems: &[STORE, SESSION_READ],
+        serve: |method| on(method, sessions::window),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/v1/sessions/{session}/timeline",
+        id: "getTimeline",
+        tag: "sessions",
+        does: "The process behind a session's messages, the newest window first.",
+        takes: &[&[SESSION, WINDOW_LIMIT, PLACE, AUDIENCE, ACTIVATION]],
+        takes_ids: false,
+        body: None,
+        answers: json!("Timeline", "Activities, in order."),
+        problems: &[STORE, SESSION_READ],
+        serve: |method| on(method, sessions::timeline),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/v1/sessions/{session}/stream",
+        id: "streamSession",
+        tag: "streams",
+        does: "Frames of all runs of a session and of its own log, also of those that come later.",
+        takes: &[&[SESSION, CHILDREN], STREAM, SELECTION],
+        takes_ids: false,
+        body: None,
+        answers: &[FRAMES_COME],
+        problems: &[STORE],
+        serve: |method| on(method, stream::get),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/v1/stream",
+        id: "streamRuns",
+        tag: "streams",
+        does: "Frames of several runs on one connection.",
+        takes: &[&[RUNS], STREAM, SELECTION],
+        takes_ids: false,
+        body: None,
+        answers: &[FRAMES_COME],
+        problems: &[STORE, &[kinds::BAD_ID]],
+        serve: |method| on(method, stream::get),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/v1/ws",
+        id: "connect",
+        tag: "streams",
+        does: "A WebSocket (RFC 6455, HTTP/1.1) with many subscriptions and publishes: JSON objects as text, of which README tells.",
+        takes: &[],
+        takes_ids: false,
+        body: None,
+        answers: &[Answer { status: 101, meaning: "A WebSocket from here on.", content: &[] }],
+        problems: &[&[kinds::UPGRADE_REQUIRED, kinds::FOREIGN_ORIGIN, kinds::BAD_SUBPROTOCOL]],
+        serve: |method| on(method, socket::get),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/v1/runs",
+        id: "listRuns",
+        tag: "runs",
+        does: "Runs, the newest first.",
+        takes: &[&[LIMIT, CURSOR, AUDIENCE, ACTIVATION]],
+        takes_ids: false,
+        body: None,
+        answers: json!("Runs", "A page of runs."),
+        problems: &[STORE],
+        serve: |method| on(method, hydrate::runs),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/v1/runs/{run}",
+        id: "getRun",
+        tag: "runs",
+        does: "How a run stands.",
+        takes: &[&[RUN, AUDIENCE, ACTIVATION]],
+        takes_ids: false,
+        body: None,
+        answers: json!("Run", "The run."),
+        problems: &[STORE, RUN_READ],
+        serve: |method| on(method, hydrate::run),
+    },
+    Operation {
+        method: Method::Delete,
+        path: "/v1/runs/{run}",
+        id: "eraseRun",
+        tag: "runs",
+        does: "Erases a run for good: its log, its offloaded bodies, its checkpoints.",
+        takes: &[&[RUN]],
+        takes_ids: false,
+        body: None,
+        answers: &[Answer { status: 204, meaning: "It is gone, and a crash does not bring it back.", content: &[] }],
+        problems: &[STORE, RUN_READ],
+        serve: |method| on(method, erase::run),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/v1/runs/{run}/events",
+        id: "getEvents",
+        tag: "runs",
+        does: "A run's envelopes by page, always in order: with `before` alone the newest before it, else forward from `after`.",
+        takes: &[&[RUN, EVENTS_AFTER, EVENTS_BEFORE, LIMIT], SELECTION, &[ACTIVATION]],
+        takes_ids: false,
+        body: None,
+        answers: json!("Events", "A page of envelopes."),
+        problems: &[STORE, RUN_READ, &[kinds::EPOCH_CHANGED]],
+        serve: |method| on(method, hydrate::events),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/v1/runs/{run}/activities",
+        id: "getActivities",
+        tag: "runs",
+        does: "What there is to see of a run, now or as of any sequence.",
+        takes: &[&[RUN, AT], SELECTION, &[ACTIVATION]],
+        takes_ids: false,
+        body: None,
+        answers: json!("Activities", "Activities, in the order in which they appeared."),
+        problems: &[STORE, RUN_READ],
+        serve: |method| on(method, hydrate::activities),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/v1/runs/{run}/export",
+        id: "exportRun",
+        tag: "runs",
+        does: "All of a run's envelopes, a line each; `proscenium import` takes them back.",
+        takes: &[&[RUN], SELECTION],
+        takes_ids: false,
+        body: None,
+        answers: &[Answer { status: 200, meaning: "Envelopes, in order.", content: &[(LINES, Content::Each("AgentUiEvent"))] }],
+        problems: &[STORE, RUN_READ],
+        serve: |method| on(method, hydrate::export),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/v1/blobs/{blob}",
+        id: "getBlob",
+        tag: "runs",
+        does: "A body that was moved out of its envelope, or a range of it.",
+        takes: &[&[BLOB, AUDIENCE, RANGE]],
+        takes_ids: false,
+        body: None,
+        answers: &[
+            Answer { status: 200, meaning: "All of it.", content: &[("*/*", Content::Bytes)] },
+            Answer { status: 206, meaning: "The range that was asked for.", content: &[("*/*", Content::Bytes)] },
+        ],
+        problems: &[STORE, &[kinds::NO_SUCH_BLOB, kinds::BAD_RANGE]],
+        serve: |method| on(method, hydrate::blob),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/healthz",
+        id: "getHealth",
+        tag: "operations",
+        does: "Whether the process answers.",
+        takes: &[],
+        takes_ids: false,
+        body: None,
+        answers: json!("Health", "It does."),
+        problems: &[],
+        serve: |method| on(method, ops::health),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/readyz",
+        id: "getReadiness",
+        tag: "operations",
+        does: "Whether the server takes facts and readers.",
+        takes: &[],
+        takes_ids: false,
+        body: None,
+        answers: json!("Ready", "It does."),
+        problems: &[&[kinds::STOPPING]],
+        serve: |method| on(method, ops::ready),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/openapi.json",
+        id: "getDescription",
+        tag: "contract",
+        does: "This description.",
+        takes: &[],
+        takes_ids: false,
+        body: None,
+        answers: &[Answer { status: 200, meaning: "OpenAPI 3.1.", content: &[(JSON, Content::Json("Description"))] }],
+        problems: &[],
+        serve: |method| on(method, openapi::get),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/schema/{*file}",
+        id: "getSchema",
+        tag: "contract",
+        does: "A JSON Schema of the wire's contract, an example of it, or this description.",
+        takes: &[&[SCHEMA]],
+        takes_ids: false,
+        body: None,
+        answers: &[Answer {
+            status: 200,
+            meaning: "The document.",
+            content: &[("application/schema+json", Content::Json("Any")), (JSON, Content::Json("Any"))],
+        }],
+        problems: &[&[kinds::NO_SUCH_SCHEMA]],
+        serve: |method| on(method, ops::schema),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/",
+        id: "getPage",
+        tag: "page",
+        does: "The page that shows runs.",
+        takes: &[],
+        takes_ids: false,
+        body: None,
+        answers: &[Answer { status: 200, meaning: "The page.", content: &[("text/html", Content::Text)] }],
+        problems: &[],
+        serve: |method| on(method, workbench::index),
+    },
+    Operation {
+        method: Method::Get,
+        path: "/assets/{*file}",
+        id: "getAsset",
+        tag: "page",
+        does: "A script, a style or another file of the page.",
+        takes: &[&[ASSET]],
+        takes_ids: false,
+        body: None,
+        answers: &[Answer {
+            status: 200,
+            meaning: "The file.",
+            content: &[("text/javascript", Content::Text), ("text/css", Content::Text), ("text/html", Content::Text)],
+        }],
+        problems: &[&[kinds::NO_SUCH_ASSET]],
+        serve: |method| on(method, workbench::asset),
+    },
+];
+
+/// What a test may watch: what is answered, and what is read of queries.
+pub struct Watch {
+    /// An answer by this operation, with the code of its problem, if it is one.
+    pub answered: fn(&'static Operation, StatusCode, Option<&'static str>),
+    /// A member that was read of the query of a request to this path.
+    pub read: fn(&str, &str),
+}
+
+/// Who watches. Asked only by programs that are built to find our mistakes.
+pub static WATCH: OnceLock<Watch> = OnceLock::new();
+
+/// Adds every address to a router.
+pub(super) fn mount(router: Router<Arc<App>>) -> Router<Arc<App>> {
+    OPERATIONS.iter().fold(router, |router, operation| {
+        let mut serve = (operation.serve)(operation.method.filter());
+        if cfg!(debug_assertions) {
+            serve = serve.route_layer(map_response(async |answer: Response| {
+                operation.hold(answer.status(), answer.extensions().get::<Problem>().map(|problem| problem.code));
+                answer
+            }));
+        }
+        router.route(operation.path, serve)
+    })
+}
+
+/// Stops at a problem that the row of this address does not describe; for answers that no router gives.
+pub(super) fn hold(method: Method, path: &str, problem: &Problem) {
+    if cfg!(debug_assertions)
+        && let Some(operation) = at(path).find(|operation| operation.method == method)
+    {
+        operation.hold(problem.status, Some(problem.code));
+    }
+}
+
+/// Stops where a member of a query is read that no row of this path describes.
+#[cfg(debug_assertions)]
+pub(super) fn hold_read(path: &str, member: &str) {
+    // Where nothing is served, nobody asked.
+    let is_described = at(path).next().is_none() || at(path).any(|operation| operation.reads(member));
+    assert!(is_described, "{path} reads the query's {member}, of which its row in src/serve/routes does not tell");
+    if let Some(watch) = WATCH.get() {
+        (watch.read)(path, member);
+    }
+}
+
+/// Stops at a problem that no message on a WebSocket is described to be answered with.
+pub(super) fn hold_message(problem: &Problem) {
+    let is_described = |kind: &Kind| kind.code == problem.code && kind.status == problem.status.as_u16();
+    debug_assert!(
+        SOCKET.iter().copied().flatten().any(is_described),
+        "a message is answered with {} {}, of which its group in src/serve/routes does not tell",
+        problem.status,
+        problem.code
+    );
+}
+
+/// The operations at a path.
+pub fn at(path: &str) -> impl Iterator<Item = &'static Operation> {
+    OPERATIONS.iter().filter(move |operation| operation.is_at(path))
+}
+
+impl Operation {
+    /// What it takes.
+    pub fn members(&self) -> impl Iterator<Item = &'static Member> + use<> {
+        self.takes.iter().copied().flatten()
+    }
+
+    /// Every problem that it can answer with, each once.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Kind> {
+        let of_members = self.members().filter_map(|member| member.fault);
+        let of_ids = self.takes_ids.then_some(kinds::BAD_ID);
+        let mut problems: Vec<Kind> = Vec::new();
+        for kind in of_members.chain(of_ids).chain(self.problems.iter().copied().flatten().copied()).chain(ANY.iter().copied()) {
+            if !problems.contains(&kind) {
+                problems.push(kind);
+            }
+        }
+        problems
+    }
+
+    /// Whether it reads this member of a query.
+    #[must_use]
+    pub fn reads(&self, member: &str) -> bool {
+        let is_id = || ids().any(|(id, _)| id == member);
+        self.members().any(|known| known.place == Place::Query && known.name == member) || self.takes_ids && is_id()
+    }
+
+    fn is_at(&self, path: &str) -> bool {
+        let (mut template, mut segments) = (self.path.split('/'), path.split('/'));
+        loop {
+            match (template.next(), segments.next()) {
+                (None, None) => return true,
+                (Some(rest), Some(_)) if rest.starts_with("{*") => return true,
+                (Some(name), Some(segment)) if name.starts_with('{') => {
+                    if segment.is_empty() {
+                        return false;
+                    }
+                }
+                (Some(name), Some(segment)) if name == segment => {}
+                _ => return false,
+            }
+        }
+    }
+
+    fn hold(&'static self, status: StatusCode, code: Option<&'static str>) {
+        let is_described = match code {
+            Some(code) => self.problems().iter().any(|kind| kind.code == code && kind.status == status.as_u16()),
+            None => self.answers.iter().any(|answer| answer.status == status.as_u16()),
+        };
+        let (method, path, code_shown) = (self.method.as_str(), self.path, code.unwrap_or_default());
+        assert!(
+            is_described,
+            "{method} {path} answers {status} {code_shown}, of which its row in src/serve/routes does not tell"
+        );
+        if let Some(watch) = WATCH.get() {
+            (watch.answered)(self, status, code);
+        }
+    }
+}

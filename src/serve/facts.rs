@@ -77,7 +77,14 @@ impl Address {
         };
         let query = Query::of(uri);
         let names = ["producer-id", "producer-epoch", "producer-seq"];
-        let values = names.map(|name| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}")));
+        let mut values = [None; 3];
+        for (value, name) in values.iter_mut().zip(names) {
+            // Headers that cannot be read as text must not all be one producer.
+            *value = headers.get(name).map(|value| value.to_str()).transpose().map_err(|_| {
+                let detail = format!("{name} is not visible ASCII, which is all that a header may hold");
+                Problem::bad_request("bad_producer", detail).with("member", name)
+            })?;
+        }
         Self::new(log, query.get("source"), query.ids()?, producer(names, values)?)
     }
 

@@ -279,7 +279,8 @@ fn told(request: &httparse::Request<'_, '_>) -> Option<Request> {
         }
         headers.append(name, HeaderValue::from_bytes(header.value).ok()?);
     }
-    let uri: Uri = target.parse().ok()?;
+    // A fragment is no part of a target; whoever sends one all the same means no address of ours.
+    let uri: Uri = target.parse().ok().filter(|uri: &Uri| uri.path() == path)?;
     let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
     let length = match (lengths.next(), lengths.next()) {
         (None, _) => None,

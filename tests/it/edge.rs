@@ -85,6 +85,17 @@ async fn one_connection_takes_posts_and_anything_else_in_turn() {
 }
 
 #[tokio::test]
+async fn an_address_with_a_fragment_is_the_same_whoever_carries_it() {
+    let client = local().await;
+    client.accept("r", &[json!({"type": "run.started"})]).await;
+    for more in ["", "content-length: 0\r\n"] {
+        let answer =
+            say(&client, &format!("GET /v1/runs/r#/stream HTTP/1.1\r\nhost: t\r\nconnection: close\r\n{more}\r\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"runId\":\"r\""), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn health_readiness_and_schemas_are_served_and_other_addresses_are_problems() {
     let client = local().await;
     assert_eq!(client.get("/healthz").await.ok()["status"], "ok");

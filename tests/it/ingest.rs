@@ -400,6 +400,7 @@ async fn a_producer_that_numbers_its_facts_says_all_of_it() {
     check(&[("producer-id", "p"), ("producer-epoch", "0"), ("producer-seq", "-1")], "producer-seq").await;
     check(&[("producer-id", "p"), ("producer-epoch", "one"), ("producer-seq", "0")], "producer-epoch").await;
     check(&[("producer-id", &"p".repeat(257)), ("producer-epoch", "0"), ("producer-seq", "0")], "producer-id").await;
+    check(&[("producer-id", "grüße"), ("producer-epoch", "0"), ("producer-seq", "0")], "producer-id").await;
     client.get("/v1/runs/r").await.problem(404, "no_such_run");
 }
 

@@ -21,6 +21,7 @@ mod crash;
 mod edge;
 mod erase;
 mod ethos;
+mod fuzz;
 mod house;
 mod hydrate;
 mod ingest;

@@ -61,7 +61,7 @@ fn text() -> Value {
 }
 
 fn number() -> Value {
-    json!({ "type": "integer", "minimum": 0 })
+    json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX })
 }
 
 /// One of these, and nothing else.
@@ -161,8 +161,8 @@ pub const SOURCE: Member = Member::query(
 );
 pub const PRODUCER_ID: Member = Member::header(
     "Producer-Id",
-    "Who numbers these facts, 1 to 256 bytes; with it any request may be repeated, and nothing is stored twice.",
-    id,
+    "Who numbers these facts: 1 to 256 bytes of visible ASCII. With it any request may be repeated, and nothing is stored twice.",
+    || json!({ "type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[ -~]+$" }),
     BAD_PRODUCER,
 );
 pub const PRODUCER_EPOCH: Member =

@@ -105,7 +105,10 @@ fn fact() -> Value {
     json!({
         "description": "What a runtime says, in the vocabulary of its `source`. Of `agentui` it has a `type`, and further members of an AgentUiEvent; what nobody knows is carried.",
         "type": "object",
-        "properties": { "type": text("The event's class."), "payload": {} },
+        "properties": {
+            "type": { "description": "The event's class.", "type": "string", "minLength": 1 },
+            "payload": {},
+        },
     })
 }
 

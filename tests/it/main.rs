@@ -14,6 +14,7 @@ mod ag_ui;
 mod audience;
 mod awaken;
 mod awaken_canonical;
+mod backup;
 mod blobs;
 mod check;
 mod cli;

@@ -44,8 +44,17 @@ async fn write(ingest: &Ingest<AnyStore>, run: &str, count: usize, fact: impl Fn
     for from in (0..count).step_by(1000) {
         let facts = (from..count.min(from + 1000)).map(&fact).collect();
         let source = source::by_name("agentui").expect("a source");
-        let delivery =
-            Delivery { log: log(run), source, given: Ids::default(), producer: None, facts, bytes: 1, life: None, atomic: false };
+        let delivery = Delivery {
+            log: log(run),
+            source,
+            given: Ids::default(),
+            producer: None,
+            facts,
+            bytes: 1,
+            life: None,
+            fence: None,
+            atomic: false,
+        };
         ingest.deliver(delivery).await.expect("taken");
     }
 }

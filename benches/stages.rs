@@ -61,6 +61,7 @@ fn delivery(run: &str) -> Delivery {
         facts: facts().into_iter().map(Value::Object).collect(),
         bytes: RECORDING.len(),
         life: None,
+        fence: None,
         atomic: false,
     }
 }

@@ -27,7 +27,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("reporting to {url}");
 
     // Once a run; whoever has no server takes `Reporter::none()`, and nothing below changes.
-    let reporter = Reporter::to(&url, RUN).session("examples").start()?;
+    let mut setup = Reporter::to(&url, RUN).session("examples");
+    if let Ok(token) = std::env::var("PROSCENIUM_TOKEN") {
+        setup = setup.token(&token);
+    }
+    let reporter = setup.start()?;
     index_docs(&reporter.call("call-1", "index_docs")).await;
     generate(&reporter.call("call-2", "generate")).await;
 

@@ -3,10 +3,15 @@
 //! Each flag `--some-name` is also the variable `PROSCENIUM_SOME_NAME`; a flag wins over its variable. Values are checked as
 //! they are parsed: a [`Config`] that exists is within its bounds. Reading the command line and the environment is for `main`.
 
+use crate::auth::Setup;
 use crate::feed::Sizes;
 use crate::guard::Policy;
+use crate::ingest::Load;
 use crate::log::embedded::Sync;
+use crate::serve::disk::Reserve;
+use crate::serve::origin::{Origins, origin};
 use crate::serve::settle::Patience;
+use crate::serve::shares::Rate;
 use crate::serve::tls::Files;
 use crate::serve::{Limits, Pulse};
 use clap::builder::BoolishValueParser;
@@ -37,6 +42,28 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
 
+    /// Ask who is there, and take tokens that this key has signed: a secret of 32 bytes or more (HS256), or PEM of a public
+    /// Ed25519 (EdDSA) or RSA key (RS256).
+    #[arg(long, env = "PROSCENIUM_AUTH_KEY", value_name = "FILE", help_heading = "Who may")]
+    pub auth_key: Option<PathBuf>,
+    /// Ask who is there, and take tokens that a key of this JSON Web Key Set has signed. The file is read again when it changes;
+    /// a key that is gone from it ends what is open under its tokens.
+    #[arg(long, env = "PROSCENIUM_AUTH_JWKS", value_name = "FILE", help_heading = "Who may")]
+    pub auth_jwks: Option<PathBuf>,
+    /// Tokens that are taken no more: a `jti` or a `sub` a line. The file is read again when it changes.
+    #[arg(long, env = "PROSCENIUM_AUTH_REVOKED", value_name = "FILE", help_heading = "Who may")]
+    pub auth_revoked: Option<PathBuf>,
+    /// What a token's `aud` has to name, where it has one.
+    #[arg(long, env = "PROSCENIUM_AUTH_AUDIENCE", value_name = "NAME", default_value = "proscenium", help_heading = "Who may")]
+    pub auth_audience: String,
+    /// What a token's `iss` has to be. Anything, unless given.
+    #[arg(long, env = "PROSCENIUM_AUTH_ISSUER", value_name = "NAME", help_heading = "Who may")]
+    pub auth_issuer: Option<String>,
+    /// An origin whose pages may ask, besides our own, such as `https://app.example`; may be given more than once, or with commas.
+    #[arg(long, env = "PROSCENIUM_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',', help_heading = "Who may",
+          value_parser = |text: &str| origin(text).map(|_| text.to_owned()))]
+    pub cors_origin: Vec<String>,
+
     /// Where logs are kept: on disk under --data-dir, or in memory until the process ends.
     #[arg(long, env = "PROSCENIUM_STORE", value_enum, default_value_t = StoreKind::Embedded, help_heading = "Storage")]
     pub store: StoreKind,
@@ -57,6 +84,16 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_COMPACT_AFTER", value_name = "SECONDS", help_heading = "Storage",
           value_parser = clap::value_parser!(u64).range(1..=3_153_600_000))]
     pub compact_after: Option<u64>,
+
+    /// What is kept free on the disk of --data-dir: 0 to 1024GiB. While less is free, writes are answered with 507 and reads go on.
+    #[arg(long, env = "PROSCENIUM_DISK_RESERVE", value_name = "SIZE", default_value = "128MiB", help_heading = "Storage",
+          value_parser = |text: &str| size(text, 0, 1024 * GIB))]
+    pub disk_reserve: u64,
+    /// Runs, and sessions with a log of their own, that are kept: 1 to 100000000. Of each some bytes stay in memory. A fact that
+    /// would begin one more is answered with 507.
+    #[arg(long, env = "PROSCENIUM_RUNS_MAX", value_name = "COUNT", default_value_t = 1_000_000, help_heading = "Storage",
+          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub runs_max: u64,
 
     /// The largest string or tool output that stays in its envelope: 1KiB to 16MiB. What is larger is moved to a blob.
     #[arg(long, env = "PROSCENIUM_INLINE_MAX", value_name = "SIZE", default_value = "32KiB", help_heading = "Limits",
@@ -92,6 +129,40 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_STREAMS_MAX", value_name = "COUNT", default_value_t = 256, help_heading = "Limits",
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub streams_max: u32,
+    /// How long a JSON body may take to come, beside a second for each 16KiB of it, in milliseconds: 100 to 600000.
+    #[arg(long, env = "PROSCENIUM_BODY_TIME_MS", value_name = "MS", default_value_t = 10_000, help_heading = "Limits",
+          value_parser = clap::value_parser!(u64).range(100..=600_000))]
+    pub body_time_ms: u64,
+    /// How long a streamed body may say nothing, not even a blank line, in milliseconds: 100 to 86400000.
+    #[arg(long, env = "PROSCENIUM_LINE_TIME_MS", value_name = "MS", default_value_t = 600_000, help_heading = "Limits",
+          value_parser = clap::value_parser!(u64).range(100..=86_400_000))]
+    pub line_time_ms: u64,
+    /// How fast one producer may publish, in facts a second: 1 to 1000000. A JSON body beyond it is answered with 429, a streamed
+    /// one is read no faster. Producers are told apart by Producer-Id, and without one by their run. No limit, unless given.
+    #[arg(long, env = "PROSCENIUM_PUBLISH_RATE", value_name = "FACTS", help_heading = "Limits",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub publish_rate: Option<u32>,
+    /// How many facts a producer may publish at once after a pause: 1 to 10000000. As many as in a second, unless given.
+    #[arg(long, env = "PROSCENIUM_PUBLISH_BURST", value_name = "FACTS", requires = "publish_rate", help_heading = "Limits",
+          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub publish_burst: Option<u32>,
+    /// Facts under way to the store, in bytes of their bodies: 1MiB to 64GiB. Beyond it producers wait.
+    #[arg(long, env = "PROSCENIUM_IN_FLIGHT_MAX", value_name = "SIZE", default_value = "128MiB", help_heading = "Limits",
+          value_parser = |text: &str| size(text, MIB, 64 * GIB))]
+    pub in_flight_max: u64,
+    /// How long they wait until they are answered with 503, in milliseconds: 0 to 600000.
+    #[arg(long, env = "PROSCENIUM_BUSY_AFTER_MS", value_name = "MS", default_value_t = 10_000, help_heading = "Limits",
+          value_parser = clap::value_parser!(u64).range(0..=600_000))]
+    pub busy_after_ms: u64,
+    /// From how much under way on diagnostics and metrics are left out, and counted in the answer: 0 to 64GiB.
+    #[arg(long, env = "PROSCENIUM_SHED_ABOVE", value_name = "SIZE", default_value = "64MiB", help_heading = "Limits",
+          value_parser = |text: &str| size(text, 0, 64 * GIB))]
+    pub shed_above: u64,
+    /// Connections of one client (an IPv4 address, 64 bits of an IPv6 one) at once: 1 to 1000000. One more is answered with 429.
+    /// Behind a proxy all are the proxy's: it has to count them then.
+    #[arg(long, env = "PROSCENIUM_CONNECTIONS_PER_CLIENT_MAX", value_name = "COUNT", default_value_t = 65_536,
+          help_heading = "Limits", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub connections_per_client_max: u64,
     /// Connections at once: 1 to 1000000. One more is answered with 503.
     #[arg(long, env = "PROSCENIUM_CONNECTIONS_MAX", value_name = "COUNT", default_value_t = 65_536, help_heading = "Limits",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -181,7 +252,7 @@ pub enum LogFormat {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "refusing to listen on {0}: nobody is asked who they are, so whoever reaches that address may read and write every run; \
-     listen on loopback ({DEFAULT_LISTEN}) behind a proxy that authenticates, or give --insecure if that whole network is to be trusted"
+     ask them with --auth-key or --auth-jwks, listen on loopback ({DEFAULT_LISTEN}) behind a proxy that authenticates, or give --insecure if that whole network is to be trusted"
 )]
 pub struct NotLoopback(pub SocketAddr);
 
@@ -189,9 +260,28 @@ impl Config {
     /// Whether this address may be listened on.
     ///
     /// # Errors
-    /// [`NotLoopback`] for one that others can reach, unless `--insecure` says that this is meant.
+    /// [`NotLoopback`] for one that others can reach, unless they are asked who they are, or `--insecure` says that this is meant.
     pub fn admits(&self, address: SocketAddr) -> Result<(), NotLoopback> {
-        if address.ip().to_canonical().is_loopback() || self.insecure { Ok(()) } else { Err(NotLoopback(address)) }
+        let is_asked = self.auth_key.is_some() || self.auth_jwks.is_some();
+        if address.ip().to_canonical().is_loopback() || is_asked || self.insecure { Ok(()) } else { Err(NotLoopback(address)) }
+    }
+
+    /// Where the keys are, and what is demanded of tokens.
+    #[must_use]
+    pub fn auth(&self) -> Setup {
+        Setup {
+            key: self.auth_key.clone(),
+            jwks: self.auth_jwks.clone(),
+            revoked: self.auth_revoked.clone(),
+            service: self.auth_audience.as_str().into(),
+            issuer: self.auth_issuer.as_deref().map(Into::into),
+        }
+    }
+
+    /// Whose pages may ask.
+    #[must_use]
+    pub fn origins(&self) -> Origins {
+        Origins::new(self.cors_origin.iter().map(String::as_str)).expect("each was looked at when it was parsed")
     }
 
     /// When the embedded store syncs.
@@ -240,9 +330,25 @@ impl Config {
             head_time_max: Duration::from_millis(self.head_time_ms),
             handshake_time_max: Duration::from_millis(self.handshake_time_ms),
             streams_max: self.streams_max,
+            body_time_max: Duration::from_millis(self.body_time_ms),
+            line_time_max: Duration::from_millis(self.line_time_ms),
             connections_max: in_memory(self.connections_max),
+            connections_per_client_max: in_memory(self.connections_per_client_max),
             subscriptions_max: in_memory(self.subscriptions_max),
+            publish: self.publish_rate.map(|facts| Rate { facts, burst: self.publish_burst.unwrap_or(facts) }),
+            load: Load {
+                in_flight_bytes_max: in_memory(self.in_flight_max),
+                wait_max: Duration::from_millis(self.busy_after_ms),
+                shed_bytes_min: in_memory(self.shed_above),
+                logs_max: self.runs_max,
+            },
         }
+    }
+
+    /// What is kept free of the store's disk, where it has one.
+    #[must_use]
+    pub fn reserve(&self) -> Option<Reserve> {
+        (self.store == StoreKind::Embedded).then(|| Reserve::of(&self.data_dir, self.disk_reserve))
     }
 
     /// How long the silence of a run is borne.
@@ -360,6 +466,9 @@ mod tests {
         check(&[], "[::]:0", false);
         check(&[], "192.168.1.7:0", false);
         check(&["--insecure"], "0.0.0.0:0", true);
+        check(&["--auth-key", "key"], "0.0.0.0:0", true);
+        check(&["--auth-jwks", "keys.json"], "[::]:0", true);
+        check(&["--auth-revoked", "names"], "0.0.0.0:0", false);
     }
 
     #[test]
@@ -372,7 +481,13 @@ mod tests {
 
     #[test]
     fn a_value_out_of_bounds_is_refused_where_it_is_given() {
-        for arguments in [["--depth-max", "121"], ["--workers", "0"], ["--drain-ms", "10001"], ["--sync", "sometimes"]] {
+        for arguments in [
+            ["--depth-max", "121"],
+            ["--workers", "0"],
+            ["--drain-ms", "10001"],
+            ["--sync", "sometimes"],
+            ["--publish-burst", "9"],
+        ] {
             assert!(config(&arguments).is_err(), "{arguments:?}");
         }
     }

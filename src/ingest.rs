@@ -11,11 +11,16 @@
 //! comes after waits for a new one.
 
 use crate::guard::{Guard, Guarded, Policy};
+use crate::log::control::{ASKING_MAX, AskedAction, CLOSED_CONTROLS_MAX, CONTROL, ControlRecord, ControlState};
 use crate::log::row::Row;
 use crate::log::run::{Compacted, Log, Logs, Shown, Submission, Summary, Tail, summary_of};
 use crate::log::{Append, Blob, Compaction, Loaded, LogId, META, Rewritten, Store, StoreError};
+use crate::meter::Counter;
 use crate::model::audience::{self, Audience, Sight};
-use crate::model::{BlobId, Draft, Envelope, Epoch, EventType, Ids, Owner, ProducerId, RunId, Sequence, SessionId};
+use crate::model::{
+    AgentId, BlobId, ControlId, Draft, Envelope, Epoch, EventType, Ids, Owner, Phase, ProducerId, RunId, Sequence, SessionId,
+    ToolCallId,
+};
 use crate::source::ledger::{Ledger, RunState, Violation};
 use crate::source::{self, Adapter, Answer, FactError, SourceKind};
 use bytes::Bytes;
@@ -23,13 +28,12 @@ use dashmap::DashMap;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit, oneshot, watch};
 use uuid::Uuid;
 
-/// Facts under way to the store, in bytes of their bodies; beyond it producers wait.
-const IN_FLIGHT_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// The newest runs of a session that are asked whether an answer is for them.
 const ASKING_RUNS_MAX: usize = 64;
 /// Numbered producers of one log.
@@ -41,6 +45,46 @@ pub struct World {
     pub now: fn() -> jiff::Timestamp,
     /// Random bits from the operating system.
     pub random: fn() -> u128,
+}
+
+/// What the write path bears, and what it does about more.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Facts under way to the store, in bytes of their bodies; beyond it producers wait.
+    pub in_flight_bytes_max: usize,
+    /// How long they wait, until they are told to come back.
+    pub wait_max: Duration,
+    /// Bytes under way from which on diagnostics and metrics are shed, which nobody's picture hangs on.
+    pub shed_bytes_min: usize,
+    /// Logs there may be, of runs and of sessions: of each something stays in memory. Those that are begun at the same moment
+    /// may be a few more.
+    pub logs_max: u64,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            in_flight_bytes_max: 128 * 1024 * 1024,
+            wait_max: Duration::from_secs(10),
+            shed_bytes_min: 64 * 1024 * 1024,
+            logs_max: 1_000_000,
+        }
+    }
+}
+
+/// What was taken so far.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub accepted: Counter,
+    pub duplicates: Counter,
+    pub shed: Counter,
+    pub envelopes: Counter,
+    /// Bodies that were moved out of their envelopes, and their bytes.
+    pub blobs: Counter,
+    pub blob_bytes: Counter,
+    /// Runs that were said to be stale, and that the server ended.
+    pub stale: Counter,
+    pub settled: Counter,
 }
 
 /// A producer's own numbering of its facts.
@@ -66,6 +110,44 @@ pub struct Delivery {
     pub atomic: bool,
     /// The log's life that the facts before these went to, if they are the rest of something.
     pub life: Option<Epoch>,
+    /// What whoever delivers is kept to; nothing, for most.
+    pub fence: Option<Fence>,
+}
+
+/// To which runs and sessions somebody may add. A run is theirs by its name or by its session, and the session is what the
+/// run's first envelope that names one says: so where a delivery decides that, it is looked at here, in the one place
+/// where nobody else can decide it meanwhile.
+#[derive(Clone)]
+pub struct Fence(Arc<dyn Fn(Reach<'_>) -> bool + Send + Sync>);
+
+/// What a [`Fence`] is asked for.
+#[derive(Debug, Clone, Copy)]
+pub enum Reach<'a> {
+    /// A run that belongs to this session, if to any.
+    Run(&'a RunId, Option<&'a SessionId>),
+    /// A session, to bring a run into.
+    Session(&'a SessionId),
+}
+
+impl Fence {
+    /// A fence around what `has` says yes to.
+    pub fn new(has: impl Fn(Reach<'_>) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(has))
+    }
+
+    fn has(&self, what: Reach<'_>) -> bool {
+        (self.0)(what)
+    }
+}
+
+/// What a fence leaves to be found out of a delivery.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owes {
+    Nothing,
+    /// If it names a session, one that is inside.
+    NoOther,
+    /// A session that is inside.
+    Session,
 }
 
 /// What became of a delivery. Once it is returned, it is durable.
@@ -81,6 +163,9 @@ pub struct Receipt {
     pub epoch: Option<Epoch>,
     pub accepted: u64,
     pub duplicates: u64,
+    /// Diagnostics and metrics that were left out, for too much was under way. They are not in the log, and need not be sent again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub shed: u64,
     /// The first envelope that the facts led to; `null` if they led to none.
     pub first_sequence: Option<Sequence>,
     /// The log's last envelope after them.
@@ -114,6 +199,7 @@ impl Receipt {
         self.epoch = later.epoch.or(self.epoch);
         self.accepted += later.accepted;
         self.duplicates += later.duplicates;
+        self.shed += later.shed;
         self.first_sequence = self.first_sequence.or(later.first_sequence);
         self.last_sequence = later.last_sequence;
         self.violations_omitted += later.violations_omitted;
@@ -133,18 +219,49 @@ pub enum IngestError {
     /// One fact cannot be taken. `kept` is what stood before it, durable; nothing where all or nothing was asked for.
     #[error("fact {index}: {error}")]
     Fact { index: u64, error: FactError, kept: Box<Receipt> },
+    /// One fact would take the run where whoever sends has no right to. `kept` is what stood before it.
+    #[error("fact {index}: {error}")]
+    Outside { index: u64, error: Outside, kept: Box<Receipt> },
+    /// The whole run is somebody else's, or would be nobody's.
+    #[error(transparent)]
+    Foreign(Outside),
     #[error("producer {producer} sent fact {got}, but {expected} comes next; send from {expected} on")]
     ProducerGap { producer: ProducerId, got: u64, expected: u64 },
     #[error("producer {producer} is at epoch {current}, this is epoch {got}: a newer producer has taken over; stop sending")]
     ProducerFenced { producer: ProducerId, got: u64, current: u64 },
     #[error("the log already has {PRODUCERS_MAX} numbered producers, the limit; reuse a producer id")]
     TooManyProducers,
+    #[error("the server keeps {limit} runs and sessions, its limit; erase some, or raise --runs-max")]
+    TooManyRuns { limit: u64 },
+    #[error("too much is under way to the store, and was for {0:?}; nothing of this was taken, send it again a little later")]
+    Busy(Duration),
     #[error(
         "the log was erased while this body was being taken: what came before is gone with it; send the body again to begin anew"
     )]
     Erased,
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl IngestError {
+    /// What was kept of the delivery.
+    fn kept(&self) -> Option<&Receipt> {
+        match self {
+            Self::Fact { kept, .. } => Some(kept),
+            _ => None,
+        }
+    }
+}
+
+/// Why a delivery is not for whoever sends it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Outside {
+    #[error("it would bring the run into session {0}, to which there is no right")]
+    Session(SessionId),
+    #[error(
+        "there is no right to run {0}: it is not named, and is in no session that is; name such a session with its first fact"
+    )]
+    Run(RunId),
 }
 
 /// A delivery that is in the line to the store.
@@ -190,7 +307,9 @@ pub struct Ingest<S> {
     desks: DashMap<LogId, Arc<Seat>>,
     policy: Policy,
     world: World,
+    load: Load,
     in_flight: Semaphore,
+    counts: Counts,
     /// Moves when a desk that was left is gone.
     gone: watch::Sender<()>,
 }
@@ -205,8 +324,28 @@ impl<S: Store> Ingest<S> {
     /// The write path into `logs`.
     #[must_use]
     pub fn new(logs: Arc<Logs<S>>, policy: Policy, world: World) -> Self {
-        let in_flight = Semaphore::new(IN_FLIGHT_BYTES_MAX);
-        Self { logs, desks: DashMap::new(), policy, world, in_flight, gone: watch::Sender::new(()) }
+        let load = Load::default();
+        let in_flight = Semaphore::new(load.in_flight_bytes_max);
+        let (desks, counts, gone) = (DashMap::new(), Counts::default(), watch::Sender::new(()));
+        Self { logs, desks, policy, world, load, in_flight, counts, gone }
+    }
+
+    /// The same, which bears this much.
+    #[must_use]
+    pub fn bearing(self, load: Load) -> Self {
+        Self { load, in_flight: Semaphore::new(load.in_flight_bytes_max), ..self }
+    }
+
+    /// What was taken so far.
+    #[must_use]
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Facts under way to the store, in bytes of their bodies.
+    #[must_use]
+    pub fn in_flight_bytes(&self) -> usize {
+        self.load.in_flight_bytes_max.saturating_sub(self.in_flight.available_permits())
     }
 
     /// Takes facts, and answers when what they led to is durable and visible.
@@ -217,10 +356,11 @@ impl<S: Store> Ingest<S> {
         self.submit(delivery).await?.durable().await
     }
 
-    /// Takes facts and puts them in the line to the store, without waiting for the store. Waits while too much is under way.
+    /// Takes facts and puts them in the line to the store, without waiting for the store. Waits while too much is under way, for
+    /// as long as [`Load::wait_max`] says.
     ///
     /// # Errors
-    /// [`StoreError`] when the log's state cannot be loaded.
+    /// [`StoreError`] when the log's state cannot be loaded; `Busy` and `TooManyRuns`, when nothing was taken.
     pub async fn submit(&self, delivery: Delivery) -> Result<Pending<'_>, IngestError> {
         if let Some(answers) = delivery.source.answers {
             let told = delivery.facts.iter().filter_map(Value::as_object).flat_map(answers).collect::<Vec<_>>();
@@ -228,8 +368,14 @@ impl<S: Store> Ingest<S> {
                 self.pass_on(&delivery, told).await?;
             }
         }
-        let weight = u32::try_from(delivery.bytes.clamp(1, IN_FLIGHT_BYTES_MAX)).unwrap_or(u32::MAX);
-        let permit = self.in_flight.acquire_many(weight).await.expect("the semaphore is never closed");
+        let weight = u32::try_from(delivery.bytes.clamp(1, self.load.in_flight_bytes_max)).unwrap_or(u32::MAX);
+        let permit = match self.in_flight.try_acquire_many(weight) {
+            Ok(permit) => permit,
+            Err(_) => {
+                let waiting = tokio::time::timeout(self.load.wait_max, self.in_flight.acquire_many(weight));
+                waiting.await.map_err(|_| IngestError::Busy(self.load.wait_max))?.expect("the semaphore is never closed")
+            }
+        };
         let mut gone = None;
         loop {
             let seat = self.seat(&delivery.log).await?;
@@ -237,13 +383,34 @@ impl<S: Store> Ingest<S> {
             {
                 let mut desk = desk.lock();
                 if !desk.is_left {
+                    if !desk.written && self.logs.log_count() >= self.load.logs_max {
+                        return Err(IngestError::TooManyRuns { limit: self.load.logs_max });
+                    }
                     seat.log.hear();
-                    let taken = desk.take(delivery, &self.policy, self.world);
+                    let sheds = self.in_flight_bytes() > self.load.shed_bytes_min;
+                    let taken = desk.take(delivery, sheds, &self.policy, self.world);
+                    self.count(taken.as_ref().map_or_else(IngestError::kept, Some), desk.outbox.as_ref());
                     let durable = desk.outbox.take().map(|post| self.post(&seat.log, post));
                     return Ok(Pending { taken, durable, _permit: permit });
                 }
             }
             self.wait_for_a_new_desk(&mut gone).await;
+        }
+    }
+
+    /// Counts what was taken of a delivery, and what it led to.
+    fn count(&self, taken: Option<&Receipt>, post: Option<&Post>) {
+        if let Some(taken) = taken {
+            self.counts.accepted.add(taken.accepted);
+            self.counts.duplicates.add(taken.duplicates);
+            self.counts.shed.add(taken.shed);
+        }
+        if let Some((append, _)) = post {
+            self.counts.envelopes.add(append.last.0 - append.expected.0);
+            if !append.blobs.is_empty() {
+                self.counts.blobs.add(append.blobs.len() as u64);
+                self.counts.blob_bytes.add(append.blobs.iter().map(|blob| blob.body.len() as u64).sum());
+            }
         }
     }
 
@@ -256,7 +423,8 @@ impl<S: Store> Ingest<S> {
         for answer in answers {
             let Some(session) = delivery.given.session.clone().or_else(|| answer.session.clone()) else { continue };
             let runs = self.logs.sessions().runs_of(&session);
-            for run in runs.into_iter().rev().filter(|run| run != own).take(ASKING_RUNS_MAX) {
+            let is_inside = |run: &RunId| delivery.fence.as_ref().is_none_or(|fence| fence.has(Reach::Run(run, Some(&session))));
+            for run in runs.into_iter().rev().filter(|run| run != own && is_inside(run)).take(ASKING_RUNS_MAX) {
                 let summary = self.logs.log(&LogId::Run(run.clone())).await?.tail().summary;
                 if !summary.run.pending.contains(answer.action.as_str()) {
                     continue;
@@ -277,7 +445,8 @@ impl<S: Store> Ingest<S> {
             }
             let given = Ids { session: Some(session), ..Ids::default() };
             let (log, source) = (LogId::Run(run), &source::agent_ui::SOURCE);
-            let delivery = Delivery { log, source, given, producer: None, facts, bytes: 0, atomic: true, life: None };
+            let (producer, life, fence) = (None, None, None);
+            let delivery = Delivery { log, source, given, producer, facts, bytes: 0, atomic: true, life, fence };
             Box::pin(self.deliver(delivery)).await?;
         }
         Ok(())
@@ -290,6 +459,43 @@ impl<S: Store> Ingest<S> {
         durable
     }
 
+    /// Adds to a log what no source says: `decide` sees how the log stands, behind everything that was taken before and before
+    /// anything that comes after, and says what is to be added, if anything. Answered once that is durable and visible, and what
+    /// `decide` saw, too. `decide` may be asked again, if the log was erased or rewritten meanwhile; only the last answer counts.
+    ///
+    /// What is added is no sign of a producer.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn amend<T>(&self, id: &LogId, mut decide: impl FnMut(&Standing<'_>) -> (T, Amendment)) -> Result<T, StoreError> {
+        let mut gone = None;
+        let (answer, durable) = loop {
+            let seat = self.seat(id).await?;
+            let desk = seat.desk.get_or_try_init(|| self.sit_down(id)).await?;
+            {
+                let mut desk = desk.lock();
+                if !desk.is_left {
+                    let (answer, amendment) = decide(&desk.standing(seat.log.heard()));
+                    let post = match amendment.is_empty() {
+                        // It may rest on what is on its way to the store.
+                        true => desk.written.then(|| desk.nothing()),
+                        false => {
+                            desk.add(amendment, &self.policy, self.world);
+                            desk.outbox.take()
+                        }
+                    };
+                    self.count(None, post.as_ref());
+                    break (answer, post.map(|post| self.post(&seat.log, post)));
+                }
+            }
+            self.wait_for_a_new_desk(&mut gone).await;
+        };
+        if let Some(durable) = durable {
+            committed(durable).await?;
+        }
+        Ok(answer)
+    }
+
     /// Says of a run what no source says: that nothing is heard of it, or that it is over. `false` when there is nothing to
     /// say: the run is not there, has ended, waits for somebody's decision (which is no silence), or, if `heard` is given, was
     /// heard of since.
@@ -297,28 +503,20 @@ impl<S: Store> Ingest<S> {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn pronounce(&self, run: &RunId, verdict: &Verdict, heard: Option<u64>) -> Result<bool, StoreError> {
-        let id = LogId::Run(run.clone());
-        let mut gone = None;
-        let durable = loop {
-            let seat = self.seat(&id).await?;
-            let desk = seat.desk.get_or_try_init(|| self.sit_down(&id)).await?;
-            {
-                let mut desk = desk.lock();
-                if !desk.is_left {
-                    if heard.is_some() && seat.log.heard() != heard {
-                        return Ok(false);
-                    }
-                    desk.pronounce(verdict, &self.policy, self.world);
-                    match desk.outbox.take() {
-                        Some(post) => break self.post(&seat.log, post),
-                        None => return Ok(false),
-                    }
-                }
-            }
-            self.wait_for_a_new_desk(&mut gone).await;
+        let decide = |standing: &Standing<'_>| {
+            let drafts = match heard.is_some() && standing.heard != heard {
+                true => Vec::new(),
+                false => verdict.draft(standing).into_iter().collect::<Vec<_>>(),
+            };
+            (!drafts.is_empty(), Amendment { drafts, ..Amendment::default() })
         };
-        committed(durable).await?;
-        Ok(true)
+        let is_said = self.amend(&LogId::Run(run.clone()), decide).await?;
+        match verdict {
+            _ if !is_said => {}
+            Verdict::Stale => self.counts.stale.add(1),
+            Verdict::Settled { .. } => self.counts.settled.add(1),
+        }
+        Ok(is_said)
     }
 
     /// Erases a log with everything that was taken for it before, durably; `false` when it was never written. What is taken
@@ -424,6 +622,73 @@ pub enum Verdict {
     },
 }
 
+impl Verdict {
+    /// What it comes to, if it comes to anything.
+    fn draft(&self, standing: &Standing<'_>) -> Option<Draft> {
+        let run = &standing.summary.run;
+        let mut draft = match self {
+            Self::Stale if run.ages() && !run.stale => {
+                let mut draft = Draft::new(EventType::RunStatus).with("stale", true);
+                draft.phase = run.phase.clone();
+                draft
+            }
+            Self::Settled { code, message } if standing.written && !run.status.is_end() => {
+                let error = json!({ "code": code, "message": message });
+                Draft::new(EventType::RunFailed).with("synthetic", true).with("error", error).with("retryable", true)
+            }
+            _ => return None,
+        };
+        draft.owner = Owner::Diagnostics;
+        Some(draft)
+    }
+}
+
+/// How a log stands at the moment at which the server adds something of its own.
+pub struct Standing<'d> {
+    /// Whether anybody has written it.
+    pub written: bool,
+    pub summary: &'d Summary,
+    /// See [`Log::heard`].
+    pub heard: Option<u64>,
+    /// The controls that the log remembers.
+    pub controls: &'d BTreeMap<ControlId, ControlRecord>,
+    ledger: &'d Ledger,
+}
+
+impl Standing<'_> {
+    /// Who may know of something that is done to these.
+    #[must_use]
+    pub fn audience_about(&self, ids: &Ids) -> Audience {
+        self.ledger.audience_about(ids)
+    }
+
+    /// The audience of a call; `None` for one that never started here.
+    #[must_use]
+    pub fn call(&self, call: &ToolCallId) -> Option<Audience> {
+        self.ledger.call(call)
+    }
+
+    /// Whether this is a teammate of the run's own agent.
+    #[must_use]
+    pub fn is_teammate(&self, agent: &AgentId) -> bool {
+        self.summary.agent.as_ref() != Some(agent) && self.ledger.knows_agent(agent)
+    }
+}
+
+/// What the server adds to a log: envelopes, and the controls that they tell of, in one commit.
+#[derive(Debug, Default)]
+pub struct Amendment {
+    pub drafts: Vec<Draft>,
+    /// Controls that are new or have changed.
+    pub controls: Vec<ControlRecord>,
+}
+
+impl Amendment {
+    const fn is_empty(&self) -> bool {
+        self.drafts.is_empty() && self.controls.is_empty()
+    }
+}
+
 /// An answer as a fact of the run that asked.
 fn resolved(answer: Answer, by: &RunId) -> Value {
     let mut payload = json!({ "outcome": answer.outcome });
@@ -455,6 +720,12 @@ impl<S> Drop for Leave<'_, S> {
     }
 }
 
+/// Whether nobody's picture hangs on it.
+fn is_dispensable(draft: &Draft) -> bool {
+    let class = draft.class.as_str();
+    class.starts_with("diagnostic.") || class.starts_with("metric.")
+}
+
 /// An append, and the log's summary once it is committed.
 type Post = (Append, Arc<Summary>);
 
@@ -470,6 +741,10 @@ struct Desk {
     guard: Guard,
     adapters: Vec<Seated>,
     producers: HashMap<ProducerId, Numbering>,
+    /// The controls that are open, and the newest of those that are not.
+    controls: BTreeMap<ControlId, ControlRecord>,
+    /// Those that were changed or forgotten since they were last saved.
+    controls_changed: Vec<ControlId>,
     /// The guard's memory as it was last saved; empty for none.
     guard_saved: Bytes,
     event_ids: EventIds,
@@ -477,6 +752,12 @@ struct Desk {
     used: bool,
     /// The log is being erased or rewritten: nothing is taken here any more.
     is_left: bool,
+}
+
+/// Why a fact of a delivery is refused.
+enum Refused {
+    Fact(FactError),
+    Outside(Outside),
 }
 
 struct Seated {
@@ -533,6 +814,10 @@ impl Desk {
         let producers = under("p:")
             .filter_map(|(id, saved)| Some((ProducerId::new(id).ok()?, serde_json::from_slice(saved).ok()?)))
             .collect();
+        let controls = under(CONTROL)
+            .filter_map(|(_, saved)| serde_json::from_slice::<ControlRecord>(saved).ok())
+            .map(|record| (record.id.clone(), record))
+            .collect();
         let guard_saved = under("g").next().map_or_else(Bytes::new, |(_, saved)| saved.clone());
         let written = loaded.is_some();
         Self {
@@ -546,6 +831,8 @@ impl Desk {
             guard_saved,
             adapters,
             producers,
+            controls,
+            controls_changed: Vec::new(),
             event_ids: EventIds { millis: 0, bits: (world.random)() },
             outbox: None,
             used: true,
@@ -560,11 +847,17 @@ impl Desk {
 
     /// Takes a delivery: moves every stage and leaves an append in the outbox. An empty append goes out for what was all
     /// duplicates, too: its answer must not overtake the commit of what it repeats.
-    fn take(&mut self, delivery: Delivery, policy: &Policy, world: World) -> Result<Receipt, IngestError> {
+    ///
+    /// `sheds` leaves out facts that come to nothing but diagnostics and metrics.
+    fn take(&mut self, delivery: Delivery, sheds: bool, policy: &Policy, world: World) -> Result<Receipt, IngestError> {
         self.used = true;
         if delivery.life.is_some_and(|life| life != self.epoch) {
             return Err(IngestError::Erased);
         }
+        let mut owes = match &delivery.fence {
+            Some(fence) => self.outside(fence)?,
+            None => Owes::Nothing,
+        };
         let count = delivery.facts.len() as u64;
         let (duplicates, numbering) = self.known_head(delivery.producer.as_ref(), count)?;
         let mut receipt = Receipt {
@@ -573,6 +866,7 @@ impl Desk {
             epoch: None,
             accepted: 0,
             duplicates,
+            shed: 0,
             first_sequence: None,
             last_sequence: self.summary.last_sequence,
             violations: Vec::new(),
@@ -593,22 +887,51 @@ impl Desk {
         let mut ends = Vec::with_capacity(delivery.facts.len());
         let mut refused = None;
         for (index, fact) in (0..count).zip(delivery.facts).skip(usize::try_from(duplicates).unwrap_or(usize::MAX)) {
+            let begun = drafts.len();
+            let before = (owes != Owes::Nothing).then(|| (seat.adapter.save(), drafts.len()));
             let adapted = match fact {
                 Value::Object(fact) => seat.adapter.adapt(fact, &given, &mut drafts),
                 other => Err(FactError::NotAnObject { found: source::kind_of(&other) }),
             };
             if let Err(error) = adapted {
-                refused = Some((index, error));
+                refused = Some((index, Refused::Fact(error)));
                 break;
+            }
+            if let (Some((memory, from)), Some(fence)) = (before, &delivery.fence) {
+                let named = drafts[from..].iter().find_map(|draft| draft.ids.session.as_ref().or(given.session.as_ref()));
+                match named.map(|session| (fence.has(Reach::Session(session)), session)) {
+                    Some((true, _)) => owes = Owes::Nothing,
+                    Some((false, session)) => {
+                        refused = Some((index, Refused::Outside(Outside::Session(session.clone()))));
+                        seat.adapter = (seat.kind.restore)(&memory);
+                        drafts.truncate(from);
+                        break;
+                    }
+                    None => {}
+                }
+            }
+            if sheds && drafts.len() > begun && drafts[begun..].iter().all(is_dispensable) {
+                drafts.truncate(begun);
+                receipt.shed += 1;
             }
             ends.push(drafts.len());
         }
+        if let (Owes::Session, None, LogId::Run(run)) = (owes, &refused, self.id.clone()) {
+            let named = given.session.as_ref().filter(|_| drafts.is_empty());
+            if !named.is_some_and(|session| delivery.fence.as_ref().is_some_and(|fence| fence.has(Reach::Session(session)))) {
+                let seat = self.seat(delivery.source);
+                seat.adapter = (seat.kind.restore)(&seat.saved);
+                return Err(IngestError::Foreign(Outside::Run(run)));
+            }
+        }
+        let seat = self.seat(delivery.source);
         if refused.is_some() && delivery.atomic {
             seat.adapter = (seat.kind.restore)(&seat.saved);
             drafts.clear();
             ends.clear();
+            receipt.shed = 0;
         }
-        receipt.accepted = ends.len() as u64;
+        receipt.accepted = ends.len() as u64 - receipt.shed;
 
         let now = (world.now)();
         let first = self.summary.last_sequence;
@@ -620,41 +943,80 @@ impl Desk {
             receipt.first_sequence = Some(first.next());
         }
         let producer = delivery.producer.zip(numbering).map(|(producer, mut numbering)| {
-            numbering.next += receipt.accepted;
+            numbering.next += receipt.accepted + receipt.shed;
             self.producers.insert(producer.id.clone(), numbering);
             (producer.id, numbering)
         });
-        self.post(Some(delivery.source), producer, first, rows, blobs, receipt.accepted > 0);
+        self.post(Some(delivery.source), producer, first, rows, blobs, !ends.is_empty());
         receipt.epoch = self.written.then_some(self.epoch);
         match refused {
-            Some((index, error)) => Err(IngestError::Fact { index, error, kept: Box::new(receipt) }),
+            Some((index, Refused::Fact(error))) => Err(IngestError::Fact { index, error, kept: Box::new(receipt) }),
+            Some((index, Refused::Outside(error))) => Err(IngestError::Outside { index, error, kept: Box::new(receipt) }),
             None => Ok(receipt),
         }
     }
 
-    /// Leaves what the verdict comes to in the outbox; nothing where it comes to nothing.
-    fn pronounce(&mut self, verdict: &Verdict, policy: &Policy, world: World) {
-        let run = &self.summary.run;
-        let mut draft = match verdict {
-            Verdict::Stale if run.ages() && !run.stale => {
-                let mut draft = Draft::new(EventType::RunStatus).with("stale", true);
-                draft.phase = run.phase.clone();
-                draft
-            }
-            Verdict::Settled { code, message } if self.written && !run.status.is_end() => {
-                let error = json!({ "code": code, "message": message });
-                Draft::new(EventType::RunFailed).with("synthetic", true).with("error", error).with("retryable", true)
-            }
-            _ => return,
-        };
-        draft.owner = Owner::Diagnostics;
+    /// Whether the fence has this run, and what is still to be found out if that is not decided. A run with envelopes and without
+    /// a session is nobody's but those who have it by name: else whoever has any session could take it there.
+    fn outside(&self, fence: &Fence) -> Result<Owes, IngestError> {
+        let LogId::Run(run) = &self.id else { return Ok(Owes::Nothing) };
+        let session = self.summary.session_id.as_ref();
+        match (session, fence.has(Reach::Run(run, session))) {
+            (Some(_), true) => Ok(Owes::Nothing),
+            (None, true) => Ok(Owes::NoOther),
+            (None, false) if self.summary.last_sequence == Sequence::NONE => Ok(Owes::Session),
+            _ => Err(IngestError::Foreign(Outside::Run(run.clone()))),
+        }
+    }
+
+    fn standing(&self, heard: Option<u64>) -> Standing<'_> {
+        let Self { written, summary, controls, ledger, .. } = self;
+        Standing { written: *written, summary, heard, controls, ledger }
+    }
+
+    /// Takes in what the server adds, and leaves it in the outbox.
+    fn add(&mut self, amendment: Amendment, policy: &Policy, world: World) {
         self.used = true;
+        let Amendment { drafts, controls } = amendment;
+        for record in controls {
+            self.controls_changed.push(record.id.clone());
+            self.controls.insert(record.id.clone(), record);
+        }
+        if !self.controls_changed.is_empty() {
+            self.count_controls();
+        }
         let run = if let LogId::Run(run) = &self.id { Some(run.clone()) } else { None };
-        let (session, thread) = (self.summary.session_id.clone(), self.summary.thread_id.clone());
-        let given = Ids { session, thread, run, ..Ids::default() };
+        let session = if let LogId::Session(id) = &self.id { Some(id.clone()) } else { self.summary.session_id.clone() };
+        let given = Ids { session, thread: self.summary.thread_id.clone(), run, ..Ids::default() };
         let (before, mut blobs) = (self.summary.last_sequence, Vec::new());
-        let rows = self.stamp(vec![draft], &[1], 0, &given, policy, (world.now)(), world, &mut blobs, &mut Vec::new());
+        let ends: Vec<_> = (1..=drafts.len()).collect();
+        let rows = self.stamp(drafts, &ends, 0, &given, policy, (world.now)(), world, &mut blobs, &mut Vec::new());
         self.post(None, None, before, rows, blobs, true);
+    }
+
+    /// Forgets the oldest of too many closed controls, and notes those that are open in the summary.
+    fn count_controls(&mut self) {
+        let (mut open, mut closed): (Vec<_>, Vec<_>) = self.controls.values().partition(|of| of.state == ControlState::Open);
+        open.sort_unstable_by_key(|record| record.number);
+        closed.sort_unstable_by_key(|record| record.number);
+        self.summary.controls = open.into_iter().map(ControlRecord::open).collect();
+        let forgotten = closed.len().saturating_sub(CLOSED_CONTROLS_MAX);
+        let forgotten: Vec<_> = closed.into_iter().take(forgotten).map(|record| record.id.clone()).collect();
+        for id in forgotten {
+            self.controls.remove(&id);
+            self.controls_changed.push(id);
+        }
+    }
+
+    /// The control that asked for the end of the attempt that goes on, unless its owner refused it or nobody took it in time.
+    fn asked_to_stop(&self) -> Option<&ControlId> {
+        let attempt = self.ledger.run.attempt.max(1);
+        let asks = |record: &&ControlRecord| {
+            record.stops_run
+                && record.of_attempt.unwrap_or_default().max(1) == attempt
+                && matches!(record.state, ControlState::Open | ControlState::Acked)
+        };
+        self.controls.values().filter(asks).min_by_key(|record| record.number).map(|record| &record.id)
     }
 
     fn seat(&mut self, kind: &'static SourceKind) -> &mut Seated {
@@ -716,6 +1078,12 @@ impl Desk {
                 fact += 1;
             }
             draft.ids.or(given);
+            if draft.may_be_abort
+                && !self.ledger.run.status.is_end()
+                && let Some(control) = self.asked_to_stop()
+            {
+                cancelled(&mut draft, control);
+            }
             violations.extend(self.ledger.enter(&mut draft, first_index + fact as u64));
             self.guard.pass(policy, &mut new_blob_id, draft, &mut guarded);
             for guarded in guarded.drain(..) {
@@ -724,6 +1092,7 @@ impl Desk {
         }
         let summary = &mut self.summary;
         summary.run.clone_from(&self.ledger.run);
+        summary.asking.retain(|asked| summary.run.pending.contains(asked.action.as_str()));
         let [user, dashboard] = &self.seen_runs;
         for (shown, seen) in [(&mut summary.run_for_user, user), (&mut summary.run_for_dashboard, dashboard)] {
             *shown = (*seen != summary.run).then(|| Box::new(seen.clone()));
@@ -763,12 +1132,26 @@ impl Desk {
             let reads = |a: &Audience| sights[a.index()] == Sight::Body && !(is_snapshot && self.ledger.hides_from(*a));
             let readable = Audience::ALL.into_iter().find(reads).unwrap_or(Audience::Internal);
             blobs.extend(bodies.into_iter().map(|body| {
-                let meta = BlobMeta { audience: readable, media_type: body.media_type.into() };
+                let (run, session) = match self.id.clone() {
+                    LogId::Run(run) => (Some(run), None),
+                    LogId::Session(session) => (None, Some(session)),
+                };
+                let meta = BlobMeta { audience: readable, media_type: body.media_type.into(), run, session };
                 let meta = serde_json::to_vec(&meta).expect("plain data").into();
                 Blob { id: body.id, meta, body: body.bytes }
             }));
         }
         self.summary.last_sequence = sequence;
+        if let Some(asked) = AskedAction::of(&envelope.draft) {
+            let asking = &mut self.summary.asking;
+            asking.retain(|known| known.action != asked.action);
+            if asking.len() < ASKING_MAX {
+                asking.push(asked);
+            }
+        }
+        if envelope.draft.class == EventType::RunStarted && self.summary.agent.is_none() {
+            self.summary.agent.clone_from(&envelope.draft.ids.agent);
+        }
         if sights[Audience::User.index()] == Sight::Body {
             show(&mut self.summary.shown, &envelope.draft);
         }
@@ -826,6 +1209,10 @@ impl Desk {
                 self.guard_saved = held;
             }
             state.extend(self.ledger.take_changed().into_iter().map(|(key, byte)| set(format!("t:{key}"), vec![byte])));
+            for id in std::mem::take(&mut self.controls_changed) {
+                let saved = self.controls.get(&id).map(to_json);
+                state.push((Bytes::from(format!("{CONTROL}{id}")), saved));
+            }
             if let Some((id, numbering)) = producer {
                 state.push(set(format!("p:{id}"), to_json(&numbering).into()));
             }
@@ -836,6 +1223,19 @@ impl Desk {
     }
 }
 
+/// An end that an abort looks like, too, in a run that somebody asked to stop: that is what it was.
+fn cancelled(draft: &mut Draft, by: &ControlId) {
+    draft.class = EventType::RunFinished;
+    draft.phase = Phase::Cancelled;
+    let payload = &mut draft.payload;
+    payload.insert("status".into(), Phase::Cancelled.as_str().into());
+    payload.insert("cancelledBy".into(), by.as_str().into());
+    payload.shift_remove("retryable");
+    if let Some(error) = payload.shift_remove("error") {
+        payload.insert("cause".into(), error);
+    }
+}
+
 /// What is kept of a body beside it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -843,6 +1243,11 @@ pub struct BlobMeta {
     /// The widest audience that may read it.
     pub audience: Audience,
     pub media_type: Box<str>,
+    /// Whose log refers to it: one of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
 }
 
 fn to_json<T: Serialize>(value: &T) -> Bytes {

@@ -28,6 +28,8 @@
 //! * **Audience.** Who may see an envelope is decided in one place ([`model::Audience::sight`]), once, when it is written;
 //!   every way of reading gives the same answer.
 //! * **No secrets.** What looks like one is redacted before anything is stored; only [`guard`] makes what the log accepts.
+//! * **Rights.** Whoever asks, by whatever way in, is looked at in one place ([`serve::access`]); no address is served that does
+//!   not say what it takes.
 //! * **No loss.** A reader sees every envelope that its selection takes once, in order, wherever it was cut off; `prev` on
 //!   every frame lets it check that for itself.
 //! * **Bounds.** Whatever grows has a named limit.
@@ -35,8 +37,10 @@
 //! # The rooms
 //!
 //! In the order of the line, which is the order of reading, and the order in which modules may use each other: a module uses
-//! only those above it (`tests/it/house.rs` holds that). Last stands what is no stage of it, but for other programs to link:
+//! only those above it (`tests/it/house.rs` holds that). First stands what all of them count with, [`meter`]; last stands what is no stage of it, but for other programs to link:
 //! [`reporter`], with which a tool says what it is doing.
+
+pub mod meter;
 
 pub mod model;
 
@@ -53,6 +57,10 @@ pub mod encode;
 pub mod ingest;
 
 pub mod feed;
+
+pub mod control;
+
+pub mod auth;
 
 pub mod serve;
 

@@ -3,7 +3,8 @@
 mod cli;
 
 use clap::{Parser, Subcommand};
-use cli::{check, demo, tail, transfer};
+use cli::{check, demo, tail, token, transfer};
+use proscenium::auth::Authority;
 use proscenium::config::{Config, LogFormat, StoreKind};
 use proscenium::ingest::World;
 use proscenium::log::embedded::EmbeddedStore;
@@ -18,7 +19,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tracing_log::{AsLog, LogTracer};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -41,6 +44,7 @@ Examples:
   proscenium export my-run -o my-run.ndjson
   proscenium import my-run.ndjson --run a-copy
   proscenium check my-run                is everything in it as it should be?
+  proscenium token --key secret --generate --sessions '*' --can read,publish
 
 Send a first fact to a server:
   curl -d '{\"type\":\"text.delta\",\"payload\":{\"text\":\"hello\"}}' -H 'content-type: application/json' \\
@@ -69,6 +73,8 @@ enum Command {
     Export(transfer::Export),
     /// Send an exported file to a server, as a run of its own.
     Import(transfer::Import),
+    /// Make a token that says who somebody is and what they may, or the key to sign them with.
+    Token(token::Token),
     /// Check a run, an export or a runtime's facts against what the Agent UI seed demands.
     Check(check::Check),
 }
@@ -94,6 +100,7 @@ fn main() -> ExitCode {
         }
         Command::Export(asked) => in_runtime(1, || async { Ok(transfer::export(asked).await?) }),
         Command::Import(asked) => in_runtime(1, || async { Ok(transfer::import(asked).await?) }),
+        Command::Token(asked) => token::run(&asked, WORLD).map_err(Into::into),
         Command::Check(asked) => {
             let checked = in_runtime(1, || async { Ok(check::run(asked, WORLD).await?) });
             // 1 says that something is wrong with the log, 2 that nobody knows.
@@ -136,10 +143,12 @@ fn log_to_stderr(filter: &str, format: LogFormat) -> Result<(), Failure> {
     })?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
-        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Text => tracing::subscriber::set_global_default(log.with_ansi(std::io::stderr().is_terminal()).finish())?,
+        LogFormat::Json => tracing::subscriber::set_global_default(log.json().flatten_event(true).finish())?,
     }
-    Ok(())
+    // At its lowest level tungstenite logs what it carries: payloads, and tokens.
+    let others = LogTracer::builder().ignore_crate("tungstenite").ignore_crate("tokio_tungstenite");
+    Ok(others.with_max_level(LevelFilter::current().as_log()).init()?)
 }
 
 fn serve(config: &Config) -> Result<(), Failure> {
@@ -157,7 +166,9 @@ fn serve(config: &Config) -> Result<(), Failure> {
         let server = Server::new(open_store(config)?, config.policy(), config.sizes(), config.limits(), config.pulse(), WORLD)?
             .compacting(config.compact_after())
             .bearing(config.patience())
-            .over(tls);
+            .over(tls)
+            .reserving(config.reserve())
+            .asking(Authority::open(config.auth(), WORLD)?, config.origins());
         // Whoever started us without a standard output does not want to know.
         let _ = writeln!(std::io::stdout(), "listening on {scheme}://{address}").and_then(|()| std::io::stdout().flush());
         tracing::info!(%address, store = ?config.store, workers = config.workers, "serving");

@@ -37,7 +37,8 @@ pub async fn envelopes(
     let ingest = Ingest::new(logs.clone(), Policy::default(), world);
     let given = Ids::default();
     let bytes = facts.len();
-    let delivery = Delivery { log: log.clone(), source, given, producer: None, facts, bytes, atomic: true, life: None };
+    let delivery =
+        Delivery { log: log.clone(), source, given, producer: None, facts, bytes, atomic: true, life: None, fence: None };
     ingest.deliver(delivery).await?;
     let tail = logs.log(&log).await?.tail();
     let (mut envelopes, mut at) = (Vec::new(), Sequence::NONE);

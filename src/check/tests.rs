@@ -454,6 +454,8 @@ fn a_call_that_starts_ends_unless_it_waits_for_somebody() {
     finds("tool-never-ended", &[start(), begun(), asks], []);
     // What is only reported on, as a child's call is, was never said to begin.
     finds("tool-never-ended", &[start(), tool("tool.progress", json!({"progress": 0.5})), finish()], []);
+    let awaits = tool("tool.progress", json!({"status": "pending", "awaits": "client"}));
+    finds("tool-never-ended", &[start(), begun(), awaits, finish()], []);
 }
 
 #[test]

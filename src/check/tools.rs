@@ -7,12 +7,16 @@ use crate::model::EventType;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// A call that began ends, unless it waits for somebody.
+/// A call that began ends, unless it waits for somebody: for an answer, or for a result that its frontend has to give.
 pub(super) fn never_ended(log: &Log, out: &mut Out<'_>) {
     let actions = actions(log);
     let waits =
         |call: &str| actions.iter().any(|a| a.end.is_none() && a.cut.is_none() && a.begun.word("toolCallId") == Some(call));
-    for call in calls(log).iter().filter(|call| call.is_announced && call.end.is_none()) {
+    let awaits = |call: &str| {
+        let of = |entry: &&Entry| entry.class == EventType::ToolProgress && entry.word("toolCallId") == Some(call);
+        log.entries.iter().rev().find(of).is_some_and(|last| last.text("awaits").is_some())
+    };
+    for call in calls(log).iter().filter(|call| call.is_announced && call.end.is_none() && !awaits(&call.id)) {
         if call.cut.is_some() || !waits(&call.id) {
             out.say(call.begun, Some(&call.id), format!("call {} is {}", call.called(), call.left()));
         }

@@ -8,12 +8,15 @@ pub mod demo;
 mod screen;
 mod sse;
 pub mod tail;
+pub mod token;
 pub mod transfer;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use proscenium::reporter::trust::{self, TrustError};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Response, StatusCode};
 use serde_json::Value;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio_rustls::rustls as tls;
@@ -33,6 +36,31 @@ pub struct Server {
     /// trusts.
     #[arg(long, env = "PROSCENIUM_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
+    /// The token that says who you are, to a server that asks. Rather set the variable: others on this machine may see the
+    /// flags of a command.
+    #[arg(long, env = "PROSCENIUM_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    token: Option<Secret>,
+}
+
+/// What nobody else is to see.
+#[derive(Clone)]
+struct Secret(HeaderValue);
+
+impl std::str::FromStr for Secret {
+    type Err = &'static str;
+
+    fn from_str(token: &str) -> Result<Self, Self::Err> {
+        let mut bearer =
+            HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| "a token is visible ASCII only")?;
+        bearer.set_sensitive(true);
+        Ok(Self(bearer))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
 /// Who is looking.
@@ -95,7 +123,7 @@ impl CliError {
 impl Server {
     /// A server at this address.
     pub fn at(url: impl Into<String>) -> Self {
-        Self { url: url.into(), ca: None }
+        Self { url: url.into(), ca: None, token: None }
     }
 
     /// The address of a run's resource, such as its `stream`; with no resource, of the run itself.
@@ -112,7 +140,9 @@ impl Server {
         let read = |file: &PathBuf| std::fs::read(file).map_err(|error| unreadable(file, error));
         let authority = self.ca.as_ref().map(read).transpose()?;
         let client = trust::client(&self.url, authority.as_deref())?;
-        let client = client.connect_timeout(CONNECT_TIME_MAX).read_timeout(SILENCE_MAX);
+        let mut headers = HeaderMap::new();
+        headers.extend(self.token.as_ref().map(|Secret(bearer)| (AUTHORIZATION, bearer.clone())));
+        let client = client.connect_timeout(CONNECT_TIME_MAX).read_timeout(SILENCE_MAX).default_headers(headers);
         Ok(client.build().expect("whom to believe is settled, and nothing else is needed from the machine"))
     }
 

@@ -11,6 +11,7 @@
 use crate::log::row::{Row, Rows};
 use crate::log::run::{Log, Logs};
 use crate::log::{Limit, LogId, Store, StoreError};
+use crate::meter::Counter;
 use crate::model::{Audience, Epoch, Sequence};
 use crate::projection::View;
 use crate::projection::seen::Seen;
@@ -185,8 +186,8 @@ pub async fn checkpoint<S: Store>(logs: Arc<Logs<S>>, mut grown: tokio::sync::mp
             let life = log.tail().epoch;
             let begun = std::time::Instant::now();
             let made = logs.work({
-                let log = log.clone();
-                move |store| make(store, &log)
+                let (log, logs) = (log.clone(), logs.clone());
+                move |store| make(store, &log, &logs.counts().checkpoints)
             });
             let due = made.await.unwrap_or_else(|error| {
                 // Readers do without; the store's own failure stops the server elsewhere.
@@ -205,7 +206,7 @@ pub async fn checkpoint<S: Store>(logs: Arc<Logs<S>>, mut grown: tokio::sync::mp
 }
 
 /// Makes a checkpoint for every audience, if the log has grown enough to be worth it; says when to ask again.
-pub(super) fn make<S: Store>(store: &S, log: &Log) -> Result<Sequence, StoreError> {
+pub(super) fn make<S: Store>(store: &S, log: &Log, saved_count: &Counter) -> Result<Sequence, StoreError> {
     let _still = log.hold_still();
     let tail = log.tail();
     let Some(epoch) = tail.epoch else { return Ok(Sequence(ROWS_BETWEEN)) };
@@ -235,6 +236,7 @@ pub(super) fn make<S: Store>(store: &S, log: &Log) -> Result<Sequence, StoreErro
         let text = Bytes::from(view.save());
         for audience in of {
             pollster::block_on(store.save_checkpoint(&log.id, epoch, audience.index() as u8, through, text.clone()))?;
+            saved_count.add(1);
         }
     }
     Ok(through.plus(ROWS_BETWEEN))

@@ -18,6 +18,7 @@ use crate::encode::native::Encoder;
 use crate::log::row::{Row, Rows};
 use crate::log::run::{Compacted, Group, Log, Logs, Tail, rows_after};
 use crate::log::{Limit, LogId, Store, StoreError};
+use crate::meter::{Counter, Histogram};
 use crate::model::{AgentId, Audience, Cursor, Epoch, Sequence};
 use crate::projection;
 use crate::projection::stage::Activity;
@@ -52,6 +53,18 @@ impl Default for Sizes {
     fn default() -> Self {
         Self { tick: Duration::from_millis(8), ring_bytes_max: 256 * 1024, pages_bytes_max: 64 * 1024 * 1024 }
     }
+}
+
+/// What the read path has done so far.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Flushes, each by how long its first envelope had been committed when all of its readers were told.
+    pub flushes: Histogram,
+    /// Frames that flushes encoded: once for all readers of an audience and kind.
+    pub frames: Counter,
+    /// Times that a reader wanted what its ring does not hold any more: of events it read the log, of activities it was brought
+    /// forward by snapshots.
+    pub ring_misses: Counter,
 }
 
 /// A page of older frames: this many rows, or this many bytes of them, whichever comes first.
@@ -280,12 +293,12 @@ impl Hub {
 
     /// Encodes what came since the last flush, for every audience that somebody reads, and wakes its readers. Returns how many
     /// envelopes came.
-    async fn flush(&self, ring_bytes_max: usize) -> u64 {
-        self.log.take_announcement();
+    async fn flush(&self, ring_bytes_max: usize, counts: &Counts) -> u64 {
+        let committed = self.log.take_announcement();
         let mut flushed = 0;
         for view in self.read() {
             let before = view.ring.lock().through;
-            self.encode(view, ring_bytes_max);
+            counts.frames.add(self.encode(view, ring_bytes_max) as u64);
             flushed = flushed.max(view.ring.lock().through.0.saturating_sub(before.0));
         }
         self.log.forget(self.read().map(|view| view.ring.lock().through).min().unwrap_or(Sequence::MAX));
@@ -301,11 +314,14 @@ impl Hub {
                 gate.send_modify(|flushes| *flushes += 1);
             }
         }
+        if let Some(committed) = committed.filter(|_| flushed > 0) {
+            counts.flushes.observe(committed.elapsed());
+        }
         flushed
     }
 
-    /// Brings a view's ring to the log's tail.
-    fn encode(&self, view: &View, ring_bytes_max: usize) {
+    /// Brings a view's ring to the log's tail; how many frames that took.
+    fn encode(&self, view: &View, ring_bytes_max: usize) -> usize {
         let mut ring = self.ring(view);
         let (tail, rows) = self.log.recent_after(ring.through);
         match (rows, tail.epoch) {
@@ -316,12 +332,17 @@ impl Hub {
                     (Frames::Events, _) => Chunk::events(&self.encoder, epoch, view.audience, rows, ring.through),
                     (Frames::Activities, Some(fold)) => Chunk::activities(&self.encoder, epoch, fold, rows),
                     // Nobody has brought it up yet; whoever does begins at the tail.
-                    (Frames::Activities, None) => return ring.restart(&tail),
+                    (Frames::Activities, None) => {
+                        ring.restart(&tail);
+                        return 0;
+                    }
                 };
+                let frames = chunk.frame_count();
                 if chunk.last > chunk.after {
                     ring.push(chunk, ring_bytes_max);
                 }
                 ring.ended = tail.end();
+                return frames;
             }
             // Nobody has written it, and the ring knows that: what it has of activities stays, or whoever brings them up would do
             // so without end.
@@ -329,6 +350,7 @@ impl Hub {
             // More came between two flushes than the log keeps at hand, or its life ended or began anew: readers read the log.
             _ => ring.restart(&tail),
         }
+        0
     }
 }
 
@@ -376,6 +398,7 @@ pub struct Feed<S> {
     hubs: DashMap<LogId, Arc<Hub>>,
     pages: Cache<PageKey, Chunk, ByBytes>,
     sizes: Sizes,
+    counts: Counts,
 }
 
 impl<S: Store> Feed<S> {
@@ -384,7 +407,7 @@ impl<S: Store> Feed<S> {
     pub fn new(logs: Arc<Logs<S>>, sizes: Sizes) -> Arc<Self> {
         let items = usize::try_from(sizes.pages_bytes_max / (PAGE.bytes as u64)).unwrap_or(usize::MAX).max(16);
         let pages = Cache::with_weighter(items, sizes.pages_bytes_max, ByBytes);
-        Arc::new(Self { logs, hubs: DashMap::new(), pages, sizes })
+        Arc::new(Self { logs, hubs: DashMap::new(), pages, sizes, counts: Counts::default() })
     }
 
     /// Follows the committer until it stops: answers what waits for a commit, then has the logs flushed that moved.
@@ -451,7 +474,7 @@ impl<S: Store> Feed<S> {
 
     async fn flush(&self, hub: &Hub) {
         let begun = Instant::now();
-        let flushed = hub.flush(self.sizes.ring_bytes_max).await;
+        let flushed = hub.flush(self.sizes.ring_bytes_max, &self.counts).await;
         // A fan-out that takes longer than a tick rests too: that time is for what comes in, and the more of it goes out in one
         // write the sooner all is out. Where many come between two flushes it rests longer: nobody is served sooner by more writes.
         let took = begun.elapsed();
@@ -683,7 +706,8 @@ impl<S: Store> Feed<S> {
                 drop(hub.ring(view));
             }
         }
-        self.logs.work(move |store| folds::make(store, &log)).await.map(|_| ())
+        let logs = self.logs.clone();
+        self.logs.work(move |store| folds::make(store, &log, &logs.counts().checkpoints)).await.map(|_| ())
     }
 
     /// Forgets views that nobody reads.
@@ -696,7 +720,27 @@ impl<S: Store> Feed<S> {
         });
     }
 
-    /// How many readers there are.
+    /// What was done so far.
+    #[must_use]
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// How long the oldest envelope has been committed that somebody reads and was not told of yet; nothing while there is none.
+    #[must_use]
+    pub fn lag(&self) -> Duration {
+        let waiting = self.hubs.iter().filter(|hub| hub.readers.load(Ordering::Relaxed) > 0);
+        let oldest = waiting.filter_map(|hub| hub.log.announced_at()).min();
+        oldest.map_or(Duration::ZERO, |at| at.elapsed())
+    }
+
+    /// What the cache of older frames holds, in bytes.
+    #[must_use]
+    pub fn page_bytes(&self) -> u64 {
+        self.pages.weight()
+    }
+
+    /// How many readers there are, of each log once.
     #[must_use]
     pub fn reader_count(&self) -> usize {
         self.hubs.iter().map(|hub| hub.readers.load(Ordering::Relaxed)).sum()

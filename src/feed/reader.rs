@@ -214,6 +214,9 @@ impl<S: Store> Reader<S> {
                 // A page took this reader past what the ring knows; a flush is due.
                 return Step::Wait;
             }
+            if self.is_hydrated {
+                self.feed.counts.ring_misses.add(1);
+            }
             self.is_hydrated = true;
             self.replay = Replay::Never;
             let (bytes, framed) = ring.hydration(&hub.encoder, self.after, self.selection.among_activities());
@@ -232,6 +235,7 @@ impl<S: Store> Reader<S> {
             };
         }
         if self.frames == Frames::Events && (self.after < ring.base || self.is_filtered()) {
+            self.feed.counts.ring_misses.add(u64::from(self.after < ring.base));
             return Step::Page(epoch, ring.through);
         }
         // Nearly every reader wants what came last.

@@ -51,14 +51,20 @@ pub struct OfSession<S> {
     session: SessionId,
     children: bool,
     changes: watch::Receiver<u64>,
+    /// Which of its descendants are among them; all, for most readers.
+    takes: Option<Takes>,
 }
 
+/// Whether a reader may follow a session.
+pub type Takes = Arc<dyn Fn(&SessionId) -> bool + Send + Sync>;
+
 impl<S: Store> Members<S> {
-    /// The logs of `session`, which need not be there yet; with those of its descendants, if `children`.
+    /// The logs of `session`, which need not be there yet; with those of its descendants, if `children`: of all, or of those
+    /// that the reader `takes`.
     #[must_use]
-    pub fn of_session(logs: Arc<Logs<S>>, session: SessionId, children: bool) -> Self {
+    pub fn of_session(logs: Arc<Logs<S>>, session: SessionId, children: bool, takes: Option<Takes>) -> Self {
         let changes = logs.sessions().watch(&session);
-        Self::OfSession(OfSession { logs, session, children, changes })
+        Self::OfSession(OfSession { logs, session, children, changes, takes })
     }
 
     fn logs(&mut self) -> Vec<LogId> {
@@ -68,7 +74,10 @@ impl<S: Store> Members<S> {
         };
         of.changes.mark_unchanged();
         let sessions = of.logs.sessions();
-        let below = if of.children { sessions.children_of(&of.session) } else { Vec::new() };
+        let mut below = if of.children { sessions.children_of(&of.session) } else { Vec::new() };
+        if let Some(takes) = &of.takes {
+            below.retain(|session| takes(session));
+        }
         let mut logs = Vec::new();
         for session in std::iter::once(&of.session).chain(&below) {
             logs.extend(sessions.has_own_log(session).then(|| LogId::Session(session.clone())));
@@ -160,7 +169,16 @@ impl<S: Store> Several<S> {
         match self.members.first() {
             Some(member) => member.hub.encoder.error(member.after, problem).into(),
             None => {
-                Bytes::from(format!("data: {}\n\n", serde_json::json!({ "frame": "Error", "sequence": 0, "problem": problem })))
+                let mut frame = serde_json::json!({ "frame": "Error", "sequence": 0, "problem": problem });
+                match &self.membership {
+                    Members::OfSession(of) => frame["sessionId"] = of.session.as_str().into(),
+                    Members::Named(logs) => {
+                        if let Some(LogId::Run(run)) = logs.first() {
+                            frame["runId"] = run.as_str().into();
+                        }
+                    }
+                }
+                Bytes::from(format!("data: {frame}\n\n"))
             }
         }
     }

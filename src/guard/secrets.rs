@@ -256,7 +256,9 @@ pub fn redact_text(text: &str) -> Cow<'_, str> {
     if scanned.edits.is_empty() {
         return Cow::Borrowed(text);
     }
-    Cow::Owned(render(text, 0, text.len(), &scanned.edits, 0).0)
+    let redacted = render(text, 0, text.len(), &scanned.edits, 0).0;
+    // Under a secret's name stands what was redacted before.
+    if redacted == text { Cow::Borrowed(text) } else { Cow::Owned(redacted) }
 }
 
 /// What is remembered of a text between its chunks.

@@ -230,6 +230,7 @@ fn bare(draft: &Draft, member: &str) -> Draft {
         start_audience: draft.start_audience,
         call_audience: draft.call_audience,
         missed_by: draft.missed_by,
+        may_be_abort: draft.may_be_abort,
         payload,
         refs: None,
         raw_event_ref: None,

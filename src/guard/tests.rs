@@ -9,6 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::json;
+use std::borrow::Cow;
 
 /// A guard with everything that it takes to run one.
 struct Door {
@@ -121,7 +122,7 @@ const FRAMED: &[(&str, &str)] = &[
 #[track_caller]
 fn redacts(text: &str, expected: &str) {
     assert_eq!(redact_text(text), expected);
-    assert_eq!(redact_text(expected), expected, "redacting twice is redacting once");
+    assert!(matches!(redact_text(expected), Cow::Borrowed(same) if same == expected), "redacting twice is redacting once");
 }
 
 #[track_caller]

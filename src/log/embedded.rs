@@ -1045,6 +1045,15 @@ impl Store for EmbeddedStore {
         orders.send(Sweep { number, swept: Sequence::NONE, done: Some(done) }).map_err(|_| gone())?;
         swept.await.map_err(|_| gone())?
     }
+
+    async fn flush(&self) -> Result<(), StoreError> {
+        self.shared.sync_now(&mut self.shared.writer.lock())
+    }
+
+    async fn bytes(&self) -> u64 {
+        // What cannot be told is not worth failing for.
+        self.shared.db.disk_space().unwrap_or(0)
+    }
 }
 
 #[cfg(test)]

@@ -5,13 +5,37 @@
 use super::{Append, Blob, Compaction, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Placed, Store, StoreError};
 use crate::model::{BlobId, Epoch, Sequence};
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// Logs in memory, behind one lock that nobody holds for longer than a copy of some handles takes.
 #[derive(Default)]
 pub struct MemoryStore {
     inner: RwLock<Inner>,
+    gate: Gate,
+}
+
+/// What every commit of a store passes. Closed, it holds commits up as a slow disk would: for tests of what happens then.
+#[derive(Debug, Clone, Default)]
+pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    /// From now on commits wait.
+    pub fn close(&self) {
+        *self.0.0.lock() = true;
+    }
+
+    /// Lets go of them.
+    pub fn open(&self) {
+        *self.0.0.lock() = false;
+        self.0.1.notify_all();
+    }
+
+    fn pass(&self) {
+        let (is_closed, opened) = &*self.0;
+        opened.wait_while(&mut is_closed.lock(), |is_closed| *is_closed);
+    }
 }
 
 #[derive(Default)]
@@ -65,6 +89,14 @@ impl MemoryStore {
     pub fn new() -> Self {
         Self::default()
     }
+
+    /// An empty store, and what its commits pass.
+    #[must_use]
+    pub fn gated() -> (Self, Gate) {
+        let store = Self::default();
+        let gate = store.gate.clone();
+        (store, gate)
+    }
 }
 
 impl Inner {
@@ -107,6 +139,7 @@ impl Inner {
 
 impl Store for MemoryStore {
     async fn commit(&self, group: &[Append]) -> Result<Vec<Outcome>, StoreError> {
+        self.gate.pass();
         let mut inner = self.inner.write();
         Ok(group.iter().map(|append| inner.append(append)).collect())
     }
@@ -225,5 +258,13 @@ impl Store for MemoryStore {
             inner.blobs.retain(|_, (owner, _)| owner != log);
         }
         Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn bytes(&self) -> u64 {
+        0
     }
 }

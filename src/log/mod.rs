@@ -18,9 +18,11 @@
 //! A store on another machine can keep this contract: every call may wait, a conflict is an answer, nothing needs a lock
 //! that spans logs. What a store never does: look inside a row, a body or a state entry.
 
+pub mod control;
 pub mod embedded;
 pub mod memory;
 pub mod ongoing;
+pub mod queues;
 pub mod row;
 pub mod run;
 pub mod sessions;
@@ -326,6 +328,12 @@ pub trait Store: Send + Sync + 'static {
     /// is opened after it, there is nothing of it; at no time is there half of it. Nothing for a log that is not there. The
     /// next append with no expectations creates the log anew.
     fn erase(&self, log: &LogId) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Makes everything durable that was committed before, whatever the sync mode. Like a commit it blocks.
+    fn flush(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// How many bytes it takes on disk, about; 0 for a store that has none.
+    fn bytes(&self) -> impl Future<Output = u64> + Send;
 }
 
 /// The stores that a server can be started on.
@@ -403,5 +411,13 @@ impl Store for AnyStore {
 
     async fn erase(&self, log: &LogId) -> Result<(), StoreError> {
         each_store!(self, store => store.erase(log).await)
+    }
+
+    async fn flush(&self) -> Result<(), StoreError> {
+        each_store!(self, store => store.flush().await)
+    }
+
+    async fn bytes(&self) -> u64 {
+        each_store!(self, store => store.bytes().await)
     }
 }

@@ -6,11 +6,14 @@
 //!
 //! Never looks inside a row. Knows nothing of readers beyond whether a log is watched.
 
+use super::control::{AskedAction, OpenControl};
 use super::ongoing::Ongoing;
+use super::queues::Queues;
 use super::row::Rows;
 use super::sessions::{Changed, Sessions};
 use super::{Append, Blob, Compaction, Limit, Listed, Loaded, LogId, LogKind, Outcome, Placed, Store, StoreError};
-use crate::model::{Audience, BlobId, Epoch, RunId, Sequence, SessionId, ThreadId};
+use crate::meter::{Counter, Histogram};
+use crate::model::{AgentId, Audience, BlobId, Epoch, RunId, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
 use bytes::Bytes;
 use dashmap::DashMap;
@@ -19,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 
 /// The most that one group commits, in bytes of rows and bodies; what is larger goes alone.
@@ -83,6 +87,9 @@ pub struct Summary {
     pub thread_id: Option<ThreadId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_session_id: Option<SessionId>,
+    /// The run's own agent: that of its first start that names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentId>,
     /// How the run stands, by all that is known.
     pub run: RunState,
     /// The same by what users and what operators saw, where that is something else.
@@ -106,6 +113,12 @@ pub struct Summary {
     pub seen_count: [u64; 3],
     #[serde(default, skip_serializing_if = "Compacted::is_never")]
     pub compacted: Compacted,
+    /// Who asks, of the actions that wait.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asking: Vec<AskedAction>,
+    /// The controls that are open, in the order in which they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub controls: Vec<OpenControl>,
 }
 
 /// What compaction has made of a log.
@@ -163,6 +176,8 @@ struct Recent {
     /// The newest appends, oldest first, while somebody watches.
     rows: VecDeque<Placed>,
     bytes: usize,
+    /// When the first of what is announced was committed.
+    announced_at: Option<Instant>,
 }
 
 /// One log's tail.
@@ -192,7 +207,7 @@ impl Log {
         Self {
             id,
             compacted: AtomicU64::new(tail.summary.compacted.times),
-            recent: Mutex::new(Recent { tail, rows: VecDeque::new(), bytes: 0 }),
+            recent: Mutex::new(Recent { tail, rows: VecDeque::new(), bytes: 0, announced_at: None }),
             watchers: AtomicUsize::new(0),
             announced: AtomicBool::new(false),
             grown_at: AtomicU64::new(GROWN_FIRST),
@@ -250,6 +265,7 @@ impl Log {
         if self.watchers.fetch_sub(1, Ordering::Relaxed) == 1 {
             recent.rows = VecDeque::new();
             recent.bytes = 0;
+            recent.announced_at = None;
         }
     }
 
@@ -279,9 +295,17 @@ impl Log {
         (tail, rows)
     }
 
-    /// Whoever looks after the log says so first: what is committed from now on is announced anew.
-    pub fn take_announcement(&self) {
+    /// Whoever looks after the log says so first: what is committed from now on is announced anew. Returns when the first of
+    /// what was announced was committed.
+    pub fn take_announcement(&self) -> Option<Instant> {
         self.announced.store(false, Ordering::Release);
+        self.recent.lock().announced_at.take()
+    }
+
+    /// When the first of what nobody has looked after yet was committed.
+    #[must_use]
+    pub fn announced_at(&self) -> Option<Instant> {
+        self.recent.lock().announced_at
     }
 
     /// Lets go of rows up to `until`, which whoever encodes them has; a few stay for readers with a selection of their own.
@@ -338,7 +362,11 @@ impl Log {
                 recent.bytes -= dropped;
             }
         }
-        (before, watched && !self.announced.swap(true, Ordering::AcqRel))
+        let is_announced = watched && !self.announced.swap(true, Ordering::AcqRel);
+        if watched {
+            recent.announced_at.get_or_insert_with(Instant::now);
+        }
+        (before, is_announced)
     }
 }
 
@@ -386,8 +414,23 @@ pub struct Logs<S> {
     life: Arc<OnceLock<Epoch>>,
     sessions: Arc<Sessions>,
     ongoing: Arc<Ongoing>,
+    queues: Arc<Queues>,
     line: Arc<Line>,
     failure: watch::Receiver<Option<StoreError>>,
+    counts: Arc<Counts>,
+}
+
+/// What the committer has done since it was started.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Groups that were committed, and how long each took.
+    pub commits: Histogram,
+    /// Appends in them.
+    pub appends: Counter,
+    /// Logs there are: of runs, and of sessions of their own.
+    logs: AtomicU64,
+    /// Checkpoints that were saved.
+    pub checkpoints: Counter,
 }
 
 /// The line to the committer.
@@ -423,7 +466,13 @@ impl<S: Store> Logs<S> {
             life.get_or_init(|| known);
         }
         let ongoing = Arc::<Ongoing>::default();
-        let saw = |log: &LogId, summary: &Summary| ongoing.note(log, None, summary);
+        let queues = Arc::<Queues>::default();
+        let counts = Arc::<Counts>::default();
+        let saw = |log: &LogId, summary: &Summary| {
+            counts.logs.fetch_add(1, Ordering::Relaxed);
+            ongoing.note(log, None, summary);
+            queues.note(log, None, summary);
+        };
         let sessions = Arc::new(pollster::block_on(Sessions::load(&*store, saw))?);
         let line = Arc::<Line>::default();
         let (groups, outbox) = mpsc::unbounded_channel();
@@ -434,15 +483,18 @@ impl<S: Store> Logs<S> {
             life: life.clone(),
             sessions: sessions.clone(),
             ongoing: ongoing.clone(),
+            queues: queues.clone(),
             line: line.clone(),
             groups,
             failed,
+            counts: counts.clone(),
         };
         std::thread::Builder::new()
             .name("committer".into())
             .spawn(move || committer.run())
             .expect("a process that cannot start one thread cannot serve");
-        Ok((Arc::new(Self { store, open: DashMap::new(), position, life, sessions, ongoing, line, failure }), outbox))
+        let open = DashMap::new();
+        Ok((Arc::new(Self { store, open, position, life, sessions, ongoing, queues, line, failure, counts }), outbox))
     }
 
     /// The store's life; see [`Store::life`]. Of a store that was never written any epoch that means nothing.
@@ -487,6 +539,12 @@ impl<S: Store> Logs<S> {
     #[must_use]
     pub fn ongoing(&self) -> Vec<RunId> {
         self.ongoing.runs()
+    }
+
+    /// Which controls wait for whom. What is in there is durable.
+    #[must_use]
+    pub fn queues(&self) -> &Queues {
+        &self.queues
     }
 
     /// A log's state as the store has it. Only its one writer may rely on it, and only before it first appends.
@@ -610,8 +668,12 @@ impl<S: Store> Logs<S> {
         // A failure may have come after the log was gone.
         if erased.is_ok() || matches!(self.load(&log.id).await, Ok(None)) {
             let before = log.unwrite();
+            if before.epoch.is_some() {
+                self.counts.logs.fetch_sub(1, Ordering::Relaxed);
+            }
             self.sessions.forget(&log.id, &before.summary).tell();
             self.ongoing.forget(&log.id);
+            self.queues.forget(&log.id);
         }
         erased
     }
@@ -656,6 +718,39 @@ impl<S: Store> Logs<S> {
         }
     }
 
+    /// Why the store has failed for good, if it has.
+    #[must_use]
+    pub fn failure(&self) -> Option<StoreError> {
+        self.failure.borrow().clone()
+    }
+
+    /// Makes everything durable that was committed, whatever the sync mode; see [`Store::flush`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn flush(&self) -> Result<(), StoreError> {
+        let store = self.store.clone();
+        blocking(move || pollster::block_on(store.flush())).await
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// How many logs there are, of runs and of sessions.
+    #[must_use]
+    pub fn log_count(&self) -> u64 {
+        self.counts.logs.load(Ordering::Relaxed)
+    }
+
+    /// Appends that wait for the committer.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.line.waiting.lock().submissions.len()
+    }
+
     /// Forgets tails that nobody holds. They come back on demand.
     pub fn sweep(&self) {
         let is_held = |cell: &Arc<OnceCell<Arc<Log>>>| {
@@ -663,6 +758,7 @@ impl<S: Store> Logs<S> {
         };
         self.open.retain(|_, cell| is_held(cell));
         self.sessions.sweep();
+        self.queues.sweep();
     }
 
     /// How many logs are open.
@@ -694,9 +790,11 @@ struct Committer<S> {
     life: Arc<OnceLock<Epoch>>,
     sessions: Arc<Sessions>,
     ongoing: Arc<Ongoing>,
+    queues: Arc<Queues>,
     line: Arc<Line>,
     groups: mpsc::UnboundedSender<Group>,
     failed: watch::Sender<Option<StoreError>>,
+    counts: Arc<Counts>,
 }
 
 impl<S> Drop for Logs<S> {
@@ -741,7 +839,10 @@ impl<S: Store> Committer<S> {
 
     fn commit(&self, group: Vec<Submission>) -> Result<(), ()> {
         let (appends, waiting): (Vec<Append>, Vec<_>) = group.into_iter().map(|s| (s.append, (s.log, s.summary, s.ack))).unzip();
+        let begun = Instant::now();
         let outcomes = pollster::block_on(self.store.commit(&appends));
+        self.counts.commits.observe(begun.elapsed());
+        self.counts.appends.add(appends.len() as u64);
         let mut done = Group { acks: Vec::with_capacity(appends.len()), moved: Vec::new(), grown: Vec::new() };
         let outcomes = outcomes.map_err(|error| {
             tracing::error!(%error, "the store failed; stopping, for what was being written may or may not be there");
@@ -756,9 +857,11 @@ impl<S: Store> Committer<S> {
                     self.life.get_or_init(|| appends[i].epoch);
                     let (before, is_announced) = log.publish(&appends[i], position, summary.clone());
                     let is_new = before.epoch != Some(appends[i].epoch);
+                    self.counts.logs.fetch_add(u64::from(is_new), Ordering::Relaxed);
                     let differs = is_new || Sessions::differ(&before.summary, &summary);
                     let before = before.epoch.map(|_| &*before.summary);
                     self.ongoing.note(&log.id, before, &summary);
+                    self.queues.note(&log.id, before, &summary);
                     if differs {
                         changed.extend(self.sessions.note(&log.id, created, before, &summary));
                     }

@@ -35,6 +35,9 @@ pub struct Draft {
     pub call_audience: Option<Audience>,
     /// Of a patch: the narrowest audience that lacks something on which it builds. Never on the wire, for the same reason.
     pub missed_by: Option<Audience>,
+    /// Of an end: whether an abort looks like this, too, in its source. Then a request to stop decides what it was. Never on the
+    /// wire.
+    pub may_be_abort: bool,
     pub payload: Map<String, Value>,
     /// Ids and links to elsewhere: an array of `{rel, …}`, or a map by relation.
     pub refs: Option<Value>,
@@ -64,6 +67,7 @@ impl Draft {
             start_audience: None,
             call_audience: None,
             missed_by: None,
+            may_be_abort: false,
             payload: Map::new(),
             refs: None,
             raw_event_ref: None,

@@ -116,6 +116,8 @@ ids! {
     BlobId
     /// A producer that numbers its facts for exactly-once ingest.
     ProducerId
+    /// What somebody wants done: one control on its way to its owner.
+    ControlId
 }
 
 macro_rules! id_members {

@@ -13,7 +13,7 @@ pub use audience::{Audience, Sight};
 pub use cursor::{Cursor, Epoch, Sequence};
 pub use envelope::{Draft, Envelope};
 pub use id::{
-    ActionId, AgentId, ArtifactId, BlobId, EvidenceId, Ids, MessageId, PartId, ProducerId, RunId, SessionId, TaskId, ThreadId,
-    ToolCallId, TurnId,
+    ActionId, AgentId, ArtifactId, BlobId, ControlId, EvidenceId, Ids, MessageId, PartId, ProducerId, RunId, SessionId, TaskId,
+    ThreadId, ToolCallId, TurnId,
 };
 pub use taxonomy::{Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};

@@ -71,8 +71,9 @@ fn control(seen: &Seen, scene: &mut Scene) {
     let Some(mut edit) = scene.stage.edit(KIND, id.as_str()).filter(|edit| edit.text("status") == Some("pending")) else {
         return;
     };
+    let goes_on = seen.get("requeued") == Some(&Value::Bool(true));
     match seen.text("status") {
-        Some("expired" | "nacked" | "failed") => edit.remove("control"),
+        Some("expired" | "nacked" | "failed") if !goes_on => edit.remove("control"),
         _ => edit.set("control", "submitted"),
     }
 }

@@ -19,6 +19,9 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     let Some(id) = call.or_else(|| seen.ids.message.as_ref().map(MessageId::as_str)) else { return };
     let is_known = scene.stage.has_custom(kind, id);
     let mut edit = scene.stage.open_custom(kind, id, Surface::ToolUi, seen.ids.agent.as_ref());
+    if edit.is_left_out() {
+        return;
+    }
     let content = seen.said("content").or_else(|| seen.said("state"));
     let Some(content) = content else {
         let Some(patch) = seen.get("patch") else { return };

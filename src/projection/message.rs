@@ -11,6 +11,9 @@ use serde_json::{Map, Value, json};
 
 const KIND: &str = "message";
 
+/// Parts of one message. What would be one more is left out, and the message says so.
+pub(super) const PARTS_MAX: usize = 4096;
+
 pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     match seen.class {
         EventType::TextDelta => delta(seen, scene),
@@ -38,7 +41,7 @@ fn delta(seen: &Seen, scene: &mut Scene) {
             part.append("text", chunk);
             part.say("status", "streaming");
         }
-        None => edit.push("parts", new_part(part, &kind_of(role), seen, "streaming", chunk)),
+        None => add(&mut edit, new_part(part, &kind_of(role), seen, "streaming", chunk)),
     }
     edit.say("status", "streaming");
 }
@@ -55,11 +58,12 @@ fn is_final(seen: &Seen, scene: &mut Scene) {
                 Some(at) => seal(&mut edit, at, whole),
                 None => {
                     let part = new_part(part.as_str(), &kind_of(role), seen, "complete", whole.unwrap_or_default());
-                    edit.push("parts", part);
+                    add(&mut edit, part);
                 }
             }
-            if seen.is_withheld() {
-                let at = find(&edit, part.as_str()).expect("just sealed or pushed");
+            if seen.is_withheld()
+                && let Some(at) = find(&edit, part.as_str())
+            {
                 edit.item("parts", at).expect("just found").set("withheld", true);
             }
             let is_open = parts(&edit).iter().any(|part| part.get("status").and_then(Value::as_str) == Some("streaming"));
@@ -89,7 +93,7 @@ fn reconcile(edit: &mut Edit<'_>, whole: &str, kind: &str, seen: &Seen) {
     let streamed: String = texts.iter().map(|(_, text)| text.as_str()).collect();
     let Some((last, _)) = texts.last() else {
         let id = seen.ids.message.as_ref().map_or("", |message| message.as_str());
-        return edit.push("parts", new_part(id, kind, seen, "complete", whole));
+        return add(edit, new_part(id, kind, seen, "complete", whole));
     };
     // A runtime may give only the tail of what it streamed (Awaken after a continuation), and trim it: that is no reason to
     // lose the rest.
@@ -140,7 +144,7 @@ fn snapshot(seen: &Seen, scene: &mut Scene) {
                 for (n, part) in listed(message).into_iter().enumerate() {
                     let part = restored(seen, part, n, role);
                     if find(&edit, part["partId"].as_str().unwrap_or_default()).is_none() {
-                        edit.push("parts", part);
+                        add(&mut edit, part);
                     }
                 }
                 edit.say("status", "complete");
@@ -171,7 +175,7 @@ fn repair(seen: &Seen, scene: &mut Scene, id: &str, role: &str, message: &Value)
                 known.say("status", "complete");
             }
             None if thoughts.iter().any(|thought| thought == part_id) => {}
-            None => edit.push("parts", part.clone()),
+            None => add(&mut edit, part.clone()),
         }
     }
     edit.say("status", "complete");
@@ -232,6 +236,14 @@ fn parts<'e>(edit: &'e Edit<'_>) -> &'e [Value] {
 /// A part's place; the newest are asked first, for they are what grows.
 fn find(edit: &Edit<'_>, id: &str) -> Option<usize> {
     parts(edit).iter().rposition(|part| part.get("partId").and_then(Value::as_str) == Some(id))
+}
+
+/// A further part, where there is room for it.
+fn add(edit: &mut Edit<'_>, part: Value) {
+    match parts(edit).len() < PARTS_MAX {
+        true => edit.push("parts", part),
+        false => edit.set("clipped", true),
+    }
 }
 
 fn new_part(id: &str, kind: &str, seen: &Seen, status: &str, whole: &str) -> Value {

@@ -39,7 +39,7 @@ use crate::model::{AgentId, Audience, EventType, Sequence};
 use crate::source::ledger::RunState;
 use seen::Seen;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use stage::{Activity, Stage, Touch};
 
 /// How one activity type comes about.
@@ -136,10 +136,13 @@ struct Saved<'v> {
     own_agent: Option<AgentId>,
     run: std::borrow::Cow<'v, RunState>,
     activities: std::borrow::Cow<'v, [Activity]>,
+    /// Whether some were left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_over: bool,
 }
 
 /// Counts up whenever a fold changes what it makes of the same envelopes.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 impl View {
     /// The view before the first envelope.
@@ -165,7 +168,7 @@ impl View {
         (view.through, view.framed) = (saved.through, saved.framed);
         view.scene.own_agent = saved.own_agent;
         view.scene.run = saved.run.into_owned();
-        view.scene.stage = Stage::restore(saved.activities.into_owned());
+        view.scene.stage = Stage::restore(saved.activities.into_owned(), saved.is_over);
         Some(view)
     }
 
@@ -179,6 +182,7 @@ impl View {
             own_agent: self.scene.own_agent.clone(),
             run: std::borrow::Cow::Borrowed(&self.scene.run),
             activities: self.scene.stage.activities().into(),
+            is_over: self.scene.stage.is_over(),
         };
         serde_json::to_vec(&saved).expect("our own plain data")
     }
@@ -222,12 +226,24 @@ impl View {
         if seen.class == EventType::RunStarted && scene.own_agent.is_none() {
             scene.own_agent.clone_from(&seen.ids.agent);
         }
+        // The attempt before broke off without a word. One that waits may be what this one goes on with.
+        let was_broken_off = scene.is_run && seen.class == EventType::RunStarted && scene.run.attempt > 0 && scene.run.ages();
         scene.is_late = scene.is_run && scene.run.follow(&seen.class, &seen.phase, seen.ids.action.as_ref(), &seen.payload);
+        let was_over = scene.stage.is_over();
         let has_ended = seen.ends_run() || scene.is_run && scene.run.status.is_end();
         for projection in PROJECTIONS {
+            if was_broken_off {
+                (projection.end)(scene);
+            }
             (projection.fold)(seen, scene);
             if has_ended && (!scene.is_late || scene.stage.is_touched()) {
                 (projection.end)(scene);
+            }
+        }
+        if scene.stage.is_over() && !was_over {
+            diagnostics::note(scene, json!({ "kind": "too_many_activities", "limit": stage::ACTIVITIES_MAX }));
+            if scene.is_run {
+                run::leaves_out(scene);
             }
         }
         let prev = self.framed;

@@ -6,8 +6,8 @@
 use json_patch::PatchOperation;
 use serde_json::{Map, Value};
 
-/// The most that a content may come to by copying within itself, in bytes.
-const COPIED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The most that a content may come to by patches, in bytes; about, as [`weight`] has it.
+pub(super) const CONTENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// How deep a patch may build. Our own checkpoints and many a reader's JSON stop at 128.
 const DEPTH_MAX: usize = 96;
@@ -68,14 +68,24 @@ fn apply_to_copy(content: &mut Map<String, Value>, patch: &[PatchOperation]) -> 
         if let Some((path, value, is_copy)) = moved {
             is_shallow(path, value)?;
             bytes += if is_copy { weight(value) } else { 0 };
-            if bytes > COPIED_BYTES_MAX {
-                return Err(format!("it would copy the content to more than {COPIED_BYTES_MAX} bytes, the limit"));
+            if bytes > CONTENT_BYTES_MAX {
+                return Err(format!("it would copy the content to more than {CONTENT_BYTES_MAX} bytes, the limit"));
             }
         }
         json_patch::patch(&mut document, std::slice::from_ref(op)).map_err(|error| error.to_string())?;
     }
     *content = object(document);
     Ok(())
+}
+
+/// What a patch may add to a content, in bytes: what its operations bring. Copies are counted as they are made.
+pub(super) fn brings(patch: &[Value]) -> usize {
+    patch.iter().filter_map(|op| op.get("value")).map(weight).sum()
+}
+
+/// About as many bytes as the content's text has.
+pub(super) fn weight_of(content: &Map<String, Value>) -> usize {
+    content.iter().map(|(name, value)| 4 + name.len() + weight(value)).sum()
 }
 
 /// Whether a value at this path keeps a content within what may be built.

@@ -73,6 +73,11 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     }
 }
 
+/// There is more in the log than is shown.
+pub(super) fn leaves_out(scene: &mut Scene) {
+    scene.stage.open("run", &scene.log, Surface::RuntimeStatus, None).set("activitiesOmitted", true);
+}
+
 /// Usage is told per call of a model, and adds up.
 pub(super) fn added(known: Option<&Map<String, Value>>, more: &Map<String, Value>) -> Map<String, Value> {
     let mut sum = known.cloned().unwrap_or_default();

@@ -101,6 +101,10 @@ fn withheld() -> Value {
     json!({ "description": "It ended, and the rest of its end is for a narrower audience than this reader's.", "const": true })
 }
 
+fn clipped() -> Value {
+    flag("A text goes on in the log: it has come to as many bytes as one may.")
+}
+
 fn run() -> Value {
     use Status::{Accepted, Cancelled, Completed, Failed, Interrupted, Running, Unknown, Waiting};
     let statuses = [Accepted, Running, Waiting, Completed, Failed, Cancelled, Interrupted, Unknown].map(Status::as_str);
@@ -123,6 +127,7 @@ fn run() -> Value {
             "sessionId": said("The session that it is of."),
             "threadId": said("The thread that it is of."),
             "parentRunId": said("The run that started it."),
+            "activitiesOmitted": flag("There is more in its log than is shown: it has come to as many activities as one may."),
         }),
     )
 }
@@ -137,6 +142,7 @@ fn message() -> Value {
             "status": closed(&["streaming", "complete", "interrupted"], "Whether more may come."),
             "text": text("What it says."),
             "withheld": withheld(),
+            "clipped": clipped(),
         },
         "required": ["partId", "kind", "opened", "status", "text"],
         "additionalProperties": true,
@@ -149,7 +155,7 @@ fn message() -> Value {
             "status": closed(&["streaming", "complete", "interrupted"], "Whether more may come."),
             "parts": json!({ "description": "In the order in which they appeared. None is ever removed; a retracted one is empty and interrupted.", "type": "array", "items": part }),
         }),
-        json!({ "agentId": said("The agent that speaks."), "withheld": withheld() }),
+        json!({ "agentId": said("The agent that speaks."), "withheld": withheld(), "clipped": flag("There are more parts in the log than are shown.") }),
     )
 }
 
@@ -162,7 +168,7 @@ fn thought(kind: &str, purpose: &str) -> Value {
             "text": text("What it says."),
             "messageId": said("The activity id of the message beside which it stands."),
         }),
-        json!({ "partId": said("Its part of that message."), "withheld": withheld() }),
+        json!({ "partId": said("Its part of that message."), "withheld": withheld(), "clipped": clipped() }),
     )
 }
 
@@ -198,6 +204,7 @@ fn tool() -> Value {
             "truncated": anything("Characters that its source cut."),
             "untrusted": anything("Whether its source warns of what it gave."),
             "withheld": withheld(),
+            "clipped": clipped(),
             "action_id": said("The action that asks about it."),
             "synthetic": flag("The server closed it, for its run was not heard of any more."),
             "awaits": said("Who has to give its result, beyond the run's end; gone once it is there."),

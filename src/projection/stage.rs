@@ -6,7 +6,7 @@
 //! Text is kept joined: an array of at most one string. A delta appends a chunk (`add …/-`), readers may hold as many as they
 //! were sent, and no delta ever addresses one by its index.
 
-use super::patch;
+use super::patch::{self, CONTENT_BYTES_MAX};
 use crate::model::{AgentId, Sequence, Surface};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,32 @@ pub struct Activity {
     /// The envelope that changed it last.
     pub sequence: Sequence,
     pub content: Map<String, Value>,
+    /// At least as many bytes as the content has, where that was worked out.
+    #[serde(skip)]
+    weight: Weight,
 }
+
+/// A figure that saves working it out: it says nothing of the activity.
+#[derive(Debug, Clone, Copy, Default)]
+struct Weight(Option<usize>);
+
+impl PartialEq for Weight {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// Activities of one log that an audience is shown. What would be one more is left out: its facts are in the log, and the `run`
+/// activity says so.
+pub const ACTIVITIES_MAX: usize = 20_000;
+/// How many of them are kept for those that somebody waits for: a run that has done a lot may still ask.
+const RESERVED: usize = 1_000;
+/// The longest streamed text of an activity, in bytes. What goes on beyond it is left out, and the activity says so.
+pub const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// The most bytes that one character takes.
+const LONGEST_CHAR: usize = 4;
+/// Stands by a text that goes on in the log.
+const CLIPPED: &str = "clipped";
 
 /// One operation of a patch (RFC 6902).
 #[derive(Debug, Clone, PartialEq)]
@@ -62,7 +87,7 @@ impl Serialize for Op {
 }
 
 /// What one envelope did to one activity.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Touch {
     /// The activity's place on the stage.
     pub at: usize,
@@ -93,13 +118,23 @@ pub struct Stage {
     customs: Places,
     touched: Vec<Touch>,
     now: Sequence,
+    /// Whether something was left out.
+    is_over: bool,
+    /// Where changes to what is left out go.
+    void: Void,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Void {
+    content: Map<String, Value>,
+    touch: Touch,
 }
 
 impl Stage {
-    /// A stage with these activities, in their order.
+    /// A stage with these activities, in their order; whether others were left out.
     #[must_use]
-    pub fn restore(activities: Vec<Activity>) -> Self {
-        let mut stage = Self::default();
+    pub fn restore(activities: Vec<Activity>, is_over: bool) -> Self {
+        let mut stage = Self { is_over, ..Self::default() };
         for (at, activity) in activities.iter().enumerate() {
             let kind = activity.kind.strip_prefix(FOREIGN).filter(|_| activity.is_custom).unwrap_or(&activity.kind);
             let places = if activity.is_custom { &mut stage.customs } else { &mut stage.places };
@@ -112,6 +147,31 @@ impl Stage {
     #[must_use]
     pub fn activities(&self) -> &[Activity] {
         &self.activities
+    }
+
+    /// Whether there was more than there may be, and something was left out.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Whether there is room for one more of this kind.
+    fn has_room(&self, kind: &str) -> bool {
+        match kind {
+            // Of these a log has one.
+            "run" | "diagnostics" => true,
+            "action" => self.activities.len() < ACTIVITIES_MAX,
+            _ => self.activities.len() < ACTIVITIES_MAX - RESERVED,
+        }
+    }
+
+    /// What takes the changes of an activity for which there is no room.
+    fn leave_out(&mut self) -> Edit<'_> {
+        self.is_over = true;
+        let Void { content, touch } = &mut self.void;
+        content.clear();
+        *touch = Touch { at: usize::MAX, is_snapshot: true, ..Touch::default() };
+        Edit { content, path: String::new(), touch, weight: None }
     }
 
     /// Begins the changes of one envelope.
@@ -171,6 +231,9 @@ impl Stage {
         if let Some(at) = self.place(kind, id) {
             return self.edit_at(at);
         }
+        if !self.has_room(kind) {
+            return self.leave_out();
+        }
         self.make_way(kind, id);
         self.places.entry(kind.into()).or_default().insert(id.into(), self.activities.len());
         self.appear(kind.into(), id, surface, agent, false)
@@ -197,6 +260,7 @@ impl Stage {
             opened: self.now,
             sequence: self.now,
             content: Map::new(),
+            weight: Weight::default(),
         });
         self.touched.push(Touch { at, is_snapshot: true, patch: Vec::new(), was: self.now });
         self.edit_at(at)
@@ -207,6 +271,10 @@ impl Stage {
     pub fn open_custom(&mut self, kind: &str, id: &str, surface: Surface, agent: Option<&AgentId>) -> Edit<'_> {
         if let Some(at) = self.customs.get(kind).and_then(|ids| ids.get(id)).copied() {
             return self.edit_at(at);
+        }
+        // Whatever it is called, it is none of those for which room is kept.
+        if !self.has_room(FOREIGN) {
+            return self.leave_out();
         }
         let is_taken = kind.starts_with(FOREIGN) || self.place(kind, id).is_some();
         let shown = if is_taken { foreign(kind) } else { kind.into() };
@@ -233,7 +301,8 @@ impl Stage {
             self.touched.len() - 1
         });
         activity.sequence = self.now;
-        Edit { content: &mut activity.content, path: String::new(), touch: &mut self.touched[known] }
+        let touch = &mut self.touched[known];
+        Edit { content: &mut activity.content, path: String::new(), touch, weight: Some(&mut activity.weight) }
     }
 }
 
@@ -243,9 +312,17 @@ pub struct Edit<'s> {
     /// Where the object is, as a JSON Pointer.
     path: String,
     touch: &'s mut Touch,
+    /// Of a whole activity.
+    weight: Option<&'s mut Weight>,
 }
 
 impl Edit<'_> {
+    /// Whether there was no room for the activity, and nobody will see what becomes of it.
+    #[must_use]
+    pub const fn is_left_out(&self) -> bool {
+        self.touch.at == usize::MAX
+    }
+
     /// Whether the activity appeared with this envelope.
     #[must_use]
     pub const fn is_new(&self) -> bool {
@@ -337,8 +414,20 @@ impl Edit<'_> {
         self.push(list, value);
     }
 
-    /// Appends a chunk of text to a text member.
+    /// Appends a chunk of text to a text member, up to [`TEXT_BYTES_MAX`].
     pub fn append(&mut self, member: &str, chunk: &str) {
+        let room = TEXT_BYTES_MAX.saturating_sub(self.joined(member).len());
+        if chunk.len() > room {
+            let whole = chunk.floor_char_boundary(room);
+            // A text that was cut before a long character takes no short one after it.
+            if room >= LONGEST_CHAR {
+                self.append(member, &chunk[..whole]);
+            }
+            return self.set(CLIPPED, true);
+        }
+        if room < LONGEST_CHAR && self.get(CLIPPED).is_some() {
+            return;
+        }
         if chunk.is_empty() && self.content.contains_key(member) {
             return;
         }
@@ -362,6 +451,7 @@ impl Edit<'_> {
             self.append(member, &rest);
         } else {
             self.set(member, text(whole));
+            self.remove(CLIPPED);
         }
     }
 
@@ -375,7 +465,7 @@ impl Edit<'_> {
     pub fn item(&mut self, list: &str, index: usize) -> Option<Edit<'_>> {
         let path = format!("{}/{index}", self.at(list));
         let content = self.content.get_mut(list)?.get_mut(index)?.as_object_mut()?;
-        Some(Edit { content, path, touch: self.touch })
+        Some(Edit { content, path, touch: self.touch, weight: None })
     }
 
     /// Makes this the whole content; readers get a snapshot. Nothing happens when it is so already.
@@ -384,8 +474,16 @@ impl Edit<'_> {
             return;
         }
         *self.content = content;
+        self.weigh_anew();
         self.touch.is_snapshot = true;
         self.touch.patch = Vec::new();
+    }
+
+    /// The content is another: what it weighs is worked out when that is asked for.
+    fn weigh_anew(&mut self) {
+        if let Some(weight) = &mut self.weight {
+            weight.0 = None;
+        }
     }
 
     /// Applies a patch of the source's own to the whole content.
@@ -393,7 +491,22 @@ impl Edit<'_> {
     /// # Errors
     /// Why it does not apply. Then nothing has changed.
     pub fn apply(&mut self, patch: &[Value]) -> Result<(), String> {
+        if let Some(weight) = &mut self.weight {
+            // What patches bring is added up; only where that comes to too much is the content weighed, for it may have lost as
+            // much. So the answer is that of weighing it each time.
+            let brings = patch::brings(patch);
+            let known = weight.0.unwrap_or_else(|| patch::weight_of(self.content));
+            let exact = if known + brings > CONTENT_BYTES_MAX { patch::weight_of(self.content) } else { known };
+            if exact + brings > CONTENT_BYTES_MAX {
+                weight.0 = Some(exact);
+                return Err(format!("it would make the content larger than {CONTENT_BYTES_MAX} bytes, the limit"));
+            }
+            weight.0 = Some(exact + brings);
+        }
         patch::apply(self.content, patch)?;
+        if patch.iter().any(|op| op.get("op").and_then(Value::as_str) == Some("copy")) {
+            self.weigh_anew();
+        }
         if !self.touch.is_snapshot {
             self.touch.patch.extend(patch.iter().cloned().map(Op::Given));
         }

@@ -334,6 +334,30 @@ fn an_action_is_resolved_by_its_owner_alone_and_asks_anew_as_another_question() 
     assert_eq!((seen.status("action", "a"), &seen.get("action", "a")["withheld"]), ("resolved".into(), &json!(true)));
 }
 
+#[test]
+fn an_answer_on_its_way_is_shown_until_it_is_lost_and_resolves_nothing_itself() {
+    let mut seen = Watched::new();
+    seen.fold("action.required", json!({"actionId": "a", "payload": {"kind": "tool_approval"}}));
+    for (payload, control) in [
+        (json!({"status": "submitted"}), Some("submitted")),
+        (json!({"status": "claimed", "attempt": 1}), Some("submitted")),
+        (json!({"status": "nacked", "attempt": 1, "requeued": true}), Some("submitted")),
+        (json!({"status": "nacked", "attempt": 2}), None),
+        (json!({"status": "submitted"}), Some("submitted")),
+        (json!({"status": "expired"}), None),
+        (json!({"status": "submitted"}), Some("submitted")),
+        (json!({"status": "acked", "attempt": 1}), Some("submitted")),
+    ] {
+        seen.fold("control.changed", json!({"actionId": "a", "payload": payload.clone()}));
+        let shown = seen.get("action", "a").get("control").cloned();
+        assert_eq!((seen.status("action", "a"), shown), ("pending".into(), control.map(Value::from)), "{payload}");
+    }
+    seen.fold("control.changed", json!({"actionId": "nobody's", "payload": {"status": "submitted"}}));
+    seen.fold("action.resolved", json!({"actionId": "a", "payload": {"outcome": "approved"}}));
+    seen.fold("control.changed", json!({"actionId": "a", "payload": {"status": "acked"}}));
+    assert_eq!((seen.status("action", "a"), seen.get("action", "a").get("control")), ("resolved".into(), None));
+}
+
 fn activity(payload: Value) -> Value {
     let mut payload = payload;
     payload["activityType"] = json!("search");
@@ -693,4 +717,130 @@ fn a_call_that_awaits_and_then_works_after_all_ends_with_its_run() {
         seen.fold("run.finished", json!({}));
         assert_eq!(seen.status("tool-call-progress", "c"), "cancelled", "{class}");
     }
+}
+
+#[test]
+fn a_start_in_the_middle_of_an_attempt_closes_what_that_left_open_unless_it_waits() {
+    let begun = |waits: bool| {
+        let mut seen = Watched::new();
+        seen.fold("run.started", json!({}));
+        seen.fold("text.delta", json!({"messageId": "m", "partId": "p", "payload": {"text": "half"}}));
+        seen.fold("tool.started", json!({"toolCallId": "c"}));
+        if waits {
+            seen.fold("run.status", json!({"phase": "waiting"}));
+        }
+        seen.fold("run.started", json!({}));
+        (seen.status("message", "m"), seen.status("tool-call-progress", "c"))
+    };
+    assert_eq!(begun(false), ("interrupted".into(), "cancelled".into()));
+    assert_eq!(begun(true), ("streaming".into(), "running".into()));
+}
+
+#[test]
+fn a_run_of_too_many_activities_goes_on_says_that_there_is_more_and_may_still_ask() {
+    let task = |view: &mut View, n: usize, status: &str| {
+        let text = format!(
+            r#"{{"type":"task.changed","phase":"acting","surface":"work_board","taskId":"t{n}","payload":{{"status":"{status}"}}}}"#
+        );
+        let through = view.through.next();
+        view.fold(through, Some(text.as_bytes())).touched.len()
+    };
+    let mut watched = Watched::new();
+    // The run is one of them.
+    let tasks = stage::ACTIVITIES_MAX - 1_000 - 1;
+    for n in 0..tasks {
+        assert!(task(&mut watched.view, n, "open") > 0);
+    }
+    assert_eq!((watched.view.activities().len(), watched.view.scene.stage.is_over()), (tasks + 1, false));
+    let log = LogId::Run(RunId::new("r").unwrap());
+    let mut again = View::restore(&log, Audience::User, &watched.view.save()).unwrap();
+    for view in [&mut watched.view, &mut again] {
+        assert_eq!(task(view, tasks, "open"), 2, "it is left out; the run and the diagnostics say so");
+        assert_eq!(task(view, tasks, "done"), 0, "once");
+        assert_eq!(task(view, 7, "done"), 1, "what is there goes on");
+    }
+    assert!(watched.view.save() == again.save(), "wherever it was saved");
+    let mut again = View::restore(&log, Audience::User, &again.save()).unwrap();
+    assert_eq!(task(&mut again, tasks + 1, "open"), 0, "it was said before");
+    assert_eq!(
+        (watched.get("task", &format!("t{tasks}")), &watched.get("run", "r")["activitiesOmitted"]),
+        (Value::Null, &json!(true))
+    );
+    assert_eq!(watched.get("diagnostics", "diagnostics")["entries"][0]["kind"], "too_many_activities");
+    let ask = json!({"actionId": "a", "surface": "hitl", "payload": {"kind": "approval"}});
+    watched.copies.extend(
+        watched
+            .view
+            .activities()
+            .iter()
+            .map(|activity| ((activity.kind.to_string(), activity.id.to_string()), Value::Object(activity.content.clone()))),
+    );
+    watched.fold("action.required", ask);
+    assert_eq!(watched.status("action", "a"), "pending");
+    watched.fold(
+        "state.delta",
+        json!({"messageId": "m", "payload": {"activityType": "x", "patch": [{"op": "remove", "path": "/a"}]}}),
+    );
+    assert!(watched.frames.is_empty(), "nor does a patch of what is left out fail: {:?}", watched.frames);
+    watched.fold("run.finished", json!({}));
+    assert_eq!((watched.status("run", "r"), watched.status("action", "a")), ("completed".into(), "interrupted".into()));
+}
+
+#[test]
+fn a_text_grows_up_to_its_limit_and_never_has_a_hole() {
+    let mut watched = Watched::new();
+    let chunk = "\u{e4}".repeat(256 * 1024);
+    let delta = |watched: &mut Watched, text: &str| {
+        watched.fold("text.delta", json!({"messageId": "m", "partId": "p", "payload": {"text": text}}));
+    };
+    delta(&mut watched, "x");
+    for _ in 0..8 {
+        delta(&mut watched, &chunk);
+    }
+    let part = |watched: &Watched| watched.get("message", "m")["parts"][0].clone();
+    assert_eq!(part(&watched)["clipped"], true);
+    let said = watched.said("m").remove(0);
+    assert_eq!(said.len(), stage::TEXT_BYTES_MAX - 1, "the last character would not fit, and half of it is none");
+    delta(&mut watched, "y");
+    assert_eq!(watched.said("m"), [said], "what would fit does not follow what did not");
+    assert!(watched.frames.is_empty(), "{:?}", watched.frames);
+    watched.fold("text.final", json!({"messageId": "m", "partId": "p", "payload": {"text": "short"}}));
+    assert_eq!((watched.said("m"), part(&watched).get("clipped")), (vec!["short".to_owned()], None));
+}
+
+#[test]
+fn a_message_has_so_many_parts_and_says_that_there_were_more() {
+    let mut watched = Watched::new();
+    for n in 0..message::PARTS_MAX + 2 {
+        let text = format!(
+            r#"{{"type":"text.delta","phase":"producing","surface":"conversation","messageId":"m","partId":"{n}","payload":{{"text":"x"}}}}"#
+        );
+        let through = watched.view.through.next();
+        watched.view.fold(through, Some(text.as_bytes()));
+    }
+    let message = watched.get("message", "m");
+    assert_eq!((message["parts"].as_array().unwrap().len(), &message["clipped"]), (message::PARTS_MAX, &json!(true)));
+}
+
+#[test]
+fn a_content_grows_by_patches_up_to_its_limit_and_shrinking_it_makes_room() {
+    let mut watched = Watched::new();
+    let mut send = |payload: Value| {
+        let mut payload = payload;
+        payload["activityType"] = json!("x");
+        watched.fold("state.delta", json!({"messageId": "m", "payload": payload}));
+        let failed = watched.get("diagnostics", "diagnostics")["entries"].as_array().map_or(0, Vec::len);
+        (watched.get("x", "m")["list"].as_array().map_or(0, Vec::len), failed)
+    };
+    send(json!({"content": {"list": []}}));
+    let add = json!({"op": "add", "path": "/list/-", "value": "x".repeat(4 * 1024 * 1024 - 100)});
+    assert_eq!(send(json!({"patch": [add, add, add]})), (3, 0));
+    assert_eq!(send(json!({"patch": [add, add]})), (3, 1), "as a whole or not at all");
+    assert_eq!(send(json!({"patch": [add]})), (4, 1));
+    // It is weighed, not added up: what goes makes room.
+    for _ in 0..3 {
+        assert_eq!(send(json!({"patch": [{"op": "remove", "path": "/list/0"}]})), (3, 1));
+        assert_eq!(send(json!({"patch": [add]})), (4, 1));
+    }
+    assert_eq!(send(json!({"patch": [add]})), (4, 2));
 }

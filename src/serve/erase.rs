@@ -1,6 +1,6 @@
 //! Erasing a run: its log, bodies and checkpoints, for good.
 //!
-//! Whoever reaches the server may; the right to it comes with authentication, and is an administrator's.
+//! The right to it is an administrator's.
 
 use super::App;
 use super::hydrate::no_such_run;

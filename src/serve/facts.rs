@@ -3,10 +3,12 @@
 //! A JSON body is atomic. A streamed one (`application/x-ndjson`) is appended in groups as it arrives, a few groups ahead of
 //! the store, and answered once, when all of it is durable. What is wrong is told with the fact's `index` or `line`.
 
-use super::App;
+use super::access::{Hold, Pass, Right};
 use super::problem::Problem;
 use super::request::{Query, path_id};
-use crate::ingest::{Delivery, IngestError, Pending, Producer, Receipt};
+use super::{App, BODY_BYTES_A_SECOND, stopped};
+use crate::auth::rights::Verb;
+use crate::ingest::{Delivery, Fence, IngestError, Outside, Pending, Producer, Receipt};
 use crate::log::LogId;
 use crate::log::run::OnTheLine;
 use crate::model::{Epoch, Ids, ProducerId};
@@ -23,35 +25,47 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Groups of one streamed body that may be on their way to the store at once.
 const GROUPS_AHEAD_MAX: usize = 8;
+/// When whoever found too much under way may come back, in seconds.
+const BUSY_RETRY_AFTER: u64 = 1;
 /// What is read and thrown away of a body that was refused in the middle, so that its sender gets to read why.
 const DISCARD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
+/// What it takes to send them.
+pub const RIGHT: Right = Right::To(Verb::Publish);
+
 /// `POST /v1/runs/{run}/facts` and `POST /v1/sessions/{session}/facts`
-pub async fn post(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Json<Receipt>, Problem> {
+pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body>) -> Result<Json<Receipt>, Problem> {
     let (head, body) = request.into_parts();
-    let to = Address::of(&head.uri, &head.headers)?;
-    let receipt = if is_lines(&head.headers)? {
-        Lines::new(&app, to).await?.take(body).await
-    } else {
-        let text = read_whole(body, app.limits.body_bytes_max).await?;
+    let taking = async {
+        let to = Address::of(&pass, &head.uri, &head.headers)?;
+        if is_lines(&head.headers)? {
+            return Lines::new(&app, to, pass.hold()).await?.take(body).await;
+        }
+        let pace = Pace::new(app.limits.body_time_max);
+        let text = read_whole(body, app.limits.body_bytes_max, &pace).await?;
         whole(&app, to, &text).await
     };
-    receipt.map(Json)
+    taking.await.inspect_err(|problem| app.meters.refused.add(problem.code)).map(Json)
 }
 
 /// The same for a JSON body that is there already.
 ///
 /// # Errors
 /// The [`Problem`] to answer with.
-pub async fn at_once(app: &App, uri: &Uri, headers: &HeaderMap, body: &[u8]) -> Result<Receipt, Problem> {
-    let to = Address::of(uri, headers)?;
-    if body.len() > app.limits.body_bytes_max {
-        return Err(body_too_large(app.limits.body_bytes_max));
-    }
-    whole(app, to, body).await
+pub async fn at_once(app: &App, pass: &Pass, uri: &Uri, headers: &HeaderMap, body: &[u8]) -> Result<Receipt, Problem> {
+    let taking = async {
+        let to = Address::of(pass, uri, headers)?;
+        if body.len() > app.limits.body_bytes_max {
+            return Err(body_too_large(app.limits.body_bytes_max));
+        }
+        whole(app, to, body).await
+    };
+    taking.await.inspect_err(|problem| app.meters.refused.add(problem.code))
 }
 
 /// Whether a request to this path brings facts.
@@ -67,10 +81,11 @@ pub struct Address {
     source: &'static SourceKind,
     given: Ids,
     producer: Option<Producer>,
+    fence: Option<Fence>,
 }
 
 impl Address {
-    fn of(uri: &Uri, headers: &HeaderMap) -> Result<Self, Problem> {
+    fn of(pass: &Pass, uri: &Uri, headers: &HeaderMap) -> Result<Self, Problem> {
         let log = match uri.path().starts_with("/v1/runs/") {
             true => LogId::Run(path_id("runId", uri)?),
             false => LogId::Session(path_id("sessionId", uri)?),
@@ -85,14 +100,20 @@ impl Address {
                 Problem::bad_request("bad_producer", detail).with("member", name)
             })?;
         }
-        Self::new(log, query.get("source"), query.ids()?, producer(names, values)?)
+        Self::new(pass, log, query.get("source"), query.ids()?, producer(names, values)?)
     }
 
     /// The address of a log's facts, in the vocabulary of this source, with ids for those that lack them.
     ///
     /// # Errors
     /// 400 for a source that we do not know.
-    pub fn new(log: LogId, source: Option<&str>, mut given: Ids, producer: Option<Producer>) -> Result<Self, Problem> {
+    pub fn new(
+        pass: &Pass,
+        log: LogId,
+        source: Option<&str>,
+        mut given: Ids,
+        producer: Option<Producer>,
+    ) -> Result<Self, Problem> {
         let name = source.unwrap_or("agentui");
         let source = source::by_name(name).ok_or_else(|| {
             let known: Vec<_> = SOURCES.iter().map(|source| source.name).collect();
@@ -102,13 +123,22 @@ impl Address {
         if let LogId::Session(session) = &log {
             given.session = Some(session.clone());
         }
-        Ok(Self { log, source, given, producer })
+        Ok(Self { log, source, given, producer, fence: pass.fence() })
+    }
+
+    /// Whose rate it counts against: the producer's, or else the log's, for nothing more is known of who sends.
+    fn publisher(&self) -> &str {
+        match (&self.producer, &self.log) {
+            (Some(producer), _) => producer.id.as_str(),
+            (None, LogId::Run(run)) => run.as_str(),
+            (None, LogId::Session(session)) => session.as_str(),
+        }
     }
 
     fn delivery(&self, facts: Vec<Value>, bytes: usize, atomic: bool, sent: u64) -> Delivery {
         let producer = self.producer.clone().map(|producer| Producer { seq: producer.seq + sent, ..producer });
-        let (log, given) = (self.log.clone(), self.given.clone());
-        Delivery { log, source: self.source, given, producer, facts, bytes, atomic, life: None }
+        let (log, given, fence) = (self.log.clone(), self.given.clone(), self.fence.clone());
+        Delivery { log, source: self.source, given, producer, facts, bytes, atomic, life: None, fence }
     }
 }
 
@@ -155,11 +185,42 @@ pub fn is_lines(headers: &HeaderMap) -> Result<bool, Problem> {
     }
 }
 
+/// How fast a JSON body has to come: who sends a byte now and then would hold a connection, and what it has brought, for ever.
+pub struct Pace {
+    begun: Instant,
+    grace: Duration,
+}
+
+impl Pace {
+    /// From now on.
+    #[must_use]
+    pub fn new(grace: Duration) -> Self {
+        Self { begun: Instant::now(), grace }
+    }
+
+    /// What `reading` comes to, of a body that has brought so much.
+    ///
+    /// # Errors
+    /// 408 when it takes too long.
+    pub async fn keep<T>(&self, bytes: usize, reading: impl Future<Output = T>) -> Result<T, Problem> {
+        let until = self.begun + self.grace + Duration::from_millis(bytes as u64 * 1000 / BODY_BYTES_A_SECOND);
+        tokio::time::timeout_at(until, reading).await.map_err(|_| {
+            let detail = format!(
+                "{bytes} bytes of the body came in {:.1?}; it may take {:?} and a second for each {BODY_BYTES_A_SECOND} bytes. \
+                 Nothing of it was kept; send it faster, or as application/x-ndjson, which takes its time",
+                self.begun.elapsed(),
+                self.grace
+            );
+            Problem::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail)
+        })
+    }
+}
+
 /// Reads a body to its end.
-async fn read_whole(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
+pub(super) async fn read_whole(mut body: Body, limit: usize, pace: &Pace) -> Result<Bytes, Problem> {
     let mut parts: Vec<Bytes> = Vec::new();
     let mut bytes = 0;
-    while let Some(frame) = body.frame().await {
+    while let Some(frame) = pace.keep(bytes, body.frame()).await? {
         let Ok(data) = frame.map_err(cut_off)?.into_data() else { continue };
         bytes += data.len();
         if bytes > limit {
@@ -181,6 +242,7 @@ async fn whole(app: &App, to: Address, text: &[u8]) -> Result<Receipt, Problem> 
 /// # Errors
 /// The [`Problem`] of a body that does not even get there.
 pub async fn submit<'a>(app: &'a App, to: Address, text: &[u8]) -> Result<Pending<'a>, Problem> {
+    app.disk.has_room()?;
     check_depth(text, app.limits.depth_max)?;
     let facts = match serde_json::from_slice::<Value>(text) {
         Ok(Value::Array(facts)) => facts,
@@ -192,6 +254,9 @@ pub async fn submit<'a>(app: &'a App, to: Address, text: &[u8]) -> Result<Pendin
     };
     if text.len() > app.limits.fact_bytes_max {
         check_fact_sizes(&facts, app.limits.fact_bytes_max)?;
+    }
+    if let Some(rates) = &app.rates {
+        rates.take(to.publisher(), facts.len(), Instant::now()).map_err(|wait| rates.refused(wait))?;
     }
     let delivery = to.delivery(facts, text.len(), true, 0);
     app.ingest.submit(delivery).await.map_err(|error| told(error, &Place::Index))
@@ -238,7 +303,7 @@ fn fact_too_large(bytes: usize, limit: usize) -> Problem {
 
 /// Refuses what nests deeper than `limit`, before a parser has to walk it. The array around a body's facts is not the facts',
 /// which is why the answer can name the fact's index.
-fn check_depth(text: &[u8], limit: usize) -> Result<(), Problem> {
+pub(super) fn check_depth(text: &[u8], limit: usize) -> Result<(), Problem> {
     // Nothing nests deeper than it has opening brackets: most bodies are done here.
     if memchr::memchr2_iter(b'{', b'[', text).nth(limit).is_none() {
         return Ok(());
@@ -281,6 +346,7 @@ struct Lines<'a> {
     life: Option<Epoch>,
     ahead: VecDeque<Ahead<'a>>,
     receipt: Option<Receipt>,
+    hold: Hold,
     /// A run whose producer is on the line does not age, whatever it says.
     _line: OnTheLine,
 }
@@ -295,10 +361,10 @@ struct Ahead<'a> {
 }
 
 impl<'a> Lines<'a> {
-    async fn new(app: &'a App, to: Address) -> Result<Self, Problem> {
+    async fn new(app: &'a App, to: Address, hold: Hold) -> Result<Self, Problem> {
         let line = app.logs.log(&to.log).await?.on_the_line();
         let (buffer, ahead) = (BytesMut::new(), VecDeque::new());
-        Ok(Self { app, to, buffer, read: 0, sent: 0, life: None, ahead, receipt: None, _line: line })
+        Ok(Self { app, to, buffer, read: 0, sent: 0, life: None, ahead, receipt: None, hold, _line: line })
     }
 
     async fn take(mut self, mut body: Body) -> Result<Receipt, Problem> {
@@ -321,7 +387,18 @@ impl<'a> Lines<'a> {
     }
 
     async fn read_all(&mut self, body: &mut Body) -> Result<(), Problem> {
-        while let Some(frame) = body.frame().await {
+        let mut stopping = self.app.stopping.subscribe();
+        let (patience, moment) = (self.app.limits.line_time_max, self.app.moment_in_drain());
+        loop {
+            let frame = tokio::select! {
+                biased;
+                frame = tokio::time::timeout(patience, body.frame()) => frame.map_err(|_| silent(patience))?,
+                // A body may last longer than the right to send it.
+                problem = self.hold.over() => return Err(problem),
+                // What has come is taken; its sender goes on elsewhere, and knows from where.
+                () = stopped(&mut stopping, moment) => return Err(super::stopping()),
+            };
+            let Some(frame) = frame else { break };
             let Ok(data) = frame.map_err(cut_off)?.into_data() else { continue };
             self.buffer.extend_from_slice(&data);
             self.group(false).await?;
@@ -366,6 +443,8 @@ impl<'a> Lines<'a> {
             self.read += 1;
         }
         if !facts.is_empty() {
+            self.app.disk.has_room()?;
+            self.keep_to_the_rate(facts.len()).await?;
             let count = facts.len() as u64;
             let first = self.sent;
             let delivery = Delivery { life: self.life, ..self.to.delivery(facts, text.len(), false, first) };
@@ -386,6 +465,17 @@ impl<'a> Lines<'a> {
             self.settle(if refused { 0 } else { GROUPS_AHEAD_MAX }).await?;
         }
         bad.map_or(Ok(()), Err)
+    }
+
+    /// Reads no faster than the producer may publish.
+    async fn keep_to_the_rate(&mut self, facts: usize) -> Result<(), Problem> {
+        let Some(rates) = &self.app.rates else { return Ok(()) };
+        while let Err(wait) = rates.take(self.to.publisher(), facts, Instant::now()) {
+            // Whoever waits must not hold a part of what may be under way.
+            self.settle(0).await?;
+            tokio::time::sleep(wait).await;
+        }
+        Ok(())
     }
 
     fn line(&self, line: &[u8]) -> Result<Option<Value>, Problem> {
@@ -417,7 +507,10 @@ impl<'a> Lines<'a> {
             let kept = match pending.durable().await {
                 Ok(receipt) => Some(receipt),
                 Err(error) => {
-                    let kept = if let IngestError::Fact { kept, .. } = &error { Some((**kept).clone()) } else { None };
+                    let kept = match &error {
+                        IngestError::Fact { kept, .. } | IngestError::Outside { kept, .. } => Some((**kept).clone()),
+                        _ => None,
+                    };
                     first.get_or_insert_with(|| told(error, &Place::Line(&lines)));
                     kept
                 }
@@ -438,7 +531,7 @@ impl<'a> Lines<'a> {
 }
 
 /// Reads on for a while, so that whoever still sends gets to read the answer instead of a broken connection.
-async fn discard(mut body: Body) {
+pub(super) async fn discard(mut body: Body) {
     let reading = async {
         let mut bytes = 0;
         while let Some(Ok(frame)) = body.frame().await {
@@ -449,7 +542,15 @@ async fn discard(mut body: Body) {
         }
     };
     // Late or never: the answer goes out all the same.
-    let _ = tokio::time::timeout(std::time::Duration::from_secs(2), reading).await;
+    let _ = tokio::time::timeout(Duration::from_secs(2), reading).await;
+}
+
+fn silent(patience: Duration) -> Problem {
+    let detail = format!(
+        "nothing came for {patience:?}, the limit for a streamed body; what came before is kept. Send a blank line now and then \
+         to say that you are there, or raise --line-time-ms"
+    );
+    Problem::new(StatusCode::REQUEST_TIMEOUT, "body_silent", detail)
 }
 
 fn cut_off(error: axum::Error) -> Problem {
@@ -465,14 +566,24 @@ enum Place<'l> {
 
 fn told(error: IngestError, place: &Place<'_>) -> Problem {
     let detail = error.to_string();
+    let placed = |index: u64| match place {
+        Place::Index => ("index", index, "nothing of the body was kept"),
+        Place::Line(lines) => {
+            ("line", lines.get(usize::try_from(index).unwrap_or(0)).copied().unwrap_or(0), "what came before it is kept")
+        }
+    };
+    let outside = |error: &Outside, detail: String| {
+        let missing = if let Outside::Run(_) = error { "run" } else { "session" };
+        Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("missing", missing)
+    };
     match error {
+        IngestError::Outside { index, error, .. } => {
+            let (member, number, kept) = placed(index);
+            outside(&error, format!("{member} {number}: {error}; {kept}")).with(member, number)
+        }
+        IngestError::Foreign(error) => outside(&error, detail),
         IngestError::Fact { index, error, .. } => {
-            let (member, number, kept) = match place {
-                Place::Index => ("index", index, "nothing of the body was kept"),
-                Place::Line(lines) => {
-                    ("line", lines.get(usize::try_from(index).unwrap_or(0)).copied().unwrap_or(0), "what came before it is kept")
-                }
-            };
+            let (member, number, kept) = placed(index);
             let code = match &error {
                 FactError::NotAnObject { .. } => "not_an_object",
                 FactError::NoType { .. } => "no_type",
@@ -494,6 +605,10 @@ fn told(error: IngestError, place: &Place<'_>) -> Problem {
         }
         IngestError::TooManyProducers => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many_producers", detail)
             .with("limit", crate::ingest::PRODUCERS_MAX),
+        IngestError::TooManyRuns { limit } => {
+            Problem::new(StatusCode::INSUFFICIENT_STORAGE, "too_many_runs", detail).with("limit", limit)
+        }
+        IngestError::Busy(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).retry_after(BUSY_RETRY_AFTER),
         IngestError::Erased => Problem::new(StatusCode::CONFLICT, "run_erased", detail),
         IngestError::Store(error) => error.into(),
     }

@@ -3,6 +3,7 @@
 //! Everything comes out of the same rows as the live stream, so the audience rule was applied before any of this is asked.
 
 use super::App;
+use super::access::Pass;
 use super::problem::Problem;
 use super::request::{Query, path_id};
 use crate::feed::Selection;
@@ -25,6 +26,8 @@ const PAGE_ITEMS_MAX: usize = 1000;
 const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Holes after which a page ends, however few events it has.
 const HOLES_MAX: usize = 1000;
+/// What one list looks at to find what its reader may see. It ends there with what it has, and a cursor.
+const LOOKED_AT_MAX: usize = 4 * PAGE_ITEMS_MAX;
 /// What is read from the store at once to fill a page.
 const READ: Limit = Limit { rows: 1024, bytes: 1024 * 1024 };
 
@@ -82,21 +85,34 @@ pub(super) fn described(run: &str, epoch: Epoch, summary: &Summary, audience: Au
 }
 
 /// `GET /v1/runs`: runs, the newest first.
-pub async fn runs(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+pub async fn runs(State(app): State<Arc<App>>, pass: Pass, uri: Uri) -> Result<Response, Problem> {
     let query = Query::of(&uri);
     let (limit, audience) = (page_size(&query)?, query.audience()?);
-    let mut listed = app.logs.list(LogKind::Run, query.number("cursor")?, limit + 1).await?;
-    let more = listed.len() > limit;
-    listed.truncate(limit);
-    let next = listed.last().filter(|_| more).map(|last| last.created.to_string());
-    let runs: Vec<_> = listed
-        .iter()
-        .map(|run| {
+    // Whoever may not see all runs finds his among the others.
+    let page = if pass.has_everything() { limit + 1 } else { PAGE_ITEMS_MAX + 1 };
+    let (mut runs, mut at, mut looked_at) = (Vec::new(), query.number("cursor")?, 0);
+    let next = 'pages: loop {
+        let listed = app.logs.list(LogKind::Run, at, page).await?;
+        for run in &listed {
             let summary: Summary = serde_json::from_slice(&run.meta).unwrap_or_default();
             let LogId::Run(id) = &run.log else { unreachable!("only runs were asked for") };
-            described(id.as_str(), run.epoch, &summary, audience)
-        })
-        .collect();
+            if pass.has_run(id, &summary) {
+                if runs.len() == limit {
+                    break 'pages at;
+                }
+                runs.push(described(id.as_str(), run.epoch, &summary, audience));
+            }
+            at = Some(run.created);
+        }
+        looked_at += listed.len();
+        if listed.len() < page {
+            break None;
+        }
+        if looked_at >= LOOKED_AT_MAX {
+            break at;
+        }
+    };
+    let next = next.map(|next| next.to_string());
     Ok(live(echo(&query, json!({ "runs": runs, "nextCursor": next }))))
 }
 
@@ -335,15 +351,26 @@ pub async fn export(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, P
         .into_response())
 }
 
+/// Whether a body is of a log that is had.
+async fn refers(app: &App, pass: &Pass, meta: &BlobMeta) -> Result<bool, Problem> {
+    Ok(match (&meta.run, &meta.session) {
+        _ if pass.has_everything() => true,
+        (Some(run), _) => pass.has_run(run, &app.logs.log(&LogId::Run(run.clone())).await?.tail().summary),
+        (None, Some(session)) => pass.has_session(session),
+        // Of before that was kept.
+        (None, None) => false,
+    })
+}
+
 /// `GET /v1/blobs/{blob}`: an offloaded body, or a range of it. Who may not see the envelope that refers to it is told that
 /// there is none.
-pub async fn blob(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
+pub async fn blob(State(app): State<Arc<App>>, pass: Pass, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
     let id: BlobId = path_id("blobId", &uri)?;
     let audience = Query::of(&uri).audience()?;
     let missing = || Problem::not_found("no_such_blob", format!("there is no body {id} for this audience"));
     let blob = app.logs.blob(&id).await?.ok_or_else(missing)?;
     let meta: BlobMeta = serde_json::from_slice(&blob.meta).map_err(|_| missing())?;
-    if !audience.admits(meta.audience) {
+    if !audience.admits(meta.audience) || !refers(&app, &pass, &meta).await? {
         return Err(missing());
     }
     let total = blob.body.len() as u64;

@@ -3,32 +3,48 @@
 //! Decides nothing about order, durability or audience: it asks. Nothing here, except [`wire`], knows whether a connection is
 //! ours or hyper's.
 
+pub mod access;
 pub mod compact;
+pub mod controls;
+pub mod disk;
 pub mod erase;
 pub mod facts;
 pub mod hydrate;
 pub mod kinds;
+pub mod meters;
 pub mod openapi;
 pub mod ops;
+pub mod origin;
 pub mod problem;
 pub mod request;
 pub mod routes;
 pub mod sessions;
 pub mod settle;
+pub mod shares;
 pub mod socket;
 pub mod stream;
+pub mod tickets;
 pub mod tls;
+pub mod trace;
 pub mod wire;
 pub mod workbench;
 
+use crate::auth::Authority;
+use crate::control::Controls;
 use crate::feed::{Feed, Sizes};
 use crate::guard::Policy;
-use crate::ingest::{Ingest, World};
+use crate::ingest::{Ingest, Load, World};
 use crate::log::run::Logs;
 use crate::log::{AnyStore, StoreError};
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use compact::Compactor;
+use controls::Keeper;
+use disk::{Disk, Reserve};
+use meters::Meters;
+use origin::Origins;
 use settle::{Patience, Settler};
+use shares::{Rate, Rates, Shares};
 use std::sync::Arc;
 use std::time::Duration;
 use tls::Tls;
@@ -51,11 +67,23 @@ pub struct Limits {
     pub handshake_time_max: Duration,
     /// Requests and streams of one HTTP/2 connection at once.
     pub streams_max: u32,
-    /// Connections at once.
+    /// How long a JSON body may take to come, beside a second for each [`BODY_BYTES_A_SECOND`] of it.
+    pub body_time_max: Duration,
+    /// How long a streamed body may say nothing, not even a blank line.
+    pub line_time_max: Duration,
+    /// Connections at once, and of one client.
     pub connections_max: usize,
+    pub connections_per_client_max: usize,
     /// Subscriptions of one WebSocket at once.
     pub subscriptions_max: usize,
+    /// How fast one producer may publish; as fast as it can where there is none.
+    pub publish: Option<Rate>,
+    /// What may be under way to the store, and how much it may be given to keep.
+    pub load: Load,
 }
+
+/// The slowest that a JSON body may come once [`Limits::body_time_max`] is over, in bytes a second.
+pub const BODY_BYTES_A_SECOND: u64 = 16 * 1024;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -67,8 +95,13 @@ impl Default for Limits {
             head_time_max: Duration::from_secs(10),
             handshake_time_max: Duration::from_secs(10),
             streams_max: 256,
+            body_time_max: Duration::from_secs(10),
+            line_time_max: Duration::from_mins(10),
             connections_max: 65_536,
+            connections_per_client_max: 65_536,
             subscriptions_max: 256,
+            publish: None,
+            load: Load::default(),
         }
     }
 }
@@ -93,9 +126,22 @@ pub struct App {
     pub logs: Arc<Logs<AnyStore>>,
     pub ingest: Ingest<AnyStore>,
     pub feed: Arc<Feed<AnyStore>>,
+    pub controls: Controls,
     pub limits: Limits,
     pub pulse: Pulse,
     pub world: World,
+    pub meters: Arc<Meters>,
+    pub disk: Disk,
+    /// The connections that are open.
+    pub shares: Arc<Shares>,
+    /// How fast producers publish, where that has a limit.
+    pub rates: Option<Rates>,
+    ids: trace::Ids,
+    started: jiff::Timestamp,
+    /// Who says who is who; without it nobody is asked.
+    pub authority: Option<Arc<Authority>>,
+    /// Whose pages may ask, besides our own.
+    pub origins: Origins,
     /// When the server was told to stop.
     stopping: watch::Sender<Option<tokio::time::Instant>>,
 }
@@ -108,6 +154,7 @@ pub struct Server {
     compact_after: Option<Duration>,
     patience: Patience,
     tls: Option<Arc<Tls>>,
+    reserve: Option<Reserve>,
 }
 
 impl Server {
@@ -124,10 +171,27 @@ impl Server {
         world: World,
     ) -> Result<Self, StoreError> {
         let (logs, groups) = Logs::open(store)?;
-        let ingest = Ingest::new(logs.clone(), policy, world);
+        let ingest = Ingest::new(logs.clone(), policy, world).bearing(limits.load);
         let feed = Feed::new(logs.clone(), sizes);
-        let app = App { logs, ingest, feed, limits, pulse, world, stopping: watch::Sender::new(None) };
-        Ok(Self { app: Arc::new(app), groups, compact_after: None, patience: Patience::default(), tls: None })
+        let app = App {
+            logs,
+            ingest,
+            feed,
+            controls: Controls::new(world),
+            limits,
+            pulse,
+            world,
+            meters: Arc::default(),
+            disk: Disk::default(),
+            shares: Shares::new(limits.connections_per_client_max),
+            rates: limits.publish.map(Rates::new),
+            ids: trace::Ids::new((world.random)() as u32),
+            started: (world.now)(),
+            authority: None,
+            origins: Origins::default(),
+            stopping: watch::Sender::new(None),
+        };
+        Ok(Self { app: Arc::new(app), groups, compact_after: None, patience: Patience::default(), tls: None, reserve: None })
     }
 
     /// The same, which compacts ended runs this long after their last fact.
@@ -151,10 +215,32 @@ impl Server {
         self
     }
 
+    /// The same, which keeps this much of its store's disk free.
+    #[must_use]
+    pub fn reserving(mut self, reserve: Option<Reserve>) -> Self {
+        self.reserve = reserve;
+        self
+    }
+
+    /// The same, which asks who is there, and lets pages of these origins in. Anybody may do anything unless there is somebody to
+    /// say who is who.
+    #[must_use]
+    pub fn asking(mut self, authority: Option<Arc<Authority>>, origins: Origins) -> Self {
+        let app = Arc::get_mut(&mut self.app).expect("a server is put together before anything else has a part of it");
+        (app.authority, app.origins) = (authority, origins);
+        self
+    }
+
     /// What settles this server's runs, to be told what time it is.
     #[must_use]
     pub fn settler(&self, patience: Patience) -> Settler {
         Settler::new(self.app.clone(), patience)
+    }
+
+    /// What keeps this server's controls in order, to be told what time it is.
+    #[must_use]
+    pub fn keeper(&self) -> Keeper {
+        Keeper::new(self.app.clone())
     }
 
     /// What compacts this server's runs, to be told when.
@@ -163,37 +249,67 @@ impl Server {
         Compactor::new(self.app.clone(), after)
     }
 
-    /// Serves until `stop` resolves; then takes no more connections, lets what is under way finish, ends the streams over
-    /// [`Pulse::drain`], and returns.
+    /// Serves until `stop` resolves; then turns new connections away, lets what is under way finish, ends the streams over
+    /// [`Pulse::drain`], makes everything durable, and returns.
     ///
     /// # Errors
     /// The store's failure, which is final: the process must stop and say so.
     pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) -> Result<(), StoreError> {
-        let Self { app, groups, compact_after, patience, tls } = self;
+        let Self { app, groups, compact_after, patience, tls, reserve } = self;
+        if let Some(reserve) = &reserve {
+            disk::look(&app.disk, reserve);
+        }
         let follower = tokio::spawn(app.feed.clone().follow(groups));
         let sweeper = tokio::spawn(sweep(app.clone()));
         let settling = tokio::spawn(Settler::new(app.clone(), patience).keep());
+        let keeping = tokio::spawn(Keeper::new(app.clone()).keep());
+        let watching = reserve.map(|reserve| tokio::spawn(disk::watch(app.clone(), reserve)));
         let compacting = compact_after.map(|after| tokio::spawn(Compactor::new(app.clone(), after).keep()));
         let renewing = tls.clone().map(|tls| tokio::spawn(tls.keep()));
+        let asking = app.authority.clone().map(|authority| tokio::spawn(authority.keep()));
+        let is_plain = tls.is_none();
         let connections = wire::Connections::new(app.limits.connections_max);
         let accepting = connections.accept(&listener, app.clone(), tls);
-        let ended = tokio::select! {
+        let mut ended = tokio::select! {
             () = accepting => Ok(()),
             () = stop => Ok(()),
             error = app.logs.failed() => Err(error),
         };
-        drop(listener);
         app.stopping.send_replace(Some(tokio::time::Instant::now()));
         if ended.is_ok() {
-            connections.drained(app.pulse.drain + Duration::from_secs(8)).await;
+            ended = tokio::select! {
+                () = connections.drained(app.pulse.drain + FINISH_TIME_MAX) => Ok(()),
+                // Whoever asks whether we are ready has to hear that we are not.
+                () = wire::turn_away(&listener, &app, is_plain) => Ok(()),
+                error = app.logs.failed() => Err(error),
+            };
         }
+        drop(listener);
+        if ended.is_ok() {
+            ended = app.logs.flush().await;
+        }
+        watching.inspect(tokio::task::JoinHandle::abort);
         sweeper.abort();
         settling.abort();
+        keeping.abort();
         compacting.inspect(tokio::task::JoinHandle::abort);
         renewing.inspect(tokio::task::JoinHandle::abort);
+        asking.inspect(tokio::task::JoinHandle::abort);
         follower.abort();
         ended
     }
+}
+
+/// How long what was under way when the drain was over may take to finish.
+const FINISH_TIME_MAX: Duration = Duration::from_secs(8);
+
+/// When a server that stops may be followed by another, in seconds.
+const SUCCESSOR_AFTER: u64 = 1;
+
+/// 503 for whoever wants something of a server that is stopping.
+fn stopping() -> problem::Problem {
+    let detail = "the server is stopping; use another one, or come back";
+    problem::Problem::new(http::StatusCode::SERVICE_UNAVAILABLE, "stopping", detail).retry_after(SUCCESSOR_AFTER)
 }
 
 impl App {
@@ -228,14 +344,25 @@ async fn sweep(app: Arc<App>) {
         app.feed.sweep();
         app.ingest.sweep();
         app.logs.sweep();
+        if let Some(rates) = &app.rates {
+            rates.sweep(tokio::time::Instant::now());
+        }
     }
 }
 
-/// Every address of [`routes`], and what is answered anywhere else.
+/// Every address; see [`routes`].
+#[must_use]
+pub const fn routes() -> &'static [routes::Operation] {
+    routes::OPERATIONS
+}
+
+/// Whoever answers at every address, and what is answered anywhere else.
 pub fn router(app: Arc<App>) -> Router {
-    routes::mount(Router::new())
+    routes::mount(&app)
         .fallback(ops::no_such_address)
         .method_not_allowed_fallback(ops::method_not_allowed)
+        .layer(from_fn_with_state(app.clone(), origin::check))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(ops::panicked))
+        .layer(from_fn_with_state(app.clone(), trace::layer))
         .with_state(app)
 }

@@ -2,6 +2,7 @@
 //!
 //! `/openapi.json` gives it, and `schema/openapi.json` is the same, so that a change of the contract shows in a review.
 
+use super::access::Right;
 use super::kinds::{KINDS, Kind};
 use super::routes::{self, Answer, Body, CONNECTION, Content, Member, NOWHERE, OPERATIONS, Operation, SHAPES, SOCKET};
 use crate::model::schema;
@@ -46,7 +47,13 @@ pub fn document() -> Value {
         "servers": [{ "url": "/" }],
         "tags": TAGS.iter().map(|(name, purpose)| json!({ "name": name, "description": purpose })).collect::<Vec<_>>(),
         "paths": paths,
-        "components": { "schemas": schemas() },
+        "components": {
+            "schemas": schemas(),
+            "securitySchemes": {
+                "bearer": { "type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "A token, where the server has keys." },
+                "ticket": { "type": "apiKey", "in": "query", "name": "ticket", "description": "A ticket of `POST /v1/tickets`." },
+            },
+        },
         "x-problems": KINDS.iter().map(told).collect::<Vec<_>>(),
     })
 }
@@ -57,6 +64,8 @@ const TAGS: &[(&str, &str)] = &[
     ("streams", "Frames out, live."),
     ("runs", "Runs at rest."),
     ("sessions", "Sessions at rest."),
+    ("controls", "Writes on their way to their owners."),
+    ("access", "Who may what."),
     ("operations", "For operators."),
     ("contract", "What is on the wire."),
     ("page", "The page at `/`."),
@@ -108,6 +117,13 @@ fn described(operation: &'static Operation) -> Value {
         "parameters": parameters,
         "responses": answers,
     });
+    // A server without keys asks nobody.
+    let security = match operation.right {
+        Right::Open => json!([]),
+        Right::Token | Right::To(_) => json!([{ "bearer": [] }, {}]),
+        Right::Watch | Right::Inside => json!([{ "bearer": [] }, { "ticket": [] }, {}]),
+    };
+    described["security"] = security;
     if let Some(Body { meaning, content }) = &operation.body {
         let content: Map<_, _> = content.iter().map(|(kind, content)| ((*kind).to_owned(), media(*content))).collect();
         described["requestBody"] = json!({ "description": meaning, "required": true, "content": content });

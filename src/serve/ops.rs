@@ -19,15 +19,15 @@ pub async fn health() -> Json<Value> {
     Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// `GET /readyz`: it takes facts and readers; 503 once it was told to stop.
+/// `GET /readyz`: it takes facts and readers; 503 once it was told to stop, its store has failed, or its disk is nearly full.
 pub async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
     if app.stopping.borrow().is_some() {
-        return Err(Problem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "stopping",
-            "the server is stopping; use another one, or come back",
-        ));
+        return Err(super::stopping());
     }
+    if let Some(error) = app.logs.failure() {
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store_failed", error.to_string()));
+    }
+    app.disk.has_room().map_err(|full| Problem { status: StatusCode::SERVICE_UNAVAILABLE, ..full })?;
     Ok(Json(json!({ "status": "ready", "openLogs": app.logs.open_count(), "readers": app.feed.reader_count() })))
 }
 

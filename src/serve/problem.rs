@@ -7,6 +7,9 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
+/// How one says who one is: the `WWW-Authenticate` of every 401.
+pub const CHALLENGE: &str = "Bearer";
+
 /// One error, ready to be told.
 #[derive(Debug, Clone)]
 pub struct Problem {
@@ -44,6 +47,18 @@ impl Problem {
         self
     }
 
+    /// Says when to come back, in seconds: as `retryAfter`, and over HTTP in the header of that name.
+    #[must_use]
+    pub fn retry_after(self, seconds: u64) -> Self {
+        self.with("retryAfter", seconds.max(1))
+    }
+
+    /// When to come back, in seconds, where that is known.
+    #[must_use]
+    pub fn comes_back(&self) -> Option<u64> {
+        self.members.get("retryAfter").and_then(Value::as_u64)
+    }
+
     /// The document.
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -68,7 +83,13 @@ impl IntoResponse for Problem {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         // A cache that kept an error would go on telling it after the remedy (Electric's clients once looped on a cached 409).
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        // For whoever checks it, or counts it.
+        if let Some(seconds) = self.comes_back() {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
+        }
+        // For whoever logs and counts it.
         response.extensions_mut().insert(self);
         response
     }

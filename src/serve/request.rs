@@ -30,6 +30,16 @@ impl Query {
         }
     }
 
+    /// The same for who asks at any address, and reads what its row need not tell of.
+    #[must_use]
+    pub fn of_any(uri: &http::Uri) -> Self {
+        Self {
+            #[cfg(debug_assertions)]
+            path: None,
+            ..Self::of(uri)
+        }
+    }
+
     /// The members of an object, as if they stood in a query: a list of texts is one text with commas, null is absent.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 //! at rest what it would have seen live. Windows are cut at places that facts which arrive later do not move.
 
 use super::App;
+use super::access::Pass;
 use super::hydrate::{described, echo, live, page_size, shown};
 use super::problem::Problem;
 use super::request::{Query, path_id};
@@ -26,16 +27,27 @@ const SNAPSHOT_RUNS_MAX: usize = 32;
 /// What a window holds unless another size is asked for.
 const WINDOW: u64 = 50;
 
-fn no_such_session(session: &SessionId) -> Problem {
+pub(super) fn no_such_session(session: &SessionId) -> Problem {
     let detail = format!("no fact of session {session} has been written; a stream of it would wait for the first");
     Problem::not_found("no_such_session", detail)
 }
 
 /// `GET /v1/sessions`: sessions, the newest first.
-pub async fn sessions(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+pub async fn sessions(State(app): State<Arc<App>>, pass: Pass, uri: Uri) -> Result<Response, Problem> {
     let query = Query::of(&uri);
     let (limit, audience) = (page_size(&query)?, query.audience()?);
-    let mut listed = app.logs.sessions().list(query.number("cursor")?, limit + 1);
+    let before = query.number("cursor")?;
+    let mut listed = match pass.sessions() {
+        None => app.logs.sessions().list(before, limit + 1),
+        Some(names) => {
+            let ids = names.iter().filter_map(|name| SessionId::new(name).ok()).filter(|session| pass.has_session(session));
+            let placed = ids.filter_map(|session| Some((app.logs.sessions().place_of(&session)?, session)));
+            let mut placed: Vec<_> = placed.filter(|(place, _)| before.is_none_or(|before| *place < before)).collect();
+            placed.sort_unstable_by(|a, b| b.cmp(a));
+            placed.truncate(limit + 1);
+            placed
+        }
+    };
     let more = listed.len() > limit;
     listed.truncate(limit);
     let next = listed.last().filter(|_| more).map(|(place, _)| place.to_string());
@@ -119,7 +131,7 @@ fn shown_of(part: &Part, activity: &Activity) -> Value {
 }
 
 /// `GET /v1/sessions/{session}`: the shell, and what needs attention.
-pub async fn session(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+pub async fn session(State(app): State<Arc<App>>, pass: Pass, uri: Uri) -> Result<Response, Problem> {
     let query = Query::of(&uri);
     let (session, audience): (SessionId, _) = (path_id("sessionId", &uri)?, query.audience()?);
     let (parts, count) = parts(&app, &session, SNAPSHOT_RUNS_MAX).await?;
@@ -144,7 +156,9 @@ pub async fn session(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, 
     let mut answer = summed(&app, &session, &logs, count, audience);
     answer["runs"] = runs.into();
     answer["truncated"] = (count > SNAPSHOT_RUNS_MAX).into();
-    answer["children"] = json!(app.logs.sessions().children_of(&session));
+    let mut children = app.logs.sessions().children_of(&session);
+    children.retain(|child| pass.has_session(child));
+    answer["children"] = json!(children);
     if let Value::Object(members) = &mut answer {
         members.extend(of_kind);
     }

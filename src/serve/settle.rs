@@ -80,6 +80,10 @@ impl Settler {
     /// # Errors
     /// The store's failure.
     pub async fn round(&mut self, now: Instant) -> Result<(), crate::log::StoreError> {
+        if self.app.disk.has_room().is_err() {
+            // There is no room to say so; it is said when there is.
+            return Ok(());
+        }
         let ongoing = self.app.logs.ongoing();
         let mut before = std::mem::take(&mut self.runs);
         for run in ongoing {
@@ -115,6 +119,7 @@ impl Settler {
 /// it is.
 pub async fn post(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
     let run: RunId = path_id("runId", &uri)?;
+    app.disk.has_room()?;
     let log = app.logs.log(&LogId::Run(run.clone())).await?;
     if log.tail().epoch.is_none() {
         return Err(no_such_run(&run));

@@ -4,17 +4,28 @@
 //! and those that have something take turns, a chunk each. Answers go before frames; while too many wait to be taken, nothing
 //! more is read. What a message asks for is read by the code that reads queries and bodies, and a frame is the very object that
 //! SSE carries: there is one way to read a log, and this is another way to carry it.
+//!
+//! Who connects says who it is: in a header, by a ticket, or, as browsers can do neither of the first, with its first message.
+//! Until then nothing is done for it and little is read. Each message is asked for at `access`, as a request is; when the token
+//! is over, so is the connection.
 
+use super::access::{Hold, Target, Who, allow, unauthenticated};
+use super::controls::{claimed_by, handed, refusal_of, refused};
 use super::facts::{self, Address};
+use super::meters::{Counted, Transport};
 use super::problem::Problem;
 use super::request::{Query, bad_id, from, id_of};
 use super::wire::{HELD_BYTES_MAX, Permit};
 use super::{App, stopped};
+use crate::auth::rights::Verb;
+use crate::auth::tickets::Purpose;
+use crate::auth::{Lease, Refusal};
+use crate::control::{Answer, Claim, Handed};
 use crate::encode::native;
 use crate::feed::several::{self, Members};
 use crate::feed::{From, Reading};
-use crate::log::{AnyStore, LogId};
-use crate::model::{Cursor, RunId, SessionId};
+use crate::log::{AnyStore, LogId, StoreError};
+use crate::model::{AgentId, ControlId, Cursor, RunId, SessionId};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -30,11 +41,12 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
-use std::pin::pin;
+use std::io;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -63,13 +75,19 @@ const DISCARD_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// An id of a subscription or a publish, in bytes.
 const ID_BYTES_MAX: usize = 256;
 
+/// How long a connection may take to say who it is, and what may be read of it until then, in bytes.
+const AUTH_TIME_MAX: Duration = Duration::from_secs(10);
+const UNKNOWN_BYTES_MAX: usize = 16 * 1024;
+/// The close code for whoever does not say who it is, or may not be here any more.
+const UNAUTHENTICATED: u16 = 4401;
+
 /// What may be asked.
-const OPS: [&str; 5] = ["subscribe", "unsubscribe", "publish", "ping", "auth"];
+const OPS: [&str; 9] = ["subscribe", "unsubscribe", "publish", "claim", "unclaim", "ack", "nack", "ping", "auth"];
 /// What a subscription says of what it wants.
 const SUBSCRIPTION: [&str; 11] =
     ["run", "session", "children", "frames", "audience", "surfaces", "surface", "type", "agentId", "replay", "after"];
 
-type Socket = WebSocketStream<TokioIo<Upgraded>>;
+type Socket = WebSocketStream<Gate>;
 
 /// `GET /v1/ws`
 pub async fn get(State(app): State<Arc<App>>, mut request: Request<Body>) -> Response {
@@ -78,6 +96,10 @@ pub async fn get(State(app): State<Arc<App>>, mut request: Request<Body>) -> Res
         Err(problem) if problem.status == StatusCode::UPGRADE_REQUIRED => {
             return ([(header::UPGRADE, "websocket"), (header::SEC_WEBSOCKET_VERSION, "13")], problem).into_response();
         }
+        Err(problem) => return problem.into_response(),
+    };
+    let who = match Who::by_request(&app, request.uri(), request.headers(), Some(Purpose::Socket)) {
+        Ok(who) => who,
         Err(problem) => return problem.into_response(),
     };
     let permit = request.extensions_mut().remove::<Permit>();
@@ -90,8 +112,10 @@ pub async fn get(State(app): State<Arc<App>>, mut request: Request<Body>) -> Res
                     .write_buffer_size(WRITE_BYTES)
                     .max_message_size(Some(app.limits.body_bytes_max))
                     .max_frame_size(Some(app.limits.body_bytes_max));
-                let socket = WebSocketStream::from_raw_socket(TokioIo::new(io), Role::Server, Some(config)).await;
-                Connection::new(&app, socket).run().await;
+                let room = who.is_none().then_some(UNKNOWN_BYTES_MAX);
+                let gate = Gate { io: TokioIo::new(io), room };
+                let socket = WebSocketStream::from_raw_socket(gate, Role::Server, Some(config)).await;
+                Connection::new(&app, socket, who).run().await;
             }
             Err(error) => tracing::debug!(%error, "a connection broke before it was a WebSocket"),
         }
@@ -123,18 +147,6 @@ fn handshake(method: &Method, headers: &HeaderMap) -> Result<(String, bool), Pro
         let detail = "this address speaks WebSocket (RFC 6455, version 13); connect with a WebSocket client";
         return Err(Problem::new(StatusCode::UPGRADE_REQUIRED, "upgrade_required", detail));
     };
-    // A browser lets the script of any page open a WebSocket to any address, and asks nobody: without this, every page that a
-    // developer visits could read and write the runs on that machine.
-    if let Some(origin) = headers.get(header::ORIGIN) {
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-        let from = origin.to_str().unwrap_or_default();
-        if !from.split_once("://").is_some_and(|(_, from)| from.eq_ignore_ascii_case(host)) {
-            let detail = format!(
-                "a page of {from:?} asks, and this is {host:?}; connect from a page of the same address, through a proxy that hands Host on, or from a client that sends no Origin"
-            );
-            return Err(Problem::new(StatusCode::FORBIDDEN, "foreign_origin", detail));
-        }
-    }
     let offered = words(header::SEC_WEBSOCKET_PROTOCOL);
     if !offered.is_empty() && !offered.contains(&SUBPROTOCOL) {
         let detail = format!("the subprotocols on offer are {offered:?}; this address speaks {SUBPROTOCOL}");
@@ -146,16 +158,75 @@ fn handshake(method: &Method, headers: &HeaderMap) -> Result<(String, bool), Pro
 /// A subscription's id, as JSON.
 type Sub = Arc<str>;
 
+/// Somebody who takes an agent's controls here, as they come.
+struct Claimer {
+    agent: AgentId,
+    claim: Claim,
+    /// The leases that are not answered yet, each with its end.
+    out: Vec<(Box<str>, Instant)>,
+    waiting: AbortHandle,
+    /// Whether it has as many as it may have, and waits for one of them to be answered or lost.
+    is_full: bool,
+}
+
+/// What came for a claimer: nothing, when one of its leases was lost.
+struct Came {
+    sub: Sub,
+    controls: Result<Vec<Handed>, StoreError>,
+}
+
+/// A socket of which only so much is read, until somebody is known to be there.
+struct Gate {
+    io: TokioIo<Upgraded>,
+    room: Option<usize>,
+}
+
+impl AsyncRead for Gate {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Some(room) = self.room else { return Pin::new(&mut self.io).poll_read(context, into) };
+        if room == 0 {
+            return Poll::Ready(Err(io::Error::other("more was sent than is read of somebody who is not known")));
+        }
+        let mut part = vec![0; room.min(into.remaining())];
+        let mut part = ReadBuf::new(&mut part);
+        let polled = Pin::new(&mut self.io).poll_read(context, &mut part);
+        into.put_slice(part.filled());
+        let read = part.filled().len();
+        self.room = Some(room - read);
+        polled
+    }
+}
+
+impl AsyncWrite for Gate {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
 /// One WebSocket.
 struct Connection<'a> {
     app: &'a App,
     socket: Socket,
+    /// Who is there; `None` until that was said.
+    who: Option<Who>,
+    /// How it is to be closed after what was just said.
+    closing: Option<Close>,
     /// Those that have nothing to hand over at the moment; whoever has something first is heard first.
     readers: FuturesUnordered<Abortable<BoxFuture<'static, Turn>>>,
     subscriptions: HashMap<Sub, AbortHandle>,
     /// The one whose turn it is.
     turn: Option<Turn>,
     publishes: FuturesOrdered<BoxFuture<'a, String>>,
+    claimers: HashMap<Sub, Claimer>,
+    claims: FuturesUnordered<Abortable<BoxFuture<'a, Came>>>,
     answers: VecDeque<String>,
     /// What is left of a long message.
     rest: Option<Bytes>,
@@ -178,12 +249,18 @@ impl Close {
     const fn with(code: CloseCode, reason: &'static str, problem: Option<Problem>) -> Self {
         Self { problem, code, reason }
     }
+
+    fn unauthenticated(reason: &'static str, problem: Problem) -> Self {
+        Self::with(CloseCode::Library(UNAUTHENTICATED), reason, Some(problem))
+    }
 }
 
 /// A reader and what it has to say.
 struct Turn {
     sub: Sub,
     reader: Reading<AnyStore>,
+    counted: Counted,
+    hold: Hold,
     /// What of its chunk was not handed over yet.
     frames: Bytes,
     /// The cursor of the frame that was handed over last, if that had one.
@@ -194,25 +271,32 @@ struct Turn {
 
 impl Turn {
     /// Resolves as soon as there is anything to say.
-    async fn of(sub: Sub, mut reader: Reading<AnyStore>) -> Self {
+    async fn of(sub: Sub, mut reader: Reading<AnyStore>, counted: Counted, hold: Hold) -> Self {
         let (frames, is_last) = match reader.next().await {
-            Ok(Some(frames)) => (frames, reader.is_over()),
+            Ok(Some(frames)) => match hold.check() {
+                Ok(()) => (frames, reader.is_over()),
+                Err(problem) => (reader.error(&problem.to_json()), true),
+            },
             Ok(None) => (Bytes::new(), true),
             Err(error) => (reader.error(&Problem::from(error).to_json()), true),
         };
-        Self { sub, reader, frames, at: None, is_last }
+        Self { sub, reader, counted, hold, frames, at: None, is_last }
     }
 }
 
 impl<'a> Connection<'a> {
-    fn new(app: &'a App, socket: Socket) -> Self {
+    fn new(app: &'a App, socket: Socket, who: Option<Who>) -> Self {
         Self {
             app,
             socket,
+            who,
+            closing: None,
             readers: FuturesUnordered::new(),
             subscriptions: HashMap::new(),
             turn: None,
             publishes: FuturesOrdered::new(),
+            claimers: HashMap::new(),
+            claims: FuturesUnordered::new(),
             answers: VecDeque::new(),
             rest: None,
             ping_due: false,
@@ -227,11 +311,22 @@ impl<'a> Connection<'a> {
         let moment = self.app.moment_in_drain();
         let every = self.app.pulse.heartbeat;
         let mut beat = pin!(tokio::time::sleep(every));
+        let mut unknown = self.who.is_none().then(|| Box::pin(tokio::time::sleep(AUTH_TIME_MAX)));
         let close = loop {
+            if self.who.is_some() {
+                unknown = None;
+            }
+            // Another one, once the connection has another token.
+            let mut lease = self.who.as_ref().and_then(Who::lease);
             let came = tokio::select! {
                 biased;
                 () = stopped(&mut stopping, moment) => {
                     break Some(Close::with(CloseCode::Away, "the server is stopping; come back with your cursors", None));
+                }
+                problem = over(lease.as_mut()) => break Some(Close::unauthenticated("the token is over", problem)),
+                () = passed(unknown.as_mut()) => {
+                    let problem = unauthenticated(&Refusal::Missing);
+                    break Some(Close::unauthenticated("nobody has said who is there", problem));
                 }
                 () = &mut beat => {
                     beat.as_mut().reset(Instant::now() + every);
@@ -245,7 +340,12 @@ impl<'a> Connection<'a> {
             self.heard = true;
             match came {
                 // Boxed, so that a quiet connection does not keep room for it.
-                Ok(Some(Message::Text(text))) => Box::pin(self.obey(&text)).await,
+                Ok(Some(Message::Text(text))) => {
+                    Box::pin(self.obey(&text)).await;
+                    if let Some(close) = self.closing.take() {
+                        break Some(close);
+                    }
+                }
                 Ok(Some(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
                 Ok(Some(Message::Close(_)) | None) => break None,
                 Ok(Some(Message::Binary(_))) => {
@@ -309,6 +409,14 @@ impl<'a> Connection<'a> {
         while let Poll::Ready(Some(answer)) = self.publishes.poll_next_unpin(context) {
             self.answers.push_back(answer);
         }
+        while self.has_room()
+            && let Poll::Ready(Some(came)) = self.claims.poll_next_unpin(context)
+        {
+            // Else it is one that was let go of.
+            if let Ok(came) = came {
+                self.came(came);
+            }
+        }
         if self.stalled {
             let Poll::Ready(flushed) = self.socket.poll_flush_unpin(context) else { return Ok(()) };
             flushed?;
@@ -344,7 +452,7 @@ impl<'a> Connection<'a> {
         let Some(mut turn) = self.turn.take() else { return };
         if turn.frames.len() > HELD_BYTES_MAX {
             if !turn.is_last && turn.at.is_some_and(|at| turn.reader.rewind(at)) {
-                return self.read_on(turn.sub, turn.reader);
+                return self.read_on(turn.sub, turn.reader, turn.counted, turn.hold);
             }
         } else if !turn.frames.is_unique() {
             turn.frames = Bytes::copy_from_slice(&turn.frames);
@@ -367,12 +475,13 @@ impl<'a> Connection<'a> {
             if let Some(mut turn) = self.turn.take() {
                 if let Some((text, at)) = native::message(&mut turn.frames, &turn.sub) {
                     turn.at = at;
+                    turn.counted.delivered();
                     self.turn = Some(turn);
                     return Some(self.piece(text.into(), Data::Text));
                 }
                 match turn.is_last {
                     true => drop(self.subscriptions.remove(&turn.sub)),
-                    false => self.read_on(turn.sub, turn.reader),
+                    false => self.read_on(turn.sub, turn.reader, turn.counted, turn.hold),
                 }
             }
             match self.readers.poll_next_unpin(context) {
@@ -393,9 +502,9 @@ impl<'a> Connection<'a> {
     }
 
     /// Puts a reader among those that wait for their logs to move.
-    fn read_on(&mut self, sub: Sub, reader: Reading<AnyStore>) {
+    fn read_on(&mut self, sub: Sub, reader: Reading<AnyStore>, counted: Counted, hold: Hold) {
         let (stop, stopped) = AbortHandle::new_pair();
-        self.readers.push(Abortable::new(Box::pin(Turn::of(sub.clone(), reader)), stopped));
+        self.readers.push(Abortable::new(Box::pin(Turn::of(sub.clone(), reader, counted, hold)), stopped));
         self.subscriptions.insert(sub, stop);
     }
 
@@ -409,13 +518,27 @@ impl<'a> Connection<'a> {
             Ok(id) => id,
             Err(problem) => return self.refuse(None, &problem),
         };
+        if self.who.is_none() && !matches!(asked.op(), Ok("auth")) {
+            let problem = unauthenticated(&Refusal::Missing);
+            self.closing = Some(Close::unauthenticated("the first message has to be auth", problem));
+            return;
+        }
         let done = match asked.op() {
             Ok("subscribe") => self.subscribe(&asked, id.as_ref()).await.map(Some),
             Ok("unsubscribe") => self.unsubscribe(id.as_ref()).map(Some),
-            Ok("publish") => self.publish(&asked, id.as_ref()).await.map(|()| None),
+            Ok("publish") => {
+                let published = self.publish(&asked, id.as_ref()).await;
+                published.inspect_err(|problem| self.app.meters.refused.add(problem.code)).map(|()| None)
+            }
+            Ok("claim") => self.claim(&asked, id.as_ref()).await.map(Some),
+            Ok("unclaim") => self.unclaim(id.as_ref()).map(Some),
+            Ok("ack") => self.answer_control(&asked, id.as_ref(), Ok(Answer::Ack), "acked").await.map(|()| None),
+            Ok("nack") => {
+                let says = refusal_of(&asked.members);
+                self.answer_control(&asked, id.as_ref(), says, "nacked").await.map(|()| None)
+            }
             Ok("ping") => Ok(Some(answer("pong", id.as_ref(), json!({})))),
-            // Nobody is asked who they are; a client that always says so works here too.
-            Ok("auth") => asked.text("token").map(|_| Some(answer("authenticated", id.as_ref(), json!({})))),
+            Ok("auth") => self.authenticate(&asked, id.as_ref()).map(Some),
             Ok(other) => {
                 let detail = format!("op is {other:?}; it must be one of {}", OPS.join(", "));
                 Err(Problem::bad_request("unknown_op", detail).with("member", "op").with("expected", OPS.as_slice()))
@@ -429,7 +552,40 @@ impl<'a> Connection<'a> {
     }
 
     fn refuse(&mut self, id: Option<&Value>, problem: &Problem) {
+        self.app.meters.problems.add(problem.code);
         self.answers.push_back(refusal(id, problem));
+    }
+
+    /// Says who is there, or that the same one has another token. That one has to allow everything that the one before does: what
+    /// is open stays open.
+    fn authenticate(&mut self, asked: &Asked<'_>, id: Option<&Value>) -> Result<String, Problem> {
+        let who = match Who::by_token(self.app, asked.text("token")?) {
+            Ok(who) => who,
+            Err(problem) if self.who.is_some() => return Err(problem),
+            Err(problem) => {
+                // It is told why by the answer.
+                self.closing = Some(Close::with(CloseCode::Library(UNAUTHENTICATED), "the token is not good", None));
+                return Err(problem);
+            }
+        };
+        if let (Some(before), Some(now)) = (self.who.as_ref().and_then(Who::grant), who.grant())
+            && !(now.is_of(before) && now.rights.cover(&before.rights))
+        {
+            let detail = "the token is somebody else's, or allows less than the one before; open another connection for it";
+            return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("missing", "token"));
+        }
+        let told = who.grant().map_or(json!({}), |grant| {
+            let until = i64::try_from(grant.expires).ok().and_then(|at| jiff::Timestamp::from_second(at).ok());
+            json!({ "audience": grant.rights.audience, "expiresAt": until.map(|until| until.to_string()) })
+        });
+        self.who = Some(who);
+        self.socket.get_mut().room = None;
+        Ok(answer("authenticated", id, told))
+    }
+
+    /// Who is there, which [`Self::obey`] has made sure of.
+    fn known(&self) -> Result<&Who, Problem> {
+        self.who.as_ref().ok_or_else(|| unauthenticated(&Refusal::Missing))
     }
 
     async fn subscribe(&mut self, asked: &Asked<'_>, id: Option<&Value>) -> Result<String, Problem> {
@@ -446,20 +602,28 @@ impl<'a> Connection<'a> {
         }
         let query = asked.query(&SUBSCRIPTION)?;
         let (wanted, from) = (query.wanted()?, from(query.get("after"))?);
-        let (reader, epoch, sequence, recovered) = match (query.get("run"), query.get("session")) {
+        let audience = wanted.selection.audience;
+        let (app, who) = (self.app, self.known()?.clone());
+        let (reader, hold, epoch, sequence, recovered) = match (query.get("run"), query.get("session")) {
             (Some(run), None) => {
-                let log = LogId::Run(id_of::<RunId>("run", run)?);
+                let run = id_of::<RunId>("run", run)?;
+                let pass = allow(app, &who, Verb::Read, Target::Run(&run), Some(audience)).await?;
+                let log = LogId::Run(run);
                 let tail = self.app.logs.log(&log).await?.tail();
                 let goes_on = |after: Cursor| tail.epoch == Some(after.epoch) && after.after <= tail.last;
                 let recovered = matches!(from, From::After(after) if goes_on(after));
-                (Reading::One(self.app.feed.read(&log, wanted, from).await?), tail.epoch, tail.last, recovered)
+                let reader = Reading::One(self.app.feed.read(&log, wanted, from).await?);
+                (reader, pass.hold(), tail.epoch, tail.last, recovered)
             }
             (None, Some(session)) => {
                 let session = id_of::<SessionId>("session", session)?;
-                let members = Members::of_session(self.app.logs.clone(), session, query.is_set("children"));
+                let pass = allow(app, &who, Verb::Read, Target::Session(&session), Some(audience)).await?;
+                let (children, takes) = (query.is_set("children"), pass.takes());
+                let members = Members::of_session(self.app.logs.clone(), session, children, takes);
                 let (life, now) = (self.app.logs.life(), several::now(&self.app.logs));
                 let recovered = matches!(from, From::After(after) if after.epoch == life && after.after <= now);
-                (Reading::Several(Box::new(self.app.feed.read_several(members, wanted, from))), Some(life), now, recovered)
+                let reader = Reading::Several(Box::new(self.app.feed.read_several(members, wanted, from)));
+                (reader, pass.hold(), Some(life), now, recovered)
             }
             (Some(_), Some(_)) => {
                 let detail = "a subscription is to a run or to a session; this one names both";
@@ -467,7 +631,8 @@ impl<'a> Connection<'a> {
             }
             (None, None) => return Err(missing("run")),
         };
-        self.read_on(sub, reader);
+        let counted = self.app.meters.reader(audience, Transport::WebSocket);
+        self.read_on(sub, reader, counted, hold);
         let epoch = epoch.map(|epoch| epoch.to_string());
         Ok(answer("subscribed", Some(id), json!({ "epoch": epoch, "sequence": sequence, "recovered": recovered })))
     }
@@ -500,7 +665,13 @@ impl<'a> Connection<'a> {
         let numbering = asked.object("producer")?;
         let names = ["producer.id", "producer.epoch", "producer.seq"];
         let producer = facts::producer(names, ["id", "epoch", "seq"].map(|member| numbering.get(member)))?;
-        let to = Address::new(log, query.get("source"), given, producer)?;
+        let target = match &log {
+            LogId::Run(run) => Target::Run(run),
+            LogId::Session(session) => Target::Session(session),
+        };
+        let (app, who) = (self.app, self.known()?.clone());
+        let pass = allow(app, &who, Verb::Publish, target, None).await?;
+        let to = Address::new(&pass, log, query.get("source"), given, producer)?;
         let mut submitting = pin!(facts::submit(self.app, to, facts.get().as_bytes()));
         let submitted = match facts::ready_now(submitting.as_mut()).await {
             Some(submitted) => submitted,
@@ -512,11 +683,121 @@ impl<'a> Connection<'a> {
                 submitting.await
             }
         };
-        let pending = submitted?;
+        let (pending, meters) = (submitted?, self.app.meters.clone());
         self.publishes.push_back(Box::pin(async move {
             match facts::durable(pending).await {
                 Ok(receipt) => answer("ack", Some(&id), receipt),
-                Err(problem) => refusal(Some(&id), &problem),
+                Err(problem) => {
+                    meters.refused.add(problem.code);
+                    meters.problems.add(problem.code);
+                    refusal(Some(&id), &problem)
+                }
+            }
+        }));
+        Ok(())
+    }
+
+    /// Takes an agent's controls from now on, as many at once as the claim says.
+    async fn claim(&mut self, asked: &Asked<'_>, id: Option<&Value>) -> Result<String, Problem> {
+        let id = id.ok_or_else(|| missing("id"))?;
+        let sub = Sub::from(id.to_string());
+        if self.claimers.contains_key(&sub) {
+            let detail = format!("a claim {id} is open; unclaim it, or take another id");
+            return Err(Problem::new(StatusCode::CONFLICT, "id_in_use", detail).with("member", "id"));
+        }
+        let limit = self.app.limits.subscriptions_max;
+        if self.claimers.len() >= limit {
+            let detail = format!("{limit} claims are open, the limit of a connection; unclaim some, or open another");
+            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many_subscriptions", detail).with("limit", limit));
+        }
+        let (agent, claim) = claimed_by(&asked.query(&["agentId", "max", "leaseSeconds"])?)?;
+        allow(self.app, self.known()?, Verb::Publish, Target::Agent(&agent), None).await?;
+        let told = answer("claiming", Some(id), json!({ "agentId": agent }));
+        let (waiting, _) = AbortHandle::new_pair();
+        self.claimers.insert(sub.clone(), Claimer { agent, claim, out: Vec::new(), waiting, is_full: false });
+        self.claim_on(&sub);
+        Ok(told)
+    }
+
+    /// Waits for what comes for a claimer, or, if it has enough, for the first of its leases to be lost.
+    fn claim_on(&mut self, sub: &Sub) {
+        let Some(claimer) = self.claimers.get_mut(sub) else { return };
+        let now = Instant::now();
+        claimer.out.retain(|(_, until)| *until > now);
+        let room = claimer.claim.max.saturating_sub(claimer.out.len());
+        let first = claimer.out.iter().map(|(_, until)| *until).min().filter(|_| room == 0);
+        claimer.is_full = first.is_some();
+        let (app, sub, agent) = (self.app, sub.clone(), claimer.agent.clone());
+        let claim = Claim { max: room, ..claimer.claim };
+        let (stop, stopped) = AbortHandle::new_pair();
+        claimer.waiting = stop;
+        let waiting = async move {
+            let controls = match first {
+                Some(until) => {
+                    tokio::time::sleep_until(until).await;
+                    Ok(Vec::new())
+                }
+                None => app.controls.claim(&app.logs, &app.ingest, &agent, claim, None).await,
+            };
+            Came { sub, controls }
+        };
+        self.claims.push(Abortable::new(Box::pin(waiting), stopped));
+    }
+
+    /// Hands on what came for a claimer.
+    fn came(&mut self, came: Came) {
+        let id = || serde_json::from_str::<Value>(&came.sub).ok();
+        match &came.controls {
+            Ok(controls) => {
+                if let Some(claimer) = self.claimers.get_mut(&came.sub) {
+                    let until = Instant::now() + claimer.claim.lease;
+                    claimer.out.extend(controls.iter().map(|control| (control.lease.clone(), until)));
+                }
+                self.answers.extend(controls.iter().map(|control| answer("control", id().as_ref(), handed(control))));
+                self.claim_on(&came.sub);
+            }
+            Err(error) => {
+                self.claimers.remove(&came.sub);
+                self.refuse(id().as_ref(), &Problem::from(error.clone()));
+            }
+        }
+    }
+
+    /// What was handed over stays with whoever has it; nothing more comes.
+    fn unclaim(&mut self, id: Option<&Value>) -> Result<String, Problem> {
+        let id = id.ok_or_else(|| missing("id"))?;
+        if let Some(claimer) = self.claimers.remove(&*id.to_string()) {
+            claimer.waiting.abort();
+        }
+        Ok(answer("unclaimed", Some(id), json!({})))
+    }
+
+    /// Takes what the owner says of a control; the answer comes once that is durable.
+    async fn answer_control(
+        &mut self,
+        asked: &Asked<'_>,
+        id: Option<&Value>,
+        says: Result<Answer, Problem>,
+        op: &'static str,
+    ) -> Result<(), Problem> {
+        allow(self.app, self.known()?, Verb::Publish, Target::Several, None).await?;
+        let says = says?;
+        let control: ControlId = id_of("control", asked.text("control")?)?;
+        let lease: Box<str> = asked.text("lease")?.into();
+        let holder = self.claimers.iter_mut().find(|(_, claimer)| claimer.out.iter().any(|(known, _)| *known == lease));
+        if let Some((sub, claimer)) = holder {
+            claimer.out.retain(|(known, _)| *known != lease);
+            if claimer.is_full {
+                claimer.waiting.abort();
+                let sub = sub.clone();
+                self.claim_on(&sub);
+            }
+        }
+        let (app, id) = (self.app, id.cloned());
+        self.publishes.push_back(Box::pin(async move {
+            match app.controls.answer(&app.logs, &app.ingest, &control, &lease, says).await {
+                Ok(status) => answer(op, id.as_ref(), json!({ "controlId": control, "status": status })),
+                Err(lost) => refusal(id.as_ref(), &refused(lost)),
             }
         }));
         Ok(())
@@ -551,6 +832,22 @@ impl<'a> Connection<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// Waits until a token is over; for ever where nobody was asked for one.
+async fn over(lease: Option<&mut Lease>) -> Problem {
+    match lease {
+        Some(lease) => unauthenticated(&Refusal::Ended(lease.ended().await)),
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until a time is up, if there is one.
+async fn passed(sleep: Option<&mut Pin<Box<tokio::time::Sleep>>>) {
+    match sleep {
+        Some(sleep) => sleep.await,
+        None => std::future::pending().await,
     }
 }
 

@@ -3,9 +3,12 @@
 //! One [`Stream`] a reader, whoever carries its bytes. The first byte is a comment, so that proxies and clients see an open
 //! stream at once; `retry:` rides on the first data frame, for some clients deliver a frame without data as an empty message.
 
+use super::access::{Hold, Pass, Right, allow_all};
+use super::meters::{Counted, Transport};
 use super::problem::Problem;
 use super::request::{Query, bad_id, from, path_id};
 use super::{App, stopped};
+use crate::auth::rights::Verb;
 use crate::encode::native::HEARTBEAT;
 use crate::feed::Reading;
 use crate::feed::several::Members;
@@ -39,6 +42,8 @@ pub enum Answer {
 /// One reader's stream of bytes.
 pub struct Stream {
     reader: Reading<AnyStore>,
+    counted: Counted,
+    hold: Hold,
     opened: bool,
     over: bool,
     retry: Option<u64>,
@@ -51,18 +56,24 @@ pub struct Stream {
 /// Runs that one stream may name.
 const RUNS_MAX: usize = 256;
 
+/// What it takes to open one.
+pub const RIGHT: Right = Right::Watch;
+
 /// Opens the stream that a request for `/v1/runs/{run}/stream`, `/v1/sessions/{session}/stream` or `/v1/stream` asks for.
 ///
 /// # Errors
 /// The [`Problem`] to answer with.
-pub async fn open(app: &Arc<App>, uri: &Uri, headers: &HeaderMap) -> Result<Answer, Problem> {
+pub async fn open(app: &Arc<App>, pass: Pass, uri: &Uri, headers: &HeaderMap) -> Result<Answer, Problem> {
     let query = Query::of(uri);
-    let reader = reading(app, uri, &query, headers).await?;
+    let (reader, pass) = reading(app, pass, uri, &query, headers).await?;
+    let counted = app.meters.reader(query.audience()?, Transport::Sse);
     if reader.has_seen_the_end() {
         return Ok(Answer::NothingMore);
     }
     Ok(Answer::Live(Box::new(Stream {
         reader,
+        counted,
+        hold: pass.hold(),
         opened: false,
         over: false,
         // Spread, so that readers who lost one server do not all meet the next in the same instant.
@@ -74,17 +85,25 @@ pub async fn open(app: &Arc<App>, uri: &Uri, headers: &HeaderMap) -> Result<Answ
     })))
 }
 
-/// What is to be read, and from where.
-async fn reading(app: &Arc<App>, uri: &Uri, query: &Query, headers: &HeaderMap) -> Result<Reading<AnyStore>, Problem> {
+/// What is to be read, and from where; and the pass for all of it.
+async fn reading(
+    app: &Arc<App>,
+    mut pass: Pass,
+    uri: &Uri,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<(Reading<AnyStore>, Pass), Problem> {
     if let Some(format) = query.get("format") {
         let detail = format!("format={format} is not served; ask for no format");
         return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"));
     }
     let path = uri.path();
     let members = if path.starts_with("/v1/sessions/") {
-        Some(Members::of_session(app.logs.clone(), path_id("sessionId", uri)?, query.is_set("children")))
+        Some(Members::of_session(app.logs.clone(), path_id("sessionId", uri)?, query.is_set("children"), pass.takes()))
     } else if path == "/v1/stream" {
-        Some(Members::Named(named(query)?))
+        let runs = named(query)?;
+        pass = allow_all(app, pass, Verb::Read, &runs).await?;
+        Some(Members::Named(runs.into_iter().map(LogId::Run).collect()))
     } else {
         None
     };
@@ -92,19 +111,20 @@ async fn reading(app: &Arc<App>, uri: &Uri, query: &Query, headers: &HeaderMap) 
     // Last-Event-ID wins: it is what a reconnecting EventSource adds to the URL it was first given.
     let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
     let from = from(resumed.or_else(|| query.get("last_event_id")).or_else(|| query.get("after")))?;
-    Ok(match members {
+    let reader = match members {
         Some(members) => Reading::Several(Box::new(app.feed.read_several(members, wanted, from))),
         None => Reading::One(app.feed.read(&LogId::Run(path_id("runId", uri)?), wanted, from).await?),
-    })
+    };
+    Ok((reader, pass))
 }
 
 /// The runs that a query names, each once.
-fn named(query: &Query) -> Result<Vec<LogId>, Problem> {
+fn named(query: &Query) -> Result<Vec<RunId>, Problem> {
     let mut runs = Vec::new();
     for name in query.list("runs") {
         let run = RunId::new(&name).map_err(|error| bad_id("runs", &error.to_string()))?;
-        if !runs.contains(&LogId::Run(run.clone())) {
-            runs.push(LogId::Run(run));
+        if !runs.contains(&run) {
+            runs.push(run);
         }
     }
     if runs.is_empty() || runs.len() > RUNS_MAX {
@@ -133,6 +153,7 @@ impl Stream {
             biased;
             // First, or a reader that is always behind would never hear of it.
             () = stopped(&mut self.stopping, self.drain) => return None,
+            problem = self.hold.over() => return Some(self.refused(&problem)),
             frames = self.reader.next() => frames,
             () = &mut self.beat => {
                 self.beat.as_mut().reset(Instant::now() + self.every);
@@ -140,13 +161,13 @@ impl Stream {
             }
         };
         let frames = match frames {
-            Ok(frames) => frames?,
-            Err(error) => {
-                // A client cannot see a status any more; it can read why there is nothing after this.
-                self.over = true;
-                self.reader.error(&Problem::from(error).to_json())
-            }
+            Ok(frames) => match self.hold.check() {
+                Ok(()) => frames?,
+                Err(problem) => self.refused(&problem),
+            },
+            Err(error) => self.refused(&error.into()),
         };
+        self.counted.delivered();
         Some(match self.retry.take() {
             Some(retry) => [format!("retry: {retry}\n").as_bytes(), &frames].concat().into(),
             None => frames,
@@ -154,9 +175,17 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// The last frame: a client cannot see a status any more, but it can read why there is nothing after this.
+    fn refused(&mut self, problem: &Problem) -> Bytes {
+        self.over = true;
+        self.reader.error(&problem.to_json())
+    }
+}
+
 /// Any of the streams, on a connection that hyper carries.
-pub async fn get(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Response {
-    match open(&app, &uri, &headers).await {
+pub async fn get(State(app): State<Arc<App>>, pass: Pass, uri: Uri, headers: HeaderMap) -> Response {
+    match open(&app, pass, &uri, &headers).await {
         Ok(Answer::Live(stream)) => {
             let frames = futures_util::stream::unfold(stream, async |mut stream| {
                 stream.next().await.map(|bytes| (Ok::<_, std::convert::Infallible>(bytes), stream))

@@ -6,12 +6,16 @@
 //! request the connection goes to hyper, with the bytes that were already read, and stays there: same handlers, same answers.
 //! With TLS the handshake agrees on HTTP/2 or HTTP/1.1 (ALPN), and hyper carries both.
 
-use super::facts::{is_address, is_lines};
-use super::problem::Problem;
+use super::access::enter;
+use super::facts::{Pace, is_address, is_lines};
+use super::meters;
+use super::origin::FETCH_SITE;
+use super::problem::{CHALLENGE, Problem};
 use super::request::is_stream;
-use super::routes::{self, Method};
+use super::shares::Share;
 use super::stream::{self, Answer, HEADERS, Stream};
 use super::tls::{H2, Tls};
+use super::trace::{self, Told};
 use super::{App, told_to_stop};
 use crate::ingest::Receipt;
 use bytes::{Buf, Bytes, BytesMut};
@@ -26,11 +30,12 @@ use std::io::{self, Write};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::server::TlsStream;
+use tracing::Instrument;
 
 /// What a stalled reader may hold of frames that its socket does not take, in bytes; or one frame, if that is larger.
 pub const HELD_BYTES_MAX: usize = 8 * 1024;
@@ -53,7 +58,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// the connection over keeps it as long.
 #[derive(Debug, Clone)]
 pub struct Permit {
-    _held: Arc<OwnedSemaphorePermit>,
+    _held: Arc<(OwnedSemaphorePermit, Share)>,
 }
 
 /// The server's connections.
@@ -73,8 +78,8 @@ impl Connections {
     pub async fn accept(&self, listener: &TcpListener, app: Arc<App>, tls: Option<Arc<Tls>>) {
         let router = super::router(app.clone());
         loop {
-            let socket = match listener.accept().await {
-                Ok((socket, _)) => socket,
+            let (socket, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors, most likely: others will be freed; spinning would only hold them longer.
                     tracing::warn!(%error, "cannot accept a connection");
@@ -84,14 +89,21 @@ impl Connections {
             };
             // Frames are written whole; waiting to fill a packet would only delay them.
             let _ = socket.set_nodelay(true);
-            let Ok(permit) = self.free.clone().try_acquire_owned() else {
-                // To say so over TLS would take a handshake, of all things the dearest.
-                if tls.is_none() {
-                    tokio::spawn(refuse(socket, self.limit, (app.world.now)()));
+            let place = self.free.clone().try_acquire_owned().map_err(|_| self.full());
+            let place = place.and_then(|place| Ok((place, app.shares.take(peer.ip())?)));
+            let place = match place {
+                Ok(place) => place,
+                Err(problem) => {
+                    app.meters.problems.add(problem.code);
+                    // To say so over TLS would take a handshake, of all things the dearest.
+                    if tls.is_none() {
+                        tokio::spawn(refuse(socket, problem, (app.world.now)()));
+                    }
+                    continue;
                 }
-                continue;
             };
-            let (app, router, permit) = (app.clone(), router.clone(), Permit { _held: Arc::new(permit) });
+            app.meters.connections.add(1);
+            let (app, router, permit) = (app.clone(), router.clone(), Permit { _held: Arc::new(place) });
             let tls = tls.clone();
             tokio::spawn(async move {
                 let served = match tls {
@@ -106,6 +118,13 @@ impl Connections {
         }
     }
 
+    fn full(&self) -> Problem {
+        let limit = self.limit;
+        let detail = format!("the server has {limit} connections open, its limit; come back, or raise --connections-max");
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", detail);
+        problem.with("limit", limit).retry_after(2)
+    }
+
     /// Waits until every connection has ended, at most this long.
     pub async fn drained(&self, within: Duration) {
         let all = self.free.acquire_many(u32::try_from(self.limit).unwrap_or(u32::MAX));
@@ -118,19 +137,10 @@ impl Connections {
     }
 }
 
-async fn refuse(socket: TcpStream, limit: usize, now: jiff::Timestamp) -> io::Result<()> {
-    let detail = format!("the server has {limit} connections open, its limit; come back, or raise --connections-max");
-    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", detail).with("limit", limit);
-    send_away(socket, &answered(Err(problem), now), "retry-after: 2\r\n").await
-}
-
-/// Gives this answer, with these headers more, and lets go.
-async fn send_away(mut socket: TcpStream, answer: &[u8], headers: &str) -> io::Result<()> {
+/// Tells somebody why nothing will come of it, and lets go.
+async fn refuse(mut socket: TcpStream, problem: Problem, now: jiff::Timestamp) -> io::Result<()> {
     let told = async {
-        let status_line = memchr::memmem::find(answer, b"\r\n").map_or(0, |at| at + 2);
-        let (start, rest) = answer.split_at(status_line);
-        let text = [start, b"connection: close\r\n", headers.as_bytes(), rest].concat();
-        socket.write_all(&text).await?;
+        socket.write_all(&answered(Err(problem), now, None, true)).await?;
         socket.shutdown().await?;
         // A socket that is dropped with something unread takes back what it has sent.
         let mut void = [0; 512];
@@ -139,6 +149,62 @@ async fn send_away(mut socket: TcpStream, answer: &[u8], headers: &str) -> io::R
     };
     // Whoever does not even read it loses nothing by it.
     tokio::time::timeout(PARTING_TIME_MAX, told).await.unwrap_or(Ok(()))
+}
+
+/// Connections that are told at once that the server is stopping; of more than that each is closed unheard.
+const TURNED_AWAY_MAX: usize = 64;
+/// How long one of them may take.
+const TURNED_AWAY_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Accepts connections for ever, and tells each that there is nothing to be had any more. Health and metrics are answered: those
+/// who ask whether we are ready are to hear it from us.
+///
+/// Where TLS is spoken they hear it from the connection's end: a handshake for each would be dear, at such a time.
+pub async fn turn_away(listener: &TcpListener, app: &Arc<App>, is_plain: bool) {
+    let free = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
+    loop {
+        let Ok((socket, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        if !is_plain {
+            continue;
+        }
+        let Ok(place) = free.clone().try_acquire_owned() else { continue };
+        let app = app.clone();
+        tokio::spawn(async move {
+            // Whoever takes longer has his answer by the connection's end.
+            let _ = tokio::time::timeout(TURNED_AWAY_TIME_MAX, farewell(&app, socket)).await;
+            drop(place);
+        });
+    }
+}
+
+/// Answers one request of a connection that came too late.
+async fn farewell<S: AsyncRead + AsyncWrite + Unpin>(app: &App, mut socket: S) -> io::Result<()> {
+    let mut read = BytesMut::new();
+    while memchr::memmem::find(&read, b"\r\n\r\n").is_none() {
+        if read.len() >= app.limits.head_bytes_max || socket.read_buf(&mut read).await? == 0 {
+            return Ok(());
+        }
+    }
+    let line = String::from_utf8_lossy(&read[..memchr::memchr(b'\r', &read).unwrap_or(0)]).into_owned();
+    let path = line.split(' ').nth(1).and_then(|target| target.split('?').next());
+    let plain = |kind: &str, body: &str| {
+        let length = body.len();
+        format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\ncache-control: no-store\r\nconnection: close\r\n\r\n{body}")
+            .into_bytes()
+    };
+    let text = match path {
+        Some("/healthz") => plain("application/json", &super::ops::health().await.0.to_string()),
+        Some("/metrics") => plain(meters::CONTENT_TYPE, &meters::text(app).await),
+        _ => {
+            app.meters.problems.add("stopping");
+            answered(Err(super::stopping()), (app.world.now)(), None, true)
+        }
+    };
+    socket.write_all(&text).await?;
+    socket.shutdown().await
 }
 
 /// A connection that begins with a TLS handshake.
@@ -168,7 +234,7 @@ async fn secured(app: Arc<App>, router: axum::Router, tls: Arc<Tls>, socket: Tcp
             Err(socket) => {
                 let detail = "this port speaks TLS, and the request came without; use https://";
                 let problem = Problem::bad_request("tls_required", detail);
-                send_away(socket, &answered(Err(problem), (app.world.now)()), "").await
+                refuse(socket, problem, (app.world.now)()).await
             }
         },
     }
@@ -204,11 +270,34 @@ async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, 
                 return Box::pin(stream_on(app, socket, uri, headers)).await;
             }
             Ok(Ok(Request::Facts(uri, headers, length))) => {
-                let body = read_body(&mut socket, &mut read, length);
-                let body = tokio::time::timeout(app.limits.head_time_max, body).await??;
-                let answer = super::facts::at_once(&app, &uri, &headers, &body).await;
-                let answer = answer.inspect_err(|problem| routes::hold(Method::Post, uri.path(), problem));
-                socket.write_all(&answered(answer, (app.world.now)())).await?;
+                let begun = Instant::now();
+                let id = app.ids.of(&headers);
+                let body = read_body(&mut socket, &mut read, length, app.limits.body_time_max).await?;
+                let is_cut = body.is_err();
+                let answer = match body {
+                    Ok(body) => {
+                        let run = trace::run_of(uri.path());
+                        let span = tracing::debug_span!("request", id = trace::text(&id), run);
+                        let taking = async {
+                            let pass = enter(&app, super::facts::RIGHT, &uri, &headers).await?;
+                            super::facts::at_once(&app, &pass, &uri, &headers, &body).await
+                        };
+                        taking.instrument(span).await
+                    }
+                    Err(problem) => {
+                        app.meters.refused.add(problem.code);
+                        Err(problem)
+                    }
+                };
+                let (status, code) = answer.as_ref().map_or_else(|p| (p.status, Some(p.code)), |_| (StatusCode::OK, None));
+                let run = trace::run_of(uri.path());
+                let route = if run.is_some() { "/v1/runs/{run}/facts" } else { "/v1/sessions/{session}/facts" };
+                Told { id: &id, method: "POST", route, run, begun }.answered(&app, status, code);
+                socket.write_all(&answered(answer, (app.world.now)(), Some(&id), is_cut)).await?;
+                if is_cut {
+                    // The rest of the body may still come, and is no request.
+                    return socket.shutdown().await;
+                }
                 patience = KEEP_ALIVE;
             }
             Ok(Ok(Request::Other)) => {
@@ -274,6 +363,10 @@ fn told(request: &httparse::Request<'_, '_>) -> Option<Request> {
         if [header::UPGRADE, header::TRANSFER_ENCODING, header::EXPECT, header::CONTENT_ENCODING].contains(&name) {
             return None;
         }
+        // What another origin may, and is told, is decided there.
+        if name == header::ORIGIN || name == FETCH_SITE && !matches!(header.value, b"same-origin" | b"none") {
+            return None;
+        }
         if name == header::CONNECTION && is_facts && !header.value.eq_ignore_ascii_case(b"keep-alive") {
             return None;
         }
@@ -296,63 +389,108 @@ fn told(request: &httparse::Request<'_, '_>) -> Option<Request> {
     }
 }
 
-async fn read_body(socket: &mut TcpStream, read: &mut BytesMut, length: usize) -> io::Result<Bytes> {
+/// A body of this length; or the problem of one that comes too slowly.
+async fn read_body(
+    socket: &mut TcpStream,
+    read: &mut BytesMut,
+    length: usize,
+    grace: Duration,
+) -> io::Result<Result<Bytes, Problem>> {
     read.reserve(length.saturating_sub(read.len()));
-    while read.len() < length {
-        if socket.read_buf(read).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+    if read.len() < length {
+        let pace = Pace::new(grace);
+        while read.len() < length {
+            match pace.keep(read.len(), socket.read_buf(read)).await {
+                Ok(Ok(0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(came) => drop(came?),
+                Err(problem) => return Ok(Err(problem)),
+            }
         }
     }
-    Ok(read.split_to(length).freeze())
+    Ok(Ok(read.split_to(length).freeze()))
 }
 
-/// The whole answer to a post.
-fn answered(answer: Result<Receipt, Problem>, now: jiff::Timestamp) -> Vec<u8> {
+/// The whole answer to a post, or to what is not even looked at.
+fn answered(answer: Result<Receipt, Problem>, now: jiff::Timestamp, id: Option<&HeaderValue>, is_last: bool) -> Vec<u8> {
+    let mut further = String::new();
+    let mut header = |name: &str, value: &str| further.extend([name, ": ", value, "\r\n"]);
+    if let Some(id) = id {
+        header("x-request-id", trace::text(id));
+    }
+    if is_last {
+        header("connection", "close");
+    }
+    if answer.as_ref().is_err_and(|problem| problem.status == StatusCode::UNAUTHORIZED) {
+        header("www-authenticate", CHALLENGE);
+    }
     let (status, kind, body) = match answer {
         Ok(receipt) => (StatusCode::OK, "application/json", serde_json::to_vec(&receipt).expect("a receipt is plain data")),
         Err(problem) => {
-            (problem.status, "application/problem+json\r\ncache-control: no-store", problem.to_json().to_string().into())
+            header("cache-control", "no-store");
+            if let Some(seconds) = problem.comes_back() {
+                header("retry-after", &seconds.to_string());
+            }
+            let problem = match id {
+                Some(id) => problem.with("requestId", trace::text(id)),
+                None => problem,
+            };
+            (problem.status, "application/problem+json", problem.to_json().to_string().into())
         }
     };
-    let mut text = Vec::with_capacity(body.len() + 160);
-    let date = httpdate::fmt_http_date(now.into());
-    write!(text, "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\ndate: {date}\r\n\r\n", body.len())
+    let mut text = Vec::with_capacity(body.len() + 200);
+    let (date, length) = (httpdate::fmt_http_date(now.into()), body.len());
+    write!(text, "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n{further}date: {date}\r\n\r\n")
         .expect("a Vec takes every byte");
     text.extend_from_slice(&body);
     text
 }
 
 async fn stream_on(app: Arc<App>, mut socket: TcpStream, uri: Uri, headers: HeaderMap) -> io::Result<()> {
-    let now = (app.world.now)();
-    let response = match stream::open(&app, &uri, &headers).await {
+    let (now, begun, id) = ((app.world.now)(), Instant::now(), app.ids.of(&headers));
+    let run = trace::run_of(uri.path());
+    let span = tracing::debug_span!("request", id = trace::text(&id), run);
+    let opening = async {
+        let pass = enter(&app, stream::RIGHT, &uri, &headers).await?;
+        stream::open(&app, pass, &uri, &headers).await
+    };
+    let opened = opening.instrument(span).await;
+    let (status, code) = match &opened {
+        Ok(Answer::Live(_)) => (StatusCode::OK, None),
+        Ok(Answer::NothingMore) => (StatusCode::NO_CONTENT, None),
+        Err(problem) => (problem.status, Some(problem.code)),
+    };
+    Told { id: &id, method: "GET", route: "/v1/runs/{run}/stream", run, begun }.answered(&app, status, code);
+    let response = match opened {
         Ok(Answer::Live(stream)) => {
-            drop((app, uri, headers));
-            return carry(&mut socket, *stream, now).await;
+            let head = stream_head(now, &id);
+            drop((app, uri, headers, id));
+            return carry(&mut socket, *stream, head).await;
         }
         Ok(Answer::NothingMore) => {
-            let date = httpdate::fmt_http_date(now.into());
-            format!("HTTP/1.1 204 No Content\r\nconnection: close\r\ncache-control: no-store\r\ndate: {date}\r\n\r\n")
+            let (date, id) = (httpdate::fmt_http_date(now.into()), trace::text(&id));
+            format!("HTTP/1.1 204 No Content\r\nconnection: close\r\ncache-control: no-store\r\nx-request-id: {id}\r\ndate: {date}\r\n\r\n")
                 .into_bytes()
         }
-        Err(problem) => {
-            routes::hold(Method::Get, uri.path(), &problem);
-            answered(Err(problem), now)
-        }
+        Err(problem) => answered(Err(problem), now, Some(&id), true),
     };
     socket.write_all(&response).await?;
     socket.shutdown().await
 }
 
-/// Carries a stream until it ends or its reader is gone.
-async fn carry(socket: &mut TcpStream, mut stream: Stream, now: jiff::Timestamp) -> io::Result<()> {
-    // Without a length the body ends with the connection, which costs no framing and lets us write shared bytes as they are.
-    let date = httpdate::fmt_http_date(now.into());
-    let mut head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ndate: {date}\r\n");
+/// The head of a stream. Without a length the body ends with the connection, which costs no framing and lets us write shared
+/// bytes as they are.
+fn stream_head(now: jiff::Timestamp, id: &HeaderValue) -> Bytes {
+    let (date, id) = (httpdate::fmt_http_date(now.into()), trace::text(id));
+    let mut head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\nx-request-id: {id}\r\ndate: {date}\r\n");
     for (name, value) in HEADERS {
         head.extend([name, ": ", value, "\r\n"]);
     }
     head.push_str("\r\n");
-    let mut bytes = Bytes::from(head);
+    head.into()
+}
+
+/// Carries a stream until it ends or its reader is gone.
+async fn carry(socket: &mut TcpStream, mut stream: Stream, mut bytes: Bytes) -> io::Result<()> {
     loop {
         while !bytes.is_empty() {
             match socket.try_write(&bytes) {

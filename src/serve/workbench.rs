@@ -2,7 +2,7 @@
 
 use super::problem::Problem;
 use axum::response::{IntoResponse, Response};
-use http::{Uri, header};
+use http::{HeaderName, Uri, header};
 use rust_embed::RustEmbed;
 
 #[derive(RustEmbed)]
@@ -39,6 +39,9 @@ fn file(name: &str) -> Result<Response, Problem> {
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
         (header::CACHE_CONTROL, "no-cache"),
     ];
     Ok((headers, file.data).into_response())

@@ -6,7 +6,7 @@
 //! replay and an import come to the same ledger. It never changes a body and never invents a fact.
 
 use crate::model::audience::Audience;
-use crate::model::{ActionId, Draft, Envelope, EventType, MessageId, Phase, ToolCallId};
+use crate::model::{ActionId, AgentId, Draft, Envelope, EventType, Ids, MessageId, Phase, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -211,21 +211,51 @@ impl Ledger {
 
     /// The audience of the agent that the draft is of; users', if nobody said another.
     fn agent_of(&self, draft: &Draft) -> Audience {
-        let agent = draft.ids.agent.as_ref().and_then(|id| self.things.get(format!("agent:{id}").as_str()));
+        self.agent_audience(draft.ids.agent.as_ref())
+    }
+
+    fn agent_audience(&self, agent: Option<&AgentId>) -> Audience {
+        let agent = agent.and_then(|id| self.things.get(format!("agent:{id}").as_str()));
         agent.map_or(Audience::User, |agent| agent.start)
+    }
+
+    /// Who may know of something that is done to these: those who see the action, else the call, and the agent.
+    #[must_use]
+    pub fn audience_about(&self, ids: &Ids) -> Audience {
+        let action = ids.action.as_ref().map(|id| format!("action:{id}"));
+        let target = action.or_else(|| ids.tool_call.as_ref().map(|id| format!("tool:{id}"))).map(bounded);
+        let target = target.and_then(|key| self.things.get(key.as_str())).map_or(Audience::User, |thing| thing.start);
+        target.max(self.agent_audience(ids.agent.as_ref()))
+    }
+
+    /// The audience of a call; `None` for one that never started here.
+    #[must_use]
+    pub fn call(&self, call: &ToolCallId) -> Option<Audience> {
+        self.things.get(bounded(format!("tool:{call}")).as_str()).map(|thing| thing.start)
+    }
+
+    /// Whether this is an agent that was told of here: a teammate, not the run's own.
+    #[must_use]
+    pub fn knows_agent(&self, agent: &AgentId) -> bool {
+        self.things.contains_key(format!("agent:{agent}").as_str())
     }
 
     fn stamp(&mut self, draft: &mut Draft, thing: Option<&str>) {
         let agent = self.agent_of(draft);
         draft.call_audience = match draft.class {
-            EventType::ActionRequired | EventType::ActionResolved => {
+            EventType::ActionRequired | EventType::ActionResolved | EventType::ControlChanged => {
                 draft.ids.tool_call.as_ref().and_then(|id| self.things.get(format!("tool:{id}").as_str())).map(|t| t.start)
             }
             _ => None,
         };
         let Some(key) = thing else {
+            // What becomes of a control is told to those who see what it is about.
+            let about = match draft.class {
+                EventType::ControlChanged => self.audience_about(&draft.ids),
+                _ => agent,
+            };
             // What a hidden agent says or does is hidden, even where it is about no thing of its own.
-            draft.start_audience = Some(agent).filter(|a| *a != Audience::User && !draft.class.is_run_boundary());
+            draft.start_audience = Some(about).filter(|a| *a != Audience::User && !draft.class.is_run_boundary());
             return;
         };
         let is_agent = key.starts_with("agent:");
@@ -633,6 +663,42 @@ mod tests {
         assert_eq!(sights(&mut Ledger::default(), vec![fail.clone()]), [[Body, Body, Body]]);
         fail.refs = Some(json!({"parentToolCallId": "p"}));
         assert_eq!(sights(&mut Ledger::default(), vec![fail]), [[Hidden, Hidden, Body]], "nested and marked narrower");
+    }
+
+    #[test]
+    fn what_becomes_of_a_control_is_told_to_those_who_see_what_it_is_about() {
+        let mut ledger = Ledger::default();
+        let mut spy = tool(EventType::ToolStarted, "spy");
+        spy.audience = Audience::Internal;
+        let asks = |action: &str, audience: Audience| {
+            let mut draft = Draft::new(EventType::ActionRequired);
+            (draft.ids.action, draft.audience) = (ActionId::new(action).ok(), audience);
+            draft
+        };
+        let mut mole = Draft::new(EventType::AgentSpawned);
+        (mole.ids.agent, mole.audience) = (AgentId::new("mole").ok(), Audience::Dashboard);
+        sights(&mut ledger, vec![spy, mole, asks("shown", Audience::User), asks("hidden", Audience::Dashboard)]);
+        let control = |action: Option<&str>, call: Option<&str>, agent: Option<&str>| {
+            let mut draft = Draft::new(EventType::ControlChanged).with("status", "submitted");
+            draft.ids.action = action.and_then(|id| ActionId::new(id).ok());
+            draft.ids.tool_call = call.and_then(|id| ToolCallId::new(id).ok());
+            draft.ids.agent = agent.and_then(|id| AgentId::new(id).ok());
+            draft
+        };
+        let seen = sights(
+            &mut ledger,
+            vec![
+                control(None, None, None),
+                control(Some("shown"), None, Some("nobody knows")),
+                control(Some("shown"), Some("spy"), None),
+                control(Some("hidden"), None, None),
+                control(None, Some("spy"), None),
+                control(Some("shown"), None, Some("mole")),
+            ],
+        );
+        let dashboard = [Hidden, Body, Body];
+        let expected = [[Body; 3], [Body; 3], [Trimmed, Trimmed, Body], dashboard, [Hidden, Hidden, Body], dashboard];
+        assert_eq!(seen, expected);
     }
 
     #[test]

@@ -127,3 +127,13 @@ pub(super) fn carrying(mut draft: Draft, rest: Fact) -> Draft {
     }
     draft
 }
+
+/// The part that a role's plain text is. What neither the user nor the assistant said (system prompts) is not for a transcript.
+pub(super) fn part_kind(role: &str) -> &'static str {
+    match role {
+        "user" => "user_text",
+        "assistant" => "assistant_text",
+        "tool" => "tool_result",
+        _ => "diagnostic",
+    }
+}

@@ -11,6 +11,8 @@ pub mod awaken;
 pub mod ethos;
 pub mod ledger;
 mod members;
+mod print;
+mod report;
 pub mod turn_runner;
 
 use crate::model::{ActionId, Draft, Ids, SessionId};

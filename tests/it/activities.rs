@@ -362,6 +362,7 @@ async fn a_log_that_grows_gets_checkpoints_and_they_change_nothing() {
             facts,
             bytes: 1,
             life: None,
+            fence: None,
             atomic: false,
         };
         ingest.deliver(delivery).await.unwrap();

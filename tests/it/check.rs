@@ -37,6 +37,50 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
             ("subagent_progress_forwarded.drafts", &[("agent-lineage", 1), ("entity-details", 1)]),
         ],
     ),
+    (
+        "ethos",
+        "ethos",
+        &[
+            // The provider broke off in the middle of the text, and nothing ever ended it.
+            ("abort_mid_text_provider_throws", &[("part-never-ended", 1)]),
+            ("error_llm_midstream", &[("part-never-ended", 1)]),
+            // Variants that nothing sends, out of nowhere, one of them of a release to come.
+            (
+                "handwritten-declared_but_unproduced",
+                &[
+                    ("action-never-required", 1),
+                    ("review-details", 1),
+                    ("review-fields", 1),
+                    ("tool-end-without-start", 2),
+                    ("unknown-audience", 1),
+                    ("unknown-event-type", 1),
+                ],
+            ),
+            // Two turns in one file: made to show just that.
+            ("two_sessions_interleaved", &[("interleaved-run", 14), ("work-after-end", 1)]),
+        ],
+    ),
+    (
+        "turn-runner",
+        "turnrunner",
+        &[
+            // The executor broke off in the middle of a stream that was never sealed.
+            ("handwritten-port-abort_domexception_looks_like_error", &[("part-never-ended", 1)]),
+            ("handwritten-port-error_executor_throws", &[("part-never-ended", 1)]),
+        ],
+    ),
+    (
+        "ag-ui",
+        "ag-ui",
+        &[
+            // Awaken's interrupts do not name the tool that is to be allowed, and its patches are those of above.
+            ("awaken-encoder-hitl_approve", &[("action-fields", 1)]),
+            ("awaken-encoder-hitl_cancel", &[("action-fields", 1)]),
+            ("awaken-encoder-long_40_steps", &[("patch-not-applied", 47)]),
+            ("awaken-encoder-multi_tool_parallel", &[("patch-not-applied", 5)]),
+            ("awaken-encoder-tool_progress_activity", &[("patch-not-applied", 3)]),
+        ],
+    ),
 ];
 
 fn check(arguments: &[&str]) -> Output {

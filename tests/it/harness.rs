@@ -116,6 +116,13 @@ impl Process {
         assert!(sent.success());
     }
 
+    /// What it has in memory, in KiB; 0 where the system does not tell.
+    pub fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    }
+
     /// Waits until it has ended.
     pub fn wait(&mut self) -> std::process::ExitStatus {
         self.child.wait().expect("a child of ours")

@@ -4,13 +4,12 @@
 //! member of a query that its row does not describe. Here is the other direction: each member, status and code of each row is met.
 
 use crate::harness::{Answer, Client, fact, local, local_with, repository, soon};
+use http::Method;
 use proscenium::feed::Sizes;
 use proscenium::serve::Limits;
 use proscenium::serve::kinds::{KINDS, Kind};
 use proscenium::serve::openapi::document;
-use proscenium::serve::routes::{
-    self, CONNECTION, Content, Method, NOWHERE, OPERATIONS, Operation, Place, SHAPES, SOCKET, WATCH, Watch,
-};
+use proscenium::serve::routes::{self, CONNECTION, Content, NOWHERE, OPERATIONS, Operation, Place, SHAPES, SOCKET, WATCH, Watch};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
@@ -24,6 +23,16 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("store_failed", "it takes a store that fails"),
     ("stopping", "it takes a server that is told to stop in the middle of a request"),
     ("too_many_producers", "it takes ten thousand requests"),
+    ("unauthenticated", "`auth` asks every address without a token"),
+    ("forbidden", "`auth` asks every address with a token that is not enough"),
+    ("busy", "`limits`"),
+    ("publish_rate", "`limits`"),
+    ("body_silent", "`limits`"),
+    ("body_too_slow", "`limits`"),
+    ("disk_full", "`limits`"),
+    ("too_many_runs", "`limits`"),
+    ("too_many_controls", "`control`"),
+    ("too_many_tickets", "`auth`"),
 ];
 
 thread_local! {
@@ -52,9 +61,9 @@ fn address(operation: &Operation, name: &str) -> String {
 async fn ask(client: &Client, operation: &Operation, path: &str, headers: &[(&str, &str)]) -> Answer {
     match operation.method {
         // A stream would go on for ever: what it begins with is enough.
-        Method::Get => client.head_of(path, headers).await,
-        Method::Post => client.post(path, headers, "[]").await,
-        Method::Delete => client.delete(path).await,
+        Method::GET => client.head_of(path, headers).await,
+        Method::DELETE => client.delete(path).await,
+        _ => client.post(path, headers, if operation.takes_ids { "[]" } else { "{}" }).await,
     }
 }
 
@@ -98,7 +107,7 @@ async fn every_status_and_code_that_is_described_is_met() {
             "streamRuns" => "runs=r&",
             _ => "",
         };
-        if operation.method != Method::Delete {
+        if operation.method != Method::DELETE {
             ask(&client, operation, &format!("{}?{named}audience=internal", address(operation, name)), &[]).await;
         }
         for kind in operation.problems() {
@@ -113,7 +122,7 @@ async fn every_status_and_code_that_is_described_is_met() {
                 "bad_audience" => drop(ask(&client, operation, &to("runs=r&audience=nobody"), &[]).await),
                 "bad_cursor" => drop(ask(&client, operation, &to("runs=r&after=x&cursor=x"), &[]).await),
                 "bad_query" => {
-                    drop(ask(&client, operation, &to("limit=x&messages=x&at=x&frames=x&cursor=x"), &[]).await);
+                    drop(ask(&client, operation, &to("limit=x&messages=x&at=x&frames=x&cursor=x&wait=x"), &[]).await);
                 }
                 "no_such_run" | "no_such_session" | "no_such_schema" | "no_such_asset" | "no_such_blob" => {
                     drop(ask(&client, operation, &address(operation, "never"), &[]).await);
@@ -123,6 +132,14 @@ async fn every_status_and_code_that_is_described_is_met() {
                 "unknown_source" => drop(ask(&client, operation, &to("source=moon"), &[]).await),
                 "bad_producer" => drop(ask(&client, operation, &to(""), &[("producer-id", "p")]).await),
                 "unsupported_media_type" => drop(ask(&client, operation, &to(""), &[("content-type", "text/plain")]).await),
+                "foreign_origin" if operation.method == Method::DELETE => {
+                    say(
+                        &client,
+                        &[&format!("DELETE {} HTTP/1.1\r\nhost: t\r\norigin: http://a\r\nconnection: close\r\n\r\n", to(""))],
+                    )
+                    .await;
+                }
+                "foreign_origin" => drop(ask(&client, operation, &to(""), &[("origin", "http://elsewhere")]).await),
                 "bad_range" => drop(ask(&client, operation, &to("audience=internal"), &[("range", "bytes=9999999-")]).await),
                 _ => {}
             }
@@ -154,6 +171,11 @@ async fn every_status_and_code_that_is_described_is_met() {
         }
     }
     erased_meanwhile(&client).await;
+    about_controls(&client).await;
+    for body in ["{", r#"{"for":"stream"}"#, r#"{"for":"stream","run":""}"#, &format!("{{\"for\":\"{}\"}}", "x".repeat(5000))] {
+        client.post("/v1/tickets", &[], body.to_owned()).await;
+    }
+    say(&client, &["POST /v1/tickets HTTP/1.1\r\nhost: t\r\ncontent-length: 100\r\n\r\n{"]).await;
 
     // A stream whose end was seen, a part of a body, a WebSocket and what is none, and the end of a run.
     let end = client.activities("r", "", None).await.all().await.pop().and_then(|last| last.id).expect("a cursor");
@@ -181,6 +203,44 @@ async fn every_status_and_code_that_is_described_is_met() {
     assert!(unmet.is_empty(), "described, and never answered: {unmet:#?}");
 }
 
+/// Asks for controls, takes and answers them, well and badly.
+async fn about_controls(client: &Client) {
+    let json = [("content-type", "application/json")];
+    let started = fact("run.started", json!({"sessionId": "cs"}));
+    client.accept("c", std::slice::from_ref(&started)).await;
+    client.accept("over", &[started, fact("run.finished", json!({}))]).await;
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(70), "]".repeat(70));
+    let large = format!("{{\"a\":\"{}\"}}", "x".repeat(2_000_000));
+    let bad = ["{".to_owned(), "[]".to_owned(), deep, large];
+    let steer = |id: &str, control: &str, value: &str| json!({ "controlId": id, "control": control, "value": value }).to_string();
+    for (path, other) in
+        [("/v1/runs/c/controls", "/v1/runs/never/controls"), ("/v1/sessions/cs/controls", "/v1/sessions/never/controls")]
+    {
+        for body in bad.clone() {
+            client.post(path, &json, body).await;
+        }
+        client.post(other, &json, steer("o", "rollback", "x")).await;
+        client.post(path, &json, r#"{"control":"approve","actionId":"none"}"#).await;
+        for value in ["x", "y"] {
+            client.post(path, &json, steer(path, "send", value)).await;
+        }
+        client.get(path).await.ok();
+    }
+    client.post("/v1/runs/over/controls", &json, steer("late", "steer", "x")).await.problem(409, "run_ended");
+    for how in ["ack", "nack"] {
+        let claimed = client.post("/v1/agents/default/controls/claim?max=1", &[], "").await.ok();
+        let control = &claimed["controls"][0];
+        let id = control["controlId"].as_str().expect("a control").replace('/', "%2F");
+        for body in bad
+            .clone()
+            .into_iter()
+            .chain([json!({ "lease": "another" }).to_string(), json!({ "lease": control["lease"] }).to_string()])
+        {
+            client.post(&format!("/v1/controls/{id}/{how}"), &json, body).await;
+        }
+    }
+}
+
 /// Streams a body whose run is erased in the middle of it.
 async fn erased_meanwhile(client: &Client) {
     let mut socket = TcpStream::connect(client.at).await.unwrap();
@@ -205,7 +265,7 @@ async fn every_member_of_a_query_that_is_described_is_read() {
     client.accept("r", &[fact("run.started", json!({"sessionId": "s"}))]).await;
     for operation in OPERATIONS {
         let name = match operation.method {
-            Method::Delete => "never",
+            Method::DELETE => "never",
             _ if operation.path.starts_with("/v1/sessions/") => "s",
             _ => "r",
         };
@@ -213,7 +273,9 @@ async fn every_member_of_a_query_that_is_described_is_read() {
         READ.take();
         ask(&client, operation, &format!("{}{query}", address(operation, name)), &[]).await;
         let read = READ.take();
-        let described = operation.members().filter(|member| member.place == Place::Query).map(|member| member.name.to_owned());
+        // A ticket is read by whoever guards the address, and only where there are keys.
+        let of_query = operation.members().filter(|member| member.place == Place::Query && member.name != "ticket");
+        let described = of_query.map(|member| member.name.to_owned());
         let ids = routes::ids().map(|(id, _)| id.to_owned()).filter(|_| operation.takes_ids);
         assert_eq!(read, described.chain(ids).collect::<BTreeSet<_>>(), "{}", operation.id);
     }
@@ -224,8 +286,8 @@ async fn an_address_takes_the_methods_that_are_described_and_no_others() {
     let client = local().await;
     for operation in OPERATIONS {
         let path = address(operation, "r");
-        let described: Vec<Method> = routes::at(&path).map(|operation| operation.method).collect();
-        assert!(described.contains(&operation.method), "{path}");
+        let described: Vec<&Method> = routes::at(&path).map(|operation| &operation.method).collect();
+        assert!(described.contains(&&operation.method), "{path}");
         let is_described = |method: &str| described.iter().any(|known| known.as_str() == method);
         for method in ["GET", "POST", "DELETE", "PUT", "PATCH", "OPTIONS"].into_iter().filter(|method| !is_described(method)) {
             let request = format!("{method} {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
@@ -249,7 +311,21 @@ async fn answers_are_of_the_shape_that_is_described() {
     client.accept("r", &facts).await;
     let description = document();
     let get = async |path: &str| client.get(path).await.ok();
+    let control = json!({ "control": "send", "value": "hello", "ttlSeconds": 60, "agentId": "w" }).to_string();
+    let asked = client.post("/v1/runs/r/controls", &[], control).await;
+    assert_eq!(asked.status, 202);
+    let listed = get("/v1/runs/r/controls?activation=1").await;
+    let claimed = client.post("/v1/agents/w/controls/claim", &[], "").await.ok();
+    let (id, lease) = (&claimed["controls"][0]["controlId"], &claimed["controls"][0]["lease"]);
+    let ack = format!("/v1/controls/{}/ack", id.as_str().expect("a control"));
     let answers = [
+        ("ControlQueued", asked.json()),
+        ("Controls", listed.clone()),
+        ("Control", listed["controls"][0].clone()),
+        ("Claimed", claimed.clone()),
+        ("ControlHanded", claimed["controls"][0].clone()),
+        ("ControlAnswered", client.post(&ack, &[], json!({ "lease": lease }).to_string()).await.ok()),
+        ("Ticket", client.post("/v1/tickets", &[], r#"{"for":"ws"}"#).await.ok()),
         ("Receipt", client.facts("r", &json!([fact("run.status", json!({}))])).await.ok()),
         ("Sessions", get("/v1/sessions?activation=1").await),
         ("Session", get("/v1/sessions/s?activation=1").await),
@@ -308,8 +384,9 @@ async fn the_description_is_whole_and_is_served() {
     let description = document();
     let served = client.get("/openapi.json").await;
     assert_eq!(served.headers["content-type"], "application/json");
-    assert_eq!(served.ok(), description);
-    assert_eq!(client.get("/schema/openapi.json").await.ok(), description);
+    assert!(served.ok() == description, "what is served is another description");
+    // The file is held against the code where the other files of `schema/` are.
+    assert_eq!(client.get("/schema/openapi.json").await.ok()["openapi"], "3.1.0");
 
     let mut targets = Vec::new();
     values(&description, "$ref", &mut targets);

@@ -55,6 +55,7 @@ impl Line {
                 facts: facts.to_vec(),
                 bytes: 1,
                 life: None,
+                fence: None,
                 atomic: true,
             };
             self.ingest.deliver(delivery).await.unwrap();

@@ -24,7 +24,7 @@ fn server(store: AnyStore, now: fn() -> jiff::Timestamp) -> Server {
 }
 
 /// A server in memory whose clock stands still, and what compacts whatever has ended there.
-async fn still() -> (Client, Compactor) {
+pub async fn still() -> (Client, Compactor) {
     let server = server(AnyStore::Memory(MemoryStore::new()), || jiff::Timestamp::UNIX_EPOCH);
     let compactor = server.compactor(Duration::ZERO);
     (serve_it(server, std::future::pending()).await.0, compactor)
@@ -56,7 +56,7 @@ fn sequences(events: &[Value]) -> Vec<u64> {
 }
 
 /// Everything of a run that must be the same before and after, for an audience.
-async fn state(client: &Client, run: &str, audience: &str) -> Value {
+pub async fn state(client: &Client, run: &str, audience: &str) -> Value {
     let activities = client.get(&format!("/v1/runs/{run}/activities?audience={audience}")).await.ok();
     let mut stands = client.get(&format!("/v1/runs/{run}?audience={audience}")).await.ok();
     stands["counts"]["events"].take();

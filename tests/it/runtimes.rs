@@ -4,7 +4,9 @@
 //! What each runtime's events mean is held beside its adapter (`awaken`, `ethos`, `turn_runner`, `ag_ui`); here stands what must
 //! hold for all of them. `cargo test --test it runtimes -- --nocapture` prints the tables.
 
+use crate::activities::{Screen, at_rest};
 use crate::harness::{AUDIENCES, Client, Via, lines, local, repository};
+use crate::retention::{state, still};
 use crate::schema::assert_valid;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -261,4 +263,71 @@ async fn two_runs_in_one_stream_are_flagged_whatever_runtime_they_are_of() {
         ],
     )
     .await;
+}
+
+/// Recordings that are short enough to be read in every way.
+fn short() -> Vec<Recording> {
+    all().into_iter().filter(|recording| recording.facts.len() < 200).collect()
+}
+
+#[tokio::test]
+async fn every_way_of_reading_any_runtime_s_recording_ends_with_the_same_activities() {
+    let client = local().await;
+    for (n, recording) in short().iter().enumerate() {
+        let (name, run) = (&recording.name, format!("r{n}"));
+        play(&client, &run, recording).await;
+        client.post(&format!("/v1/runs/{run}/settle"), &[], "").await.ok();
+        for audience in AUDIENCES {
+            let query = format!("audience={audience}");
+            let expected = at_rest(&client, &run, &query).await;
+            let mut joined = Screen::default();
+            for frame in client.activities(&run, &query, None).await.all().await {
+                joined.take(&frame);
+            }
+            assert_eq!(joined.shown(), expected, "{name} for {audience}");
+            let replay = format!("{query}&replay=deltas");
+            let mut screens = vec![Screen::default()];
+            for frame in client.activities(&run, &replay, None).await.all().await {
+                let mut next = screens.last().expect("one").clone();
+                next.take(&frame);
+                screens.push(next);
+            }
+            assert_eq!(screens.last().expect("one").shown(), expected, "{name} for {audience}, from the start");
+            let whole: Vec<_> = screens.iter().filter(|screen| screen.cursor.is_some() && !screen.ended).collect();
+            for screen in whole.iter().step_by(whole.len() / 4 + 1) {
+                // A cursor stands between envelopes: what came after it comes again.
+                let at = screens.iter().find(|other| other.cursor == screen.cursor).expect("itself at the least");
+                let mut resumed = at.clone();
+                for frame in client.activities(&run, &query, screen.cursor.as_deref()).await.all().await {
+                    resumed.take(&frame);
+                }
+                assert_eq!(resumed.shown(), expected, "{name} for {audience}, from {:?}", screen.cursor);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn compaction_changes_nothing_that_anybody_sees_of_any_runtime_s_recording() {
+    let (client, compactor) = still().await;
+    let recordings = short();
+    let mut before = Vec::new();
+    for (n, recording) in recordings.iter().enumerate() {
+        let run = format!("r{n}");
+        play(&client, &run, recording).await;
+        client.post(&format!("/v1/runs/{run}/settle"), &[], "").await.ok();
+        for audience in AUDIENCES {
+            before.push(state(&client, &run, audience).await);
+        }
+    }
+    let done = compactor.round().await.unwrap();
+    assert_eq!(done.runs, recordings.len());
+    assert!(done.rows > 100, "{done:?}");
+    let mut before = before.into_iter();
+    for (n, recording) in recordings.iter().enumerate() {
+        for audience in AUDIENCES {
+            let after = state(&client, &format!("r{n}"), audience).await;
+            assert_eq!(Some(after), before.next(), "{} for {audience}", recording.name);
+        }
+    }
 }

@@ -55,6 +55,7 @@ suite! {
     readers_see_whole_appends_while_others_are_committed
     what_is_left_of_a_compacted_log_keeps_its_place_and_the_rest_is_passed_over
     a_compaction_changes_a_log_that_stands_where_it_says_and_no_other
+    a_flush_changes_nothing_and_what_is_there_takes_room_only_on_a_disk
 }
 
 fn wait<T>(future: impl Future<Output = T>) -> T {
@@ -678,7 +679,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in from.read_dir().unwrap() {
         let path = entry.unwrap().path();
@@ -691,9 +692,20 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn journal(dir: &Path) -> PathBuf {
+pub fn journal(dir: &Path) -> PathBuf {
     let mut journals = files(dir).into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "jnl"));
     journals.next_back().unwrap()
+}
+
+async fn a_flush_changes_nothing_and_what_is_there_takes_room_only_on_a_disk(store: impl Store) {
+    store.flush().await.unwrap();
+    assert_eq!(commit_one(&store, append(&run("a"), 0, &["one", "two"])).await, 1);
+    store.flush().await.unwrap();
+    assert_eq!(commit_one(&store, append(&run("a"), 2, &["three"])).await, 2);
+    let rows: Vec<_> = read(&store, &run("a"), 0, ALL).await.into_iter().map(|(_, text)| text).collect();
+    assert_eq!(rows, ["one", "two", "three"]);
+    let is_on_disk = std::any::type_name_of_val(&store).contains("Embedded");
+    assert_eq!(store.bytes().await > 0, is_on_disk);
 }
 
 #[test]

@@ -77,6 +77,8 @@ const BAD_PRODUCER: Option<Kind> = Some(kinds::BAD_PRODUCER);
 pub const RUN: Member = Member::path("run", "The run's id.", id, BAD_ID);
 pub const SESSION: Member = Member::path("session", "The session's id.", id, BAD_ID);
 pub const BLOB: Member = Member::path("blob", "The body's id, as a `href` of an envelope's `refs` has it.", id, BAD_ID);
+pub const AGENT_PATH: Member = Member::path("agent", "The agent's id; `default` takes what names none.", id, BAD_ID);
+pub const CONTROL_PATH: Member = Member::path("control", "The control's id.", id, BAD_ID);
 pub const SCHEMA: Member =
     Member::path("file", "The document's name, such as `frames.schema.json` or `activities/message.schema.json`.", text, None);
 pub const ASSET: Member = Member::path("file", "The file's name.", text, None);
@@ -152,6 +154,27 @@ pub const RUNS: Member = Member {
     is_required: true,
     ..Member::query("runs", "The runs' ids, 1 to 256 of them, with commas between.", text, Some(kinds::BAD_QUERY))
 };
+
+pub const TICKET: Member = Member::query(
+    "ticket",
+    "A ticket of `POST /v1/tickets`, in the place of a token, for those that can send no header.",
+    text,
+    None,
+);
+pub const WAIT: Member = Member::query(
+    "wait",
+    "How long to wait for something, in seconds: 0 (the default) to 60, to which it is brought.",
+    number,
+    BAD_QUERY,
+);
+pub const MAX: Member =
+    Member::query("max", "Controls at once: 1 to 100, to which it is brought; 16 unless given.", number, BAD_QUERY);
+pub const LEASE: Member = Member::query(
+    "leaseSeconds",
+    "How long they are this owner's, in seconds: 1 to 600; 30 unless given. Then somebody else may have them.",
+    || json!({ "type": "integer", "minimum": 1, "maximum": 600 }),
+    BAD_QUERY,
+);
 
 pub const SOURCE: Member = Member::query(
     "source",

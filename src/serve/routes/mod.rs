@@ -10,54 +10,28 @@ mod shapes;
 pub use members::{Member, Place, ids};
 pub use shapes::{SHAPES, Shape};
 
+use super::access::{self, Right};
 use super::kinds::{self, Kind};
 use super::problem::Problem;
-use super::{App, erase, facts, hydrate, openapi, ops, sessions, settle, socket, stream, workbench};
+use super::{App, controls, erase, facts, hydrate, meters, openapi, ops, sessions, settle, socket, stream, tickets, workbench};
+use crate::auth::rights::Verb;
+use Right::{Inside, Open, To, Token};
 use axum::Router;
-use axum::middleware::map_response;
-use axum::response::Response;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, on};
-use http::StatusCode;
+use http::{Method, StatusCode};
 use members::{
-    ACTIVATION, AFTER, AGENT, ASSET, AT, AUDIENCE, BLOB, CHILDREN, CURSOR, EVENTS_AFTER, EVENTS_BEFORE, FORMAT, FRAMES,
-    LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LIMIT, MESSAGES, PLACE, PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ, RANGE, REPLAY, RUN,
-    RUNS, SCHEMA, SESSION, SOURCE, SURFACE, SURFACES, TYPE, WINDOW_LIMIT,
+    ACTIVATION, AFTER, AGENT, AGENT_PATH, ASSET, AT, AUDIENCE, BLOB, CHILDREN, CONTROL_PATH, CURSOR, EVENTS_AFTER, EVENTS_BEFORE,
+    FORMAT, FRAMES, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE, LIMIT, MAX, MESSAGES, PLACE, PRODUCER_EPOCH, PRODUCER_ID,
+    PRODUCER_SEQ, RANGE, REPLAY, RUN, RUNS, SCHEMA, SESSION, SOURCE, SURFACE, SURFACES, TICKET, TYPE, WAIT, WINDOW_LIMIT,
 };
 use std::sync::{Arc, OnceLock};
-
-/// A method of HTTP that some address takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    Get,
-    Post,
-    Delete,
-}
-
-impl Method {
-    pub const ALL: [Self; 3] = [Self::Get, Self::Post, Self::Delete];
-
-    /// Its name, in capitals.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Post => "POST",
-            Self::Delete => "DELETE",
-        }
-    }
-
-    const fn filter(self) -> MethodFilter {
-        match self {
-            Self::Get => MethodFilter::GET,
-            Self::Post => MethodFilter::POST,
-            Self::Delete => MethodFilter::DELETE,
-        }
-    }
-}
 
 /// One address and method.
 pub struct Operation {
     pub method: Method,
+    /// What it takes to ask here; it is looked at before the handler is called.
+    pub right: Right,
     /// As axum and `OpenAPI` write it, but for a `*` before a name that may have slashes in it.
     pub path: &'static str,
     /// What programs that are generated from the description call it.
@@ -103,8 +77,10 @@ pub enum Content {
     Bytes,
 }
 
-/// What any address may answer with: our own mistakes.
-const ANY: &[Kind] = &[kinds::INTERNAL_ERROR];
+/// What any address may answer with: to a page that has nothing to do here, and of our own mistakes.
+const ANY: &[Kind] = &[kinds::FOREIGN_ORIGIN, kinds::INTERNAL_ERROR];
+/// What whoever asks at an address that is not open may be answered with.
+const ACCESS: &[Kind] = &[kinds::UNAUTHENTICATED, kinds::FORBIDDEN];
 /// What whatever asks the store may answer with.
 const STORE: &[Kind] = &[kinds::STORE_FAILED];
 const RUN_READ: &[Kind] = &[kinds::NO_SUCH_RUN];
@@ -121,9 +97,30 @@ const FACTS: &[Kind] = &[
     kinds::PRODUCER_GAP,
     kinds::PRODUCER_FENCED,
     kinds::TOO_MANY_PRODUCERS,
+    kinds::PUBLISH_RATE,
+    kinds::BUSY,
+    kinds::DISK_FULL,
+    kinds::TOO_MANY_RUNS,
 ];
 /// What a body may be refused for on its way.
-const BODY: &[Kind] = &[kinds::UNSUPPORTED_MEDIA_TYPE, kinds::BAD_LINE, kinds::BODY_CUT_OFF];
+const ON_ITS_WAY: &[Kind] = &[kinds::BODY_CUT_OFF, kinds::BODY_TOO_SLOW];
+/// The same of facts, which may come as lines.
+const LINES_ON_THEIR_WAY: &[Kind] = &[
+    kinds::UNSUPPORTED_MEDIA_TYPE,
+    kinds::BAD_LINE,
+    kinds::BODY_CUT_OFF,
+    kinds::BODY_TOO_SLOW,
+    kinds::BODY_SILENT,
+    kinds::STOPPING,
+];
+/// What a body that is one object may be refused for.
+const OBJECT: &[Kind] =
+    &[kinds::UNSUPPORTED_MEDIA_TYPE, kinds::NOT_JSON, kinds::NOT_AN_OBJECT, kinds::TOO_DEEP, kinds::CONTROL_TOO_LARGE];
+/// What a control may be refused for.
+const CONTROL: &[Kind] =
+    &[kinds::BAD_CONTROL, kinds::ACTION_NOT_PENDING, kinds::CONTROL_CONFLICT, kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL];
+/// What an owner's answer to a control may be refused for.
+const LEASED: &[Kind] = &[kinds::BAD_MEMBER, kinds::LEASE_LOST];
 /// What a message on a WebSocket may be refused for, beside [`FACTS`], [`STORE`] and what is wrong with its members.
 const MESSAGE: &[Kind] = &[
     kinds::NO_OBJECT_MESSAGE,
@@ -138,18 +135,22 @@ const MESSAGE: &[Kind] = &[
     kinds::BAD_CURSOR,
     kinds::BAD_PRODUCER,
     kinds::UNKNOWN_SOURCE,
+    kinds::BAD_MEMBER,
+    kinds::LEASE_LOST,
+    kinds::STOPPING,
 ];
 /// What is told where no address was found, by HTTP itself.
 pub const NOWHERE: &[Kind] = &[kinds::NO_SUCH_ADDRESS, kinds::METHOD_NOT_ALLOWED];
 /// What is told before any request was read.
-pub const CONNECTION: &[Kind] = &[kinds::TOO_MANY_CONNECTIONS, kinds::TLS_REQUIRED];
+pub const CONNECTION: &[Kind] =
+    &[kinds::TOO_MANY_CONNECTIONS, kinds::TOO_MANY_CONNECTIONS_OF_CLIENT, kinds::TLS_REQUIRED, kinds::STOPPING];
 /// What a message on a WebSocket may be answered with.
-pub const SOCKET: &[&[Kind]] = &[FACTS, STORE, MESSAGE];
+pub const SOCKET: &[&[Kind]] = &[FACTS, STORE, MESSAGE, ACCESS];
 
 /// What narrows a view of a log.
 const SELECTION: &[Member] = &[AUDIENCE, SURFACES, SURFACE, TYPE, AGENT];
 /// What a stream is told.
-const STREAM: &[Member] = &[FRAMES, REPLAY, AFTER, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, FORMAT];
+const STREAM: &[Member] = &[FRAMES, REPLAY, AFTER, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, FORMAT, TICKET];
 const PRODUCER: &[Member] = &[SOURCE, PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ];
 
 const JSON: &str = "application/json";
@@ -159,6 +160,10 @@ const FACTS_BODY: Option<Body> = Some(Body {
     meaning: "A fact or an array of them, taken whole or not at all; or a fact a line, taken as they come, for as long as the run lasts.",
     content: &[(JSON, Content::Json("Facts")), (LINES, Content::Each("Fact"))],
 });
+const CONTROL_BODY: Option<Body> =
+    Some(Body { meaning: "What is asked for, and of what.", content: &[(JSON, Content::Json("ControlWanted"))] });
+const ANSWER_BODY: Option<Body> =
+    Some(Body { meaning: "Under which lease, and why.", content: &[(JSON, Content::Json("ControlAnswer"))] });
 const RECEIPT: &[Answer] = &[Answer {
     status: 200,
     meaning: "What became of the facts; they are durable.",
@@ -187,8 +192,9 @@ macro_rules! json {
 /// The table. Rows of one path stand together.
 pub static OPERATIONS: &[Operation] = &[
     Operation {
-        method: Method::Post,
+        method: Method::POST,
         path: "/v1/runs/{run}/facts",
+        right: facts::RIGHT,
         id: "publishToRun",
         tag: "facts",
         does: "Appends facts to a run's log; answered once they are durable.",
@@ -196,12 +202,13 @@ pub static OPERATIONS: &[Operation] = &[
         takes_ids: true,
         body: FACTS_BODY,
         answers: RECEIPT,
-        problems: &[STORE, FACTS, BODY, &[kinds::RUN_ERASED]],
+        problems: &[STORE, FACTS, LINES_ON_THEIR_WAY, &[kinds::RUN_ERASED]],
         serve: |method| on(method, facts::post),
     },
     Operation {
-        method: Method::Post,
+        method: Method::POST,
         path: "/v1/sessions/{session}/facts",
+        right: facts::RIGHT,
         id: "publishToSession",
         tag: "facts",
         does: "Appends facts that belong to no run to the session's own log; answered once they are durable.",
@@ -209,12 +216,13 @@ pub static OPERATIONS: &[Operation] = &[
         takes_ids: true,
         body: FACTS_BODY,
         answers: RECEIPT,
-        problems: &[STORE, FACTS, BODY],
+        problems: &[STORE, FACTS, LINES_ON_THEIR_WAY],
         serve: |method| on(method, facts::post),
     },
     Operation {
-        method: Method::Post,
+        method: Method::POST,
         path: "/v1/runs/{run}/settle",
+        right: To(Verb::Control),
         id: "settleRun",
         tag: "runs",
         does: "Ends a run that nobody will end any more, also one that waits; one that has ended stays as it is.",
@@ -222,12 +230,119 @@ pub static OPERATIONS: &[Operation] = &[
         takes_ids: false,
         body: None,
         answers: json!("Settled", "How the run stands now, and whether this did it."),
-        problems: &[STORE, RUN_READ],
+        problems: &[STORE, RUN_READ, &[kinds::DISK_FULL]],
         serve: |method| on(method, settle::post),
     },
     Operation {
-        method: Method::Get,
+        method: Method::POST,
+        path: "/v1/runs/{run}/controls",
+        right: To(Verb::Control),
+        id: "controlRun",
+        tag: "controls",
+        does: "Asks the owner of a run, or of a part of it, for something; repeated under the same `controlId` it is asked for once.",
+        takes: &[&[RUN, AUDIENCE]],
+        takes_ids: false,
+        body: CONTROL_BODY,
+        answers: &[Answer {
+            status: 202,
+            meaning: "It is recorded, and in the line of who takes it. It changes nothing by itself.",
+            content: &[(JSON, Content::Json("ControlQueued"))],
+        }],
+        problems: &[STORE, RUN_READ, OBJECT, CONTROL, &[kinds::RUN_ENDED]],
+        serve: |method| on(method, controls::post),
+    },
+    Operation {
+        method: Method::GET,
+        path: "/v1/runs/{run}/controls",
+        right: To(Verb::Read),
+        id: "listRunControls",
+        tag: "controls",
+        does: "The controls that were asked for of a run, in order, with what became of them.",
+        takes: &[&[RUN, LIMIT, CURSOR, AUDIENCE, ACTIVATION]],
+        takes_ids: false,
+        body: None,
+        answers: json!("Controls", "A page of controls."),
+        problems: &[STORE, RUN_READ],
+        serve: |method| on(method, controls::list),
+    },
+    Operation {
+        method: Method::POST,
+        path: "/v1/sessions/{session}/controls",
+        right: To(Verb::Control),
+        id: "controlSession",
+        tag: "controls",
+        does: "Asks the owner of a session, or of a part of it, for something; repeated under the same `controlId` it is asked for once.",
+        takes: &[&[SESSION, AUDIENCE]],
+        takes_ids: false,
+        body: CONTROL_BODY,
+        answers: &[Answer {
+            status: 202,
+            meaning: "It is recorded, and in the line of who takes it. It changes nothing by itself.",
+            content: &[(JSON, Content::Json("ControlQueued"))],
+        }],
+        problems: &[STORE, SESSION_READ, OBJECT, CONTROL],
+        serve: |method| on(method, controls::post),
+    },
+    Operation {
+        method: Method::GET,
+        path: "/v1/sessions/{session}/controls",
+        right: To(Verb::Read),
+        id: "listSessionControls",
+        tag: "controls",
+        does: "The controls that were asked for of a session, in order, with what became of them.",
+        takes: &[&[SESSION, LIMIT, CURSOR, AUDIENCE, ACTIVATION]],
+        takes_ids: false,
+        body: None,
+        answers: json!("Controls", "A page of controls."),
+        problems: &[STORE, SESSION_READ],
+        serve: |method| on(method, controls::list),
+    },
+    Operation {
+        method: Method::POST,
+        path: "/v1/agents/{agent}/controls/claim",
+        right: To(Verb::Publish),
+        id: "claimControls",
+        tag: "controls",
+        does: "Takes what is in the line of an agent, under leases; waits for something if asked to.",
+        takes: &[&[AGENT_PATH, WAIT, MAX, LEASE]],
+        takes_ids: false,
+        body: None,
+        answers: json!("Claimed", "What was taken; nothing, if nothing came in time."),
+        problems: &[STORE],
+        serve: |method| on(method, controls::claim),
+    },
+    Operation {
+        method: Method::POST,
+        path: "/v1/controls/{control}/ack",
+        right: To(Verb::Publish),
+        id: "ackControl",
+        tag: "controls",
+        does: "Says that the owner has taken a control.",
+        takes: &[&[CONTROL_PATH]],
+        takes_ids: false,
+        body: ANSWER_BODY,
+        answers: json!("ControlAnswered", "What became of it."),
+        problems: &[STORE, OBJECT, LEASED],
+        serve: |method| on(method, controls::ack),
+    },
+    Operation {
+        method: Method::POST,
+        path: "/v1/controls/{control}/nack",
+        right: To(Verb::Publish),
+        id: "nackControl",
+        tag: "controls",
+        does: "Says that the owner refuses a control, or gives it back.",
+        takes: &[&[CONTROL_PATH]],
+        takes_ids: false,
+        body: ANSWER_BODY,
+        answers: json!("ControlAnswered", "What became of it."),
+        problems: &[STORE, OBJECT, LEASED],
+        serve: |method| on(method, controls::nack),
+    },
+    Operation {
+        method: Method::GET,
         path: "/v1/runs/{run}/stream",
+        right: stream::RIGHT,
         id: "streamRun",
         tag: "streams",
         does: "Frames of a run as server-sent events, from where the reader stands and on as they come; a run that nobody has written yet is waited for.",
@@ -239,8 +354,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, stream::get),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/v1/sessions",
+        right: To(Verb::Read),
         id: "listSessions",
         tag: "sessions",
         does: "Sessions, the newest first.",
@@ -252,8 +368,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, sessions::sessions),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/v1/sessions/{session}",
+        right: To(Verb::Read),
         id: "getSession",
         tag: "sessions",
         does: "A session's shell, and what of its newest 32 runs needs attention.",
@@ -265,8 +382,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, sessions::session),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/v1/sessions/{session}/window",
+        right: To(Verb::Read),
         id: "getWindow",
         tag: "sessions",
         does: "A session's recent messages; those before them by the cursor.",
@@ -278,8 +396,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, sessions::window),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/v1/sessions/{session}/timeline",
+        right: To(Verb::Read),
         id: "getTimeline",
         tag: "sessions",
         does: "The process behind a session's messages, the newest window first.",
@@ -291,8 +410,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, sessions::timeline),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/v1/sessions/{session}/stream",
+        right: stream::RIGHT,
         id: "streamSession",
         tag: "streams",
         does: "Frames of all runs of a session and of its own log, also of those that come later.",
@@ -304,8 +424,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, stream::get),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/v1/stream",
+        right: stream::RIGHT,
         id: "streamRuns",
         tag: "streams",
         does: "Frames of several runs on one connection.",
@@ -317,21 +438,41 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, stream::get),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/v1/ws",
+        right: Inside,
         id: "connect",
         tag: "streams",
         does: "A WebSocket (RFC 6455, HTTP/1.1) with many subscriptions and publishes: JSON objects as text, of which README tells.",
-        takes: &[],
+        takes: &[&[TICKET]],
         takes_ids: false,
         body: None,
         answers: &[Answer { status: 101, meaning: "A WebSocket from here on.", content: &[] }],
-        problems: &[&[kinds::UPGRADE_REQUIRED, kinds::FOREIGN_ORIGIN, kinds::BAD_SUBPROTOCOL]],
+        problems: &[&[kinds::UPGRADE_REQUIRED, kinds::BAD_SUBPROTOCOL, kinds::UNAUTHENTICATED]],
         serve: |method| on(method, socket::get),
     },
     Operation {
-        method: Method::Get,
+        method: Method::POST,
+        path: "/v1/tickets",
+        right: Token,
+        id: "makeTicket",
+        tag: "access",
+        does: "Makes a ticket, for readers that can send no header: `?ticket=` in its place.",
+        takes: &[],
+        takes_ids: false,
+        body: Some(Body { meaning: "What it is for.", content: &[(JSON, Content::Json("TicketWanted"))] }),
+        answers: json!("Ticket", "The ticket, and until when it is good."),
+        problems: &[
+            STORE,
+            &[kinds::NOT_JSON, kinds::BAD_QUERY, kinds::BAD_ID, kinds::BODY_TOO_LARGE, kinds::TOO_MANY_TICKETS],
+            ON_ITS_WAY,
+        ],
+        serve: |method| on(method, tickets::post),
+    },
+    Operation {
+        method: Method::GET,
         path: "/v1/runs",
+        right: To(Verb::Read),
         id: "listRuns",
         tag: "runs",
         does: "Runs, the newest first.",
@@ -343,8 +484,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, hydrate::runs),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/v1/runs/{run}",
+        right: To(Verb::Read),
         id: "getRun",
         tag: "runs",
         does: "How a run stands.",
@@ -356,8 +498,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, hydrate::run),
     },
     Operation {
-        method: Method::Delete,
+        method: Method::DELETE,
         path: "/v1/runs/{run}",
+        right: To(Verb::Admin),
         id: "eraseRun",
         tag: "runs",
         does: "Erases a run for good: its log, its offloaded bodies, its checkpoints.",
@@ -369,8 +512,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, erase::run),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/v1/runs/{run}/events",
+        right: To(Verb::Read),
         id: "getEvents",
         tag: "runs",
         does: "A run's envelopes by page, always in order: with `before` alone the newest before it, else forward from `after`.",
@@ -382,8 +526,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, hydrate::events),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/v1/runs/{run}/activities",
+        right: To(Verb::Read),
         id: "getActivities",
         tag: "runs",
         does: "What there is to see of a run, now or as of any sequence.",
@@ -395,8 +540,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, hydrate::activities),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/v1/runs/{run}/export",
+        right: To(Verb::Read),
         id: "exportRun",
         tag: "runs",
         does: "All of a run's envelopes, a line each; `proscenium import` takes them back.",
@@ -408,8 +554,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, hydrate::export),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/v1/blobs/{blob}",
+        right: To(Verb::Read),
         id: "getBlob",
         tag: "runs",
         does: "A body that was moved out of its envelope, or a range of it.",
@@ -424,8 +571,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, hydrate::blob),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/healthz",
+        right: Open,
         id: "getHealth",
         tag: "operations",
         does: "Whether the process answers.",
@@ -437,8 +585,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, ops::health),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/readyz",
+        right: Open,
         id: "getReadiness",
         tag: "operations",
         does: "Whether the server takes facts and readers.",
@@ -446,12 +595,27 @@ pub static OPERATIONS: &[Operation] = &[
         takes_ids: false,
         body: None,
         answers: json!("Ready", "It does."),
-        problems: &[&[kinds::STOPPING]],
+        problems: &[&[kinds::STOPPING, kinds::STORE_HAS_FAILED, kinds::DISK_NEARLY_FULL]],
         serve: |method| on(method, ops::ready),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
+        path: "/metrics",
+        right: To(Verb::Admin),
+        id: "getMetrics",
+        tag: "operations",
+        does: "What goes on, for Prometheus.",
+        takes: &[],
+        takes_ids: false,
+        body: None,
+        answers: &[Answer { status: 200, meaning: "Metrics, in its text format.", content: &[("text/plain", Content::Text)] }],
+        problems: &[STORE],
+        serve: |method| on(method, meters::get),
+    },
+    Operation {
+        method: Method::GET,
         path: "/openapi.json",
+        right: Open,
         id: "getDescription",
         tag: "contract",
         does: "This description.",
@@ -463,8 +627,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, openapi::get),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/schema/{*file}",
+        right: Open,
         id: "getSchema",
         tag: "contract",
         does: "A JSON Schema of the wire's contract, an example of it, or this description.",
@@ -480,8 +645,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, ops::schema),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/",
+        right: Open,
         id: "getPage",
         tag: "page",
         does: "The page that shows runs.",
@@ -493,8 +659,9 @@ pub static OPERATIONS: &[Operation] = &[
         serve: |method| on(method, workbench::index),
     },
     Operation {
-        method: Method::Get,
+        method: Method::GET,
         path: "/assets/{*file}",
+        right: Open,
         id: "getAsset",
         tag: "page",
         does: "A script, a style or another file of the page.",
@@ -522,26 +689,26 @@ pub struct Watch {
 /// Who watches. Asked only by programs that are built to find our mistakes.
 pub static WATCH: OnceLock<Watch> = OnceLock::new();
 
-/// Adds every address to a router.
-pub(super) fn mount(router: Router<Arc<App>>) -> Router<Arc<App>> {
-    OPERATIONS.iter().fold(router, |router, operation| {
-        let mut serve = (operation.serve)(operation.method.filter());
-        if cfg!(debug_assertions) {
-            serve = serve.route_layer(map_response(async |answer: Response| {
-                operation.hold(answer.status(), answer.extensions().get::<Problem>().map(|problem| problem.code));
-                answer
-            }));
-        }
+/// A router of every address.
+pub(super) fn mount(app: &Arc<App>) -> Router<Arc<App>> {
+    OPERATIONS.iter().fold(Router::new(), |router, operation| {
+        let filter = MethodFilter::try_from(operation.method.clone()).expect("a method that routers know");
+        let serve = match operation.right {
+            Open | Inside => (operation.serve)(filter),
+            right => (operation.serve)(filter).route_layer(from_fn_with_state((app.clone(), right), access::door)),
+        };
         router.route(operation.path, serve)
     })
 }
 
-/// Stops at a problem that the row of this address does not describe; for answers that no router gives.
-pub(super) fn hold(method: Method, path: &str, problem: &Problem) {
+/// Stops at an answer that the row of this route does not describe.
+pub(super) fn hold(method: &str, route: &str, status: StatusCode, code: Option<&'static str>) {
+    let method = if method == "HEAD" { "GET" } else { method };
+    let is_it = |operation: &&Operation| operation.path == route && operation.method.as_str() == method;
     if cfg!(debug_assertions)
-        && let Some(operation) = at(path).find(|operation| operation.method == method)
+        && let Some(operation) = OPERATIONS.iter().find(is_it)
     {
-        operation.hold(problem.status, Some(problem.code));
+        operation.hold(status, code);
     }
 }
 
@@ -584,7 +751,9 @@ impl Operation {
         let of_members = self.members().filter_map(|member| member.fault);
         let of_ids = self.takes_ids.then_some(kinds::BAD_ID);
         let mut problems: Vec<Kind> = Vec::new();
-        for kind in of_members.chain(of_ids).chain(self.problems.iter().copied().flatten().copied()).chain(ANY.iter().copied()) {
+        let of_right = if matches!(self.right, Open | Inside) { &[][..] } else { ACCESS };
+        let own = self.problems.iter().copied().flatten().chain(of_right).chain(ANY).copied();
+        for kind in of_members.chain(of_ids).chain(own) {
             if !problems.contains(&kind) {
                 problems.push(kind);
             }

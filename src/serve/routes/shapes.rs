@@ -2,7 +2,9 @@
 //!
 //! Members that are listed first are always there. Others may come: a client takes no offence at a member that it does not know.
 
-use crate::model::{Phase, Surface, schema};
+use crate::auth::tickets::SECONDS_MAX;
+use crate::control::rules::TARGETS;
+use crate::model::{Control, Phase, Surface, schema};
 use crate::source::ledger::Status;
 use serde_json::{Map, Value, json};
 
@@ -25,6 +27,16 @@ pub const SHAPES: &[Shape] = &[
     ("Events", events),
     ("Activities", activities),
     ("Activity", activity),
+    ("ControlWanted", control_wanted),
+    ("ControlQueued", control_queued),
+    ("Controls", controls),
+    ("Control", control),
+    ("Claimed", claimed),
+    ("ControlHanded", control_handed),
+    ("ControlAnswer", control_answer),
+    ("ControlAnswered", control_answered),
+    ("TicketWanted", ticket_wanted),
+    ("Ticket", ticket),
     ("Health", health),
     ("Ready", ready),
     ("Description", description),
@@ -135,6 +147,7 @@ fn receipt() -> Value {
         json!({
             "runId": id(),
             "sessionId": id(),
+            "shed": count("Diagnostics and metrics that were left out, for too much was under way; they need not be sent again."),
             "violations": list(violation),
             "violationsOmitted": count("How many more there were."),
         }),
@@ -315,6 +328,106 @@ fn activity() -> Value {
         }),
         json!({ "agentId": id(), "runId": id(), "sessionId": id() }),
     )
+}
+
+/// What a control may be about.
+fn targets() -> Map<String, Value> {
+    TARGETS.iter().map(|name| ((*name).to_owned(), id())).collect()
+}
+
+fn control_name() -> Value {
+    schema::open(Control::NAMES, "What is asked for.")
+}
+
+fn control_wanted() -> Value {
+    let mut sometimes = targets();
+    sometimes.insert("controlId".into(), id());
+    sometimes.insert("runId".into(), id());
+    sometimes.insert("sessionId".into(), id());
+    sometimes.insert("value".into(), json!({ "description": "What it says: an answer, a message, an edit." }));
+    sometimes.insert("expiresAt".into(), time("Until when it waits for its owner."));
+    let seconds = json!({ "description": "The same, in seconds from now.", "type": "number", "exclusiveMinimum": 0 });
+    sometimes.insert("ttlSeconds".into(), seconds);
+    object("What is asked for, and of what.", json!({ "control": control_name() }), sometimes.into())
+}
+
+fn control_queued() -> Value {
+    let always = json!({ "controlId": id(), "status": { "const": "queued" } });
+    object("It is recorded.", always, json!({}))
+}
+
+fn controls() -> Value {
+    let always = json!({ "controls": list(shape("Control")), "nextCursor": next_cursor() });
+    object("Controls, in the order in which they were asked for.", always, json!({ "activation": activation() }))
+}
+
+/// What a control has that somebody sees: always, and sometimes.
+fn control_members() -> (Map<String, Value>, Map<String, Value>) {
+    let always = json!({
+        "controlId": id(),
+        "control": control_name(),
+        "attempt": count("How often it was handed over."),
+        "createdAt": time("When it was asked for."),
+        "expiresAt": time("Until when it waits for its owner."),
+    });
+    (always.as_object().cloned().unwrap_or_default(), targets())
+}
+
+fn control() -> Value {
+    let (mut always, mut sometimes) = control_members();
+    let status = json!({ "description": "What became of it.", "enum": ["queued", "claimed", "acked", "nacked", "expired"] });
+    always.insert("status".into(), status);
+    sometimes.insert("reason".into(), text("Why its owner refused it."));
+    object("A control, and what became of it.", always.into(), sometimes.into())
+}
+
+fn claimed() -> Value {
+    let always = json!({ "agentId": id(), "controls": list(shape("ControlHanded")) });
+    object("What an agent took.", always, json!({}))
+}
+
+fn control_handed() -> Value {
+    let (mut always, mut sometimes) = control_members();
+    always.insert("lease".into(), text("What its answer has to name."));
+    always.insert("leaseExpiresAt".into(), time("Until when it is this owner's."));
+    sometimes.insert("runId".into(), id());
+    sometimes.insert("sessionId".into(), id());
+    sometimes.insert("value".into(), json!({ "description": "What it says." }));
+    sometimes.insert("redacted".into(), flag("Whether something secret is missing in the value."));
+    object("A control in the hands of its owner.", always.into(), sometimes.into())
+}
+
+fn control_answer() -> Value {
+    object(
+        "What its owner says of a control.",
+        json!({ "lease": text("The lease under which it was taken.") }),
+        json!({
+            "reason": text("Why it is refused."),
+            "requeue": flag("Whether somebody else is to have it."),
+        }),
+    )
+}
+
+fn control_answered() -> Value {
+    let always = json!({ "controlId": id(), "status": text("What became of it.") });
+    object("What became of a control.", always, json!({}))
+}
+
+fn ticket_wanted() -> Value {
+    object(
+        "What a ticket is for.",
+        json!({ "for": { "description": "A stream of frames, or a WebSocket.", "enum": ["stream", "ws"] } }),
+        json!({
+            "run": id(),
+            "session": id(),
+            "ttlSeconds": { "description": "How long it is good for.", "type": "integer", "minimum": 1, "maximum": SECONDS_MAX },
+        }),
+    )
+}
+
+fn ticket() -> Value {
+    let always = json!({ "ticket": text("What to put after `?ticket=`."), "expiresAt": time("Until when it is good.") });
+    object("A ticket.", always, json!({}))
 }
 
 fn health() -> Value {

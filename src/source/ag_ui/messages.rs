@@ -9,7 +9,7 @@ use super::streams::{byte_count, part_name};
 use super::{Step, id_of, internal};
 use crate::model::{AgentId, Draft, EventType, MessageId, PartId, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carrying, take_id, take_text};
+use crate::source::members::{carrying, part_kind, take_id, take_text};
 use serde_json::{Map, Value, json};
 
 /// Members of a message, or of a call in it, that are for internal eyes.
@@ -239,16 +239,6 @@ fn narrower(of: &mut Map<String, Value>, ids: &[(&str, &str)]) -> Option<Value> 
     }
     told.extend(ids.iter().filter(|(_, id)| !id.is_empty()).map(|(member, id)| ((*member).to_owned(), Value::from(*id))));
     Some(Value::Object(told))
-}
-
-/// The part that a role's content is. What neither the user nor the assistant said (system prompts) is not for a transcript.
-fn part_kind(role: &str) -> &'static str {
-    match role {
-        "user" => "user_text",
-        "assistant" => "assistant_text",
-        "tool" => "tool_result",
-        _ => "diagnostic",
-    }
 }
 
 /// Takes the texts out of a message's content, as parts; what is no text stays.

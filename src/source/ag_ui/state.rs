@@ -6,15 +6,11 @@
 
 use super::Step;
 use super::known_id;
-use crate::model::{
-    AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, RunId, Scope, Surface, ToolCallId,
-};
+use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, Surface, ToolCallId};
 use crate::source::Fact;
 use crate::source::members::{carrying, take_text};
+use crate::source::report::{PROGRESS, call_of, reported};
 use serde_json::{Map, Value};
-
-/// The activity type of seed 002's tool progress.
-const PROGRESS: &str = "tool-call-progress";
 
 /// The activity type in which Awaken's encoder sends a tool's output as it streams.
 const OUTPUT: &str = "tool-stream-output";
@@ -139,31 +135,11 @@ impl Step<'_> {
         reports.push_back((target.clone(), call));
     }
 
-    fn progress(&mut self, target: &MessageId, mut content: Map<String, Value>, rest: Fact) {
-        let named = content.get("call_id").and_then(Value::as_str).and_then(|id| ToolCallId::new(id).ok());
-        let Some(id) = named.or_else(|| ToolCallId::new(target.as_str()).ok()) else { return };
-        let parent = content.get("parent_call_id").filter(|v| !v.is_null()).cloned();
-        let child_run = content.get("run_id").and_then(Value::as_str).filter(|run| {
-            let is_own = |ours: Option<&RunId>| ours.is_none_or(|ours| ours.as_str() == *run);
-            !is_own(self.memory.run.as_ref()) && self.given.run.as_ref().is_none_or(|ours| ours.as_str() != *run)
-        });
-        let child_run = child_run.map(|run| Value::from(run.to_owned()));
-        let is_child = parent.is_some() || child_run.is_some();
-        let mut draft = carrying(Draft::new(EventType::ToolProgress), rest);
-        draft.payload.extend(content.shift_remove("tool_name").map(|name| ("toolName".to_owned(), name)));
-        draft.payload.extend(content);
-        draft.audience = Audience::User;
-        if is_child {
-            draft = draft.with("runtimeEntity", "subagent_turn");
-            draft.surface = Surface::TaskCapsule;
-            for (rel, value) in [("parentToolCallId", parent), ("childRunId", child_run)] {
-                if let Some(value) = value {
-                    draft.add_ref(rel, value);
-                }
-            }
-        }
+    fn progress(&mut self, target: &MessageId, content: Map<String, Value>, rest: Fact) {
+        let Some(id) = call_of(&content).or_else(|| ToolCallId::new(target.as_str()).ok()) else { return };
+        let own = [self.memory.run.as_ref(), self.given.run.as_ref()];
+        let (mut draft, is_child) = reported(id.clone(), content, own, rest);
         draft.ids.agent = self.agent_of(&id);
-        draft.ids.tool_call = Some(id.clone());
         if !self.memory.knows_call(&id) {
             // A child's call is announced nowhere else; from here on its activities are known to be a call's.
             self.memory.remember_ended_call(id);

@@ -1,9 +1,10 @@
 //! What tools report of themselves: seed 002's progress, and activities of a tool's own making. Reporting is their author's
 //! decision to show, so they are for users.
 
-use super::{PROGRESS, Step};
-use crate::model::{Audience, Draft, EventType, MessageId, Persistence, RunId, Surface, ToolCallId};
+use super::Step;
+use crate::model::{Audience, Draft, EventType, MessageId, Persistence, ToolCallId};
 use crate::source::members::{carrying, take_known_id, take_text};
+use crate::source::report::{PROGRESS, call_of, reported};
 use crate::source::{Fact, FactError};
 use serde_json::{Map, Value};
 
@@ -49,33 +50,12 @@ impl Step<'_> {
         draft
     }
 
-    fn progress(&mut self, target: ToolCallId, mut content: Map<String, Value>, replace: Option<Value>, rest: Fact) {
-        let id = content.get("call_id").and_then(Value::as_str).and_then(|id| ToolCallId::new(id).ok()).unwrap_or(target);
-        let parent = content.get("parent_call_id").filter(|v| !v.is_null()).cloned();
-        let child_run = content.get("run_id").and_then(Value::as_str).filter(|run| {
-            let is = |ours: Option<&RunId>| ours.is_none_or(|ours| ours.as_str() == *run);
-            !is(self.memory.run.as_ref()) && self.given.run.as_ref().is_none_or(|ours| ours.as_str() != *run)
-        });
-        let child_run = child_run.map(|run| Value::from(run.to_owned()));
-        let is_child = parent.is_some() || child_run.is_some();
-        let mut draft = self.tool(EventType::ToolProgress, id.clone(), rest);
-        draft.payload.extend(content.shift_remove("tool_name").map(|name| ("toolName".to_owned(), name)));
-        for member in ["status", "progress", "loaded", "total", "message"] {
-            draft.payload.extend(content.shift_remove(member).map(|value| (member.to_owned(), value)));
-        }
-        draft.payload.extend(content);
+    fn progress(&mut self, target: ToolCallId, content: Map<String, Value>, replace: Option<Value>, rest: Fact) {
+        let id = call_of(&content).unwrap_or(target);
+        let own = [self.memory.run.as_ref(), self.given.run.as_ref()];
+        let (mut draft, is_child) = reported(id.clone(), content, own, rest);
         if replace == Some(Value::Bool(false)) {
             draft.payload.insert("replace".into(), false.into());
-        }
-        draft.audience = Audience::User;
-        if is_child {
-            draft = draft.with("runtimeEntity", "subagent_turn");
-            draft.surface = Surface::TaskCapsule;
-            for (rel, value) in [("parentToolCallId", parent), ("childRunId", child_run)] {
-                if let Some(value) = value {
-                    draft.add_ref(rel, value);
-                }
-            }
         }
         if !self.memory.knows_call(&id) {
             // A child's call is announced nowhere else; from here on its activities are known to be a call's.

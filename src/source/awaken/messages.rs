@@ -2,7 +2,7 @@
 
 use super::Step;
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Phase, Scope};
-use crate::source::members::{bad_id, carrying, take_id, take_text};
+use crate::source::members::{bad_id, carrying, part_kind, take_id, take_text};
 use crate::source::{Fact, FactError};
 use serde_json::{Map, Value, json};
 
@@ -156,16 +156,6 @@ impl Step<'_> {
 
     fn part(&mut self, kind: &str, text: String) -> Value {
         json!({ "partId": self.memory.made_part().as_str(), "kind": kind, "text": [text] })
-    }
-}
-
-/// The part that a role's plain text is. What neither the user nor the assistant said (system prompts) is not for a transcript.
-fn part_kind(role: &str) -> &'static str {
-    match role {
-        "user" => "user_text",
-        "assistant" => "assistant_text",
-        "tool" => "tool_result",
-        _ => "diagnostic",
     }
 }
 

@@ -34,9 +34,6 @@ pub const SOURCE: SourceKind = SourceKind {
 /// The discriminator.
 const TYPE: &str = "event_type";
 
-/// The activity type of seed 002's tool progress.
-const PROGRESS: &str = "tool-call-progress";
-
 /// Calls that are open at once; beyond that the oldest counts as ended here. Real steps have a handful.
 const CALLS_OPEN_MAX: usize = 256;
 

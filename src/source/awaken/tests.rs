@@ -1,7 +1,8 @@
 //! The adapter, a rule a test: the same facts give the same drafts, whatever was saved and restored between them.
 
-use super::{Awaken, CALLS_ENDED_MAX, CALLS_OPEN_MAX, PROGRESS, SOURCE, TYPE};
+use super::{Awaken, CALLS_ENDED_MAX, CALLS_OPEN_MAX, SOURCE, TYPE};
 use crate::model::{AgentId, Audience, Draft, EventType, Ids, Owner, Phase, SessionId, Surface, ToolCallId};
+use crate::source::report::PROGRESS;
 use crate::source::samples::{given, object};
 use crate::source::{Adapter, FactError};
 use serde_json::{Value, json};

@@ -16,6 +16,7 @@ mod text;
 mod turn;
 
 use super::members::{carrying, diagnostic, take_text, take_type, unknown_type};
+use super::print::Print;
 use super::{Adapter, Fact, FactError, SourceKind};
 use crate::model::{ActionId, Audience, Draft, EventType, Ids, MessageId, PartId, Scope, ToolCallId, TurnId};
 use calls::{Call, Paid};
@@ -24,7 +25,6 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 use std::str::FromStr;
-use text::Print;
 
 /// The source `ethos`.
 pub const SOURCE: SourceKind = SourceKind {

@@ -196,6 +196,17 @@ fn an_abort_is_a_cancellation_and_other_errors_are_failures() {
         assert_eq!(classes(std::slice::from_ref(&failed)), ["run.failed failed"]);
         assert_eq!(payload(&failed), json!({"status": "failed", "error": {"code": code, "message": "it says why"}}));
     }
+    let thrown = |code: &str| event("error", json!({"code": code, "error": "This operation was aborted"}));
+    for (fact, may_be) in [
+        (thrown("llm_error"), true),
+        (thrown("streaming_timeout"), false),
+        (error("llm_error"), false),
+        (event("done", json!({"text": "", "turnCount": 1})), true),
+    ] {
+        assert_eq!(last([start(), fact.clone()]).may_be_abort, may_be, "{fact:?}");
+    }
+    let halted = [start(), event("halt", json!({"kind": "budget", "rule": "r"})), event("done", json!({"text": ""}))];
+    assert!(!last(halted).may_be_abort, "that it was interrupted is known already");
     let silent = last([event("error", json!({"code": 7}))]);
     assert_eq!(silent.payload["error"], json!({"message": "the turn failed without saying why"}));
     assert_eq!(silent.extra["code"], 7);

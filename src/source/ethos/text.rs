@@ -4,50 +4,7 @@ use super::{Ethos, Step};
 use crate::model::{Audience, Draft, EventType, MessageId, PartId};
 use crate::source::Fact;
 use crate::source::members::{carrying, take_text};
-use serde::{Deserialize, Serialize};
-
-/// How long a text is, in bytes, and its hash: enough to know it again without keeping it. The hash (FNV-1a) takes a byte at a
-/// time, so that it is the same however the text was cut, and is saved as one number. It proves nothing to an adversary: who
-/// makes up a text of another one's print only hides its own answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Print(u64, u64);
-
-impl Default for Print {
-    fn default() -> Self {
-        Self(0, 0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Print {
-    pub(super) fn of(text: &[u8]) -> Self {
-        let mut print = Self::default();
-        print.add(text);
-        print
-    }
-
-    fn add(&mut self, text: &[u8]) {
-        self.0 += text.len() as u64;
-        for byte in text {
-            self.1 = (self.1 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Whether `text` begins with the text of this print.
-    pub(super) fn begins(self, text: &str) -> bool {
-        let head = usize::try_from(self.0).ok().and_then(|bytes| text.as_bytes().get(..bytes));
-        head.is_some_and(|head| Self::of(head) == self)
-    }
-
-    /// Whether `text` ends with it.
-    fn ends(self, text: &str) -> bool {
-        let at = usize::try_from(self.0).ok().and_then(|bytes| text.len().checked_sub(bytes));
-        at.is_some_and(|at| Self::of(&text.as_bytes()[at..]) == self)
-    }
-}
+use crate::source::print::Print;
 
 impl Ethos {
     pub(super) const fn has_streamed(&self) -> bool {

@@ -14,6 +14,9 @@ const REFUSALS: &[&str] = &["personality_locked", "BUDGET_EXCEEDED", "FS_REACH_I
 /// The web server's code for input that it dropped because a turn is running.
 const BUSY: &str = "BUSY";
 
+/// What a provider throws when it is aborted (`AbortError` of the web platform); the loop takes it for a failure of the model.
+const ABORTED: &str = "This operation was aborted";
+
 /// Tokens of a model's call, by names that other sources count by, too.
 const TOKENS: &[&str] = &["inputTokens", "outputTokens", "cacheReadTokens", "cacheCreationTokens"];
 
@@ -138,6 +141,8 @@ impl Step<'_> {
         let mut draft = Draft::new(class).with("status", status);
         draft.payload.extend(memory.halted.clone().map(|rule| ("haltRule".to_owned(), rule.into())));
         draft.payload.extend(take_number(&mut fact, "turnCount").map(|count| ("turnCount".to_owned(), count)));
+        // A provider that just stops when it is aborted leaves an ordinary end behind.
+        draft.may_be_abort = draft.class == EventType::RunFinished && phase == Phase::Completed;
         (draft.scope, draft.phase) = (Scope::Turn, phase);
         if draft.class == EventType::RunStatus {
             draft.persistence = Persistence::Snapshot;
@@ -197,12 +202,13 @@ impl Step<'_> {
         let mut error = Map::new();
         error.extend(take_text(&mut fact, "code").map(|code| ("code".to_owned(), code.into())));
         let message = message.unwrap_or_else(|| "the turn failed without saying why".into());
+        let may_be_abort = code == "llm_error" && message == ABORTED;
         error.insert("message".into(), message.into());
         let mut draft = Draft::new(EventType::RunFailed).with("status", "failed").with("error", Value::Object(error));
         if is_refused {
             draft.payload.insert("refused".into(), true.into());
         }
-        draft.scope = Scope::Turn;
+        (draft.scope, draft.may_be_abort) = (Scope::Turn, may_be_abort);
         self.end(draft, fact);
     }
 

@@ -4,10 +4,11 @@
 //! a body that is kept elsewhere (`{}` on the wire), or the description of a media file, of which who handles it and how far it
 //! is trusted is for internal eyes.
 
-use super::{HASH_START, Step, TurnRunner, hashed, key_of, take_flag, take_time};
+use super::{Step, TurnRunner, key_of, take_flag, take_time};
 use crate::model::{ArtifactId, Audience, Draft, EventType, Owner, Phase, ToolCallId};
 use crate::source::Fact;
 use crate::source::members::{diagnostic, take_text};
+use crate::source::print::{HASH_START, hashed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -46,7 +47,7 @@ pub(super) struct Call {
 
 /// The hash of a tool's name or of a checksum.
 pub(super) fn hash_of(text: &str) -> u64 {
-    hashed(HASH_START, text)
+    hashed(HASH_START, text.as_bytes())
 }
 
 impl TurnRunner {

@@ -20,6 +20,9 @@ const NAME_CHARS_MAX: usize = 64;
 /// How deep a chain of causes is read.
 const CAUSES_MAX: usize = 16;
 
+/// ADK's name for whatever its executor threw.
+const EXECUTOR_ERROR: &str = "E_LLM_EXECUTION_EXECUTOR_ERROR";
+
 /// What stands where a word was left out.
 const LEFT_OUT: &str = "…";
 
@@ -45,6 +48,12 @@ impl Cause {
         };
         let message = error.as_str().map(str::to_owned).or_else(|| chain(error).find_map(|error| text(error, "message")));
         Self { code: code.as_deref().map(plain), message: message.as_deref().map(plain), is_abort: is_abort(error) }
+    }
+
+    /// Whether an abort that ADK did not recognise looks like this: what its executor threw, of which nothing arrived but
+    /// ADK's own name for it.
+    pub(super) fn may_be_abort(&self) -> bool {
+        self.message.is_none() && self.code.as_deref() == Some(EXECUTOR_ERROR)
     }
 
     /// What a second telling of the same error adds.

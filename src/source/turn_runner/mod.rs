@@ -28,6 +28,7 @@ mod tests;
 mod turns;
 
 use super::members::{carrying, diagnostic, instant, take_type, unknown_type};
+use super::print::{HASH_START, hashed};
 use super::{Adapter, Fact, FactError, SourceKind};
 use crate::model::id::ID_BYTES_MAX;
 use crate::model::{ActionId, Draft, Ids, TurnId};
@@ -64,17 +65,9 @@ const OBSERVABILITY: &[&str] = &[
 /// Ids of one turn that are known to have been used, and as many of all the turns before.
 const IDS_MAX: usize = 256;
 
-/// Where a hash begins.
-const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// FNV-1a. It goes on from where it stood, so that what was hashed before need not be kept.
-fn hashed(from: u64, text: &str) -> u64 {
-    text.bytes().fold(from, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
 /// A turn's id of a message, thought or call, as it is remembered. The three may share a name.
 fn key_of(event: &str, id: &str) -> u64 {
-    hashed(hashed(hashed(HASH_START, event), "\0"), id)
+    [event, "\0", id].iter().fold(HASH_START, |hash, text| hashed(hash, text.as_bytes()))
 }
 
 /// The adapter; all of it is memory.

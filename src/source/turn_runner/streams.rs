@@ -4,10 +4,11 @@
 //! its chunks a stream is remembered by its length and hash, which is enough to see by `full` that a chunk was missed, repeated,
 //! or is not what it should be. After its seal a stream takes nothing more, and one that is never sealed ends with its run.
 
-use super::{HASH_START, Step, TurnRunner, hashed, key_of, take_flag, take_time};
+use super::{Step, TurnRunner, key_of, take_flag, take_time};
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Scope};
 use crate::source::Fact;
 use crate::source::members::{diagnostic, take_text};
+use crate::source::print::{HASH_START, hashed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -79,7 +80,7 @@ impl Stream {
             return News::Stale;
         }
         match full.split_at_checked(self.bytes) {
-            Some((told, rest)) if hashed(HASH_START, told) == self.hash => {
+            Some((told, rest)) if hashed(HASH_START, told.as_bytes()) == self.hash => {
                 News::Text { text: rest, missed: rest.len().saturating_sub(delta.len()) }
             }
             _ => News::Other(full),
@@ -88,7 +89,7 @@ impl Stream {
 
     fn tell(&mut self, text: &str) {
         self.bytes += text.len();
-        self.hash = hashed(self.hash, text);
+        self.hash = hashed(self.hash, text.as_bytes());
     }
 }
 

@@ -196,6 +196,17 @@ fn an_abort_that_looks_like_an_error_is_a_cancelled_turn() {
     assert_eq!(drafts[6].payload.get("error"), None);
     let second = last([start("t"), nack(json!({"name": "E_X"})), error(wrapped), end("t")]);
     assert_eq!((second.class, second.phase), (EventType::RunFinished, Phase::Cancelled));
+    let code = "E_LLM_EXECUTION_EXECUTOR_ERROR";
+    for (told, again, may_be) in [
+        (json!({"code": code}), json!({"code": code}), true),
+        (json!({"code": code, "message": "529 overloaded"}), json!({}), false),
+        (json!({"code": code}), json!({"code": code, "message": "529 overloaded"}), false),
+        (json!({}), json!({}), false),
+        (json!({"name": "E_X"}), json!({}), false),
+    ] {
+        let end = last([start("t"), nack(told.clone()), error(again), end("t")]);
+        assert_eq!((end.class, end.may_be_abort), (EventType::RunFailed, may_be), "{told}");
+    }
     let naive = last([start("t"), nack(json!({"name": "E_X"})), error(json!({"name": "E_X"})), end("t")]);
     assert_eq!(naive.class, EventType::RunFailed, "it does not say so");
 }

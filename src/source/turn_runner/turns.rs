@@ -108,10 +108,13 @@ impl Step<'_> {
         // Of a turn whose start was missed, this is the first that is heard.
         self.memory.turn = take_id(&mut payload, "turnId").or(self.memory.turn.take());
         let phase = self.memory.phase();
+        let is_nack = self.memory.outcome == Some(Outcome::Nack);
         let mut draft = match phase {
             Phase::Failed => {
                 let cause = self.memory.cause.take().unwrap_or_default();
-                Draft::new(EventType::RunFailed).with("error", cause.told())
+                let mut draft = Draft::new(EventType::RunFailed).with("error", cause.told());
+                draft.may_be_abort = is_nack && cause.may_be_abort();
+                draft
             }
             _ => Draft::new(EventType::RunFinished),
         };

@@ -1,0 +1,117 @@
+//! A disk that is nearly full: facts are refused while there is still room for what was taken, and reads go on.
+//!
+//! A store that meets the end of its disk in the middle of a commit has failed for good. So a reserve is kept: below it writes
+//! are answered with 507 `disk_full`. It is looked at again and again, and writes are taken again once there is room.
+
+use super::App;
+use super::problem::Problem;
+use http::StatusCode;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How often the disk is looked at. What comes in between two looks must fit into the reserve.
+const EVERY: Duration = Duration::from_millis(250);
+/// When somebody who was refused may ask again, in seconds.
+const RETRY_AFTER: u64 = 5;
+
+/// Says how many bytes are free.
+pub type Probe = Arc<dyn Fn() -> std::io::Result<u64> + Send + Sync>;
+
+/// What is kept free on the store's disk, and who says what is.
+#[derive(Clone)]
+pub struct Reserve {
+    pub bytes: u64,
+    pub probe: Probe,
+}
+
+impl Reserve {
+    /// So many bytes of the disk that this directory is on.
+    #[must_use]
+    pub fn of(directory: &Path, bytes: u64) -> Self {
+        let directory = directory.to_owned();
+        Self { bytes, probe: Arc::new(move || free_bytes(&directory)) }
+    }
+}
+
+/// What is free for us on the disk of a directory.
+fn free_bytes(directory: &Path) -> std::io::Result<u64> {
+    let disk = rustix::fs::statvfs(directory)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// How the store's disk was found.
+#[derive(Debug)]
+pub struct Disk {
+    /// [`UNKNOWN`] until it was looked at.
+    free: AtomicU64,
+    reserve: AtomicU64,
+}
+
+const UNKNOWN: u64 = u64::MAX;
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self { free: AtomicU64::new(UNKNOWN), reserve: AtomicU64::new(0) }
+    }
+}
+
+impl Disk {
+    /// What was free when it was last looked at; nothing where nobody looks.
+    #[must_use]
+    pub fn free(&self) -> Option<u64> {
+        Some(self.free.load(Ordering::Relaxed)).filter(|free| *free != UNKNOWN)
+    }
+
+    /// Whether there is room for writes.
+    ///
+    /// # Errors
+    /// 507 while less is free than the reserve.
+    pub fn has_room(&self) -> Result<(), Problem> {
+        let (free, reserve) = (self.free.load(Ordering::Relaxed), self.reserve.load(Ordering::Relaxed));
+        if free >= reserve {
+            return Ok(());
+        }
+        let detail = format!(
+            "{free} bytes are free on the store's disk, the reserve is {reserve}: nothing is written until there is room; \
+             free some, or lower --disk-reserve. Reads go on"
+        );
+        let problem = Problem::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", detail);
+        Err(problem.with("limit", reserve).retry_after(RETRY_AFTER))
+    }
+}
+
+/// Looks once.
+pub(super) fn look(disk: &Disk, reserve: &Reserve) {
+    let had_room = disk.has_room().is_ok();
+    disk.reserve.store(reserve.bytes, Ordering::Relaxed);
+    match (reserve.probe)() {
+        Ok(free) => disk.free.store(free.min(UNKNOWN - 1), Ordering::Relaxed),
+        // Nothing is known: whether there is room is then the store's to find out.
+        Err(error) => {
+            if disk.free.swap(UNKNOWN, Ordering::Relaxed) != UNKNOWN {
+                tracing::warn!(%error, "cannot tell how much is free on the store's disk");
+            }
+        }
+    }
+    let free = disk.free();
+    match (had_room, disk.has_room().is_ok()) {
+        (true, false) => tracing::error!(free, reserve = reserve.bytes, "the disk is nearly full; writes are refused"),
+        (false, true) => tracing::info!(free, reserve = reserve.bytes, "there is room again; writes are taken"),
+        _ => {}
+    }
+}
+
+/// Looks again and again.
+pub(super) async fn watch(app: Arc<App>, reserve: Reserve) {
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let (app, reserve) = (app.clone(), reserve.clone());
+        // A disk over a network may take its time.
+        if tokio::task::spawn_blocking(move || look(&app.disk, &reserve)).await.is_err() {
+            tracing::error!("looking at the disk panicked; it is not looked at any more");
+            return;
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What a tool reports of itself: seed 002's `ToolCallProgressState`, whichever runtime carries it.
+//!
+//! A report may be a child's, carried by the run that it works for: then it names a call that nobody announced here, the call
+//! and the run that it is below, and never the agent. Reporting is its author's decision to show, so it is for users.
+
+use super::Fact;
+use super::members::carrying;
+use crate::model::{Audience, Draft, EventType, RunId, Surface, ToolCallId};
+use serde_json::{Map, Value};
+
+/// The activity type of a report.
+pub(super) const PROGRESS: &str = "tool-call-progress";
+
+/// The call that a report says it is of.
+pub(super) fn call_of(content: &Map<String, Value>) -> Option<ToolCallId> {
+    content.get("call_id").and_then(Value::as_str).and_then(|id| ToolCallId::new(id).ok())
+}
+
+/// A report of this call as a fact, and whether it is a child's. `own` are the ids of the run that carries it: its runtime's,
+/// and ours.
+pub(super) fn reported(call: ToolCallId, mut content: Map<String, Value>, own: [Option<&RunId>; 2], rest: Fact) -> (Draft, bool) {
+    let parent = content.get("parent_call_id").filter(|v| !v.is_null()).cloned();
+    let [theirs, ours] = own;
+    let child_run = content
+        .get("run_id")
+        .and_then(Value::as_str)
+        .filter(|run| theirs.is_some_and(|theirs| theirs.as_str() != *run) && ours.is_none_or(|ours| ours.as_str() != *run));
+    let child_run = child_run.map(|run| Value::from(run.to_owned()));
+    let is_child = parent.is_some() || child_run.is_some();
+    let mut draft = carrying(Draft::new(EventType::ToolProgress), rest);
+    draft.ids.tool_call = Some(call);
+    draft.payload.extend(content.shift_remove("tool_name").map(|name| ("toolName".to_owned(), name)));
+    for member in ["status", "progress", "loaded", "total", "message"] {
+        draft.payload.extend(content.shift_remove(member).map(|value| (member.to_owned(), value)));
+    }
+    draft.payload.extend(content);
+    draft.audience = Audience::User;
+    if is_child {
+        draft = draft.with("runtimeEntity", "subagent_turn");
+        draft.surface = Surface::TaskCapsule;
+        for (rel, value) in [("parentToolCallId", parent), ("childRunId", child_run)] {
+            if let Some(value) = value {
+                draft.add_ref(rel, value);
+            }
+        }
+    }
+    (draft, is_child)
+}

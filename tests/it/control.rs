@@ -1,0 +1,985 @@
+//! Controls: what somebody asks for reaches whoever owns it, once, in order, and across crashes; and changes nothing by itself.
+
+use crate::harness::{AUDIENCES, Answer, Client, Process, fact, repository, serve_it, soon, world};
+use futures_util::{SinkExt, StreamExt};
+use proscenium::control::{ATTEMPTS_MAX, CONTROL_BYTES_MAX};
+use proscenium::feed::Sizes;
+use proscenium::guard::Policy;
+use proscenium::log::AnyStore;
+use proscenium::log::control::{CLOSED_CONTROLS_MAX, OPEN_CONTROLS_MAX};
+use proscenium::log::embedded::{EmbeddedStore, Sync};
+use proscenium::log::memory::MemoryStore;
+use proscenium::serve::controls::Keeper;
+use proscenium::serve::{Limits, Pulse, Server};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+
+fn server(store: AnyStore) -> Server {
+    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), Pulse::default());
+    Server::new(store, Policy::default(), sizes, limits, pulse, world(jiff::Timestamp::now)).unwrap()
+}
+
+/// A server in memory, and what keeps its controls.
+async fn keeping() -> (Client, Keeper) {
+    let server = server(AnyStore::Memory(MemoryStore::new()));
+    let keeper = server.keeper();
+    (serve_it(server, std::future::pending()).await.0, keeper)
+}
+
+async fn client() -> Client {
+    keeping().await.0
+}
+
+/// How the keeper finds things this many seconds from now.
+async fn later(keeper: &Keeper, seconds: i64) -> usize {
+    let now = Instant::now() + Duration::from_secs(seconds.unsigned_abs());
+    keeper.round(now, jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds)).await.unwrap()
+}
+
+async fn ask(client: &Client, path: &str, body: Value) -> Answer {
+    client.post(path, &[("content-type", "application/json")], body.to_string()).await
+}
+
+/// Asks a run for a control, which has to be taken; its id.
+async fn control(client: &Client, run: &str, body: Value) -> String {
+    taken(&ask(client, &format!("/v1/runs/{run}/controls"), body).await)
+}
+
+fn taken(answer: &Answer) -> String {
+    assert_eq!(answer.status, 202, "{}", String::from_utf8_lossy(&answer.body));
+    assert_eq!(answer.headers["cache-control"], "no-store");
+    let told = answer.json();
+    assert_eq!((told["status"].as_str(), told.as_object().unwrap().len()), (Some("queued"), 2), "{told}");
+    told["controlId"].as_str().expect("an id").to_owned()
+}
+
+async fn refused(client: &Client, run: &str, body: Value, status: u16, code: &str) -> Value {
+    ask(client, &format!("/v1/runs/{run}/controls"), body).await.problem(status, code)
+}
+
+async fn claim(client: &Client, agent: &str, query: &str) -> Vec<Value> {
+    let claimed = client.post(&format!("/v1/agents/{agent}/controls/claim?{query}"), &[], "").await;
+    assert_eq!(claimed.headers["cache-control"], "no-store");
+    claimed.ok()["controls"].as_array().expect("controls").clone()
+}
+
+/// Claims the one control that there is.
+async fn claim_one(client: &Client, agent: &str) -> Value {
+    let claimed = claim(client, agent, "wait=30").await;
+    let [one] = claimed.as_slice() else { panic!("one control: {claimed:?}") };
+    one.clone()
+}
+
+/// Answers a control that was handed over.
+async fn answer(client: &Client, handed: &Value, how: &str, mut body: Value) -> Answer {
+    body["lease"] = handed["lease"].clone();
+    ask(client, &format!("/v1/controls/{}/{how}", handed["controlId"].as_str().unwrap()), body).await
+}
+
+async fn ack(client: &Client, handed: &Value) -> Answer {
+    answer(client, handed, "ack", json!({})).await
+}
+
+fn ids(controls: &[Value]) -> Vec<&str> {
+    controls.iter().map(|control| control["controlId"].as_str().expect("an id")).collect()
+}
+
+async fn listed(client: &Client, run: &str, query: &str) -> Vec<Value> {
+    client.get(&format!("/v1/runs/{run}/controls?{query}")).await.ok()["controls"].as_array().unwrap().clone()
+}
+
+/// Each control's id and status.
+async fn statuses(client: &Client, run: &str) -> Vec<(String, String)> {
+    let listed = listed(client, run, "audience=internal").await;
+    let told = |control: &Value, member: &str| control[member].as_str().unwrap().to_owned();
+    listed.iter().map(|control| (told(control, "controlId"), told(control, "status"))).collect()
+}
+
+/// What the run's log tells of its controls.
+async fn changes(client: &Client, run: &str, audience: &str) -> Vec<Value> {
+    let events = client.events(run, &format!("type=control.changed&audience={audience}"), 1000).await;
+    for event in &events {
+        crate::schema::assert_valid("agentui-event.schema.json", event);
+        assert_eq!(event["owner"], "session");
+    }
+    events
+}
+
+/// The steps that the log tells of, by status.
+async fn steps(client: &Client, run: &str) -> Vec<String> {
+    let changes = changes(client, run, "internal").await;
+    changes.iter().map(|event| event["payload"]["status"].as_str().expect("a status").to_owned()).collect()
+}
+
+async fn action(client: &Client, run: &str, audience: &str) -> Option<Value> {
+    let shown = client.get(&format!("/v1/runs/{run}/activities?audience={audience}")).await.ok();
+    shown["activities"].as_array().unwrap().iter().find(|shown| shown["activityType"] == "action").map(|a| a["content"].clone())
+}
+
+fn asks(action: &str, members: Value) -> Value {
+    let mut asks = fact("action.required", json!({"actionId": action, "payload": {"kind": "tool_approval"}}));
+    asks.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    asks
+}
+
+fn resolved(action: &str) -> Value {
+    fact("action.resolved", json!({"actionId": action, "payload": {"outcome": "approved"}}))
+}
+
+fn started() -> Value {
+    fact("run.started", json!({}))
+}
+
+/// Waits until the log tells of this step.
+async fn until_step(client: &Client, run: &str, step: &str) {
+    soon(step, async {
+        while steps(client, run).await.last().map(String::as_str) != Some(step) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_approval_reaches_the_teammate_that_asked_and_only_its_own_fact_resolves_the_action() {
+    let client = client().await;
+    let start = fact("run.started", json!({"agentId": "lead", "sessionId": "s"}));
+    let spawned = fact("agent.spawned", json!({"agentId": "scout", "payload": {"agentName": "scout"}}));
+    let asked = asks("a", json!({"agentId": "scout", "payload": {"kind": "delegated_permission"}}));
+    client.accept("r", &[start, spawned, asked]).await;
+    let id = control(&client, "r", json!({"control": "approve", "actionId": "a", "value": {"scope": "once"}})).await;
+    assert_eq!(uuid::Uuid::parse_str(&id).unwrap().get_version_num(), 7, "{id}");
+    let shown = action(&client, "r", "user").await.unwrap();
+    assert_eq!(json!([shown["status"], shown["control"], shown["agentId"]]), json!(["pending", "submitted", "scout"]));
+
+    assert_eq!(claim(&client, "lead", "").await, Vec::<Value>::new());
+    assert_eq!(claim(&client, "default", "wait=0").await, Vec::<Value>::new());
+    let handed = claim_one(&client, "scout").await;
+    let mut told = handed.clone();
+    for (member, of) in [("lease", "text"), ("leaseExpiresAt", "time"), ("createdAt", "time"), ("expiresAt", "time")] {
+        let said = told.as_object_mut().unwrap().shift_remove(member).expect(member);
+        assert!(of == "text" || said.as_str().unwrap().parse::<jiff::Timestamp>().is_ok(), "{member} is {said}");
+    }
+    let expected = json!({"controlId": id, "runId": "r", "control": "approve", "actionId": "a", "agentId": "scout",
+        "value": {"scope": "once"}, "attempt": 1});
+    assert_eq!(told, expected);
+    assert_eq!(action(&client, "r", "user").await.unwrap()["control"], "submitted");
+
+    // The runtime's facts come before its acknowledgement: then there is nothing left to decide, and it has it nevertheless.
+    client.accept("r", &[resolved("a")]).await;
+    let shown = action(&client, "r", "user").await.unwrap();
+    assert_eq!(json!([shown["status"], shown["outcome"], shown["control"]]), json!(["resolved", "approved", null]));
+    assert_eq!(ack(&client, &handed).await.ok(), json!({"controlId": id, "status": "acked"}));
+    assert_eq!(ack(&client, &handed).await.ok()["status"], "acked", "said again");
+    assert_eq!(steps(&client, "r").await, ["submitted", "claimed", "acked"]);
+    let events = changes(&client, "r", "user").await;
+    for (event, payload) in events.iter().zip([
+        json!({"status": "submitted", "controlId": id}),
+        json!({"status": "claimed", "controlId": id, "attempt": 1}),
+        json!({"status": "acked", "controlId": id, "attempt": 1}),
+    ]) {
+        assert_eq!(event["payload"], payload, "and nothing of the value");
+        let told = json!([event["control"], event["actionId"], event["agentId"], event["sessionId"]]);
+        assert_eq!(told, json!(["approve", "a", "scout", "s"]));
+    }
+    assert_eq!(statuses(&client, "r").await, [(id, "acked".to_owned())]);
+}
+
+#[tokio::test]
+async fn who_takes_a_control_is_who_it_names_who_asked_the_run_s_own_agent_or_the_default() {
+    let client = client().await;
+    client.accept("led", &[fact("run.started", json!({"agentId": "lead"})), asks("a", json!({"agentId": "scout"}))]).await;
+    client.accept("alone", &[started(), asks("a", json!({}))]).await;
+    for (run, body, agent) in [
+        ("led", json!({"control": "reject", "actionId": "a", "agentId": "named"}), "named"),
+        ("led", json!({"control": "reject", "actionId": "a"}), "scout"),
+        ("led", json!({"control": "interrupt"}), "lead"),
+        ("alone", json!({"control": "interrupt"}), "default"),
+        ("alone", json!({"control": "reject", "actionId": "a"}), "default"),
+    ] {
+        let id = control(&client, run, body.clone()).await;
+        let handed = claim_one(&client, agent).await;
+        assert_eq!((&handed["controlId"], &handed["agentId"]), (&json!(id), &json!(agent)), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_target_cannot_take_is_refused_with_what_was_expected() {
+    let client = client().await;
+    let question = asks("q", json!({"payload": {"kind": "clarification"}}));
+    let call = fact("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "t"}}));
+    client.accept("r", &[started(), asks("a", json!({})), question, call]).await;
+    for (body, member) in [
+        (json!({"control": "open_detail"}), "control"),
+        (json!({"control": "explode"}), "control"),
+        (json!({"control": "approve"}), "actionId"),
+        (json!({"control": "answer", "actionId": "q"}), "value"),
+        (json!({"control": "approve", "actionId": "q"}), "control"),
+        (json!({"control": "export"}), "artifactId"),
+        (json!({"control": "edit", "value": 1}), "actionId"),
+        (json!({"control": "assign", "agentId": "x"}), "taskId"),
+        (json!({"control": "retry", "toolCallId": "never"}), "toolCallId"),
+    ] {
+        let problem = refused(&client, "r", body.clone(), 422, "bad_control").await;
+        assert_eq!(problem["member"], member, "{body}");
+        assert!(!problem["expected"].is_null(), "{body}: {problem}");
+    }
+    refused(&client, "never", json!({"control": "stop"}), 404, "no_such_run").await;
+    assert_eq!(client.get("/v1/runs/never").await.status, 404, "asking writes no run");
+    client.get("/v1/runs/never/controls").await.problem(404, "no_such_run");
+    refused(&client, "r", json!({"control": "approve", "actionId": "never"}), 409, "action_not_pending").await;
+    refused(&client, "r", json!([]), 422, "not_an_object").await;
+    client.post("/v1/runs/r/controls", &[], "{").await.problem(400, "not_json");
+    for kind in ["text/plain", "application/x-ndjson"] {
+        let answer = client.post("/v1/runs/r/controls", &[("content-type", kind)], "{\"control\":\"stop\"}").await;
+        answer.problem(415, "unsupported_media_type");
+    }
+    let deep = format!("{{\"control\":\"steer\",\"value\":{}1{}}}", "[".repeat(64), "]".repeat(64));
+    client.post("/v1/runs/r/controls", &[], deep).await.problem(422, "too_deep");
+    let large = json!({"control": "steer", "value": "x".repeat(CONTROL_BYTES_MAX)});
+    refused(&client, "r", large, 413, "control_too_large").await;
+    ask(&client, "/v1/sessions/s/controls", json!({"control": "steer", "value": "x"})).await.problem(422, "bad_control");
+    for query in ["leaseSeconds=0", "leaseSeconds=601", "wait=soon"] {
+        client.post(&format!("/v1/agents/a/controls/claim?{query}"), &[], "").await.problem(400, "bad_query");
+    }
+    assert_eq!(changes(&client, "r", "internal").await, Vec::<Value>::new(), "nothing of it was recorded");
+    client.accept("r", &[resolved("a")]).await;
+    refused(&client, "r", json!({"control": "approve", "actionId": "a"}), 409, "action_not_pending").await;
+}
+
+#[tokio::test]
+async fn an_ended_run_takes_what_outlives_it_and_nothing_that_needs_it_to_go_on() {
+    let client = client().await;
+    client.accept("r", &[started(), asks("a", json!({})), fact("run.finished", json!({}))]).await;
+    for body in [
+        json!({"control": "steer", "value": "left"}),
+        json!({"control": "interrupt"}),
+        json!({"control": "stop"}),
+        json!({"control": "wait"}),
+    ] {
+        let problem = refused(&client, "r", body, 409, "run_ended").await;
+        assert!(problem["detail"].as_str().unwrap().contains("completed"), "{problem}");
+    }
+    refused(&client, "r", json!({"control": "approve", "actionId": "a"}), 409, "action_not_pending").await;
+    for body in [
+        json!({"control": "retry"}),
+        json!({"control": "stop", "taskId": "background"}),
+        json!({"control": "export", "artifactId": "x"}),
+        json!({"control": "rollback"}),
+    ] {
+        control(&client, "r", body).await;
+    }
+    assert_eq!(claim(&client, "default", "").await.len(), 4);
+    assert_eq!(client.get("/v1/runs/r").await.ok()["status"], "completed", "a control is no sign of life");
+}
+
+#[tokio::test]
+async fn a_request_that_is_repeated_is_one_control_and_another_under_its_id_is_refused() {
+    let client = client().await;
+    client.accept("r", &[started(), asks("a", json!({}))]).await;
+    let body = json!({"controlId": "mine", "control": "answer", "actionId": "a", "value": {"x": 1, "y": 2}});
+    let same = json!({"value": {"y": 2, "x": 1}, "actionId": "a", "control": "answer", "controlId": "mine"});
+    let other = json!({"controlId": "mine", "control": "answer", "actionId": "a", "value": {"x": 1, "y": 3}});
+    for body in [&body, &same, &body] {
+        assert_eq!(control(&client, "r", body.clone()).await, "mine");
+    }
+    let problem = refused(&client, "r", other.clone(), 409, "control_conflict").await;
+    assert_eq!(problem["member"], "controlId");
+    let handed = claim_one(&client, "default").await;
+    assert_eq!(handed["value"], json!({"x": 1, "y": 2}));
+    client.accept("r", &[resolved("a")]).await;
+    ack(&client, &handed).await.ok();
+    assert_eq!(control(&client, "r", body).await, "mine", "also when it is over, and the action with it");
+    refused(&client, "r", other, 409, "control_conflict").await;
+    assert_eq!(steps(&client, "r").await, ["submitted", "claimed", "acked"]);
+    assert_eq!(claim(&client, "default", "").await, Vec::<Value>::new());
+    // Ids are of their run.
+    client.accept("r2", &[started()]).await;
+    control(&client, "r2", json!({"controlId": "mine", "control": "stop"})).await;
+}
+
+#[tokio::test]
+async fn queue_and_steer_are_different_things_and_each_agent_s_line_is_first_in_first_out() {
+    let client = client().await;
+    client.accept("r1", &[started()]).await;
+    client.accept("r2", &[started()]).await;
+    let mut asked = Vec::new();
+    for (run, name) in [("r1", "queue"), ("r2", "steer"), ("r1", "steer"), ("r2", "queue"), ("r1", "send")] {
+        asked.push((control(&client, run, json!({"control": name, "value": name})).await, run, name));
+    }
+    let first = claim(&client, "default", "max=2").await;
+    let mut handed = first.clone();
+    handed.extend(claim(&client, "default", "max=100").await);
+    let got: Vec<_> =
+        handed.iter().map(|of| ["controlId", "runId", "control"].map(|member| of[member].as_str().unwrap().to_owned())).collect();
+    let expected: Vec<_> = asked.iter().map(|(id, run, name)| [id.clone(), (*run).to_owned(), (*name).to_owned()]).collect();
+    assert_eq!((first.len(), got), (2, expected));
+    // What is given back stands where it stood.
+    for at in [3, 0] {
+        assert_eq!(answer(&client, &handed[at], "nack", json!({"requeue": true})).await.ok()["status"], "queued");
+    }
+    let again = claim(&client, "default", "").await;
+    assert_eq!(ids(&again), [&*asked[0].0, &*asked[3].0]);
+    assert_eq!((&again[0]["attempt"], &again[0]["value"]), (&json!(2), &json!("queue")));
+}
+
+#[tokio::test]
+async fn who_waits_is_woken_at_once_and_two_who_claim_never_get_the_same() {
+    let client = client().await;
+    client.accept("r", &[started()]).await;
+    let waiting: Vec<_> = (0..4)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { claim(&client, "default", "wait=60&max=1").await })
+        })
+        .collect();
+    let begun = Instant::now();
+    let mut asked = Vec::new();
+    for n in 0..4 {
+        asked.push(control(&client, "r", json!({"control": "steer", "value": n})).await);
+    }
+    let mut got = Vec::new();
+    for waiting in waiting {
+        let claimed = soon("a control", waiting).await.unwrap();
+        got.extend(ids(&claimed).into_iter().map(str::to_owned));
+        assert_eq!(claimed.len(), 1);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(30), "nobody slept out his minute");
+    got.sort();
+    asked.sort();
+    assert_eq!(got, asked);
+    assert_eq!(claim(&client, "default", "wait=0").await, Vec::<Value>::new());
+    let begun = Instant::now();
+    assert_eq!(claim(&client, "default", "wait=1").await, Vec::<Value>::new(), "200, and empty");
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_claim_that_nobody_answers_comes_back_and_its_lease_is_lost() {
+    let (client, keeper) = keeping().await;
+    client.accept("r", &[started()]).await;
+    let id = control(&client, "r", json!({"control": "steer", "value": "left"})).await;
+    let first = claim_one(&client, "default").await;
+    assert_eq!(statuses(&client, "r").await, [(id.clone(), "claimed".into())]);
+    assert_eq!(later(&keeper, 29).await, 0);
+    assert_eq!(claim(&client, "default", "").await, Vec::<Value>::new());
+    // Somebody is waiting when it comes back.
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { claim(&client, "default", "wait=60&leaseSeconds=600").await }
+    });
+    tokio::task::yield_now().await;
+    later(&keeper, 31).await;
+    let second = soon("the control again", waiting).await.unwrap().remove(0);
+    assert_eq!(json!([second["controlId"], second["attempt"]]), json!([id, 2]));
+    assert_ne!(first["lease"], second["lease"]);
+    assert_eq!(ack(&client, &first).await.problem(409, "lease_lost")["member"], "lease");
+    answer(&client, &first, "nack", json!({})).await.problem(409, "lease_lost");
+    let mut elsewhere = second.clone();
+    elsewhere["controlId"] = json!("another");
+    ack(&client, &elsewhere).await.problem(409, "lease_lost");
+    ask(&client, &format!("/v1/controls/{id}/ack"), json!({})).await.problem(422, "bad_member");
+    assert_eq!(statuses(&client, "r").await, [(id, "claimed".into())]);
+    ack(&client, &second).await.ok();
+    assert_eq!(steps(&client, "r").await, ["submitted", "claimed", "claimed", "acked"]);
+}
+
+#[tokio::test]
+async fn an_owner_may_refuse_or_give_back_and_what_comes_to_nothing_too_often_expires() {
+    let (client, keeper) = keeping().await;
+    client.accept("r", &[started(), asks("a", json!({}))]).await;
+    let approve = json!({"control": "approve", "actionId": "a"});
+    let refused = control(&client, "r", approve.clone()).await;
+    let handed = claim_one(&client, "default").await;
+    let given = answer(&client, &handed, "nack", json!({"requeue": true, "reason": "busy"})).await.ok();
+    assert_eq!(given, json!({"controlId": refused, "status": "queued"}));
+    assert_eq!(action(&client, "r", "user").await.unwrap()["control"], "submitted", "it is still on its way");
+    let handed = claim_one(&client, "default").await;
+    let reason = "no: sk-live-abcdef0123456789abcdef";
+    let said = answer(&client, &handed, "nack", json!({"reason": reason})).await.ok();
+    assert_eq!(said["status"], "nacked");
+    assert_eq!(action(&client, "r", "user").await.unwrap()["control"], Value::Null, "and may be tried again");
+    let changes = changes(&client, "r", "user").await;
+    let told: Vec<_> = changes.iter().map(|event| event["payload"].clone()).collect();
+    let id = &refused;
+    assert_eq!(
+        told,
+        [
+            json!({"status": "submitted", "controlId": id}),
+            json!({"status": "claimed", "controlId": id, "attempt": 1}),
+            json!({"status": "nacked", "controlId": id, "attempt": 1, "requeued": true, "reason": "busy"}),
+            json!({"status": "claimed", "controlId": id, "attempt": 2}),
+            json!({"status": "nacked", "controlId": id, "attempt": 2, "reason": "no: [redacted]"}),
+        ]
+    );
+    assert_eq!(listed(&client, "r", "").await[0]["reason"], "no: [redacted]");
+
+    let again = control(&client, "r", approve).await;
+    for attempt in 1..=ATTEMPTS_MAX {
+        assert_eq!(claim_one(&client, "default").await["attempt"], attempt);
+        assert_eq!(later(&keeper, 31).await, usize::from(attempt == ATTEMPTS_MAX), "attempt {attempt}");
+    }
+    assert_eq!(statuses(&client, "r").await, [(refused, "nacked".into()), (again, "expired".into())]);
+    assert_eq!(action(&client, "r", "user").await.unwrap()["control"], Value::Null);
+    let last = self::changes(&client, "r", "user").await.pop().unwrap();
+    assert_eq!(json!([last["payload"]["status"], last["payload"]["reason"]]), json!(["expired", "never_answered"]));
+}
+
+#[tokio::test]
+async fn a_control_expires_in_its_time_its_action_s_or_a_day() {
+    let (client, keeper) = keeping().await;
+    let at = |seconds: i64| (jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds)).to_string();
+    let hurried = asks("hurried", json!({"payload": {"kind": "tool_approval", "expiresAt": at(3600)}}));
+    let late = asks("late", json!({"payload": {"kind": "tool_approval", "expiresAt": at(-3600)}}));
+    client.accept("r", &[started(), asks("a", json!({})), hurried, late]).await;
+    for (body, expires) in [
+        (json!({"controlId": "ttl", "control": "approve", "actionId": "a", "ttlSeconds": 60}), 60),
+        (json!({"controlId": "at", "control": "approve", "actionId": "a", "expiresAt": at(600)}), 600),
+        (json!({"controlId": "action", "control": "approve", "actionId": "hurried"}), 3600),
+        (json!({"controlId": "late", "control": "approve", "actionId": "late"}), 86_400),
+        (json!({"controlId": "day", "control": "approve", "actionId": "a"}), 86_400),
+    ] {
+        let id = control(&client, "r", body).await;
+        later(&keeper, expires - 30).await;
+        let stands = async || statuses(&client, "r").await.into_iter().find(|(of, _)| *of == id).unwrap().1;
+        assert_eq!(stands().await, "queued", "{id}");
+        later(&keeper, expires + 30).await;
+        assert_eq!(stands().await, "expired", "{id}");
+        let last = changes(&client, "r", "user").await.pop().unwrap();
+        assert_eq!(json!([last["payload"]["status"], last["payload"]["reason"]]), json!(["expired", "not_taken_in_time"]));
+    }
+    assert_eq!(claim(&client, "default", "").await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn what_there_is_nothing_left_to_decide_of_expires_by_itself_unless_somebody_has_it() {
+    let client = client().await;
+    client.accept("r", &[started(), asks("a", json!({}))]).await;
+    let ours = control(&client, "r", json!({"control": "approve", "actionId": "a"})).await;
+    client.accept("r", &[resolved("a")]).await;
+    until_step(&client, "r", "expired").await;
+    assert_eq!(statuses(&client, "r").await, [(ours, "expired".into())]);
+    let steer = control(&client, "r", json!({"control": "steer", "value": "left"})).await;
+    let held = claim_one(&client, "default").await;
+    let stop = control(&client, "r", json!({"control": "stop"})).await;
+    let retry = control(&client, "r", json!({"control": "retry"})).await;
+    client.accept("r", &[fact("run.finished", json!({}))]).await;
+    until_step(&client, "r", "expired").await;
+    let told = changes(&client, "r", "user").await.pop().unwrap();
+    assert_eq!(json!([told["payload"]["controlId"], told["payload"]["reason"]]), json!([stop, "run_ended"]));
+    assert_eq!(ids(&claim(&client, "default", "").await), [retry], "that outlives the run");
+    ack(&client, &held).await.ok();
+    assert_eq!(held["controlId"], steer);
+    assert_eq!(statuses(&client, "r").await[1], (steer, "acked".into()));
+
+    // Meant for an attempt that is over.
+    client.accept("again", &[started()]).await;
+    control(&client, "again", json!({"control": "interrupt"})).await;
+    client.accept("again", &[fact("run.failed", json!({})), started()]).await;
+    until_step(&client, "again", "expired").await;
+    assert_eq!(client.get("/v1/runs/again").await.ok()["status"], "accepted");
+}
+
+#[tokio::test]
+async fn what_an_audience_cannot_see_takes_no_control_of_its_and_is_told_of_none() {
+    let client = client().await;
+    let call = fact("tool.started", json!({"toolCallId": "spy", "audience": "internal", "payload": {"toolName": "spy"}}));
+    let hidden = asks("hidden", json!({"audience": "dashboard"}));
+    let shown = asks("shown", json!({"toolCallId": "spy"}));
+    let mole = fact("agent.spawned", json!({"agentId": "mole", "audience": "internal", "payload": {"agentName": "mole"}}));
+    client.accept("r", &[started(), call, hidden, shown, mole]).await;
+    let typed = json!({"control": "answer", "actionId": "hidden", "value": "typed-in-confidence"});
+    refused(&client, "r", typed.clone(), 409, "action_not_pending").await;
+    let ask_as =
+        async |audience: &str, body: Value| ask(&client, &format!("/v1/runs/r/controls?audience={audience}"), body).await;
+    ask_as("nobody", typed.clone()).await.problem(400, "bad_audience");
+    let of_hidden = taken(&ask_as("dashboard", typed).await);
+    let of_call = json!({"control": "approve", "actionId": "shown", "toolCallId": "spy"});
+    refused(&client, "r", of_call.clone(), 422, "bad_control").await;
+    let of_shown = taken(&ask_as("internal", of_call).await);
+    let to_mole = taken(&ask_as("internal", json!({"control": "continue_agent", "agentId": "mole", "value": "dig"})).await);
+    let everything = [&of_hidden, &of_shown, &to_mole];
+    for (audience, seen) in AUDIENCES.into_iter().zip([&everything[1..2], &everything[..2], &everything[..]]) {
+        let told = changes(&client, "r", audience).await;
+        let of: Vec<_> = told.iter().map(|event| event["payload"]["controlId"].as_str().unwrap()).collect();
+        assert_eq!(of, seen, "{audience}");
+        let call = told.iter().find(|event| event["actionId"] == "shown").unwrap()["toolCallId"].clone();
+        assert_eq!(call, if audience == "internal" { json!("spy") } else { Value::Null });
+        let listed = listed(&client, "r", &format!("audience={audience}")).await;
+        assert!(listed.iter().all(|of| of.get("value").is_none()), "{audience}: {listed:?}");
+        assert_eq!(ids(&listed), *seen, "{audience}");
+        let export = format!("{:?} {listed:?}", client.export("r", &format!("audience={audience}")).await);
+        assert!(!export.contains("typed-in-confidence") && !export.contains("\"dig\""), "{audience}: {export}");
+    }
+    assert_eq!(claim_one(&client, "mole").await["value"], "dig");
+}
+
+/// Whether any file below a folder holds this text.
+fn holds(folder: &Path, text: &str) -> bool {
+    std::fs::read_dir(folder).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => holds(&path, text),
+            false => memchr::memmem::find(&std::fs::read(&path).unwrap_or_default(), text.as_bytes()).is_some(),
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_secret_is_handed_to_whoever_claims_it_and_never_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start_in(dir.path());
+    let client = Client::new(server.at);
+    let credential = asks("login", json!({"payload": {"kind": "credential_request"}}));
+    client.accept("r", &[started(), asks("a", json!({})), credential]).await;
+    let key = "sk-live-abcdef0123456789abcdef";
+    let body = json!({"controlId": "key", "control": "answer", "actionId": "a", "value": {"note": "for you", "text": key}});
+    control(&client, "r", body.clone()).await;
+    control(&client, "r", body.clone()).await;
+    let mut other = body;
+    other["value"]["text"] = json!("sk-live-abcdef0123456789abcdeg");
+    refused(&client, "r", other, 409, "control_conflict").await;
+    // Nothing about this one looks like a secret but for the question.
+    let word = "correct-horse-battery";
+    let login = json!({"controlId": "login", "control": "answer", "actionId": "login", "value": word});
+    control(&client, "r", login.clone()).await;
+    control(&client, "r", login).await;
+    let handed = claim(&client, "default", "leaseSeconds=600").await;
+    assert_eq!(
+        handed.iter().map(|of| of["value"].clone()).collect::<Vec<_>>(),
+        [json!({"note": "for you", "text": key}), json!(word)]
+    );
+    assert!(handed.iter().all(|of| of.get("redacted").is_none()), "{handed:?}");
+    assert!(holds(dir.path(), "for you"), "the files show what they hold");
+    for secret in [key, word] {
+        assert!(!holds(dir.path(), secret), "{secret} is on disk");
+    }
+    server.kill();
+
+    let server = Process::start_in(dir.path());
+    let client = Client::new(server.at);
+    let handed = claim(&client, "default", "").await;
+    let told: Vec<_> = handed.iter().map(|of| json!([of["value"], of["redacted"], of["attempt"]])).collect();
+    assert_eq!(told, [json!([{"note": "for you", "text": "[redacted]"}, true, 2]), json!(["[redacted]", true, 2])]);
+}
+
+#[tokio::test]
+async fn sessions_take_controls_of_their_own_which_may_begin_one() {
+    let client = client().await;
+    let path = "/v1/sessions/s/controls";
+    client.get(path).await.problem(404, "no_such_session");
+    ask(&client, path, json!({"control": "close"})).await.problem(404, "no_such_session");
+    let send = taken(&ask(&client, path, json!({"control": "send", "value": {"text": "hello"}, "agentId": "lead"})).await);
+    let close = taken(&ask(&client, path, json!({"control": "close"})).await);
+    let handed = claim_one(&client, "lead").await;
+    let told = ["controlId", "sessionId", "runId", "control", "value"].map(|member| handed[member].clone());
+    assert_eq!(json!(told), json!([send, "s", null, "send", {"text": "hello"}]));
+    ack(&client, &handed).await.ok();
+    let listed = client.get(path).await.ok()["controls"].clone();
+    let told: Vec<_> = listed.as_array().unwrap().iter().map(|of| json!([of["controlId"], of["status"]])).collect();
+    assert_eq!(told, [json!([send, "acked"]), json!([close, "queued"])]);
+    assert_eq!(client.get("/v1/sessions/s").await.ok()["sessionId"], "s");
+    // A session with runs alone has a log of its own from its first control on.
+    client.accept("r", &[fact("run.started", json!({"sessionId": "t"}))]).await;
+    assert_eq!(client.get("/v1/sessions/t/controls").await.ok(), json!({"controls": [], "nextCursor": null}));
+    taken(&ask(&client, "/v1/sessions/t/controls", json!({"control": "close"})).await);
+    // Its own log's actions can be decided, too.
+    let asked = json!([asks("a", json!({}))]).to_string();
+    client.post("/v1/sessions/t/facts", &[("content-type", "application/json")], asked).await.ok();
+    taken(&ask(&client, "/v1/sessions/t/controls", json!({"control": "approve", "actionId": "a"})).await);
+    let approve = json!({"control": "approve", "actionId": "never"});
+    ask(&client, "/v1/sessions/t/controls", approve).await.problem(409, "action_not_pending");
+}
+
+#[tokio::test]
+async fn too_many_that_wait_are_refused_too_many_that_are_over_are_forgotten_and_lists_come_by_page() {
+    let client = client().await;
+    client.accept("r", &[started()]).await;
+    let steer = |n: usize| json!({"controlId": format!("c{n}"), "control": "steer", "value": n});
+    for n in 0..OPEN_CONTROLS_MAX {
+        control(&client, "r", steer(n)).await;
+    }
+    let problem = refused(&client, "r", steer(OPEN_CONTROLS_MAX), 429, "too_many_controls").await;
+    assert_eq!(problem["limit"], OPEN_CONTROLS_MAX);
+    control(&client, "r", steer(0)).await;
+    let page = client.get("/v1/runs/r/controls?limit=60&activation=7").await.ok();
+    assert_eq!((page["controls"].as_array().unwrap().len(), &page["activation"]), (60, &json!("7")));
+    let next = page["nextCursor"].as_str().unwrap();
+    let rest = client.get(&format!("/v1/runs/r/controls?limit=60&cursor={next}")).await.ok();
+    assert_eq!(ids(rest["controls"].as_array().unwrap()), ["c60", "c61", "c62", "c63"]);
+    assert_eq!(rest["nextCursor"], Value::Null);
+
+    let mut asked = OPEN_CONTROLS_MAX;
+    while asked < CLOSED_CONTROLS_MAX + 10 {
+        for handed in claim(&client, "default", "max=100").await {
+            ack(&client, &handed).await.ok();
+            control(&client, "r", steer(asked)).await;
+            asked += 1;
+        }
+    }
+    for handed in claim(&client, "default", "max=100").await {
+        ack(&client, &handed).await.ok();
+    }
+    let kept = listed(&client, "r", "").await;
+    assert_eq!(kept.len(), CLOSED_CONTROLS_MAX);
+    assert_eq!(kept[0]["controlId"], format!("c{}", asked - CLOSED_CONTROLS_MAX), "the oldest are forgotten");
+}
+
+#[tokio::test]
+async fn an_erased_run_takes_its_controls_with_it() {
+    let client = client().await;
+    client.accept("r", &[started()]).await;
+    control(&client, "r", json!({"controlId": "out", "control": "steer", "value": 1})).await;
+    let out = claim_one(&client, "default").await;
+    control(&client, "r", json!({"controlId": "in", "control": "steer", "value": 1})).await;
+    assert_eq!(client.delete("/v1/runs/r").await.status, 204);
+    assert_eq!(claim(&client, "default", "").await, Vec::<Value>::new());
+    ack(&client, &out).await.problem(409, "lease_lost");
+    client.get("/v1/runs/r/controls").await.problem(404, "no_such_run");
+    client.accept("r", &[started()]).await;
+    assert_eq!(listed(&client, "r", "").await, Vec::<Value>::new());
+    control(&client, "r", json!({"controlId": "in", "control": "steer", "value": 2})).await;
+    assert_eq!(claim_one(&client, "default").await["value"], 2);
+}
+
+#[tokio::test]
+async fn compaction_leaves_controls_where_they_are() {
+    let server = server(AnyStore::Memory(MemoryStore::new()));
+    let compactor = server.compactor(Duration::ZERO);
+    let client = serve_it(server, std::future::pending()).await.0;
+    let chunks = (0..50).map(|_| fact("text.delta", json!({"messageId": "m", "payload": {"text": "x"}})));
+    let all: Vec<_> = std::iter::once(started()).chain(chunks).collect();
+    client.accept("r", &all).await;
+    let ended =
+        [fact("text.final", json!({"messageId": "m", "payload": {"text": "x".repeat(50)}})), fact("run.finished", json!({}))];
+    client.accept("r", &ended).await;
+    let id = control(&client, "r", json!({"control": "retry"})).await;
+    soon("a compaction", async {
+        while compactor.round().await.unwrap().rows == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(client.get("/v1/runs/r").await.ok()["compacted"], true);
+    let handed = claim_one(&client, "default").await;
+    assert_eq!(handed["controlId"], id);
+    ack(&client, &handed).await.ok();
+    assert_eq!(steps(&client, "r").await, ["submitted", "claimed", "acked"]);
+}
+
+#[tokio::test]
+async fn a_restart_finds_every_line_as_it_was_and_what_was_out_is_in_it_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || AnyStore::Embedded(EmbeddedStore::open(dir.path(), Sync::Never).unwrap());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let (client, serving) = serve_it(server(open()), async { stopped.await.unwrap() }).await;
+    for run in ["r1", "r2"] {
+        client.accept(run, &[started(), asks("a", json!({}))]).await;
+    }
+    let mut asked = Vec::new();
+    for n in 0..6 {
+        let run = if n % 2 == 0 { "r1" } else { "r2" };
+        asked.push(control(&client, run, json!({"control": "steer", "value": n})).await);
+    }
+    let done = claim(&client, "default", "max=1").await.remove(0);
+    ack(&client, &done).await.ok();
+    let out = claim(&client, "default", "max=2&leaseSeconds=600").await;
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { claim(&client, "nobody", "wait=60").await }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    stop.send(()).unwrap();
+    assert_eq!(soon("the poll to end with the server", waiting).await.unwrap(), Vec::<Value>::new());
+    soon("the end of the server", serving).await.unwrap();
+
+    let again = loop {
+        match EmbeddedStore::open(dir.path(), Sync::Never) {
+            Ok(store) => break server(AnyStore::Embedded(store)),
+            Err(proscenium::log::StoreError::Locked { .. }) => tokio::task::yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let (client, _serving) = serve_it(again, std::future::pending()).await;
+    ack(&client, &out[0]).await.problem(409, "lease_lost");
+    assert_eq!(ack(&client, &done).await.problem(409, "lease_lost")["member"], "lease");
+    let later = control(&client, "r1", json!({"control": "steer", "value": "new"})).await;
+    asked.push(later);
+    let handed = claim(&client, "default", "max=100").await;
+    assert_eq!(ids(&handed), asked[1..].iter().map(String::as_str).collect::<Vec<_>>());
+    let attempts: Vec<_> = handed.iter().map(|of| of["attempt"].as_u64().unwrap()).collect();
+    assert_eq!(attempts, [2, 2, 1, 1, 1, 1]);
+    assert_eq!(handed[0]["value"], 1);
+}
+
+#[tokio::test]
+async fn killed_at_any_moment_no_control_is_lost_and_none_is_handed_over_twice_as_if_for_the_first_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut asked, mut acked, mut attempts) = (0_u64, 0_u64, BTreeMap::<String, u64>::new());
+    let mut pause = 0x9e37_79b9_u64;
+    for round in 0..12 {
+        let server = Process::start_in(dir.path());
+        let client = Client::new(server.at);
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let base = format!("http://{}", server.at);
+        if round == 0 {
+            client.accept("r", &[started()]).await;
+        }
+        let asking = tokio::spawn({
+            let (http, base) = (http.clone(), base.clone());
+            async move {
+                let mut next = asked;
+                loop {
+                    let body = json!({"controlId": format!("c{next}"), "control": "queue", "value": next}).to_string();
+                    let Ok(answer) = http.post(format!("{base}/v1/runs/r/controls")).body(body).send().await else { return next };
+                    match answer.status().as_u16() {
+                        202 => next += 1,
+                        429 => tokio::time::sleep(Duration::from_millis(1)).await,
+                        other => panic!("{other}"),
+                    }
+                }
+            }
+        });
+        let working = tokio::spawn({
+            let known = attempts.clone();
+            async move {
+                let (mut known, mut done) = (known, 0);
+                loop {
+                    let claiming = http.post(format!("{base}/v1/agents/default/controls/claim?wait=5&max=3")).send().await;
+                    let Ok(answer) = claiming else { return (known, done) };
+                    let Ok(answer) = answer.json::<Value>().await else { return (known, done) };
+                    for handed in answer["controls"].as_array().unwrap() {
+                        let id = handed["controlId"].as_str().unwrap().to_owned();
+                        let attempt = handed["attempt"].as_u64().unwrap();
+                        let before = known.insert(id.clone(), attempt).unwrap_or(0);
+                        assert!(attempt > before, "{id} again as attempt {attempt}");
+                        assert_eq!(format!("c{}", handed["value"]), id);
+                        let body = json!({"lease": handed["lease"]}).to_string();
+                        match http.post(format!("{base}/v1/controls/{id}/ack")).body(body).send().await {
+                            Ok(answer) => assert_eq!(answer.status(), 200),
+                            Err(_) => return (known, done),
+                        }
+                        done += 1;
+                    }
+                }
+            }
+        });
+        pause = pause.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        tokio::time::sleep(Duration::from_micros(30_000 + (pause >> 33) % 90_000)).await;
+        server.kill();
+        asked = soon("who asks to notice", asking).await.unwrap();
+        let (known, done) = soon("who works to notice", working).await.unwrap();
+        (attempts, acked) = (known, acked + done);
+    }
+    assert!(asked > 20 && acked > 20, "{asked} asked, {acked} acknowledged");
+    let server = Process::start_in(dir.path());
+    let client = Client::new(server.at);
+    loop {
+        let claimed = claim(&client, "default", "max=100").await;
+        if claimed.is_empty() {
+            break;
+        }
+        for handed in claimed {
+            let id = handed["controlId"].as_str().unwrap().to_owned();
+            let attempt = handed["attempt"].as_u64().unwrap();
+            assert!(attempt > attempts.insert(id.clone(), attempt).unwrap_or(0), "{id}");
+            ack(&client, &handed).await.ok();
+        }
+    }
+    for n in 0..asked {
+        assert!(attempts.contains_key(&format!("c{n}")), "c{n} was recorded and never handed over");
+    }
+    let mut told = BTreeMap::<String, Vec<String>>::new();
+    for event in changes(&client, "r", "internal").await {
+        let text = |member: &str| event["payload"][member].as_str().unwrap().to_owned();
+        told.entry(text("controlId")).or_default().push(text("status"));
+    }
+    for (id, steps) in told {
+        assert_eq!(steps.iter().filter(|step| *step == "submitted").count(), 1, "{id}: {steps:?}");
+        assert_eq!(steps.iter().filter(|step| *step == "acked").count(), 1, "{id}: {steps:?}");
+        assert_eq!(steps.iter().filter(|step| *step == "claimed").count() as u64, attempts[&id], "{id}: {steps:?}");
+    }
+}
+
+/// The facts of a recording of a source.
+fn of_source(source: &str, name: &str) -> String {
+    std::fs::read_to_string(repository(&format!("tests/recordings/{source}/{name}.ndjson"))).unwrap()
+}
+
+#[tokio::test]
+async fn an_end_that_an_abort_looks_like_is_one_where_somebody_asked_for_it() {
+    let client = client().await;
+    let executor = "handwritten-port-error_executor_throws";
+    let domexception = "handwritten-port-abort_domexception_looks_like_error";
+    for (source, folder, name, alone, asked) in [
+        ("ethos", "ethos", "abort_mid_text", "completed", "cancelled"),
+        ("ethos", "ethos", "abort_mid_text_provider_throws", "failed", "cancelled"),
+        ("ethos", "ethos", "abort_before_start", "cancelled", "cancelled"),
+        ("ethos", "ethos", "error_context_overflow", "failed", "failed"),
+        ("ethos", "ethos", "error_llm_midstream", "failed", "failed"),
+        ("ethos", "ethos", "refused_personality_locked", "failed", "failed"),
+        ("ethos", "ethos", "halt_budget_then_done", "interrupted", "interrupted"),
+        ("turnrunner", "turn-runner", domexception, "failed", "cancelled"),
+        // Nobody can tell it from the one above.
+        ("turnrunner", "turn-runner", executor, "failed", "cancelled"),
+        ("turnrunner", "turn-runner", &format!("{executor}_expanded"), "failed", "failed"),
+        ("turnrunner", "turn-runner", "handwritten-port-error_nack", "failed", "failed"),
+        ("turnrunner", "turn-runner", "handwritten-port-short_text", "completed", "completed"),
+        ("awaken", "awaken", "cancel_mid_tool", "cancelled", "cancelled"),
+        ("awaken", "awaken", "server_mailbox_error_permanent", "failed", "failed"),
+    ] {
+        let text = of_source(folder, name);
+        let (begin, rest) = text.split_once('\n').unwrap();
+        let send = async |run: &str, text: &str| {
+            client.lines(&format!("/v1/runs/{run}/facts?source={source}"), text.to_owned()).await.ok();
+        };
+        let ended = async |run: &str| client.get(&format!("/v1/runs/{run}?audience=internal")).await.ok()["status"].clone();
+        let run = |how: &str| format!("{source}-{name}-{how}");
+        let (plain, stopped, named, refused) = (run("plain"), run("stopped"), run("named"), run("refused"));
+        send(&plain, &text).await;
+        assert_eq!(ended(&plain).await, alone, "{source} {name}");
+        for (run, body) in [
+            (&stopped, json!({"control": "stop"})),
+            (&named, json!({"control": "interrupt", "toolCallId": null, "agentId": "own"})),
+        ] {
+            send(run, begin).await;
+            let id = control(&client, run, body).await;
+            send(run, rest).await;
+            assert_eq!(ended(run).await, asked, "{source} {name}");
+            let ends = client.events(run, "type=run.finished,run.failed&audience=user", 10).await;
+            if alone != asked {
+                let [end] = ends.as_slice() else { panic!("one end: {ends:?}") };
+                let payload = &end["payload"];
+                let told = json!([end["type"], end["phase"], payload["status"], payload["cancelledBy"], payload["error"]]);
+                assert_eq!(told, json!(["run.finished", "cancelled", "cancelled", id, null]));
+                assert_eq!(payload["cause"].is_object(), alone == "failed", "{payload}");
+            }
+        }
+        send(&refused, begin).await;
+        control(&client, &refused, json!({"control": "stop", "agentId": "worker"})).await;
+        let handed = claim_one(&client, "worker").await;
+        answer(&client, &handed, "nack", json!({})).await.ok();
+        control(&client, &refused, json!({"control": "stop", "taskId": "another"})).await;
+        control(&client, &refused, json!({"control": "steer", "value": "go on"})).await;
+        send(&refused, rest).await;
+        assert_eq!(ended(&refused).await, alone, "{source} {name}: its owner refused");
+    }
+}
+
+#[tokio::test]
+async fn a_request_to_stop_is_of_the_attempt_in_which_it_was_made() {
+    let client = client().await;
+    let text = of_source("ethos", "abort_mid_text");
+    let (begin, rest) = text.split_once('\n').unwrap();
+    let send = async |text: &str| client.lines("/v1/runs/r/facts?source=ethos", text.to_owned()).await.ok();
+    let status = async || client.get("/v1/runs/r").await.ok()["status"].clone();
+    send(begin).await;
+    control(&client, "r", json!({"control": "stop"})).await;
+    ack(&client, &claim_one(&client, "default").await).await.ok();
+    send(rest).await;
+    assert_eq!(status().await, "cancelled", "also once it was taken");
+    send(&text).await;
+    assert_eq!(json!([status().await, client.get("/v1/runs/r").await.ok()["attempt"]]), json!(["completed", 2]));
+    let shown = client.get("/v1/runs/r/activities").await.ok();
+    let run = shown["activities"].as_array().unwrap().iter().find(|a| a["activityType"] == "run").unwrap();
+    assert_eq!(run["content"]["status"], "completed");
+}
+
+struct Worker(WebSocketStream<TcpStream>);
+
+impl Worker {
+    async fn open(client: &Client) -> Self {
+        let socket = TcpStream::connect(client.at).await.unwrap();
+        let (socket, _) = tokio_tungstenite::client_async(format!("ws://{}/v1/ws", client.at), socket).await.unwrap();
+        Self(socket)
+    }
+
+    async fn say(&mut self, what: Value) {
+        self.0.send(Message::text(what.to_string())).await.unwrap();
+    }
+
+    async fn hear(&mut self) -> Value {
+        loop {
+            match soon("a message", self.0.next()).await.expect("not the end").unwrap() {
+                Message::Text(text) => return serde_json::from_str(&text).unwrap(),
+                Message::Ping(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    async fn ask(&mut self, what: Value) -> Value {
+        self.say(what).await;
+        self.hear().await
+    }
+}
+
+#[tokio::test]
+async fn over_websocket_controls_are_pushed_as_they_come_and_answered_where_they_came() {
+    let client = client().await;
+    client.accept("r", &[started()]).await;
+    let mut worker = Worker::open(&client).await;
+    let told = worker.ask(json!({"op": "claim", "id": "w", "agentId": "default", "max": 2, "leaseSeconds": 600})).await;
+    assert_eq!(told, json!({"op": "claiming", "id": "w", "agentId": "default"}));
+    let mut asked = Vec::new();
+    for n in 0..4 {
+        asked.push(control(&client, "r", json!({"control": "steer", "value": n})).await);
+    }
+    let first = worker.hear().await;
+    let told = ["op", "id", "controlId", "runId", "control", "value", "attempt"].map(|member| first[member].clone());
+    assert_eq!(json!(told), json!(["control", "w", asked[0], "r", "steer", 0, 1]));
+    let second = worker.hear().await;
+    assert_eq!(second["controlId"], asked[1]);
+    // Two are out, which is what it asked for: it gets no more than that until it has answered one.
+    assert_eq!(worker.ask(json!({"op": "ping", "id": 1})).await["op"], "pong");
+    assert_eq!(ids(&claim(&client, "default", "max=1").await), [&*asked[2]], "by somebody else");
+    worker.say(json!({"op": "ack", "id": 9, "control": asked[0], "lease": first["lease"]})).await;
+    let mut heard = [worker.hear().await, worker.hear().await];
+    heard.sort_by_key(|said| said["op"].as_str().unwrap().to_owned());
+    assert_eq!(heard[0], json!({"op": "acked", "id": 9, "controlId": asked[0], "status": "acked"}));
+    assert_eq!(json!([heard[1]["op"], heard[1]["controlId"]]), json!(["control", asked[3]]));
+    let told = worker.ask(json!({"op": "unclaim", "id": "w"})).await;
+    assert_eq!(told, json!({"op": "unclaimed", "id": "w"}));
+    let nack = json!({"op": "nack", "control": asked[1], "lease": second["lease"], "requeue": true, "reason": "leaving"});
+    assert_eq!(worker.ask(nack.clone()).await, json!({"op": "nacked", "controlId": asked[1], "status": "queued"}));
+    assert_eq!(ids(&claim(&client, "default", "").await), [&*asked[1]]);
+    // Facts have an `ack` of their own.
+    let publish = json!({"op": "publish", "id": 3, "runId": "r", "facts": [{"type": "run.finished"}]});
+    assert_eq!(worker.ask(publish).await["op"], "ack");
+    for (what, code) in [
+        (json!({"op": "ack", "id": 1, "control": asked[0], "lease": "never"}), "lease_lost"),
+        (json!({"op": "ack", "id": 1, "lease": "x"}), "missing_member"),
+        (json!({"op": "ack", "id": 1, "control": "x"}), "missing_member"),
+        (json!({"op": "nack", "id": 1, "control": "x", "lease": "x", "requeue": 7}), "bad_member"),
+        (json!({"op": "claim", "agentId": "a"}), "missing_member"),
+        (json!({"op": "claim", "id": 1}), "missing_member"),
+        (json!({"op": "claim", "id": 1, "agentId": "a", "leaseSeconds": 601}), "bad_query"),
+    ] {
+        let refused = worker.ask(what.clone()).await;
+        assert_eq!(json!([refused["op"], refused["code"]]), json!(["error", code]), "{what}: {refused}");
+    }
+    assert_eq!(worker.ask(json!({"op": "claim", "id": "twice", "agentId": "a"})).await["op"], "claiming");
+    assert_eq!(worker.ask(json!({"op": "claim", "id": "twice", "agentId": "b"})).await["code"], "id_in_use");
+}
+
+#[tokio::test]
+async fn a_worker_that_breaks_off_loses_what_it_had_to_the_next_and_nothing_before_it_was_told() {
+    let (client, keeper) = keeping().await;
+    client.accept("r", &[started()]).await;
+    let mut worker = Worker::open(&client).await;
+    worker.ask(json!({"op": "claim", "id": 1, "agentId": "default", "max": 1})).await;
+    let id = control(&client, "r", json!({"control": "steer", "value": 1})).await;
+    assert_eq!(worker.hear().await["controlId"], id);
+    drop(worker);
+    let next = control(&client, "r", json!({"control": "steer", "value": 2})).await;
+    assert_eq!(ids(&claim(&client, "default", "wait=30").await), [&*next]);
+    later(&keeper, 31).await;
+    let handed = claim(&client, "default", "max=1").await;
+    assert_eq!(json!([handed[0]["controlId"], handed[0]["attempt"]]), json!([id, 2]));
+}

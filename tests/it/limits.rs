@@ -1,0 +1,285 @@
+//! Limits: each is reached through the server, is told with its own code, and holds up nobody else.
+
+use crate::harness::{Client, fact, local_with, serve_it, soon, world};
+use proscenium::feed::Sizes;
+use proscenium::guard::Policy;
+use proscenium::ingest::Load;
+use proscenium::log::AnyStore;
+use proscenium::log::memory::{Gate, MemoryStore};
+use proscenium::serve::disk::Reserve;
+use proscenium::serve::shares::Rate;
+use proscenium::serve::{Limits, Pulse, Server};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const MIB: u64 = 1024 * 1024;
+
+fn server(store: MemoryStore, limits: Limits) -> Server {
+    let world = world(jiff::Timestamp::now);
+    Server::new(AnyStore::Memory(store), Policy::default(), Sizes::default(), limits, Pulse::default(), world).unwrap()
+}
+
+/// A client of a server whose commits pass this gate.
+async fn gated(load: Load) -> (Client, Gate) {
+    let (store, gate) = MemoryStore::gated();
+    let server = server(store, Limits { load, ..Limits::default() });
+    (serve_it(server, std::future::pending()).await.0, gate)
+}
+
+fn started() -> Value {
+    json!([{"type": "run.started"}])
+}
+
+/// Says this on a connection of its own, and reads what comes until the server ends it.
+async fn say(client: &Client, parts: &[&str], pause: Duration) -> String {
+    let mut socket = TcpStream::connect(client.at).await.unwrap();
+    for part in parts {
+        // It may have answered and gone already.
+        let _ = socket.write_all(part.as_bytes()).await;
+        tokio::time::sleep(pause).await;
+    }
+    let mut said = Vec::new();
+    let _ = soon("the server to end the connection", socket.read_to_end(&mut said)).await;
+    String::from_utf8(said).unwrap()
+}
+
+/// How often a client comes back until it is answered with this status.
+async fn until(what: &str, status: u16, mut ask: impl AsyncFnMut() -> u16) {
+    soon(what, async {
+        while ask().await != status {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_json_body_that_trickles_is_told_so_whoever_reads_it_and_a_steady_one_is_taken() {
+    let limits = Limits { body_time_max: Duration::from_millis(200), ..Limits::default() };
+    let client = local_with(Sizes::default(), limits).await;
+    // The first is read by the server's own sockets, the second, for its transfer encoding, by hyper.
+    for head in ["content-length: 1000", "transfer-encoding: chunked"] {
+        let head = format!("POST /v1/runs/r/facts HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\n{head}\r\n\r\n");
+        let first = if head.contains("chunked") { "2\r\n[ \r\n" } else { "[ " };
+        let answer = say(&client, &[&head, first], Duration::ZERO).await;
+        assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("\"code\":\"body_too_slow\""), "{answer}");
+    }
+    // 16 KiB buy a second more.
+    let large = json!([fact("text.delta", json!({"payload": {"text": "x".repeat(40_000)}}))]).to_string();
+    let head = format!(
+        "POST /v1/runs/r/facts HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        large.len()
+    );
+    let (first, rest) = large.split_at(large.len() - 10);
+    let answer = say(&client, &[&(head + first), rest], Duration::from_millis(300)).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[tokio::test]
+async fn a_streamed_body_may_be_silent_only_so_long_and_a_blank_line_is_no_silence() {
+    let limits = Limits { line_time_max: Duration::from_millis(400), ..Limits::default() };
+    let client = local_with(Sizes::default(), limits).await;
+    let head =
+        "POST /v1/runs/r/facts HTTP/1.1\r\nhost: t\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
+    let line = "17\r\n{\"type\":\"run.started\"}\n\r\n";
+    let blank = "1\r\n\n\r\n";
+    let answer = say(&client, &[head, line, blank, blank, blank, blank, blank, line], Duration::from_millis(100)).await;
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("\"code\":\"body_silent\""), "{answer}");
+    assert!(answer.contains("\"accepted\":2"), "what came before is kept and counted: {answer}");
+    assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], 2);
+}
+
+#[tokio::test]
+async fn one_client_has_its_share_of_connections_and_gets_it_back() {
+    let limits = Limits { connections_per_client_max: 2, ..Limits::default() };
+    let client = local_with(Sizes::default(), limits).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut socket = TcpStream::connect(client.at).await.unwrap();
+        socket.write_all(b"GET /v1/runs/r/stream HTTP/1.1\r\nhost: t\r\n\r\n").await.unwrap();
+        let mut first = [0; 15];
+        soon("a stream to open", socket.read_exact(&mut first)).await.unwrap();
+        held.push(socket);
+    }
+    let refused = say(&client, &[], Duration::ZERO).await;
+    assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("\"code\":\"too_many_connections_of_client\""), "{refused}");
+    assert!(refused.contains("\r\nretry-after: 2\r\n") && refused.contains("\"limit\":2"), "{refused}");
+    drop(held);
+    until("room", 200, async || {
+        let answer = say(&client, &["GET /healthz HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n"], Duration::ZERO).await;
+        if answer.starts_with("HTTP/1.1 200") { 200 } else { 429 }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_producer_that_is_too_fast_is_told_when_to_come_back_and_no_other_is() {
+    let limits = Limits { publish: Some(Rate { facts: 1, burst: 3 }), ..Limits::default() };
+    let client = local_with(Sizes::default(), limits).await;
+    let facts = |count: usize| json!(vec![fact("run.status", json!({})); count]);
+    client.facts("r", &facts(2)).await.ok();
+    let answer = client.facts("r", &facts(3)).await;
+    let problem = answer.problem(429, "publish_rate");
+    assert_eq!((&problem["limit"], &problem["retryAfter"]), (&json!(1), &json!(2)), "{problem}");
+    assert_eq!(answer.headers["retry-after"], "2");
+    assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], 2, "nothing of it was kept");
+    // Others have their own: another run, and a producer with a name.
+    client.facts("s", &facts(3)).await.ok();
+    let headers = |seq: &'static str| {
+        [("content-type", "application/json"), ("producer-id", "p"), ("producer-epoch", "1"), ("producer-seq", seq)]
+    };
+    client.post("/v1/runs/r/facts", &headers("0"), facts(3).to_string()).await.ok();
+    client.post("/v1/runs/r/facts", &headers("3"), facts(1).to_string()).await.problem(429, "publish_rate");
+    until("the producer's turn", 200, async || client.post("/v1/runs/r/facts", &headers("3"), facts(1).to_string()).await.status)
+        .await;
+    // A streamed body is only read no faster.
+    let lines = crate::harness::lines(facts(4).as_array().unwrap());
+    let begun = std::time::Instant::now();
+    let receipt = client.lines("/v1/runs/t/facts", format!("{lines}{lines}")).await.ok();
+    assert_eq!(receipt["accepted"], 8);
+    let one = crate::harness::lines(facts(1).as_array().unwrap());
+    assert_eq!(client.lines("/v1/runs/t/facts", one).await.ok()["accepted"], 1);
+    assert!(begun.elapsed() >= Duration::from_secs(5), "it owed for eight, and had three: {:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn what_is_too_much_for_the_store_waits_and_is_then_told_to_come_back() {
+    let load = Load { in_flight_bytes_max: 400, wait_max: Duration::from_millis(100), shed_bytes_min: 400, ..Load::default() };
+    let (client, gate) = gated(load).await;
+    client.facts("r", &started()).await.ok();
+    gate.close();
+    let large = json!([fact("text.delta", json!({"messageId": "m", "payload": {"text": "x".repeat(500)}}))]);
+    let waiting = tokio::spawn({
+        let (client, large) = (client.clone(), large.clone());
+        async move { client.facts("r", &large).await }
+    });
+    // As soon as that one is under way there is no room for another.
+    under_way(&client, 400).await;
+    let answer = client.facts("s", &large).await;
+    let problem = answer.problem(503, "busy");
+    assert_eq!((&problem["retryAfter"], &answer.headers["retry-after"]), (&json!(1), &"1".parse().unwrap()));
+    client.get("/v1/runs/r").await.ok();
+    gate.open();
+    waiting.await.unwrap().ok();
+    client.facts("s", &large).await.ok();
+}
+
+#[tokio::test]
+async fn diagnostics_and_metrics_are_shed_when_much_is_under_way_and_nothing_else_ever_is() {
+    let load = Load { shed_bytes_min: 300, ..Load::default() };
+    let (client, gate) = gated(load).await;
+    client.facts("r", &started()).await.ok();
+    gate.close();
+    let large = json!([fact("text.delta", json!({"messageId": "m", "payload": {"text": "x".repeat(500)}}))]);
+    let post = |run: &'static str, seq: Option<&'static str>, body: String| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let mut headers = vec![("content-type", "application/json")];
+            if let Some(seq) = seq {
+                headers.extend([("producer-id", "p"), ("producer-epoch", "1"), ("producer-seq", seq)]);
+            }
+            client.post(&format!("/v1/runs/{run}/facts"), &headers, body).await.ok()
+        })
+    };
+    let first = post("s", None, large.to_string());
+    under_way(&client, 500).await;
+    let mixed = json!([
+        fact("diagnostic.changed", json!({"payload": {"kind": "noise"}})),
+        fact("text.delta", json!({"messageId": "m", "payload": {"text": "kept"}})),
+        fact("metric.changed", json!({"payload": {"usage": {"inputTokens": 3}}})),
+        fact("diagnostic.of_their_own", json!({})),
+        fact("tool.progress", json!({"toolCallId": "c", "payload": {"message": "kept, too"}})),
+    ]);
+    let second = post("r", Some("0"), mixed.to_string());
+    under_way(&client, 500 + mixed.to_string().len()).await;
+    gate.open();
+    first.await.unwrap();
+    let receipt = second.await.unwrap();
+    assert_eq!(
+        (&receipt["accepted"], &receipt["shed"], &receipt["lastSequence"]),
+        (&json!(2), &json!(3), &json!(3)),
+        "{receipt}"
+    );
+    // What was shed was settled: numbers go on after it, and a repeated body is known as a whole.
+    let again = post("r", Some("0"), mixed.to_string()).await.unwrap();
+    assert_eq!((&again["duplicates"], again.get("shed")), (&json!(5), None), "{again}");
+    let calm = json!([fact("diagnostic.changed", json!({"payload": {"kind": "noise"}}))]);
+    assert_eq!(post("r", Some("5"), calm.to_string()).await.unwrap()["accepted"], 1, "when it is calm, nothing is shed");
+    let metrics = String::from_utf8(client.get("/metrics").await.body).unwrap();
+    assert!(metrics.contains("\nproscenium_facts_shed_total 3\n"), "{metrics}");
+}
+
+/// Waits until so many bytes are under way to the store.
+async fn under_way(client: &Client, bytes: usize) {
+    soon("bytes to be under way", async {
+        while (crate::ops::metric(client, "proscenium_in_flight_bytes").await as usize) < bytes {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_disk_that_is_nearly_full_takes_no_facts_gives_everything_and_recovers_by_itself() {
+    let free = Arc::new(AtomicU64::new(100 * MIB));
+    let probe = {
+        let free = free.clone();
+        Arc::new(move || Ok(free.load(Ordering::SeqCst)))
+    };
+    let server = server(MemoryStore::new(), Limits::default()).reserving(Some(Reserve { bytes: 50 * MIB, probe }));
+    let client = serve_it(server, std::future::pending()).await.0;
+    client.facts("r", &started()).await.ok();
+    free.store(49 * MIB, Ordering::SeqCst);
+    until("the disk to be full", 507, async || client.facts("r", &started()).await.status).await;
+    let last = client.get("/v1/runs/r").await.ok()["lastSequence"].clone();
+    let answer = client.facts("r", &started()).await;
+    let problem = answer.problem(507, "disk_full");
+    assert_eq!((&problem["limit"], &problem["retryAfter"]), (&json!(50 * MIB), &json!(5)), "{problem}");
+    client.lines("/v1/runs/r/facts", "{\"type\":\"run.started\"}\n").await.problem(507, "disk_full");
+    client.post("/v1/runs/r/settle", &[], "").await.problem(507, "disk_full");
+    client.get("/readyz").await.problem(503, "disk_full");
+    assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], last, "reads go on, and nothing was taken");
+    free.store(50 * MIB, Ordering::SeqCst);
+    until("room again", 200, async || client.facts("r", &started()).await.status).await;
+    assert_eq!(client.get("/readyz").await.ok()["status"], "ready");
+}
+
+#[tokio::test]
+async fn a_run_too_many_is_not_begun_and_those_that_are_there_go_on() {
+    let load = Load { logs_max: 2, ..Load::default() };
+    let client = local_with(Sizes::default(), Limits { load, ..Limits::default() }).await;
+    client.facts("a", &started()).await.ok();
+    client.facts("b", &started()).await.ok();
+    assert_eq!(client.facts("c", &started()).await.problem(507, "too_many_runs")["limit"], 2);
+    client.facts("a", &started()).await.ok();
+    assert_eq!(client.get("/v1/runs/c").await.status, 404);
+    assert_eq!(client.delete("/v1/runs/a").await.status, 204);
+    client.facts("c", &started()).await.ok();
+}
+
+#[tokio::test]
+async fn a_run_of_too_many_activities_is_taken_as_a_whole_and_shown_as_far_as_there_is_room() {
+    let client = local_with(Sizes::default(), Limits::default()).await;
+    let count = proscenium::projection::stage::ACTIVITIES_MAX;
+    let task = |n: usize| format!("{{\"type\":\"task.changed\",\"taskId\":\"t{n}\",\"payload\":{{\"status\":\"open\"}}}}\n");
+    let receipt = client.lines("/v1/runs/r/facts", (0..count).map(task).collect::<String>()).await.ok();
+    assert_eq!(receipt["accepted"], count);
+    client.accept("r", &[fact("action.required", json!({"actionId": "a", "payload": {"kind": "approval"}}))]).await;
+    let all = client.get("/v1/runs/r/activities").await.ok();
+    let of = |kind: &str| {
+        let activities = all["activities"].as_array().unwrap().iter();
+        activities.filter(|activity| activity["activityType"] == kind).collect::<Vec<_>>()
+    };
+    assert_eq!(of("task").len(), count - 1_000 - 1, "a thousand places are kept for those who ask, and one is the run's");
+    assert_eq!(of("run")[0]["content"]["activitiesOmitted"], true);
+    assert_eq!(of("action")[0]["content"]["status"], "pending");
+    assert_eq!(of("diagnostics")[0]["content"]["entries"][0]["kind"], "too_many_activities");
+    assert_eq!(
+        client.get(&format!("/v1/runs/r/events?after={}&limit=2", count - 1)).await.ok()["events"].as_array().unwrap().len(),
+        2
+    );
+}

@@ -1,0 +1,316 @@
+//! For operators: metrics, request ids, log lines, readiness, and a stop that loses nothing.
+
+use crate::crash::Producer;
+use crate::harness::{Client, Process, Via, fact, local, local_with, soon};
+use proscenium::feed::Sizes;
+use proscenium::serve::Limits;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+async fn metrics(client: &Client) -> String {
+    let answer = client.get("/metrics").await;
+    assert_eq!(
+        (answer.status, &answer.headers["content-type"]),
+        (200, &"text/plain; version=0.0.4; charset=utf-8".parse().unwrap())
+    );
+    String::from_utf8(answer.body).unwrap()
+}
+
+/// The value of a sample, by its name with its labels; 0 where there is none.
+pub async fn metric(client: &Client, name: &str) -> f64 {
+    value(&metrics(client).await, name).unwrap_or(0.0)
+}
+
+fn value(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+#[tokio::test]
+async fn known_traffic_is_counted_exactly() {
+    let client = local().await;
+    let mut sse = client.stream(Via::Raw, "r", "audience=dashboard", None).await;
+    sse.opened().await;
+    let numbered = |seq: &'static str| {
+        [("content-type", "application/json"), ("producer-id", "p"), ("producer-epoch", "1"), ("producer-seq", seq)]
+    };
+    let body = json!([fact("run.started", json!({})), fact("text.delta", json!({"messageId": "m", "payload": {"text": "hi"}}))]);
+    client.post("/v1/runs/r/facts", &numbered("0"), body.to_string()).await.ok();
+    client.post("/v1/runs/r/facts", &numbered("0"), body.to_string()).await.ok();
+    for n in 1..=2 {
+        assert_eq!(sse.frame().await.sequence(), n);
+    }
+    let large = json!([fact("tool.result", json!({"toolCallId": "c", "payload": {"output": "x".repeat(40_000)}}))]);
+    client.facts("r", &large).await.ok();
+    client.facts("r", &json!([7])).await.problem(422, "not_an_object");
+    client.post("/v1/runs/r/facts", &numbered("9"), body.to_string()).await.problem(409, "producer_gap");
+    client.lines("/v1/runs/r/facts", "{\"type\":\"run.status\"}\nnot json\n").await.problem(422, "not_json");
+    client.get("/nowhere").await.problem(404, "no_such_address");
+    client.post("/v1/runs/r/settle", &[], "").await.ok();
+    while sse.next().await.is_some() {}
+    // The reader is gone as soon as the server has noticed.
+    soon("the reader to go", async {
+        while metric(&client, "proscenium_readers{audience=\"dashboard\",transport=\"sse\"}").await > 0.0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let text = metrics(&client).await;
+    for (name, expected) in [
+        ("proscenium_facts_accepted_total", 4.0),
+        ("proscenium_facts_duplicate_total", 2.0),
+        ("proscenium_facts_shed_total", 0.0),
+        ("proscenium_publishes_refused_total{code=\"not_an_object\"}", 1.0),
+        ("proscenium_publishes_refused_total{code=\"producer_gap\"}", 1.0),
+        ("proscenium_publishes_refused_total{code=\"not_json\"}", 1.0),
+        ("proscenium_problems_total{code=\"not_an_object\"}", 1.0),
+        ("proscenium_problems_total{code=\"no_such_address\"}", 1.0),
+        // Four facts, and the end that the server made.
+        ("proscenium_envelopes_total", 5.0),
+        ("proscenium_blobs_total", 1.0),
+        ("proscenium_blob_bytes_total", 40_000.0),
+        ("proscenium_runs_settled_total", 1.0),
+        ("proscenium_runs_stale_total", 0.0),
+        ("proscenium_in_flight_bytes", 0.0),
+        ("proscenium_appends_waiting", 0.0),
+        ("proscenium_logs", 1.0),
+        ("proscenium_store_bytes", 0.0),
+        ("proscenium_lag_seconds", 0.0),
+        ("proscenium_ring_misses_total", 0.0),
+        ("proscenium_checkpoints_total", 0.0),
+        ("proscenium_readers{audience=\"user\",transport=\"ws\"}", 0.0),
+        (concat!("proscenium_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1.0),
+    ] {
+        assert_eq!(value(&text, name), Some(expected), "{name} in {text}");
+    }
+    // Two facts, the run's status, and its end: the result is not for this audience.
+    assert_eq!(value(&text, "proscenium_frames_total"), Some(4.0), "{text}");
+    let between = |name: &str, least: f64, most: f64| {
+        let is = value(&text, name).unwrap();
+        assert!((least..=most).contains(&is), "{name} is {is} in {text}");
+    };
+    // A refused and a repeated body wait for what they follow, and are appends of nothing.
+    between("proscenium_appends_total", 4.0, 8.0);
+    between("proscenium_commit_seconds_count", 1.0, 8.0);
+    assert_eq!(value(&text, "proscenium_commit_seconds_bucket{le=\"+Inf\"}"), value(&text, "proscenium_commit_seconds_count"));
+    between("proscenium_deliver_seconds_count", 1.0, 5.0);
+    between("proscenium_deliveries_total{transport=\"sse\"}", 2.0, 5.0);
+    assert_eq!(value(&text, "proscenium_deliveries_total{transport=\"ws\"}"), Some(0.0));
+    let now = jiff::Timestamp::now().as_second() as f64;
+    between("process_start_time_seconds", now - 60.0, now + 1.0);
+    between("proscenium_connections", 1.0, 4.0);
+    // Every sample belongs to a metric that was introduced, and every metric is.
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        let of = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        assert!(text.contains(&format!("# TYPE {name} ")) || text.contains(&format!("# TYPE {of} histogram")), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_falls_off_its_ring_is_counted_and_so_is_each_audience_on_each_transport() {
+    let client = local_with(Sizes { ring_bytes_max: 2000, ..Sizes::default() }, Limits::default()).await;
+    let facts = vec![fact("text.delta", json!({"messageId": "m", "payload": {"text": "x".repeat(500)}})); 20];
+    let mut first = client.stream(Via::Hyper, "r", "audience=internal", None).await;
+    first.opened().await;
+    for fact in &facts {
+        client.accept("r", std::slice::from_ref(fact)).await;
+    }
+    assert_eq!(first.frame().await.sequence(), 1);
+    let mut second = client.stream(Via::Raw, "r", "audience=user", None).await;
+    assert_eq!(second.frame().await.sequence(), 1);
+    let text = metrics(&client).await;
+    assert_eq!(value(&text, "proscenium_readers{audience=\"internal\",transport=\"sse\"}"), Some(1.0), "{text}");
+    assert_eq!(value(&text, "proscenium_readers{audience=\"user\",transport=\"sse\"}"), Some(1.0), "{text}");
+    assert!(value(&text, "proscenium_ring_misses_total").unwrap() >= 1.0, "what came first is in the log only: {text}");
+}
+
+#[tokio::test]
+async fn every_answer_has_a_request_id_and_a_problem_names_it() {
+    let client = local().await;
+    let given = [("x-request-id", "trace-7/a"), ("content-type", "application/json")];
+    // By the server's own sockets, and by hyper.
+    for path in ["/v1/runs/r/facts", "/v1/runs/r/settle"] {
+        let answer = client.post(path, &given, "nonsense").await;
+        assert_eq!(answer.headers["x-request-id"], "trace-7/a", "{path}");
+        assert!(answer.status >= 400 && answer.json()["requestId"] == "trace-7/a", "{answer:?}");
+        assert_eq!(answer.headers["content-length"].to_str().unwrap(), answer.body.len().to_string());
+    }
+    client.facts("r", &json!([{"type": "run.started"}])).await.ok();
+    for (path, resume) in [("/healthz", false), ("/v1/runs/r", false), ("/v1/runs/r/stream", true)] {
+        if resume {
+            for via in crate::harness::BOTH {
+                let stream = client.open(via, path, None).await;
+                assert!(!stream.headers["x-request-id"].is_empty(), "{via:?}");
+            }
+            continue;
+        }
+        let ids: Vec<_> = [0, 1].map(|_| client.get_with(path, &[("x-request-id", "no id")])).into_iter().collect();
+        let mut made_up = Vec::new();
+        for id in ids {
+            made_up.push(id.await.headers["x-request-id"].clone());
+        }
+        assert!(made_up[0] != made_up[1] && made_up[0] != "no id", "{made_up:?}");
+    }
+    let posted = client.facts("r", &json!([{"type": "run.status"}])).await;
+    assert!(!posted.headers["x-request-id"].is_empty());
+}
+
+#[tokio::test]
+async fn each_request_leaves_one_line_with_its_route_and_never_its_query() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_proscenium"))
+        .args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--log",
+            "warn,proscenium::access=debug",
+            "--log-format",
+            "json",
+            "--data-dir",
+        ])
+        .arg(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let client = Client::new(line.trim().strip_prefix("listening on http://").unwrap().parse().unwrap());
+    let headers = [("x-request-id", "one"), ("content-type", "application/json")];
+    client.post("/v1/runs/r/facts?sessionId=hidden-query", &headers, "{\"type\":\"run.started\"}").await.ok();
+    client.get_with("/v1/runs/r?ticket=hidden-query", &[("x-request-id", "two")]).await.ok();
+    client.get_with("/v1/runs/none", &[("x-request-id", "three")]).await.problem(404, "no_such_run");
+    let mut stream = client.open(Via::Raw, "/v1/runs/r/stream?ticket=hidden-query", None).await;
+    stream.opened().await;
+    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    let stderr = BufReader::new(child.stderr.take().unwrap()).lines().collect::<Result<Vec<_>, _>>().unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(stderr.iter().all(|line| !line.contains("hidden-query")), "{stderr:?}");
+    let told: Vec<Value> = stderr.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<&Value> = told.iter().filter(|line| line["target"] == "proscenium::access").collect();
+    let of = |line: &Value| ["level", "method", "route", "run", "status", "code"].map(|member| line[member].clone());
+    let expected = [
+        json!(["DEBUG", "POST", "/v1/runs/{run}/facts", "r", 200, null]),
+        json!(["DEBUG", "GET", "/v1/runs/{run}", "r", 200, null]),
+        json!(["INFO", "GET", "/v1/runs/{run}", "none", 404, "no_such_run"]),
+        json!(["DEBUG", "GET", "/v1/runs/{run}/stream", "r", 200, null]),
+    ];
+    assert_eq!(told.iter().map(|line| json!(of(line))).collect::<Vec<_>>(), expected, "{stderr:#?}");
+    assert_eq!(
+        ["one", "two", "three"].map(Value::from).to_vec(),
+        told[..3].iter().map(|line| line["request"].clone()).collect::<Vec<_>>()
+    );
+    assert!(told.iter().all(|line| line["micros"].is_u64() && line["timestamp"].is_string()), "{told:#?}");
+}
+
+#[tokio::test]
+async fn a_server_that_stops_is_not_ready_at_once_and_ends_its_streams_over_the_drain() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Process::start_with(dir.path(), &["--drain-ms", "1500"]);
+    let client = Client::new(server.at);
+    client.accept("r", &[json!({"type": "run.started"})]).await;
+    let mut streams = Vec::new();
+    for n in 0..8 {
+        let mut stream = client.stream(crate::harness::BOTH[n % 2], "r", "", None).await;
+        assert_eq!(stream.frame().await.sequence(), 1);
+        streams.push(stream);
+    }
+    assert_eq!(client.get("/readyz").await.ok()["status"], "ready");
+    // A body that is on its way is told how much of it was taken.
+    let mut body = TcpStream::connect(server.at).await.unwrap();
+    body.write_all(
+        b"POST /v1/runs/r/facts HTTP/1.1\r\nhost: t\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n",
+    )
+    .await
+    .unwrap();
+    body.write_all(b"16\r\n{\"type\":\"run.status\"}\n\r\n").await.unwrap();
+    assert_eq!(streams[0].frame().await.sequence(), 2);
+    server.terminate();
+    // A new connection each time, as a probe's.
+    let probe = async |path: &str| {
+        let mut socket = TcpStream::connect(server.at).await.ok()?;
+        socket.write_all(format!("GET {path} HTTP/1.1\r\nhost: t\r\n\r\n").as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).await.ok()?;
+        (!answer.is_empty()).then_some(answer)
+    };
+    let refused = soon("the server to hear of it", async {
+        loop {
+            // Until the signal has come a connection stays open for the next request.
+            match tokio::time::timeout(Duration::from_millis(200), probe("/readyz")).await {
+                Ok(Some(answer)) if answer.starts_with("HTTP/1.1 503") => break answer,
+                _ => {}
+            }
+        }
+    })
+    .await;
+    assert!(refused.contains("\r\nretry-after: 1\r\n") && refused.contains("\"code\":\"stopping\""), "{refused}");
+    let health = probe("/healthz").await;
+    assert!(health.is_none_or(|health| health.starts_with("HTTP/1.1 200")), "it is well for as long as it is there");
+    for stream in &mut streams {
+        while let Some(frame) = stream.next().await {
+            assert_ne!(frame.kind(), "End", "the run has not ended");
+        }
+    }
+    let mut answer = String::new();
+    soon("the body's answer", body.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("\"accepted\":1"), "{answer}");
+    assert!(server.wait().success(), "a stop that was asked for is no failure");
+}
+
+#[tokio::test]
+async fn a_stop_under_load_loses_nothing_that_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let producers: Vec<_> = (0..8).map(|n| Arc::new(Producer::new(format!("r{n}"), n % 2 == 1))).collect();
+    for round in 0..3 {
+        let mut server = Process::start_with(dir.path(), &["--drain-ms", "300"]);
+        let client = Client::new(server.at);
+        let base = format!("http://{}", server.at);
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let producing: Vec<_> = producers
+            .iter()
+            .map(|producer| {
+                let (producer, http, base) = (producer.clone(), http.clone(), base.clone());
+                tokio::spawn(async move { producer.produce(&http, &base).await })
+            })
+            .collect();
+        let mut readers = Vec::new();
+        for n in 0..16 {
+            let mut stream = client.stream(crate::harness::BOTH[n % 2], &format!("r{}", n % 8), "audience=internal", None).await;
+            readers.push(tokio::spawn(async move {
+                let mut last = 0;
+                while let Some(frame) = stream.next().await {
+                    assert_eq!(frame.sequence(), last + 1, "each once and in order");
+                    last = frame.sequence();
+                }
+                (n % 8, last)
+            }));
+        }
+        tokio::time::sleep(Duration::from_millis(200 + 150 * round)).await;
+        server.terminate();
+        for task in producing {
+            soon("a producer to notice that the server is stopping", task).await.unwrap();
+        }
+        let mut seen = [0; 8];
+        for reader in readers {
+            let (run, last) = soon("a reader to be let go", reader).await.unwrap();
+            seen[run] = last.max(seen[run]);
+        }
+        assert!(server.wait().success());
+        let server = Process::start_in(dir.path());
+        let client = Client::new(server.at);
+        for (producer, seen) in producers.iter().zip(seen) {
+            let there = producer.check(&client).await;
+            assert!(there >= seen, "what was shown is there: {seen} shown, {there} there");
+        }
+    }
+    let all: u64 = producers.iter().map(|producer| producer.acknowledged.load(Ordering::SeqCst)).sum();
+    assert!(all > 100, "it was under load: {all}");
+}

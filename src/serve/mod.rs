@@ -350,12 +350,6 @@ async fn sweep(app: Arc<App>) {
     }
 }
 
-/// Every address; see [`routes`].
-#[must_use]
-pub const fn routes() -> &'static [routes::Operation] {
-    routes::OPERATIONS
-}
-
 /// Whoever answers at every address, and what is answered anywhere else.
 pub fn router(app: Arc<App>) -> Router {
     routes::mount(&app)

@@ -51,7 +51,15 @@ fn time(purpose: &str) -> Value {
     json!({ "description": purpose, "type": "string", "format": "date-time" })
 }
 
-fn id() -> Value {
+/// What an id of [`Ids::MEMBERS`] names.
+#[must_use]
+pub fn purpose(id: &str) -> &'static str {
+    ID_PURPOSES.iter().find(|(of, _)| *of == id).expect("every id has a purpose: tested").1
+}
+
+/// An id.
+#[must_use]
+pub fn id() -> Value {
     json!({
         "description": "Opaque text of its maker's choosing: 1 to 256 bytes of UTF-8 without control characters.",
         "type": "string",
@@ -98,8 +106,7 @@ pub fn event() -> Value {
     member("timestamp", time("The producer's own time, where it gave one (RFC 3339, UTC): timeline, latency, replay."));
     member("receivedAt", time("When the server took the fact (RFC 3339, UTC)."));
     for name in Ids::MEMBERS {
-        let purpose = ID_PURPOSES.iter().find(|(of, _)| of == name).expect("every id has a purpose: tested").1;
-        member(name, json!({ "description": purpose, "$ref": "#/$defs/id" }));
+        member(name, json!({ "description": purpose(name), "$ref": "#/$defs/id" }));
     }
     member(
         "owner",

@@ -102,7 +102,7 @@ impl Who {
             (Some(_), Some(_), _) => Err(Refusal::NoToken),
             (None, _, None) => return Ok(None),
             (None, _, Some(purpose)) => {
-                let query = Query::of(uri);
+                let query = Query::of_any(uri);
                 let Some(ticket) = query.get("ticket") else { return Ok(None) };
                 let resumes = headers.get("last-event-id").is_some_and(|id| !id.is_empty())
                     || query.get("last_event_id").is_some_and(|id| !id.is_empty());
@@ -398,7 +398,7 @@ pub async fn enter(app: &App, right: Right, uri: &Uri, headers: &HeaderMap) -> R
     let who = Who::by_request(app, uri, headers, ticket)?.ok_or_else(|| unauthenticated(&Refusal::Missing))?;
     let Some(verb) = verb else { return Ok(Pass { who, bounds: Vec::new() }) };
     // One that nobody knows is refused by whoever reads it.
-    let wanted = Query::of(uri).get("audience").and_then(Audience::parse);
+    let wanted = Query::of_any(uri).get("audience").and_then(Audience::parse);
     allow(app, &who, verb, Named::by(uri)?.target(), wanted).await
 }
 

@@ -10,11 +10,14 @@ pub mod disk;
 pub mod erase;
 pub mod facts;
 pub mod hydrate;
+pub mod kinds;
 pub mod meters;
+pub mod openapi;
 pub mod ops;
 pub mod origin;
 pub mod problem;
 pub mod request;
+pub mod routes;
 pub mod sessions;
 pub mod settle;
 pub mod shares;
@@ -27,22 +30,17 @@ pub mod wire;
 pub mod workbench;
 
 use crate::auth::Authority;
-use crate::auth::rights::Verb;
 use crate::control::Controls;
 use crate::feed::{Feed, Sizes};
 use crate::guard::Policy;
 use crate::ingest::{Ingest, Load, World};
 use crate::log::run::Logs;
 use crate::log::{AnyStore, StoreError};
-use access::Right;
 use axum::Router;
-use axum::handler::Handler;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{MethodFilter, MethodRouter, on};
 use compact::Compactor;
 use controls::Keeper;
 use disk::{Disk, Reserve};
-use http::Method;
 use meters::Meters;
 use origin::Origins;
 use settle::{Patience, Settler};
@@ -269,6 +267,7 @@ impl Server {
         let compacting = compact_after.map(|after| tokio::spawn(Compactor::new(app.clone(), after).keep()));
         let renewing = tls.clone().map(|tls| tokio::spawn(tls.keep()));
         let asking = app.authority.clone().map(|authority| tokio::spawn(authority.keep()));
+        let is_plain = tls.is_none();
         let connections = wire::Connections::new(app.limits.connections_max);
         let accepting = connections.accept(&listener, app.clone(), tls);
         let mut ended = tokio::select! {
@@ -281,7 +280,7 @@ impl Server {
             ended = tokio::select! {
                 () = connections.drained(app.pulse.drain + FINISH_TIME_MAX) => Ok(()),
                 // Whoever asks whether we are ready has to hear that we are not.
-                () = wire::turn_away(&listener, &app) => Ok(()),
+                () = wire::turn_away(&listener, &app, is_plain) => Ok(()),
                 error = app.logs.failed() => Err(error),
             };
         }
@@ -351,85 +350,13 @@ async fn sweep(app: Arc<App>) {
     }
 }
 
-/// An address: how it is asked, what it takes to ask there, and who answers.
-pub struct Route {
-    pub method: Method,
-    pub path: &'static str,
-    pub right: Right,
-    answers: MethodRouter<Arc<App>>,
-}
-
-impl Route {
-    fn new<H, T>(method: Method, path: &'static str, right: Right, handler: H) -> Self
-    where
-        H: Handler<T, Arc<App>>,
-        T: 'static,
-    {
-        let filter = MethodFilter::try_from(method.clone()).expect("a method that routers know");
-        Self { method, path, right, answers: on(filter, handler) }
-    }
-}
-
-/// Every address. What is not in here is not served, and nothing is in here without a right: `access` looks at it before the
-/// handler is called.
-#[must_use]
-pub fn routes() -> Vec<Route> {
-    use Right::{Inside, Open, To, Token};
-    use Verb::{Admin, Control, Publish, Read};
-    const GET: Method = Method::GET;
-    const POST: Method = Method::POST;
-    const DELETE: Method = Method::DELETE;
-    vec![
-        Route::new(POST, "/v1/runs/{run}/facts", facts::RIGHT, facts::post),
-        Route::new(POST, "/v1/sessions/{session}/facts", facts::RIGHT, facts::post),
-        Route::new(POST, "/v1/runs/{run}/settle", To(Control), settle::post),
-        Route::new(POST, "/v1/runs/{run}/controls", To(Control), controls::post),
-        Route::new(GET, "/v1/runs/{run}/controls", To(Read), controls::list),
-        Route::new(POST, "/v1/sessions/{session}/controls", To(Control), controls::post),
-        Route::new(GET, "/v1/sessions/{session}/controls", To(Read), controls::list),
-        Route::new(POST, "/v1/agents/{agent}/controls/claim", To(Publish), controls::claim),
-        Route::new(POST, "/v1/controls/{control}/ack", To(Publish), controls::ack),
-        Route::new(POST, "/v1/controls/{control}/nack", To(Publish), controls::nack),
-        Route::new(GET, "/v1/runs/{run}/stream", stream::RIGHT, stream::get),
-        Route::new(GET, "/v1/sessions", To(Read), sessions::sessions),
-        Route::new(GET, "/v1/sessions/{session}", To(Read), sessions::session),
-        Route::new(GET, "/v1/sessions/{session}/window", To(Read), sessions::window),
-        Route::new(GET, "/v1/sessions/{session}/timeline", To(Read), sessions::timeline),
-        Route::new(GET, "/v1/sessions/{session}/stream", stream::RIGHT, stream::get),
-        Route::new(GET, "/v1/stream", stream::RIGHT, stream::get),
-        Route::new(GET, "/v1/ws", Inside, socket::get),
-        Route::new(POST, "/v1/tickets", Token, tickets::post),
-        Route::new(GET, "/v1/runs", To(Read), hydrate::runs),
-        Route::new(GET, "/v1/runs/{run}", To(Read), hydrate::run),
-        Route::new(DELETE, "/v1/runs/{run}", To(Admin), erase::run),
-        Route::new(GET, "/v1/runs/{run}/events", To(Read), hydrate::events),
-        Route::new(GET, "/v1/runs/{run}/activities", To(Read), hydrate::activities),
-        Route::new(GET, "/v1/runs/{run}/export", To(Read), hydrate::export),
-        Route::new(GET, "/v1/blobs/{blob}", To(Read), hydrate::blob),
-        Route::new(GET, "/healthz", Open, ops::health),
-        Route::new(GET, "/readyz", Open, ops::ready),
-        Route::new(GET, "/metrics", To(Admin), meters::get),
-        Route::new(GET, "/schema/{*file}", Open, ops::schema),
-        Route::new(GET, "/", Open, workbench::index),
-        Route::new(GET, "/assets/{*file}", Open, workbench::asset),
-    ]
-}
-
-/// Whoever answers at every address.
+/// Whoever answers at every address, and what is answered anywhere else.
 pub fn router(app: Arc<App>) -> Router {
-    let mut router = Router::new();
-    for Route { path, right, answers, .. } in routes() {
-        let answers = match right {
-            Right::Open | Right::Inside => answers,
-            _ => answers.route_layer(from_fn_with_state((app.clone(), right), access::door)),
-        };
-        router = router.route(path, answers);
-    }
-    router
+    routes::mount(&app)
         .fallback(ops::no_such_address)
         .method_not_allowed_fallback(ops::method_not_allowed)
         .layer(from_fn_with_state(app.clone(), origin::check))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(ops::panicked))
-        .layer(axum::middleware::from_fn_with_state(app.clone(), trace::layer))
+        .layer(from_fn_with_state(app.clone(), trace::layer))
         .with_state(app)
 }

@@ -2,6 +2,7 @@
 //!
 //! The sentence says what happened, the value, the limit and the remedy; `code` is stable and is what programs branch on.
 
+use super::kinds::find;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
@@ -20,9 +21,10 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem with this status, stable code and sentence.
+    /// A problem with the status and the code of a row of [`kinds`](super::kinds), and this sentence.
     #[must_use]
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        debug_assert!(find(status, code).is_some(), "{status} {code} is in no row of src/serve/kinds.rs");
         Self { status, code, detail: detail.into(), members: Map::new() }
     }
 

@@ -12,13 +12,32 @@ use std::str::FromStr;
 
 /// What a request says by name, each member by its first value.
 #[derive(Debug, Clone, Default)]
-pub struct Query(Vec<(String, String)>);
+pub struct Query {
+    members: Vec<(String, String)>,
+    /// Whose query it is, in a program that is built to find our mistakes.
+    #[cfg(debug_assertions)]
+    path: Option<Box<str>>,
+}
 
 impl Query {
     /// The query of a URI.
     #[must_use]
     pub fn of(uri: &http::Uri) -> Self {
-        Self(form_urlencoded::parse(uri.query().unwrap_or("").as_bytes()).into_owned().collect())
+        Self {
+            members: form_urlencoded::parse(uri.query().unwrap_or("").as_bytes()).into_owned().collect(),
+            #[cfg(debug_assertions)]
+            path: Some(uri.path().into()),
+        }
+    }
+
+    /// The same for who asks at any address, and reads what its row need not tell of.
+    #[must_use]
+    pub fn of_any(uri: &http::Uri) -> Self {
+        Self {
+            #[cfg(debug_assertions)]
+            path: None,
+            ..Self::of(uri)
+        }
     }
 
     /// The members of an object, as if they stood in a query: a list of texts is one text with commas, null is absent.
@@ -41,13 +60,17 @@ impl Query {
                 Err(Problem::bad_request("bad_query", detail).with("member", member.as_str()))
             }
         });
-        read.collect::<Result<_, _>>().map(Self)
+        Ok(Self { members: read.collect::<Result<_, _>>()?, ..Self::default() })
     }
 
     /// A member's value.
     #[must_use]
     pub fn get(&self, member: &str) -> Option<&str> {
-        self.0.iter().find(|(name, _)| name == member).map(|(_, value)| value.as_str())
+        #[cfg(debug_assertions)]
+        if let Some(path) = &self.path {
+            super::routes::hold_read(path, member);
+        }
+        self.members.iter().find(|(name, _)| name == member).map(|(_, value)| value.as_str())
     }
 
     /// Whether a flag is set: by its name alone, `true` or `1`.

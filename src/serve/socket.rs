@@ -937,5 +937,6 @@ fn answer(op: &str, id: Option<&Value>, members: impl Serialize) -> String {
 }
 
 fn refusal(id: Option<&Value>, problem: &Problem) -> String {
+    super::routes::hold_message(problem);
     answer("error", id, problem.to_json())
 }

@@ -77,6 +77,7 @@ pub struct Told<'r> {
 impl Told<'_> {
     /// Writes the line, and counts the request.
     pub fn answered(&self, app: &App, status: StatusCode, code: Option<&'static str>) {
+        super::routes::hold(self.method, self.route, status, code);
         app.meters.requests.add(1);
         if let Some(code) = code {
             app.meters.problems.add(code);

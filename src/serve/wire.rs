@@ -137,10 +137,18 @@ impl Connections {
     }
 }
 
-async fn refuse(mut socket: TcpStream, problem: Problem, now: jiff::Timestamp) {
-    let text = answered(Err(problem), now, None, true);
-    // Whoever does not even read the refusal loses nothing by it.
-    let _ = tokio::time::timeout(Duration::from_secs(1), socket.write_all(&text)).await;
+/// Tells somebody why nothing will come of it, and lets go.
+async fn refuse(mut socket: TcpStream, problem: Problem, now: jiff::Timestamp) -> io::Result<()> {
+    let told = async {
+        socket.write_all(&answered(Err(problem), now, None, true)).await?;
+        socket.shutdown().await?;
+        // A socket that is dropped with something unread takes back what it has sent.
+        let mut void = [0; 512];
+        while socket.read(&mut void).await? > 0 {}
+        Ok(())
+    };
+    // Whoever does not even read it loses nothing by it.
+    tokio::time::timeout(PARTING_TIME_MAX, told).await.unwrap_or(Ok(()))
 }
 
 /// Connections that are told at once that the server is stopping; of more than that each is closed unheard.
@@ -150,13 +158,18 @@ const TURNED_AWAY_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Accepts connections for ever, and tells each that there is nothing to be had any more. Health and metrics are answered: those
 /// who ask whether we are ready are to hear it from us.
-pub async fn turn_away(listener: &TcpListener, app: &Arc<App>) {
+///
+/// Where TLS is spoken they hear it from the connection's end: a handshake for each would be dear, at such a time.
+pub async fn turn_away(listener: &TcpListener, app: &Arc<App>, is_plain: bool) {
     let free = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
     loop {
         let Ok((socket, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
+        if !is_plain {
+            continue;
+        }
         let Ok(place) = free.clone().try_acquire_owned() else { continue };
         let app = app.clone();
         tokio::spawn(async move {
@@ -218,24 +231,13 @@ async fn secured(app: Arc<App>, router: axum::Router, tls: Arc<Tls>, socket: Tcp
                 let half_close = false;
                 hyper_on(app, router, Rewound { read: Bytes::new(), socket }, permit, half_close).await
             }
-            Err(socket) => say_tls(socket, (app.world.now)()).await,
+            Err(socket) => {
+                let detail = "this port speaks TLS, and the request came without; use https://";
+                let problem = Problem::bad_request("tls_required", detail);
+                refuse(socket, problem, (app.world.now)()).await
+            }
         },
     }
-}
-
-/// Tells somebody who speaks plain HTTP where TLS is spoken.
-async fn say_tls(mut socket: TcpStream, now: jiff::Timestamp) -> io::Result<()> {
-    let detail = "this port speaks TLS, and the request came without; use https://";
-    let problem = Problem::bad_request("tls_required", detail);
-    let told = async {
-        socket.write_all(&answered(Err(problem), now, None, true)).await?;
-        socket.shutdown().await?;
-        // A socket that is dropped with something unread takes back what it has sent.
-        let mut void = [0; READ_BYTES];
-        while socket.read(&mut void).await? > 0 {}
-        Ok(())
-    };
-    tokio::time::timeout(PARTING_TIME_MAX, told).await.unwrap_or(Ok(()))
 }
 
 /// What a request's head says, as far as it matters here.

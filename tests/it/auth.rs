@@ -10,7 +10,8 @@ use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
 use proscenium::serve::access::Right;
 use proscenium::serve::origin::Origins;
-use proscenium::serve::{Limits, Pulse, Server, routes};
+use proscenium::serve::routes::OPERATIONS;
+use proscenium::serve::{Limits, Pulse, Server};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -230,6 +231,7 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 9])] = &[
     ("GET",    "/v1/ws",                           "/v1/ws",                     "",   [426; 9]),
     ("GET",    "/healthz",                         "/healthz",                   "",   [200; 9]),
     ("GET",    "/readyz",                          "/readyz",                    "",   [200; 9]),
+    ("GET",    "/openapi.json",                    "/openapi.json",              "",   [200; 9]),
     ("GET",    "/schema/{*file}",                  "/schema/problem.schema.json", "",  [200; 9]),
     ("GET",    "/",                                "/",                          "",   [200; 9]),
     ("GET",    "/assets/{*file}",                  "/assets/app.js",             "",   [200; 9]),
@@ -245,10 +247,10 @@ const HIDDEN_BLOB: &str = "the internal body";
 
 #[test]
 fn the_matrix_has_a_row_for_every_address_and_none_for_any_other() {
-    let served: BTreeSet<_> = routes().iter().map(|route| (route.method.to_string(), route.path.to_owned())).collect();
+    let served: BTreeSet<_> = OPERATIONS.iter().map(|route| (route.method.to_string(), route.path.to_owned())).collect();
     let tested: BTreeSet<_> = MATRIX.iter().map(|(method, path, ..)| ((*method).to_owned(), (*path).to_owned())).collect();
     assert_eq!(served, tested, "give every address its row");
-    for route in routes() {
+    for route in OPERATIONS {
         let (_, _, _, _, expected) = MATRIX.iter().find(|row| row.0 == route.method.as_str() && row.1 == route.path).unwrap();
         let is_open = matches!(route.right, Right::Open | Right::Inside);
         assert_eq!(expected[..3] != [401; 3], is_open, "{} {}: {:?}", route.method, route.path, route.right);

@@ -29,7 +29,7 @@ impl Running {
         Self::start_logging(command, Stdio::null())
     }
 
-    fn start_logging(command: &mut Command, log: Stdio) -> Self {
+    pub fn start_logging(command: &mut Command, log: Stdio) -> Self {
         crate::harness::prepare();
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());

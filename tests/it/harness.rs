@@ -249,6 +249,14 @@ impl Client {
         self.send(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))).await
     }
 
+    /// `GET path` with headers, of whose answer only the beginning is wanted: a stream goes on.
+    pub async fn head_of(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let request = self.http.get(format!("http://{}{path}", self.at));
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let answer = soon("an answer", request.send()).await.expect("an answer");
+        Answer { status: answer.status().as_u16(), headers: answer.headers().clone(), body: Vec::new() }
+    }
+
     /// `POST path` with a body and headers.
     pub async fn post(&self, path: &str, headers: &[(&str, &str)], body: impl Into<reqwest::Body>) -> Answer {
         let mut request = self.http.post(format!("http://{}{path}", self.at)).body(body);

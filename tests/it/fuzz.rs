@@ -1,0 +1,552 @@
+//! Whatever comes over the wire: the real binary is asked nonsense, and near-sense, by everything that it listens to.
+//!
+//! It never panics, in no thread; it never answers 5xx, but for what is described (501, 503); no connection waits for ever; and
+//! how bytes were cut on their way makes no difference. The same cases each time, or with `PROPTEST_CASES` that many new ones.
+
+use crate::cli::{Running, proscenium};
+use futures_util::{SinkExt, StreamExt};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proscenium::serve::routes::{OPERATIONS, Operation, Place};
+use serde_json::{Map, Value, json};
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+
+/// How long anything may take before it counts as never: far longer than the limits that the server is given.
+const NEVER: Duration = Duration::from_secs(20);
+
+/// The server, and what it says of itself.
+struct Server {
+    running: Running,
+    log: PathBuf,
+    _dir: tempfile::TempDir,
+    /// Runs that were written to.
+    runs: AtomicU64,
+    /// What of the log was read, in bytes.
+    read: AtomicUsize,
+}
+
+impl Server {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let flags = ["serve", "--listen", "127.0.0.1:0", "--store", "memory", "--log", "error", "--head-time-ms", "200"];
+        let limits = ["--fact-max", "4KiB", "--body-max", "16KiB", "--head-max", "4KiB", "--heartbeat-ms", "100"];
+        let file = std::fs::File::create(&log).unwrap();
+        let running = Running::start_logging(proscenium(&flags).args(limits), Stdio::from(file));
+        Self { running, log, _dir: dir, runs: AtomicU64::new(0), read: AtomicUsize::new(0) }
+    }
+
+    fn at(&self) -> &str {
+        self.running.url.strip_prefix("http://").unwrap()
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.at()).await.unwrap()
+    }
+
+    /// A run that nobody has written yet.
+    fn run(&self) -> String {
+        format!("run-{}", self.runs.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Fails if any thread has panicked, or nobody is there any more.
+    async fn is_well(&self) {
+        let said = std::fs::read_to_string(&self.log).unwrap();
+        let new = &said[self.read.swap(said.len(), Ordering::Relaxed)..];
+        assert!(!new.contains("panicked"), "{new}");
+        let answer = reqwest::get(format!("{}/healthz", self.running.url)).await.unwrap();
+        assert_eq!(answer.status(), 200);
+    }
+}
+
+/// Holds a law over random cases.
+fn law<T: Debug>(cases: u32, any: impl Strategy<Value = T>, check: impl AsyncFn(&Server, T)) {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    let config = Config { cases: asked.unwrap_or(cases), failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
+    let mut runner = match asked {
+        Some(_) => TestRunner::new(config),
+        None => TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let server = Server::start();
+    let outcome = runner.run(&any, |case| {
+        runtime.block_on(async {
+            tokio::time::timeout(NEVER, check(&server, case)).await.expect("no connection waits for ever");
+            server.is_well().await;
+        });
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// A text that is hard on whoever reads it.
+fn odd() -> impl Strategy<Value = String> {
+    let picked = [
+        "",
+        "0",
+        "1",
+        "-1",
+        "00",
+        "18446744073709551615",
+        "18446744073709551616",
+        "9223372036854775808",
+        "start",
+        "now",
+        "user",
+        "internal",
+        "events",
+        "activities",
+        "deltas",
+        "agentui",
+        "awaken",
+        "true",
+        "%",
+        "%0",
+        "%00",
+        "%zz",
+        "%ff",
+        "%c3%28",
+        "%2F..%2f..",
+        "..",
+        "a,b,,c",
+        "0123456789abcdef:4",
+        "0123456789abcdef:",
+        ":4",
+        "0123456789abcdef:99999999999999999999",
+        "0123456789ABCDEF:-1",
+        "1-1-1",
+        "1-1",
+        "1-1-1-1",
+        "18446744073709551615-18446744073709551615-18446744073709551615",
+        "bytes=0-",
+        "bytes=-1",
+        "bytes=5-1",
+        "bytes=0-0,2-2",
+        "\u{0}",
+        "é",
+        "走🎭",
+        "\u{202e}",
+        "null",
+        "{}",
+        "[]",
+        "+",
+        "&",
+        "=",
+        "#",
+        "?",
+    ];
+    prop_oneof![
+        4 => proptest::sample::select(picked.to_vec()).prop_map(str::to_owned),
+        2 => "[a-z0-9:_.%-]{0,20}",
+        1 => ".{0,12}",
+        1 => (200..400usize).prop_map(|n| "x".repeat(n)),
+    ]
+}
+
+/// JSON, of a few levels.
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        odd().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 24, 6, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            proptest::collection::vec((odd(), inner), 0..6)
+                .prop_map(|members| Value::Object(members.into_iter().collect::<Map<_, _>>())),
+        ]
+    })
+}
+
+/// A fact that is taken, or nearly one.
+fn any_fact() -> impl Strategy<Value = Value> {
+    let classes = ["run.started", "text.delta", "text.final", "tool.started", "tool.args", "tool.result", "run.finished", "x.y"];
+    let ids = ["toolCallId", "messageId", "partId", "actionId", "agentId", "sessionId", "payload", "audience", "refs", "surface"];
+    let member = (proptest::sample::select(ids.to_vec()), any_json());
+    let fact =
+        (proptest::sample::select(classes.to_vec()), proptest::collection::vec(member, 0..4)).prop_map(|(class, members)| {
+            let mut fact = Map::from_iter([("type".to_owned(), json!(class))]);
+            fact.extend(members.into_iter().map(|(name, value)| (name.to_owned(), value)));
+            Value::Object(fact)
+        });
+    prop_oneof![4 => fact, 1 => any_json()]
+}
+
+/// An address that is served, with odd things in it; its query as its row describes it, with odd values.
+fn target() -> impl Strategy<Value = String> {
+    let paths: Vec<&'static str> = OPERATIONS.iter().map(|operation| operation.path).collect();
+    let names: Vec<&'static str> = OPERATIONS
+        .iter()
+        .flat_map(Operation::members)
+        .filter(|member| member.place == Place::Query)
+        .map(|member| member.name)
+        .collect();
+    let id = prop_oneof![2 => Just("r".to_owned()), 1 => odd()];
+    let query = proptest::collection::vec((proptest::sample::select(names), odd()), 0..5);
+    (proptest::sample::select(paths), id, query).prop_map(|(path, id, query)| {
+        let part = |segment: &str| if segment.starts_with('{') { id.clone() } else { segment.to_owned() };
+        let path: Vec<String> = path.split('/').map(part).collect();
+        let query: Vec<String> = query.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        format!("{}?{}", path.join("/"), query.join("&"))
+    })
+}
+
+/// What is done to bytes before they are sent.
+#[derive(Debug, Clone)]
+enum Harm {
+    Flip(prop::sample::Index, u8),
+    Insert(prop::sample::Index, Vec<u8>),
+    Cut(prop::sample::Index),
+    Lose(prop::sample::Index),
+}
+
+fn harm() -> impl Strategy<Value = Harm> {
+    prop_oneof![
+        (any::<prop::sample::Index>(), 1..=255u8).prop_map(|(at, bits)| Harm::Flip(at, bits)),
+        (any::<prop::sample::Index>(), proptest::collection::vec(any::<u8>(), 1..8))
+            .prop_map(|(at, bytes)| Harm::Insert(at, bytes)),
+        any::<prop::sample::Index>().prop_map(Harm::Cut),
+        any::<prop::sample::Index>().prop_map(Harm::Lose),
+    ]
+}
+
+fn harmed(mut bytes: Vec<u8>, harms: &[Harm]) -> Vec<u8> {
+    for harm in harms {
+        if bytes.is_empty() {
+            break;
+        }
+        match harm {
+            Harm::Flip(at, bits) => {
+                let at = at.index(bytes.len());
+                bytes[at] ^= bits;
+            }
+            Harm::Insert(at, more) => {
+                let at = at.index(bytes.len());
+                bytes.splice(at..at, more.iter().copied());
+            }
+            Harm::Cut(at) => bytes.truncate(at.index(bytes.len())),
+            Harm::Lose(at) => drop(bytes.remove(at.index(bytes.len()))),
+        }
+    }
+    bytes
+}
+
+/// Where bytes are cut on their way.
+type Cuts = Vec<prop::sample::Index>;
+
+fn cuts(most: usize) -> impl Strategy<Value = Cuts> {
+    proptest::collection::vec(any::<prop::sample::Index>(), 0..most)
+}
+
+fn cut<'b>(bytes: &'b [u8], cuts: &Cuts) -> Vec<&'b [u8]> {
+    let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).chain([0, bytes.len()]).collect();
+    at.sort_unstable();
+    at.dedup();
+    at.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect()
+}
+
+/// A request's text: one of ours, of which anything may be missing or be twice.
+fn request() -> impl Strategy<Value = Vec<u8>> {
+    let method = prop_oneof![
+        6 => proptest::sample::select(&["GET", "POST", "DELETE", "HEAD", "PUT", "OPTIONS", "CONNECT"][..]).prop_map(str::to_owned),
+        1 => "[A-Za-z ]{0,8}",
+    ];
+    let version = proptest::sample::select(&["HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/9", ""][..]);
+    let known = [
+        "host: t",
+        "content-length: 0",
+        "content-length: 2",
+        "content-length: 20",
+        "content-length: -1",
+        "content-length: 99999999999999999999",
+        "content-length: 1073741824",
+        "transfer-encoding: chunked",
+        "transfer-encoding: gzip, chunked",
+        "connection: close",
+        "connection: keep-alive",
+        "connection: upgrade",
+        "upgrade: websocket",
+        "sec-websocket-version: 13",
+        "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+        "expect: 100-continue",
+        "content-encoding: gzip",
+        "content-type: application/json",
+        "content-type: application/x-ndjson",
+        "content-type: text/plain",
+        "content-type: \u{7f}",
+        "producer-id: p",
+        "producer-epoch: 0",
+        "producer-seq: 0",
+        "producer-seq: x",
+        "origin: http://elsewhere",
+        "folded: a\r\n b",
+    ];
+    let header = prop_oneof![
+        6 => proptest::sample::select(known.to_vec()).prop_map(str::to_owned),
+        1 => odd().prop_map(|value| format!("last-event-id: {value}")),
+        1 => odd().prop_map(|value| format!("range: {value}")),
+        1 => ("[ -~]{0,12}", odd()).prop_map(|(name, value)| format!("{name}: {value}")),
+    ];
+    let body = prop_oneof![
+        proptest::collection::vec(any_fact(), 0..3).prop_map(|facts| Value::from(facts).to_string().into_bytes()),
+        any_fact().prop_map(|fact| format!("{fact}\n").into_bytes()),
+        any_json().prop_map(|body| format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.to_string().len()).into_bytes()),
+        proptest::collection::vec(any::<u8>(), 0..64),
+        Just(Vec::new()),
+    ];
+    let ends = (any::<bool>(), proptest::sample::select(&["\r\n", "\r\n", "\r\n", "\n"][..]));
+    (method, target(), version, proptest::collection::vec(header, 0..8), body, ends).prop_map(
+        |(method, target, version, headers, body, (says_length, end))| {
+            let mut head = format!("{method} {target} {version}{end}");
+            for header in headers {
+                head.push_str(&format!("{header}{end}"));
+            }
+            if says_length {
+                head.push_str(&format!("content-length: {}{end}", body.len()));
+            }
+            [head.as_bytes(), end.as_bytes(), &body].concat()
+        },
+    )
+}
+
+/// Sends bytes, in pieces, and reads what comes: until the connection ends, or something begins that may go on for ever.
+async fn exchange(server: &Server, pieces: &[&[u8]], is_over: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let socket = server.connect().await;
+    socket.set_nodelay(true).unwrap();
+    let (mut reads, mut writes) = socket.into_split();
+    let writing = async {
+        for piece in pieces {
+            if writes.write_all(piece).await.is_err() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        let _ = writes.shutdown().await;
+        // Kept: a socket that is dropped says that nobody reads any more.
+        std::future::pending::<()>().await;
+    };
+    let mut said = Vec::new();
+    let reading = async {
+        while !is_over(&said) {
+            match reads.read_buf(&mut said).await {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+    };
+    tokio::select! {
+        () = writing => {}
+        () = reading => {}
+    }
+    said
+}
+
+fn contains(text: &[u8], what: &str) -> bool {
+    memchr::memmem::find(text, what.as_bytes()).is_some()
+}
+
+/// Fails for an answer that is a mistake of the server.
+fn is_no_mistake(said: &[u8]) {
+    for (at, _) in said.windows(11).enumerate().filter(|(_, bytes)| bytes.starts_with(b"HTTP/1.") && &bytes[8..10] == b" 5") {
+        let status = String::from_utf8_lossy(&said[at..said.len().min(at + 12)]).into_owned();
+        assert!(status.ends_with("501") || status.ends_with("503"), "{}", String::from_utf8_lossy(said));
+    }
+}
+
+#[test]
+fn no_request_however_broken_makes_the_server_fail_or_wait() {
+    let requests = proptest::collection::vec(request(), 1..3);
+    let case = (requests, proptest::collection::vec(harm(), 0..4), cuts(6));
+    law(600, case, async |server, (requests, harms, cuts)| {
+        let text = harmed(requests.concat(), &harms);
+        let goes_on = |said: &[u8]| contains(said, "text/event-stream") || contains(said, "HTTP/1.1 101");
+        is_no_mistake(&exchange(server, &cut(&text, &cuts), goes_on).await);
+    });
+}
+
+#[test]
+fn no_query_and_no_cursor_makes_the_server_fail() {
+    let header = prop_oneof![Just(None), odd().prop_map(Some)];
+    law(400, (target(), header), async |server, (target, resumed)| {
+        let clean: String = target.chars().map(|c| if c.is_ascii_graphic() { c } else { '~' }).collect();
+        let resumed = resumed.filter(|id| id.bytes().all(|b| (32..127).contains(&b)));
+        let resumed = resumed.map_or(String::new(), |id| format!("last-event-id: {id}\r\n"));
+        // Once on the server's own socket, if it is a stream's, and once on hyper's.
+        for more in ["", "content-length: 0\r\n"] {
+            let text = format!("GET {clean} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n{resumed}{more}\r\n");
+            let said = exchange(server, &[text.as_bytes()], |said| contains(said, "text/event-stream")).await;
+            assert!(said.starts_with(b"HTTP/1.1 "), "{text}: {}", String::from_utf8_lossy(&said));
+            is_no_mistake(&said);
+        }
+    });
+}
+
+/// Posts lines as one streamed body of these chunks; status and answer.
+async fn post_lines(server: &Server, run: &str, chunks: &[&[u8]]) -> (u16, Value) {
+    let head = format!(
+        "POST /v1/runs/{run}/facts HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"
+    );
+    let mut pieces = vec![head.into_bytes()];
+    for chunk in chunks {
+        pieces.push([format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
+    }
+    pieces.push(b"0\r\n\r\n".to_vec());
+    let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+    let said = exchange(server, &pieces, |_| false).await;
+    is_no_mistake(&said);
+    let text = String::from_utf8(said).unwrap();
+    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{text:?}"));
+    let body = text.rsplit("\r\n\r\n").next().unwrap();
+    (status, serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {text:?}")))
+}
+
+#[test]
+fn how_lines_are_cut_on_their_way_makes_no_difference() {
+    let line = prop_oneof![
+        8 => any_fact().prop_map(|fact| fact.to_string().into_bytes()),
+        2 => Just(Vec::new()),
+        1 => Just(b"  \t".to_vec()),
+        1 => proptest::collection::vec(any::<u8>(), 0..20),
+    ];
+    let end = proptest::sample::select(&["\n", "\n", "\r\n"][..]);
+    let text = (proptest::collection::vec((line, end), 0..12), any::<bool>()).prop_map(|(lines, is_ended)| {
+        let mut text: Vec<u8> = lines.iter().flat_map(|(line, end)| [line.as_slice(), end.as_bytes()].concat()).collect();
+        if !is_ended {
+            text.pop();
+        }
+        text
+    });
+    law(200, (text, cuts(24)), async |server, (text, cuts)| {
+        let (whole, cut_up) = (server.run(), server.run());
+        let all: Vec<&[u8]> = if text.is_empty() { Vec::new() } else { vec![&text] };
+        let expected = post_lines(server, &whole, &all).await;
+        let got = post_lines(server, &cut_up, &cut(&text, &cuts)).await;
+        // The ids and the epoch are its own, wherever they stand.
+        let plain = |(status, mut answer): (u16, Value), run: &str| {
+            for member in ["runId", "epoch", "requestId"] {
+                answer.as_object_mut().unwrap().shift_remove(member);
+            }
+            (status, answer.to_string().replace(run, "r"))
+        };
+        assert_eq!(plain(got, &cut_up), plain(expected, &whole));
+        let events = async |run: &str| -> Vec<Value> {
+            let url = format!("{}/v1/runs/{run}/events?audience=internal", server.running.url);
+            let page: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
+            let mut events = page["events"].as_array().cloned().unwrap_or_default();
+            for event in &mut events {
+                for member in ["eventId", "receivedAt", "runId"] {
+                    event.as_object_mut().unwrap().shift_remove(member);
+                }
+            }
+            events
+        };
+        assert_eq!(events(&cut_up).await, events(&whole).await);
+    });
+}
+
+/// A message on a WebSocket: an op with odd members, or no such thing.
+fn message() -> impl Strategy<Value = Message> {
+    let ops = ["subscribe", "unsubscribe", "publish", "ping", "auth", "claim", ""];
+    let names = [
+        "id",
+        "run",
+        "session",
+        "frames",
+        "audience",
+        "surfaces",
+        "type",
+        "agentId",
+        "replay",
+        "after",
+        "children",
+        "runId",
+        "sessionId",
+        "source",
+        "ids",
+        "producer",
+        "token",
+    ];
+    let value = prop_oneof![
+        3 => odd().prop_map(Value::from),
+        2 => (0..4u64).prop_map(Value::from),
+        1 => any_json(),
+    ];
+    let members = proptest::collection::vec((proptest::sample::select(names.to_vec()), value), 0..6);
+    let facts = prop_oneof![
+        Just(None),
+        proptest::collection::vec(any_fact(), 0..4).prop_map(|facts| Some(Value::from(facts))),
+        any_json().prop_map(Some),
+    ];
+    let op = (proptest::sample::select(ops.to_vec()), members, facts).prop_map(|(op, members, facts)| {
+        let mut message = Map::from_iter([("op".to_owned(), json!(op))]);
+        message.extend(members.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        message.extend(facts.map(|facts| ("facts".to_owned(), facts)));
+        Value::Object(message).to_string()
+    });
+    let text = (op, proptest::collection::vec(harm(), 0..3), any::<bool>()).prop_map(|(text, harms, is_harmed)| {
+        let bytes = if is_harmed { harmed(text.into_bytes(), &harms) } else { text.into_bytes() };
+        Message::text(String::from_utf8_lossy(&bytes).into_owned())
+    });
+    prop_oneof![
+        12 => text,
+        1 => any_json().prop_map(|value| Message::text(value.to_string())),
+        1 => proptest::collection::vec(any::<u8>(), 0..100).prop_map(|bytes| Message::Ping(bytes.into())),
+        1 => proptest::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| Message::Binary(bytes.into())),
+    ]
+}
+
+#[test]
+fn no_message_on_a_websocket_makes_the_server_fail_or_fall_silent() {
+    law(300, proptest::collection::vec(message(), 1..12), async |server, messages| {
+        let socket = server.connect().await;
+        let url = format!("ws://{}/v1/ws", server.at());
+        let (socket, _) = Box::pin(tokio_tungstenite::client_async(url, socket)).await.unwrap();
+        let (mut say, mut hear) = socket.split();
+        let is_binary = messages.iter().any(Message::is_binary);
+        // The one that ends it has an answer of its own.
+        let last = Message::text(json!({"op": "ping", "id": "the last"}).to_string());
+        let saying = async {
+            for message in messages.into_iter().chain([last]) {
+                if say.send(message).await.is_err() {
+                    break;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        let hearing = async {
+            loop {
+                match hear.next().await {
+                    Some(Ok(Message::Text(text))) => {
+                        let told: Value = serde_json::from_str(&text).expect("JSON");
+                        assert!(told["op"].is_string() || told["frame"].is_string(), "{told}");
+                        let status = told["status"].as_u64().filter(|_| told["op"] == "error").unwrap_or(400);
+                        assert!((400..500).contains(&status) || [501, 503].contains(&status), "{told}");
+                        if told["op"] == "pong" && told["id"] == "the last" {
+                            break;
+                        }
+                    }
+                    Some(Ok(Message::Close(_)) | Err(_)) | None => {
+                        assert!(is_binary, "only a binary message ends a connection");
+                        break;
+                    }
+                    Some(Ok(_)) => {}
+                }
+            }
+        };
+        tokio::select! {
+            () = saying => {}
+            () = hearing => {}
+        }
+    });
+}

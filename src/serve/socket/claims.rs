@@ -116,7 +116,7 @@ impl Connection<'_> {
         says: Result<Answer, Problem>,
         op: &'static str,
     ) -> Result<(), Problem> {
-        allow(self.app, self.known()?, Verb::Publish, Target::Several, None).await?;
+        let pass = allow(self.app, self.known()?, Verb::Publish, Target::Several, None).await?;
         let says = says?;
         let control: ControlId = id_of("control", asked.text("control")?)?;
         let lease: Box<str> = asked.text("lease")?.into();
@@ -131,7 +131,8 @@ impl Connection<'_> {
         }
         let (app, id) = (self.app, id.cloned());
         self.publishes.push_back(Box::pin(async move {
-            match app.controls.answer(&app.logs, &app.ingest, &control, &lease, says).await {
+            let may = |agent: &AgentId| pass.has_agent(agent);
+            match app.controls.answer(&app.logs, &app.ingest, &control, &lease, says, may).await {
                 Ok(status) => answer(op, id.as_ref(), json!({ "controlId": control, "status": status })),
                 Err(lost) => refusal(id.as_ref(), &refused(lost)),
             }

@@ -8,6 +8,7 @@ use crate::auth::{Lease, Refusal};
 use crate::encode::native;
 use crate::serve::access::{Who, unauthenticated};
 use crate::serve::problem::Problem;
+use crate::serve::shares::Share;
 use crate::serve::{App, stopped};
 use bytes::Bytes;
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
@@ -48,12 +49,31 @@ pub(super) type Socket = WebSocketStream<Gate>;
 /// A subscription's id, as JSON.
 pub(super) type Sub = Arc<str>;
 
+/// Whoever is there.
+pub(super) struct Present {
+    pub who: Who,
+    /// That this is one of what the token's `sub` has open.
+    _share: Option<Share<Box<str>>>,
+}
+
+impl Present {
+    /// Counts this connection for whoever it is.
+    pub(super) fn new(app: &App, who: Who) -> Result<Self, Problem> {
+        Ok(Self { _share: who.share(app)?, who })
+    }
+
+    /// The same one, who has another token.
+    pub(super) fn with(self, who: Who) -> Self {
+        Self { who, ..self }
+    }
+}
+
 /// One WebSocket.
 pub(super) struct Connection<'a> {
     pub app: &'a App,
     pub socket: Socket,
     /// Who is there; `None` until that was said.
-    pub who: Option<Who>,
+    pub who: Option<Present>,
     /// How it is to be closed after what was just said.
     pub closing: Option<Close>,
     /// Those that have nothing to hand over at the moment; whoever has something first is heard first.
@@ -93,7 +113,7 @@ impl Close {
 }
 
 impl<'a> Connection<'a> {
-    pub(super) fn new(app: &'a App, socket: Socket, who: Option<Who>) -> Self {
+    pub(super) fn new(app: &'a App, socket: Socket, who: Option<Present>) -> Self {
         Self {
             app,
             socket,
@@ -125,7 +145,7 @@ impl<'a> Connection<'a> {
                 unknown = None;
             }
             // Another one, once the connection has another token.
-            let mut lease = self.who.as_ref().and_then(Who::lease);
+            let mut lease = self.who.as_ref().and_then(|present| present.who.lease());
             let came = tokio::select! {
                 biased;
                 () = stopped(&mut stopping, moment) => {

@@ -32,10 +32,6 @@ impl<'m> Asked<'m> {
         Ok(Self { members: read.collect::<Result<_, _>>().map_err(not_json)?, facts })
     }
 
-    pub(super) fn op(&self) -> Result<&str, Problem> {
-        self.text("op")
-    }
-
     /// A member that has to be there, and text.
     pub(super) fn text(&self, member: &'static str) -> Result<&str, Problem> {
         match self.members.get(member) {

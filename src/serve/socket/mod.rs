@@ -16,6 +16,8 @@ mod message;
 mod ops;
 mod subscriptions;
 
+pub use ops::Op;
+
 use super::App;
 use super::access::Who;
 use super::problem::Problem;
@@ -24,7 +26,7 @@ use crate::auth::tickets::Purpose;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use connection::Connection;
+use connection::{Connection, Present};
 use gate::{Gate, UNKNOWN_BYTES_MAX};
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
@@ -50,7 +52,8 @@ pub async fn get(State(app): State<Arc<App>>, mut request: Request<Body>) -> Res
         }
         Err(problem) => return problem.into_response(),
     };
-    let who = match Who::by_request(&app, request.uri(), request.headers(), Some(Purpose::Socket)) {
+    let who = Who::by_request(&app, request.uri(), request.headers(), Some(Purpose::Socket));
+    let who = match who.and_then(|who| who.map(|who| Present::new(&app, who)).transpose()) {
         Ok(who) => who,
         Err(problem) => return problem.into_response(),
     };

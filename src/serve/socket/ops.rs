@@ -1,6 +1,6 @@
 //! What may be asked on a WebSocket, and who does it.
 
-use super::connection::{Close, Connection, UNAUTHENTICATED};
+use super::connection::{Close, Connection, Present, UNAUTHENTICATED};
 use super::message::{Asked, answer, missing, refusal};
 use crate::auth::Refusal;
 use crate::auth::rights::Verb;
@@ -18,7 +18,58 @@ use std::pin::pin;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 /// What may be asked.
-pub(super) const OPS: [&str; 9] = ["subscribe", "unsubscribe", "publish", "claim", "unclaim", "ack", "nack", "ping", "auth"];
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    Subscribe,
+    Unsubscribe,
+    Publish,
+    Claim,
+    Unclaim,
+    Ack,
+    Nack,
+    Ping,
+    Auth,
+}
+
+impl Op {
+    /// All of them. One that is not here cannot be asked.
+    pub const ALL: [Self; 9] = [
+        Self::Subscribe,
+        Self::Unsubscribe,
+        Self::Publish,
+        Self::Claim,
+        Self::Unclaim,
+        Self::Ack,
+        Self::Nack,
+        Self::Ping,
+        Self::Auth,
+    ];
+
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Subscribe => "subscribe",
+            Self::Unsubscribe => "unsubscribe",
+            Self::Publish => "publish",
+            Self::Claim => "claim",
+            Self::Unclaim => "unclaim",
+            Self::Ack => "ack",
+            Self::Nack => "nack",
+            Self::Ping => "ping",
+            Self::Auth => "auth",
+        }
+    }
+
+    /// The one of this name.
+    fn of(name: &str) -> Result<Self, Problem> {
+        Self::ALL.into_iter().find(|op| op.as_str() == name).ok_or_else(|| {
+            let known = Self::ALL.map(Self::as_str);
+            let detail = format!("op is {name:?}; it must be one of {}", known.join(", "));
+            Problem::bad_request("unknown_op", detail).with("member", "op").with("expected", known.as_slice())
+        })
+    }
+}
 
 impl Connection<'_> {
     /// Does what a message asks for, and answers it.
@@ -31,31 +82,28 @@ impl Connection<'_> {
             Ok(id) => id,
             Err(problem) => return self.refuse(None, &problem),
         };
-        if self.who.is_none() && !matches!(asked.op(), Ok("auth")) {
+        let op = asked.text("op").and_then(Op::of);
+        if self.who.is_none() && !matches!(op, Ok(Op::Auth)) {
             let problem = unauthenticated(&Refusal::Missing);
             self.closing = Some(Close::unauthenticated("the first message has to be auth", problem));
             return;
         }
-        let done = match asked.op() {
-            Ok("subscribe") => self.subscribe(&asked, id.as_ref()).await.map(Some),
-            Ok("unsubscribe") => self.unsubscribe(id.as_ref()).map(Some),
-            Ok("publish") => {
+        let done = match op {
+            Ok(Op::Subscribe) => self.subscribe(&asked, id.as_ref()).await.map(Some),
+            Ok(Op::Unsubscribe) => self.unsubscribe(id.as_ref()).map(Some),
+            Ok(Op::Publish) => {
                 let published = self.publish(&asked, id.as_ref()).await;
                 published.inspect_err(|problem| self.app.meters.refused.add(problem.code)).map(|()| None)
             }
-            Ok("claim") => self.claim(&asked, id.as_ref()).await.map(Some),
-            Ok("unclaim") => self.unclaim(id.as_ref()).map(Some),
-            Ok("ack") => self.answer_control(&asked, id.as_ref(), Ok(Answer::Ack), "acked").await.map(|()| None),
-            Ok("nack") => {
+            Ok(Op::Claim) => self.claim(&asked, id.as_ref()).await.map(Some),
+            Ok(Op::Unclaim) => self.unclaim(id.as_ref()).map(Some),
+            Ok(Op::Ack) => self.answer_control(&asked, id.as_ref(), Ok(Answer::Ack), "acked").await.map(|()| None),
+            Ok(Op::Nack) => {
                 let says = refusal_of(&asked.members);
                 self.answer_control(&asked, id.as_ref(), says, "nacked").await.map(|()| None)
             }
-            Ok("ping") => Ok(Some(answer("pong", id.as_ref(), json!({})))),
-            Ok("auth") => self.authenticate(&asked, id.as_ref()).map(Some),
-            Ok(other) => {
-                let detail = format!("op is {other:?}; it must be one of {}", OPS.join(", "));
-                Err(Problem::bad_request("unknown_op", detail).with("member", "op").with("expected", OPS.as_slice()))
-            }
+            Ok(Op::Ping) => Ok(Some(answer("pong", id.as_ref(), json!({})))),
+            Ok(Op::Auth) => self.authenticate(&asked, id.as_ref()).map(Some),
             Err(problem) => Err(problem),
         };
         match done {
@@ -81,7 +129,7 @@ impl Connection<'_> {
                 return Err(problem);
             }
         };
-        if let (Some(before), Some(now)) = (self.who.as_ref().and_then(Who::grant), who.grant())
+        if let (Some(before), Some(now)) = (self.who.as_ref().and_then(|present| present.who.grant()), who.grant())
             && !(now.is_of(before) && now.rights.cover(&before.rights))
         {
             let detail = "the token is somebody else's, or allows less than the one before; open another connection for it";
@@ -91,14 +139,19 @@ impl Connection<'_> {
             let until = i64::try_from(grant.expires).ok().and_then(|at| jiff::Timestamp::from_second(at).ok());
             json!({ "audience": grant.rights.audience, "expiresAt": until.map(|until| until.to_string()) })
         });
-        self.who = Some(who);
+        self.who = Some(match self.who.take() {
+            Some(before) => before.with(who),
+            None => Present::new(self.app, who).inspect_err(|_| {
+                self.closing = Some(Close::with(CloseCode::Again, "too much is open under tokens of this sub", None));
+            })?,
+        });
         self.socket.get_mut().room = None;
         Ok(answer("authenticated", id, told))
     }
 
     /// Who is there, which [`Self::obey`] has made sure of.
     pub(super) fn known(&self) -> Result<&Who, Problem> {
-        self.who.as_ref().ok_or_else(|| unauthenticated(&Refusal::Missing))
+        self.who.as_ref().map(|present| &present.who).ok_or_else(|| unauthenticated(&Refusal::Missing))
     }
 
     pub(super) async fn publish(&mut self, asked: &Asked<'_>, id: Option<&Value>) -> Result<(), Problem> {

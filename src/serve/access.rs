@@ -152,15 +152,14 @@ struct Bound {
 }
 
 impl Bound {
-    /// Whether all of these runs are still in the lives that were looked at.
-    ///
-    /// # Errors
-    /// 403 for one that was erased and written anew: it may belong to another session by now.
-    fn all_stand(bounds: &[Self]) -> Result<(), Problem> {
-        match bounds.iter().find(|bound| bound.log.tail().epoch.is_some_and(|now| bound.epoch != Some(now))) {
-            Some(bound) => Err(not_had(&bound.log.id)),
-            None => Ok(()),
-        }
+    /// 403, if one of these runs is in another life than the one that was looked at: it may be of another session now. `None`,
+    /// for a run that is erased, counts as one if it says so: it may have had another in between.
+    fn check(bounds: &[Self], none_is_another: bool) -> Result<(), Problem> {
+        let is_other = |bound: &&Self| match bound.log.tail().epoch {
+            None => none_is_another,
+            now => now != bound.epoch,
+        };
+        bounds.iter().find(is_other).map_or(Ok(()), |bound| Err(not_had(&bound.log.id)))
     }
 }
 
@@ -299,7 +298,7 @@ impl Hold {
     /// # Errors
     /// 403.
     pub fn check(&self) -> Result<(), Problem> {
-        self.0.as_ref().map_or(Ok(()), |held| Bound::all_stand(&held.bounds))
+        self.0.as_ref().map_or(Ok(()), |held| Bound::check(&held.bounds, false))
     }
 
     /// Why it is over, for whoever looks now and then and does not wait.
@@ -454,7 +453,7 @@ pub async fn door(State((app, right)): State<(Arc<App>, Right)>, mut request: Re
             request.extensions_mut().insert(pass);
             let response = next.run(request).await;
             // What was read may be of a later life of the run than the one that was looked at.
-            match reads.map_or(Ok(()), |bounds| Bound::all_stand(&bounds)) {
+            match reads.map_or(Ok(()), |bounds| Bound::check(&bounds, true)) {
                 Ok(()) => response,
                 Err(problem) => problem.into_response(),
             }

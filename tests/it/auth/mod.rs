@@ -1,6 +1,7 @@
 //! Who may: every address under every kind of token, what is open when a token is over, tickets, and pages of other origins.
 
 mod agents;
+mod ends;
 mod hosts;
 mod matrix;
 mod shares;

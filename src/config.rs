@@ -258,7 +258,7 @@ pub enum LogFormat {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "refusing to listen on {0}: nobody is asked who they are, so whoever reaches that address may read and write every run; \
-     ask them with --auth-key or --auth-jwks, listen on loopback ({DEFAULT_LISTEN}) behind a proxy that authenticates, or give --insecure if that whole network is to be trusted"
+     ask them with --auth-key or --auth-jwks, listen on loopback ({DEFAULT_LISTEN}) behind a proxy that authenticates (--cors-origin says by which name), or give --insecure if that whole network is to be trusted"
 )]
 pub struct NotLoopback(pub SocketAddr);
 

@@ -9,7 +9,7 @@ use crate::guard::Policy;
 use crate::ingest::Load;
 use crate::log::embedded::Sync;
 use crate::serve::disk::Reserve;
-use crate::serve::origin::{Origins, origin};
+use crate::serve::origin::{Hosts, Origins, origin};
 use crate::serve::settle::Patience;
 use crate::serve::shares::Rate;
 use crate::serve::tls::Files;
@@ -138,7 +138,8 @@ pub struct Config {
           value_parser = clap::value_parser!(u64).range(100..=86_400_000))]
     pub line_time_ms: u64,
     /// How fast one producer may publish, in facts a second: 1 to 1000000. A JSON body beyond it is answered with 429, a streamed
-    /// one is read no faster. Producers are told apart by Producer-Id, and without one by their run. No limit, unless given.
+    /// one is read no faster. Producers are told apart by their token's sub; where nobody is asked who
+    /// they are, by Producer-Id, and without one by their run. No limit, unless given.
     #[arg(long, env = "PROSCENIUM_PUBLISH_RATE", value_name = "FACTS", help_heading = "Limits",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub publish_rate: Option<u32>,
@@ -163,6 +164,11 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_CONNECTIONS_PER_CLIENT_MAX", value_name = "COUNT", default_value_t = 65_536,
           help_heading = "Limits", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub connections_per_client_max: u64,
+    /// What is open at once under tokens of one `sub` (streams, sockets, streamed bodies, claims): 1 to 1000000. One more is
+    /// answered with 429.
+    #[arg(long, env = "PROSCENIUM_CONNECTIONS_PER_TOKEN_MAX", value_name = "COUNT", default_value_t = 65_536,
+          help_heading = "Limits", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub connections_per_token_max: u64,
     /// Connections at once: 1 to 1000000. One more is answered with 503.
     #[arg(long, env = "PROSCENIUM_CONNECTIONS_MAX", value_name = "COUNT", default_value_t = 65_536, help_heading = "Limits",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -252,7 +258,7 @@ pub enum LogFormat {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "refusing to listen on {0}: nobody is asked who they are, so whoever reaches that address may read and write every run; \
-     ask them with --auth-key or --auth-jwks, listen on loopback ({DEFAULT_LISTEN}) behind a proxy that authenticates, or give --insecure if that whole network is to be trusted"
+     ask them with --auth-key or --auth-jwks, listen on loopback ({DEFAULT_LISTEN}) behind a proxy that authenticates (--cors-origin says by which name), or give --insecure if that whole network is to be trusted"
 )]
 pub struct NotLoopback(pub SocketAddr);
 
@@ -282,6 +288,12 @@ impl Config {
     #[must_use]
     pub fn origins(&self) -> Origins {
         Origins::new(self.cors_origin.iter().map(String::as_str)).expect("each was looked at when it was parsed")
+    }
+
+    /// By which names the server may be asked for, where nobody is asked who they are.
+    #[must_use]
+    pub fn hosts(&self) -> Hosts {
+        if self.insecure { Hosts::Any } else { Hosts::of_listen(&self.listen) }
     }
 
     /// When the embedded store syncs.
@@ -334,6 +346,7 @@ impl Config {
             line_time_max: Duration::from_millis(self.line_time_ms),
             connections_max: in_memory(self.connections_max),
             connections_per_client_max: in_memory(self.connections_per_client_max),
+            connections_per_token_max: in_memory(self.connections_per_token_max),
             subscriptions_max: in_memory(self.subscriptions_max),
             publish: self.publish_rate.map(|facts| Rate { facts, burst: self.publish_burst.unwrap_or(facts) }),
             load: Load {

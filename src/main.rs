@@ -168,7 +168,8 @@ fn serve(config: &Config) -> Result<(), Failure> {
             .bearing(config.patience())
             .over(tls)
             .reserving(config.reserve())
-            .asking(Authority::open(config.auth(), WORLD)?, config.origins());
+            .asking(Authority::open(config.auth(), WORLD)?, config.origins())
+            .known_as(config.hosts());
         // Whoever started us without a standard output does not want to know.
         let _ = writeln!(std::io::stdout(), "listening on {scheme}://{address}").and_then(|()| std::io::stdout().flush());
         tracing::info!(%address, store = ?config.store, workers = config.workers, "serving");

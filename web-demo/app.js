@@ -6,6 +6,7 @@
  */
 
 import { Feed } from "./feed.js";
+import { Token } from "./token.js";
 import { Fold, caption } from "./fold.js";
 
 /** Frames on the page. */
@@ -36,6 +37,7 @@ const page = {
   runsEmpty: part("runs-empty", HTMLParagraphElement),
   newest: part("newest", HTMLButtonElement),
   audience: part("audience", HTMLFieldSetElement),
+  token: part("token", HTMLFormElement),
   connection: part("connection", HTMLElement),
   gaps: part("gaps", HTMLElement),
   cursor: part("cursor", HTMLElement),
@@ -66,6 +68,7 @@ let run = asked.get("run") ?? "";
 /** @type {Feed | undefined} */
 let feed;
 let fold = new Fold();
+const token = new Token();
 let received = 0;
 let gaps = 0;
 /** @type {{ event: Record<string, any>, gap: import("./feed.js").Gap | null }[]} Frames that are not on the page yet. */
@@ -82,7 +85,7 @@ function open(name) {
   page.title.textContent = run;
   forget();
   for (const button of page.runs.querySelectorAll("button")) mark(button);
-  feed = new Feed(run, audience, {
+  feed = new Feed(run, audience, token, {
     event: (event, gap) => {
       waiting.push({ event, gap });
       soon();
@@ -286,7 +289,9 @@ let listed = [];
 
 async function poll() {
   try {
-    const answer = await fetch(`/v1/runs?${new URLSearchParams({ limit: String(RUNS_MAX), audience })}`);
+    const answer = await token.fetch(`/v1/runs?${new URLSearchParams({ limit: String(RUNS_MAX), audience })}`);
+    // Where nobody is asked, there is nothing to be said.
+    page.token.hidden = answer.status !== 401 && !token.isGiven;
     if (answer.ok) drawRuns((await answer.json()).runs);
   } catch {
     // The server is away; the connection says so, and the next poll may find it.
@@ -336,6 +341,14 @@ function mark(button) {
 function newestLive() {
   return (listed.find((described) => LIVE.includes(described.status)) ?? listed[0]).runId;
 }
+
+page.token.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const given = new FormData(page.token).get("token");
+  page.token.reset();
+  token.give(typeof given === "string" ? given.trim() : "");
+  if (run) open(run);
+});
 
 page.newest.addEventListener("click", () => listed.length > 0 && open(newestLive()));
 

@@ -21,11 +21,13 @@ export class Feed {
   /**
    * @param {string} run
    * @param {string} audience
+   * @param {import("./token.js").Token} token
    * @param {Listener} listener
    */
-  constructor(run, audience, listener) {
+  constructor(run, audience, token, listener) {
     this.run = run;
     this.audience = audience;
+    this.#token = token;
     this.cursor = "";
     this.#listener = listener;
     this.#open();
@@ -34,6 +36,8 @@ export class Feed {
   /** The last sequence that came; 0 before the first. */
   last = 0;
   #listener;
+  #token;
+  #isClosed = false;
   /** @type {EventSource | undefined} */
   #source;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -41,22 +45,37 @@ export class Feed {
 
   /** Stops. Nothing is told after it. */
   close() {
+    this.#isClosed = true;
     clearTimeout(this.#reopening);
     this.#source?.close();
   }
 
-  #open() {
+  async #open() {
     const query = new URLSearchParams({ frames: "events", audience: this.audience });
     if (this.cursor) query.set("after", this.cursor);
+    this.#listener.state("connecting", "");
+    try {
+      const ticket = await this.#token.ticket(this.run);
+      if (ticket) query.set("ticket", ticket);
+    } catch (why) {
+      return this.#later(why instanceof Error ? why.message : "");
+    }
+    if (this.#isClosed) return;
     const source = new EventSource(`/v1/runs/${encodeURIComponent(this.run)}/stream?${query}`);
     this.#source = source;
-    this.#listener.state("connecting", "");
     source.onopen = () => this.#listener.state("live", "");
     source.onmessage = (message) => this.#take(message);
     source.onerror = () => {
-      this.#listener.state("away", "");
-      if (source.readyState === EventSource.CLOSED) this.#reopening = setTimeout(() => this.#open(), REOPEN_MS);
+      if (source.readyState === EventSource.CLOSED) this.#later("");
+      else this.#listener.state("away", "");
     };
+  }
+
+  /** @param {string} why */
+  #later(why) {
+    if (this.#isClosed) return;
+    this.#listener.state("away", why);
+    this.#reopening = setTimeout(() => this.#open(), REOPEN_MS);
   }
 
   /** @param {MessageEvent<string>} message */

@@ -11,6 +11,7 @@ use proscenium::guard::Policy;
 use proscenium::ingest::World;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::{AnyStore, StoreError};
+use proscenium::serve::origin::Hosts;
 use proscenium::serve::{Limits, Pulse, Server};
 use rust_embed::RustEmbed;
 use serde_json::Value;
@@ -86,7 +87,7 @@ const LANES: usize = 3;
 /// # Errors
 /// [`DemoError`].
 pub async fn run(demo: Demo, world: World, stop: impl Future<Output = ()>) -> Result<(), DemoError> {
-    let listener = listen(&demo.listen).await?;
+    let (listener, hosts) = (listen(&demo.listen).await?, Hosts::of_listen(&demo.listen));
     let address = listener.local_addr().map_err(|error| DemoError::Listen { listen: demo.listen, why: error.to_string() })?;
     if !address.ip().is_loopback() {
         return Err(DemoError::NotLoopback(address));
@@ -97,6 +98,7 @@ pub async fn run(demo: Demo, world: World, stop: impl Future<Output = ()>) -> Re
     // Nobody's work hangs on these streams: end them at once.
     let pulse = Pulse { drain: Duration::from_millis(200), ..Pulse::default() };
     let server = Server::new(store, Policy::default(), Sizes::default(), Limits::default(), pulse, world)?;
+    let server = server.known_as(hosts);
     let url = format!("http://{address}");
     // Without a terminal there is nobody to welcome.
     let _ = welcome(&url, directory.path());

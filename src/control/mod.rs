@@ -73,6 +73,8 @@ pub enum Refusal {
     Conflict(ControlId),
     #[error("{OPEN_CONTROLS_MAX} controls of this log wait for their owner, the limit; come back when it has taken some")]
     TooMany,
+    #[error("the token gives no right to the agent that control {0} is for: it does not name it")]
+    NotYours(ControlId),
     #[error("control {0} is not held under this lease: it ran out, was answered, or the server was started anew; claim again")]
     LeaseLost(ControlId),
     #[error(transparent)]
@@ -128,8 +130,17 @@ pub enum Answer {
 pub struct Controls {
     world: World,
     held: Mutex<Held>,
-    /// Leases that were answered, the oldest first, and with what.
-    answered: Mutex<VecDeque<(Box<str>, ControlId, Answer, &'static str)>>,
+    /// Leases that were answered, the oldest first.
+    answered: Mutex<VecDeque<Answered>>,
+}
+
+/// A lease that was answered.
+struct Answered {
+    lease: Box<str>,
+    of: ControlId,
+    agent: AgentId,
+    answer: Answer,
+    status: &'static str,
 }
 
 /// Values with secrets in them, by their controls' places.
@@ -350,10 +361,10 @@ impl Controls {
         }
     }
 
-    /// Takes the owner's answer; what the control then is.
+    /// Takes the owner's answer; what the control then is. A lease alone makes no owner: whoever answers `may` speak for the agent.
     ///
     /// # Errors
-    /// [`Refusal::LeaseLost`], and the store's failure.
+    /// [`Refusal::LeaseLost`], [`Refusal::NotYours`], and the store's failure.
     pub async fn answer<S: Store>(
         &self,
         logs: &Logs<S>,
@@ -361,14 +372,19 @@ impl Controls {
         id: &ControlId,
         lease: &str,
         answer: Answer,
+        may: impl Fn(&AgentId) -> bool,
     ) -> Result<&'static str, Refusal> {
         let lost = || Refusal::LeaseLost(id.clone());
+        let is_theirs = |agent: &AgentId| if may(agent) { Ok(()) } else { Err(Refusal::NotYours(id.clone())) };
         let Some((taken, until)) = logs.queues().hold(lease, id, Instant::now()) else {
             let answered = self.answered.lock();
-            let same = answered.iter().find(|(known, of, said, _)| **known == *lease && of == id && *said == answer);
-            return same.map(|(.., status)| *status).ok_or_else(lost);
+            let known = answered.iter().find(|known| *known.lease == *lease && known.of == *id).ok_or_else(lost)?;
+            is_theirs(&known.agent)?;
+            return if known.answer == answer { Ok(known.status) } else { Err(lost()) };
         };
+        // Undone when it is dropped.
         let mut holding = Holding { queues: logs.queues(), lease: taken.lease.clone(), until: Some(until) };
+        is_theirs(&taken.agent)?;
         let is_run = matches!(taken.log, LogId::Run(_));
         let decide = |standing: &Standing<'_>| {
             let known = standing.controls.get(id).filter(|record| is_at(record, taken.number));
@@ -396,7 +412,7 @@ impl Controls {
         if answered.len() == ANSWERED_MAX {
             answered.pop_front();
         }
-        answered.push_back((lease.into(), id.clone(), answer, status));
+        answered.push_back(Answered { lease: lease.into(), of: id.clone(), agent: taken.agent, answer, status });
         Ok(status)
     }
 

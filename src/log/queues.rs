@@ -55,6 +55,8 @@ pub struct Taken {
     pub number: u64,
     pub log: LogId,
     pub id: ControlId,
+    /// In whose line it stood.
+    pub agent: AgentId,
     pub lease: Box<str>,
 }
 
@@ -114,7 +116,8 @@ impl Queues {
             let token = lease();
             item.lease = Some(Lease { token: token.clone(), until: Some(until) });
             inner.leases.insert(token.clone(), *number);
-            taken.push(Taken { number: *number, log: item.log.clone(), id: item.open.id.clone(), lease: token });
+            let (log, id) = (item.log.clone(), item.open.id.clone());
+            taken.push(Taken { number: *number, log, id, agent: agent.clone(), lease: token });
         }
         for one in &taken {
             line.remove(&one.number);
@@ -137,7 +140,8 @@ impl Queues {
         let held = item.lease.as_mut()?;
         let until = held.until.filter(|until| *until > now)?;
         held.until = None;
-        Some((Taken { number, log: item.log.clone(), id: id.clone(), lease: lease.into() }, until))
+        let (log, agent) = (item.log.clone(), item.open.agent.clone());
+        Some((Taken { number, log, id: id.clone(), agent, lease: lease.into() }, until))
     }
 
     /// A lease goes on as before.

@@ -16,6 +16,7 @@
 use super::App;
 use super::problem::Problem;
 use super::request::{Query, path_id};
+use super::shares::Share;
 use crate::auth::rights::{Rights, Scope, Verb};
 use crate::auth::tickets::Purpose;
 use crate::auth::{End, Grant, Lease, Refusal};
@@ -112,6 +113,14 @@ impl Who {
         verified.map(|grant| Some(Self::holder(grant))).map_err(|refusal| unauthenticated(&refusal))
     }
 
+    /// One of what the token's `sub` may have open at once; `None` where nobody was asked.
+    ///
+    /// # Errors
+    /// 429 when it has as many as it may.
+    pub fn share(&self, app: &App) -> Result<Option<Share<Box<str>>>, Problem> {
+        self.0.as_ref().map(|grant| app.opened.take(grant.subject.clone())).transpose()
+    }
+
     /// Tells when the token is over; `None` where nobody was asked.
     #[must_use]
     pub fn lease(&self) -> Option<Lease> {
@@ -140,6 +149,18 @@ pub struct Pass {
 struct Bound {
     log: Arc<Log>,
     epoch: Option<Epoch>,
+}
+
+impl Bound {
+    /// 403, if one of these runs is in another life than the one that was looked at: it may be of another session now. `None`,
+    /// for a run that is erased, counts as one if it says so: it may have had another in between.
+    fn check(bounds: &[Self], none_is_another: bool) -> Result<(), Problem> {
+        let is_other = |bound: &&Self| match bound.log.tail().epoch {
+            None => none_is_another,
+            now => now != bound.epoch,
+        };
+        bounds.iter().find(is_other).map_or(Ok(()), |bound| Err(not_had(&bound.log.id)))
+    }
 }
 
 impl std::fmt::Debug for Bound {
@@ -193,6 +214,12 @@ impl Pass {
         self.rights().is_none_or(|rights| rights.has_session(session))
     }
 
+    /// Whether an agent is had.
+    #[must_use]
+    pub fn has_agent(&self, agent: &AgentId) -> bool {
+        self.rights().is_none_or(|rights| rights.has_agent(agent.as_str()))
+    }
+
     /// Whether a run is had of which this is known.
     #[must_use]
     pub fn has_run(&self, run: &RunId, summary: &Summary) -> bool {
@@ -219,8 +246,21 @@ impl Pass {
     /// The same for what is open: it tells when the pass is over.
     #[must_use]
     pub fn hold(self) -> Hold {
+        self.held(None)
+    }
+
+    /// The same for what is opened by itself, and counts among what its holder has open.
+    ///
+    /// # Errors
+    /// 429 when that is as much as he may.
+    pub fn open(self, app: &App) -> Result<Hold, Problem> {
+        let share = self.who.share(app)?;
+        Ok(self.held(share))
+    }
+
+    fn held(self, share: Option<Share<Box<str>>>) -> Hold {
         let Self { who: Who(grant), bounds } = self;
-        Hold(grant.map(|grant| Box::new(Held { lease: grant.lease(), _grant: grant, bounds })))
+        Hold(grant.map(|grant| Box::new(Held { lease: grant.lease(), _grant: grant, bounds, _share: share })))
     }
 
     /// A pass for all that these are for; all are of one holder.
@@ -240,6 +280,7 @@ struct Held {
     /// A ticket's stream is open for as long as somebody has this.
     _grant: Arc<Grant>,
     bounds: Vec<Bound>,
+    _share: Option<Share<Box<str>>>,
 }
 
 impl Hold {
@@ -257,11 +298,13 @@ impl Hold {
     /// # Errors
     /// 403.
     pub fn check(&self) -> Result<(), Problem> {
-        let Some(held) = &self.0 else { return Ok(()) };
-        match held.bounds.iter().find(|bound| bound.log.tail().epoch.is_some_and(|now| bound.epoch != Some(now))) {
-            Some(bound) => Err(not_had(&bound.log.id)),
-            None => Ok(()),
-        }
+        self.0.as_ref().map_or(Ok(()), |held| Bound::check(&held.bounds, false))
+    }
+
+    /// Why it is over, for whoever looks now and then and does not wait.
+    #[must_use]
+    pub fn has_ended(&self) -> Option<End> {
+        self.0.as_ref().and_then(|held| held.lease.has_ended())
     }
 }
 
@@ -406,8 +449,14 @@ pub async fn enter(app: &App, right: Right, uri: &Uri, headers: &HeaderMap) -> R
 pub async fn door(State((app, right)): State<(Arc<App>, Right)>, mut request: Request<Body>, next: Next) -> Response {
     match enter(&app, right, request.uri(), request.headers()).await {
         Ok(pass) => {
+            let reads = request.method().is_safe().then(|| pass.bounds.clone());
             request.extensions_mut().insert(pass);
-            next.run(request).await
+            let response = next.run(request).await;
+            // What was read may be of a later life of the run than the one that was looked at.
+            match reads.map_or(Ok(()), |bounds| Bound::check(&bounds, true)) {
+                Ok(()) => response,
+                Err(problem) => problem.into_response(),
+            }
         }
         Err(problem) => {
             if !request.headers().contains_key(header::EXPECT) {

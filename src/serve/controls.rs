@@ -3,6 +3,7 @@
 //! A long poll holds nothing but its place at the agent's line, and ends early when the server stops. What is not taken, or not
 //! answered, is looked after by one task ([`Keeper`]).
 
+use super::access::Pass;
 use super::facts::{check_depth, is_lines};
 use super::hydrate::{echo, live, no_such_run, page_size};
 use super::problem::Problem;
@@ -68,15 +69,18 @@ pub async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Pro
 }
 
 /// `POST /v1/agents/{agent}/controls/claim`: what is in the agent's line, under leases; empty when nothing came in time.
-pub async fn claim(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+pub async fn claim(State(app): State<Arc<App>>, pass: Pass, uri: Uri) -> Result<Response, Problem> {
     let agent: AgentId = path_id("agentId", &uri)?;
     let query = Query::of(&uri);
     let wanted = wanted(&query)?;
     let wait = query.number("wait")?.unwrap_or(0).min(WAIT_SECS_MAX);
     let until = Instant::now() + Duration::from_secs(wait);
     let mut stopping = app.stopping.subscribe();
+    let mut hold = if wait > 0 { pass.open(&app)? } else { pass.hold() };
     let controls = tokio::select! {
         biased;
+        // Who waits may have lost the right to it meanwhile.
+        problem = hold.over() => return Err(problem),
         claimed = app.controls.claim(&app.logs, &app.ingest, &agent, wanted, Some(until)) => claimed?,
         _ = told_to_stop(&mut stopping) => Vec::new(),
     };
@@ -84,17 +88,18 @@ pub async fn claim(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Pr
 }
 
 /// `POST /v1/controls/{control}/ack`: its owner took it.
-pub async fn ack(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, Problem> {
-    answer(&app, request, |_| Ok(Answer::Ack)).await
+pub async fn ack(State(app): State<Arc<App>>, pass: Pass, request: Request<Body>) -> Result<Response, Problem> {
+    answer(&app, &pass, request, |_| Ok(Answer::Ack)).await
 }
 
 /// `POST /v1/controls/{control}/nack`: its owner refuses it, or gives it back.
-pub async fn nack(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, Problem> {
-    answer(&app, request, refusal_of).await
+pub async fn nack(State(app): State<Arc<App>>, pass: Pass, request: Request<Body>) -> Result<Response, Problem> {
+    answer(&app, &pass, request, refusal_of).await
 }
 
 async fn answer(
     app: &App,
+    pass: &Pass,
     request: Request<Body>,
     says: fn(&Map<String, Value>) -> Result<Answer, Problem>,
 ) -> Result<Response, Problem> {
@@ -105,7 +110,8 @@ async fn answer(
         Some(Value::String(lease)) => lease.as_str(),
         _ => return Err(bad_member("lease", "lease is missing; it is in what was claimed")),
     };
-    let status = app.controls.answer(&app.logs, &app.ingest, &id, lease, says(&body)?).await.map_err(refused)?;
+    let may = |agent: &AgentId| pass.has_agent(agent);
+    let status = app.controls.answer(&app.logs, &app.ingest, &id, lease, says(&body)?, may).await.map_err(refused)?;
     Ok(live(json!({ "controlId": id, "status": status })))
 }
 
@@ -189,6 +195,7 @@ pub(super) fn refused(refusal: Refusal) -> Problem {
         Refusal::TooMany => {
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_controls", detail).with("limit", OPEN_CONTROLS_MAX)
         }
+        Refusal::NotYours(_) => Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("missing", "agent"),
         Refusal::LeaseLost(_) => conflict("lease_lost").with("member", "lease"),
         Refusal::Store(error) => error.into(),
     }

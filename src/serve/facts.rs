@@ -3,7 +3,7 @@
 //! A JSON body is atomic. A streamed one (`application/x-ndjson`) is appended in groups as it arrives, a few groups ahead of
 //! the store, and answered once, when all of it is durable. What is wrong is told with the fact's `index` or `line`.
 
-use super::access::{Hold, Pass, Right};
+use super::access::{Hold, Pass, Right, Who};
 use super::problem::Problem;
 use super::request::{Query, path_id};
 use super::{App, BODY_BYTES_A_SECOND, stopped};
@@ -44,7 +44,7 @@ pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body
     let taking = async {
         let to = Address::of(&pass, &head.uri, &head.headers)?;
         if is_lines(&head.headers)? {
-            return Lines::new(&app, to, pass.hold()).await?.take(body).await;
+            return Lines::new(&app, to, pass.open(&app)?).await?.take(body).await;
         }
         let pace = Pace::new(app.limits.body_time_max);
         let text = read_whole(body, app.limits.body_bytes_max, &pace).await?;
@@ -82,6 +82,7 @@ pub struct Address {
     given: Ids,
     producer: Option<Producer>,
     fence: Option<Fence>,
+    who: Who,
 }
 
 impl Address {
@@ -123,15 +124,17 @@ impl Address {
         if let LogId::Session(session) = &log {
             given.session = Some(session.clone());
         }
-        Ok(Self { log, source, given, producer, fence: pass.fence() })
+        Ok(Self { log, source, given, producer, fence: pass.fence(), who: pass.who().clone() })
     }
 
-    /// Whose rate it counts against: the producer's, or else the log's, for nothing more is known of who sends.
+    /// Whose rate it counts against: whom the token is for. Where nobody is asked, the producer's, or else the log's, for nothing
+    /// more is known of who sends.
     fn publisher(&self) -> &str {
-        match (&self.producer, &self.log) {
-            (Some(producer), _) => producer.id.as_str(),
-            (None, LogId::Run(run)) => run.as_str(),
-            (None, LogId::Session(session)) => session.as_str(),
+        match (self.who.grant(), &self.producer, &self.log) {
+            (Some(grant), ..) => &grant.subject,
+            (None, Some(producer), _) => producer.id.as_str(),
+            (None, None, LogId::Run(run)) => run.as_str(),
+            (None, None, LogId::Session(session)) => session.as_str(),
         }
     }
 
@@ -473,7 +476,10 @@ impl<'a> Lines<'a> {
         while let Err(wait) = rates.take(self.to.publisher(), facts, Instant::now()) {
             // Whoever waits must not hold a part of what may be under way.
             self.settle(0).await?;
-            tokio::time::sleep(wait).await;
+            tokio::select! {
+                problem = self.hold.over() => return Err(problem),
+                () = tokio::time::sleep(wait) => {}
+            }
         }
         Ok(())
     }

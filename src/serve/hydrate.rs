@@ -326,16 +326,20 @@ pub(super) fn shown(activity: &Activity) -> Value {
 }
 
 /// `GET /v1/runs/{run}/export`: the run's envelopes, a line each, as the audience sees them.
-pub async fn export(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+pub async fn export(State(app): State<Arc<App>>, pass: Pass, uri: Uri) -> Result<Response, Problem> {
     let query = Query::of(&uri);
-    let want = query.selection()?;
+    let (want, hold) = (query.selection()?, Arc::new(pass.hold()));
     let (run, tail, epoch) = written(&app, &uri).await?;
     let until = tail.last;
     let lines = futures_util::stream::try_unfold((app, LogId::Run(run), Sequence::NONE), move |(app, log, after)| {
-        let want = want.clone();
+        let (want, hold) = (want.clone(), hold.clone());
         async move {
             if after >= until {
-                return Ok::<_, crate::log::StoreError>(None);
+                return Ok::<_, axum::BoxError>(None);
+            }
+            // Its reader may take its time. A body that is cut off is not taken for a whole one.
+            if let Some(end) = hold.has_ended() {
+                return Err(end.to_string().into());
             }
             let rows = app.feed.rows(&log, epoch, after, READ).await?;
             let Some(last) = rows.last().map(crate::log::row::Row::sequence) else { return Ok(None) };

@@ -42,6 +42,7 @@ kinds! {
     UNAUTHENTICATED = 401 "unauthenticated", "nobody says who asks, or what they bring is not good, or not any more", "bring a good token (`Authorization: Bearer`), or a ticket; `reason` says why an open stream ended";
     FORBIDDEN = 403 "forbidden", "the token does not allow it; whether the thing is there is not said", "`missing` says what another token would have to have";
     FOREIGN_ORIGIN = 403 "foreign_origin", "a page of another origin asks", "serve it from this address, let it in with `--cors-origin`, or, behind a proxy, hand `Host` on";
+    UNKNOWN_HOST = 403 "unknown_host", "nobody is asked who they are here, and the request is for a host that is none of this machine's own names: `host` says which", "ask for `localhost` or the address, name it with `--cors-origin http://host` (or `--listen`), or ask who is there (`--auth-key`)";
     PRODUCER_FENCED = 403 "producer_fenced", "a newer producer of the same id has taken over", "stop, or start anew with a larger epoch";
     NO_SUCH_ADDRESS = 404 "no_such_address", "nothing is served there", "see `/openapi.json`";
     NO_SUCH_ASSET = 404 "no_such_asset", "the page has no such file", "begin at `/`";
@@ -76,6 +77,7 @@ kinds! {
     UPGRADE_REQUIRED = 426 "upgrade_required", "a plain request came to the address of WebSocket connections", "connect with a WebSocket client, over HTTP/1.1";
     PUBLISH_RATE = 429 "publish_rate", "the producer publishes faster than `limit` facts a second; nothing of this was taken", "send it again after `retryAfter`";
     TOO_MANY_CONNECTIONS_OF_CLIENT = 429 "too_many_connections_of_client", "the client has `limit` connections open", "close some, or raise `--connections-per-client-max`";
+    TOO_MANY_CONNECTIONS_OF_TOKEN = 429 "too_many_connections_of_token", "`limit` streams, sockets, streamed bodies and claims are open under tokens of this `sub`", "close some, or raise `--connections-per-token-max`";
     TOO_MANY_CONTROLS = 429 "too_many_controls", "`limit` controls of the run or session wait for their owner", "come back when it has taken some";
     TOO_MANY_TICKETS = 429 "too_many_tickets", "`limit` tickets wait, or may be used again", "use those that there are, or come back";
     INTERNAL_ERROR = 500 "internal_error", "the server made a mistake", "its log says more; the request may be repeated";

@@ -5,6 +5,8 @@
 //! `_total` on what only grows.
 
 use super::App;
+use super::access::Right;
+use crate::auth::rights::Verb;
 use crate::log::{Store, run};
 use crate::meter::{BOUNDS_MICROS, ByName, Counter, Gauge, Histogram};
 use crate::model::Audience;
@@ -15,6 +17,9 @@ use http::header;
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What it takes to look.
+pub const RIGHT: Right = Right::To(Verb::Admin);
 
 /// Who carries a reader's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -42,9 +42,9 @@ use compact::Compactor;
 use controls::Keeper;
 use disk::{Disk, Reserve};
 use meters::Meters;
-use origin::Origins;
+use origin::{Hosts, Origins};
 use settle::{Patience, Settler};
-use shares::{Rate, Rates, Shares};
+use shares::{Client, Rate, Rates, Shares};
 use std::sync::Arc;
 use std::time::Duration;
 use tls::Tls;
@@ -74,6 +74,8 @@ pub struct Limits {
     /// Connections at once, and of one client.
     pub connections_max: usize,
     pub connections_per_client_max: usize,
+    /// What may be open at once under the tokens of one `sub`: streams, sockets, streamed bodies and claims.
+    pub connections_per_token_max: usize,
     /// Subscriptions of one WebSocket at once.
     pub subscriptions_max: usize,
     /// How fast one producer may publish; as fast as it can where there is none.
@@ -99,6 +101,7 @@ impl Default for Limits {
             line_time_max: Duration::from_mins(10),
             connections_max: 65_536,
             connections_per_client_max: 65_536,
+            connections_per_token_max: 65_536,
             subscriptions_max: 256,
             publish: None,
             load: Load::default(),
@@ -133,7 +136,9 @@ pub struct App {
     pub meters: Arc<Meters>,
     pub disk: Disk,
     /// The connections that are open.
-    pub shares: Arc<Shares>,
+    pub shares: Arc<Shares<Client>>,
+    /// What is open under tokens, by their `sub`.
+    pub opened: Arc<Shares<Box<str>>>,
     /// How fast producers publish, where that has a limit.
     pub rates: Option<Rates>,
     ids: trace::Ids,
@@ -142,6 +147,8 @@ pub struct App {
     pub authority: Option<Arc<Authority>>,
     /// Whose pages may ask, besides our own.
     pub origins: Origins,
+    /// By which names it may be asked for.
+    hosts: Hosts,
     /// When the server was told to stop.
     stopping: watch::Sender<Option<tokio::time::Instant>>,
 }
@@ -183,12 +190,14 @@ impl Server {
             world,
             meters: Arc::default(),
             disk: Disk::default(),
-            shares: Shares::new(limits.connections_per_client_max),
+            shares: Shares::of_clients(limits.connections_per_client_max),
+            opened: Shares::of_subjects(limits.connections_per_token_max),
             rates: limits.publish.map(Rates::new),
             ids: trace::Ids::new((world.random)() as u32),
             started: (world.now)(),
             authority: None,
             origins: Origins::default(),
+            hosts: Hosts::default(),
             stopping: watch::Sender::new(None),
         };
         Ok(Self { app: Arc::new(app), groups, compact_after: None, patience: Patience::default(), tls: None, reserve: None })
@@ -228,6 +237,13 @@ impl Server {
     pub fn asking(mut self, authority: Option<Arc<Authority>>, origins: Origins) -> Self {
         let app = Arc::get_mut(&mut self.app).expect("a server is put together before anything else has a part of it");
         (app.authority, app.origins) = (authority, origins);
+        self
+    }
+
+    /// The same, which may be asked for by these names while nobody is asked who they are.
+    #[must_use]
+    pub fn known_as(mut self, hosts: Hosts) -> Self {
+        Arc::get_mut(&mut self.app).expect("a server is put together before anything else has a part of it").hosts = hosts;
         self
     }
 

@@ -1,9 +1,12 @@
-//! Pages of other origins: which of them may ask, and what their browsers are told (CORS).
+//! Pages of other origins: which of them may ask, and what their browsers are told (CORS); and by which names we may be asked.
 //!
 //! A browser sends what any page's script asks for to any address that it can reach, a server on the same machine included, and
 //! only sometimes asks first. So a request that says that it comes from another origin than the one that it asks is refused,
 //! unless that origin is on the list: whatever its method, for whoever could not read the answer needs none. What says nothing
 //! of an origin comes from no browser, or changes nothing.
+//!
+//! A page can be of our own origin and not be ours: whoever owns a name can let it lead to this machine (DNS rebinding). Where
+//! nobody is asked who they are, a request for a name that is none of ours is refused, too.
 
 use super::App;
 use super::problem::Problem;
@@ -12,6 +15,7 @@ use axum::extract::State;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 /// What browsers say of where a request comes from.
@@ -41,6 +45,88 @@ impl Origins {
     fn have(&self, origin: &HeaderValue) -> bool {
         self.0.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
     }
+
+    /// Whether one of them is of this host.
+    fn have_host(&self, name: &str) -> bool {
+        let hosts = self.0.iter().filter_map(|known| Some(name_of(known.to_str().ok()?.split_once("://")?.1)));
+        hosts.into_iter().any(|host| host.eq_ignore_ascii_case(name))
+    }
+}
+
+/// By which names the server may be asked for, where nobody is asked who they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hosts {
+    /// Any.
+    Any,
+    /// Those that every machine has for itself, this one, if it is given, and those of the origins that are let in.
+    Own(Option<Box<str>>),
+}
+
+impl Default for Hosts {
+    fn default() -> Self {
+        Self::Own(None)
+    }
+}
+
+impl Hosts {
+    /// The server's own names, of which `listen`, given as `HOST:PORT`, may be one more.
+    #[must_use]
+    pub fn of_listen(listen: &str) -> Self {
+        Self::Own(Some(name_of(listen).into()))
+    }
+}
+
+/// The host in `host` or `host:port`.
+fn name_of(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => authority,
+    }
+}
+
+/// Whether a host is an address, or a name that leads nowhere but to the machine itself (RFC 6761). Of an address a browser knows
+/// that it is asked by that and by no name.
+fn is_of_machine(name: &str) -> bool {
+    const LOCAL: &str = ".localhost";
+    let is_below = name.len().checked_sub(LOCAL.len()).and_then(|at| name.get(at..));
+    let bracketed = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    name.eq_ignore_ascii_case(&LOCAL[1..])
+        || is_below.is_some_and(|end| end.eq_ignore_ascii_case(LOCAL))
+        || name.parse::<Ipv4Addr>().is_ok()
+        || bracketed.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
+}
+
+/// Whether a request is for a name that this server may be asked by. One that says no name comes from no browser.
+///
+/// # Errors
+/// 403 for a name that may be anybody's.
+pub fn known(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+    let own = match &app.hosts {
+        Hosts::Own(own) if app.authority.is_none() => own.as_deref(),
+        _ => return Ok(()),
+    };
+    let is_own = |authority: &[u8]| {
+        let name = std::str::from_utf8(authority).map(name_of).unwrap_or_default();
+        // A name may say that it is whole.
+        let name = name.strip_suffix('.').unwrap_or(name);
+        is_of_machine(name) || own.is_some_and(|own| own.eq_ignore_ascii_case(name)) || app.origins.have_host(name)
+    };
+    // HTTP/2 has it in the address, and so may HTTP/1.1.
+    let of_uri = uri.authority().map(|authority| authority.as_str().as_bytes());
+    let mut said = headers.get_all(header::HOST).iter().map(HeaderValue::as_bytes).chain(of_uri);
+    match said.find(|authority| !is_own(authority)) {
+        None => Ok(()),
+        Some(other) => Err(unknown_host(&String::from_utf8_lossy(other))),
+    }
+}
+
+fn unknown_host(host: &str) -> Problem {
+    let detail = format!(
+        "the request is for {host:?}, which is none of this server's own names, and nobody is asked who they are: any page can \
+         have its name lead here. Ask for localhost or the address; let the name in with --cors-origin http://{host}, or listen \
+         by it; or ask who is there with --auth-key"
+    );
+    Problem::new(StatusCode::FORBIDDEN, "unknown_host", detail).with("host", host)
 }
 
 /// An origin as a browser writes it.
@@ -101,8 +187,12 @@ fn foreign(from: &str) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "foreign_origin", detail)
 }
 
-/// What stands before everything that hyper carries. Nothing that says where it comes from stays on sockets of our own.
+/// What stands before everything that hyper carries. Nothing that says where it comes from, or asks by a name that is not ours,
+/// stays on sockets of our own.
 pub async fn check(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response {
+    if let Err(problem) = known(&app, request.uri(), request.headers()) {
+        return varying(&app, problem.into_response());
+    }
     let friend = match From::of(&app.origins, request.method(), request.uri(), request.headers()) {
         From::Here => None,
         From::Friend(origin) => Some(origin.clone()),
@@ -142,6 +232,39 @@ fn varying(app: &App, mut response: Response) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_is_the_machine_s_own_if_it_can_lead_nowhere_else() {
+        for (authority, is_own) in [
+            ("127.0.0.1:8787", true),
+            ("127.0.0.1", true),
+            ("192.168.1.7:80", true),
+            ("[::1]:8787", true),
+            ("[::1]", true),
+            ("[fe80::1]:1", true),
+            ("localhost", true),
+            ("LocalHost:8787", true),
+            ("app.localhost:1", true),
+            ("localhost.evil.example", false),
+            ("evil.example:8787", false),
+            ("evillocalhost", false),
+            ("127.0.0.1.evil.example", false),
+            ("evil.example#127.0.0.1", false),
+            ("me@127.0.0.1", false),
+            ("[::1].evil.example", false),
+            ("[evil]:1", false),
+            ("::1", false),
+            ("", false),
+            (":8787", false),
+            ("t", false),
+        ] {
+            assert_eq!(is_of_machine(name_of(authority)), is_own, "{authority}");
+        }
+        let origins = Origins::new(["https://App.example:444"]).unwrap();
+        assert!(origins.have_host("app.EXAMPLE") && !origins.have_host("example") && !origins.have_host("evil.app.example"));
+        assert_eq!(Hosts::of_listen("box:8787"), Hosts::Own(Some("box".into())));
+        assert_eq!(Hosts::of_listen("[::1]:0"), Hosts::Own(Some("[::1]".into())));
+    }
 
     #[test]
     fn an_origin_is_a_scheme_and_a_host_and_nothing_else() {

@@ -12,6 +12,7 @@ use super::request::{Query, path_id};
 use crate::log::run::{Summary, Tail};
 use crate::log::{LogId, LogKind};
 use crate::model::{Audience, Epoch, Sequence, SessionId};
+use crate::projection::View;
 use crate::projection::stage::Activity;
 use crate::source::ledger::Status;
 use axum::extract::State;
@@ -114,9 +115,18 @@ async fn parts(app: &App, session: &SessionId, runs_max: usize) -> Result<(Vec<P
     let mut parts = Vec::with_capacity(logs.len());
     for (created, log) in logs {
         let tail = app.logs.log(&log).await?.tail();
-        parts.extend(tail.epoch.map(|epoch| Part { created, log, tail, epoch }));
+        // It may have been erased since it was listed, and written anew in another session.
+        let is_here = log.kind() == LogKind::Session || tail.summary.session_id.as_ref() == Some(session);
+        parts.extend(tail.epoch.filter(|_| is_here).map(|epoch| Part { created, log, tail, epoch }));
     }
     Ok((parts, runs))
+}
+
+/// A part's activities; none of another life of its log than the one that was looked at.
+async fn activities(app: &App, part: &Part, audience: Audience) -> Result<Option<View>, Problem> {
+    let view = app.feed.activities(&part.log, audience, None).await?;
+    let now = app.logs.log(&part.log).await?.tail().epoch;
+    Ok(view.filter(|_| now == Some(part.epoch)))
 }
 
 /// An activity as REST gives it, with the log that it is of.
@@ -144,7 +154,7 @@ pub async fn session(State(app): State<Arc<App>>, pass: Pass, uri: Uri) -> Resul
         if let LogId::Run(run) = &part.log {
             runs.push(described(run.as_str(), part.epoch, &part.tail.summary, audience));
         }
-        let Some(view) = app.feed.activities(&part.log, audience, None).await? else { continue };
+        let Some(view) = activities(&app, part, audience).await? else { continue };
         for activity in view.activities() {
             let wanted = SNAPSHOT.iter().find(|(_, takes)| takes(activity));
             if let Some(Value::Array(list)) = wanted.and_then(|(member, _)| of_kind.get_mut(*member)) {
@@ -235,7 +245,7 @@ async fn windowed(
     parts.sort_by_key(|part| std::cmp::Reverse(part.created));
     let mut found: Vec<(Place, Value)> = Vec::new();
     for part in parts.iter().filter(|part| before.is_none_or(|(created, ..)| part.created <= created)) {
-        let Some(view) = app.feed.activities(&part.log, audience, None).await? else { continue };
+        let Some(view) = activities(app, part, audience).await? else { continue };
         let placed = view.activities().iter().enumerate().map(|(n, activity)| ((part.created, activity.opened, n), activity));
         let older = placed.filter(|(place, activity)| before.is_none_or(|before| *place < before) && wanted(activity));
         found.extend(older.rev().take(limit + 1 - found.len()).map(|(place, activity)| (place, shown_of(part, activity))));

@@ -1,80 +1,110 @@
-//! Whose share is used up: connections of one client, facts a second of one producer.
+//! Whose share is used up: connections of one client, what is open under one name, facts a second of one producer.
 //!
-//! Both are kept by a key, which is what is known of the other side. What has no more than its share left is forgotten.
+//! Each is kept by a key, which is what is known of the other side: an address, until a token says who it is. What has no more
+//! than its share left is forgotten.
 
 use super::problem::Problem;
 use dashmap::DashMap;
 use http::StatusCode;
 use parking_lot::Mutex;
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The connections that are open, and how many each client has.
+/// What is open, and how much of it each has.
 #[derive(Debug)]
-pub struct Shares {
+pub struct Shares<K: Eq + Hash> {
     open: AtomicUsize,
-    by_client: DashMap<IpAddr, usize>,
+    by_key: DashMap<K, usize>,
     limit: usize,
+    /// 429 for whoever has as many as that.
+    full: fn(usize) -> Problem,
 }
 
-impl Shares {
-    /// So many for each client.
+impl Shares<Client> {
+    /// Connections: so many for each client.
     #[must_use]
-    pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { open: AtomicUsize::new(0), by_client: DashMap::new(), limit })
+    pub fn of_clients(limit: usize) -> Arc<Self> {
+        Self::new(limit, |limit| {
+            let detail =
+                format!("this client has {limit} connections open, its limit; close some, or raise --connections-per-client-max");
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections_of_client", detail)
+        })
+    }
+}
+
+impl Shares<Box<str>> {
+    /// What is open under tokens: so much for each `sub`, however many tokens it has, and wherever they are sent from.
+    #[must_use]
+    pub fn of_subjects(limit: usize) -> Arc<Self> {
+        Self::new(limit, |limit| {
+            let detail = format!(
+                "{limit} streams, sockets, streamed bodies and claims are open under tokens of this sub, its limit; close some, \
+                 or raise --connections-per-token-max"
+            );
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections_of_token", detail)
+        })
+    }
+}
+
+impl<K: Eq + Hash + Clone> Shares<K> {
+    fn new(limit: usize, full: fn(usize) -> Problem) -> Arc<Self> {
+        Arc::new(Self { open: AtomicUsize::new(0), by_key: DashMap::new(), limit, full })
     }
 
-    /// How many connections are open.
+    /// How many are open.
     #[must_use]
     pub fn all(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// One more of this client's, for as long as the value is held.
+    /// One more of whoever this is, for as long as the value is held.
     ///
     /// # Errors
-    /// 429 when it has as many as it may.
-    pub fn take(self: &Arc<Self>, address: IpAddr) -> Result<Share, Problem> {
-        let client = client(address);
-        let mut count = self.by_client.entry(client).or_default();
+    /// 429 for who has as many as he may.
+    pub fn take(self: &Arc<Self>, key: K) -> Result<Share<K>, Problem> {
+        let mut count = self.by_key.entry(key.clone()).or_default();
         if *count >= self.limit {
-            let limit = self.limit;
-            let detail =
-                format!("this client has {limit} connections open, its limit; close some, or raise --connections-per-client-max");
-            let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections_of_client", detail);
-            return Err(problem.with("limit", limit).retry_after(2));
+            return Err((self.full)(self.limit).with("limit", self.limit).retry_after(2));
         }
         *count += 1;
         self.open.fetch_add(1, Ordering::Relaxed);
-        Ok(Share { of: self.clone(), client })
+        Ok(Share { of: self.clone(), key })
+    }
+}
+
+/// One of what somebody has open.
+#[derive(Debug)]
+pub struct Share<K: Eq + Hash> {
+    of: Arc<Shares<K>>,
+    key: K,
+}
+
+impl<K: Eq + Hash> Drop for Share<K> {
+    fn drop(&mut self) {
+        self.of.open.fetch_sub(1, Ordering::Relaxed);
+        if let Some(mut count) = self.of.by_key.get_mut(&self.key) {
+            *count -= 1;
+        }
+        self.of.by_key.remove_if(&self.key, |_, count| *count == 0);
     }
 }
 
 /// Who is behind an address: of IPv6 everybody has 64 bits of his own.
-fn client(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
-        address @ IpAddr::V4(_) => address,
-    }
-}
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Client(IpAddr);
 
-/// One connection of a client.
-#[derive(Debug)]
-pub struct Share {
-    of: Arc<Shares>,
-    client: IpAddr,
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.of.open.fetch_sub(1, Ordering::Relaxed);
-        if let Some(mut count) = self.of.by_client.get_mut(&self.client) {
-            *count -= 1;
-        }
-        self.of.by_client.remove_if(&self.client, |_, count| *count == 0);
+impl Client {
+    /// Whoever connects from there.
+    #[must_use]
+    pub fn at(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+            address @ IpAddr::V4(_) => address,
+        })
     }
 }
 
@@ -165,8 +195,8 @@ mod tests {
 
     #[test]
     fn a_client_has_its_share_and_gets_it_back() {
-        let shares = Shares::new(2);
-        let at = |text: &str| text.parse::<IpAddr>().unwrap();
+        let shares = Shares::of_clients(2);
+        let at = |text: &str| Client::at(text.parse().unwrap());
         let (one, two) = (shares.take(at("2001:db8::1")).unwrap(), shares.take(at("2001:db8::2")).unwrap());
         let refused = shares.take(at("2001:db8::3")).unwrap_err();
         assert_eq!((refused.code, refused.members["limit"].as_u64()), ("too_many_connections_of_client", Some(2)));
@@ -175,8 +205,8 @@ mod tests {
         drop(one);
         let three = shares.take(at("2001:db8::3")).unwrap();
         drop((two, three, other));
-        assert_eq!((shares.all(), shares.by_client.len()), (0, 0));
-        assert_eq!(client(at("::ffff:10.0.0.1")), at("10.0.0.1"));
+        assert_eq!((shares.all(), shares.by_key.len()), (0, 0));
+        assert_eq!(at("::ffff:10.0.0.1"), at("10.0.0.1"));
     }
 
     #[test]

@@ -70,10 +70,11 @@ pub async fn open(app: &Arc<App>, pass: Pass, uri: &Uri, headers: &HeaderMap) ->
     if reader.has_seen_the_end() {
         return Ok(Answer::NothingMore);
     }
+    let hold = pass.open(app)?;
     Ok(Answer::Live(Box::new(Stream {
         reader,
         counted,
-        hold: pass.hold(),
+        hold,
         opened: false,
         over: false,
         // Spread, so that readers who lost one server do not all meet the next in the same instant.

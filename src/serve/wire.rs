@@ -9,10 +9,10 @@
 use super::access::enter;
 use super::facts::{Pace, is_address, is_lines};
 use super::meters;
-use super::origin::FETCH_SITE;
+use super::origin::{FETCH_SITE, known};
 use super::problem::{CHALLENGE, Problem};
 use super::request::is_stream;
-use super::shares::Share;
+use super::shares::{Client, Share};
 use super::stream::{self, Answer, HEADERS, Stream};
 use super::tls::{H2, Tls};
 use super::trace::{self, Told};
@@ -58,7 +58,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// the connection over keeps it as long.
 #[derive(Debug, Clone)]
 pub struct Permit {
-    _held: Arc<(OwnedSemaphorePermit, Share)>,
+    _held: Arc<(OwnedSemaphorePermit, Share<Client>)>,
 }
 
 /// The server's connections.
@@ -90,7 +90,7 @@ impl Connections {
             // Frames are written whole; waiting to fill a packet would only delay them.
             let _ = socket.set_nodelay(true);
             let place = self.free.clone().try_acquire_owned().map_err(|_| self.full());
-            let place = place.and_then(|place| Ok((place, app.shares.take(peer.ip())?)));
+            let place = place.and_then(|place| Ok((place, app.shares.take(Client::at(peer.ip()))?)));
             let place = match place {
                 Ok(place) => place,
                 Err(problem) => {
@@ -188,8 +188,15 @@ async fn farewell<S: AsyncRead + AsyncWrite + Unpin>(app: &App, mut socket: S) -
             return Ok(());
         }
     }
-    let line = String::from_utf8_lossy(&read[..memchr::memchr(b'\r', &read).unwrap_or(0)]).into_owned();
-    let path = line.split(' ').nth(1).and_then(|target| target.split('?').next());
+    let asked = head_of(&read);
+    let path = asked.as_ref().map(|(uri, _)| uri.path());
+    // Whoever may not see them at other times may not now.
+    let may_look = match &asked {
+        Some((uri, headers)) if path == Some("/metrics") => {
+            known(app, uri, headers).is_ok() && enter(app, meters::RIGHT, uri, headers).await.is_ok()
+        }
+        _ => false,
+    };
     let plain = |kind: &str, body: &str| {
         let length = body.len();
         format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\ncache-control: no-store\r\nconnection: close\r\n\r\n{body}")
@@ -197,7 +204,7 @@ async fn farewell<S: AsyncRead + AsyncWrite + Unpin>(app: &App, mut socket: S) -
     };
     let text = match path {
         Some("/healthz") => plain("application/json", &super::ops::health().await.0.to_string()),
-        Some("/metrics") => plain(meters::CONTENT_TYPE, &meters::text(app).await),
+        Some("/metrics") if may_look => plain(meters::CONTENT_TYPE, &meters::text(app).await),
         _ => {
             app.meters.problems.add("stopping");
             answered(Err(super::stopping()), (app.world.now)(), None, true)
@@ -205,6 +212,17 @@ async fn farewell<S: AsyncRead + AsyncWrite + Unpin>(app: &App, mut socket: S) -
     };
     socket.write_all(&text).await?;
     socket.shutdown().await
+}
+
+/// The target and the headers of a request's head; `None` for what is none.
+fn head_of(head: &[u8]) -> Option<(Uri, HeaderMap)> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    request.parse(head).ok()?;
+    let pair = |header: &httparse::Header<'_>| {
+        Some((HeaderName::from_bytes(header.name.as_bytes()).ok()?, HeaderValue::from_bytes(header.value).ok()?))
+    };
+    Some((request.path?.parse().ok()?, request.headers.iter().filter_map(pair).collect()))
 }
 
 /// A connection that begins with a TLS handshake.
@@ -257,7 +275,7 @@ async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, 
     let mut patience = app.limits.head_time_max;
     loop {
         let request = tokio::select! {
-            request = tokio::time::timeout(patience, read_request(&mut socket, &mut read, app.limits.head_bytes_max)) => request,
+            request = tokio::time::timeout(patience, read_request(&app, &mut socket, &mut read)) => request,
             _ = told_to_stop(&mut stopping) => return socket.shutdown().await,
         };
         match request {
@@ -309,7 +327,7 @@ async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, 
 }
 
 /// Reads until the next request can be told. What stays here is taken out of `read`; of any other, nothing is.
-async fn read_request(socket: &mut TcpStream, read: &mut BytesMut, limit: usize) -> io::Result<Request> {
+async fn read_request(app: &App, socket: &mut TcpStream, read: &mut BytesMut) -> io::Result<Request> {
     loop {
         if !read.is_empty() {
             // Most connections are told by their first bytes.
@@ -320,9 +338,9 @@ async fn read_request(socket: &mut TcpStream, read: &mut BytesMut, limit: usize)
             let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
             let mut request = httparse::Request::new(&mut headers);
             match request.parse(read) {
-                Ok(httparse::Status::Partial) if read.len() < limit => {}
+                Ok(httparse::Status::Partial) if read.len() < app.limits.head_bytes_max => {}
                 Ok(httparse::Status::Complete(end)) => {
-                    let told = told(&request).unwrap_or(Request::Other);
+                    let told = told(app, &request).unwrap_or(Request::Other);
                     if !matches!(told, Request::Other) {
                         read.advance(end);
                     }
@@ -345,7 +363,7 @@ async fn read_request(socket: &mut TcpStream, read: &mut BytesMut, limit: usize)
 }
 
 /// The request, if it is one of the plain ones that stay here.
-fn told(request: &httparse::Request<'_, '_>) -> Option<Request> {
+fn told(app: &App, request: &httparse::Request<'_, '_>) -> Option<Request> {
     let target = request.path?;
     let path = target.split('?').next().unwrap_or(target);
     let is_facts = match request.method? {
@@ -374,6 +392,8 @@ fn told(request: &httparse::Request<'_, '_>) -> Option<Request> {
     }
     // A fragment is no part of a target; whoever sends one all the same means no address of ours.
     let uri: Uri = target.parse().ok().filter(|uri: &Uri| uri.path() == path)?;
+    // Why a name is none of ours is told there, too.
+    known(app, &uri, &headers).ok()?;
     let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
     let length = match (lengths.next(), lengths.next()) {
         (None, _) => None,

@@ -23,7 +23,7 @@ async fn one_connection_too_many_is_told_so_and_the_others_go_on() {
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut socket = TcpStream::connect(client.at).await.unwrap();
-        socket.write_all(b"GET /v1/runs/r/stream?frames=events HTTP/1.1\r\nhost: t\r\n\r\n").await.unwrap();
+        socket.write_all(b"GET /v1/runs/r/stream?frames=events HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         let mut first = [0; 15];
         soon("a stream to open", socket.read_exact(&mut first)).await.unwrap();
         assert_eq!(&first, b"HTTP/1.1 200 OK");
@@ -35,7 +35,7 @@ async fn one_connection_too_many_is_told_so_and_the_others_go_on() {
     held.pop();
     // As soon as the server has noticed that one has gone, there is room.
     loop {
-        let answer = say(&client, "GET /healthz HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n").await;
+        let answer = say(&client, "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
         if answer.starts_with("HTTP/1.1 200") {
             break;
         }
@@ -47,10 +47,11 @@ async fn a_head_that_never_ends_or_is_too_long_holds_no_connection() {
     let limits = Limits { head_time_max: Duration::from_millis(50), head_bytes_max: 2000, ..Limits::default() };
     let client = local_with(Sizes::default(), limits).await;
     for method in ["GET /v1/runs/r/stream", "POST /v1/runs/r/facts", "PUT /"] {
-        let cut = say(&client, &format!("{method} HTTP/1.1\r\nhost: t\r\nx-half: ")).await;
+        let cut = say(&client, &format!("{method} HTTP/1.1\r\nhost: localhost\r\nx-half: ")).await;
         assert!(cut.is_empty() || cut.starts_with("HTTP/1.1 4"), "{method}: {cut}");
     }
-    let long = say(&client, &format!("GET /v1/runs/r/stream HTTP/1.1\r\nhost: t\r\nx: {}\r\n", "x".repeat(500_000))).await;
+    let long =
+        say(&client, &format!("GET /v1/runs/r/stream HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n", "x".repeat(500_000))).await;
     assert!(long.is_empty() || long.starts_with("HTTP/1.1 4"), "{long}");
     client.get("/healthz").await.ok();
 }
@@ -72,12 +73,12 @@ async fn one_connection_takes_posts_and_anything_else_in_turn() {
     let fact = r#"{"type":"run.started"}"#;
     let post = |run: &str| {
         format!(
-            "POST /v1/runs/{run}/facts HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{fact}",
+            "POST /v1/runs/{run}/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{fact}",
             fact.len()
         )
     };
-    let rest = "GET /v1/runs/a HTTP/1.1\r\nhost: t\r\n\r\n";
-    let last = "GET /v1/runs/b HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n";
+    let rest = "GET /v1/runs/a HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let last = "GET /v1/runs/b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     let answers = say(&client, &[post("a"), post("b"), rest.into(), post("a"), last.into()].concat()).await;
     assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 5, "{answers}");
     assert_eq!(answers.matches("\"accepted\":1").count(), 3, "{answers}");
@@ -90,7 +91,7 @@ async fn an_address_with_a_fragment_is_the_same_whoever_carries_it() {
     client.accept("r", &[json!({"type": "run.started"})]).await;
     for more in ["", "content-length: 0\r\n"] {
         let answer =
-            say(&client, &format!("GET /v1/runs/r#/stream HTTP/1.1\r\nhost: t\r\nconnection: close\r\n{more}\r\n")).await;
+            say(&client, &format!("GET /v1/runs/r#/stream HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{more}\r\n")).await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"runId\":\"r\""), "{answer}");
     }
 }

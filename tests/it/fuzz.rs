@@ -264,7 +264,7 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
     ];
     let version = proptest::sample::select(&["HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/9", ""][..]);
     let known = [
-        "host: t",
+        "host: localhost",
         "content-length: 0",
         "content-length: 2",
         "content-length: 20",
@@ -384,7 +384,7 @@ fn no_query_and_no_cursor_makes_the_server_fail() {
         let resumed = resumed.map_or(String::new(), |id| format!("last-event-id: {id}\r\n"));
         // Once on the server's own socket, if it is a stream's, and once on hyper's.
         for more in ["", "content-length: 0\r\n"] {
-            let text = format!("GET {clean} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n{resumed}{more}\r\n");
+            let text = format!("GET {clean} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{resumed}{more}\r\n");
             let said = exchange(server, &[text.as_bytes()], |said| contains(said, "text/event-stream")).await;
             assert!(said.starts_with(b"HTTP/1.1 "), "{text}: {}", String::from_utf8_lossy(&said));
             is_no_mistake(&said);
@@ -395,7 +395,7 @@ fn no_query_and_no_cursor_makes_the_server_fail() {
 /// Posts lines as one streamed body of these chunks; status and answer.
 async fn post_lines(server: &Server, run: &str, chunks: &[&[u8]]) -> (u16, Value) {
     let head = format!(
-        "POST /v1/runs/{run}/facts HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"
+        "POST /v1/runs/{run}/facts HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"
     );
     let mut pieces = vec![head.into_bytes()];
     for chunk in chunks {

@@ -426,7 +426,7 @@ pub struct Sse {
 impl Sse {
     /// Asks for `path` on this connection, and reads the answer's head.
     pub async fn ask(mut socket: TcpStream, via: Via, path: &str, headers: &[(&str, &str)]) -> Self {
-        let mut head = format!("GET {path} HTTP/1.1\r\nhost: test\r\n");
+        let mut head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n");
         for (name, value) in headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }

@@ -210,7 +210,7 @@ async fn of_a_streamed_body_that_breaks_off_the_whole_lines_are_kept() {
     let whole = lines(&[text("a"), text("b")]);
     let half = &text("half").to_string()[..20];
     let head = format!(
-        "POST /v1/runs/r/facts HTTP/1.1\r\nhost: t\r\ncontent-type: application/x-ndjson\r\ncontent-length: {}\r\n\r\n",
+        "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ncontent-length: {}\r\n\r\n",
         10_000
     );
     socket.write_all(format!("{head}{whole}{half}").as_bytes()).await.expect("sent");

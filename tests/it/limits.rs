@@ -63,7 +63,8 @@ async fn a_json_body_that_trickles_is_told_so_whoever_reads_it_and_a_steady_one_
     let client = local_with(Sizes::default(), limits).await;
     // The first is read by the server's own sockets, the second, for its transfer encoding, by hyper.
     for head in ["content-length: 1000", "transfer-encoding: chunked"] {
-        let head = format!("POST /v1/runs/r/facts HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\n{head}\r\n\r\n");
+        let head =
+            format!("POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{head}\r\n\r\n");
         let first = if head.contains("chunked") { "2\r\n[ \r\n" } else { "[ " };
         let answer = say(&client, &[&head, first], Duration::ZERO).await;
         assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("\"code\":\"body_too_slow\""), "{answer}");
@@ -71,7 +72,7 @@ async fn a_json_body_that_trickles_is_told_so_whoever_reads_it_and_a_steady_one_
     // 16 KiB buy a second more.
     let large = json!([fact("text.delta", json!({"payload": {"text": "x".repeat(40_000)}}))]).to_string();
     let head = format!(
-        "POST /v1/runs/r/facts HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         large.len()
     );
     let (first, rest) = large.split_at(large.len() - 10);
@@ -83,8 +84,7 @@ async fn a_json_body_that_trickles_is_told_so_whoever_reads_it_and_a_steady_one_
 async fn a_streamed_body_may_be_silent_only_so_long_and_a_blank_line_is_no_silence() {
     let limits = Limits { line_time_max: Duration::from_millis(400), ..Limits::default() };
     let client = local_with(Sizes::default(), limits).await;
-    let head =
-        "POST /v1/runs/r/facts HTTP/1.1\r\nhost: t\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head = "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
     let line = "17\r\n{\"type\":\"run.started\"}\n\r\n";
     let blank = "1\r\n\n\r\n";
     let answer = say(&client, &[head, line, blank, blank, blank, blank, blank, line], Duration::from_millis(100)).await;
@@ -100,7 +100,7 @@ async fn one_client_has_its_share_of_connections_and_gets_it_back() {
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut socket = TcpStream::connect(client.at).await.unwrap();
-        socket.write_all(b"GET /v1/runs/r/stream HTTP/1.1\r\nhost: t\r\n\r\n").await.unwrap();
+        socket.write_all(b"GET /v1/runs/r/stream HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         let mut first = [0; 15];
         soon("a stream to open", socket.read_exact(&mut first)).await.unwrap();
         held.push(socket);
@@ -110,7 +110,8 @@ async fn one_client_has_its_share_of_connections_and_gets_it_back() {
     assert!(refused.contains("\r\nretry-after: 2\r\n") && refused.contains("\"limit\":2"), "{refused}");
     drop(held);
     until("room", 200, async || {
-        let answer = say(&client, &["GET /healthz HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n"], Duration::ZERO).await;
+        let answer =
+            say(&client, &["GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"], Duration::ZERO).await;
         if answer.starts_with("HTTP/1.1 200") { 200 } else { 429 }
     })
     .await;

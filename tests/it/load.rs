@@ -27,7 +27,7 @@ async fn open(at: SocketAddr, buffer: Option<u32>) -> TcpStream {
         socket.set_recv_buffer_size(bytes).unwrap();
     }
     let mut stream = soon("a connection", socket.connect(at)).await.unwrap();
-    stream.write_all(b"GET /v1/runs/r/stream?frames=events&after=now HTTP/1.1\r\nhost: t\r\n\r\n").await.unwrap();
+    stream.write_all(b"GET /v1/runs/r/stream?frames=events&after=now HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut head = [0; 15];
     soon("a head", stream.read_exact(&mut head)).await.unwrap();
     assert_eq!(&head, b"HTTP/1.1 200 OK");

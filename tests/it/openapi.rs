@@ -33,6 +33,7 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("too_many_runs", "`limits`"),
     ("too_many_controls", "`control`"),
     ("too_many_tickets", "`auth`"),
+    ("too_many_connections_of_token", "`auth`"),
 ];
 
 thread_local! {
@@ -135,10 +136,17 @@ async fn every_status_and_code_that_is_described_is_met() {
                 "foreign_origin" if operation.method == Method::DELETE => {
                     say(
                         &client,
-                        &[&format!("DELETE {} HTTP/1.1\r\nhost: t\r\norigin: http://a\r\nconnection: close\r\n\r\n", to(""))],
+                        &[&format!(
+                            "DELETE {} HTTP/1.1\r\nhost: localhost\r\norigin: http://a\r\nconnection: close\r\n\r\n",
+                            to("")
+                        )],
                     )
                     .await;
                 }
+                "unknown_host" if operation.method == Method::DELETE => {
+                    say(&client, &[&format!("DELETE {} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", to(""))]).await;
+                }
+                "unknown_host" => drop(ask(&client, operation, &to(""), &[("host", "elsewhere")]).await),
                 "foreign_origin" => drop(ask(&client, operation, &to(""), &[("origin", "http://elsewhere")]).await),
                 "bad_range" => drop(ask(&client, operation, &to("audience=internal"), &[("range", "bytes=9999999-")]).await),
                 _ => {}
@@ -159,7 +167,7 @@ async fn every_status_and_code_that_is_described_is_met() {
         client.post(path, &numbered("1", "5"), body.clone()).await.problem(409, "producer_gap");
         client.post(path, &numbered("2", "0"), body.clone()).await.ok();
         client.post(path, &numbered("1", "0"), body).await.problem(403, "producer_fenced");
-        let cut = format!("POST {path} HTTP/1.1\r\nhost: t\r\nexpect: nothing\r\ncontent-length: 100\r\n\r\n[");
+        let cut = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nexpect: nothing\r\ncontent-length: 100\r\n\r\n[");
         say(&client, &[&cut]).await;
     }
     let small = Limits { fact_bytes_max: 1000, body_bytes_max: 2000, ..Limits::default() };
@@ -175,7 +183,7 @@ async fn every_status_and_code_that_is_described_is_met() {
     for body in ["{", r#"{"for":"stream"}"#, r#"{"for":"stream","run":""}"#, &format!("{{\"for\":\"{}\"}}", "x".repeat(5000))] {
         client.post("/v1/tickets", &[], body.to_owned()).await;
     }
-    say(&client, &["POST /v1/tickets HTTP/1.1\r\nhost: t\r\ncontent-length: 100\r\n\r\n{"]).await;
+    say(&client, &["POST /v1/tickets HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"]).await;
 
     // A stream whose end was seen, a part of a body, a WebSocket and what is none, and the end of a run.
     let end = client.activities("r", "", None).await.all().await.pop().and_then(|last| last.id).expect("a cursor");
@@ -183,12 +191,13 @@ async fn every_status_and_code_that_is_described_is_met() {
     client.get_with(&format!("/v1/blobs/{blob}?audience=internal"), &[("range", "bytes=0-3")]).await;
     let upgrade = |more: &str| {
         format!(
-            "GET /v1/ws HTTP/1.1\r\nhost: t\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n"
+            "GET /v1/ws HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n"
         )
     };
     for more in ["", "origin: http://elsewhere\r\n", "sec-websocket-protocol: telex\r\n"] {
         say(&client, &[&upgrade(more)]).await;
     }
+    say(&client, &[&upgrade("").replace("localhost", "elsewhere")]).await;
     client.delete("/v1/runs/r").await;
 
     let met = ANSWERED.with_borrow(Clone::clone);
@@ -246,7 +255,7 @@ async fn erased_meanwhile(client: &Client) {
     let mut socket = TcpStream::connect(client.at).await.unwrap();
     let line = format!("{}\n", fact("run.started", json!({})));
     let chunk = format!("{:x}\r\n{line}\r\n", line.len());
-    let head = "POST /v1/runs/gone/facts HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head = "POST /v1/runs/gone/facts HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
     socket.write_all(format!("{head}{chunk}").as_bytes()).await.unwrap();
     while client.get("/v1/runs/gone").await.status != 200 {
         tokio::task::yield_now().await;
@@ -290,7 +299,8 @@ async fn an_address_takes_the_methods_that_are_described_and_no_others() {
         assert!(described.contains(&&operation.method), "{path}");
         let is_described = |method: &str| described.iter().any(|known| known.as_str() == method);
         for method in ["GET", "POST", "DELETE", "PUT", "PATCH", "OPTIONS"].into_iter().filter(|method| !is_described(method)) {
-            let request = format!("{method} {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+            let request =
+                format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
             let said = say(&client, &[&request]).await;
             assert!(said.starts_with("HTTP/1.1 405 ") && said.contains("\"code\":\"method_not_allowed\""), "{request}: {said}");
         }

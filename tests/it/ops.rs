@@ -226,7 +226,7 @@ async fn a_server_that_stops_is_not_ready_at_once_and_ends_its_streams_over_the_
     // A body that is on its way is told how much of it was taken.
     let mut body = TcpStream::connect(server.at).await.unwrap();
     body.write_all(
-        b"POST /v1/runs/r/facts HTTP/1.1\r\nhost: t\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n",
+        b"POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n",
     )
     .await
     .unwrap();
@@ -236,7 +236,7 @@ async fn a_server_that_stops_is_not_ready_at_once_and_ends_its_streams_over_the_
     // A new connection each time, as a probe's.
     let probe = async |path: &str| {
         let mut socket = TcpStream::connect(server.at).await.ok()?;
-        socket.write_all(format!("GET {path} HTTP/1.1\r\nhost: t\r\n\r\n").as_bytes()).await.ok()?;
+        socket.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).await.ok()?;
         let mut answer = String::new();
         socket.read_to_string(&mut answer).await.ok()?;
         (!answer.is_empty()).then_some(answer)

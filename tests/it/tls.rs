@@ -311,7 +311,9 @@ async fn a_stop_ends_streams_cleanly_over_either_version() {
 #[tokio::test]
 async fn plain_http_to_a_tls_port_is_told_where_it_is() {
     let server = Secure::start().await;
-    for request in ["GET /healthz HTTP/1.1\r\nhost: t\r\n\r\n", "POST /v1/runs/r/facts HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}"] {
+    for request in
+        ["GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n", "POST /v1/runs/r/facts HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}"]
+    {
         let mut socket = TcpStream::connect(server.at).await.unwrap();
         socket.write_all(request.as_bytes()).await.unwrap();
         // Done with its request, it reads.

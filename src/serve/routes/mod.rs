@@ -77,10 +77,13 @@ pub enum Content {
     Bytes,
 }
 
-/// What any address may answer with: to a page that has nothing to do here, and of our own mistakes.
-const ANY: &[Kind] = &[kinds::FOREIGN_ORIGIN, kinds::INTERNAL_ERROR];
+/// What any address may answer with: to a page that has nothing to do here, to who calls us by another's name, and of our own
+/// mistakes.
+const ANY: &[Kind] = &[kinds::FOREIGN_ORIGIN, kinds::UNKNOWN_HOST, kinds::INTERNAL_ERROR];
 /// What whoever asks at an address that is not open may be answered with.
 const ACCESS: &[Kind] = &[kinds::UNAUTHENTICATED, kinds::FORBIDDEN];
+/// What whoever opens something that lasts may be answered with.
+const LASTS: &[Kind] = &[kinds::TOO_MANY_CONNECTIONS_OF_TOKEN];
 /// What whatever asks the store may answer with.
 const STORE: &[Kind] = &[kinds::STORE_FAILED];
 const RUN_READ: &[Kind] = &[kinds::NO_SUCH_RUN];
@@ -112,6 +115,7 @@ const LINES_ON_THEIR_WAY: &[Kind] = &[
     kinds::BODY_TOO_SLOW,
     kinds::BODY_SILENT,
     kinds::STOPPING,
+    kinds::TOO_MANY_CONNECTIONS_OF_TOKEN,
 ];
 /// What a body that is one object may be refused for.
 const OBJECT: &[Kind] =
@@ -138,6 +142,7 @@ const MESSAGE: &[Kind] = &[
     kinds::BAD_MEMBER,
     kinds::LEASE_LOST,
     kinds::STOPPING,
+    kinds::TOO_MANY_CONNECTIONS_OF_TOKEN,
 ];
 /// What is told where no address was found, by HTTP itself.
 pub const NOWHERE: &[Kind] = &[kinds::NO_SUCH_ADDRESS, kinds::METHOD_NOT_ALLOWED];
@@ -308,7 +313,7 @@ pub static OPERATIONS: &[Operation] = &[
         takes_ids: false,
         body: None,
         answers: json!("Claimed", "What was taken; nothing, if nothing came in time."),
-        problems: &[STORE],
+        problems: &[STORE, LASTS],
         serve: |method| on(method, controls::claim),
     },
     Operation {
@@ -350,7 +355,7 @@ pub static OPERATIONS: &[Operation] = &[
         takes_ids: false,
         body: None,
         answers: FRAMES_OF_RUN,
-        problems: &[STORE],
+        problems: &[STORE, LASTS],
         serve: |method| on(method, stream::get),
     },
     Operation {
@@ -420,7 +425,7 @@ pub static OPERATIONS: &[Operation] = &[
         takes_ids: false,
         body: None,
         answers: &[FRAMES_COME],
-        problems: &[STORE],
+        problems: &[STORE, LASTS],
         serve: |method| on(method, stream::get),
     },
     Operation {
@@ -434,7 +439,7 @@ pub static OPERATIONS: &[Operation] = &[
         takes_ids: false,
         body: None,
         answers: &[FRAMES_COME],
-        problems: &[STORE, &[kinds::BAD_ID]],
+        problems: &[STORE, LASTS, &[kinds::BAD_ID]],
         serve: |method| on(method, stream::get),
     },
     Operation {
@@ -448,7 +453,7 @@ pub static OPERATIONS: &[Operation] = &[
         takes_ids: false,
         body: None,
         answers: &[Answer { status: 101, meaning: "A WebSocket from here on.", content: &[] }],
-        problems: &[&[kinds::UPGRADE_REQUIRED, kinds::BAD_SUBPROTOCOL, kinds::UNAUTHENTICATED]],
+        problems: &[LASTS, &[kinds::UPGRADE_REQUIRED, kinds::BAD_SUBPROTOCOL, kinds::UNAUTHENTICATED]],
         serve: |method| on(method, socket::get),
     },
     Operation {
@@ -601,7 +606,7 @@ pub static OPERATIONS: &[Operation] = &[
     Operation {
         method: Method::GET,
         path: "/metrics",
-        right: To(Verb::Admin),
+        right: meters::RIGHT,
         id: "getMetrics",
         tag: "operations",
         does: "What goes on, for Prometheus.",

@@ -1,5 +1,11 @@
 //! Who may: every address under every kind of token, what is open when a token is over, tickets, and pages of other origins.
 
+mod agents;
+mod ends;
+mod hosts;
+mod matrix;
+mod shares;
+
 use crate::harness::{BOTH, Client, Process, Sse, Via, fact, lines, repository, serve_it, soon, world};
 use futures_util::{SinkExt, StreamExt};
 use proscenium::auth::keys::Signing;
@@ -8,13 +14,9 @@ use proscenium::feed::Sizes;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
-use proscenium::serve::access::Right;
 use proscenium::serve::origin::Origins;
-use proscenium::serve::routes::OPERATIONS;
 use proscenium::serve::{Limits, Pulse, Server};
-use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -70,6 +72,15 @@ impl Guarded {
     }
 
     async fn with(change: impl FnOnce(&mut Setup)) -> Self {
+        Self::made(change, Limits::default()).await
+    }
+
+    /// One with these limits.
+    async fn limited(limits: Limits) -> Self {
+        Self::made(|_| {}, limits).await
+    }
+
+    async fn made(change: impl FnOnce(&mut Setup), limits: Limits) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let key = dir.path().join("key");
         std::fs::write(&key, SECRET).unwrap();
@@ -84,7 +95,7 @@ impl Guarded {
         let authority = Authority::open(setup, world).unwrap();
         let (policy, pulse) = (Policy { inline_bytes_max: 1024 }, Pulse::default());
         let store = AnyStore::Memory(MemoryStore::new());
-        let server = Server::new(store, policy, Sizes::default(), Limits::default(), pulse, world).unwrap();
+        let server = Server::new(store, policy, Sizes::default(), limits, pulse, world).unwrap();
         let server = server.asking(authority, Origins::new([FRIEND]).unwrap());
         let (client, _) = serve_it(server, std::future::pending()).await;
         Self { client, dir }
@@ -161,184 +172,6 @@ async fn filled(guarded: &Guarded) -> [String; 2] {
             .find(|event| event["type"] == "tool.result" && event["toolCallId"] == call);
         result.unwrap()["refs"][0]["href"].as_str().expect("it was moved out").to_owned()
     })
-}
-
-/// Who comes, in the order of a row's columns.
-const COLUMNS: [&str; 9] = ["nobody", "forged", "expired", "nothing", "reads", "publishes", "controls", "elsewhere", "admin"];
-
-fn who(column: &str) -> Option<String> {
-    let all = |can: &str| token(&json!({ "sessions": ["*"], "agents": ["*"], "can": [can] }));
-    Some(match column {
-        "nobody" => return None,
-        "forged" => signed(
-            OTHER_SECRET,
-            &json!({ "sub": "somebody", "exp": now() + 3600, "proscenium": { "sessions": ["*"], "can": ["admin"] } }),
-            None,
-        ),
-        "expired" => {
-            token_of(&json!({ "sub": "somebody", "exp": now() - 1, "proscenium": { "sessions": ["*"], "can": ["admin"] } }))
-        }
-        // Signed by who may, and without a word of what for.
-        "nothing" => token_of(&json!({ "sub": "somebody", "exp": now() + 3600 })),
-        "reads" => all("read"),
-        "publishes" => all("publish"),
-        "controls" => all("control"),
-        "elsewhere" => token(&json!({
-            "audience": "internal", "sessions": ["t", "u"], "runs": ["q"], "agents": ["a"], "can": ["admin"] })),
-        "admin" => admin(),
-        other => unreachable!("{other}"),
-    })
-}
-
-/// Every address, what is asked there, and what each of [`COLUMNS`] is answered.
-#[rustfmt::skip]
-const MATRIX: &[(&str, &str, &str, &str, [u16; 9])] = &[
-    //                                                                        nobody forged expired nothing reads publishes controls elsewhere admin
-    ("POST",   "/v1/runs/{run}/facts",             "/v1/runs/r/facts",           FACT, [401, 401, 401, 403, 403, 200, 403, 403, 200]),
-    ("POST",   "/v1/sessions/{session}/facts",     "/v1/sessions/s/facts",       FACT, [401, 401, 401, 403, 403, 200, 403, 403, 200]),
-    ("POST",   "/v1/runs/{run}/settle",            "/v1/runs/gone/settle",       "",   [401, 401, 401, 403, 403, 403, 200, 403, 200]),
-    ("POST",   "/v1/runs/{run}/controls",          "/v1/runs/r/controls",        STEER, [401, 401, 401, 403, 403, 403, 202, 403, 202]),
-    ("GET",    "/v1/runs/{run}/controls",          "/v1/runs/r/controls",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("POST",   "/v1/sessions/{session}/controls",  "/v1/sessions/s/controls",    SEND, [401, 401, 401, 403, 403, 403, 202, 403, 202]),
-    ("GET",    "/v1/sessions/{session}/controls",  "/v1/sessions/s/controls",    "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    // An agent of which the one elsewhere is told, and one of which it is not.
-    ("POST",   "/v1/agents/{agent}/controls/claim", "/v1/agents/a/controls/claim?wait=0", "", [401, 401, 401, 403, 403, 200, 403, 200, 200]),
-    ("POST",   "/v1/agents/{agent}/controls/claim", "/v1/agents/b/controls/claim?wait=0", "", [401, 401, 401, 403, 403, 200, 403, 403, 200]),
-    ("POST",   "/v1/controls/{control}/ack",       "/v1/controls/none/ack",      LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409]),
-    ("POST",   "/v1/controls/{control}/nack",      "/v1/controls/none/nack",     LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409]),
-    ("GET",    "/metrics",                         "/metrics",                   "",   [401, 401, 401, 403, 403, 403, 403, 200, 200]),
-    ("GET",    "/v1/runs/{run}/stream",            "/v1/runs/r/stream",          "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/sessions/{session}/stream",    "/v1/sessions/s/stream",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/stream",                       "/v1/stream?runs=q,r",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/stream",                       "/v1/stream?runs=q",          "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
-    ("GET",    "/v1/sessions",                     "/v1/sessions",               "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
-    ("GET",    "/v1/sessions/{session}",           "/v1/sessions/s",             "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/sessions/{session}",           "/v1/sessions/never",         "",   [401, 401, 401, 403, 404, 403, 403, 403, 404]),
-    ("GET",    "/v1/sessions/{session}/window",    "/v1/sessions/s/window",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/sessions/{session}/timeline",  "/v1/sessions/s/timeline",    "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/runs",                         "/v1/runs",                   "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
-    ("GET",    "/v1/runs/{run}",                   "/v1/runs/r",                 "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/runs/{run}",                   "/v1/runs/never",             "",   [401, 401, 401, 403, 404, 403, 403, 403, 404]),
-    ("GET",    "/v1/runs/{run}",                   "/v1/runs/q",                 "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
-    ("GET",    "/v1/runs/{run}/events",            "/v1/runs/r/events",          "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/runs/{run}/activities",        "/v1/runs/r/activities",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/runs/{run}/export",            "/v1/runs/r/export",          "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/blobs/{blob}",                 OWN_BLOB,                     "",   [401, 401, 401, 403, 200, 403, 403, 404, 200]),
-    ("GET",    "/v1/blobs/{blob}",                 HIDDEN_BLOB,                  "",   [401, 401, 401, 403, 404, 403, 403, 404, 404]),
-    ("POST",   "/v1/tickets",                      "/v1/tickets",                TICKET, [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("DELETE", "/v1/runs/{run}",                   "/v1/runs/gone",              "",   [401, 401, 401, 403, 403, 403, 403, 403, 204]),
-    // Whoever it is, and whether or not there is somebody.
-    ("GET",    "/v1/ws",                           "/v1/ws",                     "",   [426; 9]),
-    ("GET",    "/healthz",                         "/healthz",                   "",   [200; 9]),
-    ("GET",    "/readyz",                          "/readyz",                    "",   [200; 9]),
-    ("GET",    "/openapi.json",                    "/openapi.json",              "",   [200; 9]),
-    ("GET",    "/schema/{*file}",                  "/schema/problem.schema.json", "",  [200; 9]),
-    ("GET",    "/",                                "/",                          "",   [200; 9]),
-    ("GET",    "/assets/{*file}",                  "/assets/app.js",             "",   [200; 9]),
-];
-
-const FACT: &str = r#"{"type":"text.delta","payload":{"text":"more"}}"#;
-const STEER: &str = r#"{"control":"steer","value":"to the left"}"#;
-const SEND: &str = r#"{"control":"send","value":"hello"}"#;
-const LEASE: &str = r#"{"lease":"none"}"#;
-const TICKET: &str = r#"{"for":"stream","run":"r"}"#;
-const OWN_BLOB: &str = "the body for users";
-const HIDDEN_BLOB: &str = "the internal body";
-
-#[test]
-fn the_matrix_has_a_row_for_every_address_and_none_for_any_other() {
-    let served: BTreeSet<_> = OPERATIONS.iter().map(|route| (route.method.to_string(), route.path.to_owned())).collect();
-    let tested: BTreeSet<_> = MATRIX.iter().map(|(method, path, ..)| ((*method).to_owned(), (*path).to_owned())).collect();
-    assert_eq!(served, tested, "give every address its row");
-    for route in OPERATIONS {
-        let (_, _, _, _, expected) = MATRIX.iter().find(|row| row.0 == route.method.as_str() && row.1 == route.path).unwrap();
-        let is_open = matches!(route.right, Right::Open | Right::Inside);
-        assert_eq!(expected[..3] != [401; 3], is_open, "{} {}: {:?}", route.method, route.path, route.right);
-    }
-}
-
-#[tokio::test]
-async fn every_address_asks_for_what_it_takes_and_hides_what_is_hidden() {
-    let guarded = Guarded::start().await;
-    let [hidden_blob, own_blob] = filled(&guarded).await;
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    for (n, column) in COLUMNS.iter().enumerate() {
-        let token = who(column);
-        for (method, _, path, body, expected) in MATRIX {
-            let path = match *path {
-                OWN_BLOB => &own_blob,
-                HIDDEN_BLOB => &hidden_blob,
-                other => other,
-            };
-            let mut request = http.request(method.parse().unwrap(), format!("http://{}{path}", guarded.client.at));
-            if let Some(token) = &token {
-                request = request.header("authorization", bearer(token));
-            }
-            if !body.is_empty() {
-                request = request.header("content-type", "application/json").body(*body);
-            }
-            let answer = soon("an answer", request.send()).await.unwrap();
-            let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-            let what = format!("{column}: {method} {path}");
-            assert_eq!(status, expected[n], "{what}");
-            let is_live = status == 200 && path.contains("stream");
-            // What a stream shows is looked at below.
-            let text = if is_live { String::new() } else { soon("a body", answer.text()).await.unwrap() };
-            if status >= 400 && status != 426 {
-                check_refusal(&headers, status, &text, &what);
-            }
-            if *column != "admin" {
-                assert!(!text.contains(HIDDEN), "{what}: {text}");
-            }
-            if !matches!(*column, "admin" | "reads") {
-                assert!(!text.contains(OWN), "{what}: {text}");
-            }
-            if let Some(token) = &token {
-                assert!(!text.contains(token.as_str()), "{what} repeats the token");
-            }
-        }
-    }
-}
-
-fn check_refusal(headers: &HeaderMap, status: u16, text: &str, what: &str) {
-    assert_eq!(headers["content-type"], "application/problem+json", "{what}");
-    assert_eq!(headers["cache-control"], "no-store", "{what}");
-    let problem: Value = serde_json::from_str(text).unwrap();
-    crate::schema::assert_valid("problem.schema.json", &problem);
-    match status {
-        401 => {
-            assert_eq!(problem["code"], "unauthenticated", "{what}");
-            assert_eq!(headers["www-authenticate"], "Bearer", "{what}");
-        }
-        403 => {
-            assert_eq!(problem["code"], "forbidden", "{what}");
-            assert!(problem["missing"].is_string(), "{what}: {text}");
-        }
-        _ => {}
-    }
-}
-
-#[tokio::test]
-async fn a_wider_audience_than_the_tokens_is_refused_and_never_narrowed() {
-    let guarded = Guarded::start().await;
-    filled(&guarded).await;
-    let dashboard = reader(json!({ "audience": "dashboard", "sessions": ["*"] }));
-    let user = reader(json!({ "sessions": ["*"] }));
-    for (method, _, path, ..) in MATRIX.iter().filter(|row| row.0 == "GET" && row.1.starts_with("/v1/") && row.1 != "/v1/ws") {
-        let path = if path.starts_with('/') { path } else { "/v1/blobs/b" };
-        let with = |audience: &str| format!("{path}{}audience={audience}", if path.contains('?') { '&' } else { '?' });
-        for (token, wanted) in [(&user, "dashboard"), (&user, "internal"), (&dashboard, "internal")] {
-            let problem = guarded.get(&with(wanted), token).await.problem(403, "forbidden");
-            assert_eq!(problem["missing"], format!("audience:{wanted}"), "{method} {path}");
-        }
-        if !path.contains("stream") {
-            let answer = guarded.get(&with("user"), &dashboard).await;
-            assert!(matches!(answer.status, 200 | 404), "{path}: {answer:?}");
-        }
-    }
-    guarded.get("/v1/runs?audience=everybody", &user).await.problem(400, "bad_audience");
-    let events = guarded.get("/v1/runs/r/events", &admin()).await.ok();
-    assert!(!events.to_string().contains(HIDDEN), "whoever may see more still has to ask for it");
 }
 
 #[tokio::test]

@@ -1,0 +1,98 @@
+//! What a message says, and how it is answered.
+
+use crate::serve::problem::Problem;
+use crate::serve::request::{Query, bad_id};
+use crate::serve::routes::hold_message;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+
+/// An id of a subscription or a publish, in bytes.
+const ID_BYTES_MAX: usize = 256;
+
+/// What a message asks for: its members, with the facts among them as they stand.
+pub(super) struct Asked<'m> {
+    pub members: Map<String, Value>,
+    pub facts: Option<&'m RawValue>,
+}
+
+impl<'m> Asked<'m> {
+    pub(super) fn of(text: &'m str) -> Result<Self, Problem> {
+        let not_json = |error: serde_json::Error| {
+            let problem = match error.is_data() {
+                true => Problem::bad_request("not_an_object", format!("the message is no JSON object: {error}")),
+                false => Problem::bad_request("not_json", format!("the message is not JSON: {error}")),
+            };
+            problem.with("expected", "one JSON object a message")
+        };
+        let mut members: HashMap<String, &RawValue> = serde_json::from_str(text).map_err(not_json)?;
+        let facts = members.remove("facts");
+        let read = members.into_iter().map(|(member, value)| Ok((member, serde_json::from_str(value.get())?)));
+        Ok(Self { members: read.collect::<Result<_, _>>().map_err(not_json)?, facts })
+    }
+
+    /// A member that has to be there, and text.
+    pub(super) fn text(&self, member: &'static str) -> Result<&str, Problem> {
+        match self.members.get(member) {
+            Some(Value::String(text)) => Ok(text),
+            Some(other) if !other.is_null() => {
+                let detail = format!("{member} is {}; it must be text", crate::source::kind_of(other));
+                Err(Problem::bad_request("bad_query", detail).with("member", member))
+            }
+            _ => Err(missing(member)),
+        }
+    }
+
+    /// By what the answer is to be known.
+    pub(super) fn id(&self) -> Result<Option<Value>, Problem> {
+        match self.members.get("id") {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(id)) if id.is_empty() || id.len() > ID_BYTES_MAX => {
+                Err(bad_id("id", &format!("it has {} bytes; it must have 1 to {ID_BYTES_MAX}", id.len())))
+            }
+            Some(id @ (Value::String(_) | Value::Number(_))) => Ok(Some(id.clone())),
+            Some(other) => Err(bad_id("id", &format!("it is {}; it must be text or a number", crate::source::kind_of(other)))),
+        }
+    }
+
+    /// These of its members; others mean nothing here.
+    pub(super) fn query(&self, members: &[&str]) -> Result<Query, Problem> {
+        let named = |member: &&str| Some(((*member).to_owned(), self.members.get(*member)?.clone()));
+        Query::of_object(&members.iter().filter_map(named).collect())
+    }
+
+    /// The members of an object; none if it is absent.
+    pub(super) fn object(&self, member: &'static str) -> Result<Query, Problem> {
+        match self.members.get(member) {
+            None | Some(Value::Null) => Ok(Query::default()),
+            Some(Value::Object(object)) => Query::of_object(object),
+            Some(other) => {
+                let detail = format!("{member} is {}; it must be an object", crate::source::kind_of(other));
+                Err(Problem::bad_request("bad_query", detail).with("member", member))
+            }
+        }
+    }
+}
+
+pub(super) fn missing(member: &'static str) -> Problem {
+    Problem::bad_request("missing_member", format!("{member} is missing; this op needs it")).with("member", member)
+}
+
+/// An answer's text.
+pub(super) fn answer(op: &str, id: Option<&Value>, members: impl Serialize) -> String {
+    #[derive(Serialize)]
+    struct Answer<'v, M> {
+        op: &'v str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<&'v Value>,
+        #[serde(flatten)]
+        members: M,
+    }
+    serde_json::to_string(&Answer { op, id, members }).expect("plain data with string keys")
+}
+
+pub(super) fn refusal(id: Option<&Value>, problem: &Problem) -> String {
+    hold_message(problem);
+    answer("error", id, problem.to_json())
+}

@@ -1,0 +1,324 @@
+//! Every address and every op of a WebSocket, under every kind of token: what each is answered, and that nothing hidden is in it.
+
+use super::{Guarded, HIDDEN, OTHER_SECRET, OWN, Ws, admin, bearer, filled, now, reader, signed, token, token_of};
+use crate::harness::{fact, soon};
+use proscenium::serve::access::Right;
+use proscenium::serve::routes::OPERATIONS;
+use proscenium::serve::socket::Op;
+use reqwest::header::HeaderMap;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Who comes, in the order of a row's columns.
+const COLUMNS: [&str; 9] = ["nobody", "forged", "expired", "nothing", "reads", "publishes", "controls", "elsewhere", "admin"];
+
+fn who(column: &str) -> Option<String> {
+    let all = |can: &str| token(&json!({ "sessions": ["*"], "agents": ["*"], "can": [can] }));
+    Some(match column {
+        "nobody" => return None,
+        "forged" => signed(
+            OTHER_SECRET,
+            &json!({ "sub": "somebody", "exp": now() + 3600, "proscenium": { "sessions": ["*"], "can": ["admin"] } }),
+            None,
+        ),
+        "expired" => {
+            token_of(&json!({ "sub": "somebody", "exp": now() - 1, "proscenium": { "sessions": ["*"], "can": ["admin"] } }))
+        }
+        // Signed by who may, and without a word of what for.
+        "nothing" => token_of(&json!({ "sub": "somebody", "exp": now() + 3600 })),
+        "reads" => all("read"),
+        "publishes" => all("publish"),
+        "controls" => all("control"),
+        "elsewhere" => token(&json!({
+            "audience": "internal", "sessions": ["t", "u"], "runs": ["q"], "agents": ["a"], "can": ["admin"] })),
+        "admin" => admin(),
+        other => unreachable!("{other}"),
+    })
+}
+
+/// Every address, what is asked there, and what each of [`COLUMNS`] is answered.
+#[rustfmt::skip]
+const MATRIX: &[(&str, &str, &str, &str, [u16; 9])] = &[
+    //                                                                        nobody forged expired nothing reads publishes controls elsewhere admin
+    ("POST",   "/v1/runs/{run}/facts",             "/v1/runs/r/facts",           FACT, [401, 401, 401, 403, 403, 200, 403, 403, 200]),
+    ("POST",   "/v1/sessions/{session}/facts",     "/v1/sessions/s/facts",       FACT, [401, 401, 401, 403, 403, 200, 403, 403, 200]),
+    ("POST",   "/v1/runs/{run}/settle",            "/v1/runs/gone/settle",       "",   [401, 401, 401, 403, 403, 403, 200, 403, 200]),
+    ("POST",   "/v1/runs/{run}/controls",          "/v1/runs/r/controls",        STEER, [401, 401, 401, 403, 403, 403, 202, 403, 202]),
+    ("GET",    "/v1/runs/{run}/controls",          "/v1/runs/r/controls",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("POST",   "/v1/sessions/{session}/controls",  "/v1/sessions/s/controls",    SEND, [401, 401, 401, 403, 403, 403, 202, 403, 202]),
+    ("GET",    "/v1/sessions/{session}/controls",  "/v1/sessions/s/controls",    "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    // An agent of which the one elsewhere is told, and one of which it is not.
+    ("POST",   "/v1/agents/{agent}/controls/claim", "/v1/agents/a/controls/claim?wait=0", "", [401, 401, 401, 403, 403, 200, 403, 200, 200]),
+    ("POST",   "/v1/agents/{agent}/controls/claim", "/v1/agents/b/controls/claim?wait=0", "", [401, 401, 401, 403, 403, 200, 403, 403, 200]),
+    ("POST",   "/v1/controls/{control}/ack",       "/v1/controls/none/ack",      LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409]),
+    ("POST",   "/v1/controls/{control}/nack",      "/v1/controls/none/nack",     LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409]),
+    ("GET",    "/metrics",                         "/metrics",                   "",   [401, 401, 401, 403, 403, 403, 403, 200, 200]),
+    ("GET",    "/v1/runs/{run}/stream",            "/v1/runs/r/stream",          "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("GET",    "/v1/sessions/{session}/stream",    "/v1/sessions/s/stream",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("GET",    "/v1/stream",                       "/v1/stream?runs=q,r",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("GET",    "/v1/stream",                       "/v1/stream?runs=q",          "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
+    ("GET",    "/v1/sessions",                     "/v1/sessions",               "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
+    ("GET",    "/v1/sessions/{session}",           "/v1/sessions/s",             "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("GET",    "/v1/sessions/{session}",           "/v1/sessions/never",         "",   [401, 401, 401, 403, 404, 403, 403, 403, 404]),
+    ("GET",    "/v1/sessions/{session}/window",    "/v1/sessions/s/window",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("GET",    "/v1/sessions/{session}/timeline",  "/v1/sessions/s/timeline",    "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("GET",    "/v1/runs",                         "/v1/runs",                   "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
+    ("GET",    "/v1/runs/{run}",                   "/v1/runs/r",                 "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("GET",    "/v1/runs/{run}",                   "/v1/runs/never",             "",   [401, 401, 401, 403, 404, 403, 403, 403, 404]),
+    ("GET",    "/v1/runs/{run}",                   "/v1/runs/q",                 "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
+    ("GET",    "/v1/runs/{run}/events",            "/v1/runs/r/events",          "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("GET",    "/v1/runs/{run}/activities",        "/v1/runs/r/activities",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("GET",    "/v1/runs/{run}/export",            "/v1/runs/r/export",          "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("GET",    "/v1/blobs/{blob}",                 OWN_BLOB,                     "",   [401, 401, 401, 403, 200, 403, 403, 404, 200]),
+    ("GET",    "/v1/blobs/{blob}",                 HIDDEN_BLOB,                  "",   [401, 401, 401, 403, 404, 403, 403, 404, 404]),
+    ("POST",   "/v1/tickets",                      "/v1/tickets",                TICKET, [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("DELETE", "/v1/runs/{run}",                   "/v1/runs/gone",              "",   [401, 401, 401, 403, 403, 403, 403, 403, 204]),
+    // Whoever it is, and whether or not there is somebody.
+    ("GET",    "/v1/ws",                           "/v1/ws",                     "",   [426; 9]),
+    ("GET",    "/healthz",                         "/healthz",                   "",   [200; 9]),
+    ("GET",    "/readyz",                          "/readyz",                    "",   [200; 9]),
+    ("GET",    "/openapi.json",                    "/openapi.json",              "",   [200; 9]),
+    ("GET",    "/schema/{*file}",                  "/schema/problem.schema.json", "",  [200; 9]),
+    ("GET",    "/",                                "/",                          "",   [200; 9]),
+    ("GET",    "/assets/{*file}",                  "/assets/app.js",             "",   [200; 9]),
+];
+
+const FACT: &str = r#"{"type":"text.delta","payload":{"text":"more"}}"#;
+const STEER: &str = r#"{"control":"steer","value":"to the left"}"#;
+const SEND: &str = r#"{"control":"send","value":"hello"}"#;
+const LEASE: &str = r#"{"lease":"none"}"#;
+const TICKET: &str = r#"{"for":"stream","run":"r"}"#;
+const OWN_BLOB: &str = "the body for users";
+const HIDDEN_BLOB: &str = "the internal body";
+
+#[test]
+fn the_matrix_has_a_row_for_every_address_and_none_for_any_other() {
+    let served: BTreeSet<_> = OPERATIONS.iter().map(|route| (route.method.to_string(), route.path.to_owned())).collect();
+    let tested: BTreeSet<_> = MATRIX.iter().map(|(method, path, ..)| ((*method).to_owned(), (*path).to_owned())).collect();
+    assert_eq!(served, tested, "give every address its row");
+    for route in OPERATIONS {
+        let (_, _, _, _, expected) = MATRIX.iter().find(|row| row.0 == route.method.as_str() && row.1 == route.path).unwrap();
+        let is_open = matches!(route.right, Right::Open | Right::Inside);
+        assert_eq!(expected[..3] != [401; 3], is_open, "{} {}: {:?}", route.method, route.path, route.right);
+    }
+}
+
+#[tokio::test]
+async fn every_address_asks_for_what_it_takes_and_hides_what_is_hidden() {
+    let guarded = Guarded::start().await;
+    let [hidden_blob, own_blob] = filled(&guarded).await;
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    for (n, column) in COLUMNS.iter().enumerate() {
+        let token = who(column);
+        for (method, _, path, body, expected) in MATRIX {
+            let path = match *path {
+                OWN_BLOB => &own_blob,
+                HIDDEN_BLOB => &hidden_blob,
+                other => other,
+            };
+            let mut request = http.request(method.parse().unwrap(), format!("http://{}{path}", guarded.client.at));
+            if let Some(token) = &token {
+                request = request.header("authorization", bearer(token));
+            }
+            if !body.is_empty() {
+                request = request.header("content-type", "application/json").body(*body);
+            }
+            let answer = soon("an answer", request.send()).await.unwrap();
+            let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+            let what = format!("{column}: {method} {path}");
+            assert_eq!(status, expected[n], "{what}");
+            let is_live = status == 200 && path.contains("stream");
+            // What a stream shows is looked at below.
+            let text = if is_live { String::new() } else { soon("a body", answer.text()).await.unwrap() };
+            if status >= 400 && status != 426 {
+                check_refusal(&headers, status, &text, &what);
+            }
+            if *column != "admin" {
+                assert!(!text.contains(HIDDEN), "{what}: {text}");
+            }
+            if !matches!(*column, "admin" | "reads") {
+                assert!(!text.contains(OWN), "{what}: {text}");
+            }
+            if let Some(token) = &token {
+                assert!(!text.contains(token.as_str()), "{what} repeats the token");
+            }
+        }
+    }
+}
+
+fn check_refusal(headers: &HeaderMap, status: u16, text: &str, what: &str) {
+    assert_eq!(headers["content-type"], "application/problem+json", "{what}");
+    assert_eq!(headers["cache-control"], "no-store", "{what}");
+    let problem: Value = serde_json::from_str(text).unwrap();
+    crate::schema::assert_valid("problem.schema.json", &problem);
+    match status {
+        401 => {
+            assert_eq!(problem["code"], "unauthenticated", "{what}");
+            assert_eq!(headers["www-authenticate"], "Bearer", "{what}");
+        }
+        403 => {
+            assert_eq!(problem["code"], "forbidden", "{what}");
+            assert!(problem["missing"].is_string(), "{what}: {text}");
+        }
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn a_wider_audience_than_the_tokens_is_refused_and_never_narrowed() {
+    let guarded = Guarded::start().await;
+    filled(&guarded).await;
+    let dashboard = reader(json!({ "audience": "dashboard", "sessions": ["*"] }));
+    let user = reader(json!({ "sessions": ["*"] }));
+    for (method, _, path, ..) in MATRIX.iter().filter(|row| row.0 == "GET" && row.1.starts_with("/v1/") && row.1 != "/v1/ws") {
+        let path = if path.starts_with('/') { path } else { "/v1/blobs/b" };
+        let with = |audience: &str| format!("{path}{}audience={audience}", if path.contains('?') { '&' } else { '?' });
+        for (token, wanted) in [(&user, "dashboard"), (&user, "internal"), (&dashboard, "internal")] {
+            let problem = guarded.get(&with(wanted), token).await.problem(403, "forbidden");
+            assert_eq!(problem["missing"], format!("audience:{wanted}"), "{method} {path}");
+        }
+        if !path.contains("stream") {
+            let answer = guarded.get(&with("user"), &dashboard).await;
+            assert!(matches!(answer.status, 200 | 404), "{path}: {answer:?}");
+        }
+    }
+    guarded.get("/v1/runs?audience=everybody", &user).await.problem(400, "bad_audience");
+    let events = guarded.get("/v1/runs/r/events", &admin()).await.ok();
+    assert!(!events.to_string().contains(HIDDEN), "whoever may see more still has to ask for it");
+}
+const U: &str = "unauthenticated";
+const F: &str = "forbidden";
+
+/// Every op, what is said with it, the run in which something is then said that a subscription has to show, and what each of
+/// [`COLUMNS`] is answered: the answer's `op`, or the code of its problem.
+#[rustfmt::skip]
+const MESSAGES: &[(&str, &str, &str, [&str; 9])] = &[
+    //                                                        nobody forged expired nothing reads publishes controls elsewhere admin
+    ("subscribe",   r#"{"run":"r"}"#,                        "r", [U, U, U, F, "subscribed", F, F, F, "subscribed"]),
+    ("subscribe",   r#"{"run":"r","frames":"events"}"#,      "r", [U, U, U, F, "subscribed", F, F, F, "subscribed"]),
+    ("subscribe",   r#"{"run":"q"}"#,                        "q", [U, U, U, F, "subscribed", F, F, "subscribed", "subscribed"]),
+    ("subscribe",   r#"{"run":"never"}"#,                    "",  [U, U, U, F, "subscribed", F, F, F, "subscribed"]),
+    ("subscribe",   r#"{"session":"s","children":true}"#,    "r", [U, U, U, F, "subscribed", F, F, F, "subscribed"]),
+    ("subscribe",   r#"{"session":"t","frames":"events"}"#,  "q", [U, U, U, F, "subscribed", F, F, "subscribed", "subscribed"]),
+    ("subscribe",   r#"{"run":"r","audience":"internal"}"#,  "r", [U, U, U, F, F, F, F, F, "subscribed"]),
+    ("subscribe",   r#"{"run":"q","audience":"internal"}"#,  "q", [U, U, U, F, F, F, F, "subscribed", "subscribed"]),
+    ("unsubscribe", "{}", "", [U, U, U, "unsubscribed", "unsubscribed", "unsubscribed", "unsubscribed", "unsubscribed", "unsubscribed"]),
+    ("publish",     r#"{"runId":"r","facts":[]}"#,           "",  [U, U, U, F, F, "ack", F, F, "ack"]),
+    ("publish",     r#"{"runId":"q","facts":[]}"#,           "",  [U, U, U, F, F, "ack", F, "ack", "ack"]),
+    ("publish",     r#"{"sessionId":"s","facts":[]}"#,       "",  [U, U, U, F, F, "ack", F, F, "ack"]),
+    // Nobody takes a run into a session of his own.
+    ("publish",     r#"{"runId":"r","facts":[],"ids":{"sessionId":"t"}}"#, "", [U, U, U, F, F, "ack", F, F, "ack"]),
+    // An agent of which the one elsewhere is told, and one of which it is not.
+    ("claim",       r#"{"agentId":"a"}"#,                    "",  [U, U, U, F, F, "claiming", F, "claiming", "claiming"]),
+    ("claim",       r#"{"agentId":"b"}"#,                    "",  [U, U, U, F, F, "claiming", F, F, "claiming"]),
+    ("unclaim",     "{}", "", [U, U, U, "unclaimed", "unclaimed", "unclaimed", "unclaimed", "unclaimed", "unclaimed"]),
+    ("ack",         r#"{"control":"c","lease":"none"}"#,     "",  [U, U, U, F, F, "lease_lost", F, "lease_lost", "lease_lost"]),
+    ("ack",         OF_A,                                    "",  [U, U, U, F, F, "acked", F, "acked", "acked"]),
+    ("ack",         OF_B,                                    "",  [U, U, U, F, F, "acked", F, F, "acked"]),
+    ("nack",        r#"{"control":"c","lease":"none"}"#,     "",  [U, U, U, F, F, "lease_lost", F, "lease_lost", "lease_lost"]),
+    ("nack",        OF_A,                                    "",  [U, U, U, F, F, "nacked", F, "nacked", "nacked"]),
+    ("nack",        OF_B,                                    "",  [U, U, U, F, F, "nacked", F, F, "nacked"]),
+    ("ping",        "{}", "", [U, U, U, "pong", "pong", "pong", "pong", "pong", "pong"]),
+    ("auth",        OWN_TOKEN, "", ["missing_member", U, U, "authenticated", "authenticated", "authenticated", "authenticated", "authenticated", "authenticated"]),
+];
+
+/// A control of an agent's, with a lease that is good.
+const OF_A: &str = r#"{"agent":"a"}"#;
+const OF_B: &str = r#"{"agent":"b"}"#;
+/// Whatever token the one who comes has.
+const OWN_TOKEN: &str = r#"{"of":"mine"}"#;
+
+#[test]
+fn the_matrix_has_a_row_for_every_op_and_none_for_any_other() {
+    let known: BTreeSet<_> = Op::ALL.iter().map(|op| op.as_str()).collect();
+    assert_eq!(known, MESSAGES.iter().map(|row| row.0).collect(), "give every op its row");
+}
+
+/// Asks for a control of this agent's and takes it; its id and its lease.
+pub async fn leased(guarded: &Guarded, agent: &str) -> (String, String) {
+    let wanted = json!({ "control": "send", "value": "hello", "agentId": agent });
+    let asked = guarded.post("/v1/runs/r/controls", &admin(), &wanted).await;
+    assert_eq!(asked.status, 202, "{asked:?}");
+    let id = asked.json()["controlId"].as_str().unwrap().to_owned();
+    let claimed = guarded.post(&format!("/v1/agents/{agent}/controls/claim?leaseSeconds=600"), &admin(), &json!({})).await.ok();
+    let control = claimed["controls"].as_array().unwrap().iter().find(|control| control["controlId"] == id);
+    let lease = control.expect("nobody else takes it")["lease"].as_str().unwrap().to_owned();
+    (id, lease)
+}
+
+/// Says this as whoever comes, and gives the answer with everything that was heard.
+async fn told(guarded: &Guarded, token: Option<&str>, row: &(&str, &str, &str, [&str; 9])) -> (String, String) {
+    let (op, said, shown_in, _) = row;
+    let mut heard = String::new();
+    let mut ws = Ws::open(&guarded.client).await;
+    if let (Some(token), true) = (token, *op != "auth") {
+        let known = ws.ask(json!({ "op": "auth", "token": token })).await;
+        heard.push_str(&known.to_string());
+        if known["op"] == "error" {
+            assert_eq!(ws.hear().await, Err(4401));
+            return (known["code"].as_str().unwrap().to_owned(), heard);
+        }
+    }
+    let mut message: Value = serde_json::from_str(said).unwrap();
+    if let Some(agent) = message["agent"].as_str() {
+        let (control, lease) = leased(guarded, agent).await;
+        message = json!({ "control": control, "lease": lease });
+    }
+    if *said == OWN_TOKEN {
+        message = json!({ "token": token });
+    }
+    (message["op"], message["id"]) = (json!(op), json!(1));
+    ws.say(message).await;
+    let answer = ws.hear().await.unwrap();
+    heard.push_str(&answer.to_string());
+    if answer["op"] == "error" {
+        assert!(answer["detail"].is_string() && (answer["code"] != F || answer["missing"].is_string()), "{answer}");
+        return (answer["code"].as_str().unwrap().to_owned(), heard);
+    }
+    if answer["op"] == "subscribed" && !shown_in.is_empty() {
+        // Whatever there is to be heard comes before what is said now.
+        let mark = format!("said just now {}", uuid::Uuid::now_v7());
+        let fact = fact("text.final", json!({ "messageId": mark, "payload": { "text": mark } }));
+        guarded.publish(shown_in, "", &admin(), &[fact]).await.ok();
+        loop {
+            let frame = ws.hear().await.unwrap().to_string();
+            heard.push_str(&frame);
+            if frame.contains(&mark) {
+                break;
+            }
+        }
+    }
+    if answer["op"] == "claiming" {
+        // Or it would take what others are to have.
+        while ws.ask(json!({ "op": "unclaim", "id": 1 })).await["op"] != "unclaimed" {}
+    }
+    (answer["op"].as_str().unwrap().to_owned(), heard)
+}
+
+#[tokio::test]
+async fn every_op_asks_for_what_it_takes_and_hides_what_is_hidden() {
+    let guarded = Guarded::start().await;
+    filled(&guarded).await;
+    for (n, column) in COLUMNS.iter().enumerate() {
+        let token = who(column);
+        for row in MESSAGES {
+            let (answer, heard) = told(&guarded, token.as_deref(), row).await;
+            let what = format!("{column}: {} {}", row.0, row.1);
+            assert_eq!(answer, row.3[n], "{what}: {heard}");
+            if *column != "admin" {
+                assert!(!heard.contains(HIDDEN), "{what}: {heard}");
+            }
+            if !matches!(*column, "admin" | "reads") {
+                assert!(!heard.contains(OWN), "{what}: {heard}");
+            }
+            // It does hear what it may: or nothing would have been looked at.
+            if answer == "subscribed" && row.2 == "r" {
+                assert!(heard.contains(OWN), "{what}: {heard}");
+                assert_eq!(heard.contains(HIDDEN), row.1.contains("internal"), "{what}: {heard}");
+            }
+            if let Some(token) = &token {
+                assert!(!heard.contains(token.as_str()), "{what} repeats the token");
+            }
+        }
+    }
+}

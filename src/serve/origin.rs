@@ -84,13 +84,15 @@ fn name_of(authority: &str) -> &str {
     }
 }
 
-/// Whether a host is an address, or a name that leads nowhere but to the machine itself (RFC 6761). Of an address a browser knows
+/// Whether a host is an address, a name that leads nowhere but to the machine itself (RFC 6761), or one without a dot. Of an address a browser knows
 /// that it is asked by that and by no name.
 fn is_of_machine(name: &str) -> bool {
     const LOCAL: &str = ".localhost";
     let is_below = name.len().checked_sub(LOCAL.len()).and_then(|at| name.get(at..));
     let bracketed = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-    name.eq_ignore_ascii_case(&LOCAL[1..])
+    // No name without a dot is to be had from anybody: it is given in a network, by whoever runs that.
+    let is_given = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    !name.is_empty() && name.bytes().all(is_given)
         || is_below.is_some_and(|end| end.eq_ignore_ascii_case(LOCAL))
         || name.parse::<Ipv4Addr>().is_ok()
         || bracketed.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
@@ -247,7 +249,7 @@ mod tests {
             ("app.localhost:1", true),
             ("localhost.evil.example", false),
             ("evil.example:8787", false),
-            ("evillocalhost", false),
+            ("evillocalhost", true),
             ("127.0.0.1.evil.example", false),
             ("evil.example#127.0.0.1", false),
             ("me@127.0.0.1", false),
@@ -256,7 +258,7 @@ mod tests {
             ("::1", false),
             ("", false),
             (":8787", false),
-            ("t", false),
+            ("t", true),
         ] {
             assert_eq!(is_of_machine(name_of(authority)), is_own, "{authority}");
         }

@@ -556,7 +556,7 @@ impl<S: Store> Logs<S> {
         blocking(move || pollster::block_on(store.load(&id))).await
     }
 
-    /// Rows after `after`; see [`Store::read`].
+    /// Rows after `after`, up to the log's tail; see [`Store::read`].
     ///
     /// # Errors
     /// [`StoreError`] from the store.
@@ -570,8 +570,15 @@ impl<S: Store> Logs<S> {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn read_placed(&self, id: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Placed>, StoreError> {
-        let (store, id) = (self.store.clone(), id.clone());
-        blocking(move || pollster::block_on(store.read(&id, epoch, after, limit))).await
+        let (store, of) = (self.store.clone(), id.clone());
+        let mut placed = blocking(move || pollster::block_on(store.read(&of, epoch, after, limit))).await?;
+        // The store has an append a moment before the tail tells of it. A reader that took it would stand beyond the log's end,
+        // as one does that comes with a cursor of rows which are gone.
+        let tail = self.open.get(id).and_then(|cell| cell.get().map(|log| log.tail()));
+        if let Some(tail) = tail.filter(|tail| tail.epoch == Some(epoch)) {
+            placed.retain(|placed| placed.before < tail.last);
+        }
+        Ok(placed)
     }
 
     /// The log's last sequence at or before a position; see [`Store::locate`].
@@ -910,21 +917,24 @@ mod tests {
 
     type Groups = mpsc::UnboundedReceiver<Group>;
 
-    /// Writes one row to a log, and waits until it is visible.
-    async fn write(logs: &Logs<impl Store>, groups: &mut Groups, log: &Arc<Log>, summary: Summary) {
-        let tail = log.tail();
-        let meta = serde_json::to_vec(&summary).unwrap().into();
+    /// One row more than the log has.
+    fn append(log: &LogId, last: Sequence, summary: &Summary) -> Append {
         let mut rows = Vec::new();
-        Row::encode(&mut rows, tail.last.next(), [tail.last; 3], [Some(b"{}"); 3]);
-        let append = Append {
-            log: log.id.clone(),
+        Row::encode(&mut rows, last.next(), [last; 3], [Some(b"{}"); 3]);
+        Append {
+            log: log.clone(),
             epoch: Epoch::from_random(1),
-            expected: tail.last,
-            last: tail.last.next(),
+            expected: last,
+            last: last.next(),
             rows: rows.into(),
             blobs: Vec::new(),
-            state: vec![(Bytes::from_static(META), Some(meta))],
-        };
+            state: vec![(Bytes::from_static(META), Some(serde_json::to_vec(summary).unwrap().into()))],
+        }
+    }
+
+    /// Writes one row to a log, and waits until it is visible.
+    async fn write(logs: &Logs<impl Store>, groups: &mut Groups, log: &Arc<Log>, summary: Summary) {
+        let append = append(&log.id, log.tail().last, &summary);
         let (ack, durable) = oneshot::channel();
         logs.submit(Submission { log: log.clone(), append, summary: Arc::new(summary), ack });
         for (ack, result) in groups.recv().await.unwrap().acks {
@@ -952,6 +962,23 @@ mod tests {
         }
         assert_eq!(b.recent_placed_after(Sequence(1)).1, None, "nobody watches it");
         assert_eq!(logs.locate(&b.id, epoch, 4).await.unwrap(), Sequence(2));
+    }
+
+    #[tokio::test]
+    async fn what_the_store_has_and_no_tail_tells_of_yet_is_read_by_nobody() {
+        let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
+        let (log, closed) = (logs.log(&run("a")).await.unwrap(), run("closed"));
+        write(&logs, &mut groups, &log, Summary::default()).await;
+        // As it is while the committer is between the two.
+        let ahead = [append(&log.id, Sequence(1), &Summary::default()), append(&closed, Sequence::NONE, &Summary::default())];
+        logs.work(move |store| pollster::block_on(store.commit(&ahead)).unwrap()).await;
+        let limit = Limit { rows: usize::MAX, bytes: usize::MAX };
+        let read = async |log: &LogId, after: u64| {
+            let rows = logs.read(log, Epoch::from_random(1), Sequence(after), limit).await.unwrap();
+            rows_after(rows, Sequence(after)).map(|row| row.sequence().0).collect::<Vec<_>>()
+        };
+        assert_eq!((read(&log.id, 0).await, read(&log.id, 1).await), (vec![1], vec![]));
+        assert_eq!(read(&closed, 0).await, [1], "nobody writes a log that is not open");
     }
 
     #[tokio::test]

@@ -36,7 +36,7 @@ impl Follower {
         let frames = if self.activities { "activities" } else { "events" };
         let resume = self.cursor.as_ref().map(|cursor| format!("last-event-id: {cursor}\r\n")).unwrap_or_default();
         let path = format!("/v1/runs/{}/stream?audience=internal&frames={frames}", self.run);
-        let request = format!("GET {path} HTTP/1.1\r\nhost: t\r\n{resume}\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{resume}\r\n");
         if socket.write_all(request.as_bytes()).await.is_err() {
             return;
         }

@@ -226,6 +226,7 @@ impl Office {
         let socket = TcpStream::connect(at).await.ok()?;
         let (mut socket, _) = tokio_tungstenite::client_async(format!("ws://{at}/v1/ws"), socket).await.ok()?;
         say(&mut socket, json!({"op": "claim", "id": "w", "agentId": "default", "max": 4, "leaseSeconds": 1})).await?;
+        // What was answered, by its lease: slow as this worker may be, it may get one again before it hears of the first time.
         let mut waiting: HashMap<String, Handed> = HashMap::new();
         let (mut turn, mut leaves) = (0, false);
         while !(leaves && waiting.is_empty()) {
@@ -237,8 +238,8 @@ impl Office {
                     turn += 1;
                     let habit = if turn < SOCKET_TURN { Habit::Answers } else { Habit::Forgets };
                     if let Some((op, mut body)) = handed.answer(habit) {
-                        (body["op"], body["control"], body["id"]) = (json!(op), json!(handed.id), json!(handed.id));
-                        waiting.insert(handed.id.clone(), handed);
+                        (body["op"], body["control"], body["id"]) = (json!(op), json!(handed.id), handed.lease.clone());
+                        waiting.insert(handed.lease.as_str().unwrap().to_owned(), handed);
                         say(&mut socket, body).await?;
                     }
                     if turn == SOCKET_TURN {
@@ -246,9 +247,8 @@ impl Office {
                     }
                 }
                 "acked" | "nacked" => {
-                    if let Some(handed) = waiting.remove(told["controlId"].as_str().unwrap()) {
-                        self.hear(&handed, &told);
-                    }
+                    let handed = waiting.remove(told["id"].as_str().unwrap()).expect("it was answered");
+                    self.hear(&handed, &told);
                 }
                 "unclaimed" => leaves = true,
                 _ => {

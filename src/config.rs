@@ -227,6 +227,11 @@ pub struct Config {
     /// How it is logged.
     #[arg(long, env = "PROSCENIUM_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, help_heading = "Process")]
     pub log_format: LogFormat,
+    /// A collector of traces, such as `http://127.0.0.1:4318`: each request becomes a span, sent to its `/v1/traces` by OTLP
+    /// (protobuf over HTTP). Nothing, unless given. It takes a binary that was built with the feature `otlp`.
+    #[arg(long, env = "PROSCENIUM_OTLP_ENDPOINT", value_name = "URL", help_heading = "Process",
+          value_parser = |text: &str| collector(text, cfg!(feature = "otlp")))]
+    pub otlp_endpoint: Option<String>,
 }
 
 /// Where a server listens, and where clients look for it, unless told otherwise.
@@ -382,6 +387,18 @@ fn in_memory(size: u64) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX)
 }
 
+/// The address of a collector, for a binary that has something for it. A variable that nobody reads would be worse than an error.
+fn collector(text: &str, has_otlp: bool) -> Result<String, String> {
+    if !has_otlp {
+        return Err("this binary sends no traces; build one that does, with `cargo build --release --features otlp`".into());
+    }
+    let uri: http::Uri = text.parse().map_err(|error| format!("{error}; give one such as http://127.0.0.1:4318"))?;
+    match uri.scheme_str() {
+        Some("http" | "https") if uri.query().is_none() => Ok(text.trim_end_matches('/').to_owned()),
+        _ => Err("it must be an http or https address without a query, such as http://127.0.0.1:4318".into()),
+    }
+}
+
 /// Bytes from text such as `65536`, `64KiB` or `64 kib`; a unit is 1024 of the one before.
 fn size(text: &str, min: u64, max: u64) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -482,6 +499,28 @@ mod tests {
         check(&["--auth-key", "key"], "0.0.0.0:0", true);
         check(&["--auth-jwks", "keys.json"], "[::]:0", true);
         check(&["--auth-revoked", "names"], "0.0.0.0:0", false);
+    }
+
+    #[test]
+    fn a_collector_is_an_address_and_refused_by_a_binary_that_has_nothing_for_it() {
+        for (address, taken) in [
+            ("http://127.0.0.1:4318/", Some("http://127.0.0.1:4318")),
+            ("https://collector.example/otlp", Some("https://collector.example/otlp")),
+            ("127.0.0.1:4318", None),
+            ("grpc://127.0.0.1:4317", None),
+            ("/v1/traces", None),
+            ("http://collector.example?key=1", None),
+        ] {
+            match (collector(address, true), taken) {
+                (Ok(address), Some(taken)) => assert_eq!(address, taken),
+                (Err(why), None) => assert!(why.contains("http://127.0.0.1:4318"), "{why}"),
+                (got, _) => panic!("{address}: {got:?}"),
+            }
+            assert!(collector(address, false).unwrap_err().contains("--features otlp"));
+        }
+        let given = config(&["--otlp-endpoint", "http://127.0.0.1:4318"]);
+        assert_eq!(given.is_ok(), cfg!(feature = "otlp"));
+        assert_eq!(config(&[]).unwrap().otlp_endpoint, None);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 mod cli;
 
 use clap::{Parser, Subcommand};
+#[cfg(feature = "otlp")]
+use cli::otlp;
 use cli::{check, demo, tail, token, transfer};
 use proscenium::auth::Authority;
 use proscenium::config::{Config, LogFormat, StoreKind};
@@ -137,22 +139,39 @@ fn in_runtime<T, F: Future<Output = Result<T, Failure>>>(workers: u16, work: imp
     builder.enable_all().max_blocking_threads(BLOCKING_THREADS).build()?.block_on(work())
 }
 
-fn log_to_stderr(filter: &str, format: LogFormat) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| {
+/// What is logged.
+fn log_filter(filter: &str) -> Result<EnvFilter, Failure> {
+    let parsed = EnvFilter::try_new(filter).map_err(|error| {
         format!("--log {filter:?} is no filter: {error}; give a level such as info, or info,proscenium::feed=debug")
     })?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // The spans of traces are for a collector alone.
+    #[cfg(feature = "otlp")]
+    let parsed = parsed.add_directive(format!("{}=off", proscenium::serve::otlp::TARGET).parse()?);
+    Ok(parsed)
+}
+
+fn log_to_stderr(filter: &str, format: LogFormat) -> Result<(), Failure> {
+    let log = tracing_subscriber::fmt().with_env_filter(log_filter(filter)?).with_writer(std::io::stderr);
     match format {
         LogFormat::Text => tracing::subscriber::set_global_default(log.with_ansi(std::io::stderr().is_terminal()).finish())?,
         LogFormat::Json => tracing::subscriber::set_global_default(log.json().flatten_event(true).finish())?,
     }
+    take_other_logs()
+}
+
+/// What libraries log by other means stands among our lines, too.
+fn take_other_logs() -> Result<(), Failure> {
     // At its lowest level tungstenite logs what it carries: payloads, and tokens.
     let others = LogTracer::builder().ignore_crate("tungstenite").ignore_crate("tokio_tungstenite");
     Ok(others.with_max_level(LevelFilter::current().as_log()).init()?)
 }
 
 fn serve(config: &Config) -> Result<(), Failure> {
+    #[cfg(not(feature = "otlp"))]
     log_to_stderr(&config.log, config.log_format)?;
+    // What is left of them is sent at the end, whatever that is.
+    #[cfg(feature = "otlp")]
+    let _traces = otlp::begin(config)?;
     in_runtime(config.workers, || async {
         // Before anybody can know that we are there: a signal that comes right after must find its handler.
         let stop = told_to_stop()?;

@@ -5,6 +5,8 @@
 
 pub mod check;
 pub mod demo;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 mod screen;
 mod sse;
 pub mod tail;

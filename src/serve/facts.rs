@@ -6,6 +6,7 @@
 use super::access::{Hold, Pass, Right, Who};
 use super::problem::Problem;
 use super::request::{Query, path_id};
+use super::trace::step;
 use super::{App, BODY_BYTES_A_SECOND, stopped};
 use crate::auth::rights::Verb;
 use crate::ingest::{Delivery, Fence, IngestError, Outside, Pending, Producer, Receipt};
@@ -237,7 +238,8 @@ pub(super) async fn read_whole(mut body: Body, limit: usize, pace: &Pace) -> Res
 
 /// A whole JSON body: one fact or an array, all of it or nothing.
 async fn whole(app: &App, to: Address, text: &[u8]) -> Result<Receipt, Problem> {
-    durable(submit(app, to, text).await?).await
+    let pending = step("append", submit(app, to, text)).await?;
+    step("commit", durable(pending)).await
 }
 
 /// Puts a whole JSON body in the line to the store.

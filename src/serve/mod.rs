@@ -15,6 +15,8 @@ pub mod meters;
 pub mod openapi;
 pub mod ops;
 pub mod origin;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod problem;
 pub mod request;
 pub mod routes;

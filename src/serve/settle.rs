@@ -42,6 +42,9 @@ impl Default for Patience {
 /// From one look at all runs that go on to the next: a sixth of the shorter patience, within these bounds.
 const ROUND: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(5);
 
+/// Runs that are looked at in one go; then whoever else has something to do has a turn.
+const TURN_RUNS: usize = 256;
+
 /// Listens to the runs of one server.
 pub struct Settler {
     app: Arc<App>,
@@ -85,8 +88,11 @@ impl Settler {
             return Ok(());
         }
         let ongoing = self.app.logs.ongoing();
-        let mut before = std::mem::take(&mut self.runs);
-        for run in ongoing {
+        let mut before = std::mem::replace(&mut self.runs, HashMap::with_capacity(ongoing.len()));
+        for (nth, run) in ongoing.into_iter().enumerate() {
+            if nth % TURN_RUNS == TURN_RUNS - 1 {
+                tokio::task::yield_now().await;
+            }
             let mut known = match before.remove(&run) {
                 Some(known) => known,
                 None => Heard { log: self.app.logs.log(&LogId::Run(run.clone())).await?, count: None, since: now },

@@ -4,6 +4,8 @@
 //! `requestId`. The line stands under the target `proscenium::access`: at `debug` for what went well, `info` for what the
 //! client did wrong, `warn` for what the server could not do. It names the route and not the address: no query, and so no
 //! ticket, is ever logged.
+//!
+//! With the feature `otlp` it is also a span of a trace, where somebody collects those.
 
 use super::App;
 use super::problem::Problem;
@@ -66,23 +68,54 @@ pub fn run_of(path: &str) -> Option<&str> {
 
 /// What is said of one request.
 pub struct Told<'r> {
-    pub id: &'r HeaderValue,
-    pub method: &'r str,
-    /// The address as the router has it, with names in braces.
-    pub route: &'r str,
-    pub run: Option<&'r str>,
-    pub begun: Instant,
+    id: &'r HeaderValue,
+    method: &'r str,
+    route: Option<&'r str>,
+    run: Option<&'r str>,
+    begun: Instant,
+    #[cfg(feature = "otlp")]
+    span: tracing::Span,
 }
 
-impl Told<'_> {
+impl<'r> Told<'r> {
+    /// A request that begins now. Its `route` is the address as the router has it, with names in braces; it has none where no
+    /// address was meant.
+    #[cfg_attr(not(feature = "otlp"), expect(unused_variables, reason = "they say to which trace it belongs"))]
+    pub fn new(id: &'r HeaderValue, method: &'r str, route: Option<&'r str>, run: Option<&'r str>, headers: &HeaderMap) -> Self {
+        Self {
+            id,
+            method,
+            route,
+            run,
+            begun: Instant::now(),
+            #[cfg(feature = "otlp")]
+            span: super::otlp::request(text(id), method, route, run, headers),
+        }
+    }
+
+    /// Work for the request, as what its span of a trace is about.
+    #[cfg(feature = "otlp")]
+    pub fn traced<F: Future>(&self, work: F) -> tracing::instrument::Instrumented<F> {
+        work.instrument(self.span.clone())
+    }
+
+    /// Work for the request.
+    #[cfg(not(feature = "otlp"))]
+    pub fn traced<F: Future>(&self, work: F) -> F {
+        work
+    }
+
     /// Writes the line, and counts the request.
-    pub fn answered(&self, app: &App, status: StatusCode, code: Option<&'static str>) {
-        super::routes::hold(self.method, self.route, status, code);
+    pub fn answered(self, app: &App, status: StatusCode, code: Option<&'static str>) {
+        let Self { method, run, .. } = self;
+        let route = self.route.unwrap_or("none");
+        super::routes::hold(method, route, status, code);
+        #[cfg(feature = "otlp")]
+        super::otlp::answered(&self.span, status, code);
         app.meters.requests.add(1);
         if let Some(code) = code {
             app.meters.problems.add(code);
         }
-        let Self { method, route, run, .. } = self;
         let (id, status, micros) = (text(self.id), status.as_u16(), self.begun.elapsed().as_micros() as u64);
         macro_rules! line {
             ($level:ident) => {
@@ -97,17 +130,29 @@ impl Told<'_> {
     }
 }
 
+/// A step of a request's work, as a span inside the request's.
+#[cfg(feature = "otlp")]
+pub fn step<F: Future>(name: &'static str, work: F) -> tracing::instrument::Instrumented<F> {
+    work.instrument(super::otlp::step(name))
+}
+
+/// A step of a request's work.
+#[cfg(not(feature = "otlp"))]
+pub fn step<F: Future>(_name: &'static str, work: F) -> F {
+    work
+}
+
 /// The same for what hyper carries.
 pub async fn layer(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let begun = Instant::now();
     let id = app.ids.of(request.headers());
     let method = request.method().clone();
     let path = request.extensions().get::<MatchedPath>().cloned();
-    let route = path.as_ref().map_or("none", MatchedPath::as_str);
+    let route = path.as_ref().map(MatchedPath::as_str);
     let uri = request.uri().clone();
     let run = run_of(uri.path());
+    let told = Told::new(&id, method.as_str(), route, run, request.headers());
     let span = tracing::info_span!("request", id = text(&id), run);
-    let mut response = next.run(request).instrument(span).await;
+    let mut response = told.traced(next.run(request).instrument(span)).await;
     let problem = response.extensions_mut().remove::<Problem>();
     let code = problem.as_ref().map(|problem| problem.code);
     if let Some(problem) = problem {
@@ -122,7 +167,7 @@ pub async fn layer(State(app): State<Arc<App>>, request: Request, next: Next) ->
         }
         response.extensions_mut().remove::<Problem>();
     }
-    Told { id: &id, method: method.as_str(), route, run, begun }.answered(&app, response.status(), code);
+    told.answered(&app, response.status(), code);
     response.headers_mut().insert(HEADER, id);
     response
 }

@@ -30,7 +30,7 @@ use std::io::{self, Write};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -288,19 +288,20 @@ async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, 
                 return Box::pin(stream_on(app, socket, uri, headers)).await;
             }
             Ok(Ok(Request::Facts(uri, headers, length))) => {
-                let begun = Instant::now();
                 let id = app.ids.of(&headers);
+                let run = trace::run_of(uri.path());
+                let route = if run.is_some() { "/v1/runs/{run}/facts" } else { "/v1/sessions/{session}/facts" };
+                let told = Told::new(&id, "POST", Some(route), run, &headers);
                 let body = read_body(&mut socket, &mut read, length, app.limits.body_time_max).await?;
                 let is_cut = body.is_err();
                 let answer = match body {
                     Ok(body) => {
-                        let run = trace::run_of(uri.path());
                         let span = tracing::debug_span!("request", id = trace::text(&id), run);
                         let taking = async {
                             let pass = enter(&app, super::facts::RIGHT, &uri, &headers).await?;
                             super::facts::at_once(&app, &pass, &uri, &headers, &body).await
                         };
-                        taking.instrument(span).await
+                        told.traced(taking.instrument(span)).await
                     }
                     Err(problem) => {
                         app.meters.refused.add(problem.code);
@@ -308,9 +309,7 @@ async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, 
                     }
                 };
                 let (status, code) = answer.as_ref().map_or_else(|p| (p.status, Some(p.code)), |_| (StatusCode::OK, None));
-                let run = trace::run_of(uri.path());
-                let route = if run.is_some() { "/v1/runs/{run}/facts" } else { "/v1/sessions/{session}/facts" };
-                Told { id: &id, method: "POST", route, run, begun }.answered(&app, status, code);
+                told.answered(&app, status, code);
                 socket.write_all(&answered(answer, (app.world.now)(), Some(&id), is_cut)).await?;
                 if is_cut {
                     // The rest of the body may still come, and is no request.
@@ -466,20 +465,21 @@ fn answered(answer: Result<Receipt, Problem>, now: jiff::Timestamp, id: Option<&
 }
 
 async fn stream_on(app: Arc<App>, mut socket: TcpStream, uri: Uri, headers: HeaderMap) -> io::Result<()> {
-    let (now, begun, id) = ((app.world.now)(), Instant::now(), app.ids.of(&headers));
+    let (now, id) = ((app.world.now)(), app.ids.of(&headers));
     let run = trace::run_of(uri.path());
+    let told = Told::new(&id, "GET", Some("/v1/runs/{run}/stream"), run, &headers);
     let span = tracing::debug_span!("request", id = trace::text(&id), run);
     let opening = async {
         let pass = enter(&app, stream::RIGHT, &uri, &headers).await?;
         stream::open(&app, pass, &uri, &headers).await
     };
-    let opened = opening.instrument(span).await;
+    let opened = told.traced(opening.instrument(span)).await;
     let (status, code) = match &opened {
         Ok(Answer::Live(_)) => (StatusCode::OK, None),
         Ok(Answer::NothingMore) => (StatusCode::NO_CONTENT, None),
         Err(problem) => (problem.status, Some(problem.code)),
     };
-    Told { id: &id, method: "GET", route: "/v1/runs/{run}/stream", run, begun }.answered(&app, status, code);
+    told.answered(&app, status, code);
     let response = match opened {
         Ok(Answer::Live(stream)) => {
             let head = stream_head(now, &id);

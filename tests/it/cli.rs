@@ -54,11 +54,11 @@ impl Running {
         Self::start(&mut proscenium(&["serve", "--listen", "127.0.0.1:0", "--store", "memory"]))
     }
 
-    fn tell_to_stop(&self) {
+    pub fn tell_to_stop(&self) {
         assert!(Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success());
     }
 
-    fn exit_code(&mut self) -> Option<i32> {
+    pub fn exit_code(&mut self) -> Option<i32> {
         eventually(|| self.child.try_wait().unwrap()).code()
     }
 

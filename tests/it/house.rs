@@ -174,5 +174,5 @@ fn every_path_that_prose_names_exists() {
 #[test]
 fn the_checks_of_this_house_see_what_they_look_for() {
     assert_eq!(used("use crate::{model::{A, B}, log, feed::X};\ncrate::serve::y()"), ["model", "log", "feed", "serve"]);
-    assert_eq!(named("see `src/log/run.rs`, [x](docs/a-b.md). Or tests/it/."), ["src/log/run.rs", "docs/a-b.md", "tests/it/"]);
+    assert_eq!(named("see `src/log/row.rs`, [x](docs/a-b.md). Or tests/it/."), ["src/log/row.rs", "docs/a-b.md", "tests/it/"]);
 }

@@ -32,6 +32,8 @@ mod limits;
 mod load;
 mod openapi;
 mod ops;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod projection;
 mod reporter;
 mod retention;

@@ -9,6 +9,8 @@ use proscenium::log::memory::MemoryStore;
 use proscenium::serve::settle::{Patience, Settler};
 use proscenium::serve::{Limits, Pulse, Server};
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -278,4 +280,26 @@ async fn the_binary_settles_what_its_flags_say() {
         soon("the end of the run", async { client.stream(Via::Raw, "r", "audience=internal", None).await.all().await }).await;
     let classes: Vec<_> = frames.iter().skip(4).map(|frame| frame.data["event"]["type"].clone()).collect();
     assert_eq!(classes, [json!("run.status"), json!("run.failed"), Value::Null]);
+}
+
+#[tokio::test]
+async fn however_many_runs_go_on_a_look_at_all_of_them_lets_others_have_their_turn() {
+    let (client, mut settler, begun) = listening().await;
+    for n in 0..600 {
+        client.accept(&format!("r{n}"), &[fact("run.started", json!({}))]).await;
+    }
+    settler.round(begun).await.unwrap();
+    let turns = Arc::new(AtomicU64::new(0));
+    let other = tokio::spawn({
+        let turns = turns.clone();
+        async move {
+            loop {
+                turns.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    settler.round(begun + secs(1)).await.unwrap();
+    assert!(turns.load(Ordering::Relaxed) > 0);
+    other.abort();
 }

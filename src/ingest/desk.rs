@@ -1,0 +1,196 @@
+//! One log's desk: the stages' memory, as the last append saved it and the next one will.
+
+use super::World;
+use crate::guard::Guard;
+use crate::log::control::{CONTROL, ControlRecord};
+use crate::log::run::{Summary, summary_of};
+use crate::log::{Append, Blob, Loaded, LogId, META};
+use crate::model::{Audience, ControlId, Epoch, ProducerId, Sequence};
+use crate::source::ledger::{Ledger, RunState};
+use crate::source::{self, Adapter, SourceKind};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// An append, and the log's summary once it is committed.
+pub(super) type Post = (Append, Arc<Summary>);
+
+/// What stands between a log's facts and its appends: the stages and their memory.
+pub(super) struct Desk {
+    pub id: LogId,
+    pub epoch: Epoch,
+    pub written: bool,
+    pub summary: Summary,
+    pub ledger: Ledger,
+    /// How the run stands by what users, and what operators, saw.
+    pub seen_runs: [RunState; 2],
+    pub guard: Guard,
+    adapters: Vec<Seated>,
+    pub producers: HashMap<ProducerId, Numbering>,
+    /// The controls that are open, and the newest of those that are not.
+    pub controls: BTreeMap<ControlId, ControlRecord>,
+    /// Those that were changed or forgotten since they were last saved.
+    pub controls_changed: Vec<ControlId>,
+    /// The guard's memory as it was last saved; empty for none.
+    guard_saved: Bytes,
+    pub event_ids: EventIds,
+    pub outbox: Option<Post>,
+    pub used: bool,
+    /// The log is being erased or rewritten: nothing is taken here any more.
+    pub is_left: bool,
+}
+
+pub(super) struct Seated {
+    pub kind: &'static SourceKind,
+    pub adapter: Box<dyn Adapter>,
+    pub saved: Vec<u8>,
+}
+
+/// How far a producer's numbers were taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Numbering {
+    pub epoch: u64,
+    pub next: u64,
+}
+
+/// A counter of ids: one draw of randomness when a desk is opened, then one more each. A draw per append would be a system
+/// call per append.
+pub(super) struct EventIds {
+    pub millis: u64,
+    bits: u128,
+}
+
+impl EventIds {
+    pub fn next(&mut self) -> Uuid {
+        self.bits = self.bits.wrapping_add(1);
+        let bytes: [u8; 16] = self.bits.to_be_bytes();
+        uuid::Builder::from_unix_timestamp_millis(self.millis, bytes[6..].try_into().expect("ten bytes")).into_uuid()
+    }
+}
+
+impl Desk {
+    pub fn new(id: LogId, loaded: Option<Loaded>, world: World) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "any 64 of the random bits will do")]
+        let fresh = Epoch::from_random((world.random)() as u64);
+        let epoch = loaded.as_ref().map_or(fresh, |l| l.epoch);
+        let summary = loaded.as_ref().map(summary_of).unwrap_or_default();
+        let state = loaded.as_ref().map(|l| l.state.as_slice()).unwrap_or_default();
+        let under = |prefix: &'static str| {
+            state
+                .iter()
+                .filter_map(move |(key, value)| Some((std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?, value)))
+        };
+        let things = under("t:").filter_map(|(key, value)| Some((key, *value.first()?)));
+        let ledger = Ledger::restore(summary.run.clone(), things);
+        let seen_runs = [Audience::User, Audience::Dashboard].map(|audience| summary.run_for(audience).clone());
+        let json = |bytes: &Bytes| serde_json::from_slice::<Value>(bytes).unwrap_or_default();
+        let guard = under("g").next().map_or_else(Guard::new, |(_, saved)| Guard::restore(&json(saved)));
+        let adapters = under("a:")
+            .filter_map(|(name, saved)| {
+                let kind = source::by_name(name)?;
+                Some(Seated { kind, adapter: (kind.restore)(saved), saved: saved.to_vec() })
+            })
+            .collect();
+        let producers = under("p:")
+            .filter_map(|(id, saved)| Some((ProducerId::new(id).ok()?, serde_json::from_slice(saved).ok()?)))
+            .collect();
+        let controls = under(CONTROL)
+            .filter_map(|(_, saved)| serde_json::from_slice::<ControlRecord>(saved).ok())
+            .map(|record| (record.id.clone(), record))
+            .collect();
+        let guard_saved = under("g").next().map_or_else(Bytes::new, |(_, saved)| saved.clone());
+        let written = loaded.is_some();
+        Self {
+            id,
+            epoch,
+            written,
+            summary,
+            ledger,
+            seen_runs,
+            guard,
+            guard_saved,
+            adapters,
+            producers,
+            controls,
+            controls_changed: Vec::new(),
+            event_ids: EventIds { millis: 0, bits: (world.random)() },
+            outbox: None,
+            used: true,
+            is_left: false,
+        }
+    }
+
+    /// Whether it was used since it was last asked.
+    pub fn touch_again(&mut self) -> bool {
+        std::mem::take(&mut self.used)
+    }
+
+    pub fn seat(&mut self, kind: &'static SourceKind) -> &mut Seated {
+        let at = self.adapters.iter().position(|seated| seated.kind.name == kind.name).unwrap_or_else(|| {
+            self.adapters.push(Seated { kind, adapter: (kind.fresh)(), saved: Vec::new() });
+            self.adapters.len() - 1
+        });
+        &mut self.adapters[at]
+    }
+
+    /// An append that changes nothing, and only waits for those before it.
+    pub fn nothing(&self) -> Post {
+        let last = self.summary.last_sequence;
+        let (rows, blobs, state) = (Bytes::new(), Vec::new(), Vec::new());
+        let append = Append { log: self.id.clone(), epoch: self.epoch, expected: last, last, rows, blobs, state };
+        (append, Arc::new(self.summary.clone()))
+    }
+
+    /// Puts the append together: rows, bodies, and every state entry that changed. `source` is whose adapter may have moved.
+    pub fn post(
+        &mut self,
+        source: Option<&'static SourceKind>,
+        producer: Option<(ProducerId, Numbering)>,
+        expected: Sequence,
+        rows: Bytes,
+        blobs: Vec<Blob>,
+        moved: bool,
+    ) {
+        if !self.written && !moved {
+            return;
+        }
+        let mut state = Vec::new();
+        let set = |key: String, value: Vec<u8>| (Bytes::from(key), Some(Bytes::from(value)));
+        if moved {
+            self.written = true;
+            state.push((Bytes::from_static(META), Some(to_json(&self.summary))));
+            if let Some(source) = source {
+                let seat = self.seat(source);
+                let memory = seat.adapter.save();
+                if memory != seat.saved {
+                    seat.saved.clone_from(&memory);
+                    state.push(set(format!("a:{}", seat.kind.name), memory));
+                }
+            }
+            let guard = self.guard.save();
+            let held = if guard.is_null() { Bytes::new() } else { to_json(&guard) };
+            if held != self.guard_saved {
+                state.push((Bytes::from_static(b"g"), (!held.is_empty()).then(|| held.clone())));
+                self.guard_saved = held;
+            }
+            state.extend(self.ledger.take_changed().into_iter().map(|(key, byte)| set(format!("t:{key}"), vec![byte])));
+            for id in std::mem::take(&mut self.controls_changed) {
+                let saved = self.controls.get(&id).map(to_json);
+                state.push((Bytes::from(format!("{CONTROL}{id}")), saved));
+            }
+            if let Some((id, numbering)) = producer {
+                state.push(set(format!("p:{id}"), to_json(&numbering).into()));
+            }
+        }
+        let append =
+            Append { log: self.id.clone(), epoch: self.epoch, expected, last: self.summary.last_sequence, rows, blobs, state };
+        self.outbox = Some((append, Arc::new(self.summary.clone())));
+    }
+}
+
+pub(super) fn to_json<T: Serialize>(value: &T) -> Bytes {
+    serde_json::to_vec(value).expect("our own plain data").into()
+}

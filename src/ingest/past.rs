@@ -1,0 +1,94 @@
+//! Erasing a log, and rewriting its past. Both take its desk away first.
+
+use super::desk::to_json;
+use super::receipt::committed;
+use super::{Ingest, Seat};
+use crate::log::run::{Compacted, Tail};
+use crate::log::{Compaction, LogId, META, Rewritten, Store, StoreError};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// What is to become of a log's past.
+#[derive(Debug, Default)]
+pub struct Thinned {
+    pub appends: Vec<Rewritten>,
+    /// How many rows that each audience saw are gone.
+    pub unseen: [u64; 3],
+    pub compacted: Compacted,
+}
+
+impl<S: Store> Ingest<S> {
+    /// Erases a log with everything that was taken for it before, durably; `false` when it was never written. What is taken
+    /// after begins a new life of it.
+    ///
+    /// It must run to its end, whoever asked for it: a task of its own.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn erase(&self, id: &LogId) -> Result<bool, StoreError> {
+        let mut gone = None;
+        let (leave, durable) = loop {
+            let seat = self.seat(id).await?;
+            let desk = seat.desk.get_or_try_init(|| self.sit_down(id)).await?;
+            {
+                let mut desk = desk.lock();
+                if !desk.is_left {
+                    if !desk.written {
+                        return Ok(false);
+                    }
+                    desk.is_left = true;
+                    // Behind everything that was taken.
+                    let durable = self.post(&seat.log, desk.nothing());
+                    break (Leave { ingest: self, seat: seat.clone() }, durable);
+                }
+            }
+            self.wait_for_a_new_desk(&mut gone).await;
+        };
+        committed(durable).await?;
+        self.logs.erase(&leave.seat.log).await?;
+        Ok(true)
+    }
+
+    /// Rewrites a log's past as it was found at this tail; `false` when the log has moved since, and nothing was done.
+    ///
+    /// It must run to its end, whoever asked for it: a task of its own.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn compact(&self, id: &LogId, found: &Tail, thinned: Thinned) -> Result<bool, StoreError> {
+        let Some(epoch) = found.epoch else { return Ok(false) };
+        let seat = self.seat(id).await?;
+        let desk = seat.desk.get_or_try_init(|| self.sit_down(id)).await?;
+        let (leave, durable, mut summary) = {
+            let mut desk = desk.lock();
+            let stands = (desk.epoch, desk.summary.last_sequence, desk.summary.compacted);
+            if desk.is_left || !desk.written || stands != (epoch, found.last, found.summary.compacted) {
+                return Ok(false);
+            }
+            desk.is_left = true;
+            let durable = self.post(&seat.log, desk.nothing());
+            (Leave { ingest: self, seat: seat.clone() }, durable, desk.summary.clone())
+        };
+        committed(durable).await?;
+        for (count, unseen) in summary.seen_count.iter_mut().zip(thinned.unseen) {
+            *count = count.saturating_sub(unseen);
+        }
+        summary.compacted = thinned.compacted;
+        let state = vec![(Bytes::from_static(META), Some(to_json(&summary)))];
+        let compaction = Compaction { log: id.clone(), epoch, last: found.last, appends: thinned.appends, state };
+        self.logs.compact(&leave.seat.log, compaction, Arc::new(summary)).await
+    }
+}
+
+/// The erasure or rewriting of a log. However it ends, who waits for a new desk gets one.
+struct Leave<'i, S> {
+    ingest: &'i Ingest<S>,
+    seat: Arc<Seat>,
+}
+
+impl<S> Drop for Leave<'_, S> {
+    fn drop(&mut self) {
+        self.ingest.desks.remove_if(&self.seat.log.id, |_, seat| Arc::ptr_eq(seat, &self.seat));
+        self.ingest.gone.send_replace(());
+    }
+}

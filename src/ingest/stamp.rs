@@ -1,0 +1,263 @@
+//! Drafts become rows: each is entered in the ledger, guarded, numbered, and written as each audience gets it.
+
+use super::World;
+use super::desk::Desk;
+use crate::guard::{Guarded, Policy};
+use crate::log::control::{ASKING_MAX, AskedAction, ControlRecord, ControlState};
+use crate::log::row::Row;
+use crate::log::run::Shown;
+use crate::log::{Blob, LogId};
+use crate::model::audience::{self, Audience, Sight};
+use crate::model::{BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, RunId, SessionId};
+use crate::source::ledger::{Ledger, Violation};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+impl Desk {
+    /// Ledger, guard and stamp: drafts become encoded rows. `ends` says where each fact's drafts end.
+    #[expect(clippy::too_many_arguments, reason = "the stages' whole context, in one call")]
+    pub fn stamp(
+        &mut self,
+        drafts: Vec<Draft>,
+        ends: &[usize],
+        first_index: u64,
+        given: &Ids,
+        policy: &Policy,
+        now: jiff::Timestamp,
+        world: World,
+        blobs: &mut Vec<Blob>,
+        violations: &mut Vec<Violation>,
+    ) -> Bytes {
+        if drafts.is_empty() {
+            return Bytes::new();
+        }
+        let received_at: Box<str> = format!("{now:.3}").into();
+        let millis = u64::try_from(now.as_millisecond()).unwrap_or(0);
+        self.event_ids.millis = millis;
+        let mut new_blob_id = || {
+            let random = Uuid::from_u128((world.random)());
+            BlobId::new(&random.simple().to_string()).expect("hexadecimal digits are an id")
+        };
+        let mut rows = Vec::with_capacity(drafts.len() * 640);
+        let mut scratch = Scratch::default();
+        let mut guarded = Vec::new();
+        let mut fact = 0;
+        for (n, mut draft) in drafts.into_iter().enumerate() {
+            while ends.get(fact).is_some_and(|end| *end <= n) {
+                fact += 1;
+            }
+            draft.ids.or(given);
+            if draft.may_be_abort
+                && !self.ledger.run.status.is_end()
+                && let Some(control) = self.asked_to_stop()
+            {
+                cancelled(&mut draft, control);
+            }
+            violations.extend(self.ledger.enter(&mut draft, first_index + fact as u64));
+            self.guard.pass(policy, &mut new_blob_id, draft, &mut guarded);
+            for guarded in guarded.drain(..) {
+                self.place(guarded, &received_at, &mut scratch, &mut rows, blobs);
+            }
+        }
+        let summary = &mut self.summary;
+        summary.run.clone_from(&self.ledger.run);
+        summary.asking.retain(|asked| summary.run.pending.contains(asked.action.as_str()));
+        let [user, dashboard] = &self.seen_runs;
+        for (shown, seen) in [(&mut summary.run_for_user, user), (&mut summary.run_for_dashboard, dashboard)] {
+            *shown = (*seen != summary.run).then(|| Box::new(seen.clone()));
+        }
+        self.summary.last_activity = Some(received_at.clone());
+        self.summary.started_at.get_or_insert_with(|| received_at.clone());
+        match self.summary.run.status.is_end() {
+            true => drop(self.summary.ended_at.get_or_insert(received_at)),
+            false => self.summary.ended_at = None,
+        }
+        Bytes::from(rows)
+    }
+
+    /// Gives one guarded draft its place, and writes its row: each audience's view of it.
+    fn place(&mut self, guarded: Guarded, received_at: &str, scratch: &mut Scratch, rows: &mut Vec<u8>, blobs: &mut Vec<Blob>) {
+        let (draft, bodies) = guarded.into_parts();
+        let sequence = self.summary.last_sequence.next();
+        let mut envelope = Envelope { sequence, event_id: self.event_ids.next(), received_at: received_at.into(), draft };
+        name_by_sequence(&mut envelope);
+        let sights = Audience::ALL.map(|reader| reader.sight(&envelope));
+        let views = scratch.write(&envelope, sights, &self.ledger);
+        Row::encode(rows, sequence, self.summary.seen_last, views);
+        for (i, view) in views.iter().enumerate() {
+            if view.is_some() {
+                if let Some(run) = self.seen_runs.get_mut(i) {
+                    let of = &envelope.draft;
+                    run.follow(&of.class, &of.phase, of.ids.action.as_ref(), &of.payload);
+                }
+                self.summary.seen_last[i] = sequence;
+                self.summary.seen_count[i] += 1;
+            }
+        }
+        if !bodies.is_empty() {
+            // Whoever sees the body of the envelope may read the bodies that it refers to; nobody else. A body of a snapshot of
+            // messages cannot be filtered any more: it is for those from whom nothing is hidden.
+            let is_snapshot = envelope.draft.class == EventType::MessagesSnapshot;
+            let reads = |a: &Audience| sights[a.index()] == Sight::Body && !(is_snapshot && self.ledger.hides_from(*a));
+            let readable = Audience::ALL.into_iter().find(reads).unwrap_or(Audience::Internal);
+            blobs.extend(bodies.into_iter().map(|body| {
+                let (run, session) = match self.id.clone() {
+                    LogId::Run(run) => (Some(run), None),
+                    LogId::Session(session) => (None, Some(session)),
+                };
+                let meta = BlobMeta { audience: readable, media_type: body.media_type.into(), run, session };
+                let meta = serde_json::to_vec(&meta).expect("plain data").into();
+                Blob { id: body.id, meta, body: body.bytes }
+            }));
+        }
+        self.summary.last_sequence = sequence;
+        if let Some(asked) = AskedAction::of(&envelope.draft) {
+            let asking = &mut self.summary.asking;
+            asking.retain(|known| known.action != asked.action);
+            if asking.len() < ASKING_MAX {
+                asking.push(asked);
+            }
+        }
+        if envelope.draft.class == EventType::RunStarted && self.summary.agent.is_none() {
+            self.summary.agent.clone_from(&envelope.draft.ids.agent);
+        }
+        if sights[Audience::User.index()] == Sight::Body {
+            show(&mut self.summary.shown, &envelope.draft);
+        }
+        let of = &envelope.draft.ids;
+        for (known, new) in
+            [(&mut self.summary.session_id, &of.session), (&mut self.summary.parent_session_id, &of.parent_session)]
+        {
+            if known.is_none() {
+                known.clone_from(new);
+            }
+        }
+        if self.summary.thread_id.is_none() {
+            self.summary.thread_id.clone_from(&of.thread);
+        }
+    }
+
+    /// The control that asked for the end of the attempt that goes on, unless its owner refused it or nobody took it in time.
+    fn asked_to_stop(&self) -> Option<&ControlId> {
+        let attempt = self.ledger.run.attempt.max(1);
+        let asks = |record: &&ControlRecord| {
+            record.stops_run
+                && record.of_attempt.unwrap_or_default().max(1) == attempt
+                && matches!(record.state, ControlState::Open | ControlState::Acked)
+        };
+        self.controls.values().filter(asks).min_by_key(|record| record.number).map(|record| &record.id)
+    }
+}
+
+/// An end that an abort looks like, too, in a run that somebody asked to stop: that is what it was.
+fn cancelled(draft: &mut Draft, by: &ControlId) {
+    draft.class = EventType::RunFinished;
+    draft.phase = Phase::Cancelled;
+    let payload = &mut draft.payload;
+    payload.insert("status".into(), Phase::Cancelled.as_str().into());
+    payload.insert("cancelledBy".into(), by.as_str().into());
+    payload.shift_remove("retryable");
+    if let Some(error) = payload.shift_remove("error") {
+        payload.insert("cause".into(), error);
+    }
+}
+
+/// What is kept of a body beside it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BlobMeta {
+    /// The widest audience that may read it.
+    pub audience: Audience,
+    pub media_type: Box<str>,
+    /// Whose log refers to it: one of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+}
+
+/// Room for one envelope's texts, used again for the next.
+#[derive(Default)]
+struct Scratch {
+    body: Vec<u8>,
+    edge: Vec<u8>,
+    own: [Vec<u8>; 3],
+}
+
+impl Scratch {
+    /// Each audience's view of the envelope; equal views are the same slice.
+    fn write(&mut self, envelope: &Envelope, sights: [Sight; 3], ledger: &Ledger) -> [Option<&[u8]>; 3] {
+        self.body.clear();
+        envelope.write_json(&mut self.body);
+        if sights.contains(&Sight::Edge) {
+            self.edge.clear();
+            audience::edge(envelope).write_json(&mut self.edge);
+        }
+        for (i, reader) in Audience::ALL.into_iter().enumerate() {
+            self.own[i].clear();
+            match sights[i] {
+                Sight::Trimmed => audience::trimmed(envelope).write_json(&mut self.own[i]),
+                Sight::Body => {
+                    if let Some(filtered) = ledger.messages_for(envelope, reader) {
+                        filtered.write_json(&mut self.own[i]);
+                    }
+                }
+                Sight::Hidden | Sight::Edge => {}
+            }
+        }
+        let (body, edge, own) = (&self.body, &self.edge, &self.own);
+        std::array::from_fn(|i| match sights[i] {
+            Sight::Hidden => None,
+            Sight::Edge => Some(edge.as_slice()),
+            Sight::Body | Sight::Trimmed if !own[i].is_empty() => Some(own[i].as_slice()),
+            Sight::Body | Sight::Trimmed => Some(body.as_slice()),
+        })
+    }
+}
+
+/// What users are shown of a log in lists, by a fact that they see.
+fn show(shown: &mut Shown, draft: &Draft) {
+    match draft.class {
+        EventType::TextDelta | EventType::TextFinal => {
+            let Some(message) = &draft.ids.message else { return };
+            let is_known = shown.preview.as_ref().is_some_and(|(of, _)| **of == *message.as_str());
+            // A final text repeats what was streamed.
+            if draft.class == EventType::TextDelta || !is_known {
+                shown.preview(message.as_str(), draft.text("text").unwrap_or_default());
+            }
+        }
+        EventType::SessionOpened | EventType::SessionUpdated | EventType::RunStarted => {
+            let get = |member: &str| draft.extra.get(member).or_else(|| draft.payload.get(member));
+            if let Some(title) = get("title").and_then(Value::as_str) {
+                shown.title(title);
+            }
+            for (flag, member) in [(&mut shown.unread, "unread"), (&mut shown.pinned, "pinned"), (&mut shown.stale, "stale")] {
+                *flag = get(member).and_then(Value::as_bool).or(*flag);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A hand-off, review or worker notification without an id is named by its sequence, a team by its name.
+fn name_by_sequence(envelope: &mut Envelope) {
+    let member = match envelope.draft.class {
+        EventType::AgentHandoff => "handoffId",
+        EventType::ReviewRequested | EventType::ReviewCompleted => "reviewId",
+        EventType::WorkerNotification => "workerNotificationId",
+        EventType::TeamChanged => "teamId",
+        _ => return,
+    };
+    let draft = &mut envelope.draft;
+    if draft.payload.contains_key(member) || draft.extra.contains_key(member) {
+        return;
+    }
+    let name = match draft.payload.get("teamName") {
+        Some(team) if member == "teamId" => team.clone(),
+        _ if member == "teamId" => return,
+        _ => Value::String(envelope.sequence.to_string()),
+    };
+    draft.payload.insert(member.into(), name);
+}

@@ -1,0 +1,149 @@
+//! Tails and positions as appends are committed, and sessions and erasure as the index has them.
+
+use super::*;
+use crate::log::embedded::{EmbeddedStore, Sync};
+use crate::log::memory::MemoryStore;
+use crate::log::{Append, META};
+use crate::model::SessionId;
+use tokio::sync::oneshot;
+
+fn run(name: &str) -> LogId {
+    LogId::Run(RunId::new(name).unwrap())
+}
+
+type Groups = mpsc::UnboundedReceiver<Group>;
+
+/// One row more than the log has.
+fn append(log: &LogId, last: Sequence, summary: &Summary) -> Append {
+    let mut rows = Vec::new();
+    Row::encode(&mut rows, last.next(), [last; 3], [Some(b"{}"); 3]);
+    Append {
+        log: log.clone(),
+        epoch: Epoch::from_random(1),
+        expected: last,
+        last: last.next(),
+        rows: rows.into(),
+        blobs: Vec::new(),
+        state: vec![(Bytes::from_static(META), Some(serde_json::to_vec(summary).unwrap().into()))],
+    }
+}
+
+/// Writes one row to a log, and waits until it is visible.
+async fn write(logs: &Logs<impl Store>, groups: &mut Groups, log: &Arc<Log>, summary: Summary) {
+    let append = append(&log.id, log.tail().last, &summary);
+    let (ack, durable) = oneshot::channel();
+    logs.submit(Submission { log: log.clone(), append, summary: Arc::new(summary), ack });
+    for (ack, result) in groups.recv().await.unwrap().acks {
+        ack.send(result).unwrap();
+    }
+    durable.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_is_recent_is_placed_as_the_store_places_it_and_nothing_visible_lies_beyond_the_position() {
+    let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
+    assert_eq!(logs.position(), 0);
+    let (a, b) = (logs.log(&run("a")).await.unwrap(), logs.log(&run("b")).await.unwrap());
+    a.watch();
+    for n in 0..20 {
+        write(&logs, &mut groups, if n % 3 == 0 { &b } else { &a }, Summary::default()).await;
+        assert_eq!(logs.position(), n + 1);
+    }
+    let epoch = Epoch::from_random(1);
+    for after in (0..=13).map(Sequence) {
+        let limit = Limit { rows: usize::MAX, bytes: usize::MAX };
+        let stored = logs.read_placed(&a.id, epoch, after, limit).await.unwrap();
+        let (tail, recent) = a.recent_placed_after(after);
+        assert_eq!((tail.last, recent), (Sequence(13), Some(stored)), "after {after}");
+    }
+    assert_eq!(b.recent_placed_after(Sequence(1)).1, None, "nobody watches it");
+    assert_eq!(logs.locate(&b.id, epoch, 4).await.unwrap(), Sequence(2));
+}
+
+#[tokio::test]
+async fn what_the_store_has_and_no_tail_tells_of_yet_is_read_by_nobody() {
+    let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
+    let (log, closed) = (logs.log(&run("a")).await.unwrap(), run("closed"));
+    write(&logs, &mut groups, &log, Summary::default()).await;
+    // As it is while the committer is between the two.
+    let ahead = [append(&log.id, Sequence(1), &Summary::default()), append(&closed, Sequence::NONE, &Summary::default())];
+    logs.work(move |store| pollster::block_on(store.commit(&ahead)).unwrap()).await;
+    let limit = Limit { rows: usize::MAX, bytes: usize::MAX };
+    let read = async |log: &LogId, after: u64| {
+        let rows = logs.read(log, Epoch::from_random(1), Sequence(after), limit).await.unwrap();
+        rows_after(rows, Sequence(after)).map(|row| row.sequence().0).collect::<Vec<_>>()
+    };
+    assert_eq!((read(&log.id, 0).await, read(&log.id, 1).await), (vec![1], vec![]));
+    assert_eq!(read(&closed, 0).await, [1], "nobody writes a log that is not open");
+}
+
+#[tokio::test]
+async fn a_session_is_known_once_what_belongs_to_it_is_visible_and_again_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let id = |name: &str| SessionId::new(name).unwrap();
+    let says = |session: Option<&str>, parent: Option<&str>| Summary {
+        session_id: session.map(id),
+        parent_session_id: parent.map(id),
+        ..Summary::default()
+    };
+    let of = |logs: &Logs<EmbeddedStore>, session: &str| {
+        let sessions = logs.sessions();
+        (sessions.place_of(&id(session)), sessions.runs_of(&id(session)), sessions.children_of(&id(session)))
+    };
+    let runs = |names: &[&str]| names.iter().map(|name| RunId::new(name).unwrap()).collect::<Vec<_>>();
+
+    let (logs, mut groups) = Logs::open(EmbeddedStore::open(dir.path(), Sync::Never).unwrap()).unwrap();
+    let (a, b, c) = (logs.log(&run("a")).await.unwrap(), logs.log(&run("b")).await.unwrap(), logs.log(&run("c")).await.unwrap());
+    let mut waiting = logs.sessions().watch(&id("s"));
+    write(&logs, &mut groups, &a, says(None, None)).await;
+    assert_eq!(of(&logs, "s"), (None, vec![], vec![]));
+    write(&logs, &mut groups, &b, says(Some("s"), None)).await;
+    assert_eq!(of(&logs, "s"), (Some(2), runs(&["b"]), vec![]));
+    waiting.changed().await.unwrap();
+    write(&logs, &mut groups, &a, says(Some("s"), None)).await;
+    assert_eq!(of(&logs, "s"), (Some(1), runs(&["a", "b"]), vec![]));
+    write(&logs, &mut groups, &c, says(Some("t"), Some("s"))).await;
+    let own = logs.log(&LogId::Session(id("s"))).await.unwrap();
+    write(&logs, &mut groups, &own, says(Some("s"), None)).await;
+    let all = of(&logs, "s");
+    assert_eq!((&all, logs.sessions().has_own_log(&id("s"))), (&(Some(1), runs(&["a", "b"]), vec![id("t")]), true));
+    drop((logs, a, b, c, own));
+    // The committer lets go of the store once it has told everybody.
+    assert!(groups.recv().await.is_none());
+
+    let store = loop {
+        match EmbeddedStore::open(dir.path(), Sync::Never) {
+            Err(StoreError::Locked { .. }) => {}
+            opened => break opened.unwrap(),
+        }
+    };
+    let (logs, _groups) = Logs::open(store).unwrap();
+    assert_eq!((of(&logs, "s"), logs.sessions().has_own_log(&id("s")), logs.position()), (all, true, 5));
+}
+
+#[tokio::test]
+async fn an_erased_log_is_open_as_one_that_nobody_has_written_and_its_session_forgets_it() {
+    let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
+    let session = SessionId::new("s").unwrap();
+    let says = || Summary { session_id: Some(session.clone()), ..Summary::default() };
+    let (a, b) = (logs.log(&run("a")).await.unwrap(), logs.log(&run("b")).await.unwrap());
+    a.watch();
+    for log in [&a, &a, &b] {
+        write(&logs, &mut groups, log, says()).await;
+    }
+    let mut waiting = logs.sessions().watch(&session);
+    logs.erase(&a).await.unwrap();
+    let tail = a.tail();
+    assert_eq!((tail.epoch, tail.last, &*tail.summary), (None, Sequence::NONE, &Summary::default()));
+    assert_eq!(a.recent_after(Sequence::NONE).1, Some(Vec::new()));
+    assert!(Arc::ptr_eq(&a, &logs.log(&a.id).await.unwrap()));
+    assert_eq!(logs.sessions().runs_of(&session), [RunId::new("b").unwrap()]);
+    assert!(waiting.has_changed().unwrap());
+    waiting.mark_unchanged();
+    write(&logs, &mut groups, &a, says()).await;
+    assert_eq!(a.recent_placed_after(Sequence::NONE).1.unwrap()[0].position, 4);
+    assert_eq!(logs.sessions().list(None, 9), [(2, session.clone())]);
+    assert_eq!(logs.sessions().runs_of(&session), ["b", "a"].map(|name| RunId::new(name).unwrap()));
+    // Those who wait are told last.
+    waiting.changed().await.unwrap();
+}

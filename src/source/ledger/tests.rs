@@ -1,0 +1,362 @@
+//! Who sees what of things that begin, change and end, and how a run stands.
+
+use super::thing::THING_BYTES_MAX;
+use super::*;
+use crate::model::{ActionId, AgentId, MessageId, PartId, Sequence, Sight};
+
+fn tool(class: EventType, id: &str) -> Draft {
+    let mut draft = Draft::new(class);
+    draft.ids.tool_call = Some(ToolCallId::new(id).unwrap());
+    draft
+}
+
+fn text(class: EventType, message: &str, part: Option<&str>) -> Draft {
+    let mut draft = Draft::new(class).with("text", "x");
+    draft.ids.message = Some(MessageId::new(message).unwrap());
+    draft.ids.part = part.map(|p| PartId::new(p).unwrap());
+    draft
+}
+
+fn envelope(draft: Draft) -> Envelope {
+    Envelope { sequence: Sequence(1), event_id: uuid::Uuid::nil(), received_at: "".into(), draft }
+}
+
+/// What user, dashboard and internal readers get of each draft, in order.
+fn sights(ledger: &mut Ledger, drafts: Vec<Draft>) -> Vec<[Sight; 3]> {
+    let enter = |mut draft: Draft| {
+        ledger.enter(&mut draft, 0);
+        let envelope = envelope(draft);
+        Audience::ALL.map(|reader| reader.sight(&envelope))
+    };
+    drafts.into_iter().map(enter).collect()
+}
+
+use Sight::{Body, Edge, Hidden, Trimmed};
+
+#[test]
+fn whoever_saw_a_call_start_sees_it_end_without_the_body_that_is_not_theirs() {
+    let seen = sights(
+        &mut Ledger::default(),
+        vec![tool(EventType::ToolStarted, "c"), tool(EventType::ToolProgress, "c"), tool(EventType::ToolResult, "c")],
+    );
+    assert_eq!(seen, [[Body, Body, Body], [Hidden, Hidden, Body], [Edge, Edge, Body]]);
+}
+
+#[test]
+fn a_hidden_call_stays_hidden_whatever_its_later_facts_say() {
+    let mut start = tool(EventType::ToolStarted, "c");
+    start.audience = Audience::Internal;
+    let mut progress = tool(EventType::ToolProgress, "c");
+    progress.audience = Audience::User;
+    let seen = sights(&mut Ledger::default(), vec![start, progress, tool(EventType::ToolFailed, "c")]);
+    assert_eq!(seen, [[Hidden, Hidden, Body]; 3]);
+}
+
+#[test]
+fn a_failure_is_seen_by_whoever_saw_the_start_and_by_users_when_nothing_started() {
+    let mut fail = tool(EventType::ToolFailed, "c");
+    fail.audience = Audience::Internal;
+    let seen = sights(&mut Ledger::default(), vec![tool(EventType::ToolStarted, "c"), fail.clone()]);
+    assert_eq!(seen[1], [Body, Body, Body]);
+    assert_eq!(sights(&mut Ledger::default(), vec![fail.clone()]), [[Body, Body, Body]]);
+    fail.refs = Some(json!({"parentToolCallId": "p"}));
+    assert_eq!(sights(&mut Ledger::default(), vec![fail]), [[Hidden, Hidden, Body]], "nested and marked narrower");
+}
+
+#[test]
+fn what_becomes_of_a_control_is_told_to_those_who_see_what_it_is_about() {
+    let mut ledger = Ledger::default();
+    let mut spy = tool(EventType::ToolStarted, "spy");
+    spy.audience = Audience::Internal;
+    let asks = |action: &str, audience: Audience| {
+        let mut draft = Draft::new(EventType::ActionRequired);
+        (draft.ids.action, draft.audience) = (ActionId::new(action).ok(), audience);
+        draft
+    };
+    let mut mole = Draft::new(EventType::AgentSpawned);
+    (mole.ids.agent, mole.audience) = (AgentId::new("mole").ok(), Audience::Dashboard);
+    sights(&mut ledger, vec![spy, mole, asks("shown", Audience::User), asks("hidden", Audience::Dashboard)]);
+    let control = |action: Option<&str>, call: Option<&str>, agent: Option<&str>| {
+        let mut draft = Draft::new(EventType::ControlChanged).with("status", "submitted");
+        draft.ids.action = action.and_then(|id| ActionId::new(id).ok());
+        draft.ids.tool_call = call.and_then(|id| ToolCallId::new(id).ok());
+        draft.ids.agent = agent.and_then(|id| AgentId::new(id).ok());
+        draft
+    };
+    let seen = sights(
+        &mut ledger,
+        vec![
+            control(None, None, None),
+            control(Some("shown"), None, Some("nobody knows")),
+            control(Some("shown"), Some("spy"), None),
+            control(Some("hidden"), None, None),
+            control(None, Some("spy"), None),
+            control(Some("shown"), None, Some("mole")),
+        ],
+    );
+    let dashboard = [Hidden, Body, Body];
+    let expected = [[Body; 3], [Body; 3], [Trimmed, Trimmed, Body], dashboard, [Hidden, Hidden, Body], dashboard];
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn a_hidden_agent_says_and_does_nothing_that_others_see() {
+    let mut spawned = Draft::new(EventType::AgentSpawned);
+    spawned.audience = Audience::Dashboard;
+    let mut said = text(EventType::TextDelta, "m", Some("p"));
+    let mut called = tool(EventType::ToolStarted, "c");
+    let mut status = Draft::new(EventType::RunStatus);
+    for draft in [&mut spawned, &mut said, &mut called, &mut status] {
+        draft.ids.agent = Some(AgentId::new("ghost").unwrap());
+    }
+    let seen = sights(&mut Ledger::default(), vec![spawned, said, called, status]);
+    assert_eq!(seen, [[Hidden, Body, Body]; 4]);
+}
+
+#[test]
+fn an_action_on_a_hidden_call_loses_what_tells_of_the_call() {
+    let mut start = tool(EventType::ToolStarted, "c");
+    start.audience = Audience::Internal;
+    let mut ask = tool(EventType::ActionRequired, "c").with("input", json!({"rm": "-rf"}));
+    ask.ids.action = Some(ActionId::new("a").unwrap());
+    let mut ledger = Ledger::default();
+    assert_eq!(sights(&mut ledger, vec![start, ask.clone()])[1], [Trimmed, Trimmed, Body]);
+    let trimmed = crate::model::audience::trimmed(&envelope(ask));
+    assert_eq!(trimmed.draft.ids.tool_call, None);
+    assert!(!trimmed.draft.payload.contains_key("input"));
+}
+
+#[test]
+fn starts_and_ends_of_runs_reach_everyone() {
+    let seen = [EventType::RunStarted, EventType::RunFinished, EventType::RunFailed].map(|class| {
+        let mut draft = Draft::new(class);
+        draft.audience = Audience::Internal;
+        sights(&mut Ledger::default(), vec![draft])[0]
+    });
+    assert_eq!(seen, [[Edge, Edge, Body], [Edge, Edge, Body], [Body, Body, Body]]);
+}
+
+#[test]
+fn a_chunk_after_the_seal_is_a_diagnostic_and_named() {
+    let mut ledger = Ledger::default();
+    ledger.enter(&mut text(EventType::TextDelta, "m", Some("p")), 0);
+    ledger.enter(&mut text(EventType::TextFinal, "m", None), 1);
+    let mut late = text(EventType::TextDelta, "m", Some("p"));
+    let violation = ledger.enter(&mut late, 2).expect("sealed");
+    assert_eq!((violation.index, violation.code), (2, "write_after_seal"));
+    assert_eq!(late.class, EventType::DiagnosticChanged);
+    assert_eq!(late.payload["event"]["text"], "x");
+    assert!(ledger.enter(&mut text(EventType::TextDelta, "m2", Some("p")), 3).is_none(), "another message is open");
+}
+
+#[test]
+fn a_final_of_one_part_leaves_the_other_parts_open() {
+    let mut ledger = Ledger::default();
+    ledger.enter(&mut text(EventType::TextDelta, "m", Some("p1")), 0);
+    ledger.enter(&mut text(EventType::TextFinal, "m", Some("p1")), 0);
+    assert!(ledger.enter(&mut text(EventType::TextDelta, "m", Some("p2")), 0).is_none());
+    assert!(ledger.enter(&mut text(EventType::TextDelta, "m", Some("p1")), 0).is_some());
+}
+
+#[test]
+fn the_end_of_a_message_that_was_hidden_from_a_reader_ends_nothing_that_begins_for_it() {
+    let mut hidden = text(EventType::TextDelta, "m", Some("p1"));
+    hidden.audience = Audience::Dashboard;
+    let delta = |part: &str| text(EventType::TextDelta, "m", Some(part));
+    let mut ledger = Ledger::default();
+    let drafts = vec![hidden.clone(), text(EventType::TextFinal, "m", None), delta("p0"), delta("p0")];
+    let two = [Hidden, Body, Body];
+    assert_eq!(sights(&mut ledger, drafts), [two, two, [Body; 3], [Body; 3]]);
+    ledger.enter(&mut text(EventType::TextFinal, "m", None), 0);
+    assert!(ledger.enter(&mut delta("p2"), 0).is_some() && ledger.enter(&mut hidden, 0).is_some(), "now it has ended for all");
+}
+
+#[test]
+fn a_call_that_starts_again_takes_output_again() {
+    let mut ledger = Ledger::default();
+    for class in [EventType::ToolStarted, EventType::ToolFailed] {
+        ledger.enter(&mut tool(class, "c"), 0);
+    }
+    assert!(ledger.enter(&mut tool(EventType::ToolOutputDelta, "c"), 0).is_some());
+    ledger.enter(&mut tool(EventType::ToolStarted, "c"), 0);
+    assert!(ledger.enter(&mut tool(EventType::ToolOutputDelta, "c"), 0).is_none());
+}
+
+#[test]
+fn what_a_call_puts_out_after_a_hidden_restart_is_for_whoever_saw_the_restart() {
+    let of = |class: EventType, audience: Audience| {
+        let mut draft = tool(class, "c");
+        draft.audience = audience;
+        draft
+    };
+    use Audience::{Dashboard, User};
+    use EventType::{ToolFailed, ToolOutputDelta, ToolStarted};
+    let story = [
+        (ToolStarted, User),
+        (ToolFailed, User),
+        (ToolStarted, Dashboard),
+        (ToolOutputDelta, User),
+        (ToolStarted, User),
+        (ToolOutputDelta, User),
+    ];
+    let seen = sights(&mut Ledger::default(), story.map(|(class, audience)| of(class, audience)).to_vec());
+    let (all, two) = ([Body, Body, Body], [Hidden, Body, Body]);
+    assert_eq!(seen, [all, all, two, two, all, all]);
+}
+
+#[test]
+fn a_run_waits_while_an_action_is_pending_and_ends_only_by_its_end() {
+    let mut ledger = Ledger::default();
+    let mut ask = Draft::new(EventType::ActionRequired);
+    ask.ids.action = Some(ActionId::new("a").unwrap());
+    let mut answer = Draft::new(EventType::ActionResolved);
+    answer.ids.action = Some(ActionId::new("a").unwrap());
+    let mut states = Vec::new();
+    for mut draft in [
+        Draft::new(EventType::RunStarted),
+        Draft::new(EventType::ToolStarted),
+        ask,
+        answer,
+        Draft::new(EventType::RunFinished),
+        Draft::new(EventType::TextDelta),
+        Draft::new(EventType::RunStarted),
+    ] {
+        ledger.enter(&mut draft, 0);
+        states.push((ledger.run.status, ledger.run.attempt));
+    }
+    use Status::{Accepted, Completed, Running, Waiting};
+    let expected = [(Accepted, 1), (Running, 1), (Waiting, 1), (Running, 1), (Completed, 1), (Completed, 1), (Accepted, 2)];
+    assert_eq!(states, expected);
+}
+
+/// A change of an activity (of a call `c`), or of the state where `activity` is empty.
+fn change(activity: &str, member: &str, audience: Audience) -> Draft {
+    let class = if member == "patch" { EventType::StateDelta } else { EventType::StateSnapshot };
+    let mut draft = Draft::new(class).with(member, json!([]));
+    if !activity.is_empty() {
+        draft = draft.with("activityType", activity);
+        draft.ids.tool_call = Some(ToolCallId::new("c").unwrap());
+    }
+    draft.audience = audience;
+    draft
+}
+
+#[test]
+fn whoever_missed_a_change_gets_no_patch_of_it_until_a_snapshot_that_it_sees() {
+    use Audience::{Dashboard, Internal, User};
+    for activity in ["", "search", "tool-call-progress"] {
+        let of = |member: &str, audience: Audience| change(activity, member, audience);
+        let seen = sights(
+            &mut Ledger::default(),
+            vec![
+                of("state", User),
+                of("patch", User),
+                of("patch", Dashboard),
+                of("patch", User),
+                of("patch", Internal),
+                of("patch", User),
+                of("state", Dashboard),
+                of("patch", User),
+                of("state", Internal),
+                of("patch", Dashboard),
+                of("state", User),
+                of("patch", User),
+            ],
+        );
+        let (all, two, one) = ([Body, Body, Body], [Hidden, Body, Body], [Hidden, Hidden, Body]);
+        assert_eq!(seen, [all, all, two, two, one, one, two, two, one, one, all, all], "{activity:?}");
+    }
+}
+
+#[test]
+fn a_snapshot_that_replaces_nothing_neither_heals_nor_harms() {
+    let keep = |audience: Audience| change("search", "content", audience).with("replace", false);
+    let patch = |audience: Audience| change("search", "patch", audience);
+    let mut ledger = Ledger::default();
+    let seen = sights(&mut ledger, vec![keep(Audience::User), keep(Audience::Internal), patch(Audience::User)]);
+    assert_eq!(seen[2], [Body, Body, Body]);
+    let seen = sights(&mut ledger, vec![patch(Audience::Internal), keep(Audience::User), patch(Audience::User)]);
+    assert_eq!(seen[2], [Hidden, Hidden, Body]);
+}
+
+#[test]
+fn who_missed_what_is_saved_beside_the_rest_and_old_bytes_are_read() {
+    let mut ledger = Ledger::default();
+    sights(&mut ledger, vec![change("", "state", Audience::User), change("", "patch", Audience::Internal)]);
+    let saved = ledger.take_changed();
+    let mut restored = Ledger::restore(RunState::default(), saved.iter().map(|(key, byte)| (&**key, *byte)));
+    assert_eq!(sights(&mut restored, vec![change("", "patch", Audience::User)]), [[Hidden, Hidden, Body]]);
+    for start in Audience::ALL {
+        for (sealed, narrowest) in [(false, start), (true, Audience::Internal)] {
+            let old = start as u8 | u8::from(sealed) << 2 | (narrowest as u8) << 3;
+            assert_eq!(Thing::from_byte(old), Some(Thing { start, narrowest, sealed, missed: None }));
+            for missed in [None, Some(Audience::User), Some(Audience::Dashboard)] {
+                let thing = Thing { start, narrowest, sealed, missed };
+                assert_eq!(Thing::from_byte(thing.to_byte()), Some(thing));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_report_of_a_call_s_progress_is_of_the_call() {
+    let mut start = tool(EventType::ToolStarted, "c");
+    start.audience = Audience::Internal;
+    let mut report = Draft::new(EventType::StateSnapshot).with("activityType", "tool-call-progress");
+    report.ids.message = Some(MessageId::new("c").unwrap());
+    let named =
+        Draft::new(EventType::StateSnapshot).with("activityType", "tool-call-progress").with("content", json!({"call_id": "c"}));
+    assert_eq!(sights(&mut Ledger::default(), vec![start, report, named])[1..], [[Hidden, Hidden, Body]; 2]);
+}
+
+#[test]
+fn the_edge_of_a_review_says_which_review_ended() {
+    let mut ledger = Ledger::default();
+    for id in [json!("v"), json!(7)] {
+        let mut end = Draft::new(EventType::ReviewCompleted).with("reviewId", id.clone()).with("verdict", "secret");
+        end.audience = Audience::Internal;
+        let seen = sights(&mut ledger, vec![Draft::new(EventType::ReviewRequested).with("reviewId", id.clone()), end.clone()]);
+        assert_eq!(seen[1], [Edge, Edge, Body]);
+        let edge = crate::model::audience::edge(&envelope(end)).draft.payload;
+        assert_eq!(Value::Object(edge), json!({"reviewId": id, "withheld": true}));
+    }
+}
+
+#[test]
+fn a_restored_ledger_stamps_as_the_one_that_was_saved() {
+    let mut ledger = Ledger::default();
+    let mut start = tool(EventType::ToolStarted, "c");
+    start.audience = Audience::Dashboard;
+    ledger.enter(&mut start, 0);
+    let saved = ledger.take_changed();
+    assert_eq!(saved.len(), 1);
+    assert!(ledger.take_changed().is_empty());
+    let mut restored = Ledger::restore(ledger.run.clone(), saved.iter().map(|(key, byte)| (&**key, *byte)));
+    let mut end = tool(EventType::ToolResult, "c");
+    restored.enter(&mut end, 0);
+    assert_eq!(end.start_audience, Some(Audience::Dashboard));
+}
+
+#[test]
+fn however_long_a_name_is_the_key_that_is_saved_is_bounded() {
+    let mut ledger = Ledger::default();
+    let mut draft = tool(EventType::ToolProgress, "c").with("activityType", "x".repeat(100_000));
+    ledger.enter(&mut draft, 0);
+    assert!(ledger.take_changed().iter().all(|(key, _)| key.len() <= THING_BYTES_MAX));
+}
+
+#[test]
+fn a_snapshot_of_messages_tells_nothing_of_hidden_calls_and_agents() {
+    let mut ledger = Ledger::default();
+    let mut start = tool(EventType::ToolStarted, "c");
+    start.audience = Audience::Internal;
+    ledger.enter(&mut start, 0);
+    let snapshot = Draft::new(EventType::MessagesSnapshot).with(
+        "messages",
+        json!([{"messageId": "1", "parts": [{"kind": "tool_call", "toolCallId": "c"}, {"kind": "assistant_text"}]}, {"messageId": "2", "toolCallId": "c"}]),
+    );
+    let envelope = envelope(snapshot);
+    assert_eq!(ledger.messages_for(&envelope, Audience::Internal), None);
+    let seen = ledger.messages_for(&envelope, Audience::User).unwrap();
+    assert_eq!(seen.draft.payload["messages"], json!([{"messageId": "1", "parts": [{"kind": "assistant_text"}]}]));
+}

@@ -1,0 +1,159 @@
+//! Things: what is kept of one, in a byte, and which one a draft is about.
+
+use crate::model::audience::Audience;
+use crate::model::{Draft, EventType, MessageId, ToolCallId};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// The name of seed 002's activity of a tool call.
+const PROGRESS: &str = "tool-call-progress";
+
+/// The longest key of a thing, in bytes: three ids and what stands between them; a longer one is known by its hash.
+pub(super) const THING_BYTES_MAX: usize = 800;
+
+/// What the ledger knows of one thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Thing {
+    /// The audience of its first envelope; of a message as a whole, the widest of its parts'.
+    pub start: Audience,
+    /// Of a message as a whole, the narrowest of its parts'; else the same as `start`.
+    pub narrowest: Audience,
+    pub sealed: bool,
+    /// Of what is patched, and of calls that start again: the narrowest audience that lacks a change to it. Whoever is wider
+    /// lacks it too.
+    pub missed: Option<Audience>,
+}
+
+impl Thing {
+    pub const fn new(start: Audience) -> Self {
+        Self { start, narrowest: start, sealed: false, missed: None }
+    }
+
+    pub const fn to_byte(self) -> u8 {
+        let missed = match self.missed {
+            None => 0,
+            Some(audience) => audience as u8 + 1,
+        };
+        self.start as u8 | (self.sealed as u8) << 2 | (self.narrowest as u8) << 3 | missed << 5
+    }
+
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        let audience = |bits: u8| Audience::ALL.get(usize::from(bits & 3)).copied();
+        let missed = match byte >> 5 & 3 {
+            0 => None,
+            more => audience(more - 1),
+        };
+        Some(Self { start: audience(byte)?, narrowest: audience(byte >> 3)?, sealed: byte & 4 != 0, missed })
+    }
+}
+
+/// What a fact does to something that is kept by snapshots and patches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    Snapshot,
+    Patch,
+}
+
+/// Names in payloads may be of any length; keys of things are saved, and are not.
+pub(super) fn bounded(key: String) -> String {
+    if key.len() <= THING_BYTES_MAX {
+        return key;
+    }
+    let kind = key.split(':').next().unwrap_or_default();
+    format!("{kind}:{:x}", Sha256::digest(&key))
+}
+
+/// The activity that a draft is of, by the name that its source gave it; empty names name nothing.
+fn activity_of(draft: &Draft) -> Option<&str> {
+    use EventType as E;
+    let can_be = matches!(draft.class, E::ToolProgress | E::StateSnapshot | E::StateDelta);
+    draft.said("activityType").filter(|_| can_be).and_then(Value::as_str)
+}
+
+/// The call that a report of its progress is about: an activity of that name may give the call's id in its content, or, as
+/// Awaken does, in the place of a message's.
+fn reported_call(draft: &Draft) -> Option<&str> {
+    let of = draft.ids.tool_call.as_ref().map(ToolCallId::as_str);
+    let told = || draft.said("content").and_then(|content| content.get("call_id")).and_then(Value::as_str);
+    of.or_else(|| told().filter(|id| ToolCallId::new(id).is_ok())).or_else(|| draft.ids.message.as_ref().map(MessageId::as_str))
+}
+
+/// What a draft changes by a snapshot or a patch: an activity of the source, or the state (`state:`).
+pub(super) fn change_of(draft: &Draft) -> Option<(String, Change)> {
+    let ids = &draft.ids;
+    let says = |member: &str| draft.said(member).is_some_and(|value| !value.is_null());
+    if let Some(activity) = activity_of(draft) {
+        let change = match draft.said("content").or_else(|| draft.said("state")) {
+            Some(_) => Change::Snapshot,
+            None if says("patch") => Change::Patch,
+            None => return None,
+        };
+        let of = match activity {
+            PROGRESS => reported_call(draft),
+            _ => ids.tool_call.as_ref().map(ToolCallId::as_str).or_else(|| ids.message.as_ref().map(MessageId::as_str)),
+        };
+        return Some((format!("activity:{activity}/{}", of.unwrap_or_default()), change));
+    }
+    match draft.class {
+        EventType::StateSnapshot if draft.said("state").is_some() => Some(("state:".into(), Change::Snapshot)),
+        EventType::StateDelta if says("patch") => Some(("state:".into(), Change::Patch)),
+        _ => None,
+    }
+}
+
+/// The thing that a draft is about, as `kind:id`; `None` for what is about none (runs, sessions, state, diagnostics …).
+pub(super) fn thing_of(draft: &Draft) -> Option<String> {
+    use EventType as E;
+    let ids = &draft.ids;
+    match activity_of(draft) {
+        // The call itself, whoever saw that start.
+        Some(PROGRESS) => return reported_call(draft).map(|id| format!("tool:{id}")),
+        Some(activity) => {
+            let message = ids.message.as_ref().map(MessageId::as_str);
+            let of = ids.tool_call.as_ref().map(ToolCallId::as_str).or(message).unwrap_or_default();
+            return Some(format!("activity:{activity}/{of}"));
+        }
+        None => {}
+    }
+    let by_payload = |members: &[&str]| {
+        members.iter().find_map(|member| match draft.said(member)? {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) if !number.is_f64() => Some(number.to_string()),
+            _ => None,
+        })
+    };
+    match draft.class {
+        E::ToolStarted | E::ToolArgs | E::ToolProgress | E::ToolOutputDelta | E::ToolResult | E::ToolFailed => {
+            ids.tool_call.as_ref().map(|id| format!("tool:{id}"))
+        }
+        E::ActionRequired | E::ActionResolved => ids.action.as_ref().map(|id| format!("action:{id}")),
+        E::TextDelta | E::TextFinal | E::ReasoningDelta | E::ReasoningSummary | E::PlanDelta | E::PlanFinal => match &ids.part {
+            Some(part) => whole_message(draft).map(|message| format!("{message}/{part}")),
+            None => whole_message(draft),
+        },
+        E::AgentSpawned | E::AgentChanged | E::AgentCompleted => ids.agent.as_ref().map(|id| format!("agent:{id}")),
+        E::ReviewRequested | E::ReviewCompleted => by_payload(&["reviewId"])
+            .or_else(|| ids.evidence.as_ref().map(|id| id.as_str().to_owned()))
+            .map(|id| format!("review:{id}")),
+        E::ContextCompactionStarted | E::ContextCompactionCompleted => {
+            Some(format!("compaction:{}", by_payload(&["compactionId", "id"]).unwrap_or_default()))
+        }
+        _ => None,
+    }
+}
+
+/// The message, reasoning or plan that the draft's part belongs to, as `kind:id`.
+pub(super) fn whole_message(draft: &Draft) -> Option<String> {
+    use EventType as E;
+    let kind = match draft.class {
+        E::TextDelta | E::TextFinal => "text",
+        E::ReasoningDelta | E::ReasoningSummary => "reasoning",
+        E::PlanDelta | E::PlanFinal => "plan",
+        _ => return None,
+    };
+    let message = draft.ids.message.as_ref()?;
+    Some(match &draft.ids.agent {
+        Some(agent) => format!("{kind}:{agent}/{message}"),
+        None => format!("{kind}:{message}"),
+    })
+}

@@ -4,6 +4,7 @@
 //! ours or hyper's.
 
 pub mod access;
+pub mod clients;
 pub mod compact;
 pub mod controls;
 pub mod disk;

@@ -54,7 +54,8 @@ impl Key {
 
 /// Whether an adapter made the id up: then another run of the same thread may have it, too.
 fn is_made_up(id: &str) -> bool {
-    let is_named = |part: &str| SOURCES.iter().any(|source| part.strip_prefix(source.name).is_some_and(|rest| rest.starts_with('-')));
+    let is_named =
+        |part: &str| SOURCES.iter().any(|source| part.strip_prefix(source.name).is_some_and(|rest| rest.starts_with('-')));
     id.split('/').any(is_named)
 }
 

@@ -400,7 +400,10 @@ fn last_run(shown: &[Shown]) -> (&[Shown], &[Shown]) {
 pub fn messages(shown: &[Shown], is_v1: bool) -> Vec<Value> {
     let attribution = if is_v1 { Attribution::Subagent } else { Attribution::Inline };
     let (earlier, last) = last_run(shown);
-    list::listed(&items::entries(earlier, last, &mut Names::default()), attribution).into_iter().map(|listed| listed.message).collect()
+    list::listed(&items::entries(earlier, last, &mut Names::default()), attribution)
+        .into_iter()
+        .map(|listed| listed.message)
+        .collect()
 }
 
 /// What the last run waits for, as `RUN_FINISHED` says it.

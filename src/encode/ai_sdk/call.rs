@@ -327,7 +327,8 @@ impl Call {
         if said.outcome == outcome {
             return;
         }
-        let output = |output: &Value| json!({ "type": "tool-output-available", "toolCallId": id, "output": output, "dynamic": true });
+        let output =
+            |output: &Value| json!({ "type": "tool-output-available", "toolCallId": id, "output": output, "dynamic": true });
         match &target.outcome {
             Outcome::None => {}
             Outcome::Preliminary(state) => {

@@ -4,7 +4,7 @@
 //! and only what nobody knows is asked for. Whoever goes away ends nothing by it.
 
 use super::asked::{self, Decision};
-use super::threads::Thread;
+use super::threads::{RUNS_MAX, Thread};
 use super::{Awaiting, Begun, Ids, Opening, Talk, body, shown};
 use crate::auth::rights::Verb;
 use crate::encode::ag_ui::{AgUi, Options, interrupts, messages, state};
@@ -277,14 +277,15 @@ async fn join(app: &Arc<App>, pass: Pass, run: RunId, thread: Option<SessionId>,
 /// A thread at rest: a page of its messages, what goes on, and what waits for somebody.
 async fn hydrate(app: &App, id: &SessionId, audience: Audience, limit: usize, before: Option<&str>) -> Result<Value, Problem> {
     let thread = Thread::find(app, id).await?;
-    let active = thread.active(audience).map(|part| &part.run).or(thread.sent.first());
-    let waiting = thread.waiting(audience).filter(|_| active.is_none());
-    let pending = match waiting {
-        Some(part) => interrupts(&shown(app, &part.run, audience, None).await?),
-        None => Vec::new(),
-    };
+    let mut active = thread.active(audience).map(|part| &part.run).or(thread.sent.first());
+    let (mut pending, waiting) = (Vec::new(), thread.waiting(audience).filter(|_| active.is_none()));
+    if let Some(part) = waiting {
+        pending = interrupts(&shown(app, &part.run, audience, None).await?);
+        // All that it asked is answered: it is about to go on.
+        active = Some(&part.run).filter(|_| pending.is_empty() && !part.stands(audience).pending.is_empty());
+    }
     let interrupts = waiting.filter(|_| !pending.is_empty()).map(|part| json!({ "runId": part.run, "pending": pending }));
-    let (messages, next) = page(app, &thread, audience, limit, before).await?;
+    let (messages, state, next) = page(app, &thread, audience, limit, before).await?;
     let mut answer = json!({
         "threadId": id,
         "messages": messages,
@@ -295,61 +296,56 @@ async fn hydrate(app: &App, id: &SessionId, audience: Audience, limit: usize, be
             None => json!({ "truncated": false }),
         },
     });
-    for part in thread.runs.iter().rev() {
-        if let Some(state) = state(&shown(app, &part.run, audience, None).await?) {
-            answer["state"] = state;
-            break;
-        }
+    if let Some(state) = state {
+        answer["state"] = state;
     }
     Ok(answer)
 }
 
-/// The last `limit` messages of a thread before a cursor, in order, and the cursor for those before them.
+/// The last `limit` messages of a thread before a cursor, in order, the state after them, and the cursor for those before them.
+/// Runs are looked at in windows of [`RUNS_MAX`], which later runs do not move.
 async fn page(
     app: &App,
     thread: &Thread,
     audience: Audience,
     limit: usize,
     before: Option<&str>,
-) -> Result<(Vec<Value>, Option<String>), Problem> {
+) -> Result<(Vec<Value>, Option<Value>, Option<String>), Problem> {
     let before = before.map(place).transpose()?;
-    let runs: Vec<(u64, RunId)> = match app.logs.sessions().logs_of(&thread.id, usize::MAX) {
-        Some((logs, _)) => logs
-            .into_iter()
-            .filter_map(|(created, log)| match log {
-                LogId::Run(run) => Some((created, run)),
-                LogId::Session(_) => None,
-            })
-            .collect(),
-        None => thread.runs.iter().rev().map(|part| (part.created, part.run.clone())).collect(),
+    let mut runs: Vec<(u64, RunId)> = match app.logs.sessions().logs_of(&thread.id, usize::MAX) {
+        Some((logs, _)) => logs.into_iter().filter_map(|(created, log)| Some((created, run_of(log)?))).collect(),
+        None => thread.runs.iter().map(|part| (part.created, part.run.clone())).collect(),
     };
-    let older = |created: u64| before.is_none_or(|(of, _)| created <= of);
-    let (mut found, mut next, mut looked_at) = (Vec::new(), None, 0);
-    for (created, run) in runs.into_iter().filter(|(created, _)| older(*created)) {
-        if found.len() == limit || looked_at == super::threads::RUNS_MAX {
-            // Whether that run has any is seen when it is asked for.
-            next = next.or(Some(format!("{created}-{}", usize::MAX)));
-            break;
-        }
-        looked_at += 1;
-        let mut all = for_tanstack(messages(&shown(app, &run, audience, None).await?, true));
-        if let Some((_, n)) = before.filter(|(of, _)| *of == created) {
-            all.truncate(n);
-        }
-        let from = all.len().saturating_sub(limit - found.len());
-        found.extend(all.drain(from..).rev());
-        if from > 0 {
-            next = Some(format!("{created}-{from}"));
-            break;
-        }
+    runs.retain(|(created, _)| before.is_none_or(|(newest, _)| *created <= newest));
+    let older = runs.get(RUNS_MAX).map(|(created, _)| created.to_string());
+    runs.truncate(RUNS_MAX);
+    let mut all = Vec::new();
+    for (_, run) in runs.iter().rev() {
+        all.extend(shown(app, run, audience, None).await?);
     }
-    found.reverse();
-    Ok((found, next))
+    let mut messages = for_tanstack(messages(&all, true));
+    messages.truncate(before.and_then(|(_, count)| count).unwrap_or(usize::MAX));
+    let from = messages.len().saturating_sub(limit);
+    let next = match runs.first() {
+        Some((newest, _)) if from > 0 => Some(format!("{newest}-{from}")),
+        _ => older,
+    };
+    messages.drain(..from);
+    Ok((messages, state(&all), next))
 }
 
-/// A place among a thread's messages: of a run by its place of creation, and of a message in it.
-fn place(text: &str) -> Result<(u64, usize), Problem> {
-    let place = text.split_once('-').and_then(|(created, n)| Some((created.parse().ok()?, n.parse().ok()?)));
+fn run_of(log: LogId) -> Option<RunId> {
+    match log {
+        LogId::Run(run) => Some(run),
+        LogId::Session(_) => None,
+    }
+}
+
+/// A place among a thread's messages: a window by the place of its newest run, and how many of its messages are meant, if not
+/// all.
+fn place(text: &str) -> Result<(u64, Option<usize>), Problem> {
+    let (newest, count) = text.split_once('-').map_or((text, None), |(newest, count)| (newest, Some(count)));
+    let place = newest.parse().ok().zip(count.map(str::parse).transpose().ok());
     place.ok_or_else(|| {
         let detail = format!("the query's before is {text:?}; it must be a cursor of this thread's pages");
         Problem::bad_request("bad_cursor", detail).with("member", "before")

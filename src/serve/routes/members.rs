@@ -168,7 +168,7 @@ pub const OFFSET: Member = Member::query(
 pub const BEFORE: Member = Member::query(
     "before",
     "The `page.cursor` of the page after this one: only messages before it.",
-    || json!({ "type": "string", "pattern": "^([0-9]+-[0-9]+)?$" }),
+    || json!({ "type": "string", "pattern": "^([0-9]+(-[0-9]+)?)?$" }),
     BAD_CURSOR,
 );
 pub const SUBAGENTS: Member = Member::query(

@@ -187,6 +187,7 @@ fn serve(config: &Config) -> Result<(), Failure> {
             .bearing(config.patience())
             .over(tls)
             .reserving(config.reserve())
+            .naming(config.agents.clone())
             .asking(Authority::open(config.auth(), WORLD)?, config.origins())
             .known_as(config.hosts());
         // Whoever started us without a standard output does not want to know.

@@ -183,6 +183,13 @@ impl<S: Store> Reading<S> {
         }
     }
 
+    /// Has the only run's activities come once more; see [`Reader::begin_again`].
+    pub fn begin_again(&mut self) {
+        if let Self::One(reader) = self {
+            reader.begin_again();
+        }
+    }
+
     /// Gives back what was handed out after `cursor`; see [`Reader::rewind`].
     pub fn rewind(&mut self, cursor: Cursor) -> bool {
         match self {

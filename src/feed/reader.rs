@@ -155,6 +155,15 @@ impl<S: Store> Reader<S> {
         self.hub.encoder.error(self.after, problem).into()
     }
 
+    /// Goes back to where whoever joins begins: of activities what they have come to, of events all.
+    pub fn begin_again(&mut self) {
+        self.after = Sequence::NONE;
+        self.prev = Some(Sequence::NONE);
+        self.is_hydrated = self.frames == Frames::Events;
+        self.replay = Replay::Never;
+        self.done = false;
+    }
+
     /// Gives back what was handed out after `cursor`, to be had again; false if that is not possible any more.
     pub fn rewind(&mut self, cursor: Cursor) -> bool {
         if self.epoch != Some(cursor.epoch) || cursor.after > self.after || cursor.knows_end {

@@ -13,7 +13,7 @@ use crate::encode::native::HEARTBEAT;
 use crate::feed::Reading;
 use crate::feed::several::Members;
 use crate::log::{AnyStore, LogId};
-use crate::model::{Cursor, RunId};
+use crate::model::{Audience, Cursor, RunId};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -66,24 +66,10 @@ pub const RIGHT: Right = Right::Watch;
 pub async fn open(app: &Arc<App>, pass: Pass, uri: &Uri, headers: &HeaderMap) -> Result<Answer, Problem> {
     let query = Query::of(uri);
     let (reader, pass) = reading(app, pass, uri, &query, headers).await?;
-    let counted = app.meters.reader(query.audience()?, Transport::Sse);
     if reader.has_seen_the_end() {
         return Ok(Answer::NothingMore);
     }
-    let hold = pass.open(app)?;
-    Ok(Answer::Live(Box::new(Stream {
-        reader,
-        counted,
-        hold,
-        opened: false,
-        over: false,
-        // Spread, so that readers who lost one server do not all meet the next in the same instant.
-        retry: Some(1000 + u64::try_from((app.world.random)() % 1000).unwrap_or(0)),
-        beat: Box::pin(tokio::time::sleep(app.pulse.heartbeat)),
-        every: app.pulse.heartbeat,
-        drain: app.moment_in_drain(),
-        stopping: app.stopping.subscribe(),
-    })))
+    Ok(Answer::Live(Box::new(Stream::new(app, reader, query.audience()?, pass.open(app)?))))
 }
 
 /// What is to be read, and from where; and the pass for all of it.
@@ -136,6 +122,33 @@ fn named(query: &Query) -> Result<Vec<RunId>, Problem> {
 }
 
 impl Stream {
+    /// What a reader gets, for as long as its pass holds.
+    #[must_use]
+    pub fn new(app: &App, reader: Reading<AnyStore>, audience: Audience, hold: Hold) -> Self {
+        Self {
+            reader,
+            counted: app.meters.reader(audience, Transport::Sse),
+            hold,
+            opened: false,
+            over: false,
+            retry: Some(app.retry()),
+            beat: Box::pin(tokio::time::sleep(app.pulse.heartbeat)),
+            every: app.pulse.heartbeat,
+            drain: app.moment_in_drain(),
+            stopping: app.stopping.subscribe(),
+        }
+    }
+
+    /// How long the reader is to wait before it comes back, in milliseconds, for whoever frames what it is told otherwise; once.
+    pub const fn take_retry(&mut self) -> Option<u64> {
+        self.retry.take()
+    }
+
+    /// Has the reader begin anew; see [`Reading::begin_again`].
+    pub fn begin_again(&mut self) {
+        self.reader.begin_again();
+    }
+
     /// Gives back the frames after `cursor`; see [`Reading::rewind`].
     pub fn rewind(&mut self, cursor: Cursor) -> bool {
         self.reader.rewind(cursor)

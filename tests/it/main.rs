@@ -19,6 +19,7 @@ mod backup;
 mod blobs;
 mod check;
 mod cli;
+mod clients;
 mod control;
 mod crash;
 mod edge;

@@ -327,7 +327,8 @@ impl Call {
         if said.outcome == outcome {
             return;
         }
-        let output = |output: &Value| json!({ "type": "tool-output-available", "toolCallId": id, "output": output, "dynamic": true });
+        let output =
+            |output: &Value| json!({ "type": "tool-output-available", "toolCallId": id, "output": output, "dynamic": true });
         match &target.outcome {
             Outcome::None => {}
             Outcome::Preliminary(state) => {
@@ -358,12 +359,13 @@ impl Call {
         match &target.input {
             Input::Streaming(text) => {
                 let begun = match &said.input {
-                    SaidInput::Streaming(length, sum) => text.get(..*length).filter(|begun| {
+                    // What it is called may be told later than what it is given.
+                    SaidInput::Streaming(length, sum) if *said.name == *target.name => text.get(..*length).filter(|begun| {
                         let mut print = DefaultHasher::new();
                         print.write(begun.as_bytes());
                         print.finish() == sum.finish() && said.outcome == SaidOutcome::None
                     }),
-                    SaidInput::Known(_) => None,
+                    _ => None,
                 };
                 let begun = begun.map(str::len);
                 if begun.is_none() {
@@ -402,7 +404,8 @@ impl Call {
     fn lead_ask(&mut self, id: &str, target: &Target<'_>, page: &mut Page) {
         let said = self.said.as_mut().expect("the caller started it");
         let Some(ask) = target.ask.filter(|ask| said.ask.as_ref() != Some(ask)) else { return };
-        let is_open = said.ask.as_ref().is_some_and(|known| known.action == ask.action && known.answer == Answer::Pending);
+        let asked = Ask { answer: Answer::Pending, why: None, ..ask.clone() };
+        let is_open = said.ask.as_ref() == Some(&asked);
         if !is_open || ask.answer == Answer::Pending {
             let mut request = json!({ "type": "tool-approval-request", "approvalId": ask.action, "toolCallId": id });
             if let Some(message) = ask.message.as_deref().filter(|_| page.version >= 7) {

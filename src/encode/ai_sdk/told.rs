@@ -313,7 +313,9 @@ impl Told {
     fn tell_data(&mut self, shown: &Shown) {
         let Self { things, room, page, .. } = self;
         let of_kind = things.entry(shown.kind.clone()).or_default();
-        let Thing::Data(data) = of_kind.entry(shown.id.clone()).or_insert_with(|| Thing::Data(Data { opened: shown.opened, ..Data::default() })) else {
+        let Thing::Data(data) =
+            of_kind.entry(shown.id.clone()).or_insert_with(|| Thing::Data(Data { opened: shown.opened, ..Data::default() }))
+        else {
             // Two activities by one name, of which a source made one.
             return;
         };
@@ -379,7 +381,8 @@ impl Told {
                 let kept = std::mem::take(kept);
                 if let Some(content) = kept.content() {
                     self.follow_run(id, content);
-                } else if let Some(status) = patch.iter().rfind(|op| op["path"] == "/status").and_then(|op| op["value"].as_str()) {
+                } else if let Some(status) = patch.iter().rfind(|op| op["path"] == "/status").and_then(|op| op["value"].as_str())
+                {
                     // Whatever else it says, this decides how the stream goes on.
                     self.status = status.into();
                 }

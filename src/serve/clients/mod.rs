@@ -6,6 +6,8 @@
 //! Such clients take a response that just ends for a run that is done. So none ends before its dialect has said the end: one
 //! that must be cut off, for the server stops, fails, and its connection is reset.
 
+pub mod view;
+
 use super::App;
 use super::access::Pass;
 use super::problem::Problem;
@@ -121,7 +123,10 @@ impl Talk {
         while let Some((frame, cursor)) = frames::next(&mut self.frames) {
             let is_error = matches!(frame, Frame::Error { .. });
             let mut events = Vec::new();
-            let flow = self.dialect.frame(frame, &mut events);
+            let mut flow = self.dialect.frame(frame, &mut events);
+            if flow == Flow::On && cursor.is_some() {
+                flow = self.dialect.settle(&mut events);
+            }
             self.say(&events, cursor, out);
             match flow {
                 Flow::On if !is_error => {}

@@ -146,8 +146,18 @@ pub const LAST_EVENT_ID: Member = Member::query(
 );
 pub const LAST_EVENT_ID_HEADER: Member =
     Member::header("Last-Event-ID", "The last cursor, as `EventSource` sends it; wins over the query.", text, BAD_CURSOR);
-pub const FORMAT: Member =
-    Member::query("format", "Reserved for the dialects of other clients; none is served yet.", text, Some(kinds::NOT_SERVED));
+pub const FORMAT: Member = Member::query(
+    "format",
+    "The words of another client, of one run's stream: `ai-sdk` is the UI message stream of the Vercel AI SDK.",
+    text,
+    Some(kinds::NOT_SERVED),
+);
+pub const VERSION: Member = Member::query(
+    "version",
+    "With `format=ai-sdk`: the client's major version, 5, 6 or 7; 5 unless given, which all understand.",
+    || json!({ "type": "integer", "enum": [5, 6, 7] }),
+    BAD_QUERY,
+);
 pub const CHILDREN: Member =
     Member::query("children", "`true` or `1`: also the runs of the sessions that descend from this one.", text, None);
 pub const RUNS: Member = Member {

@@ -23,7 +23,8 @@ use http::{Method, StatusCode};
 use members::{
     ACTIVATION, AFTER, AGENT, AGENT_PATH, ASSET, AT, AUDIENCE, BLOB, CHILDREN, CONTROL_PATH, CURSOR, EVENTS_AFTER, EVENTS_BEFORE,
     FORMAT, FRAMES, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE, LIMIT, MAX, MESSAGES, PLACE, PRODUCER_EPOCH, PRODUCER_ID,
-    PRODUCER_SEQ, RANGE, REPLAY, RUN, RUNS, SCHEMA, SESSION, SOURCE, SURFACE, SURFACES, TICKET, TYPE, WAIT, WINDOW_LIMIT,
+    PRODUCER_SEQ, RANGE, REPLAY, RUN, RUNS, SCHEMA, SESSION, SOURCE, SURFACE, SURFACES, TICKET, TYPE, VERSION, WAIT,
+    WINDOW_LIMIT,
 };
 use std::sync::{Arc, OnceLock};
 
@@ -346,7 +347,7 @@ pub static OPERATIONS: &[Operation] = &[
         id: "streamRun",
         tag: "streams",
         does: "Frames of a run as server-sent events, from where the reader stands and on as they come; a run that nobody has written yet is waited for.",
-        takes: &[&[RUN], STREAM, SELECTION],
+        takes: &[&[RUN, VERSION], STREAM, SELECTION],
         takes_ids: false,
         body: None,
         answers: FRAMES_OF_RUN,

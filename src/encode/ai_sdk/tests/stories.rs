@@ -1,0 +1,1 @@
+//! What is said, chunk by chunk.

@@ -5,7 +5,7 @@
 //!   text-start -delta -end           what the assistant says, part by part; a teammate's under its name (providerMetadata)
 //!   reasoning-start -delta -end      what it thinks
 //!   tool-input-start -delta -available, tool-output-available{preliminary} … tool-output-available | -error | -denied
-//!   data-tool-call-progress          beside each call: what a tool's part has no member for
+//!   data-tool-call-progress          what the author of a call reports of it
 //!   tool-approval-request, -response an action about a call, from version 6 and 7 on
 //!   data-action, data-plan, data-state, data-task, data-<what a source calls it> …   any other activity, by its id
 //! finish-step  finish | abort | error  [DONE]

@@ -85,6 +85,8 @@ pub(super) enum Piece<'s> {
     /// A part of a message, by its index.
     Part(&'s Shown, usize),
     Whole(&'s Shown),
+    /// What is reported of a call, from then on.
+    Report(&'s Shown),
 }
 
 /// What is shown, piece by piece, in the order in which it appeared.
@@ -96,6 +98,9 @@ pub(super) fn pieces(shown: &[Shown]) -> Vec<Piece<'_>> {
                 (part.get("opened").and_then(Value::as_u64).unwrap_or(shown.opened.0), Piece::Part(shown, at))
             })),
             None => pieces.push((shown.opened.0, Piece::Whole(shown))),
+        }
+        if let Some(since) = call::reported(&shown.content).filter(|_| &*shown.kind == call::KIND) {
+            pieces.push((since, Piece::Report(shown)));
         }
     }
     // Stable: what appeared at once stays as it came.
@@ -210,14 +215,41 @@ impl Told {
 
     /// Brings the reader to what is shown.
     pub fn tell(&mut self, shown: &[Shown]) {
+        self.foresee(shown);
         for piece in pieces(shown) {
             match piece {
                 Piece::Part(message, at) => self.tell_part(message, at),
                 Piece::Whole(shown) => self.tell_whole(shown),
+                Piece::Report(call) => {
+                    let Self { calls, page, .. } = self;
+                    if let Some(known) = calls.get_mut(&call.id) {
+                        known.report(&call.id, &call.content, page);
+                    }
+                }
             }
         }
         for message in shown.iter().filter(|shown| parts(shown).is_some_and(Vec::is_empty)) {
             self.message(message);
+        }
+    }
+
+    /// Looks up what is asked about calls that are shown, so that each is told once.
+    fn foresee(&mut self, shown: &[Shown]) {
+        let of_kind = |kind: &'static str| shown.iter().filter(move |shown| &*shown.kind == kind);
+        let asked: Vec<(&str, Ask)> = of_kind("action")
+            .filter_map(|action| Ask::of(&action.id, action.opened, &action.content, self.page.version))
+            .collect();
+        for call in of_kind(call::KIND) {
+            let asked = || asked.iter().filter(|(id, _)| *id == &*call.id).map(|(_, ask)| ask);
+            // What was asked before there was a call is told in its place.
+            if asked().any(|ask| ask.opened <= call.opened) {
+                continue;
+            }
+            let Some(last) = asked().max_by_key(|ask| ask.opened) else { continue };
+            let known = self.calls.entry(call.id.clone()).or_default();
+            if known.ask.as_ref().is_none_or(|known| known.opened <= last.opened) {
+                known.ask = Some(last.clone());
+            }
         }
     }
 
@@ -340,7 +372,7 @@ impl Told {
             Some(known) if known.opened > opened => return,
             _ => call.ask = Some(ask),
         }
-        if call.is_told() {
+        if call.is_told {
             if call.kept.content().is_none() {
                 self.is_behind = true;
             }

@@ -85,6 +85,7 @@ impl<'s> Whole<'s> {
             Piece::Part(message, at) => self.part_of(message, *at).into_iter().collect(),
             Piece::Whole(shown) if is_run(shown) => Vec::new(),
             Piece::Whole(shown) => self.parts_of_whole(shown),
+            Piece::Report(call) => vec![data_part(call::KIND, &call.id, data(&call.content))],
         }
     }
 
@@ -109,10 +110,7 @@ impl<'s> Whole<'s> {
                 let (whole, streams) = (joined(shown.content.get("text")), shown.text("status") == Some("streaming"));
                 vec![text::part(&shown.id, text::Channel::Reasoning, teammate(shown), &whole, streams, self.version)]
             }
-            call::KIND => {
-                let tool = is_first.then(|| self.tool(&shown.id));
-                tool.into_iter().chain([of_kind(data(&shown.content))]).collect()
-            }
+            call::KIND => is_first.then(|| self.tool(&shown.id)).into_iter().collect(),
             kind => {
                 let own = of_kind(data_of(kind, &shown.content).into_owned());
                 let call = shown.text("toolCallId").filter(|_| is_first);

@@ -293,12 +293,14 @@ impl Call {
         }
     }
 
-    /// Brings the reader to what is kept of the call, if anything is.
-    pub fn bring_kept(&mut self, id: &str, page: &mut Page) {
+    /// Brings the reader's part to what is kept of the call, if anything is, and what is reported of it, where that changed too.
+    pub fn bring_kept(&mut self, id: &str, with_report: bool, page: &mut Page) {
         let kept = std::mem::take(&mut self.kept);
         if let Some(content) = kept.content() {
             self.bring(id, content, page);
-            self.report(id, content, page);
+            if with_report {
+                self.report(id, content, page);
+            }
         }
         self.kept = kept;
     }

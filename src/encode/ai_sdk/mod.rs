@@ -63,9 +63,11 @@ pub struct Options {
 pub struct AiSdk {
     options: Options,
     told: Told,
-    /// What is shown of a reader that joins or is brought forward, until that is complete: it is told in the order in which its
-    /// parts appeared.
-    gathered: Option<Gathered>,
+    /// What is shown as a whole: of one envelope, or to bring the reader forward. Once that is complete it is told, in the order in
+    /// which its parts appeared.
+    gathered: Gathered,
+    /// Whether the reader has what there was when it came.
+    is_hydrated: bool,
     has_started: bool,
     /// Whether the reader had some of the message before this stream.
     is_resumed: bool,
@@ -75,7 +77,7 @@ pub struct AiSdk {
     passed: Option<BTreeSet<Box<str>>>,
 }
 
-/// What is shown until it is complete. A replay shows it delta by delta: what it comes to is what counts.
+/// What is shown, until it is complete. A replay shows it delta by delta: what it comes to is what counts.
 #[derive(Debug, Default)]
 struct Gathered {
     shown: Vec<Shown>,
@@ -92,11 +94,14 @@ impl Gathered {
         }
     }
 
-    fn follow(&mut self, kind: &str, id: &str, patch: &[Value]) {
-        let place = self.places.get(&(kind.into(), id.into()));
-        if let Some(shown) = place.and_then(|place| self.shown.get_mut(*place)) {
-            apply(&mut shown.content, patch);
+    /// Applies a delta to what was gathered; false where that is not among it.
+    fn follow(&mut self, kind: &str, id: &str, patch: &[Value]) -> bool {
+        if self.shown.is_empty() {
+            return false;
         }
+        let place = self.places.get(&(kind.into(), id.into()));
+        let shown = place.and_then(|place| self.shown.get_mut(*place));
+        shown.is_some_and(|shown| apply(&mut shown.content, patch))
     }
 }
 
@@ -104,35 +109,29 @@ impl AiSdk {
     #[must_use]
     pub fn new(options: Options) -> Self {
         let told = Told::new(options.version);
-        let gathered = Some(Gathered::default());
-        Self { options, told, gathered, has_started: false, is_resumed: false, begins_anew: false, passed: None }
+        let gathered = Gathered::default();
+        let (has_started, is_hydrated, is_resumed, begins_anew) = (false, false, false, false);
+        Self { options, told, gathered, has_started, is_hydrated, is_resumed, begins_anew, passed: None }
     }
 
     fn hear(&mut self, frame: Frame) -> Flow {
         match frame {
             Frame::ActivitySnapshot(shown) => {
                 self.start();
-                if self.gathered.is_none() && self.told.is_catching_up(&shown) {
-                    self.gathered = Some(Gathered::default());
-                }
-                match &mut self.gathered {
-                    Some(gathered) => gathered.show(shown),
-                    None => self.told.tell(&[shown]),
-                }
+                self.gathered.show(shown);
             }
             Frame::ActivityDelta { activity_type, activity_id, patch } => {
                 self.start();
-                match &mut self.gathered {
-                    Some(gathered) => gathered.follow(&activity_type, &activity_id, &patch),
-                    None => self.told.follow(&activity_type, &activity_id, &patch),
+                if !self.gathered.follow(&activity_type, &activity_id, &patch) {
+                    self.told.follow(&activity_type, &activity_id, &patch);
                 }
             }
             Frame::Hydrated {} => {
                 self.start();
-                self.tell_gathered();
+                self.is_hydrated = true;
                 return self.look();
             }
-            Frame::Reset { .. } if self.told.is_empty() => self.gathered = Some(Gathered::default()),
+            Frame::Reset { .. } if self.told.is_empty() => (self.gathered, self.is_hydrated) = (Gathered::default(), false),
             Frame::Reset { .. } => return self.fail("the run was erased or written anew; load it again"),
             Frame::Error { problem } => {
                 let why = ["detail", "title", "code"].iter().find_map(|member| problem.get(member)?.as_str().map(str::to_owned));
@@ -152,7 +151,11 @@ impl AiSdk {
 
     /// Looks how the stream goes on, now that an envelope was told, or all that there is.
     fn look(&mut self) -> Flow {
-        let pauses = self.gathered.is_none() && self.pauses();
+        if !self.is_hydrated {
+            return Flow::On;
+        }
+        self.tell_gathered();
+        let pauses = self.pauses();
         if self.is_to_begin_again(pauses) {
             return Flow::Again;
         }
@@ -174,7 +177,7 @@ impl AiSdk {
     }
 
     fn tell_gathered(&mut self) {
-        let Some(gathered) = self.gathered.take() else { return };
+        let gathered = std::mem::take(&mut self.gathered);
         if std::mem::take(&mut self.begins_anew) {
             self.told.forget();
             self.told.page.parts = 1;
@@ -193,7 +196,7 @@ impl AiSdk {
         }
         self.begins_anew |= told.page.is_spoilt;
         (told.is_behind, told.is_urgent, told.page.is_spoilt) = (false, false, false);
-        self.gathered = Some(Gathered::default());
+        (self.gathered, self.is_hydrated) = (Gathered::default(), false);
         true
     }
 

@@ -67,7 +67,7 @@ pub struct Talk {
 /// The activities of a run as an audience is shown them at a sequence; none of a run that was never written.
 pub async fn shown(app: &App, run: &RunId, audience: Audience, at: Option<Sequence>) -> Result<Vec<Shown>, Problem> {
     let view = app.feed.activities(&LogId::Run(run.clone()), audience, at).await?;
-    Ok(view.iter().flat_map(crate::projection::View::activities).map(Shown::from).collect())
+    Ok(view.iter().flat_map(crate::projection::View::activities).map(|activity| Shown::of(run, activity)).collect())
 }
 
 impl Talk {

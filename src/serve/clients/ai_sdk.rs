@@ -6,6 +6,7 @@
 
 use super::asked::{self, Decision, Submitted};
 use super::threads::{Joined, Thread};
+use super::view::{AI_SDK, ai_sdk_version};
 use super::{Awaiting, Begun, Ids, Opening, Talk, ag_ui, body, shown};
 use crate::auth::rights::Verb;
 use crate::encode::ai_sdk::{AiSdk, Options, messages};
@@ -30,20 +31,6 @@ use std::sync::Arc;
 /// The protocol's name, for the agent that gets messages in it.
 const PROTOCOL: &str = "ai-sdk";
 
-/// What the SDK's own server says of its streams.
-const STREAM: &[(&str, &str)] = &[("x-vercel-ai-ui-message-stream", "v1")];
-
-/// The SDK's major versions that are spoken; the first unless the client says.
-const VERSIONS: [u8; 3] = [5, 6, 7];
-
-fn version(query: &Query) -> Result<u8, Problem> {
-    let Some(text) = query.get("version") else { return Ok(VERSIONS[0]) };
-    text.parse().ok().filter(|version| VERSIONS.contains(version)).ok_or_else(|| {
-        let detail = format!("version is {text:?}; it must be the client's major version: 5, 6 or 7");
-        Problem::bad_request("bad_query", detail).with("member", "version").with("expected", VERSIONS.as_slice())
-    })
-}
-
 fn dialect(run: &RunId, version: u8) -> Box<dyn Dialect> {
     Box::new(AiSdk::new(Options { message: run.to_string(), version, until: Until::Pause }))
 }
@@ -53,7 +40,7 @@ pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body
     let (head, body) = request.into_parts();
     let agent: AgentId = segment("agentId", &head.uri, 2)?;
     let query = Query::of(&head.uri);
-    let (audience, version) = (query.audience()?, version(&query)?);
+    let (audience, version) = (query.audience()?, ai_sdk_version(&query)?);
     let mut body = body::object(&app, &head.headers, body).await?;
     let chat: SessionId = body::id(&body, "id")?;
     let said = body::objects(&body, "messages")?;
@@ -80,7 +67,7 @@ pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body
             })
         };
         let awaiting = Awaiting { coming, audience, ids: Ids::Last, meanwhile: None, dialect };
-        return Ok(Talk::after(&app, pass, awaiting).await?.respond(STREAM));
+        return Ok(Talk::after(&app, pass, awaiting).await?.respond(AI_SDK));
     }
 
     let goes_on = match (trigger.as_str(), thread.joined(audience)) {
@@ -103,7 +90,7 @@ pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body
         Some(_) => whole(&app, &pass, run, audience, version).await?,
         None => awaited(&app, pass, &chat, run, audience, version).await?,
     };
-    Ok(talk.respond(STREAM))
+    Ok(talk.respond(AI_SDK))
 }
 
 /// All of a run that is written, by what it has come to, and on.
@@ -220,14 +207,14 @@ async fn waits_for(app: &App, thread: &Thread, call: &str, audience: Audience) -
 pub async fn stream(State(app): State<Arc<App>>, pass: Pass, uri: Uri) -> Result<Response, Problem> {
     segment::<AgentId>("agentId", &uri, 2)?;
     let (chat, query) = (segment::<SessionId>("chatId", &uri, 3)?, Query::of(&uri));
-    let (audience, version) = (query.audience()?, version(&query)?);
+    let (audience, version) = (query.audience()?, ai_sdk_version(&query)?);
     let thread = Thread::find(&app, &chat).await?;
     let talk = match (thread.active(audience), thread.sent.first()) {
         (Some(part), _) => whole(&app, &pass, part.run.clone(), audience, version).await?,
         (None, Some(run)) => awaited(&app, pass, &chat, run.clone(), audience, version).await?,
         (None, None) => return Ok(([(header::CACHE_CONTROL, "no-store")], StatusCode::NO_CONTENT).into_response()),
     };
-    Ok(talk.respond(STREAM))
+    Ok(talk.respond(AI_SDK))
 }
 
 /// `GET /ai-sdk/{agent}/{chat}`: what a chat begins with. Of a run that goes on there is what it answers: its own message comes
@@ -235,7 +222,7 @@ pub async fn stream(State(app): State<Arc<App>>, pass: Pass, uri: Uri) -> Result
 pub async fn chat(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
     segment::<AgentId>("agentId", &uri, 2)?;
     let (chat, query) = (segment::<SessionId>("chatId", &uri, 3)?, Query::of(&uri));
-    let (audience, version) = (query.audience()?, version(&query)?);
+    let (audience, version) = (query.audience()?, ai_sdk_version(&query)?);
     let thread = Thread::find(&app, &chat).await?;
     let active = thread.active(audience).map(|part| &part.run);
     let mut all = Vec::new();

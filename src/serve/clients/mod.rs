@@ -15,6 +15,7 @@ pub mod asked;
 pub mod body;
 pub mod copilotkit;
 pub mod threads;
+pub mod view;
 
 use super::access::{Hold, Pass};
 use super::problem::Problem;

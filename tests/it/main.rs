@@ -25,6 +25,7 @@ mod crash;
 mod edge;
 mod erase;
 mod ethos;
+mod format_ai_sdk;
 mod fuzz;
 mod house;
 mod hydrate;

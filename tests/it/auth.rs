@@ -399,6 +399,10 @@ async fn who_talks_in_a_session_is_told_of_its_runs_and_of_no_other_whoever_writ
     };
     let claimed = guarded.post("/v1/agents/a/controls/claim?wait=30", &admin(), &json!({})).await.ok();
     assert_eq!(claimed["controls"][0]["value"]["runId"], "new");
+    // Who has the session may wait for what was asked for in it, and nobody else.
+    assert_eq!(guarded.client.head_of("/ag-ui/a?runId=new", &[("authorization", &bearer(&token))]).await.status, 200);
+    guarded.get("/ag-ui/a?runId=new", &talker(&["t"], &[])).await.problem(403, "forbidden");
+    guarded.get("/ag-ui/a?runId=newer", &token).await.problem(403, "forbidden");
     // Its worker writes it where the page has no business.
     let facts = [fact("text.final", json!({ "messageId": "m", "payload": { "text": OWN } })), fact("run.finished", json!({}))];
     guarded.publish("new", "sessionId=t", &admin(), &facts).await.ok();

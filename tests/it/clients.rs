@@ -754,6 +754,15 @@ async fn a_post_that_says_where_it_was_goes_on_from_there() {
     assert_eq!(types(&joined), ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]);
     let offset = format!("/ag-ui/helper?runId=r&offset={}", at.unwrap());
     assert_eq!(text(&ask(&client, "GET", &offset, &[], "").await.all().await), "two three");
+    // One that nobody knows is no error, and nothing; one that was asked for is waited for.
+    let unknown = ask(&client, "GET", "/ag-ui/helper?runId=never&offset=-1", &[], "").await;
+    assert_eq!((unknown.status, unknown.headers["content-length"].as_str()), (200, "0"));
+    drop(post(&client, "/ag-ui/helper", &input("t", "r2", &[])).await.opened().await);
+    assert_eq!(client.get("/ag-ui/helper?threadId=t").await.ok()["activeRun"], json!({ "runId": "r2" }));
+    let mut joined = ask(&client, "GET", "/ag-ui/helper?runId=r2&offset=-1", &[], "").await;
+    assert!(joined.until("MESSAGES_SNAPSHOT").await[1].to_string().contains("one two three"));
+    publish(&client, "t", "r2", &[started(), says("a2", "four"), finished()]).await;
+    assert_eq!(text(&joined.all().await), "four");
     // The header names the run where the body does not.
     let nameless = json!({ "threadId": "t", "messages": [] }).to_string();
     let told = ask(&client, "POST", "/ag-ui/helper", &[("x-run-id", "r")], &nameless).await;

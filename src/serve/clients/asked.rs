@@ -45,10 +45,20 @@ fn control_id(parts: &[&str]) -> ControlId {
     ControlId::new(&name_of(parts)).expect("a short name is an id")
 }
 
-/// The id of the `send` that asks for a run in a thread.
+/// The id of the `send` that asks for a run in a thread. It says for which, unless that is too long a name.
 #[must_use]
 pub fn send_id(thread: &SessionId, run: &RunId) -> ControlId {
-    control_id(&["send", thread.as_str(), run.as_str()])
+    ControlId::new(&format!("run:{run}")).unwrap_or_else(|_| control_id(&["send", thread.as_str(), run.as_str()]))
+}
+
+/// The thread in which a run was asked for that nobody has written or refused yet.
+#[must_use]
+pub fn thread_of(app: &App, run: &RunId) -> Option<SessionId> {
+    let id = ControlId::new(&format!("run:{run}")).ok()?;
+    match app.logs.queues().log_of(&id)? {
+        LogId::Session(session) => Some(session),
+        LogId::Run(_) => None,
+    }
 }
 
 /// Asks an agent for a run in a thread, once. `value` says what for.

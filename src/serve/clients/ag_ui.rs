@@ -194,9 +194,13 @@ async fn submit(
     is_known: bool,
     audience: Audience,
 ) -> Result<Vec<asked::Submitted>, Problem> {
+    if input.decisions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let asks = thread.asked(app, audience).await?;
     let mut asked = Vec::with_capacity(input.decisions.len());
     for decision in &input.decisions {
-        match thread.asks(app, decision.action.as_str(), audience).await? {
+        match asks.get(decision.action.as_str()) {
             Some(of) => asked.push((of, decision)),
             None if is_known => {}
             None => {
@@ -210,7 +214,7 @@ async fn submit(
     let mut submitted = Vec::with_capacity(asked.len());
     for (of, decision) in asked {
         let by = [thread.id.as_str(), input.run.as_str()];
-        submitted.push(asked::decide(app, &of, decision, &by, audience).await?);
+        submitted.push(asked::decide(app, of, decision, &by, audience).await?);
     }
     Ok(submitted)
 }

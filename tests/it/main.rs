@@ -11,6 +11,7 @@ mod harness;
 
 mod activities;
 mod ag_ui;
+mod ag_ui_client;
 mod audience;
 mod auth;
 mod awaken;
@@ -25,6 +26,7 @@ mod crash;
 mod edge;
 mod erase;
 mod ethos;
+mod format_ag_ui;
 mod fuzz;
 mod house;
 mod hydrate;

@@ -754,6 +754,15 @@ async fn a_post_that_says_where_it_was_goes_on_from_there() {
     assert_eq!(types(&joined), ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]);
     let offset = format!("/ag-ui/helper?runId=r&offset={}", at.unwrap());
     assert_eq!(text(&ask(&client, "GET", &offset, &[], "").await.all().await), "two three");
+    // One that nobody knows is no error, and nothing; one that was asked for is waited for.
+    let unknown = ask(&client, "GET", "/ag-ui/helper?runId=never&offset=-1", &[], "").await;
+    assert_eq!((unknown.status, unknown.headers["content-length"].as_str()), (200, "0"));
+    drop(post(&client, "/ag-ui/helper", &input("t", "r2", &[])).await.opened().await);
+    assert_eq!(client.get("/ag-ui/helper?threadId=t").await.ok()["activeRun"], json!({ "runId": "r2" }));
+    let mut joined = ask(&client, "GET", "/ag-ui/helper?runId=r2&offset=-1", &[], "").await;
+    assert!(joined.until("MESSAGES_SNAPSHOT").await[1].to_string().contains("one two three"));
+    publish(&client, "t", "r2", &[started(), says("a2", "four"), finished()]).await;
+    assert_eq!(text(&joined.all().await), "four");
     // The header names the run where the body does not.
     let nameless = json!({ "threadId": "t", "messages": [] }).to_string();
     let told = ask(&client, "POST", "/ag-ui/helper", &[("x-run-id", "r")], &nameless).await;
@@ -1001,21 +1010,67 @@ async fn an_approval_goes_to_the_run_that_asked_and_the_message_goes_on() {
 }
 
 #[tokio::test]
-async fn what_a_client_s_own_tool_gives_answers_who_waits_for_it() {
+async fn a_message_that_was_approved_twice_goes_on_from_where_it_stopped_last() {
+    let client = client().await;
+    let asks = |call: &str| {
+        let mut asks = requires(&format!("ask-{call}"), "tool_approval");
+        asks["toolCallId"] = call.into();
+        [fact("tool.started", json!({ "toolCallId": call, "payload": { "toolName": "rm", "input": {} } })), asks]
+    };
+    let result =
+        |call: &str| fact("tool.result", json!({ "toolCallId": call, "audience": "user", "payload": { "output": "gone" } }));
+    let part = |call: &str, state: &str| {
+        json!({ "type": "dynamic-tool", "toolName": "rm", "toolCallId": call, "state": state, "input": {}, "output": "gone",
+            "approval": { "id": format!("ask-{call}"), "approved": true } })
+    };
+    publish(&client, "chat", "r", &[[started(), says("a1", "First")].to_vec(), asks("c").to_vec()].concat()).await;
+    let message = |parts: &[Value]| json!({ "id": "r", "role": "assistant", "parts": parts });
+    let first = chat("chat", &[message(&[part("c", "approval-responded")])]);
+    let told = post(&client, "/ai-sdk/helper?version=7", &first).await.opened().await;
+    answer(&client, &claim_one(&client, "helper").await, "ack", json!({})).await;
+    let goes_on = [resolved("ask-c", "approved"), result("c"), says("a2", "Second")].to_vec();
+    publish(&client, "chat", "r", &[goes_on, asks("d").to_vec()].concat()).await;
+    assert_eq!(text(&told.all().await), "Second");
+
+    let second = chat("chat", &[message(&[part("c", "output-available"), part("d", "approval-responded")])]);
+    let told = post(&client, "/ai-sdk/helper?version=7", &second).await.opened().await;
+    let control = claim_one(&client, "helper").await;
+    assert_eq!(control["actionId"], "ask-d", "the first one is over");
+    publish(&client, "chat", "r", &[resolved("ask-d", "approved"), result("d"), says("a3", "Third"), finished()]).await;
+    answer(&client, &control, "ack", json!({})).await;
+    let again = post(&client, "/ai-sdk/helper?version=7", &second).await;
+    for told in [told, again] {
+        assert_eq!(text(&told.all().await), "Third", "and nothing of what the client has");
+    }
+    assert_eq!(claim(&client, "helper").await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn what_a_client_s_own_tool_gives_answers_who_waits_for_it_once_and_else_is_news() {
     let client = client().await;
     let call = fact("tool.started", json!({ "toolCallId": "c", "payload": { "toolName": "where", "input": {} } }));
     let mut asks = requires("ask", "structured_input");
     asks["toolCallId"] = "c".into();
     publish(&client, "chat", "r", &[started(), call, asks]).await;
-    let part = json!({ "type": "dynamic-tool", "toolName": "where", "toolCallId": "c", "state": "output-available",
-        "input": {}, "output": { "city": "Oslo" } });
-    let done = json!({ "type": "tool-other", "toolCallId": "done", "state": "output-available", "output": 1 });
-    let message = json!({ "id": "r", "role": "assistant", "parts": [done, part] });
-    let told = post(&client, "/ai-sdk/helper?version=6", &chat("chat", &[message])).await.opened().await;
+    let part = |call: &str| {
+        json!({ "type": "dynamic-tool", "toolName": "where", "toolCallId": call, "state": "output-available",
+        "input": {}, "output": { "city": "Oslo" } })
+    };
+    let message = |calls: &[&str]| json!({ "id": "r", "role": "assistant", "parts": calls.iter().map(|call| part(call)).collect::<Value>() });
+    let body = chat("chat", &[message(&["other", "c"])]);
+    let told = post(&client, "/ai-sdk/helper?version=6", &body).await.opened().await;
     let control = claim_one(&client, "helper").await;
     assert_eq!(json!([control["control"], control["actionId"], control["value"]]), json!(["answer", "ask", { "city": "Oslo" }]));
     publish(&client, "chat", "r", &[resolved("ask", "answered"), finished()]).await;
+    answer(&client, &control, "ack", json!({})).await;
     assert_eq!(types(&told.all().await).last(), Some(&"finish"));
+    assert_eq!(types(&post(&client, "/ai-sdk/helper?version=6", &body).await.all().await).last(), Some(&"finish"));
+    assert_eq!(claim(&client, "helper").await, Vec::<Value>::new());
+    // An output that nobody waits for is for a new run.
+    let news = message(&["other", "c", "later"]);
+    drop(post(&client, "/ai-sdk/helper?version=6", &chat("chat", std::slice::from_ref(&news))).await.opened().await);
+    let control = claim_one(&client, "helper").await;
+    assert_eq!(json!([control["control"], control["value"]["messages"]]), json!(["send", [news]]));
 }
 
 #[tokio::test]

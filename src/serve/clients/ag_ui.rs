@@ -5,22 +5,23 @@
 
 use super::asked::{self, Decision};
 use super::threads::{RUNS_MAX, Thread};
-use super::{Awaiting, Begun, Ids, Opening, Talk, body, shown};
+use super::{Awaiting, Begun, Coming, Ids, Opening, Talk, body, shown};
 use crate::auth::rights::Verb;
 use crate::encode::ag_ui::{AgUi, Options, interrupts, messages, state};
 use crate::encode::{Begin, Dialect, Until};
 use crate::feed::From;
 use crate::log::LogId;
 use crate::log::run::Tail;
-use crate::model::{AgentId, Audience, Cursor, RunId, SessionId};
+use crate::model::{AgentId, Audience, Cursor, RunId, SessionId, ThreadId};
 use crate::serve::App;
 use crate::serve::access::{Pass, Target, Who, allow, further};
 use crate::serve::hydrate::{echo, live, page_size};
 use crate::serve::problem::Problem;
 use crate::serve::request::{Query, id_of, segment};
+use crate::serve::stream::HEADERS;
 use axum::body::Body;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, Request, StatusCode, Uri};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -193,9 +194,13 @@ async fn submit(
     is_known: bool,
     audience: Audience,
 ) -> Result<Vec<asked::Submitted>, Problem> {
+    if input.decisions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let asks = thread.asked(app, audience).await?;
     let mut asked = Vec::with_capacity(input.decisions.len());
     for decision in &input.decisions {
-        match thread.asks(app, decision.action.as_str(), audience).await? {
+        match asks.get(decision.action.as_str()) {
             Some(of) => asked.push((of, decision)),
             None if is_known => {}
             None => {
@@ -209,7 +214,7 @@ async fn submit(
     let mut submitted = Vec::with_capacity(asked.len());
     for (of, decision) in asked {
         let by = [thread.id.as_str(), input.run.as_str()];
-        submitted.push(asked::decide(app, &of, decision, &by, audience).await?);
+        submitted.push(asked::decide(app, of, decision, &by, audience).await?);
     }
     Ok(submitted)
 }
@@ -258,20 +263,40 @@ pub async fn get(State(app): State<Arc<App>>, pass: Pass, uri: Uri, headers: Hea
     }
 }
 
-/// The run, as to whoever has any part of it. One that is not written yet is waited for.
+/// The run, as to whoever has any part of it. One that was asked for is waited for; of one that nobody knows there is nothing.
 async fn join(app: &Arc<App>, pass: Pass, run: RunId, thread: Option<SessionId>, how: How) -> Result<Response, Problem> {
-    let tail = app.logs.log(&LogId::Run(run.clone())).await?.tail();
-    let (session, named) = (tail.summary.session_id.clone(), tail.summary.thread_id.as_ref());
-    let name = session.as_ref().or(thread.as_ref()).map(SessionId::as_str);
-    let name = name.or(named.map(crate::model::ThreadId::as_str)).unwrap_or(run.as_str()).to_owned();
-    let earlier = match &session {
+    let (who, audience) = (pass.who().clone(), how.audience);
+    let Tail { epoch, summary, .. } = app.logs.log(&LogId::Run(run.clone())).await?.tail();
+    if epoch.is_none() {
+        let Some(id) = asked::thread_of(app, &run) else { return Ok((HEADERS, Body::empty()).into_response()) };
+        let meanwhile = Some(Thread::find(app, &id).await?.beside(&run));
+        let dialect = how.dialect(id.as_str(), &run, Begin::Shown, false, Vec::new());
+        let coming = coming(app, &who, &id, run, audience);
+        let awaiting = Awaiting { coming, audience, ids: how.ids, meanwhile, dialect };
+        return Ok(Talk::after(app, pass, awaiting).await?.respond(&[]));
+    }
+    // What is waited for is allowed for as long as it is not there.
+    let pass = allow(app, &who, Verb::Read, Target::Run(&run), Some(audience)).await?;
+    let name = summary.session_id.as_ref().or(thread.as_ref()).map(SessionId::as_str);
+    let name = name.or(summary.thread_id.as_ref().map(ThreadId::as_str)).unwrap_or(run.as_str()).to_owned();
+    let earlier = match &summary.session_id {
         Some(session) => Thread::find(app, session).await?.beside(&run),
         None => Vec::new(),
     };
     let dialect = how.dialect(&name, &run, Begin::Shown, false, Vec::new());
     let from = how.cursor.map_or(From::Start, From::After);
-    let opening = Opening { run, audience: how.audience, from, replay: false, ids: how.ids, earlier, dialect };
+    let opening = Opening { run, audience, from, replay: false, ids: how.ids, earlier, dialect };
     Ok(Talk::open(app, pass, opening).await?.respond(&[]))
+}
+
+/// A run that was asked for, for whoever is shown its thread meanwhile.
+pub(super) fn coming(app: &Arc<App>, who: &Who, thread: &SessionId, run: RunId, audience: Audience) -> Coming {
+    let (app, who, thread) = (app.clone(), who.clone(), thread.clone());
+    Box::pin(async move {
+        let run = asked::begun(&app, thread.clone(), run).await?;
+        let begun = ready(&app, &who, &thread, run, audience, false).await?;
+        Ok(Begun { earlier: None, ..begun })
+    })
 }
 
 /// A thread at rest: a page of its messages, what goes on, and what waits for somebody.

@@ -150,7 +150,7 @@ pub const LAST_EVENT_ID_HEADER: Member =
     Member::header("Last-Event-ID", "The last cursor, as `EventSource` sends it; wins over the query.", text, BAD_CURSOR);
 pub const FORMAT: Member = Member::query(
     "format",
-    "The words of another client, of one run's stream: `ai-sdk` is the UI message stream of the Vercel AI SDK.",
+    "The words of another client, of one run's stream: `ag-ui` are AG-UI's events, `ai-sdk` is the UI message stream of the Vercel AI SDK.",
     text,
     Some(kinds::NOT_SERVED),
 );
@@ -159,6 +159,12 @@ pub const VERSION: Member = Member::query(
     "To a client of the AI SDK (of a run's stream, with `format=ai-sdk`): its major version; 5 unless given, which all understand.",
     || json!({ "type": "integer", "enum": [5, 6, 7] }),
     BAD_QUERY,
+);
+pub const PROTOCOL_VERSION: Member = Member::query(
+    "protocolVersion",
+    "To a client of AG-UI (of a run's stream, with `format=ag-ui`): the version that it speaks; `1.0` has more than those before.",
+    text,
+    None,
 );
 pub const CHILDREN: Member =
     Member::query("children", "`true` or `1`: also the runs of the sessions that descend from this one.", text, None);

@@ -5,6 +5,7 @@ mod ends;
 mod hosts;
 mod matrix;
 mod shares;
+mod talks;
 
 use crate::harness::{BOTH, Client, Process, Sse, Via, fact, lines, repository, serve_it, soon, world};
 use futures_util::{SinkExt, StreamExt};

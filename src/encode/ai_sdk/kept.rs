@@ -170,7 +170,9 @@ mod tests {
         let count = all.iter().filter(|kept| kept.content().is_some()).count();
         assert_eq!(count, COPIES_BYTES_MAX / (200 * 1024 + 11));
         assert!(room.taken <= COPIES_BYTES_MAX);
-        all.iter_mut().for_each(|kept| kept.forget(&mut room));
+        for kept in &mut all {
+            kept.forget(&mut room);
+        }
         assert_eq!(room.taken, 0);
     }
 }

@@ -68,13 +68,21 @@ pub struct AiSdk {
     gathered: Gathered,
     /// Whether the reader has what there was when it came.
     is_hydrated: bool,
-    has_started: bool,
-    /// Whether the reader had some of the message before this stream.
-    is_resumed: bool,
+    start: Start,
     /// Whether the reader is to forget what it was told, and be told anew.
     begins_anew: bool,
     /// The pause that the reader comes from, by what waited then, until the run has left it.
     passed: Option<BTreeSet<Box<str>>>,
+}
+
+/// How the message begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    Whole,
+    /// The reader had some of it before this stream: it has its step.
+    GoesOn,
+    /// It has begun.
+    Said,
 }
 
 /// What is shown, until it is complete. A replay shows it delta by delta: what it comes to is what counts.
@@ -110,8 +118,7 @@ impl AiSdk {
     pub fn new(options: Options) -> Self {
         let told = Told::new(options.version);
         let gathered = Gathered::default();
-        let (has_started, is_hydrated, is_resumed, begins_anew) = (false, false, false, false);
-        Self { options, told, gathered, has_started, is_hydrated, is_resumed, begins_anew, passed: None }
+        Self { options, told, gathered, is_hydrated: false, start: Start::Whole, begins_anew: false, passed: None }
     }
 
     fn hear(&mut self, frame: Frame) -> Flow {
@@ -168,11 +175,12 @@ impl AiSdk {
 
     /// Says the beginning, once.
     fn start(&mut self) {
-        if !std::mem::replace(&mut self.has_started, true) {
+        let start = std::mem::replace(&mut self.start, Start::Said);
+        if start != Start::Said {
             self.told.page.say(json!({ "type": "start", "messageId": self.options.message }));
-            if !self.is_resumed {
-                self.told.page.add(json!({ "type": "start-step" }));
-            }
+        }
+        if start == Start::Whole {
+            self.told.page.add(json!({ "type": "start-step" }));
         }
     }
 
@@ -232,7 +240,7 @@ impl AiSdk {
     fn finish(&mut self, last: &Value) -> Flow {
         self.told.flush();
         self.told.close();
-        if self.has_started {
+        if self.start == Start::Said {
             self.told.page.say(json!({ "type": "finish-step" }));
         }
         self.told.page.say(last.clone());
@@ -245,7 +253,7 @@ impl Dialect for AiSdk {
     fn recall(&mut self, _: Vec<Shown>) {}
 
     fn resume(&mut self, known: Vec<Shown>) {
-        self.is_resumed = true;
+        self.start = Start::GoesOn;
         self.told.page.parts = 1;
         self.told.tell(&known);
         self.told.page.chunks.clear();

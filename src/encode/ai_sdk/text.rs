@@ -147,10 +147,10 @@ impl Text {
 }
 
 /// The part that a text comes to.
-pub(super) fn part(id: &str, channel: Channel, teammate: Option<&str>, text: &str, streams: bool, version: u8) -> Value {
+pub(super) fn part(id: &str, channel: Channel, teammate: Option<&str>, text: &str, streams: bool) -> Value {
     let mut part = Map::from_iter([("type".to_owned(), Value::from(channel.name()))]);
-    // Later clients keep a thought's id.
-    if channel == Channel::Reasoning && version >= 6 {
+    // Clients keep a thought's id, and no text's.
+    if channel == Channel::Reasoning {
         part.insert("id".into(), id.into());
     }
     part.insert("text".into(), text.into());

@@ -324,11 +324,11 @@ impl Told {
     /// Why the run failed, as far as it said.
     pub fn error(&self) -> Option<String> {
         let runs = self.things.get("run")?.values();
-        let error = runs.filter_map(|run| match run {
+        let mut errors = runs.filter_map(|run| match run {
             Thing::Run(kept) => kept.content()?.get("error"),
             _ => None,
         });
-        error.last().and_then(|error| error.get("message").unwrap_or(error).as_str()).map(str::to_owned)
+        errors.next_back().and_then(|error| error.get("message").unwrap_or(error).as_str()).map(str::to_owned)
     }
 
     fn tell_data(&mut self, shown: &Shown) {
@@ -588,12 +588,11 @@ fn follow_message(id: &str, teammate: Option<&str>, parts: &mut Vec<Part>, patch
                 changed.insert(index);
                 follows &= match (parts.get_mut(index), of_part) {
                     (Some(Part::Silent), _) => true,
-                    (Some(Part::Text(_)), ["kind"]) => false,
-                    (Some(Part::Text(text)), of_text) => {
+                    (Some(Part::Text(text)), of_text) if of_text != ["kind"] => {
                         follow_text(text, of_text, value, page);
                         true
                     }
-                    (Some(Part::Data(_) | Part::Unsaid) | None, _) => false,
+                    _ => false,
                 };
             }
             ["parts"] => follows = false,

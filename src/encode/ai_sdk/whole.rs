@@ -95,7 +95,7 @@ impl<'s> Whole<'s> {
         match said_as(part) {
             Said::On(channel) => {
                 let whole = joined(part.get("text"));
-                Some(text::part(&id, channel, teammate(message), &whole, streams(part), self.version))
+                Some(text::part(&id, channel, teammate(message), &whole, streams(part)))
             }
             Said::Data => Some(data_part(part_kind(part), &id, part.clone())),
             Said::Nothing => None,
@@ -108,7 +108,7 @@ impl<'s> Whole<'s> {
         match &*shown.kind {
             "reasoning" if shown.text("messageId").is_some() => {
                 let (whole, streams) = (joined(shown.content.get("text")), shown.text("status") == Some("streaming"));
-                vec![text::part(&shown.id, text::Channel::Reasoning, teammate(shown), &whole, streams, self.version)]
+                vec![text::part(&shown.id, text::Channel::Reasoning, teammate(shown), &whole, streams)]
             }
             call::KIND => is_first.then(|| self.tool(&shown.id)).into_iter().collect(),
             kind => {

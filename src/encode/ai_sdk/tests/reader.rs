@@ -185,7 +185,7 @@ impl Reader {
         if edge == "start" {
             assert!(!self.open.contains_key(&key), "open already: {chunk}");
             let mut part = json!({ "type": channel, "text": "", "state": "streaming" });
-            if channel == "reasoning" && self.version >= 6 {
+            if channel == "reasoning" {
                 part["id"] = key.1.as_str().into();
             }
             if let Some(metadata) = chunk.get("providerMetadata") {

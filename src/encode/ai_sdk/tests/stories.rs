@@ -173,7 +173,9 @@ fn an_answer_ends_where_somebody_has_to_decide_and_the_next_goes_on_from_there()
 
         let mut reader = Reader::read(version, &first.chunks);
         reader.another_answer();
-        second.iter().for_each(|chunk| reader.take(chunk));
+        for chunk in &second {
+            reader.take(chunk);
+        }
         assert_eq!(reader.message["parts"], parts(&loaded(&log, version), version));
 
         // A view is open over the pause: to it this is one stream.
@@ -192,8 +194,7 @@ fn a_call_that_was_not_allowed_is_denied_where_the_client_knows_that() {
         of_call("tool.failed", json!({ "error": { "message": "the user said no" } })),
         ends(),
     ]);
-    let last =
-        |version| told(&log, version, Until::End).into_iter().filter(|said| said.starts_with("tool-")).next_back().unwrap();
+    let last = |version| told(&log, version, Until::End).into_iter().rfind(|said| said.starts_with("tool-")).unwrap();
     assert_eq!(last(5), r#"tool-output-error c "the user said no""#);
     assert_eq!(last(6), "tool-output-denied c");
     assert_eq!(last(7), "tool-output-denied c");

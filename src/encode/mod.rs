@@ -6,6 +6,7 @@
 //! what.
 
 pub mod ag_ui;
+pub mod ai_sdk;
 pub mod frames;
 pub mod native;
 

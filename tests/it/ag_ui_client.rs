@@ -88,11 +88,6 @@ impl Client {
         };
     }
 
-    /// Whether a run of its own is open.
-    pub fn is_running(&self) -> bool {
-        self.is_open
-    }
-
     pub fn read(&mut self, event: &Value) {
         self.check(event);
         self.verify(event);

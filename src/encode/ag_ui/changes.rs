@@ -14,7 +14,7 @@ const KNOWN: Order = (0, 0, 0, 0);
 
 /// Something to be said.
 enum Unit {
-    Item(Item),
+    Item(Box<Item>),
     /// More of a text.
     Append(Key, String),
     /// A text as a whole.
@@ -100,7 +100,7 @@ impl AgUi {
         units.extend(agent.clone().map(|agent| (KNOWN, Unit::Agent(agent))));
         let place = self.known.place(shown, agent);
         let items = items::items(shown, own.as_deref(), 0, place);
-        units.extend(items.into_iter().map(|item| (item.order, Unit::Item(item))));
+        units.extend(items.into_iter().map(|item| (item.order, Unit::Item(Box::new(item)))));
     }
 
     /// A change of an activity.
@@ -146,7 +146,7 @@ impl AgUi {
     fn message_changed(&mut self, id: &str, patch: Vec<Value>, units: &mut Units) -> Result<(), Elsewhere> {
         let run = self.log.clone();
         let Some(place) = self.known.placed("message", id) else { return Ok(()) };
-        let (number, agent, Some(message)) = (place.place, &place.agent, &mut place.message) else { return Ok(()) };
+        let (number, agent, Some(message)) = (place.number, &place.agent, &mut place.message) else { return Ok(()) };
         let known = message.parts.len();
         // What becomes of a part that is new here is told after the part.
         let mut new = Vec::new();
@@ -167,7 +167,7 @@ impl AgUi {
                     body: items::part_body(id, &message.role, part, of),
                 };
                 new.push(order);
-                units.push((order, Unit::Item(item)));
+                units.push((order, Unit::Item(Box::new(item))));
                 continue;
             }
             let (at, way) = of_parts.strip_prefix('/').and_then(|rest| rest.split_once('/')).ok_or(Elsewhere)?;
@@ -198,7 +198,7 @@ impl AgUi {
             Unit::Item(item) if self.known.omitted.contains(&item.key) => {}
             Unit::Item(item) if self.known.records.contains_key(&item.key) => {
                 if !item.is_history {
-                    self.forward(item, events)?;
+                    self.forward(*item, events)?;
                 }
             }
             Unit::Item(item) => self.begin(&item, events)?,

@@ -85,7 +85,9 @@ pub(super) fn begin(id: &str, item: &Item, attribution: Attribution) -> Vec<Valu
             vec![json!({ "type": "ACTIVITY_SNAPSHOT", "messageId": id, "activityType": kind, "content": content })]
         }
     };
-    events.iter_mut().for_each(|event| attribution.mark(event, item.agent.as_deref()));
+    for event in &mut events {
+        attribution.mark(event, item.agent.as_deref());
+    }
     events
 }
 

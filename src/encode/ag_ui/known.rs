@@ -197,7 +197,7 @@ impl Has {
 #[derive(Debug, Default)]
 pub(super) struct Place {
     /// Where it stands among the others.
-    pub place: u32,
+    pub number: u32,
     /// The teammate that it is of.
     pub agent: Option<Box<str>>,
     /// What it says, if it is a message.
@@ -245,7 +245,7 @@ impl Known {
         let ids = self.places.entry(shown.kind.clone()).or_default();
         let place = ids.entry(shown.id.clone()).or_insert_with(|| {
             self.count += 1;
-            Place { place: self.count, agent, message: None }
+            Place { number: self.count, agent, message: None }
         });
         if is_message(shown) {
             let mut parts = Parts { role: shown.text("role").unwrap_or_default().into(), parts: Vec::new() };
@@ -254,7 +254,7 @@ impl Known {
             }
             place.message = Some(parts);
         }
-        place.place
+        place.number
     }
 
     /// An activity that was told.

@@ -64,6 +64,11 @@ pub async fn get(
         let detail = "after=now cannot be had in a format: what was not told cannot be gone on with";
         return Err(Problem::bad_request("bad_query", detail).with("member", "after"));
     }
+    let from = match from {
+        // It was told the end, and something came after it: that is told as whoever joins is told.
+        From::After(cursor) if cursor.knows_end => From::Start,
+        from => from,
+    };
     let opening = Opening { run, audience, from, replay, ids: Ids::Last, earlier: Vec::new(), dialect };
     Ok(Talk::open(app, pass, opening).await?.respond(headers))
 }

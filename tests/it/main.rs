@@ -11,6 +11,7 @@ mod harness;
 
 mod activities;
 mod ag_ui;
+mod ai_sdk_client;
 mod audience;
 mod auth;
 mod awaken;

@@ -85,6 +85,10 @@ async fn reading(
         let detail = format!("format={format} is not served here; ask for no format, or for one run");
         return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"));
     }
+    if let Some(version) = query.get("version") {
+        let detail = format!("version={version} is a client's, of a format; ask for one, or for no version");
+        return Err(Problem::bad_request("bad_query", detail).with("member", "version"));
+    }
     let path = uri.path();
     let members = if path.starts_with("/v1/sessions/") {
         Some(Members::of_session(app.logs.clone(), path_id("sessionId", uri)?, query.is_set("children"), pass.takes()))

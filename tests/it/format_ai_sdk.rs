@@ -1,8 +1,6 @@
 //! The AI SDK dialect: whoever reads it, from wherever, has the message that is loaded, and no client throws.
 
-#[path = "../../src/encode/ai_sdk/tests/reader.rs"]
-mod reader;
-
+use crate::ai_sdk_client::{Reader, seen};
 use crate::harness::{Client, Sse, Via, fact, lines, local, recording, repository};
 use crate::projection::{Line, law, wait};
 use proscenium::encode::ai_sdk::{AiSdk, Options, messages};
@@ -12,7 +10,6 @@ use proscenium::log::LogId;
 use proscenium::log::row::Row;
 use proscenium::model::Audience;
 use proscenium::projection::View;
-use reader::{Reader, seen};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -373,6 +370,7 @@ async fn a_finished_run_is_one_answer_that_ends() {
     client.get(&format!("{path}&version=4")).await.problem(400, "bad_query");
     client.get(&format!("{path}&after=now")).await.problem(400, "bad_query");
     client.get("/v1/runs/hitl_approve/stream?format=smoke").await.problem(501, "not_served");
+    client.get("/v1/runs/hitl_approve/stream?version=7").await.problem(400, "bad_query");
     client.get("/v1/stream?runs=hitl_approve&format=ai-sdk").await.problem(501, "not_served");
 }
 

@@ -12,6 +12,7 @@ mod harness;
 mod activities;
 mod ag_ui;
 mod ag_ui_client;
+mod ai_sdk_client;
 mod audience;
 mod auth;
 mod awaken;

@@ -173,7 +173,7 @@ pub const SOCKET: &[&[Kind]] = &[FACTS, STORE, MESSAGE, ACCESS];
 /// What narrows a view of a log.
 const SELECTION: &[Member] = &[AUDIENCE, SURFACES, SURFACE, TYPE, AGENT];
 /// What a stream is told.
-const STREAM: &[Member] = &[FRAMES, REPLAY, AFTER, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, FORMAT, TICKET];
+const STREAM: &[Member] = &[FRAMES, REPLAY, AFTER, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, FORMAT, VERSION, TICKET];
 const PRODUCER: &[Member] = &[SOURCE, PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ];
 
 const JSON: &str = "application/json";
@@ -382,7 +382,7 @@ pub static OPERATIONS: &[Operation] = &[
         id: "streamRun",
         tag: "streams",
         does: "Frames of a run as server-sent events, from where the reader stands and on as they come; a run that nobody has written yet is waited for.",
-        takes: &[&[RUN, VERSION, PROTOCOL_VERSION, SUBAGENTS], STREAM, SELECTION],
+        takes: &[&[RUN, PROTOCOL_VERSION, SUBAGENTS], STREAM, SELECTION],
         takes_ids: false,
         body: None,
         answers: FRAMES_OF_RUN,

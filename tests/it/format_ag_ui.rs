@@ -233,7 +233,9 @@ fn assert_same(client: &Client, shown: &[Shown], version: Version, how: &str) {
 
 fn read(version: Version, events: &[Value]) -> Client {
     let mut client = Client::new(version, &[]);
-    events.iter().for_each(|event| client.read(event));
+    for event in events {
+        client.read(event);
+    }
     client
 }
 
@@ -267,7 +269,7 @@ fn check(story: &Story, stride: usize) {
             let count = told.events.len();
             told.step();
             told.events[count..].iter().for_each(|event| client.read(event));
-            if told.at % stride == 0 {
+            if told.at.is_multiple_of(stride) {
                 assert_same(&client, &story.shown[told.at], version, &format!("{version:?} told up to {}", told.at));
             }
             counts.push(told.events.len());

@@ -14,7 +14,7 @@ use http::StatusCode;
 use std::sync::Arc;
 
 /// What the AI SDK's own server says of its streams.
-const AI_SDK: &[(&str, &str)] = &[("x-vercel-ai-ui-message-stream", "v1")];
+pub(super) const AI_SDK: &[(&str, &str)] = &[("x-vercel-ai-ui-message-stream", "v1")];
 
 /// The major versions of the AI SDK that are spoken; the first unless the client says which it has.
 const AI_SDK_VERSIONS: [u8; 3] = [5, 6, 7];
@@ -49,7 +49,7 @@ pub async fn get(
     Ok(Talk::open(app, pass, opening).await?.respond(headers))
 }
 
-fn ai_sdk_version(query: &Query) -> Result<u8, Problem> {
+pub(super) fn ai_sdk_version(query: &Query) -> Result<u8, Problem> {
     let Some(text) = query.get("version") else { return Ok(AI_SDK_VERSIONS[0]) };
     text.parse().ok().filter(|version| AI_SDK_VERSIONS.contains(version)).ok_or_else(|| {
         let detail = format!("version is {text:?}; it must be the client's major version: 5, 6 or 7");

@@ -49,7 +49,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
 /// The most messages that a snapshot has; the newest, and those that are not done.
-pub const MESSAGES_MAX: usize = 200;
+pub const MESSAGES_MAX: usize = 2000;
 /// About as many bytes as a snapshot's messages may take, but for the newest and for those that are not done.
 pub const SNAPSHOT_BYTES_MAX: usize = 1024 * 1024;
 

@@ -33,30 +33,15 @@ pub async fn get(
     format: &str,
 ) -> Result<Response, Problem> {
     let replay = query.wanted()?.replay;
-    let (dialect, headers): (Box<dyn Dialect>, &'static [_]) = match format {
-        "ag-ui" => {
-            let summary = app.logs.log(&LogId::Run(run.clone())).await?.tail().summary;
-            let named = summary.thread_id.as_ref().map(ThreadId::as_str);
-            let named = named.or_else(|| summary.session_id.as_ref().map(SessionId::as_str));
-            let is_v1 = query.get("protocolVersion").is_some_and(|version| version.starts_with("1."));
-            let options = ag_ui::Options {
-                thread: named.unwrap_or(run.as_str()).to_owned(),
-                run: run.to_string(),
-                begin: if replay { Begin::Told } else { Begin::Shown },
-                until: Until::End,
-                is_v1,
-                subagents: is_v1 || query.is_set("subagents"),
-                messages: Vec::new(),
-            };
-            (Box::new(AgUi::new(options)), &[])
-        }
+    let (dialect, headers): (Box<dyn Dialect>, &[_]) = match format {
+        "ag-ui" => (Box::new(AgUi::new(ag_ui_options(app, &run, query, replay).await?)), &[]),
         "ai-sdk" => {
             let version = ai_sdk_version(query)?;
             let options = ai_sdk::Options { message: run.to_string(), version, until: Until::End };
             (Box::new(AiSdk::new(options)), AI_SDK)
         }
         _ => {
-            let detail = format!("format={format} is not served; ask for ag-ui, ai-sdk, or for no format");
+            let detail = format!("format={format} is not served; ask for ag-ui, ai-sdk, or no format");
             return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"));
         }
     };
@@ -71,6 +56,30 @@ pub async fn get(
     };
     let opening = Opening { run, audience, from, replay, ids: Ids::Last, earlier: Vec::new(), dialect };
     Ok(Talk::open(app, pass, opening).await?.respond(headers))
+}
+
+/// Who looks on is shown what there is, and then what comes, up to the run's end; or up to a pause, where it asks for that.
+async fn ag_ui_options(app: &App, run: &RunId, query: &Query, replay: bool) -> Result<ag_ui::Options, Problem> {
+    let is_v1 = query.get("protocolVersion").is_some_and(|version| version.starts_with("1."));
+    let until = match query.get("until") {
+        None | Some("end") => Until::End,
+        Some("pause") => Until::Pause,
+        Some(other) => {
+            let detail = format!("until is {other:?}; it must be end or pause");
+            return Err(Problem::bad_request("bad_query", detail).with("member", "until"));
+        }
+    };
+    let summary = app.logs.log(&LogId::Run(run.clone())).await?.tail().summary;
+    let thread = summary.thread_id.as_ref().map(ThreadId::as_str).or(summary.session_id.as_ref().map(SessionId::as_str));
+    Ok(ag_ui::Options {
+        thread: thread.unwrap_or(run.as_str()).to_owned(),
+        run: run.to_string(),
+        begin: if replay { Begin::Told } else { Begin::Shown },
+        until,
+        is_v1,
+        subagents: is_v1 || query.is_set("subagents"),
+        messages: Vec::new(),
+    })
 }
 
 pub(super) fn ai_sdk_version(query: &Query) -> Result<u8, Problem> {

@@ -1,0 +1,180 @@
+/**
+ * What every test of a client needs: the real server, recordings to publish, a line that can be cut, and somebody who hears
+ * what libraries complain about.
+ *
+ * PROSCENIUM_BIN names the binary (default target/debug/proscenium), PROSCENIUM_WORKER the example worker
+ * (default target/debug/examples/worker). Nothing here waits for a time to pass; DEADLINE is for what hangs.
+ */
+
+import assert from "node:assert/strict";
+import { AsyncLocalStorage } from "node:async_hooks";
+import { spawn } from "node:child_process";
+import { readFileSync, readdirSync } from "node:fs";
+import { connect, createServer } from "node:net";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+
+const here = (path) => fileURLToPath(new URL(path, import.meta.url));
+
+const BINARY = process.env.PROSCENIUM_BIN ?? here("../../target/debug/proscenium");
+const WORKER = process.env.PROSCENIUM_WORKER ?? here("../../target/debug/examples/worker");
+
+/** Everything at all its points, instead of what a gate has time for. */
+export const FULL = process.env.PROSCENIUM_CLIENTS === "full";
+
+/** How long a test waits for what must happen, in milliseconds. */
+export const DEADLINE = 60_000;
+
+export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Waits for what must come, and fails by its name. */
+export async function soon(what, promise, ms = DEADLINE) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`waited in vain for ${what}`)), ms);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
+/** Waits until `holds` says so. */
+export async function until(what, holds, ms = DEADLINE) {
+  for (const end = Date.now() + ms; Date.now() < end; await sleep(5)) {
+    const told = await holds();
+    if (told) return told;
+  }
+  throw new Error(`waited in vain for ${what}`);
+}
+
+/** The real server on a free port, with everything in memory. */
+export async function serve(...flags) {
+  const child = spawn(BINARY, ["serve", "--listen", "127.0.0.1:0", "--store", "memory", "--log", "warn", ...flags], { stdio: ["ignore", "pipe", "inherit"] });
+  return { ...(await started(child, /^listening on (http:\S+)$/)), child };
+}
+
+/** The example worker, for an agent of this name. */
+export async function work(url, agent, paceMs = 5) {
+  const child = spawn(WORKER, ["--url", url, "--agent", agent, "--pace-ms", String(paceMs)], { stdio: ["ignore", "pipe", "inherit"] });
+  return { ...(await started(child, /at work for (\S+)$/, "SIGINT")), child };
+}
+
+async function started(child, line, signal = "SIGTERM") {
+  let url;
+  for await (const said of createInterface({ input: child.stdout })) {
+    url = said.match(line)?.[1];
+    break;
+  }
+  assert.ok(url, "its first line says where it is");
+  child.stdout.resume();
+  const ended = new Promise((resolve) => child.once("exit", resolve));
+  return { url, stop: () => (child.kill(signal), ended) };
+}
+
+/** What a recording's folder is called as a source. */
+const SOURCES = { "ag-ui": "ag-ui", awaken: "awaken", "awaken-canonical": "awaken", ethos: "ethos", "turn-runner": "turnrunner" };
+
+/** Every recording that there is: `{ name, source, facts }`. PROSCENIUM_RECORDINGS, a part of a name, narrows it. */
+export const RECORDINGS = Object.entries(SOURCES).flatMap(([folder, source]) =>
+  readdirSync(here(`../recordings/${folder}`)).sort().map((file) => {
+    const text = readFileSync(here(`../recordings/${folder}/${file}`), "utf8");
+    const facts = text.split("\n").filter((line) => line.trim()).map((line) => JSON.parse(line));
+    return { name: `${folder}/${file.replace(/\.ndjson$/, "")}`, source, facts };
+  }),
+).filter(({ name }) => name.includes(process.env.PROSCENIUM_RECORDINGS ?? ""));
+
+/** A request that has to go well; its JSON. */
+export async function ask(url, init) {
+  const answer = await fetch(url, init);
+  const text = await answer.text();
+  assert.ok(answer.ok, `${init?.method ?? "GET"} ${url}: ${answer.status} ${text}`);
+  return text ? JSON.parse(text) : undefined;
+}
+
+export const post = (url, body) => ask(url, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+
+/** Publishes facts of a run; those of a session that is named `thread`. */
+export async function publish(url, { run, thread, agent, source = "agentui" }, facts) {
+  if (facts.length === 0) return undefined;
+  const query = new URLSearchParams({ source, ...(thread && { sessionId: thread }), ...(agent && { agentId: agent }) });
+  return post(`${url}/v1/runs/${encodeURIComponent(run)}/facts?${query}`, facts);
+}
+
+/** What there is to see of a run: the native picture, which everything else is held against. */
+export const activities = async (url, run) => (await ask(`${url}/v1/runs/${encodeURIComponent(run)}/activities`)).activities;
+
+/** Chunks of streamed text, as one. */
+export const joined = (text) => (Array.isArray(text) ? text.join("") : (text ?? ""));
+
+/**
+ * A line to the server that can be cut: what a proxy, a tunnel or a train does. Reconnection times that the server asks for are
+ * shortened on the way, as long as they are: tests have no time to jitter.
+ */
+export async function phoneLine(url) {
+  const port = Number(new URL(url).port);
+  const open = new Set();
+  const line = { requests: [], bytes: 0, cut: () => open.forEach((end) => end.destroy()), cutInside: false };
+  const exchange = createServer((near) => {
+    const far = connect(port, "127.0.0.1");
+    for (const end of [near, far]) {
+      open.add(end);
+      end.on("close", () => (near.destroy(), far.destroy(), open.delete(end)));
+      end.on("error", () => {});
+    }
+    near.on("data", (bytes) => {
+      for (const [head] of String(bytes).matchAll(/^(?:GET|POST) [^\0]*?\r\n\r\n/gm)) line.requests.push(head);
+      far.write(bytes);
+    });
+    near.on("end", () => far.end());
+    far.on("end", () => near.end());
+    far.on("data", (bytes) => {
+      bytes = Buffer.from(bytes.toString("latin1").replace(/retry: \d{4}\n/, "retry: 0010\n"), "latin1");
+      line.bytes += bytes.length;
+      if (line.cutInside && bytes.includes("data: ")) {
+        line.cutInside = false;
+        near.write(bytes.subarray(0, bytes.length / 2), () => line.cut());
+        return;
+      }
+      near.write(bytes);
+    });
+  });
+  await new Promise((resolve) => exchange.listen(0, "127.0.0.1", resolve));
+  line.url = `http://127.0.0.1:${exchange.address().port}`;
+  line.close = () => (line.cut(), new Promise((resolve) => exchange.close(resolve)));
+  /** Until nothing has come for a moment. */
+  line.quiet = async () => {
+    for (let known = -1; known !== line.bytes; await sleep(25)) known = line.bytes;
+  };
+  return line;
+}
+
+const hearing = new AsyncLocalStorage();
+for (const how of ["warn", "error"]) {
+  const say = console[how].bind(console);
+  console[how] = (...words) => {
+    const heard = hearing.getStore();
+    if (heard) heard.push(`console.${how}: ${words.map((word) => (word instanceof Error ? word.stack : typeof word === "string" ? word : JSON.stringify(word))).join(" ")}`);
+    else say(...words);
+  };
+}
+
+/** Does something, and gives what libraries complained about meanwhile. */
+export async function heard(does) {
+  const complaints = [];
+  await hearing.run(complaints, does);
+  return complaints;
+}
+
+/** Does `does` with every one, several at a time. */
+export async function each(list, atOnce, does) {
+  const left = list.map((item, at) => [item, at]);
+  const results = [];
+  await Promise.all(Array.from({ length: atOnce }, async () => {
+    for (let next = left.shift(); next; next = left.shift()) results[next[1]] = await does(...next);
+  }));
+  return results;
+}
+
+/** Numbers from 1 to `below`, at most `count`, evenly. */
+export function points(below, count) {
+  const all = Array.from({ length: count }, (_, n) => Math.round(((n + 1) * below) / (count + 1)));
+  return [...new Set(all)].filter((point) => point > 0 && point < below);
+}

@@ -2,11 +2,14 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { agUis } from "./ag-ui.mjs";
+import { ai } from "./ai-sdk.mjs";
 import { RECORDINGS, serve } from "./harness.mjs";
 import { play, table } from "./matrix.mjs";
 import { eventSource, fetchEvents } from "./native.mjs";
+import { tanstack } from "./tanstack.mjs";
 
-const CLIENTS = [eventSource, fetchEvents].filter(({ name }) => name.includes(process.env.PROSCENIUM_CLIENT ?? ""));
+const CLIENTS = [eventSource, fetchEvents, ...agUis, tanstack, ...ai].filter(({ name }) => name.includes(process.env.PROSCENIUM_CLIENT ?? ""));
 
 /** Failures that are told in words. */
 const SHOWN = 20;

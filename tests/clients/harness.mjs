@@ -178,3 +178,90 @@ export function points(below, count) {
   const all = Array.from({ length: count }, (_, n) => Math.round(((n + 1) * below) / (count + 1)));
   return [...new Set(all)].filter((point) => point > 0 && point < below);
 }
+
+/**
+ * The streams of one screen, byte for byte, whatever library reads them.
+ *
+ * `fetch` is what the library is given. `through(does)` does something with it, and fails if the last stream that came of it broke
+ * or stopped without an event that `isTerminal`: libraries take that for an end.
+ */
+export class Streams {
+  list = [];
+
+  /** `idsFirst`: where ids stand; `farewell`: what comes after the last event. */
+  constructor({ isTerminal, idsFirst = false, farewell = "" }) {
+    Object.assign(this, { isTerminal, idsFirst, farewell });
+    this.opened = new Promise((resolve) => (this.answered = resolve));
+  }
+
+  fetch = async (input, init) => {
+    const response = await fetch(input, init);
+    const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
+    if (isStream || response.status === 204) this.answered();
+    if (!isStream) return response;
+    const stream = { url: String(input), headers: response.headers, text: "", ended: false };
+    this.list.push(stream);
+    const decoder = new TextDecoder();
+    const through = new TransformStream({
+      transform(bytes, on) {
+        stream.text += decoder.decode(bytes, { stream: true });
+        on.enqueue(bytes);
+      },
+      flush: () => void (stream.ended = true),
+    });
+    return new Response(response.body.pipeThrough(through), { status: response.status, headers: response.headers });
+  };
+
+  async through(does) {
+    const before = this.list.length;
+    this.opened = new Promise((resolve) => (this.answered = resolve));
+    await does();
+    const last = this.list.at(-1);
+    if (this.list.length > before && !this.isOver(last)) throw new Error("the stream broke");
+  }
+
+  isOver(stream) {
+    const last = eventsOf(stream).at(-1);
+    return stream.ended && (last === undefined || this.isTerminal(last));
+  }
+
+  /** What is wrong with the bytes: each of these breaks somebody's client. */
+  wrong() {
+    return this.list.flatMap((stream) => this.#wrongIn(stream).map((what) => `${stream.url}: ${what}`));
+  }
+
+  #wrongIn({ headers, text, ended }) {
+    const wrong = [];
+    if (text.includes("\r")) wrong.push("there is a carriage return");
+    const whole = text.slice(0, text.lastIndexOf("\n\n") + 2).replace(/data: \[DONE\]\n\n$/, "");
+    for (const frame of whole.split("\n\n").slice(0, -1)) {
+      // A heartbeat is a line of its own, and never a frame: some clients take one without data for an empty message.
+      const names = frame.split("\n").filter((line) => line !== ":").map((line) => line.slice(0, line.indexOf(":")));
+      if (names.filter((name) => name === "data").length !== 1) wrong.push(`a frame of ${names.join(", ") || "nothing"}`);
+      if (names.includes("event")) wrong.push("a frame with a name");
+      const [data, id] = [names.indexOf("data"), names.indexOf("id")];
+      if (id >= 0 && id < data !== this.idsFirst) wrong.push(`an id ${this.idsFirst ? "after" : "before"} its data`);
+    }
+    const cache = headers.get("cache-control") ?? "";
+    if (!cache.includes("no-cache") || !cache.includes("no-transform")) wrong.push(`cache-control: ${cache}`);
+    if (headers.get("x-accel-buffering") !== "no") wrong.push("no x-accel-buffering: no");
+    if (headers.has("content-encoding")) wrong.push("it is encoded");
+    const last = eventsOf({ text }).at(-1);
+    if (ended && last && !this.isTerminal(last)) wrong.push(`it ended cleanly after ${JSON.stringify(last).slice(0, 200)}`);
+    if (ended && !text.endsWith(this.farewell)) wrong.push(`it ended without ${JSON.stringify(this.farewell)}`);
+    return wrong;
+  }
+}
+
+/** The events of a stream that came whole. */
+export const eventsOf = ({ text }) =>
+  text.split("\n\n").slice(0, -1).flatMap((frame) => frame.split("\n")).filter((line) => line.startsWith("data: {")).map((line) => JSON.parse(line.slice(6)));
+
+/** All that is said in a run, by its native activities, in the order in which each part appeared. */
+export function spoken(shown) {
+  const said = shown.flatMap(({ activityType, opened, content }) => {
+    if (activityType === "message") return content.parts.map((part) => [part.opened, joined(part.text)]);
+    return activityType === "reasoning" ? [[opened, joined(content.text)]] : [];
+  });
+  return said.sort(([a], [b]) => a - b).map(([, text]) => text).filter(Boolean);
+}

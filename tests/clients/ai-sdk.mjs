@@ -1,0 +1,53 @@
+/** The AI SDK's chat, which useChat wraps for React: versions 5, 6 and 7. */
+
+import * as ai5 from "ai-5";
+import * as ai6 from "ai-6";
+import * as ai7 from "ai-7";
+import { Streams, ask, spoken } from "./harness.mjs";
+
+/** What `useChat` is without React: the library's chat, with its state in plain members. */
+const chatOf = ({ AbstractChat }) =>
+  class Chat extends AbstractChat {
+    constructor({ messages = [], ...init }) {
+      const state = {
+        status: "ready", error: undefined, messages,
+        pushMessage: (message) => (state.messages = [...state.messages, message]),
+        popMessage: () => (state.messages = state.messages.slice(0, -1)),
+        replaceMessage: (at, message) => (state.messages = state.messages.with(at, message)),
+        snapshot: structuredClone,
+      };
+      super({ ...init, state });
+    }
+  };
+
+/** All that is said in a chat, in order. */
+const textsOf = (messages) => messages.flatMap(({ parts }) => parts.filter(({ type }) => type === "text" || type === "reasoning").map(({ text }) => text)).filter(Boolean);
+
+const aiSdk = (name, version, library) => {
+  const Chat = chatOf(library);
+  const open = ({ url, agent, run, thread }) => {
+    const streams = new Streams({ isTerminal: ({ type }) => ["finish", "abort", "error"].includes(type), farewell: "data: [DONE]\n\n" });
+    const transport = new library.DefaultChatTransport({ api: `${url}/ai-sdk/${agent}`, fetch: streams.fetch });
+    let chat;
+    const make = (messages) => (chat = new Chat({ id: thread, messages, transport, onError() {} }));
+    /** A page that is opened anew: history first, then what goes on. */
+    const reload = () => streams.through(async () => {
+      const { messages } = await ask(`${url}/ai-sdk/${agent}/${thread}`);
+      await make(messages).resumeStream();
+    });
+    make([]);
+    return {
+      begin: () => streams.through(() => chat.sendMessage({ id: `${run}-user`, role: "user", parts: [{ type: "text", text: "Go on." }] })),
+      join: reload,
+      // What version 5 has it keeps, and appends the replay to it: it can only be reloaded.
+      back: version === 5 ? reload : () => streams.through(() => chat.resumeStream()),
+      picture: () => ({ messages: chat.messages }),
+      texts: () => textsOf(chat.messages),
+      chat: () => chat,
+      streams,
+    };
+  };
+  return { name, asks: true, namesRuns: true, open, nativeTexts: spoken };
+};
+
+export const ai = [aiSdk("AI SDK 5.0.277", 5, ai5), aiSdk("AI SDK 6.0.322", 6, ai6), aiSdk("AI SDK 7.0.173", 7, ai7)];

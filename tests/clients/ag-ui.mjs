@@ -38,6 +38,9 @@ const agUi = (name, make) => ({
         return agent.connectAgent();
       }),
       picture: () => ({ messages: agent.messages, state: agent.state, interrupts: agent.pendingInterrupts }),
+      pending: () => agent.pendingInterrupts.map(({ id }) => id),
+      decide: (yes, interruptId) => streams.through(() => agent.runAgent({ resume: [{ interruptId, status: "resolved", payload: { approved: yes } }] })),
+      said: () => Object.values(textsOf(agent)).filter(Boolean),
       texts: () => textsOf(agent),
       agent: () => agent,
       streams,

@@ -3,7 +3,7 @@
 import * as ai5 from "ai-5";
 import * as ai6 from "ai-6";
 import * as ai7 from "ai-7";
-import { Streams, ask, spoken } from "./harness.mjs";
+import { Streams, ask, spoken, until } from "./harness.mjs";
 
 /** What `useChat` is without React: the library's chat, with its state in plain members. */
 const chatOf = ({ AbstractChat }) =>
@@ -29,7 +29,10 @@ const aiSdk = (name, version, library) => {
     const streams = new Streams({ isTerminal: ({ type }) => ["finish", "abort", "error"].includes(type), farewell: "data: [DONE]\n\n" });
     const transport = new library.DefaultChatTransport({ api: `${url}/ai-sdk/${agent}`, fetch: streams.fetch });
     let chat;
-    const make = (messages) => (chat = new Chat({ id: thread, messages, transport, onError() {} }));
+    const parts = () => chat.messages.flatMap((message) => message.parts);
+    // Once all approvals of a message are answered, it goes on by itself.
+    const sendAutomaticallyWhen = library.lastAssistantMessageIsCompleteWithApprovalResponses;
+    const make = (messages) => (chat = new Chat({ id: thread, messages, transport, sendAutomaticallyWhen, onError() {} }));
     /** A page that is opened anew: history first, then what goes on. */
     const reload = () => streams.through(async () => {
       const { messages } = await ask(`${url}/ai-sdk/${agent}/${thread}`);
@@ -42,6 +45,13 @@ const aiSdk = (name, version, library) => {
       // What version 5 has it keeps, and appends the replay to it: it can only be reloaded.
       back: version === 5 ? reload : () => streams.through(() => chat.resumeStream()),
       picture: () => ({ messages: chat.messages }),
+      pending: () => parts().filter(({ state }) => state === "approval-requested").map(({ approval }) => approval.id),
+      decide: (yes, id) => streams.through(async () => {
+        await chat.addToolApprovalResponse({ id, approved: yes });
+        await until("the chat to go on", () => chat.status !== "ready");
+        await until("the chat to be ready", () => chat.status === "ready" || chat.status === "error");
+      }),
+      said: () => textsOf(chat.messages),
       texts: () => textsOf(chat.messages),
       chat: () => chat,
       streams,

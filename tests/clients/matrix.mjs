@@ -6,14 +6,14 @@
  * - `begin()` asks for the run, where the client does that, or begins to watch it; `join()` comes to one that may be under way;
  *   `back()` does what the client does when its connection broke, or when it looks again. Each resolves when the stream ended,
  *   and rejects when it broke.
- * - `opened()` resolves when the last of these was answered, or `streams` (a `Streams`) knows.
+ * - `streams` are all its responses, byte for byte.
  * - `picture()` is all there is to see, as JSON: it has to be the same whichever way it came about.
  * - `texts()` are the texts of messages and thoughts, to be held against the native activities.
  */
 
 import assert from "node:assert/strict";
 import { isDeepStrictEqual } from "node:util";
-import { FULL, RECORDINGS, activities, ask, each, heard, joined, phoneLine, points, post, publish, soon, until } from "./harness.mjs";
+import { FULL, RECORDINGS, ack, activities, ask, claim, each, heard, joined, phoneLine, points, post, publish, soon } from "./harness.mjs";
 
 /** Facts of a recording from which on it is long: a gate looks at it at fewer points. */
 const LONG = 1000;
@@ -66,12 +66,11 @@ class Flow {
 
   /** Takes the request for the run, as a worker does. */
   async take() {
-    const { controls } = await ask(`${this.server}/v1/agents/${this.agent}/controls/claim?wait=30`, { method: "POST" });
-    const [{ control, value }] = controls;
-    assert.deepEqual([controls.length, control], [1, "send"], "one request for a run");
-    if (this.client.namesRuns) this.run = value.runId;
-    assert.equal(value.runId, this.run);
-    await post(`${this.server}/v1/controls/${controls[0].controlId}/ack`, { lease: controls[0].lease });
+    const send = await claim(this.server, this.agent);
+    assert.equal(send.control, "send");
+    if (this.client.namesRuns) this.run = send.value.runId;
+    assert.equal(send.value.runId, this.run);
+    await ack(this.server, send);
   }
 
   /** Publishes the rest, and watches until there is nothing more to come. */
@@ -97,15 +96,14 @@ class Flow {
     if (this.wasCut) assert.ok(this.line.requests.length > this.wasCut, "it came back after the cut");
     await this.line.close();
     this.screen.close?.();
-    const wrong = this.screen.streams?.wrong() ?? [];
+    const wrong = this.screen.streams.wrong();
     assert.equal(wrong.length, 0, wrong.join("\n"));
     return { picture: this.screen.picture(), texts: this.screen.texts?.(), native: await activities(this.server, this.run) };
   }
 
   /** Until the server has answered. */
   opened() {
-    const { screen } = this;
-    return soon("an answer", screen.streams ? screen.streams.opened : screen.opened());
+    return soon("an answer", this.screen.streams.opened);
   }
 }
 

@@ -3,7 +3,7 @@
 import { fetchEventSource } from "@microsoft/fetch-event-source";
 import { EventSource } from "eventsource";
 import patches from "fast-json-patch";
-import { joined } from "./harness.mjs";
+import { Streams, joined, post, spoken } from "./harness.mjs";
 import { difference } from "./matrix.mjs";
 
 // fetch-event-source looks at the page's visibility and takes its timers from the window.
@@ -27,6 +27,16 @@ export class Copy {
   }
 }
 
+/** What waits for a decision, and how it is given: by a control, like anything else that somebody asks for. */
+const decisions = ({ url, run, thread, agent }, copy) => ({
+  /** Asks for the run, as a page's form would. */
+  send: () => post(`${url}/v1/sessions/${thread}/controls`, { control: "send", agentId: agent, value: { runId: run, messages: [{ id: `${run}-user`, role: "user", content: "Go on." }] } }),
+  pending: () => [...copy.shown.values()].filter(({ activityType, content }) => activityType === "action" && content.status === "pending").map(({ activityId }) => activityId),
+  decide: (yes, actionId) => post(`${url}/v1/runs/${run}/controls`, { control: yes ? "approve" : "reject", actionId }),
+  texts: undefined,
+  said: () => spoken([...copy.shown.values()]),
+});
+
 /** Activities by key, with texts in one piece, in the order in which they appeared. */
 function canonical(shown) {
   const sorted = [...shown].sort((a, b) => a.opened - b.opened || (`${a.activityType} ${a.activityId}` < `${b.activityType} ${b.activityId}` ? -1 : 1));
@@ -37,66 +47,59 @@ function canonical(shown) {
 /** The picture has to be the one at rest. */
 const check = ({ picture, native }) => difference(picture, canonical(native));
 
-export const eventSource = {
-  name: "EventSource (eventsource 4.1.0)",
+const native = (name, open) => ({
+  name,
   comesBackByItself: true,
   endsOnlyWithTheRun: true,
   atOnce: 12,
   check,
-  open({ url, run }) {
+  open(where) {
+    const streams = new Streams({ isTerminal: ({ frame }) => frame === "End", mayStop: true });
     const copy = new Copy();
-    let source, cursor, opened;
-    const watch = (after) => new Promise((resolve, reject) => {
-      source?.close();
-      source = new EventSource(`${url}/v1/runs/${run}/stream${after ? `?after=${after}` : ""}`);
-      opened = new Promise((open) => (source.onopen = open));
-      source.onmessage = ({ data, lastEventId }) => {
-        cursor = lastEventId;
-        copy.take(JSON.parse(data));
-      };
-      // It comes back by itself, until there is nothing more to come: 204.
-      source.onerror = ({ code }) => {
-        if (source.readyState === source.CLOSED) (code === 204 ? resolve : reject)(code);
-      };
-    });
-    return { begin: () => watch(), join: () => watch(), back: () => watch(cursor), opened: () => opened, picture: () => copy.picture(), close: () => source.close() };
+    return { ...open({ ...where, at: `${where.url}/v1/runs/${where.run}/stream`, fetch: streams.fetch, copy }), ...decisions(where, copy), picture: () => copy.picture(), streams };
   },
-};
+});
 
-export const fetchEvents = {
-  name: "fetch-event-source 2.0.1",
-  comesBackByItself: true,
-  endsOnlyWithTheRun: true,
-  atOnce: 12,
-  check,
-  open({ url, run }) {
-    const copy = new Copy();
-    let cursor, ending, answered;
-    let opened = new Promise((resolve) => (answered = resolve));
-    const watch = () => {
-      ending = new AbortController();
-      opened = new Promise((resolve) => (answered = resolve));
-      return fetchEventSource(`${url}/v1/runs/${run}/stream`, {
-        headers: { authorization: "Bearer none", ...(cursor && { "last-event-id": cursor }) },
-        openWhenHidden: true,
-        signal: ending.signal,
-        fetch: globalThis.fetch,
-        async onopen({ status }) {
-          answered();
-          // Nothing more is to come.
-          if (status === 204) ending.abort();
-        },
-        onmessage({ data, id }) {
-          cursor = id || cursor;
-          copy.take(JSON.parse(data));
-        },
-        // A response that ends is no end of the run: whoever comes back is told so with 204.
-        onclose() {
-          throw new Error("again");
-        },
-        onerror: () => 10,
-      });
+export const eventSource = native("EventSource (eventsource 4.1.0)", ({ at, fetch, copy }) => {
+  let source, cursor;
+  const watch = (after) => new Promise((resolve, reject) => {
+    source?.close();
+    source = new EventSource(after ? `${at}?after=${after}` : at, { fetch });
+    source.onmessage = ({ data, lastEventId }) => {
+      cursor = lastEventId;
+      copy.take(JSON.parse(data));
     };
-    return { begin: watch, join: watch, back: watch, opened: () => opened, picture: () => copy.picture(), close: () => ending.abort() };
-  },
-};
+    // It comes back by itself, until there is nothing more to come: 204.
+    source.onerror = ({ code }) => {
+      if (source.readyState === source.CLOSED) (code === 204 ? resolve : reject)(code);
+    };
+  });
+  return { begin: () => watch(), join: () => watch(), back: () => watch(cursor), close: () => source.close() };
+});
+
+export const fetchEvents = native("fetch-event-source 2.0.1", ({ at, fetch, copy }) => {
+  let cursor, ending;
+  const watch = () => {
+    ending = new AbortController();
+    return fetchEventSource(at, {
+      headers: { authorization: "Bearer none", ...(cursor && { "last-event-id": cursor }) },
+      openWhenHidden: true,
+      signal: ending.signal,
+      fetch,
+      async onopen({ status }) {
+        // Nothing more is to come.
+        if (status === 204) ending.abort();
+      },
+      onmessage({ data, id }) {
+        cursor = id || cursor;
+        copy.take(JSON.parse(data));
+      },
+      // A response that ends is no end of the run: whoever comes back is told so with 204.
+      onclose() {
+        throw new Error("again");
+      },
+      onerror: () => 10,
+    });
+  };
+  return { begin: watch, join: watch, back: watch, close: () => ending.abort() };
+});

@@ -39,6 +39,15 @@ export const tanstack = {
         messages: client.getMessages().map(plain).filter(({ parts }) => parts.length > 0),
         interrupts: client.getPendingInterrupts().map(({ id }) => id),
       }),
+      pending: () => client.getPendingInterrupts().map(({ id }) => id),
+      decide: (yes, interruptId) => streams.through(async () => {
+        const interrupt = client.getPendingInterrupts().find(({ id }) => id === interruptId);
+        const payload = { approved: yes };
+        if (interrupt.canResolve) interrupt.resolveInterrupt(payload);
+        else await client.resumeInterruptsUnsafe([{ interruptId, status: "resolved", payload }]);
+        await idle();
+      }),
+      said: () => textsOf(client.getMessages()),
       texts: () => textsOf(client.getMessages()),
       client: () => client,
       close: () => client.dispose(),

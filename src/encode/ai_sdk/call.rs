@@ -1,0 +1,431 @@
+//! Tool calls and what is asked about them: what a reader's part is to be, and the chunks that make it so.
+//!
+//! The part that a call comes to is a function of the call and of the last action about it ([`Target`]); whatever the reader
+//! has, the chunks lead there. So whoever was there from the start has the same part as whoever came late.
+//!
+//! Every call is `dynamic`, for no client of ours has its tools' types, and `providerExecuted`, or clients would take it for
+//! theirs to carry out.
+
+use super::kept::{Kept, joined};
+use super::page::{Page, hash};
+use crate::model::Sequence;
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hasher};
+
+/// The activity type of calls.
+pub(super) const KIND: &str = "tool-call-progress";
+
+/// Seed 002's `ToolCallProgressState`: what is said of a call that is on its way.
+#[rustfmt::skip]
+const REPORTED: &[&str] = &[
+    "schema", "node_id", "call_id", "tool_name", "status", "progress", "loaded", "total", "message", "parent_node_id",
+    "parent_call_id",
+];
+
+/// What a call's data part leaves out, for the tool's part has it.
+const BODIES: &[&str] = &["input", "input_text", "output", "output_text", "structured"];
+
+/// Kinds of actions that ask for more than a yes or a no: a client's approval would not answer them.
+const QUESTIONS: &[&str] = &["structured_input", "clarification", "credential_request"];
+
+/// How an action about a call stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    Pending,
+    Yes,
+    No,
+    /// It was decided, and nobody said how.
+    Unknown,
+}
+
+/// What is asked about a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ask {
+    pub action: Box<str>,
+    /// When it was first asked: the last question is the one that counts.
+    pub opened: Sequence,
+    answer: Answer,
+    /// What is asked.
+    message: Option<Box<str>>,
+    /// Why it was not allowed, where nobody said no.
+    why: Option<Box<str>>,
+}
+
+impl Ask {
+    /// What an action asks about a call, as the call's approval; `None` for what is none.
+    pub fn of<'c>(id: &str, opened: Sequence, content: &'c Map<String, Value>, version: u8) -> Option<(&'c str, Self)> {
+        let text = |member: &str| content.get(member).and_then(Value::as_str);
+        let call = text("toolCallId").filter(|_| version >= 6 && !text("kind").is_some_and(|kind| QUESTIONS.contains(&kind)))?;
+        let (answer, why) = match (text("status"), text("outcome")) {
+            (Some("pending"), _) => (Answer::Pending, None),
+            (Some("interrupted"), _) => (Answer::No, Some("interrupted".into())),
+            (_, Some("approved")) => (Answer::Yes, None),
+            (_, Some("rejected")) => (Answer::No, None),
+            (_, Some(other @ ("cancelled" | "expired"))) => (Answer::No, Some(other.into())),
+            _ => (Answer::Unknown, None),
+        };
+        Some((call, Self { action: id.into(), opened, answer, message: text("message").map(Into::into), why }))
+    }
+}
+
+#[derive(Debug)]
+enum Input<'c> {
+    /// Not complete: as far as it came.
+    Streaming(Cow<'c, str>),
+    Known(Cow<'c, Value>),
+}
+
+#[derive(Debug)]
+enum Outcome<'c> {
+    None,
+    Preliminary(Value),
+    Output(Cow<'c, Value>),
+    Error(String),
+    Denied,
+}
+
+/// What the reader's part is to be.
+#[derive(Debug)]
+pub(super) struct Target<'c> {
+    name: &'c str,
+    input: Input<'c>,
+    ask: Option<&'c Ask>,
+    outcome: Outcome<'c>,
+}
+
+impl<'c> Target<'c> {
+    /// What a call comes to, with the last thing that is asked about it.
+    pub fn of(content: &'c Map<String, Value>, ask: Option<&'c Ask>) -> Self {
+        let state = content.get("state").and_then(Value::as_str);
+        Self {
+            name: content.get("tool_name").and_then(Value::as_str).unwrap_or_default(),
+            input: input(content, state, ask.is_some()),
+            ask,
+            outcome: outcome(content, state, ask),
+        }
+    }
+
+    /// A call of which there is no more than what is asked about it.
+    pub fn asked(action: &'c Map<String, Value>, ask: &'c Ask) -> Self {
+        let input = action.get("input").map_or_else(|| Cow::Owned(json!({})), Cow::Borrowed);
+        Self {
+            name: action.get("toolName").and_then(Value::as_str).unwrap_or_default(),
+            input: Input::Known(input),
+            ask: Some(ask),
+            outcome: if ask.answer == Answer::No { Outcome::Denied } else { Outcome::None },
+        }
+    }
+
+    /// The part itself.
+    pub fn part(&self, id: &str, version: u8) -> Value {
+        let answer = self.ask.map(|ask| ask.answer);
+        let state = match (&self.outcome, &self.input, answer) {
+            (Outcome::Preliminary(_) | Outcome::Output(_), ..) => "output-available",
+            (Outcome::Error(_), ..) => "output-error",
+            (Outcome::Denied, ..) => "output-denied",
+            (Outcome::None, _, Some(Answer::Pending)) => "approval-requested",
+            (Outcome::None, _, Some(Answer::Yes | Answer::No)) if version >= 7 => "approval-responded",
+            (Outcome::None, Input::Known(_), _) => "input-available",
+            (Outcome::None, Input::Streaming(_), _) => "input-streaming",
+        };
+        let mut part = json!({
+            "type": "dynamic-tool", "toolName": self.name, "toolCallId": id, "state": state, "providerExecuted": true,
+        });
+        match &self.input {
+            Input::Known(input) => part["input"] = input.clone().into_owned(),
+            Input::Streaming(text) if text.is_empty() => {}
+            Input::Streaming(text) => part["rawInput"] = text.as_ref().into(),
+        }
+        match &self.outcome {
+            Outcome::None | Outcome::Denied => {}
+            Outcome::Preliminary(output) => {
+                part["output"] = output.clone();
+                part["preliminary"] = true.into();
+            }
+            Outcome::Output(output) => part["output"] = output.clone().into_owned(),
+            Outcome::Error(text) => part["errorText"] = text.as_str().into(),
+        }
+        if let Some(ask) = self.ask {
+            let mut approval = json!({ "id": ask.action });
+            if let Some(message) = ask.message.as_deref().filter(|_| version >= 7) {
+                approval["requestReason"] = message.into();
+            }
+            if let Answer::Yes | Answer::No = ask.answer {
+                approval["approved"] = (ask.answer == Answer::Yes).into();
+                if let Some(why) = ask.why.as_deref().filter(|_| version >= 7) {
+                    approval["reason"] = why.into();
+                }
+            }
+            part["approval"] = approval;
+        }
+        part
+    }
+}
+
+fn input<'c>(content: &'c Map<String, Value>, state: Option<&str>, is_asked: bool) -> Input<'c> {
+    if let Some(input) = content.get("input") {
+        return Input::Known(Cow::Borrowed(input));
+    }
+    let text = joined(content.get("input_text"));
+    let may_come = matches!(state, None | Some("running" | "input-streaming")) && !is_asked;
+    match (may_come, text.is_empty()) {
+        (true, _) => Input::Streaming(text),
+        // Nobody gave any.
+        (false, true) => Input::Known(Cow::Owned(json!({}))),
+        // It never became JSON.
+        (false, false) => Input::Known(Cow::Owned(text.into_owned().into())),
+    }
+}
+
+fn outcome<'c>(content: &'c Map<String, Value>, state: Option<&str>, ask: Option<&Ask>) -> Outcome<'c> {
+    let answer = ask.map(|ask| ask.answer);
+    match state {
+        Some("output-available") => Outcome::Output(output(content)),
+        Some("output-error" | "cancelled") if answer == Some(Answer::No) => Outcome::Denied,
+        Some(end @ ("output-error" | "cancelled")) => Outcome::Error(error(content, end)),
+        Some("progress") if answer != Some(Answer::Pending) => {
+            let reported = REPORTED.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone())));
+            let mut output: Map<String, Value> = reported.collect();
+            let text = joined(content.get("output_text"));
+            if !text.is_empty() {
+                output.insert("output_text".into(), text.into());
+            }
+            Outcome::Preliminary(output.into())
+        }
+        _ => Outcome::None,
+    }
+}
+
+/// What a call gave: as it was said, else for programs, else what it put out while it ran.
+fn output(content: &Map<String, Value>) -> Cow<'_, Value> {
+    if let Some(said) = ["output", "structured"].iter().find_map(|member| content.get(*member)) {
+        return Cow::Borrowed(said);
+    }
+    let text = joined(content.get("output_text"));
+    Cow::Owned(match (text.is_empty(), content.contains_key("withheld")) {
+        (false, _) => text.into(),
+        (true, true) => json!({ "withheld": true }),
+        (true, false) => Value::Null,
+    })
+}
+
+fn error(content: &Map<String, Value>, end: &str) -> String {
+    let said = content.get("error").and_then(|error| error.get("message")).and_then(Value::as_str);
+    let plain = if end == "cancelled" { "cancelled" } else { "the tool failed" };
+    said.filter(|said| !said.is_empty()).unwrap_or(plain).to_owned()
+}
+
+/// A call as its data part tells it: seed 002's state, and what a tool's part has no member for.
+pub(super) fn data(content: &Map<String, Value>) -> Value {
+    let is_kept = |member: &&String| {
+        // With an output beside it the tool's part does not have it.
+        !BODIES.contains(&member.as_str()) || (*member == "structured" && content.contains_key("output"))
+    };
+    let kept = content.iter().filter(|(member, _)| is_kept(member));
+    Value::Object(kept.map(|(member, value)| (member.clone(), value.clone())).collect())
+}
+
+#[derive(Debug)]
+enum SaidInput {
+    /// So many bytes, and what they hash to.
+    Streaming(usize, DefaultHasher),
+    Known(u64),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum SaidOutcome {
+    None,
+    Preliminary(u64),
+    Output(u64),
+    Error(u64),
+    Denied,
+}
+
+/// The part as the reader has it.
+#[derive(Debug)]
+struct Said {
+    name: Box<str>,
+    input: SaidInput,
+    ask: Option<Ask>,
+    outcome: SaidOutcome,
+}
+
+/// One call.
+#[derive(Debug, Default)]
+pub(super) struct Call {
+    pub kept: Kept,
+    /// What was asked about it last.
+    pub ask: Option<Ask>,
+    said: Option<Said>,
+    /// What its data part says, once it has one.
+    data: Option<u64>,
+    /// Bytes of changes that were not said yet.
+    pub unsaid: usize,
+}
+
+impl Call {
+    /// Brings the reader's parts to what the call is.
+    pub fn bring(&mut self, id: &str, content: &Map<String, Value>, page: &mut Page) {
+        self.unsaid = 0;
+        let ask = self.ask.take();
+        self.lead(id, &Target::of(content, ask.as_ref()), page);
+        self.ask = ask;
+        let data = data(content);
+        let print = hash(&data);
+        if self.data != Some(print) {
+            page.data(KIND, id, data, self.data.is_none());
+            self.data = Some(print);
+        }
+    }
+
+    /// Brings the reader's parts to what is kept of the call, if anything is.
+    pub fn bring_kept(&mut self, id: &str, page: &mut Page) {
+        let kept = std::mem::take(&mut self.kept);
+        if let Some(content) = kept.content() {
+            self.bring(id, content, page);
+        }
+        self.kept = kept;
+    }
+
+    /// Whether the call was told of by itself, not only by what is asked about it.
+    pub const fn is_told(&self) -> bool {
+        self.data.is_some()
+    }
+
+    /// Whether nothing more is to be expected of it.
+    pub fn has_ended(&self) -> bool {
+        let outcome = self.said.as_ref().map(|said| &said.outcome);
+        matches!(outcome, Some(SaidOutcome::Output(_) | SaidOutcome::Error(_) | SaidOutcome::Denied))
+    }
+
+    /// Says a chunk of its arguments, where these are streaming; false where they are not.
+    pub fn stream(&mut self, id: &str, chunk: &str, page: &mut Page) -> bool {
+        let Some(Said { input: SaidInput::Streaming(length, sum), .. }) = &mut self.said else { return false };
+        page.say(json!({ "type": "tool-input-delta", "toolCallId": id, "inputTextDelta": chunk }));
+        *length += chunk.len();
+        sum.write(chunk.as_bytes());
+        true
+    }
+
+    /// Says the chunks that lead from what the reader has to this.
+    pub fn lead(&mut self, id: &str, target: &Target<'_>, page: &mut Page) {
+        if self.said.is_none() {
+            page.parts += 1;
+            self.start(id, target, page);
+        }
+        self.lead_input(id, target, page);
+        self.lead_ask(id, target, page);
+        let said = self.said.as_mut().expect("just started");
+        let outcome = match &target.outcome {
+            Outcome::None => SaidOutcome::None,
+            Outcome::Preliminary(output) => SaidOutcome::Preliminary(hash(output)),
+            Outcome::Output(output) => SaidOutcome::Output(hash(output)),
+            Outcome::Error(text) => SaidOutcome::Error(hash(text)),
+            Outcome::Denied => SaidOutcome::Denied,
+        };
+        if said.outcome == outcome {
+            return;
+        }
+        let output = |output: &Value| json!({ "type": "tool-output-available", "toolCallId": id, "output": output, "dynamic": true });
+        match &target.outcome {
+            Outcome::None => {}
+            Outcome::Preliminary(state) => {
+                let mut chunk = output(state);
+                chunk["preliminary"] = true.into();
+                page.say(chunk);
+            }
+            Outcome::Output(all) => page.say(output(all)),
+            Outcome::Error(text) => {
+                page.say(json!({ "type": "tool-output-error", "toolCallId": id, "errorText": text, "dynamic": true }));
+            }
+            Outcome::Denied => page.say(json!({ "type": "tool-output-denied", "toolCallId": id })),
+        }
+        said.outcome = outcome;
+    }
+
+    /// Opens the part, or opens it again: what the reader has of arguments and output is gone.
+    fn start(&mut self, id: &str, target: &Target<'_>, page: &mut Page) {
+        page.say(json!({
+            "type": "tool-input-start", "toolCallId": id, "toolName": target.name, "dynamic": true, "providerExecuted": true,
+        }));
+        let input = SaidInput::Streaming(0, DefaultHasher::new());
+        self.said = Some(Said { name: target.name.into(), input, ask: None, outcome: SaidOutcome::None });
+    }
+
+    fn lead_input(&mut self, id: &str, target: &Target<'_>, page: &mut Page) {
+        let said = self.said.as_ref().expect("the caller started it");
+        match &target.input {
+            Input::Streaming(text) => {
+                let begun = match &said.input {
+                    SaidInput::Streaming(length, sum) => text.get(..*length).filter(|begun| {
+                        let mut print = DefaultHasher::new();
+                        print.write(begun.as_bytes());
+                        print.finish() == sum.finish() && said.outcome == SaidOutcome::None
+                    }),
+                    SaidInput::Known(_) => None,
+                };
+                let begun = begun.map(str::len);
+                if begun.is_none() {
+                    self.start(id, target, page);
+                }
+                let rest = &text[begun.unwrap_or(0)..];
+                if !rest.is_empty() {
+                    self.stream(id, rest, page);
+                }
+            }
+            Input::Known(input) => {
+                let print = hash(input);
+                let is_said = matches!(said.input, SaidInput::Known(known) if known == print) && *said.name == *target.name;
+                // An output cannot be taken back but by the arguments' being there again.
+                let is_back = matches!(target.outcome, Outcome::None | Outcome::Denied)
+                    && said.outcome != SaidOutcome::None
+                    && !(matches!(target.outcome, Outcome::Denied) && said.outcome == SaidOutcome::Denied);
+                if !is_said || is_back {
+                    self.available(id, target.name, input, page);
+                    let said = self.said.as_mut().expect("the caller started it");
+                    said.ask = None;
+                }
+            }
+        }
+    }
+
+    fn available(&mut self, id: &str, name: &str, input: &Value, page: &mut Page) {
+        page.say(json!({
+            "type": "tool-input-available", "toolCallId": id, "toolName": name, "input": input,
+            "dynamic": true, "providerExecuted": true,
+        }));
+        let said = self.said.as_mut().expect("the caller started it");
+        (said.name, said.input, said.outcome) = (name.into(), SaidInput::Known(hash(input)), SaidOutcome::None);
+    }
+
+    fn lead_ask(&mut self, id: &str, target: &Target<'_>, page: &mut Page) {
+        let said = self.said.as_mut().expect("the caller started it");
+        let Some(ask) = target.ask.filter(|ask| said.ask.as_ref() != Some(ask)) else { return };
+        let is_open = said.ask.as_ref().is_some_and(|known| known.action == ask.action && known.answer == Answer::Pending);
+        if !is_open || ask.answer == Answer::Pending {
+            let mut request = json!({ "type": "tool-approval-request", "approvalId": ask.action, "toolCallId": id });
+            if let Some(message) = ask.message.as_deref().filter(|_| page.version >= 7) {
+                request["reason"] = message.into();
+            }
+            page.say(request);
+        }
+        // It is the approval that the part's state tells now.
+        said.outcome = SaidOutcome::None;
+        said.ask = Some(ask.clone());
+        match (ask.answer, &target.input) {
+            (Answer::Pending, _) => {}
+            (Answer::Yes | Answer::No, _) if page.version >= 7 => {
+                let approved = ask.answer == Answer::Yes;
+                let mut response = json!({ "type": "tool-approval-response", "approvalId": ask.action, "approved": approved });
+                if let Some(why) = ask.why.as_deref() {
+                    response["reason"] = why.into();
+                }
+                page.say(response);
+            }
+            // There is no word for the answer: the part leaves its question by what was there before.
+            (_, Input::Known(input)) => self.available(id, target.name, input, page),
+            (_, Input::Streaming(_)) => {}
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A run's UI messages, as a client that loads them has them after it saw the stream.
+
+use super::call::{self, Ask, Target, data};
+use super::kept::joined;
+use super::page::data_part;
+use super::text;
+use super::told::{
+    Piece, Said, data_of, is_answer, is_run, metadata_of, part_id, part_kind, parts, pieces, said_as, streams, teammate,
+};
+use crate::encode::frames::Shown;
+use serde_json::{Map, Value, json};
+use std::collections::{HashMap, HashSet};
+
+/// The UI messages that a run's activities come to: what users and systems said, and the assistant's message, whose id is `run`,
+/// as its stream leaves it in a client. The assistant's comes last: a client goes on with the last one.
+#[must_use]
+pub fn messages(shown: &[Shown], run: &str, version: u8) -> Vec<Value> {
+    let mut messages: Vec<Value> = shown.iter().filter_map(client_message).collect();
+    let whole = Whole::of(shown, version);
+    let parts: Vec<Value> = pieces(shown).into_iter().flat_map(|piece| whole.parts_of(&piece)).collect();
+    if parts.is_empty() {
+        return messages;
+    }
+    let mut message = json!({ "id": run, "role": "assistant", "parts": [{ "type": "step-start" }] });
+    message["parts"].as_array_mut().expect("just made").extend(parts);
+    let metadata: Map<String, Value> =
+        shown.iter().filter(|shown| is_run(shown)).flat_map(|run| metadata_of(&run.id, &run.content)).collect();
+    if !metadata.is_empty() {
+        message["metadata"] = metadata.into();
+    }
+    messages.push(message);
+    messages
+}
+
+/// A message of a user or a system, as the client said it; `None` for any other, and for what a teammate was told.
+fn client_message(message: &Shown) -> Option<Value> {
+    let parts = parts(message).filter(|_| !is_answer(message) && teammate(message).is_none())?;
+    let role = if message.text("role") == Some("user") { "user" } else { "system" };
+    let parts: Vec<Value> = parts
+        .iter()
+        .map(|part| match said_as(part) {
+            Said::On(_) => json!({ "type": "text", "text": joined(part.get("text")) }),
+            Said::Data | Said::Nothing => data_part(part_kind(part), &part_id(&message.id, part), part.clone()),
+        })
+        .collect();
+    (!parts.is_empty()).then(|| json!({ "id": message.id, "role": role, "parts": parts }))
+}
+
+/// What parts of one activity need to know of others.
+struct Whole<'s> {
+    version: u8,
+    /// By call: the last question about it.
+    asks: HashMap<&'s str, Ask>,
+    calls: HashMap<&'s str, &'s Shown>,
+    /// Actions and calls with which a tool's part appears.
+    firsts: HashSet<(&'s str, &'s str)>,
+}
+
+impl<'s> Whole<'s> {
+    fn of(shown: &'s [Shown], version: u8) -> Self {
+        let mut whole = Self { version, asks: HashMap::new(), calls: HashMap::new(), firsts: HashSet::new() };
+        let mut seen = HashSet::new();
+        for piece in pieces(shown) {
+            let Piece::Whole(shown) = piece else { continue };
+            let call = match &*shown.kind {
+                call::KIND => {
+                    whole.calls.insert(&shown.id, shown);
+                    Some(&*shown.id)
+                }
+                "action" => Ask::of(&shown.id, shown.opened, &shown.content, version).map(|(call, ask)| {
+                    whole.asks.insert(call, ask);
+                    call
+                }),
+                _ => None,
+            };
+            if call.is_some_and(|call| seen.insert(call)) {
+                whole.firsts.insert((&shown.kind, &shown.id));
+            }
+        }
+        whole
+    }
+
+    fn parts_of(&self, piece: &Piece<'s>) -> Vec<Value> {
+        match piece {
+            Piece::Part(message, at) => self.part_of(message, *at).into_iter().collect(),
+            Piece::Whole(shown) if is_run(shown) => Vec::new(),
+            Piece::Whole(shown) => self.parts_of_whole(shown),
+        }
+    }
+
+    fn part_of(&self, message: &Shown, at: usize) -> Option<Value> {
+        let part = parts(message)?.get(at).filter(|_| is_answer(message))?;
+        let id = part_id(&message.id, part);
+        match said_as(part) {
+            Said::On(channel) => {
+                let whole = joined(part.get("text"));
+                Some(text::part(&id, channel, teammate(message), &whole, streams(part), self.version))
+            }
+            Said::Data => Some(data_part(part_kind(part), &id, part.clone())),
+            Said::Nothing => None,
+        }
+    }
+
+    fn parts_of_whole(&self, shown: &'s Shown) -> Vec<Value> {
+        let is_first = self.firsts.contains(&(&*shown.kind, &*shown.id));
+        let of_kind = |data: Value| data_part(&shown.kind, &shown.id, data);
+        match &*shown.kind {
+            "reasoning" if shown.text("messageId").is_some() => {
+                let (whole, streams) = (joined(shown.content.get("text")), shown.text("status") == Some("streaming"));
+                vec![text::part(&shown.id, text::Channel::Reasoning, teammate(shown), &whole, streams, self.version)]
+            }
+            call::KIND => {
+                let tool = is_first.then(|| self.tool(&shown.id, shown));
+                tool.into_iter().chain([of_kind(data(&shown.content))]).collect()
+            }
+            kind => {
+                let own = of_kind(data_of(kind, &shown.content).into_owned());
+                let call = shown.text("toolCallId").filter(|_| is_first);
+                [own].into_iter().chain(call.map(|call| self.tool(call, shown))).collect()
+            }
+        }
+    }
+
+    /// A tool's part, as it is by now; `action` is what is known of a call that never came.
+    fn tool(&self, id: &str, action: &Shown) -> Value {
+        let ask = self.asks.get(id);
+        match (self.calls.get(id), ask) {
+            (Some(call), ask) => Target::of(&call.content, ask).part(id, self.version),
+            (None, Some(ask)) => Target::asked(&action.content, ask).part(id, self.version),
+            (None, None) => unreachable!("a call's part appears with the call or with an action about it"),
+        }
+    }
+}

@@ -3,25 +3,26 @@
 import * as AgUi1 from "@ag-ui/client";
 import * as AgUi0 from "@ag-ui/client-0.0.59";
 import { ProxiedCopilotRuntimeAgent } from "@copilotkit/core";
-import { Streams, joined } from "./harness.mjs";
+import { Streams, joined, spoken } from "./harness.mjs";
 
-/** README's subclass: HttpAgent knows how to run, and leaves to its users how to come back. */
+/** README's subclass: HttpAgent runs, and leaves it to its users how to come back. */
 const joining = ({ HttpAgent, runHttpRequest, transformHttpEventStream }) =>
   class JoiningAgent extends HttpAgent {
     connect(input) {
-      return transformHttpEventStream(runHttpRequest(() => this.fetch(`${this.url}/connect`, this.requestInit(input))));
+      return transformHttpEventStream(runHttpRequest(() => this.fetch(this.url.replace("/ag-ui/", "/copilotkit/agent/") + "/connect", this.requestInit(input))));
     }
   };
 
-/** Texts by message, as the native activities have them. Reasoning is a message of its own. */
+/** All that is said in a thread, in order. Reasoning is a message of its own. */
 function textsOf({ messages }) {
   const told = messages.filter(({ role }) => ["user", "assistant", "reasoning"].includes(role));
-  return Object.fromEntries(told.map(({ id, content }) => [id, typeof content === "string" ? content : joined(content?.map(({ text }) => text))]));
+  return told.map(({ content }) => (typeof content === "string" ? content : joined(content?.map(({ text }) => text)))).filter(Boolean);
 }
 
 const agUi = (name, make) => ({
   name,
   asks: true,
+  nativeTexts: spoken,
   open({ url, agent: agentId, run, thread }) {
     const streams = new Streams({ isTerminal: ({ type }) => ["RUN_FINISHED", "RUN_ERROR"].includes(type) });
     const open = (config) => make({ url, agentId, threadId: thread, fetch: streams.fetch, ...config });
@@ -40,7 +41,7 @@ const agUi = (name, make) => ({
       picture: () => ({ messages: agent.messages, state: agent.state, interrupts: agent.pendingInterrupts }),
       pending: () => agent.pendingInterrupts.map(({ id }) => id),
       decide: (yes, interruptId) => streams.through(() => agent.runAgent({ resume: [{ interruptId, status: "resolved", payload: { approved: yes } }] })),
-      said: () => Object.values(textsOf(agent)).filter(Boolean),
+      said: () => textsOf(agent),
       texts: () => textsOf(agent),
       agent: () => agent,
       streams,

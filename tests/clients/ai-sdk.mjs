@@ -20,14 +20,23 @@ const chatOf = ({ AbstractChat }) =>
     }
   };
 
+/**
+ * A message as it is to be shown: a text that was unsaid is still there for versions that cannot take back any, and a part of its
+ * own says so.
+ */
+function corrected({ parts, ...message }) {
+  const unsaid = parts.filter(({ type }) => type === "data-correction").map(({ data }) => data.part);
+  return { ...message, parts: parts.filter(({ type }, at) => type !== "data-correction" && !unsaid.includes(at)) };
+}
+
 /** All that is said in a chat, in order. */
-const textsOf = (messages) => messages.flatMap(({ parts }) => parts.filter(({ type }) => type === "text" || type === "reasoning").map(({ text }) => text)).filter(Boolean);
+const textsOf = (messages) => messages.map(corrected).flatMap(({ parts }) => parts.filter(({ type }) => type === "text" || type === "reasoning").map(({ text }) => text)).filter(Boolean);
 
 const aiSdk = (name, version, library) => {
   const Chat = chatOf(library);
   const open = ({ url, agent, run, thread }) => {
     const streams = new Streams({ isTerminal: ({ type }) => ["finish", "abort", "error"].includes(type), farewell: "data: [DONE]\n\n" });
-    const transport = new library.DefaultChatTransport({ api: `${url}/ai-sdk/${agent}`, fetch: streams.fetch });
+    const transport = new library.DefaultChatTransport({ api: `${url}/ai-sdk/${agent}?version=${version}`, fetch: streams.fetch });
     let chat;
     const parts = () => chat.messages.flatMap((message) => message.parts);
     // Once all approvals of a message are answered, it goes on by itself.
@@ -35,7 +44,7 @@ const aiSdk = (name, version, library) => {
     const make = (messages) => (chat = new Chat({ id: thread, messages, transport, sendAutomaticallyWhen, onError() {} }));
     /** A page that is opened anew: history first, then what goes on. */
     const reload = () => streams.through(async () => {
-      const { messages } = await ask(`${url}/ai-sdk/${agent}/${thread}`);
+      const { messages } = await ask(`${url}/ai-sdk/${agent}/${thread}?version=${version}`);
       await make(messages).resumeStream();
     });
     make([]);
@@ -44,7 +53,7 @@ const aiSdk = (name, version, library) => {
       join: reload,
       // What version 5 has it keeps, and appends the replay to it: it can only be reloaded.
       back: version === 5 ? reload : () => streams.through(() => chat.resumeStream()),
-      picture: () => ({ messages: chat.messages }),
+      picture: () => ({ messages: chat.messages.map(corrected) }),
       pending: () => parts().filter(({ state }) => state === "approval-requested").map(({ approval }) => approval.id),
       decide: (yes, id) => streams.through(async () => {
         await chat.addToolApprovalResponse({ id, approved: yes });

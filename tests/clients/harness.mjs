@@ -267,10 +267,10 @@ export class Streams {
 export const eventsOf = ({ text }) =>
   text.split("\n\n").slice(0, -1).flatMap((frame) => frame.split("\n")).filter((line) => line.startsWith("data: {")).map((line) => JSON.parse(line.slice(6)));
 
-/** All that is said in a run, by its native activities, in the order in which each part appeared. */
-export function spoken(shown) {
+/** All that is said in a run, by its native activities, in the order in which each part appeared; by these roles. */
+export function spoken(shown, roles = ["user", "assistant"]) {
   const said = shown.flatMap(({ activityType, opened, content }) => {
-    if (activityType === "message") return content.parts.map((part) => [part.opened, joined(part.text)]);
+    if (activityType === "message" && roles.includes(content.role)) return content.parts.map((part) => [part.opened, joined(part.text)]);
     return activityType === "reasoning" ? [[opened, joined(content.text)]] : [];
   });
   return said.sort(([a], [b]) => a - b).map(([, text]) => text).filter(Boolean);

@@ -13,7 +13,7 @@
 
 import assert from "node:assert/strict";
 import { isDeepStrictEqual } from "node:util";
-import { FULL, RECORDINGS, ack, activities, ask, claim, each, heard, joined, phoneLine, points, post, publish, soon } from "./harness.mjs";
+import { FULL, RECORDINGS, ack, activities, ask, claim, each, heard, phoneLine, points, post, publish, soon } from "./harness.mjs";
 
 /** Facts of a recording from which on it is long: a gate looks at it at fewer points. */
 const LONG = 1000;
@@ -107,16 +107,6 @@ class Flow {
   }
 }
 
-/** What the native activities say as texts: messages' parts and thoughts, each under its id. */
-export function nativeTexts(shown) {
-  const texts = {};
-  for (const { activityType, activityId, content } of shown) {
-    if (activityType === "message") texts[activityId] = content.parts.map(({ text }) => joined(text)).join("");
-    if (activityType === "reasoning") texts[activityId] = joined(content.text);
-  }
-  return texts;
-}
-
 async function whole(server, client, recording) {
   const flow = new Flow(server, client, recording);
   await flow.open();
@@ -193,9 +183,8 @@ export async function play(server, client) {
 function compare(client, seen, reference, keep) {
   const wrong = client.check?.(seen);
   if (wrong) return wrong;
-  if (seen.texts && !isDeepStrictEqual(seen.texts, (client.nativeTexts ?? nativeTexts)(seen.native))) {
-    return `texts differ from the native ones: ${difference(seen.texts, (client.nativeTexts ?? nativeTexts)(seen.native))}`;
-  }
+  const texts = client.nativeTexts && difference(seen.texts, client.nativeTexts(seen.native));
+  if (texts) return `texts differ from the native ones: ${texts}`;
   const picture = anonymous(seen.picture);
   if (!reference) keep(picture);
   else if (!isDeepStrictEqual(picture, reference)) return `differs from the one streamed whole: ${difference(picture, reference)}`;

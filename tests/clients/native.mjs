@@ -33,7 +33,7 @@ const decisions = ({ url, run, thread, agent }, copy) => ({
   send: () => post(`${url}/v1/sessions/${thread}/controls`, { control: "send", agentId: agent, value: { runId: run, messages: [{ id: `${run}-user`, role: "user", content: "Go on." }] } }),
   pending: () => [...copy.shown.values()].filter(({ activityType, content }) => activityType === "action" && content.status === "pending").map(({ activityId }) => activityId),
   decide: (yes, actionId) => post(`${url}/v1/runs/${run}/controls`, { control: yes ? "approve" : "reject", actionId }),
-  texts: undefined,
+
   said: () => spoken([...copy.shown.values()]),
 });
 

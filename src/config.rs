@@ -8,6 +8,7 @@ use crate::feed::Sizes;
 use crate::guard::Policy;
 use crate::ingest::Load;
 use crate::log::embedded::Sync;
+use crate::model::AgentId;
 use crate::serve::disk::Reserve;
 use crate::serve::origin::{Origins, origin};
 use crate::serve::settle::Patience;
@@ -63,6 +64,12 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',', help_heading = "Who may",
           value_parser = |text: &str| origin(text).map(|_| text.to_owned()))]
     pub cors_origin: Vec<String>,
+
+    /// An agent that clients are told of, whether or not it is there; may be given more than once, or with commas. Clients are told
+    /// anyway of `default`, of those that wait for controls, and of those of recent runs.
+    #[arg(long = "agent", env = "PROSCENIUM_AGENT", value_name = "NAME", value_delimiter = ',', help_heading = "Clients",
+          value_parser = AgentId::new)]
+    pub agents: Vec<AgentId>,
 
     /// Where logs are kept: on disk under --data-dir, or in memory until the process ends.
     #[arg(long, env = "PROSCENIUM_STORE", value_enum, default_value_t = StoreKind::Embedded, help_heading = "Storage")]

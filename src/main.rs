@@ -168,6 +168,7 @@ fn serve(config: &Config) -> Result<(), Failure> {
             .bearing(config.patience())
             .over(tls)
             .reserving(config.reserve())
+            .naming(config.agents.clone())
             .asking(Authority::open(config.auth(), WORLD)?, config.origins());
         // Whoever started us without a standard output does not want to know.
         let _ = writeln!(std::io::stdout(), "listening on {scheme}://{address}").and_then(|()| std::io::stdout().flush());

@@ -400,6 +400,29 @@ impl Controls {
         Ok(status)
     }
 
+    /// Closes a control that nobody has taken: whoever asked for it does not want it any more. `false` for one that somebody has,
+    /// or that is over.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn withdraw<S: Store>(
+        &self,
+        logs: &Logs<S>,
+        ingest: &Ingest<S>,
+        log: &LogId,
+        id: &ControlId,
+    ) -> Result<bool, StoreError> {
+        let is_run = matches!(log, LogId::Run(_));
+        let decide = |standing: &Standing<'_>| {
+            let known = standing.controls.get(id).filter(|of| of.state == ControlState::Open);
+            match known.filter(|of| !logs.queues().is_taken(of.number)) {
+                Some(record) => (true, expired(record, "withdrawn", is_run)),
+                None => (false, Amendment::default()),
+            }
+        };
+        ingest.amend(log, decide).await
+    }
+
     /// Puts back what was taken for too long, and closes what nobody needs to take any more; how many those are. `now` and
     /// `wall` are the same moment, by the clock that only goes forward and by the one on the wall.
     ///

@@ -18,7 +18,7 @@ pub const TTL_MAX: Duration = Duration::from_hours(30 * 24);
 pub const TARGETS: &[&str] = &["actionId", "toolCallId", "agentId", "taskId", "artifactId", "evidenceId", "messageId"];
 
 /// The action kinds that ask for an answer: approving one would say nothing.
-const QUESTIONS: &[&str] = &["structured_input", "clarification", "credential_request"];
+pub const QUESTIONS: &[&str] = &["structured_input", "clarification", "credential_request"];
 
 /// The action kind whose answer is a secret, whatever it looks like.
 pub const CREDENTIAL: &str = "credential_request";

@@ -5,6 +5,7 @@
 //! of client. So there is one way to join, to resume and to be slow, and one filter; a dialect decides nothing about who may see
 //! what.
 
+pub mod ag_ui;
 pub mod ai_sdk;
 pub mod frames;
 pub mod native;

@@ -100,6 +100,14 @@ impl Queues {
         self.inner.lock().watched.entry(agent.clone()).or_default().subscribe()
     }
 
+    /// The agents that wait for something, or have something in their lines.
+    #[must_use]
+    pub fn agents(&self) -> Vec<AgentId> {
+        let inner = self.inner.lock();
+        let waiting = inner.watched.iter().filter(|(_, came)| came.receiver_count() > 0).map(|(agent, _)| agent);
+        waiting.chain(inner.lines.keys()).cloned().collect()
+    }
+
     /// Takes up to `max` controls out of an agent's line, the oldest first, until then; each under a lease that `lease` makes up.
     pub fn take(&self, agent: &AgentId, max: usize, until: Instant, mut lease: impl FnMut() -> Box<str>) -> Vec<Taken> {
         let mut inner = self.inner.lock();

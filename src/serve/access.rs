@@ -15,14 +15,14 @@
 
 use super::App;
 use super::problem::Problem;
-use super::request::{Query, path_id};
+use super::request::{Query, id_of, path_id, segment};
 use crate::auth::rights::{Rights, Scope, Verb};
 use crate::auth::tickets::Purpose;
 use crate::auth::{End, Grant, Lease, Refusal};
 use crate::feed::several::Takes;
 use crate::ingest::{Fence, Reach};
 use crate::log::LogId;
-use crate::log::run::{Log, Summary};
+use crate::log::run::{Log, Summary, Tail};
 use crate::model::{AgentId, Audience, Epoch, RunId, SessionId};
 use axum::body::Body;
 use axum::extract::{FromRequestParts, State};
@@ -55,6 +55,8 @@ pub enum Target<'a> {
     Several,
     Run(&'a RunId),
     Session(&'a SessionId),
+    /// What a client that exists already calls a conversation: a session, or a run that is one by itself.
+    Thread(&'a SessionId),
     Agent(&'a AgentId),
 }
 
@@ -187,6 +189,12 @@ impl Pass {
         self.rights().is_none_or(Rights::has_everything)
     }
 
+    /// Whether an agent is had.
+    #[must_use]
+    pub fn has_agent(&self, agent: &AgentId) -> bool {
+        self.rights().is_none_or(|rights| rights.has_agent(agent.as_str()))
+    }
+
     /// Whether a session is had.
     #[must_use]
     pub fn has_session(&self, session: &SessionId) -> bool {
@@ -315,8 +323,12 @@ pub async fn allow(app: &App, who: &Who, verb: Verb, target: Target<'_>, wanted:
     let mut bounds = Vec::new();
     match target {
         Target::Several => {}
-        Target::Session(session) if rights.has_session(session) => {}
+        Target::Session(session) | Target::Thread(session) if rights.has_session(session) => {}
         Target::Session(session) => return Err(not_had(&LogId::Session(session.clone()))),
+        Target::Thread(session) => match alone(app, rights, session).await? {
+            Some(bound) => bounds.push(bound),
+            None => return Err(not_had(&LogId::Session(session.clone()))),
+        },
         Target::Agent(agent) if rights.has_agent(agent.as_str()) => {}
         Target::Agent(agent) => {
             return Err(forbidden("agent", format!("the token gives no right to agent {agent}: it does not name it")));
@@ -337,6 +349,17 @@ pub async fn allow(app: &App, who: &Who, verb: Verb, target: Target<'_>, wanted:
     Ok(Pass { who: who.clone(), bounds })
 }
 
+/// The run that is a thread by itself, under this id, where it is had by its own name.
+async fn alone(app: &App, rights: &Rights, thread: &SessionId) -> Result<Option<Bound>, Problem> {
+    let run = RunId::new(thread.as_str()).expect("all ids obey one rule");
+    if app.logs.sessions().place_of(thread).is_some() || !rights.has_run(&run, None) {
+        return Ok(None);
+    }
+    let log = app.logs.log(&LogId::Run(run)).await?;
+    let Tail { epoch, summary, .. } = log.tail();
+    Ok((epoch.is_some() && summary.session_id.is_none()).then_some(Bound { log, epoch }))
+}
+
 /// [`allow`] for each of several runs.
 ///
 /// # Errors
@@ -355,28 +378,46 @@ pub async fn allow_all(app: &App, pass: Pass, verb: Verb, runs: &[RunId]) -> Res
 
 /// What a request's address names.
 enum Named {
-    Nothing,
     Run(RunId),
     Session(SessionId),
+    Thread(SessionId),
     Agent(AgentId),
 }
 
 impl Named {
-    fn by(uri: &Uri) -> Result<Self, Problem> {
-        let mut segments = uri.path().split('/').skip(1);
-        match (segments.next(), segments.next(), segments.next()) {
-            (Some("v1"), Some("runs"), Some(_)) => path_id("runId", uri).map(Self::Run),
-            (Some("v1"), Some("sessions"), Some(_)) => path_id("sessionId", uri).map(Self::Session),
-            (Some("v1"), Some("agents"), Some(_)) => path_id("agentId", uri).map(Self::Agent),
-            _ => Ok(Self::Nothing),
-        }
+    /// All that it names, as far as the verb is wanted on it: who reads what an agent has said asks nothing of the agent.
+    fn by(uri: &Uri, verb: Verb) -> Result<Vec<Self>, Problem> {
+        let segments: Vec<&str> = uri.path().split('/').skip(1).collect();
+        let asks = verb == Verb::Control;
+        let agent = |nth| segment("agentId", uri, nth).map(Self::Agent);
+        Ok(match *segments.as_slice() {
+            ["v1", "runs", _, ..] => vec![Self::Run(path_id("runId", uri)?)],
+            ["v1", "sessions", _, ..] => vec![Self::Session(path_id("sessionId", uri)?)],
+            ["v1", "agents", _, ..] => vec![Self::Agent(path_id("agentId", uri)?)],
+            ["ag-ui", _] if asks => vec![agent(2)?],
+            ["ag-ui", _] => Self::by_query(uri)?,
+            ["copilotkit", "agent", _, "stop", _] => vec![agent(3)?, Self::Thread(segment("threadId", uri, 5)?)],
+            ["copilotkit", "agent", _, _] if asks => vec![agent(3)?],
+            ["ai-sdk", _] => vec![agent(2)?],
+            ["ai-sdk", _, _, "stop"] => vec![agent(2)?, Self::Thread(segment("chatId", uri, 3)?)],
+            ["ai-sdk", _, _, ..] => vec![Self::Thread(segment("chatId", uri, 3)?)],
+            _ => Vec::new(),
+        })
+    }
+
+    /// What the query names, of a thread that is to be read; a run, where both are there.
+    fn by_query(uri: &Uri) -> Result<Vec<Self>, Problem> {
+        let query = Query::of_any(uri);
+        let run = query.get("runId").map(|run| id_of("runId", run).map(Self::Run));
+        let thread = || query.get("threadId").map(|thread| id_of("threadId", thread).map(Self::Thread));
+        run.or_else(thread).into_iter().collect()
     }
 
     const fn target(&self) -> Target<'_> {
         match self {
-            Self::Nothing => Target::Several,
             Self::Run(run) => Target::Run(run),
             Self::Session(session) => Target::Session(session),
+            Self::Thread(thread) => Target::Thread(thread),
             Self::Agent(agent) => Target::Agent(agent),
         }
     }
@@ -399,7 +440,22 @@ pub async fn enter(app: &App, right: Right, uri: &Uri, headers: &HeaderMap) -> R
     let Some(verb) = verb else { return Ok(Pass { who, bounds: Vec::new() }) };
     // One that nobody knows is refused by whoever reads it.
     let wanted = Query::of_any(uri).get("audience").and_then(Audience::parse);
-    allow(app, &who, verb, Named::by(uri)?.target(), wanted).await
+    let named = Named::by(uri, verb)?;
+    let mut targets = named.iter().map(Named::target);
+    let mut pass = allow(app, &who, verb, targets.next().unwrap_or(Target::Several), wanted).await?;
+    for target in targets {
+        pass = further(app, pass, verb, target, wanted).await?;
+    }
+    Ok(pass)
+}
+
+/// Lets whoever has this pass do a further thing, beside what it is for.
+///
+/// # Errors
+/// As [`allow`].
+pub async fn further(app: &App, pass: Pass, verb: Verb, target: Target<'_>, wanted: Option<Audience>) -> Result<Pass, Problem> {
+    let further = allow(app, &pass.who, verb, target, wanted).await?;
+    Ok(pass.and(further))
 }
 
 /// What stands before every handler of an address that is not open.

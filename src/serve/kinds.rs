@@ -54,19 +54,21 @@ kinds! {
     BODY_TOO_SLOW = 408 "body_too_slow", "a JSON body came too slowly; nothing of it was kept", "send it faster, or as `application/x-ndjson`";
     ACTION_NOT_PENDING = 409 "action_not_pending", "the action that a control answers waits for nobody", "look at it again: somebody was first, or it is over";
     CONTROL_CONFLICT = 409 "control_conflict", "another control was asked for under this `controlId`", "take another id, or none";
+    CONTROL_REFUSED = 409 "control_refused", "in a stream: the agent refuses what it was asked", "`reason` says why; ask for something else";
     ID_IN_USE = 409 "id_in_use", "a subscription of this id is open on the WebSocket", "unsubscribe it, or take another id";
     LEASE_LOST = 409 "lease_lost", "the control is not, or not any more, under this lease", "claim again";
     PRODUCER_GAP = 409 "producer_gap", "facts are missing before this one, by the producer's own numbers", "go on from `expected`";
+    RUN_OF_ANOTHER_THREAD = 409 "run_of_another_thread", "a client names a run that another thread has", "give each run an id of its own";
     RUN_ERASED = 409 "run_erased", "the run was erased while its body was being sent", "what is sent now begins a new life of it";
     RUN_ENDED = 409 "run_ended", "the control means something only while the run goes on, and it has ended", "start another run";
     EPOCH_CHANGED = 410 "epoch_changed", "the cursor is of an earlier life of the run", "begin anew without it";
     BODY_TOO_LARGE = 413 "body_too_large", "a JSON body or a message is larger than `limit` bytes", "send it in parts, or as `application/x-ndjson`";
-    CONTROL_TOO_LARGE = 413 "control_too_large", "a control, or its answer, is larger than `limit` bytes", "store what it is about elsewhere, and send a reference";
+    CONTROL_TOO_LARGE = 413 "control_too_large", "a control, its answer, or what a client tells an agent is larger than `limit` bytes", "store what it is about elsewhere, and send a reference";
     FACT_TOO_LARGE = 413 "fact_too_large", "a fact is larger than `limit` bytes", "store the output elsewhere, and send a reference";
     UNSUPPORTED_MEDIA_TYPE = 415 "unsupported_media_type", "the body is of a type that brings no facts", "send `application/json` or `application/x-ndjson`; on a WebSocket, text";
     BAD_RANGE = 416 "bad_range", "the range lies outside of the body's `limit` bytes", "ask for less, or for all";
     BAD_CONTROL = 422 "bad_control", "what the control is about cannot take it", "`member` and `expected` say which, and what it must be";
-    BAD_MEMBER = 422 "bad_member", "a member of a fact cannot be what it is", "`member` and `expected` say which, and what it must be";
+    BAD_MEMBER = 422 "bad_member", "a member of a fact, or of a body, is missing or cannot be what it is", "`member` and `expected` say which, and what it must be";
     NO_TYPE = 422 "no_type", "a fact does not say what it is", "add the member that `expected` names";
     NOT_AN_OBJECT = 422 "not_an_object", "a fact is no JSON object", "send an object";
     BAD_LINE = 422 "not_json", "a line of a streamed body is not JSON; what came before it is kept", "go on from `line`";
@@ -86,6 +88,7 @@ kinds! {
     DISK_NEARLY_FULL = 503 "disk_full", "`/readyz`: less is free on the store's disk than its reserve", "free some, or lower `--disk-reserve`";
     STORE_HAS_FAILED = 503 "store_failed", "`/readyz`: the store has failed, and the server ends", "its log says why; start it again";
     TOO_MANY_CONNECTIONS = 503 "too_many_connections", "the server has `limit` connections open", "come back, or raise `--connections-max`";
+    CONTROL_EXPIRED = 504 "control_expired", "in a stream: nobody took what the agent was asked, or it was withdrawn", "see that a worker of that agent runs, and ask again";
     DISK_FULL = 507 "disk_full", "less than `limit` bytes are free on the store's disk: nothing is written, reads go on", "free some, or lower `--disk-reserve`; come back after `retryAfter`";
     TOO_MANY_RUNS = 507 "too_many_runs", "the store keeps `limit` runs", "erase some, or raise `--runs-max`";
 }

@@ -37,6 +37,7 @@ use crate::guard::Policy;
 use crate::ingest::{Ingest, Load, World};
 use crate::log::run::Logs;
 use crate::log::{AnyStore, StoreError};
+use crate::model::AgentId;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use compact::Compactor;
@@ -137,6 +138,8 @@ pub struct App {
     pub shares: Arc<Shares>,
     /// How fast producers publish, where that has a limit.
     pub rates: Option<Rates>,
+    /// Agents that clients are told of, beside those that show themselves.
+    pub agents: Vec<AgentId>,
     ids: trace::Ids,
     started: jiff::Timestamp,
     /// Who says who is who; without it nobody is asked.
@@ -186,6 +189,7 @@ impl Server {
             disk: Disk::default(),
             shares: Shares::new(limits.connections_per_client_max),
             rates: limits.publish.map(Rates::new),
+            agents: Vec::new(),
             ids: trace::Ids::new((world.random)() as u32),
             started: (world.now)(),
             authority: None,
@@ -229,6 +233,14 @@ impl Server {
     pub fn asking(mut self, authority: Option<Arc<Authority>>, origins: Origins) -> Self {
         let app = Arc::get_mut(&mut self.app).expect("a server is put together before anything else has a part of it");
         (app.authority, app.origins) = (authority, origins);
+        self
+    }
+
+    /// The same, which tells clients of these agents, whether or not they are there.
+    #[must_use]
+    pub fn naming(mut self, agents: Vec<AgentId>) -> Self {
+        let app = Arc::get_mut(&mut self.app).expect("a server is put together before anything else has a part of it");
+        app.agents = agents;
         self
     }
 
@@ -314,6 +326,12 @@ fn stopping() -> problem::Problem {
 }
 
 impl App {
+    /// How long a reader that loses us is to wait before it comes back, in milliseconds: spread, so that readers who lost one server
+    /// do not all meet the next in the same instant.
+    fn retry(&self) -> u64 {
+        1000 + u64::try_from((self.world.random)() % 1000).unwrap_or(0)
+    }
+
     /// How far into the drain one reader is let go: each at a moment of its own, or all would meet the next server at once.
     fn moment_in_drain(&self) -> Duration {
         let thousandths = u32::try_from((self.world.random)() % 1000).unwrap_or(0);

@@ -65,6 +65,7 @@ const TAGS: &[(&str, &str)] = &[
     ("runs", "Runs at rest."),
     ("sessions", "Sessions at rest."),
     ("controls", "Writes on their way to their owners."),
+    ("clients", "Clients that exist already, in their own words."),
     ("access", "Who may what."),
     ("operations", "For operators."),
     ("contract", "What is on the wire."),

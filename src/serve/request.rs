@@ -178,7 +178,15 @@ pub fn bad_id(member: &'static str, why: &str) -> Problem {
 /// # Errors
 /// 400 for what cannot be an id.
 pub fn path_id<T: FromStr<Err = IdError>>(member: &'static str, uri: &http::Uri) -> Result<T, Problem> {
-    let segment = uri.path().split('/').nth(3).unwrap_or_default();
+    segment(member, uri, 3)
+}
+
+/// The id in a path's `nth` segment, counted from 1.
+///
+/// # Errors
+/// 400 for what cannot be an id.
+pub fn segment<T: FromStr<Err = IdError>>(member: &'static str, uri: &http::Uri, nth: usize) -> Result<T, Problem> {
+    let segment = uri.path().split('/').nth(nth).unwrap_or_default();
     let text = percent_decode_str(segment).decode_utf8().map_err(|_| bad_id(member, "an id is UTF-8 text"))?;
     id_of(member, &text)
 }

@@ -131,8 +131,7 @@ impl Stream {
             hold,
             opened: false,
             over: false,
-            // Spread, so that readers who lost one server do not all meet the next in the same instant.
-            retry: Some(1000 + u64::try_from((app.world.random)() % 1000).unwrap_or(0)),
+            retry: Some(app.retry()),
             beat: Box::pin(tokio::time::sleep(app.pulse.heartbeat)),
             every: app.pulse.heartbeat,
             drain: app.moment_in_drain(),

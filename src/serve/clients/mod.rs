@@ -5,11 +5,21 @@
 //!
 //! Such clients take a response that just ends for a run that is done. So none ends before its dialect has said the end: one
 //! that must be cut off, for the server stops, fails, and its connection is reset.
+//!
+//! They also ask for runs and decide what runs wait for. That is a control on its way ([`asked`]), and the answer is open while
+//! it is on its way: a talk may begin with waiting ([`Talk::after`]).
 
-use super::App;
-use super::access::Pass;
+pub mod ag_ui;
+pub mod ai_sdk;
+pub mod asked;
+pub mod body;
+pub mod copilotkit;
+pub mod threads;
+
+use super::access::{Hold, Pass};
 use super::problem::Problem;
 use super::stream::{HEADERS, Stream};
+use super::{App, stopped};
 use crate::encode::frames::{self, Frame, Shown};
 use crate::encode::native::HEARTBEAT;
 use crate::encode::{Dialect, Flow};
@@ -22,7 +32,11 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde_json::Value;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
 
 /// Where an event's `id:` stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,19 +61,98 @@ pub struct Opening {
     pub dialect: Box<dyn Dialect>,
 }
 
+/// How a talk begins that has nothing to tell yet.
+pub struct Awaiting {
+    /// What is waited for. Where it comes to nothing, the dialect says why.
+    pub coming: Coming,
+    pub audience: Audience,
+    pub ids: Ids,
+    /// The runs that whoever joins is shown meanwhile, the oldest first.
+    pub meanwhile: Option<Vec<RunId>>,
+    pub dialect: Box<dyn Dialect>,
+}
+
+/// What a wait comes to, or why it comes to nothing.
+pub type Coming = Pin<Box<dyn Future<Output = Result<Begun, Problem>> + Send>>;
+
+/// What is to be told once it has come; as in [`Opening`].
+pub struct Begun {
+    pub run: RunId,
+    /// To that run, by what is known of it by then.
+    pub pass: Pass,
+    pub from: From,
+    pub replay: bool,
+    /// `None` where whoever joins has been shown them meanwhile.
+    pub earlier: Option<Vec<RunId>>,
+}
+
 /// One client's answer.
 pub struct Talk {
     app: Arc<App>,
-    stream: Stream,
+    source: Source,
     dialect: Box<dyn Dialect>,
     audience: Audience,
     earlier: Vec<RunId>,
     ids: Ids,
     /// Rides on the first event.
     retry: Option<u64>,
+    /// What is to be said before anything else.
+    first: Vec<Value>,
     /// Native frames that were not looked at yet.
     frames: Bytes,
     is_over: bool,
+}
+
+/// Where what is told comes from.
+enum Source {
+    /// Nowhere yet.
+    Wait(Box<Wait>),
+    Stream(Box<Stream>),
+}
+
+/// A wait, kept alive and cut off as a stream is.
+struct Wait {
+    coming: Coming,
+    hold: Hold,
+    opened: bool,
+    beat: Pin<Box<Sleep>>,
+    drain: Duration,
+    stopping: watch::Receiver<Option<Instant>>,
+}
+
+/// What comes next.
+enum Next {
+    Beat,
+    Frames(Bytes),
+    Begun(Begun),
+    Refused(Problem),
+    /// The stream is cut before its end.
+    Cut,
+}
+
+impl Wait {
+    fn new(app: &App, pass: Pass, coming: Coming) -> Self {
+        let beat = Box::pin(tokio::time::sleep(app.pulse.heartbeat));
+        let (drain, stopping) = (app.moment_in_drain(), app.stopping.subscribe());
+        Self { coming, hold: pass.hold(), opened: false, beat, drain, stopping }
+    }
+
+    async fn next(&mut self, every: Duration) -> Next {
+        if !self.opened {
+            self.opened = true;
+            return Next::Beat;
+        }
+        tokio::select! {
+            biased;
+            () = stopped(&mut self.stopping, self.drain) => Next::Cut,
+            problem = self.hold.over() => Next::Refused(problem),
+            begun = &mut self.coming => begun.map_or_else(Next::Refused, Next::Begun),
+            () = &mut self.beat => {
+                self.beat.as_mut().reset(Instant::now() + every);
+                Next::Beat
+            }
+        }
+    }
 }
 
 /// The activities of a run as an audience is shown them at a sequence; none of a run that was never written.
@@ -76,16 +169,39 @@ impl Talk {
     pub async fn open(app: &Arc<App>, pass: Pass, opening: Opening) -> Result<Self, Problem> {
         let Opening { run, audience, from, replay, ids, earlier, mut dialect } = opening;
         recall(app, &earlier, audience, &mut *dialect).await?;
-        if let From::After(Cursor { after, .. }) = from {
-            dialect.resume(shown(app, &run, audience, Some(after)).await?);
+        let begun = Begun { run, pass, from, replay, earlier: None };
+        let stream = stream(app, begun, audience, &mut *dialect).await?;
+        Ok(Self::new(app, Source::Stream(Box::new(stream)), audience, ids, earlier, dialect))
+    }
+
+    /// Begins one that has nothing to tell yet. Until it has, the pass is for what is waited for.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn after(app: &Arc<App>, pass: Pass, awaiting: Awaiting) -> Result<Self, Problem> {
+        let Awaiting { coming, audience, ids, meanwhile, mut dialect } = awaiting;
+        let mut first = Vec::new();
+        if let Some(earlier) = &meanwhile {
+            recall(app, earlier, audience, &mut *dialect).await?;
+            dialect.frame(Frame::Hydrated {}, &mut first);
         }
-        let selection = Selection { audience, surfaces: Vec::new(), types: Vec::new(), agent: None };
-        let wanted = Wanted { selection, frames: Frames::Activities, replay };
-        let reader = app.feed.read(&LogId::Run(run), wanted, from).await?;
-        let mut stream = Stream::new(app, Reading::One(reader), audience, pass.hold());
-        let retry = stream.take_retry();
-        let app = app.clone();
-        Ok(Self { app, stream, retry, dialect, audience, earlier, ids, frames: Bytes::new(), is_over: false })
+        let source = Source::Wait(Box::new(Wait::new(app, pass, coming)));
+        Ok(Self { first, ..Self::new(app, source, audience, ids, meanwhile.unwrap_or_default(), dialect) })
+    }
+
+    fn new(app: &Arc<App>, source: Source, audience: Audience, ids: Ids, earlier: Vec<RunId>, dialect: Box<dyn Dialect>) -> Self {
+        let (app, retry) = (app.clone(), Some(app.retry()));
+        Self { app, source, dialect, audience, earlier, ids, retry, first: Vec::new(), frames: Bytes::new(), is_over: false }
+    }
+
+    /// From here on there is something to tell.
+    async fn begin(&mut self, mut begun: Begun) -> Result<(), Problem> {
+        if let Some(earlier) = begun.earlier.take() {
+            recall(&self.app, &earlier, self.audience, &mut *self.dialect).await?;
+            self.earlier = earlier;
+        }
+        self.source = Source::Stream(Box::new(stream(&self.app, begun, self.audience, &mut *self.dialect).await?));
+        Ok(())
     }
 
     /// The next bytes to send; `None` when all was told. Dropping the future loses nothing that was not read.
@@ -94,15 +210,24 @@ impl Talk {
     /// The stream is cut before its end, and must not look as if it had come to one.
     pub async fn next(&mut self) -> Option<io::Result<Bytes>> {
         while !self.is_over {
-            if self.frames.is_empty() {
-                match self.stream.next().await {
-                    Some(heartbeat) if heartbeat == HEARTBEAT => return Some(Ok(heartbeat)),
-                    Some(frames) => self.frames = frames,
-                    None => return Some(Err(io::ErrorKind::ConnectionReset.into())),
-                }
-            }
             let mut out = Vec::new();
-            if let Err(problem) = self.tell(&mut out).await {
+            if !self.first.is_empty() {
+                let first = std::mem::take(&mut self.first);
+                self.say(&first, None, &mut out);
+                return Some(Ok(out.into()));
+            }
+            let next = if self.frames.is_empty() { self.come().await } else { Next::Frames(std::mem::take(&mut self.frames)) };
+            let told = match next {
+                Next::Beat => return Some(Ok(Bytes::from_static(HEARTBEAT))),
+                Next::Cut => return Some(Err(io::ErrorKind::ConnectionReset.into())),
+                Next::Begun(begun) => self.begin(begun).await,
+                Next::Refused(problem) => Err(problem),
+                Next::Frames(frames) => {
+                    self.frames = frames;
+                    self.tell(&mut out).await
+                }
+            };
+            if let Err(problem) = told {
                 // What a native reader is told in a frame.
                 let events = &mut Vec::new();
                 self.dialect.frame(Frame::Error { problem: problem.to_json() }, events);
@@ -114,6 +239,17 @@ impl Talk {
             }
         }
         None
+    }
+
+    async fn come(&mut self) -> Next {
+        match &mut self.source {
+            Source::Wait(wait) => wait.next(self.app.pulse.heartbeat).await,
+            Source::Stream(stream) => match stream.next().await {
+                Some(heartbeat) if heartbeat == HEARTBEAT => Next::Beat,
+                Some(frames) => Next::Frames(frames),
+                None => Next::Cut,
+            },
+        }
     }
 
     /// Says what the frames at hand come to.
@@ -132,7 +268,9 @@ impl Talk {
                 Flow::Again => {
                     self.frames = Bytes::new();
                     recall(&self.app, &self.earlier, self.audience, &mut *self.dialect).await?;
-                    self.stream.begin_again();
+                    if let Source::Stream(stream) = &mut self.source {
+                        stream.begin_again();
+                    }
                 }
             }
         }
@@ -178,6 +316,21 @@ impl Talk {
 }
 
 const INFALLIBLE: &str = "a Vec takes every byte";
+
+/// The native frames of what has begun; the dialect knows what its reader has of it.
+async fn stream(app: &Arc<App>, begun: Begun, audience: Audience, dialect: &mut dyn Dialect) -> Result<Stream, Problem> {
+    let Begun { run, pass, from, replay, .. } = begun;
+    if let From::After(Cursor { after, .. }) = from {
+        dialect.resume(shown(app, &run, audience, Some(after)).await?);
+    }
+    let selection = Selection { audience, surfaces: Vec::new(), types: Vec::new(), agent: None };
+    let wanted = Wanted { selection, frames: Frames::Activities, replay };
+    let reader = app.feed.read(&LogId::Run(run), wanted, from).await?;
+    let mut stream = Stream::new(app, Reading::One(reader), audience, pass.hold());
+    // It rides on an event of the dialect.
+    stream.take_retry();
+    Ok(stream)
+}
 
 /// Tells a dialect what was shown in the runs before.
 async fn recall(app: &App, earlier: &[RunId], audience: Audience, dialect: &mut dyn Dialect) -> Result<(), Problem> {

@@ -79,6 +79,8 @@ pub const SESSION: Member = Member::path("session", "The session's id.", id, BAD
 pub const BLOB: Member = Member::path("blob", "The body's id, as a `href` of an envelope's `refs` has it.", id, BAD_ID);
 pub const AGENT_PATH: Member = Member::path("agent", "The agent's id; `default` takes what names none.", id, BAD_ID);
 pub const CONTROL_PATH: Member = Member::path("control", "The control's id.", id, BAD_ID);
+pub const CHAT: Member = Member::path("chat", "The chat's id, as the client has it: it is the session's.", id, BAD_ID);
+pub const THREAD_PATH: Member = Member::path("thread", "The thread's id, as the client has it: it is the session's.", id, BAD_ID);
 pub const SCHEMA: Member =
     Member::path("file", "The document's name, such as `frames.schema.json` or `activities/message.schema.json`.", text, None);
 pub const ASSET: Member = Member::path("file", "The file's name.", text, None);
@@ -154,6 +156,39 @@ pub const RUNS: Member = Member {
     is_required: true,
     ..Member::query("runs", "The runs' ids, 1 to 256 of them, with commas between.", text, Some(kinds::BAD_QUERY))
 };
+
+pub const THREAD: Member = Member::query("threadId", "The thread to look at: a session's id.", id, BAD_ID);
+pub const JOINED: Member = Member::query("runId", "The run to join; wins over `threadId`.", id, BAD_ID);
+pub const OFFSET: Member = Member::query(
+    "offset",
+    "Where the client stands in the run: an `id:` of its stream, or `-1` (the default), which is nowhere.",
+    || json!({ "type": "string", "pattern": "^(|-1|start|[0-9a-f]+:[0-9]+)$" }),
+    BAD_CURSOR,
+);
+pub const BEFORE: Member = Member::query(
+    "before",
+    "The `page.cursor` of the page after this one: only messages before it.",
+    || json!({ "type": "string", "pattern": "^([0-9]+-[0-9]+)?$" }),
+    BAD_CURSOR,
+);
+pub const SUBAGENTS: Member = Member::query(
+    "subagents",
+    "`true` or `1`: the client knows `SUBAGENT_*` events (AG-UI from 0.0.59 on). Of one that says 1.0 it is taken for granted.",
+    text,
+    None,
+);
+pub const VERSION: Member = Member::query(
+    "version",
+    "The client's major version of the AI SDK; 5 unless given.",
+    || json!({ "type": "integer", "enum": [5, 6, 7] }),
+    BAD_QUERY,
+);
+pub const RUN_ID_HEADER: Member = Member::header(
+    "X-Run-Id",
+    "The run's id, as `TanStack` AI sends it; wins over the body. Who sends it gets `id:` before `data:`.",
+    id,
+    BAD_ID,
+);
 
 pub const TICKET: Member = Member::query(
     "ticket",

@@ -11,6 +11,7 @@ pub use members::{Member, Place, ids};
 pub use shapes::{SHAPES, Shape};
 
 use super::access::{self, Right};
+use super::clients::{ag_ui, ai_sdk, copilotkit};
 use super::kinds::{self, Kind};
 use super::problem::Problem;
 use super::{App, controls, erase, facts, hydrate, meters, openapi, ops, sessions, settle, socket, stream, tickets, workbench};
@@ -21,9 +22,10 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use http::{Method, StatusCode};
 use members::{
-    ACTIVATION, AFTER, AGENT, AGENT_PATH, ASSET, AT, AUDIENCE, BLOB, CHILDREN, CONTROL_PATH, CURSOR, EVENTS_AFTER, EVENTS_BEFORE,
-    FORMAT, FRAMES, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE, LIMIT, MAX, MESSAGES, PLACE, PRODUCER_EPOCH, PRODUCER_ID,
-    PRODUCER_SEQ, RANGE, REPLAY, RUN, RUNS, SCHEMA, SESSION, SOURCE, SURFACE, SURFACES, TICKET, TYPE, WAIT, WINDOW_LIMIT,
+    ACTIVATION, AFTER, AGENT, AGENT_PATH, ASSET, AT, AUDIENCE, BEFORE, BLOB, CHAT, CHILDREN, CONTROL_PATH, CURSOR, EVENTS_AFTER,
+    EVENTS_BEFORE, FORMAT, FRAMES, JOINED, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE, LIMIT, MAX, MESSAGES, OFFSET, PLACE,
+    PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ, RANGE, REPLAY, RUN, RUN_ID_HEADER, RUNS, SCHEMA, SESSION, SOURCE, SUBAGENTS,
+    SURFACE, SURFACES, THREAD, THREAD_PATH, TICKET, TYPE, VERSION, WAIT, WINDOW_LIMIT,
 };
 use std::sync::{Arc, OnceLock};
 
@@ -119,6 +121,22 @@ const OBJECT: &[Kind] =
 /// What a control may be refused for.
 const CONTROL: &[Kind] =
     &[kinds::BAD_CONTROL, kinds::ACTION_NOT_PENDING, kinds::CONTROL_CONFLICT, kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL];
+/// What the body of a client that exists already may be refused for.
+const ASKED: &[Kind] = &[
+    kinds::UNSUPPORTED_MEDIA_TYPE,
+    kinds::NOT_JSON,
+    kinds::NOT_AN_OBJECT,
+    kinds::TOO_DEEP,
+    kinds::BODY_TOO_LARGE,
+    kinds::BAD_MEMBER,
+];
+/// Why nothing comes of what such a client asks for. The last two are told in its stream.
+const NOTHING_COMES: &[Kind] =
+    &[kinds::CONTROL_TOO_LARGE, kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL, kinds::CONTROL_REFUSED, kinds::CONTROL_EXPIRED];
+/// The same of AG-UI, whose clients name runs and what runs wait for.
+const NAMED_WRONG: &[Kind] = &[kinds::ACTION_NOT_PENDING, kinds::RUN_OF_ANOTHER_THREAD];
+/// Why a run is not asked to stop.
+const STOP: &[Kind] = &[kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL];
 /// What an owner's answer to a control may be refused for.
 const LEASED: &[Kind] = &[kinds::BAD_MEMBER, kinds::LEASE_LOST];
 /// What a message on a WebSocket may be refused for, beside [`FACTS`], [`STORE`] and what is wrong with its members.
@@ -182,6 +200,19 @@ const FRAMES_OF_RUN: &[Answer] = &[
         content: &[],
     },
 ];
+
+const EVENTS_COME: &[Answer] = &[Answer {
+    status: 200,
+    meaning: "AG-UI events, up to the run's end or its next question. One that is cut before is reset.",
+    content: &[("text/event-stream", Content::Each("AgUiEvent"))],
+}];
+const CHUNKS_COME: Answer = Answer {
+    status: 200,
+    meaning: "Chunks of one assistant's message, up to the run's end or its next question. One that is cut before is reset.",
+    content: &[("text/event-stream", Content::Each("ChatChunk"))],
+};
+const INPUT_BODY: Option<Body> =
+    Some(Body { meaning: "What to run, or where to go on.", content: &[(JSON, Content::Json("RunAgentInput"))] });
 
 macro_rules! json {
     ($shape:literal, $meaning:literal) => {
@@ -569,6 +600,174 @@ pub static OPERATIONS: &[Operation] = &[
         ],
         problems: &[STORE, &[kinds::NO_SUCH_BLOB, kinds::BAD_RANGE]],
         serve: |method| on(method, hydrate::blob),
+    },
+    Operation {
+        method: Method::POST,
+        path: "/ag-ui/{agent}",
+        right: To(Verb::Control),
+        id: "agUiRun",
+        tag: "clients",
+        does: "Asks an agent for a run, and tells it as AG-UI; a run that is known by its `runId` is attached to and never asked for again, and `resume` answers what a run waits for.",
+        takes: &[&[AGENT_PATH, AUDIENCE, SUBAGENTS, LAST_EVENT_ID_HEADER, RUN_ID_HEADER]],
+        takes_ids: false,
+        body: INPUT_BODY,
+        answers: EVENTS_COME,
+        problems: &[STORE, ASKED, ON_ITS_WAY, NAMED_WRONG, NOTHING_COMES],
+        serve: |method| on(method, ag_ui::post),
+    },
+    Operation {
+        method: Method::GET,
+        path: "/ag-ui/{agent}",
+        right: stream::RIGHT,
+        id: "agUiGet",
+        tag: "clients",
+        does: "A thread at rest, or, with `runId`, that run as AG-UI, live: as `TanStack` AI asks for them. A thread that nobody knows is empty.",
+        takes: &[
+            &[AGENT_PATH, THREAD, JOINED, OFFSET, BEFORE, LIMIT, AUDIENCE, SUBAGENTS, ACTIVATION],
+            &[LAST_EVENT_ID, LAST_EVENT_ID_HEADER, TICKET],
+        ],
+        takes_ids: false,
+        body: None,
+        answers: &[Answer {
+            status: 200,
+            meaning: "The thread; or events, `id:` before `data:`.",
+            content: &[(JSON, Content::Json("ThreadAtRest")), ("text/event-stream", Content::Each("AgUiEvent"))],
+        }],
+        problems: &[STORE, &[kinds::BAD_QUERY]],
+        serve: |method| on(method, ag_ui::get),
+    },
+    Operation {
+        method: Method::GET,
+        path: "/copilotkit/info",
+        right: To(Verb::Read),
+        id: "copilotInfo",
+        tag: "clients",
+        does: "What CopilotKit asks of its runtime first: which agents there are.",
+        takes: &[],
+        takes_ids: false,
+        body: None,
+        answers: json!("CopilotInfo", "The agents."),
+        problems: &[STORE],
+        serve: |method| on(method, copilotkit::info),
+    },
+    Operation {
+        method: Method::POST,
+        path: "/copilotkit/agent/{agent}/run",
+        right: To(Verb::Control),
+        id: "copilotRun",
+        tag: "clients",
+        does: "The same as `POST /ag-ui/{agent}`, for CopilotKit.",
+        takes: &[&[AGENT_PATH, AUDIENCE, SUBAGENTS, LAST_EVENT_ID_HEADER]],
+        takes_ids: false,
+        body: INPUT_BODY,
+        answers: EVENTS_COME,
+        problems: &[STORE, ASKED, ON_ITS_WAY, NAMED_WRONG, NOTHING_COMES],
+        serve: |method| on(method, copilotkit::run),
+    },
+    Operation {
+        method: Method::POST,
+        path: "/copilotkit/agent/{agent}/connect",
+        right: To(Verb::Read),
+        id: "copilotConnect",
+        tag: "clients",
+        does: "Shows a thread as it stands, and goes on with what goes on; of a thread that nobody knows there are no events.",
+        takes: &[&[AGENT_PATH, AUDIENCE, SUBAGENTS, LAST_EVENT_ID_HEADER]],
+        takes_ids: false,
+        body: INPUT_BODY,
+        answers: EVENTS_COME,
+        problems: &[STORE, ASKED, ON_ITS_WAY],
+        serve: |method| on(method, copilotkit::connect),
+    },
+    Operation {
+        method: Method::POST,
+        path: "/copilotkit/agent/{agent}/stop/{thread}",
+        right: To(Verb::Control),
+        id: "copilotStop",
+        tag: "clients",
+        does: "Asks for the end of what goes on in a thread.",
+        takes: &[&[AGENT_PATH, THREAD_PATH, AUDIENCE]],
+        takes_ids: false,
+        body: Some(Body { meaning: "Which run is meant.", content: &[(JSON, Content::Json("StopWanted"))] }),
+        answers: json!("Stopped", "Whether anything was asked to stop."),
+        problems: &[STORE, ASKED, ON_ITS_WAY, STOP],
+        serve: |method| on(method, copilotkit::stop),
+    },
+    Operation {
+        method: Method::POST,
+        path: "/copilotkit",
+        right: Token,
+        id: "copilotCall",
+        tag: "clients",
+        does: "All that CopilotKit asks of its runtime, at one address: the body says what.",
+        takes: &[&[AUDIENCE, SUBAGENTS, LAST_EVENT_ID_HEADER]],
+        takes_ids: false,
+        body: Some(Body { meaning: "What for, about what.", content: &[(JSON, Content::Json("CopilotCall"))] }),
+        answers: &[Answer {
+            status: 200,
+            meaning: "What the address of that method answers.",
+            content: &[(JSON, Content::Json("CopilotInfo")), ("text/event-stream", Content::Each("AgUiEvent"))],
+        }],
+        problems: &[STORE, ASKED, ON_ITS_WAY, NAMED_WRONG, NOTHING_COMES],
+        serve: |method| on(method, copilotkit::call),
+    },
+    Operation {
+        method: Method::POST,
+        path: "/ai-sdk/{agent}",
+        right: To(Verb::Control),
+        id: "aiSdkSubmit",
+        tag: "clients",
+        does: "What `useChat` sends: asks an agent to answer, once, or decides what a run waits for; and tells it as the AI SDK's UI message stream.",
+        takes: &[&[AGENT_PATH, AUDIENCE, VERSION]],
+        takes_ids: false,
+        body: Some(Body { meaning: "The chat, and what for.", content: &[(JSON, Content::Json("ChatWanted"))] }),
+        answers: &[CHUNKS_COME],
+        problems: &[STORE, ASKED, ON_ITS_WAY, NOTHING_COMES],
+        serve: |method| on(method, ai_sdk::post),
+    },
+    Operation {
+        method: Method::GET,
+        path: "/ai-sdk/{agent}/{chat}/stream",
+        right: stream::RIGHT,
+        id: "aiSdkResume",
+        tag: "clients",
+        does: "What goes on in a chat, from the beginning of its message.",
+        takes: &[&[AGENT_PATH, CHAT, AUDIENCE, VERSION, TICKET]],
+        takes_ids: false,
+        body: None,
+        answers: &[
+            CHUNKS_COME,
+            Answer { status: 204, meaning: "Nothing goes on; what was said can be read at rest.", content: &[] },
+        ],
+        problems: &[STORE],
+        serve: |method| on(method, ai_sdk::stream),
+    },
+    Operation {
+        method: Method::GET,
+        path: "/ai-sdk/{agent}/{chat}",
+        right: To(Verb::Read),
+        id: "aiSdkChat",
+        tag: "clients",
+        does: "What a chat begins with: `messages` for `useChat`, and whether there is something to resume.",
+        takes: &[&[AGENT_PATH, CHAT, AUDIENCE, VERSION, ACTIVATION]],
+        takes_ids: false,
+        body: None,
+        answers: json!("ChatAtRest", "The chat."),
+        problems: &[STORE],
+        serve: |method| on(method, ai_sdk::chat),
+    },
+    Operation {
+        method: Method::POST,
+        path: "/ai-sdk/{agent}/{chat}/stop",
+        right: To(Verb::Control),
+        id: "aiSdkStop",
+        tag: "clients",
+        does: "Asks for the end of what goes on in a chat; that a client goes away does not.",
+        takes: &[&[AGENT_PATH, CHAT, AUDIENCE]],
+        takes_ids: false,
+        body: None,
+        answers: json!("Stopped", "Whether anything was asked to stop."),
+        problems: &[STORE, STOP],
+        serve: |method| on(method, ai_sdk::stop),
     },
     Operation {
         method: Method::GET,

@@ -35,6 +35,16 @@ pub const SHAPES: &[Shape] = &[
     ("ControlHanded", control_handed),
     ("ControlAnswer", control_answer),
     ("ControlAnswered", control_answered),
+    ("RunAgentInput", run_agent_input),
+    ("AgUiEvent", ag_ui_event),
+    ("ThreadAtRest", thread_at_rest),
+    ("CopilotInfo", copilot_info),
+    ("CopilotCall", copilot_call),
+    ("ChatWanted", chat_wanted),
+    ("ChatChunk", chat_chunk),
+    ("ChatAtRest", chat_at_rest),
+    ("StopWanted", stop_wanted),
+    ("Stopped", stopped),
     ("TicketWanted", ticket_wanted),
     ("Ticket", ticket),
     ("Health", health),
@@ -411,6 +421,143 @@ fn control_answer() -> Value {
 fn control_answered() -> Value {
     let always = json!({ "controlId": id(), "status": text("What became of it.") });
     object("What became of a control.", always, json!({}))
+}
+
+/// An object of a protocol that is described elsewhere.
+fn foreign(purpose: &str) -> Value {
+    json!({ "description": purpose, "type": "object" })
+}
+
+fn run_agent_input() -> Value {
+    let resumed = object(
+        "An answer to what a run waits for.",
+        json!({
+            "interruptId": id(),
+            "status": { "description": "Whether it is answered, or turned down.", "enum": ["resolved", "cancelled"] },
+        }),
+        json!({ "payload": { "description": "The answer." } }),
+    );
+    object(
+        "AG-UI's RunAgentInput. What is listed is read; whatever else it has is handed on to the agent.",
+        json!({ "threadId": id(), "runId": id() }),
+        json!({
+            "messages": list(foreign("An AG-UI message. The agent gets those that the thread does not have.")),
+            "resume": list(resumed),
+            "protocolVersion": text("`1.0` from clients of AG-UI 1.0; absent before."),
+            "parentRunId": text("Handed on."),
+            "state": { "description": "Handed on." },
+            "tools": list(foreign("Handed on.")),
+            "context": list(foreign("Handed on.")),
+            "forwardedProps": { "description": "Handed on." },
+        }),
+    )
+}
+
+fn ag_ui_event() -> Value {
+    object("An event of AG-UI 1.0 or 0.0.59.", json!({ "type": text("Its type, such as `RUN_STARTED`.") }), json!({}))
+}
+
+/// The run that goes on.
+fn active_run() -> Value {
+    or_null(object("The run that goes on, or that was asked for; null if there is none.", json!({ "runId": id() }), json!({})))
+}
+
+fn thread_at_rest() -> Value {
+    let pending = object(
+        "What the newest waiting run waits for; null if nothing waits, or something goes on.",
+        json!({ "runId": id(), "pending": list(foreign("An AG-UI interrupt.")) }),
+        json!({}),
+    );
+    let page = object(
+        "Whether there are messages before these.",
+        json!({ "truncated": flag("Whether there are.") }),
+        json!({ "cursor": text("Asks for them, as `before`.") }),
+    );
+    object(
+        "A thread at rest.",
+        json!({
+            "threadId": id(),
+            "messages": list(foreign("An AG-UI message, with the `parts` that `TanStack` AI shows.")),
+            "activeRun": active_run(),
+            "interrupts": or_null(pending),
+            "page": page,
+        }),
+        json!({ "state": { "description": "The application's state, if it has any." }, "activation": activation() }),
+    )
+}
+
+fn copilot_info() -> Value {
+    let agent = object(
+        "An agent.",
+        json!({ "name": id(), "description": text("Nothing is known."), "className": text("`Proscenium`.") }),
+        json!({}),
+    );
+    object(
+        "What a runtime of CopilotKit tells of itself.",
+        json!({
+            "version": text("The server's version."),
+            "agents": { "description": "By name.", "type": "object", "additionalProperties": agent },
+            "mode": { "const": "sse" },
+            "audioFileTranscriptionEnabled": { "const": false },
+        }),
+        json!({}),
+    )
+}
+
+fn copilot_call() -> Value {
+    let method = json!({ "description": "What for.", "enum": ["info", "agent/run", "agent/connect", "agent/stop"] });
+    let params = object("About what.", json!({}), json!({ "agentId": id(), "threadId": id() }));
+    let body = foreign("What the address of that method takes.");
+    object("A call of CopilotKit's single endpoint.", json!({ "method": method }), json!({ "params": params, "body": body }))
+}
+
+fn chat_wanted() -> Value {
+    object(
+        "What `useChat` sends. What is listed is read; whatever else it has is handed on to the agent.",
+        json!({ "id": id() }),
+        json!({
+            "messages": list(foreign("A UIMessage. The agent gets those that the chat does not have.")),
+            "trigger": { "description": "What for; `submit-message` unless given.", "type": "string", "examples": ["submit-message", "regenerate-message"] },
+            "messageId": text("The message that is meant."),
+        }),
+    )
+}
+
+fn chat_chunk() -> Value {
+    object("A chunk of the AI SDK's UI message stream.", json!({ "type": text("Its type, such as `text-delta`.") }), json!({}))
+}
+
+fn chat_at_rest() -> Value {
+    object(
+        "What a chat begins with.",
+        json!({
+            "id": id(),
+            "messages": list(foreign("A UIMessage. Of a run that goes on, the user's; its own comes with the stream.")),
+            "activeRun": active_run(),
+            "truncated": flag("Whether there are earlier runs than those of these messages."),
+        }),
+        json!({ "activation": activation() }),
+    )
+}
+
+fn stop_wanted() -> Value {
+    object(
+        "What is to stop.",
+        json!({}),
+        json!({ "runId": text("The run that is meant, if it is one of the thread; else what goes on.") }),
+    )
+}
+
+fn stopped() -> Value {
+    object(
+        "Whether anything was asked to stop.",
+        json!({ "stopped": flag("Whether.") }),
+        json!({
+            "runId": id(),
+            "controlId": { "description": "The control that asks for it; absent where nobody had taken the run yet, and nobody will.", "type": "string" },
+            "message": text("Why not."),
+        }),
+    )
 }
 
 fn ticket_wanted() -> Value {

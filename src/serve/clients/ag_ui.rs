@@ -1,0 +1,414 @@
+//! AG-UI over HTTP: `POST /ag-ui/{agent}` runs, attaches and resumes; `GET` hydrates a thread and joins a run (`TanStack` AI).
+//!
+//! A post never runs anything twice. Its `runId` names the run: one that is there, or that was asked for already, is attached to,
+//! and only what nobody knows is asked for. Whoever goes away ends nothing by it.
+
+use super::asked::{self, Decision};
+use super::threads::Thread;
+use super::{Awaiting, Begun, Ids, Opening, Talk, body, shown};
+use crate::auth::rights::Verb;
+use crate::encode::ag_ui::{AgUi, Options, interrupts, messages, state};
+use crate::encode::{Begin, Dialect, Until};
+use crate::feed::From;
+use crate::log::LogId;
+use crate::log::run::Tail;
+use crate::model::{AgentId, Audience, Cursor, RunId, SessionId};
+use crate::serve::App;
+use crate::serve::access::{Pass, Target, Who, allow, further};
+use crate::serve::hydrate::{echo, live, page_size};
+use crate::serve::problem::Problem;
+use crate::serve::request::{Query, id_of, segment};
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use http::{HeaderMap, Request, StatusCode, Uri};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// The protocol's name, for the agent that gets messages in it.
+const PROTOCOL: &str = "ag-ui";
+
+/// What a client asks for: AG-UI's `RunAgentInput`, read leniently.
+pub(super) struct Input {
+    pub thread: SessionId,
+    pub run: RunId,
+    pub messages: Vec<Value>,
+    pub decisions: Vec<Decision>,
+    pub is_v1: bool,
+    /// Everything else that it says.
+    pub rest: Map<String, Value>,
+}
+
+impl Input {
+    /// Reads a body. `named` is the run's id where something else than the body gives it.
+    ///
+    /// # Errors
+    /// 422 that names the member.
+    pub fn read(mut body: Map<String, Value>, named: Option<RunId>) -> Result<Self, Problem> {
+        let read = Self {
+            thread: body::id(&body, "threadId")?,
+            run: match named {
+                Some(run) => run,
+                None => body::id(&body, "runId")?,
+            },
+            messages: body::objects(&body, "messages")?,
+            decisions: asked::decisions(&body::objects(&body, "resume")?)?,
+            is_v1: is_v1(&body),
+            rest: Map::new(),
+        };
+        for member in ["threadId", "runId", "messages", "resume"] {
+            body.shift_remove(member);
+        }
+        Ok(Self { rest: body, ..read })
+    }
+}
+
+/// Whether the client speaks AG-UI 1.0, by its body.
+pub(super) fn is_v1(body: &Map<String, Value>) -> bool {
+    body.get("protocolVersion").and_then(Value::as_str).is_some_and(|version| version.starts_with("1."))
+}
+
+/// How a client wants to be told.
+pub(super) struct How {
+    pub audience: Audience,
+    pub ids: Ids,
+    /// Whether it may be told of sub-agents.
+    pub subagents: bool,
+    /// Where it has got to, of the run that it asks for.
+    pub cursor: Option<Cursor>,
+}
+
+impl How {
+    /// What a request says of it, beside its body.
+    ///
+    /// # Errors
+    /// 400 for what cannot be read.
+    pub fn of(query: &Query, headers: &HeaderMap) -> Result<Self, Problem> {
+        let (audience, subagents) = (query.audience()?, query.is_set("subagents"));
+        let ids = if headers.contains_key(RUN_ID) { Ids::First } else { Ids::Last };
+        Ok(Self { audience, ids, subagents, cursor: cursor(headers, None)? })
+    }
+
+    fn dialect(&self, thread: &str, run: &RunId, begin: Begin, is_v1: bool, messages: Vec<Value>) -> Box<dyn Dialect> {
+        let (thread, run, until) = (thread.to_owned(), run.to_string(), Until::Pause);
+        let subagents = self.subagents || is_v1;
+        Box::new(AgUi::new(Options { thread, run, begin, until, is_v1, subagents, messages }))
+    }
+}
+
+/// `TanStack`'s header with the run's id.
+const RUN_ID: &str = "x-run-id";
+
+/// Where a client has got to: by the header, or by what its address says. From the start it has no cursor.
+fn cursor(headers: &HeaderMap, offset: Option<&str>) -> Result<Option<Cursor>, Problem> {
+    let header = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
+    match header.or(offset) {
+        None | Some("" | "-1" | "start") => Ok(None),
+        Some(text) => text.parse().map(Some).map_err(|error: crate::model::cursor::CursorError| {
+            Problem::bad_request("bad_cursor", error.to_string()).with("member", "offset")
+        }),
+    }
+}
+
+/// `POST /ag-ui/{agent}`
+pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body>) -> Result<Response, Problem> {
+    let (head, body) = request.into_parts();
+    let agent = segment("agentId", &head.uri, 2)?;
+    let how = How::of(&Query::of(&head.uri), &head.headers)?;
+    let named = head.headers.get(RUN_ID).and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
+    let named = named.map(|id| id_of("X-Run-Id", id)).transpose()?;
+    let input = Input::read(body::object(&app, &head.headers, body).await?, named)?;
+    run(&app, pass, &agent, input, how).await
+}
+
+/// Answers a `RunAgentInput`.
+pub(super) async fn run(app: &Arc<App>, pass: Pass, agent: &AgentId, input: Input, how: How) -> Result<Response, Problem> {
+    let (id, audience) = (input.thread.clone(), how.audience);
+    let who = pass.who().clone();
+    let pass = further(app, pass, Verb::Control, Target::Thread(&id), Some(audience)).await?;
+    let pass = further(app, pass, Verb::Read, Target::Thread(&id), Some(audience)).await?;
+    let thread = Thread::find(app, &id).await?;
+    let own = own(app, &who, &id, &input.run, audience).await?;
+
+    let decided = submit(app, &thread, &input, own.is_some(), audience).await?;
+    // What is there to be told at once: the run itself, or, after a cursor, the one that the cursor is of.
+    let goes_on = decided.last().filter(|_| how.cursor.is_some() && !is_of(how.cursor, own.as_ref()));
+    let own_run = own.as_ref().filter(|_| decided.is_empty() || is_of(how.cursor, own.as_ref())).map(|_| &input.run);
+    if let Some(run) = goes_on.map(|decision| &decision.run).or(own_run).cloned() {
+        let pass = allow(app, &who, Verb::Read, Target::Run(&run), Some(audience)).await?;
+        let dialect = how.dialect(id.as_str(), &input.run, Begin::Shown, input.is_v1, input.messages);
+        let from = how.cursor.map_or(From::Start, From::After);
+        let earlier = thread.beside(&run);
+        let opening = Opening { run, audience, from, replay: false, ids: how.ids, earlier, dialect };
+        return Ok(Talk::open(app, pass, opening).await?.respond(&[]));
+    }
+    let begin = if decided.is_empty() { Begin::Told } else { Begin::Shown };
+    let dialect = how.dialect(id.as_str(), &input.run, begin, input.is_v1, input.messages.clone());
+    let named = input.run.clone();
+    if decided.is_empty() {
+        let value = value(app, &thread, input, audience).await?;
+        asked::send(app, &id, &named, agent, value, audience).await?;
+    }
+    let coming = {
+        let app = app.clone();
+        Box::pin(async move {
+            let run = match decided.is_empty() {
+                true => asked::begun(&app, id.clone(), named).await?,
+                false => asked::decided(&app, decided, named, audience).await?,
+            };
+            ready(&app, &who, &id, run, audience, begin == Begin::Told).await
+        })
+    };
+    let awaiting = Awaiting { coming, audience, ids: how.ids, meanwhile: None, dialect };
+    Ok(Talk::after(app, pass, awaiting).await?.respond(&[]))
+}
+
+/// Whether a cursor is of this run.
+fn is_of(cursor: Option<Cursor>, run: Option<&Tail>) -> bool {
+    cursor.is_some_and(|cursor| run.is_some_and(|tail| tail.epoch == Some(cursor.epoch)))
+}
+
+/// How the run stands that a client names in a thread; `None` for one that nobody has written.
+async fn own(app: &App, who: &Who, thread: &SessionId, run: &RunId, audience: Audience) -> Result<Option<Tail>, Problem> {
+    let tail = app.logs.log(&LogId::Run(run.clone())).await?.tail();
+    if tail.epoch.is_none() {
+        return Ok(None);
+    }
+    allow(app, who, Verb::Read, Target::Run(run), Some(audience)).await?;
+    match &tail.summary.session_id {
+        Some(session) if session != thread => {
+            let detail =
+                format!("run {run} is one of thread {session}, and the request is for thread {thread}; name it otherwise");
+            Err(Problem::new(StatusCode::CONFLICT, "run_of_another_thread", detail).with("member", "runId"))
+        }
+        _ => Ok(Some(tail)),
+    }
+}
+
+/// Hands on what the client decides.
+async fn submit(
+    app: &App,
+    thread: &Thread,
+    input: &Input,
+    is_known: bool,
+    audience: Audience,
+) -> Result<Vec<asked::Submitted>, Problem> {
+    let mut asked = Vec::with_capacity(input.decisions.len());
+    for decision in &input.decisions {
+        match thread.asks(app, decision.action.as_str(), audience).await? {
+            Some(of) => asked.push((of, decision)),
+            None if is_known => {}
+            None => {
+                let action = &decision.action;
+                let detail = format!("nothing in thread {} asks by interrupt {action}; look at the thread again", thread.id);
+                let problem = Problem::new(StatusCode::CONFLICT, "action_not_pending", detail);
+                return Err(problem.with("member", "interruptId").with("interruptId", action.as_str()));
+            }
+        }
+    }
+    let mut submitted = Vec::with_capacity(asked.len());
+    for (of, decision) in asked {
+        let by = [thread.id.as_str(), input.run.as_str()];
+        submitted.push(asked::decide(app, &of, decision, &by, audience).await?);
+    }
+    Ok(submitted)
+}
+
+/// What the agent is told of a new run.
+async fn value(app: &App, thread: &Thread, input: Input, audience: Audience) -> Result<Value, Problem> {
+    let shown = thread.shown(app, audience).await?;
+    let known = asked::known_ids(&shown, &messages(&shown, input.is_v1));
+    let news = asked::news(&input.messages, &known);
+    let told = json!({ "protocol": PROTOCOL, "threadId": input.thread, "runId": input.run, "messages": news });
+    Ok(asked::value_of(input.rest, told))
+}
+
+/// What there is to tell of a run that is written by now.
+pub(super) async fn ready(
+    app: &App,
+    who: &Who,
+    thread: &SessionId,
+    run: RunId,
+    audience: Audience,
+    replay: bool,
+) -> Result<Begun, Problem> {
+    let pass = allow(app, who, Verb::Read, Target::Run(&run), Some(audience)).await?;
+    let earlier = Some(Thread::find(app, thread).await?.beside(&run));
+    Ok(Begun { run, pass, from: From::Start, replay, earlier })
+}
+
+/// `GET /ag-ui/{agent}`: a run, live; or a thread at rest.
+pub async fn get(State(app): State<Arc<App>>, pass: Pass, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
+    segment::<AgentId>("agentId", &uri, 2)?;
+    let query = Query::of(&uri);
+    let run = query.get("runId").map(|run| id_of::<RunId>("runId", run)).transpose()?;
+    let thread = query.get("threadId").map(|thread| id_of::<SessionId>("threadId", thread)).transpose()?;
+    let offset = query.get("last_event_id").or(query.get("offset"));
+    let how = How { ids: Ids::First, cursor: cursor(&headers, offset)?, ..How::of(&query, &HeaderMap::new())? };
+    let (limit, before) = (page_size(&query)?, query.get("before").filter(|before| !before.is_empty()));
+    match (run, thread) {
+        (Some(run), thread) => join(&app, pass, run, thread, how).await,
+        (None, Some(thread)) => {
+            hydrate(&app, &thread, how.audience, limit, before).await.map(|answer| live(echo(&query, answer)))
+        }
+        (None, None) => {
+            let detail = "the query names neither a threadId, to look at, nor a runId, to join";
+            Err(Problem::bad_request("bad_query", detail).with("member", "threadId"))
+        }
+    }
+}
+
+/// The run, as to whoever has any part of it. One that is not written yet is waited for.
+async fn join(app: &Arc<App>, pass: Pass, run: RunId, thread: Option<SessionId>, how: How) -> Result<Response, Problem> {
+    let tail = app.logs.log(&LogId::Run(run.clone())).await?.tail();
+    let (session, named) = (tail.summary.session_id.clone(), tail.summary.thread_id.as_ref());
+    let name = session.as_ref().or(thread.as_ref()).map(SessionId::as_str);
+    let name = name.or(named.map(crate::model::ThreadId::as_str)).unwrap_or(run.as_str()).to_owned();
+    let earlier = match &session {
+        Some(session) => Thread::find(app, session).await?.beside(&run),
+        None => Vec::new(),
+    };
+    let dialect = how.dialect(&name, &run, Begin::Shown, false, Vec::new());
+    let from = how.cursor.map_or(From::Start, From::After);
+    let opening = Opening { run, audience: how.audience, from, replay: false, ids: how.ids, earlier, dialect };
+    Ok(Talk::open(app, pass, opening).await?.respond(&[]))
+}
+
+/// A thread at rest: a page of its messages, what goes on, and what waits for somebody.
+async fn hydrate(app: &App, id: &SessionId, audience: Audience, limit: usize, before: Option<&str>) -> Result<Value, Problem> {
+    let thread = Thread::find(app, id).await?;
+    let active = thread.active(audience).map(|part| &part.run).or(thread.sent.first());
+    let waiting = thread.waiting(audience).filter(|_| active.is_none());
+    let pending = match waiting {
+        Some(part) => interrupts(&shown(app, &part.run, audience, None).await?),
+        None => Vec::new(),
+    };
+    let interrupts = waiting.filter(|_| !pending.is_empty()).map(|part| json!({ "runId": part.run, "pending": pending }));
+    let (messages, next) = page(app, &thread, audience, limit, before).await?;
+    let mut answer = json!({
+        "threadId": id,
+        "messages": messages,
+        "activeRun": active.map(|run| json!({ "runId": run })),
+        "interrupts": interrupts,
+        "page": match next {
+            Some(cursor) => json!({ "truncated": true, "cursor": cursor }),
+            None => json!({ "truncated": false }),
+        },
+    });
+    for part in thread.runs.iter().rev() {
+        if let Some(state) = state(&shown(app, &part.run, audience, None).await?) {
+            answer["state"] = state;
+            break;
+        }
+    }
+    Ok(answer)
+}
+
+/// The last `limit` messages of a thread before a cursor, in order, and the cursor for those before them.
+async fn page(
+    app: &App,
+    thread: &Thread,
+    audience: Audience,
+    limit: usize,
+    before: Option<&str>,
+) -> Result<(Vec<Value>, Option<String>), Problem> {
+    let before = before.map(place).transpose()?;
+    let runs: Vec<(u64, RunId)> = match app.logs.sessions().logs_of(&thread.id, usize::MAX) {
+        Some((logs, _)) => logs
+            .into_iter()
+            .filter_map(|(created, log)| match log {
+                LogId::Run(run) => Some((created, run)),
+                LogId::Session(_) => None,
+            })
+            .collect(),
+        None => thread.runs.iter().rev().map(|part| (part.created, part.run.clone())).collect(),
+    };
+    let older = |created: u64| before.is_none_or(|(of, _)| created <= of);
+    let (mut found, mut next, mut looked_at) = (Vec::new(), None, 0);
+    for (created, run) in runs.into_iter().filter(|(created, _)| older(*created)) {
+        if found.len() == limit || looked_at == super::threads::RUNS_MAX {
+            // Whether that run has any is seen when it is asked for.
+            next = next.or(Some(format!("{created}-{}", usize::MAX)));
+            break;
+        }
+        looked_at += 1;
+        let mut all = for_tanstack(messages(&shown(app, &run, audience, None).await?, true));
+        if let Some((_, n)) = before.filter(|(of, _)| *of == created) {
+            all.truncate(n);
+        }
+        let from = all.len().saturating_sub(limit - found.len());
+        found.extend(all.drain(from..).rev());
+        if from > 0 {
+            next = Some(format!("{created}-{from}"));
+            break;
+        }
+    }
+    found.reverse();
+    Ok((found, next))
+}
+
+/// A place among a thread's messages: of a run by its place of creation, and of a message in it.
+fn place(text: &str) -> Result<(u64, usize), Problem> {
+    let place = text.split_once('-').and_then(|(created, n)| Some((created.parse().ok()?, n.parse().ok()?)));
+    place.ok_or_else(|| {
+        let detail = format!("the query's before is {text:?}; it must be a cursor of this thread's pages");
+        Problem::bad_request("bad_cursor", detail).with("member", "before")
+    })
+}
+
+/// The same messages with the `parts` that `TanStack` AI shows. A call's result stands with the call.
+fn for_tanstack(mut messages: Vec<Value>) -> Vec<Value> {
+    let results: Map<String, Value> = messages
+        .iter()
+        .filter(|message| message["role"] == "tool")
+        .filter_map(|message| Some((message["toolCallId"].as_str()?.to_owned(), message.clone())))
+        .collect();
+    for message in &mut messages {
+        let parts = parts(message, &results);
+        message["parts"] = parts.into();
+    }
+    messages
+}
+
+fn parts(message: &Value, results: &Map<String, Value>) -> Vec<Value> {
+    let kind = match message["role"].as_str() {
+        Some("tool" | "activity") => return Vec::new(),
+        Some("reasoning") => "thinking",
+        _ => "text",
+    };
+    let mut parts = Vec::new();
+    match &message["content"] {
+        Value::String(text) if !text.is_empty() => parts.push(json!({ "type": kind, "content": text })),
+        Value::Array(content) => parts.extend(content.iter().map(|part| match part["type"].as_str() {
+            Some("text") => json!({ "type": kind, "content": part["text"] }),
+            _ => part.clone(),
+        })),
+        _ => {}
+    }
+    for call in message["toolCalls"].as_array().into_iter().flatten() {
+        let (id, arguments) = (&call["id"], &call["function"]["arguments"]);
+        let mut part = json!({ "type": "tool-call", "id": id, "name": call["function"]["name"], "arguments": arguments });
+        if let Some(input) = arguments.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok()) {
+            part["input"] = input;
+        }
+        let result = id.as_str().and_then(|id| results.get(id));
+        let state = match result {
+            None => "input-complete",
+            Some(result) if result["error"].is_null() => "complete",
+            Some(_) => "error",
+        };
+        part["state"] = state.into();
+        let Some(result) = result else {
+            parts.push(part);
+            continue;
+        };
+        let content = &result["content"];
+        part["output"] = content.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_else(|| content.clone());
+        let mut came = json!({ "type": "tool-result", "toolCallId": id, "content": content, "state": state });
+        if !result["error"].is_null() {
+            came["error"] = result["error"].clone();
+        }
+        parts.extend([part, came]);
+    }
+    parts
+}

@@ -23,13 +23,13 @@ const agUi = (name, make) => ({
   name,
   asks: true,
   nativeTexts: spoken,
-  open({ url, agent: agentId, run, thread }) {
+  open({ url, agent: agentId, run, thread, user }) {
     const streams = new Streams({ isTerminal: ({ type }) => ["RUN_FINISHED", "RUN_ERROR"].includes(type) });
     const open = (config) => make({ url, agentId, threadId: thread, fetch: streams.fetch, ...config });
     let agent = open();
     return {
       begin: () => streams.through(() => {
-        agent.addMessage({ id: `${run}-user`, role: "user", content: "Go on." });
+        agent.addMessage({ id: user, role: "user", content: "Go on." });
         return agent.runAgent({ runId: run });
       }),
       join: () => streams.through(() => agent.connectAgent()),

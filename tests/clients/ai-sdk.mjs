@@ -29,12 +29,15 @@ function corrected({ parts, ...message }) {
   return { ...message, parts: parts.filter(({ type }, at) => type !== "data-correction" && !unsaid.includes(at)) };
 }
 
-/** All that is said in a chat, in order. */
-const textsOf = (messages) => messages.map(corrected).flatMap(({ parts }) => parts.filter(({ type }) => type === "text" || type === "reasoning").map(({ text }) => text)).filter(Boolean);
+/** Whether there is anything in a message: of a run that failed at once there is nothing but its error. */
+const isSomething = ({ parts }) => parts.some(({ type }) => type !== "step-start");
+
+/** All that the assistant says in a chat, in order. */
+const textsOf = (messages) => messages.filter(({ role }) => role === "assistant").map(corrected).flatMap(({ parts }) => parts.filter(({ type }) => type === "text" || type === "reasoning").map(({ text }) => text)).filter(Boolean);
 
 const aiSdk = (name, version, library) => {
   const Chat = chatOf(library);
-  const open = ({ url, agent, run, thread }) => {
+  const open = ({ url, agent, run, thread, user }) => {
     const streams = new Streams({ isTerminal: ({ type }) => ["finish", "abort", "error"].includes(type), farewell: "data: [DONE]\n\n" });
     const transport = new library.DefaultChatTransport({ api: `${url}/ai-sdk/${agent}?version=${version}`, fetch: streams.fetch });
     let chat;
@@ -42,18 +45,26 @@ const aiSdk = (name, version, library) => {
     // Once all approvals of a message are answered, it goes on by itself.
     const sendAutomaticallyWhen = library.lastAssistantMessageIsCompleteWithApprovalResponses;
     const make = (messages) => (chat = new Chat({ id: thread, messages, transport, sendAutomaticallyWhen, onError() {} }));
-    /** A page that is opened anew: history first, then what goes on. */
-    const reload = () => streams.through(async () => {
-      const { messages } = await ask(`${url}/ai-sdk/${agent}/${thread}?version=${version}`);
-      await make(messages).resumeStream();
+    const history = async () => make((await ask(`${url}/ai-sdk/${agent}/${thread}?version=${version}`)).messages);
+    /** What goes on is told again from its start. What is over, perhaps since the history was read, is history. */
+    const resume = () => streams.through(async () => {
+      const before = streams.list.length;
+      await chat.resumeStream();
+      if (streams.list.length === before) await history();
     });
+    const reload = async () => {
+      await history();
+      await resume();
+    };
     make([]);
     return {
-      begin: () => streams.through(() => chat.sendMessage({ id: `${run}-user`, role: "user", parts: [{ type: "text", text: "Go on." }] })),
+      begin: () => streams.through(() => chat.sendMessage({ id: user, role: "user", parts: [{ type: "text", text: "Go on." }] })),
       join: reload,
       // What version 5 has it keeps, and appends the replay to it: it can only be reloaded.
-      back: version === 5 ? reload : () => streams.through(() => chat.resumeStream()),
-      picture: () => ({ messages: chat.messages.map(corrected) }),
+      back: version === 5 ? reload : resume,
+      again: reload,
+      // Users' messages that came from elsewhere are history, and on no stream.
+      picture: () => ({ messages: chat.messages.filter(({ id, role }) => role === "assistant" || id === user).map(corrected).filter(isSomething) }),
       pending: () => parts().filter(({ state }) => state === "approval-requested").map(({ approval }) => approval.id),
       decide: (yes, id) => streams.through(async () => {
         await chat.addToolApprovalResponse({ id, approved: yes });
@@ -66,7 +77,7 @@ const aiSdk = (name, version, library) => {
       streams,
     };
   };
-  return { name, asks: true, namesRuns: true, open, nativeTexts: spoken };
+  return { name, asks: true, namesRuns: true, open, nativeTexts: (shown) => spoken(shown, ["assistant"]) };
 };
 
 export const ai = [aiSdk("AI SDK 5.0.277", 5, ai5), aiSdk("AI SDK 6.0.322", 6, ai6), aiSdk("AI SDK 7.0.173", 7, ai7)];

@@ -232,7 +232,8 @@ export class Streams {
 
   isOver(stream) {
     const last = eventsOf(stream).at(-1);
-    return stream.ended && (last === undefined || this.isTerminal(last));
+    // Whoever was told of an error may hear no further.
+    return last ? this.isTerminal(last) : stream.ended;
   }
 
   /** What is wrong with the bytes: each of these breaks somebody's client. */

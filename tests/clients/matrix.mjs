@@ -1,11 +1,11 @@
 /**
  * Every recording, as a client sees it: streamed whole, joined on the way, cut and come back.
  *
- * A client is given as `open({ url, agent, thread, run, fetch })`, which makes a screen:
+ * A client is given as `open({ url, agent, thread, run, user })`, which makes a screen:
  *
  * - `begin()` asks for the run, where the client does that, or begins to watch it; `join()` comes to one that may be under way;
- *   `back()` does what the client does when its connection broke, or when it looks again. Each resolves when the stream ended,
- *   and rejects when it broke.
+ *   `back()` does what the client does when its connection broke; `again()`, where that is something else, when it looks again at
+ *   what went on without it. Each resolves when the stream ended, and rejects when it broke.
  * - `streams` are all its responses, byte for byte.
  * - `picture()` is all there is to see, as JSON: it has to be the same whichever way it came about.
  * - `texts()` are the texts of messages and thoughts, to be held against the native activities.
@@ -29,13 +29,13 @@ let flows = 0;
 class Flow {
   constructor(server, client, recording) {
     const name = `of-flow-${(flows += 1)}`;
-    Object.assign(this, { server, client, recording, at: 0, run: `run-${name}`, thread: `thread-${name}`, agent: `agent-${name}` });
+    Object.assign(this, { server, client, recording, at: 0, run: `run-${name}`, thread: `thread-${name}`, agent: `agent-${name}`, user: `user-${name}` });
   }
 
   async open() {
     this.line = await phoneLine(this.server);
-    const { agent, thread, run } = this;
-    this.screen = await this.client.open({ url: this.line.url, agent, thread, run });
+    const { agent, thread, run, user } = this;
+    this.screen = await this.client.open({ url: this.line.url, agent, thread, run, user });
   }
 
   /** Watches, in the background: `this.over` when that stream has come to its end. */
@@ -48,20 +48,23 @@ class Flow {
 
   /** Publishes up to the fact of this number, as the agent that was asked, in pieces. */
   async publish(upTo, pieces = 1) {
-    const { run, thread, agent, recording: { source, facts } } = this;
     const begins = this.at === 0 && !this.hasBegun;
     if (begins) {
       this.hasBegun = true;
       if (this.asks) await this.take();
       // What the user said is the agent's to publish.
-      await publish(this.server, { run, thread }, [{ type: "text.final", messageId: `${run}-user`, payload: { role: "user", text: "Go on." } }]);
+      await publish(this.server, this.where(), [{ type: "text.final", messageId: this.user, payload: { role: "user", text: "Go on." } }]);
     }
     const size = Math.max(1, Math.ceil((upTo - this.at) / pieces));
     while (this.at < upTo) {
       const next = Math.min(upTo, this.at + size);
-      await publish(this.server, { run, thread, agent, source }, facts.slice(this.at, next));
+      await publish(this.server, { ...this.where(), agent: this.agent, source: this.recording.source }, this.recording.facts.slice(this.at, next));
       this.at = next;
     }
+  }
+
+  where() {
+    return { run: this.run, thread: this.thread };
   }
 
   /** Takes the request for the run, as a worker does. */
@@ -89,7 +92,7 @@ class Flow {
     if (this.broke) throw this.broke;
     // It ended at a pause, or at the end of one of several turns, before all was said: somebody looks again.
     if (wasOver) {
-      this.watch("back");
+      this.watch(this.screen.again ? "again" : "back");
       await soon("the end of the stream that goes on", this.watching);
       if (this.broke) throw this.broke;
     }
@@ -98,7 +101,10 @@ class Flow {
     this.screen.close?.();
     const wrong = this.screen.streams.wrong();
     assert.equal(wrong.length, 0, wrong.join("\n"));
-    return { picture: this.screen.picture(), texts: this.screen.texts?.(), native: await activities(this.server, this.run) };
+    const whole = this.screen.picture();
+    // Without the names that this flow alone has.
+    const picture = JSON.parse(JSON.stringify(whole).replaceAll(this.run, "run").replace(/-of-flow-\d+/g, ""));
+    return { whole, picture, texts: this.screen.texts?.(), native: await activities(this.server, this.run) };
   }
 
   /** Until the server has answered. */
@@ -185,14 +191,10 @@ function compare(client, seen, reference, keep) {
   if (wrong) return wrong;
   const texts = client.nativeTexts && difference(seen.texts, client.nativeTexts(seen.native));
   if (texts) return `texts differ from the native ones: ${texts}`;
-  const picture = anonymous(seen.picture);
-  if (!reference) keep(picture);
-  else if (!isDeepStrictEqual(picture, reference)) return `differs from the one streamed whole: ${difference(picture, reference)}`;
-  return undefined;
+  if (!reference) keep(seen.picture);
+  const other = reference && difference(seen.picture, reference);
+  return other && `differs from the one streamed whole: ${other}`;
 }
-
-/** A picture without the numbers that runs of these tests have. */
-const anonymous = (picture) => JSON.parse(JSON.stringify(picture).replace(/-of-flow-\d+/g, ""));
 
 /** Where two values differ first, briefly. */
 export function difference(left, right, path = "") {

@@ -28,9 +28,9 @@ export class Copy {
 }
 
 /** What waits for a decision, and how it is given: by a control, like anything else that somebody asks for. */
-const decisions = ({ url, run, thread, agent }, copy) => ({
+const decisions = ({ url, run, thread, agent, user }, copy) => ({
   /** Asks for the run, as a page's form would. */
-  send: () => post(`${url}/v1/sessions/${thread}/controls`, { control: "send", agentId: agent, value: { runId: run, messages: [{ id: `${run}-user`, role: "user", content: "Go on." }] } }),
+  send: () => post(`${url}/v1/sessions/${thread}/controls`, { control: "send", agentId: agent, value: { runId: run, messages: [{ id: user, role: "user", content: "Go on." }] } }),
   pending: () => [...copy.shown.values()].filter(({ activityType, content }) => activityType === "action" && content.status === "pending").map(({ activityId }) => activityId),
   decide: (yes, actionId) => post(`${url}/v1/runs/${run}/controls`, { control: yes ? "approve" : "reject", actionId }),
 
@@ -45,7 +45,7 @@ function canonical(shown) {
 }
 
 /** The picture has to be the one at rest. */
-const check = ({ picture, native }) => difference(picture, canonical(native));
+const check = (seen) => difference(seen.whole, canonical(seen.native));
 
 const native = (name, open) => ({
   name,

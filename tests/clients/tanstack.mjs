@@ -14,7 +14,7 @@ export const tanstack = {
   namesRuns: true,
   comesBackByItself: true,
   nativeTexts: spoken,
-  open({ url, agent, run, thread }) {
+  open({ url, agent, run, thread, user }) {
     const streams = new Streams({ isTerminal: ({ type }) => ["RUN_FINISHED", "RUN_ERROR"].includes(type), idsFirst: true });
     const connection = fetchServerSentEvents(`${url}/ag-ui/${agent}`, { fetchClient: streams.fetch, reconnect: { delayMs: 10, maxAttempts: 50 } });
     let client;
@@ -32,7 +32,7 @@ export const tanstack = {
     });
     make(false);
     return {
-      begin: () => streams.through(() => client.sendMessage({ id: `${run}-user`, content: "Go on." }).then(idle)),
+      begin: () => streams.through(() => client.sendMessage({ id: user, content: "Go on." }).then(idle)),
       join: reload,
       back: reload,
       picture: () => ({

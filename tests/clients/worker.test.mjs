@@ -26,7 +26,7 @@ after(async () => {
 /** A conversation with an agent, and the pages that show it. */
 function conversation(client, agent) {
   const name = `${(threads += 1)}`;
-  const where = { url: server.url, agent, thread: `thread-${name}`, run: `run-${name}` };
+  const where = { url: server.url, agent, thread: `thread-${name}`, run: `run-${name}`, user: `user-${name}` };
   const pages = [];
   return {
     where,
@@ -93,10 +93,10 @@ for (const client of CLIENTS) {
         const talk = conversation(client, agent);
         const here = await talk.open("begin");
         const send = await claim(server.url, agent);
-        const at = { run: send.value.runId, thread: talk.where.thread, agent };
+        const at = { run: send.value.runId, thread: talk.where.thread, agent, user: talk.where.user };
         await publish(server.url, at, [
           { type: "run.started" },
-          { type: "text.final", messageId: "user", payload: { role: "user", text: "Go on." } },
+          { type: "text.final", messageId: at.user, payload: { role: "user", text: "Go on." } },
           { type: "tool.args", toolCallId: "call", payload: { toolName: "delete", input: { path: "a.txt" } } },
           { type: "action.required", actionId: "ask", toolCallId: "call", payload: { kind: "tool_approval", message: "May I?" } },
         ]);

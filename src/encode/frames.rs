@@ -1,6 +1,6 @@
 //! Native frames, read back: what a client of the native dialect knows.
 
-use crate::model::{Cursor, Sequence};
+use crate::model::{Cursor, RunId, Sequence};
 use crate::projection::stage::Activity;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -10,6 +10,9 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Shown {
+    /// The run that it is of, where that is known.
+    #[serde(rename = "runId", default)]
+    pub run: Option<Box<str>>,
     #[serde(rename = "activityType")]
     pub kind: Box<str>,
     #[serde(rename = "activityId")]
@@ -24,6 +27,7 @@ pub struct Shown {
 impl From<&Activity> for Shown {
     fn from(activity: &Activity) -> Self {
         Self {
+            run: None,
             kind: activity.kind.clone(),
             id: activity.id.clone(),
             opened: activity.opened,
@@ -34,6 +38,12 @@ impl From<&Activity> for Shown {
 }
 
 impl Shown {
+    /// An activity of this run.
+    #[must_use]
+    pub fn of(run: &RunId, activity: &Activity) -> Self {
+        Self { run: Some(run.as_str().into()), ..Self::from(activity) }
+    }
+
     /// The text of a member, if it is text.
     #[must_use]
     pub fn text(&self, member: &str) -> Option<&str> {
@@ -89,13 +99,14 @@ mod tests {
     use super::*;
     use crate::encode::native::{Encoder, end_of_frame};
     use crate::log::LogId;
-    use crate::model::{Epoch, RunId};
+    use crate::model::Epoch;
     use crate::projection::stage::{Op, Stage, Touch};
     use serde_json::json;
 
     #[test]
     fn what_the_native_encoder_writes_is_read_back_as_it_was_meant() {
-        let encoder = Encoder::new(&LogId::Run(RunId::new("r").unwrap()));
+        let run = RunId::new("r").unwrap();
+        let encoder = Encoder::new(&LogId::Run(run.clone()));
         let epoch = Epoch::from_random(1);
         let at = Cursor::at(epoch, Sequence(7));
         let activity: Activity = serde_json::from_value(json!({
@@ -124,7 +135,7 @@ mod tests {
         assert_eq!(
             read,
             [
-                (Frame::ActivitySnapshot(Shown::from(activity)), None),
+                (Frame::ActivitySnapshot(Shown::of(&run, activity)), None),
                 (Frame::ActivityDelta { activity_type: "message".into(), activity_id: "m".into(), patch }, Some(at)),
                 (Frame::Hydrated {}, Some(at)),
                 (Frame::Reset { reason: "epoch".into() }, Some(Cursor::at(epoch, Sequence::NONE))),

@@ -29,6 +29,11 @@ pub trait Dialect: Send {
     /// Says what a frame comes to.
     fn frame(&mut self, frame: Frame, events: &mut Vec<Value>) -> Flow;
 
+    /// Told after the last of the frames that came of one envelope: what is to be said of them together is said now.
+    fn settle(&mut self, _events: &mut Vec<Value>) -> Flow {
+        Flow::On
+    }
+
     /// The text of a last `data:` line that is no event, where clients wait for one.
     fn farewell(&self) -> Option<&'static str> {
         None

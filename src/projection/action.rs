@@ -11,7 +11,7 @@ const KIND: &str = "action";
 
 #[rustfmt::skip]
 const MEMBERS: &[&str] = &[
-    "message", "schema", "options", "risk", "input", "safeInput", "toolName", "expiresAt", "policyScope", "parentRouting",
+    "message", "reason", "schema", "options", "risk", "input", "safeInput", "toolName", "expiresAt", "policyScope", "parentRouting",
     "agentName", "teamName", "runtimeEntity", "resumeMode",
 ];
 

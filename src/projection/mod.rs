@@ -142,7 +142,7 @@ struct Saved<'v> {
 }
 
 /// Counts up whenever a fold changes what it makes of the same envelopes.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 impl View {
     /// The view before the first envelope.

@@ -234,12 +234,13 @@ fn candidate(row: &Row) -> Option<Candidate> {
     is_passing.then_some(Candidate { sequence: row.sequence(), is_needed: false, is_chunk })
 }
 
-/// The envelopes that a content refers to: parts by where they opened, entries by where they came from.
+/// The envelopes that a content refers to: parts by where they opened, reports by where they
+/// began, entries by where they came from.
 fn referred(value: &Value, sequences: &mut HashSet<Sequence>) {
     match value {
         Value::Object(members) => {
             for (member, value) in members {
-                match value.as_u64().filter(|_| member == "opened" || member == "sequence") {
+                match value.as_u64().filter(|_| matches!(member.as_str(), "opened" | "sequence" | "reported")) {
                     Some(sequence) => drop(sequences.insert(Sequence(sequence))),
                     None => referred(value, sequences),
                 }

@@ -2,7 +2,7 @@
 
 use super::Scene;
 use super::seen::Seen;
-use crate::model::{EventType, RunId, SessionId, Surface, ThreadId};
+use crate::model::{AgentId, EventType, RunId, SessionId, Surface, ThreadId};
 use serde_json::{Map, Value, json};
 
 /// What is kept of notices: progress that belongs to no single call, warnings.
@@ -12,7 +12,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     if !scene.is_run {
         return;
     }
-    let Scene { run, stage, log, is_late, .. } = scene;
+    let Scene { run, stage, log, own_agent, is_late, .. } = scene;
     let mut edit = stage.open("run", log, Surface::RuntimeStatus, None);
     edit.say("status", run.status.as_str());
     edit.say("phase", run.phase.as_str());
@@ -26,6 +26,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
             edit.set_some(member, id);
         }
     }
+    edit.set_some("agentId", own_agent.as_ref().map(AgentId::as_str));
     match run.stale {
         true => edit.set("stale", true),
         false => edit.remove("stale"),

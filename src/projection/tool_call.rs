@@ -103,10 +103,12 @@ fn reopen(edit: &mut Edit<'_>) -> bool {
 
 /// Another attempt under the same id: readers get it as a whole.
 fn begin_again(edit: &mut Edit<'_>, id: &str) {
-    let name = edit.text("tool_name").unwrap_or_default().to_owned();
+    let kept = ["tool_name", "reported"].map(|member| (member, edit.get(member).cloned()));
     edit.replace(Map::new());
     begin(edit, id);
-    edit.set("tool_name", name);
+    for (member, value) in kept {
+        edit.set_some(member, value);
+    }
 }
 
 fn start(seen: &Seen, edit: &mut Edit<'_>) {
@@ -172,6 +174,10 @@ fn progress(seen: &Seen, edit: &mut Edit<'_>) -> Result<(), String> {
     };
     let text = |member: &str| get(member).and_then(Value::as_str);
     edit.set_some("message", text("message"));
+    // Where reports are shown apart from their call, they stand where the first one came.
+    if edit.get("reported").is_none() && seen.text("awaits").is_none() {
+        edit.set("reported", seen.sequence.0);
+    }
     if has_ended(edit) && !reopen(edit) {
         return Ok(());
     }

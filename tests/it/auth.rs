@@ -227,6 +227,29 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 9])] = &[
     ("GET",    "/v1/blobs/{blob}",                 HIDDEN_BLOB,                  "",   [401, 401, 401, 403, 404, 403, 403, 404, 404]),
     ("POST",   "/v1/tickets",                      "/v1/tickets",                TICKET, [401, 401, 401, 403, 200, 403, 403, 403, 200]),
     ("DELETE", "/v1/runs/{run}",                   "/v1/runs/gone",              "",   [401, 401, 401, 403, 403, 403, 403, 403, 204]),
+    // In a session of its own, in another one, and of an agent of which the one elsewhere is not told.
+    ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                   OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
+    ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                   OF_T, [401, 401, 401, 403, 403, 403, 403, 200, 200]),
+    ("POST",   "/ag-ui/{agent}",                   "/ag-ui/b",                   OF_T, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
+    // A run of another session, under the name of a session that is had.
+    ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                  MIXED, [401, 401, 401, 403, 403, 403, 403, 403, 409]),
+    ("GET",    "/ag-ui/{agent}",                   "/ag-ui/a?threadId=s",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("GET",    "/ag-ui/{agent}",                   "/ag-ui/b?threadId=t",        "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
+    ("GET",    "/ag-ui/{agent}",                   "/ag-ui/a?runId=r",           "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("GET",    "/copilotkit/info",                 "/copilotkit/info",           "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
+    ("POST",   "/copilotkit/agent/{agent}/run",    "/copilotkit/agent/a/run",    OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
+    ("POST",   "/copilotkit/agent/{agent}/run",    "/copilotkit/agent/b/run",    OF_T, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
+    ("POST",   "/copilotkit/agent/{agent}/connect", "/copilotkit/agent/a/connect", OF_S, [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("POST",   "/copilotkit/agent/{agent}/stop/{thread}", "/copilotkit/agent/a/stop/s", "", [401, 401, 401, 403, 403, 403, 200, 403, 200]),
+    ("POST",   "/copilotkit/agent/{agent}/stop/{thread}", "/copilotkit/agent/b/stop/t", "", [401, 401, 401, 403, 403, 403, 200, 403, 200]),
+    ("POST",   "/copilotkit",                      "/copilotkit",                INFO, [401, 401, 401, 403, 200, 403, 403, 200, 200]),
+    ("POST",   "/copilotkit",                      "/copilotkit",              RUN_OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
+    ("POST",   "/copilotkit",                      "/copilotkit",              STOP_OF_S, [401, 401, 401, 403, 403, 403, 200, 403, 200]),
+    ("POST",   "/ai-sdk/{agent}",                  "/ai-sdk/a",                CHAT_OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
+    ("POST",   "/ai-sdk/{agent}",                  "/ai-sdk/b",                CHAT_OF_T, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
+    ("GET",    "/ai-sdk/{agent}/{chat}/stream",    "/ai-sdk/a/s/stream",         "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("GET",    "/ai-sdk/{agent}/{chat}",           "/ai-sdk/a/s",                "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("POST",   "/ai-sdk/{agent}/{chat}/stop",      "/ai-sdk/a/s/stop",           "",   [401, 401, 401, 403, 403, 403, 200, 403, 200]),
     // Whoever it is, and whether or not there is somebody.
     ("GET",    "/v1/ws",                           "/v1/ws",                     "",   [426; 9]),
     ("GET",    "/healthz",                         "/healthz",                   "",   [200; 9]),
@@ -240,6 +263,14 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 9])] = &[
 const FACT: &str = r#"{"type":"text.delta","payload":{"text":"more"}}"#;
 const STEER: &str = r#"{"control":"steer","value":"to the left"}"#;
 const SEND: &str = r#"{"control":"send","value":"hello"}"#;
+const OF_S: &str = r#"{"threadId":"s","runId":"r"}"#;
+const OF_T: &str = r#"{"threadId":"t","runId":"q"}"#;
+const MIXED: &str = r#"{"threadId":"t","runId":"r"}"#;
+const INFO: &str = r#"{"method":"info"}"#;
+const RUN_OF_S: &str = r#"{"method":"agent/run","params":{"agentId":"a"},"body":{"threadId":"s","runId":"r"}}"#;
+const STOP_OF_S: &str = r#"{"method":"agent/stop","params":{"agentId":"a","threadId":"s"}}"#;
+const CHAT_OF_S: &str = r#"{"id":"s","messages":[{"id":"u","role":"user","parts":[]}]}"#;
+const CHAT_OF_T: &str = r#"{"id":"t","messages":[{"id":"u","role":"user","parts":[]}]}"#;
 const LEASE: &str = r#"{"lease":"none"}"#;
 const TICKET: &str = r#"{"for":"stream","run":"r"}"#;
 const OWN_BLOB: &str = "the body for users";
@@ -281,7 +312,7 @@ async fn every_address_asks_for_what_it_takes_and_hides_what_is_hidden() {
             let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
             let what = format!("{column}: {method} {path}");
             assert_eq!(status, expected[n], "{what}");
-            let is_live = status == 200 && path.contains("stream");
+            let is_live = status == 200 && headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
             // What a stream shows is looked at below.
             let text = if is_live { String::new() } else { soon("a body", answer.text()).await.unwrap() };
             if status >= 400 && status != 426 {

@@ -33,6 +33,8 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("too_many_runs", "`limits`"),
     ("too_many_controls", "`control`"),
     ("too_many_tickets", "`auth`"),
+    ("control_refused", "`clients`, in a stream"),
+    ("control_expired", "`clients`, in a stream"),
 ];
 
 thread_local! {
@@ -120,9 +122,14 @@ async fn every_status_and_code_that_is_described_is_met() {
                     };
                 }
                 "bad_audience" => drop(ask(&client, operation, &to("runs=r&audience=nobody"), &[]).await),
-                "bad_cursor" => drop(ask(&client, operation, &to("runs=r&after=x&cursor=x"), &[]).await),
+                "bad_cursor" => {
+                    let query = "runs=r&after=x&cursor=x&offset=x";
+                    drop(ask(&client, operation, &to(query), &[("last-event-id", "x")]).await);
+                    // What goes by the query alone.
+                    drop(ask(&client, operation, &to(query), &[]).await);
+                }
                 "bad_query" => {
-                    drop(ask(&client, operation, &to("limit=x&messages=x&at=x&frames=x&cursor=x&wait=x"), &[]).await);
+                    drop(ask(&client, operation, &to("limit=x&messages=x&at=x&frames=x&cursor=x&wait=x&version=x"), &[]).await);
                 }
                 "no_such_run" | "no_such_session" | "no_such_schema" | "no_such_asset" | "no_such_blob" => {
                     drop(ask(&client, operation, &address(operation, "never"), &[]).await);
@@ -172,6 +179,7 @@ async fn every_status_and_code_that_is_described_is_met() {
     }
     erased_meanwhile(&client).await;
     about_controls(&client).await;
+    about_clients(&client, &small).await;
     for body in ["{", r#"{"for":"stream"}"#, r#"{"for":"stream","run":""}"#, &format!("{{\"for\":\"{}\"}}", "x".repeat(5000))] {
         client.post("/v1/tickets", &[], body.to_owned()).await;
     }
@@ -241,6 +249,52 @@ async fn about_controls(client: &Client) {
     }
 }
 
+/// Comes as clients that exist already do, well and badly. `small` takes small bodies.
+async fn about_clients(client: &Client, small: &Client) {
+    let json = [("content-type", "application/json")];
+    // The one that takes decisions goes on; the other one has ended, so that its streams end.
+    let started = fact("run.started", json!({"sessionId": "live"}));
+    client.accept("live", std::slice::from_ref(&started)).await;
+    let ended = [fact("run.started", json!({"sessionId": "done"})), fact("run.finished", json!({}))];
+    client.accept("done", &ended).await;
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(70), "]".repeat(70));
+    let done = json!({ "threadId": "done", "runId": "done" });
+    let large = json!({ "threadId": "t", "runId": "new", "state": "x".repeat(5_000_000) }).to_string();
+    let elsewhere = json!({ "threadId": "done", "runId": "live" }).to_string();
+    let unasked = json!({ "threadId": "done", "runId": "new", "resume": [{ "interruptId": "i", "status": "resolved" }] });
+    let call = |body: &str| format!("{{\"method\":\"agent/run\",\"params\":{{\"agentId\":\"a\"}},\"body\":{body}}}");
+    let runs = [done.to_string(), large, elsewhere, unasked.to_string()];
+    for path in [
+        "/ag-ui/a",
+        "/copilotkit/agent/a/run",
+        "/copilotkit/agent/a/connect",
+        "/copilotkit/agent/a/stop/done",
+        "/copilotkit",
+        "/ai-sdk/a",
+    ] {
+        for body in ["{", "[]", &deep, "{\"id\":7,\"runId\":7}"] {
+            client.post(path, &json, body.to_owned()).await;
+        }
+        small.post(path, &json, format!("\"{}\"", "x".repeat(3000))).await.problem(413, "body_too_large");
+        let cut = format!("POST {path} HTTP/1.1\r\nhost: t\r\ncontent-length: 100\r\n\r\n{{");
+        say(client, &[&cut]).await;
+        for body in &runs {
+            let body = if path == "/copilotkit" { call(body) } else { body.clone() };
+            if !path.ends_with("connect") || body.contains("\"runId\":\"done\"") {
+                client.post(path, &json, body).await;
+            }
+        }
+    }
+    let message = |text: &str| json!({ "id": "done", "messages": [{ "id": "u", "role": "user", "parts": [text] }] }).to_string();
+    client.post("/ai-sdk/a", &json, message(&"x".repeat(5_000_000))).await.problem(413, "control_too_large");
+    let regenerates = json!({ "id": "live", "trigger": "regenerate-message" }).to_string();
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let asking = http.post(format!("http://{}/ai-sdk/a", client.at)).header("content-type", "application/json");
+    assert_eq!(soon("a head", asking.body(regenerates).send()).await.unwrap().status(), 200);
+    assert_eq!(client.head_of("/ai-sdk/a/live/stream", &[]).await.status, 200);
+    client.get("/ag-ui/a?threadId=live").await.ok();
+}
+
 /// Streams a body whose run is erased in the middle of it.
 async fn erased_meanwhile(client: &Client) {
     let mut socket = TcpStream::connect(client.at).await.unwrap();
@@ -269,7 +323,11 @@ async fn every_member_of_a_query_that_is_described_is_read() {
             _ if operation.path.starts_with("/v1/sessions/") => "s",
             _ => "r",
         };
-        let query = if operation.id == "streamRuns" { "?runs=r" } else { "" };
+        let query = match operation.id {
+            "streamRuns" => "?runs=r",
+            "agUiGet" => "?threadId=r",
+            _ => "",
+        };
         READ.take();
         ask(&client, operation, &format!("{}{query}", address(operation, name)), &[]).await;
         let read = READ.take();
@@ -335,6 +393,11 @@ async fn answers_are_of_the_shape_that_is_described() {
         ("Run", get("/v1/runs/r?activation=1").await),
         ("Events", get("/v1/runs/r/events?limit=1&activation=1&audience=internal").await),
         ("Activities", get("/v1/runs/r/activities?activation=1").await),
+        ("ThreadAtRest", get("/ag-ui/a?threadId=s&activation=1").await),
+        ("CopilotInfo", get("/copilotkit/info").await),
+        ("ChatAtRest", get("/ai-sdk/a/s?activation=1").await),
+        ("Stopped", client.post("/ai-sdk/a/s/stop", &[], "").await.ok()),
+        ("Stopped", client.post("/copilotkit/agent/a/stop/never", &[], "").await.ok()),
         ("Health", get("/healthz").await),
         ("Ready", get("/readyz").await),
         ("Description", get("/openapi.json").await),

@@ -1,8 +1,56 @@
-//! The AG-UI dialect: native frames of one run, as an AG-UI client is told them.
+//! The AG-UI dialect: native frames of one run, as `@ag-ui/client` and those that are built on it read them.
+//!
+//! One law: what a client has reduced, wherever it began, is [`messages`] of what is shown. A snapshot and a stream name and
+//! order the same things the same way ([`items`]); what was sent is known by its length and hash ([`known`]), so that a reader
+//! who missed something is told the difference.
+//!
+//! What becomes what:
+//! * **A text part** is a message of its own: the first under the id of our message, a further one under `message/part`. Texts
+//!   of one message and the calls between them interleave, parts may stream at the same time, and a client appends: one AG-UI
+//!   message for all of them could be neither in order nor the same for everybody. Its role is the message's, or `assistant`.
+//! * **Reasoning** is a reasoning message `reasoning:<id>`, in a span of the same id.
+//! * **A tool call** is an assistant message with that one call, under the call's id, and its result a tool message
+//!   `result:<call>`. A client puts a result after the call's message: with one call in each, their order does not depend on
+//!   which result came first. Arguments are compact JSON, streamed or not. Every end has a result, also a withheld, a failed
+//!   and a cancelled one: clients wait for calls that have none.
+//! * **What a call's author reports** is an activity `progress:<call>`, from the first report on.
+//! * **Any other activity** is one, `<kind>:<id>`, with its content as it is. Text in it is a list of chunks, as in the native
+//!   frames. `run`, `state`, `session`, `metrics` and `diagnostics` are none: what clients want of them is said otherwise, the
+//!   rest is for operators.
+//! * **A part that is no text** (a file, a source) is an activity `part:<message>/<part>` of type `message-part`: events of
+//!   text cannot carry it, and a snapshot must not say more than the stream.
+//! * **The run** brackets it all. A pause ends the client's run, and what comes after it begins another; so does another
+//!   attempt. Brackets are ended before the run, and those that are not done are opened again in the next one.
+//!
+//! Ids are for ever. One that an adapter made up is the same in another run of the thread, so it stands under its run:
+//! `<run>/<id>`. Should two things come to one id, the later has `~2` after it.
+//!
+//! Clients before 1.0 refuse what they do not know. They are told of a cancelled run as of a failed one, by code.
+
+mod agents;
+mod call;
+mod changes;
+mod events;
+mod items;
+mod known;
+mod list;
+mod run;
+#[cfg(test)]
+mod tests;
 
 use super::frames::{Frame, Shown};
 use super::{Begin, Dialect, Flow, Until};
-use serde_json::Value;
+use agents::Agents;
+use events::{Attribution, Bracket, tell};
+use items::{Body, Entry, Key, Names};
+use known::{Has, Known, Record};
+use run::{Boundary, Run, run_error};
+use serde_json::{Map, Value, json};
+
+/// The most messages that a snapshot has; the newest, and those that are not done.
+pub const MESSAGES_MAX: usize = 200;
+/// About as many bytes as a snapshot's messages may take, but for the newest and for those that are not done.
+pub const SNAPSHOT_BYTES_MAX: usize = 1024 * 1024;
 
 /// How one client is told.
 #[derive(Debug, Clone)]
@@ -15,7 +63,7 @@ pub struct Options {
     pub until: Until,
     /// Whether the client speaks 1.0 (`protocolVersion`), which knows an outcome and a list that older ones refuse.
     pub is_v1: bool,
-    /// Whether the client may be told of sub-agents.
+    /// Whether the client may be told of sub-agents. If not, what they say is said as the run's own.
     pub subagents: bool,
     /// What the client sent: what it has already, and what is kept where the log does not know it.
     pub messages: Vec<Value>,
@@ -24,41 +72,348 @@ pub struct Options {
 /// One client's telling.
 pub struct AgUi {
     options: Options,
+    attribution: Attribution,
+    /// What was shown in earlier runs, until it is said.
+    earlier: Vec<Shown>,
+    /// Frames that are told together: those of one envelope, or all that there is.
+    batch: Vec<Frame>,
+    /// Whether all that there is is to be shown at once.
+    is_joining: bool,
+    known: Known,
+    run: Run,
+    /// The log's name of the run.
+    log: Option<Box<str>>,
+    agents: Agents,
+    client: Client,
+    /// Brackets that are not done, in the order in which they were opened: open, whenever the client's run is.
+    live: Vec<(Key, Bracket)>,
+}
+
+/// The client's run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Client {
+    /// None, or one that has ended.
+    Ended,
+    /// The log's run, in this attempt.
+    Open { attempt: Option<u64> },
 }
 
 impl AgUi {
     /// The telling before anything was told.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self { options }
+        let attribution = if options.subagents { Attribution::Subagent } else { Attribution::Inline };
+        let known = Known::of(Has::of(&options.messages));
+        Self {
+            attribution,
+            earlier: Vec::new(),
+            batch: Vec::new(),
+            is_joining: options.begin == Begin::Shown,
+            known,
+            run: Run::default(),
+            log: None,
+            agents: Agents::default(),
+            client: Client::Ended,
+            live: Vec::new(),
+            options,
+        }
     }
 }
 
 impl Dialect for AgUi {
-    fn recall(&mut self, _earlier: Vec<Shown>) {}
+    fn recall(&mut self, earlier: Vec<Shown>) {
+        // Who is told what comes has what it said that it has.
+        if self.options.begin == Begin::Shown || self.is_joining {
+            self.earlier = earlier;
+        }
+    }
 
-    fn resume(&mut self, _known: Vec<Shown>) {}
+    fn resume(&mut self, known: Vec<Shown>) {
+        let earlier = std::mem::take(&mut self.earlier);
+        let entries = self.learn(&earlier, &known);
+        self.live = self.unfinished(&entries);
+        self.is_joining = false;
+        if self.run.attempt().is_some() && !self.run.is_paused() {
+            self.client = Client::Open { attempt: self.run.attempt() };
+            self.agents.resume();
+        }
+    }
 
-    fn frame(&mut self, _frame: Frame, _events: &mut Vec<Value>) -> Flow {
-        let _ = &self.options;
-        Flow::On
+    fn frame(&mut self, frame: Frame, events: &mut Vec<Value>) -> Flow {
+        match frame {
+            Frame::ActivitySnapshot(_) | Frame::ActivityDelta { .. } => {
+                self.batch.push(frame);
+                Flow::On
+            }
+            Frame::Hydrated {} => {
+                let flow = if self.is_joining { self.show(events) } else { self.tell(events) };
+                if flow == Flow::On && !self.run.is_paused() {
+                    // Whoever waits sees that something goes on.
+                    self.open(events);
+                }
+                if flow == Flow::On { self.pause(events) } else { flow }
+            }
+            Frame::Reset { .. } => {
+                self.batch.clear();
+                self.again()
+            }
+            Frame::End { status } => {
+                let flow = self.tell(events);
+                if flow != Flow::On {
+                    return flow;
+                }
+                if !self.run.has_ended() {
+                    self.run.stand(&Map::from_iter([("status".to_owned(), Value::from(&*status))]));
+                }
+                self.end(events);
+                Flow::Over
+            }
+            Frame::Error { problem } => {
+                if self.tell(events) == Flow::Over {
+                    return Flow::Over;
+                }
+                let text = |member: &str| problem.get(member).and_then(Value::as_str);
+                let message = text("detail").or_else(|| text("title")).unwrap_or("the stream was ended");
+                self.open(events);
+                self.close(run_error(message, text("code")), events);
+                Flow::Over
+            }
+        }
+    }
+
+    fn settle(&mut self, events: &mut Vec<Value>) -> Flow {
+        match self.tell(events) {
+            Flow::On => self.pause(events),
+            flow => flow,
+        }
     }
 }
 
-/// The AG-UI messages that activities come to, in order.
-#[must_use]
-pub fn messages(_shown: &[Shown], _is_v1: bool) -> Vec<Value> {
-    Vec::new()
+impl AgUi {
+    // ── the client's run ──
+
+    /// Begins a client's run, unless one is open, and opens what is not done.
+    fn open(&mut self, events: &mut Vec<Value>) {
+        if self.start(events) {
+            self.agents.start(self.attribution, events);
+            for (key, _) in &self.live {
+                let bracket = self.known.records.get(key).and_then(Record::bracket);
+                events.extend(bracket.into_iter().flat_map(|(_, start)| start));
+            }
+        }
+    }
+
+    /// Begins a client's run, unless one is open; whether it did.
+    fn start(&mut self, events: &mut Vec<Value>) -> bool {
+        if self.client != Client::Ended {
+            return false;
+        }
+        let mut event = json!({ "type": "RUN_STARTED", "threadId": self.options.thread, "runId": self.options.run });
+        if self.options.is_v1 {
+            event["protocolVersion"] = "1.0".into();
+        }
+        events.push(event);
+        self.client = Client::Open { attempt: self.run.attempt() };
+        true
+    }
+
+    /// Ends the client's run by this event, after all that is open in it.
+    fn close(&mut self, boundary: Value, events: &mut Vec<Value>) {
+        events.extend(self.live.iter().flat_map(|(_, bracket)| bracket.end()));
+        self.agents.stop(events);
+        events.push(boundary);
+        self.client = Client::Ended;
+    }
+
+    /// Ends the client's run where the log's stands.
+    fn end(&mut self, events: &mut Vec<Value>) {
+        self.open(events);
+        let boundary = self.boundary(&self.run);
+        self.close(boundary, events);
+    }
+
+    fn boundary(&self, run: &Run) -> Value {
+        let awaits = self.known.records.values().filter_map(|record| match record {
+            Record::Call { call, kept, is_current: true, .. } if call::awaits(kept.members()) => Some(call.clone()),
+            _ => None,
+        });
+        let mut awaits: Vec<_> = awaits.collect();
+        awaits.sort_unstable();
+        let of = Boundary { thread: &self.options.thread, run: &self.options.run, is_v1: self.options.is_v1 };
+        run.boundary(&of, self.attribution, &awaits)
+    }
+
+    /// Ends the client's run, if the log's waits for somebody.
+    fn pause(&mut self, events: &mut Vec<Value>) -> Flow {
+        if !self.run.is_paused() {
+            return Flow::On;
+        }
+        match self.options.until {
+            Until::Pause => {
+                self.end(events);
+                Flow::Over
+            }
+            Until::End => {
+                if self.client != Client::Ended {
+                    self.end(events);
+                }
+                Flow::On
+            }
+        }
+    }
+
+    /// Ends the client's run where the log's attempt before this one stood, if there is another now.
+    fn turn(&mut self, before: &Run, events: &mut Vec<Value>) -> Flow {
+        let Client::Open { attempt: Some(told @ 1..) } = self.client else {
+            if let (Client::Open { .. }, attempt @ Some(_)) = (self.client, self.run.attempt()) {
+                self.client = Client::Open { attempt };
+            }
+            return Flow::On;
+        };
+        if self.run.attempt().is_none_or(|now| now <= told) {
+            return Flow::On;
+        }
+        let boundary = match before.has_ended() {
+            true => self.boundary(before),
+            false => run_error("the run was broken off, and another attempt began", Some("interrupted")),
+        };
+        self.close(boundary, events);
+        if self.options.until == Until::Pause { Flow::Over } else { Flow::On }
+    }
+
+    fn again(&mut self) -> Flow {
+        self.is_joining = true;
+        Flow::Again
+    }
+
+    // ── all at once ──
+
+    /// Takes all that the reader has, or is about to have.
+    fn learn(&mut self, earlier: &[Shown], shown: &[Shown]) -> Vec<Entry> {
+        self.run = Run::default();
+        if let Some(run) = shown.iter().find(|shown| &*shown.kind == "run") {
+            self.run.stand(&run.content);
+        }
+        self.log = shown.iter().find_map(|shown| shown.run.clone()).or(self.log.take());
+        let mut known = Known::of(std::mem::take(&mut self.known.has));
+        self.agents.forget();
+        let own = self.run.agent().map(str::to_owned);
+        for activity in shown {
+            let agent = items::teammate(activity, own.as_deref());
+            self.agents.meet(agent.as_deref());
+            known.place(activity, agent);
+            match &*activity.kind {
+                "action" => self.run.ask(activity),
+                "agent" if own.as_deref() != Some(&*activity.id) => self.agents.stand(activity),
+                _ => {}
+            }
+        }
+        let mut entries = items::entries(earlier, shown, &mut known.names);
+        for entry in &mut entries {
+            if let Some(result) = &mut entry.result
+                && let Body::Result { call, .. } = &result.item.body
+                && let Some(theirs) = known.has.result(call)
+            {
+                result.id = theirs.into();
+            }
+        }
+        known.learn(&entries);
+        self.known = known;
+        entries
+    }
+
+    /// The brackets of what is not done.
+    fn unfinished(&self, entries: &[Entry]) -> Vec<(Key, Bracket)> {
+        let live = entries.iter().filter(|entry| entry.is_current && entry.item.is_live());
+        live.filter_map(|entry| Some((entry.item.key.clone(), Bracket::of(&entry.id, &entry.item)?))).collect()
+    }
+
+    /// Shows all that there is, in the place of what the reader has.
+    fn show(&mut self, events: &mut Vec<Value>) -> Flow {
+        let batch = std::mem::take(&mut self.batch);
+        let mut shown = Vec::with_capacity(batch.len());
+        for frame in batch {
+            if let Frame::ActivitySnapshot(activity) = frame {
+                shown.push(activity);
+            }
+        }
+        self.is_joining = false;
+        let before = self.run.clone();
+        let earlier = std::mem::take(&mut self.earlier);
+        let entries = self.learn(&earlier, &shown);
+        if self.turn(&before, events) == Flow::Over {
+            return Flow::Over;
+        }
+        let live = self.unfinished(&entries);
+        let open = std::mem::replace(&mut self.live, live.clone());
+        let mut said = Vec::new();
+        if self.client != Client::Ended {
+            let done = open.iter().filter(|(key, _)| !live.iter().any(|(live, _)| live == key));
+            said.extend(done.flat_map(|(_, bracket)| bracket.end()));
+        }
+        let is_new = self.start(&mut said);
+        said.push(self.snapshot(&entries));
+        if let Some(state) = state(&shown).or_else(|| state(&earlier)) {
+            said.push(json!({ "type": "STATE_SNAPSHOT", "snapshot": state }));
+        }
+        self.agents.start(self.attribution, &mut said);
+        for (key, _) in live.iter().filter(|(key, _)| is_new || !open.iter().any(|(open, _)| open == key)) {
+            let bracket = self.known.records.get(key).and_then(Record::bracket);
+            said.extend(bracket.into_iter().flat_map(|(_, start)| start));
+        }
+        events.extend(said);
+        Flow::On
+    }
+
+    /// The messages of a thread, within its window.
+    fn snapshot(&mut self, entries: &[Entry]) -> Value {
+        let mut list = list::listed(entries, self.attribution);
+        list::merge(&mut list, &self.options.messages);
+        let (messages, omitted) = list::window(list);
+        let mut event = json!({ "type": "MESSAGES_SNAPSHOT", "messages": messages });
+        if self.options.is_v1 {
+            // What a snapshot does not have of activities, the client is not to have, even where it has none at all.
+            event["metadata"]["@ag-ui/client"]["authoritativeActivityTypes"] = Value::Null;
+        }
+        if !omitted.is_empty() {
+            tell(&mut event, "truncated", true.into());
+            tell(&mut event, "omitted", omitted.len().into());
+        }
+        for key in omitted.into_iter().flatten() {
+            self.known.records.remove(&key);
+            self.known.omitted.insert(key);
+        }
+        event
+    }
 }
 
-/// What the run waits for, as `RUN_FINISHED` says it.
-#[must_use]
-pub fn interrupts(_shown: &[Shown]) -> Vec<Value> {
-    Vec::new()
+/// The run that comes last, and those before it.
+fn last_run(shown: &[Shown]) -> (&[Shown], &[Shown]) {
+    let last = shown.last().map(|last| &last.run);
+    let count = shown.iter().rev().take_while(|shown| Some(&shown.run) == last).count();
+    shown.split_at(shown.len() - count)
 }
 
-/// The application's state, if there is any.
+/// The AG-UI messages that activities come to, in order: those of one run, or of the runs of a thread, one after the other. A
+/// client of 1.0 is told which sub-agent a message is of.
 #[must_use]
-pub fn state(_shown: &[Shown]) -> Option<Value> {
-    None
+pub fn messages(shown: &[Shown], is_v1: bool) -> Vec<Value> {
+    let attribution = if is_v1 { Attribution::Subagent } else { Attribution::Inline };
+    let (earlier, last) = last_run(shown);
+    list::listed(&items::entries(earlier, last, &mut Names::default()), attribution).into_iter().map(|listed| listed.message).collect()
+}
+
+/// What the last run waits for, as `RUN_FINISHED` says it.
+#[must_use]
+pub fn interrupts(shown: &[Shown]) -> Vec<Value> {
+    let (_, last) = last_run(shown);
+    let mut run = Run::default();
+    last.iter().filter(|shown| &*shown.kind == "action").for_each(|action| run.ask(action));
+    run.interrupts(Attribution::Inline)
+}
+
+/// The application's state, if there is any: as the last run has it that has one.
+#[must_use]
+pub fn state(shown: &[Shown]) -> Option<Value> {
+    shown.iter().rev().find(|shown| &*shown.kind == "state")?.content.get("state").cloned()
 }

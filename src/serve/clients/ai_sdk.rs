@@ -100,17 +100,17 @@ pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body
         asked::send(&app, &chat, &run, &agent, asked::value_of(body, told), audience).await?;
     }
     let talk = match tail.epoch {
-        Some(_) => replayed(&app, &pass, run, audience, version).await?,
+        Some(_) => whole(&app, &pass, run, audience, version).await?,
         None => awaited(&app, pass, &chat, run, audience, version).await?,
     };
     Ok(talk.respond(STREAM))
 }
 
-/// All of a run that is written, as it came, and on.
-async fn replayed(app: &Arc<App>, pass: &Pass, run: RunId, audience: Audience, version: u8) -> Result<Talk, Problem> {
+/// All of a run that is written, by what it has come to, and on.
+async fn whole(app: &Arc<App>, pass: &Pass, run: RunId, audience: Audience, version: u8) -> Result<Talk, Problem> {
     let pass = allow(app, pass.who(), Verb::Read, Target::Run(&run), Some(audience)).await?;
     let dialect = dialect(&run, version);
-    let opening = Opening { run, audience, from: From::Start, replay: true, ids: Ids::Last, earlier: Vec::new(), dialect };
+    let opening = Opening { run, audience, from: From::Start, replay: false, ids: Ids::Last, earlier: Vec::new(), dialect };
     Talk::open(app, pass, opening).await
 }
 
@@ -223,7 +223,7 @@ pub async fn stream(State(app): State<Arc<App>>, pass: Pass, uri: Uri) -> Result
     let (audience, version) = (query.audience()?, version(&query)?);
     let thread = Thread::find(&app, &chat).await?;
     let talk = match (thread.active(audience), thread.sent.first()) {
-        (Some(part), _) => replayed(&app, &pass, part.run.clone(), audience, version).await?,
+        (Some(part), _) => whole(&app, &pass, part.run.clone(), audience, version).await?,
         (None, Some(run)) => awaited(&app, pass, &chat, run.clone(), audience, version).await?,
         (None, None) => return Ok(([(header::CACHE_CONTROL, "no-store")], StatusCode::NO_CONTENT).into_response()),
     };

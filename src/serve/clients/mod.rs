@@ -158,7 +158,7 @@ impl Wait {
 /// The activities of a run as an audience is shown them at a sequence; none of a run that was never written.
 pub async fn shown(app: &App, run: &RunId, audience: Audience, at: Option<Sequence>) -> Result<Vec<Shown>, Problem> {
     let view = app.feed.activities(&LogId::Run(run.clone()), audience, at).await?;
-    Ok(view.iter().flat_map(crate::projection::View::activities).map(Shown::from).collect())
+    Ok(view.iter().flat_map(crate::projection::View::activities).map(|activity| Shown::of(run, activity)).collect())
 }
 
 impl Talk {
@@ -257,7 +257,10 @@ impl Talk {
         while let Some((frame, cursor)) = frames::next(&mut self.frames) {
             let is_error = matches!(frame, Frame::Error { .. });
             let mut events = Vec::new();
-            let flow = self.dialect.frame(frame, &mut events);
+            let mut flow = self.dialect.frame(frame, &mut events);
+            if flow == Flow::On && cursor.is_some() {
+                flow = self.dialect.settle(&mut events);
+            }
             self.say(&events, cursor, out);
             match flow {
                 Flow::On if !is_error => {}

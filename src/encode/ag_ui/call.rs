@@ -1,0 +1,424 @@
+//! A tool call in AG-UI's words: its arguments and its result as text, and what is remembered of it between two changes.
+
+use serde_json::{Map, Value, json};
+
+/// Seed 002's members: what a call's author reports, and the content of the activity that shows it.
+#[rustfmt::skip]
+pub(super) const REPORTED: &[&str] = &[
+    "schema", "node_id", "call_id", "tool_name", "status", "progress", "loaded", "total", "message", "parent_node_id",
+    "parent_call_id",
+];
+
+/// Members of which the value is remembered: small ones, that decide how the next change is told. Of any other it is remembered
+/// that it is there.
+#[rustfmt::skip]
+const SMALL: &[&str] = &[
+    "schema", "node_id", "call_id", "tool_name", "status", "parent_node_id", "parent_call_id", "state", "awaits", "reported",
+    "withheld", "truncated", "untrusted", "output_ref",
+];
+
+/// Members that a result is made of.
+#[rustfmt::skip]
+const RESULTS: &[&str] = &[
+    "state", "withheld", "error", "output", "structured", "output_text", "output_ref", "truncated", "untrusted",
+];
+
+/// What a tool is called whose name nobody said.
+const NAMELESS: &str = "unknown";
+
+/// A member that is not at hand: it was told earlier, and is not remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Elsewhere;
+
+/// The name of a call's tool.
+pub(super) fn name(content: &Map<String, Value>) -> &str {
+    content.get("tool_name").and_then(Value::as_str).filter(|name| !name.is_empty()).unwrap_or(NAMELESS)
+}
+
+/// Whether more arguments may come.
+pub(super) fn is_live(content: &Map<String, Value>) -> bool {
+    let state = content.get("state").and_then(Value::as_str);
+    let has_all = content.contains_key("input") || content.contains_key("awaits");
+    !has_all && matches!(state, None | Some("running" | "input-streaming"))
+}
+
+/// Whether the call waits for a result that the client has to give.
+pub(super) fn awaits(content: &Map<String, Value>) -> bool {
+    content.contains_key("awaits") && !has_ended(content)
+}
+
+pub(super) fn has_ended(content: &Map<String, Value>) -> bool {
+    matches!(content.get("state").and_then(Value::as_str), Some("output-available" | "output-error" | "cancelled"))
+}
+
+/// A call's arguments as text: compact JSON, streamed or not.
+pub(super) fn arguments(content: &Map<String, Value>) -> (String, Scan) {
+    let mut scan = Scan::default();
+    let text = match content.get("input") {
+        Some(input) => input.to_string(),
+        None => chunks(content.get("input_text")).map(|chunk| scan.push(chunk)).collect(),
+    };
+    (text, scan)
+}
+
+/// The chunks of a text.
+pub(super) fn chunks(text: Option<&Value>) -> impl Iterator<Item = &str> {
+    text.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// What a call came to.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Answer {
+    pub content: String,
+    /// What a text cannot say of it.
+    pub told: Map<String, Value>,
+}
+
+/// The result of a call that has ended. Every end has one: clients wait for those that have none.
+///
+/// # Errors
+/// It is made of something that is not at hand.
+pub(super) fn answer<'c>(
+    get: impl Fn(&str) -> Result<Option<&'c Value>, Elsewhere>,
+) -> Result<Option<Answer>, Elsewhere> {
+    let Some(state) = get("state")?.and_then(Value::as_str) else { return Ok(None) };
+    let mut told = Map::new();
+    if state != "output-available" {
+        told.insert("state".into(), state.into());
+    }
+    let content = match state {
+        "output-available" | "output-error" | "cancelled" if get("withheld")? == Some(&Value::Bool(true)) => {
+            json!({ "withheld": true }).to_string()
+        }
+        "output-available" => {
+            for (member, name) in [("output_ref", "outputRef"), ("truncated", "truncated"), ("untrusted", "untrusted")] {
+                told.extend(get(member)?.map(|value| (name.to_owned(), value.clone())));
+            }
+            match (get("output")?, get("structured")) {
+                (Some(Value::String(text)), _) => text.clone(),
+                (Some(output), _) => output.to_string(),
+                (None, structured) => match structured? {
+                    Some(structured) => structured.to_string(),
+                    None => chunks(get("output_text")?).collect(),
+                },
+            }
+        }
+        "output-error" => {
+            let nothing = json!({ "message": "the call failed without saying why" });
+            json!({ "error": get("error")?.unwrap_or(&nothing) }).to_string()
+        }
+        "cancelled" => {
+            let mut content = json!({ "cancelled": true });
+            if let Some(error) = get("error")? {
+                content["error"] = error.clone();
+            }
+            content.to_string()
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(Answer { content, told }))
+}
+
+/// What a call's author reported, if it ever did.
+pub(super) fn report(content: &Map<String, Value>) -> Map<String, Value> {
+    REPORTED.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone()))).collect()
+}
+
+/// What is remembered of a call: small members, and which others there are.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Kept(Map<String, Value>);
+
+/// What one patch does to a call.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    /// Members that it sets.
+    said: Map<String, Value>,
+    /// Whether it takes the arguments away, and gives no others.
+    pub loses_input: bool,
+    /// Chunks of arguments.
+    pub arguments: Vec<String>,
+    /// Whether the result may be another one.
+    pub is_about_result: bool,
+    /// What it does to the report.
+    pub report: Vec<Value>,
+}
+
+impl Kept {
+    /// What is to be remembered of a content.
+    pub fn of(content: &Map<String, Value>) -> Self {
+        let mut kept = Self::default();
+        content.iter().for_each(|(member, value)| kept.keep(member, value));
+        kept
+    }
+
+    fn keep(&mut self, member: &str, value: &Value) {
+        let value = if SMALL.contains(&member) { value.clone() } else { Value::Null };
+        self.0.insert(member.to_owned(), value);
+    }
+
+    /// The small members, and the others without their values.
+    pub fn members(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    pub fn is_reported(&self) -> bool {
+        self.0.contains_key("reported")
+    }
+
+    /// Follows a patch.
+    ///
+    /// # Errors
+    /// It changes something in its middle, which none of ours does.
+    pub fn follow(&mut self, patch: Vec<Value>) -> Result<Change, Elsewhere> {
+        let mut change = Change::default();
+        for op in patch {
+            let (path, value) = (op.get("path").and_then(Value::as_str).unwrap_or_default(), op.get("value"));
+            let member = path.strip_prefix('/').unwrap_or_default();
+            match (member, value) {
+                ("input_text/-", Some(Value::String(chunk))) => change.arguments.push(chunk.clone()),
+                ("output_text/-", _) => {
+                    let is_all = !["output", "structured", "withheld"].iter().any(|member| self.0.contains_key(*member));
+                    change.is_about_result |= is_all;
+                }
+                (member, _) if member.contains('/') || member.is_empty() => return Err(Elsewhere),
+                (member, Some(value)) => {
+                    self.keep(member, value);
+                    change.said.insert(member.to_owned(), value.clone());
+                    change.loses_input &= member != "input";
+                    change.is_about_result |= RESULTS.contains(&member) && member != "output_text";
+                }
+                (member, None) => {
+                    self.0.shift_remove(member);
+                    change.said.shift_remove(member);
+                    change.loses_input |= member == "input" || member == "input_text";
+                    change.is_about_result |= RESULTS.contains(&member);
+                }
+            }
+            if REPORTED.contains(&member) {
+                change.report.push(op);
+            }
+        }
+        Ok(change)
+    }
+
+    /// A member after a change.
+    ///
+    /// # Errors
+    /// It is there, and was told earlier.
+    pub fn get<'c>(&'c self, change: &'c Change, member: &str) -> Result<Option<&'c Value>, Elsewhere> {
+        match (change.said.get(member), self.0.get(member)) {
+            (Some(value), _) => Ok(Some(value)),
+            (None, Some(value)) if SMALL.contains(&member) => Ok(Some(value)),
+            (None, Some(_)) => Err(Elsewhere),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+impl Change {
+    /// A member that it sets.
+    pub fn said(&self, member: &str) -> Option<&Value> {
+        self.said.get(member)
+    }
+
+    /// What the author reported, of a call of which nothing was reported before.
+    ///
+    /// # Errors
+    /// Part of it was told earlier.
+    pub fn first_report(&self, kept: &Kept) -> Result<Map<String, Value>, Elsewhere> {
+        let mut report = Map::new();
+        for member in REPORTED {
+            report.extend(kept.get(self, member)?.map(|value| ((*member).to_owned(), value.clone())));
+        }
+        Ok(report)
+    }
+}
+
+/// Makes streamed JSON compact as it comes: the same text as the parsed value has in the end, so that what was streamed and
+/// what is read later do not differ. Space between tokens goes, and texts are escaped as we escape them. What is neither an
+/// object nor an array stays as it came.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Scan {
+    of: Of,
+    in_text: bool,
+    /// An escape that is not whole yet: 11 characters at most.
+    escape: String,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Of {
+    /// Nothing but space so far.
+    #[default]
+    Unknown,
+    Json,
+    Other,
+}
+
+impl Scan {
+    /// What a further chunk comes to.
+    pub fn push(&mut self, chunk: &str) -> String {
+        let mut out = String::with_capacity(chunk.len());
+        for c in chunk.chars() {
+            if self.of == Of::Unknown {
+                self.of = match c {
+                    '{' | '[' => Of::Json,
+                    c if c.is_ascii_whitespace() => continue,
+                    _ => Of::Other,
+                };
+            }
+            match c {
+                _ if self.of == Of::Other => out.push(c),
+                _ if !self.escape.is_empty() => self.escaped(c, &mut out),
+                '\\' if self.in_text => self.escape.push(c),
+                ' ' | '\t' | '\r' | '\n' if !self.in_text => {}
+                _ => {
+                    self.in_text ^= c == '"';
+                    out.push(c);
+                }
+            }
+        }
+        out
+    }
+
+    /// Takes a character of an escape, and says the escape once it is whole.
+    fn escaped(&mut self, c: char, out: &mut String) {
+        self.escape.push(c);
+        let is_unicode = |at: usize| self.escape.as_bytes().get(at) == Some(&b'u');
+        let unit = |at: usize| self.escape.get(at..at + 4).and_then(|digits| u16::from_str_radix(digits, 16).ok());
+        let length = self.escape.len();
+        let is_high = unit(2).is_some_and(|unit| (0xD800..0xDC00).contains(&unit));
+        let is_whole = match length {
+            2 => !is_unicode(1),
+            6 => !is_high,
+            // Half a character is followed by the other half, or by nothing that belongs to it.
+            7 => c != '\\',
+            8 => !is_unicode(7),
+            12 => true,
+            _ => !c.is_ascii_hexdigit(),
+        };
+        if is_whole {
+            let whole = std::mem::take(&mut self.escape);
+            match serde_json::from_str::<String>(&format!("\"{whole}\"")) {
+                Ok(text) => {
+                    let said = Value::from(text).to_string();
+                    out.push_str(&said[1..said.len() - 1]);
+                }
+                // No JSON: as it came.
+                Err(_) => {
+                    out.push_str(&whole);
+                    // A quote that ended it too early ends the text, unless it was escaped itself.
+                    self.in_text ^= c == '"' && length != 2 && length != 8;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn scanned(chunks: &[&str]) -> String {
+        let mut scan = Scan::default();
+        chunks.iter().map(|chunk| scan.push(chunk)).collect()
+    }
+
+    #[test]
+    fn what_is_no_object_and_no_list_stays_as_it_came() {
+        assert_eq!(scanned(&["ls -la ", "  \"a b\""]), "ls -la   \"a b\"");
+        assert_eq!(scanned(&["  ", "\"a  b\" "]), "\"a  b\" ");
+    }
+
+    #[test]
+    fn text_that_is_no_json_loses_no_text() {
+        assert_eq!(scanned(&["{\"a\": \"x\\q", "y\\u12\"}"]), "{\"a\":\"x\\qy\\u12\"}");
+        assert_eq!(scanned(&["{\"a\": \"\\ud83d\", \"b\": 1}"]), "{\"a\":\"\\ud83d\",\"b\":1}");
+        assert_eq!(scanned(&["{\"a\": \"\\ud83d\\n\"}"]), "{\"a\":\"\\ud83d\\n\"}");
+    }
+
+    fn json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            any::<i64>().prop_map(Value::from),
+            any::<bool>().prop_map(Value::from),
+            Just(Value::Null),
+            ".{0,12}".prop_map(Value::from),
+        ];
+        let tree = leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::vec((".{0,6}", inner), 0..4).prop_map(|members| members.into_iter().collect::<Value>()),
+            ]
+        });
+        prop::collection::vec((".{0,6}", tree), 0..4).prop_map(|members| members.into_iter().collect::<Value>())
+    }
+
+    /// The value as others write it: with space, and with what is not ASCII escaped.
+    fn widely(value: &Value) -> String {
+        let pretty = format!("{value:#}").replace('/', "\\/");
+        let mut text = String::new();
+        for c in pretty.chars() {
+            match c.is_ascii() {
+                true => text.push(c),
+                false => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text.push_str(&format!("\\u{unit:04X}"))),
+            }
+        }
+        text
+    }
+
+    proptest! {
+        #[test]
+        fn streamed_json_comes_to_the_text_of_the_parsed_value_however_it_is_written_and_cut(
+            value in json(), sizes in prop::collection::vec(1..7_usize, 1..8)
+        ) {
+            let text = widely(&value);
+            let chars: Vec<char> = text.chars().collect();
+            let (mut at, mut scan, mut out) = (0, Scan::default(), String::new());
+            for size in sizes.iter().cycle() {
+                let end = (at + size).min(chars.len());
+                out.push_str(&scan.push(&chars[at..end].iter().collect::<String>()));
+                at = end;
+                if at == chars.len() {
+                    break;
+                }
+            }
+            prop_assert_eq!(out, value.to_string());
+        }
+    }
+
+    #[test]
+    fn a_result_is_what_came_out_and_every_end_has_one() {
+        let of = |content: Value| {
+            let content = content.as_object().unwrap().clone();
+            answer(|member| Ok(content.get(member))).unwrap().map(|answer| (answer.content, Value::Object(answer.told)))
+        };
+        let said = |content: &str, told: Value| Some((content.to_owned(), told));
+        assert_eq!(of(json!({"state": "running", "output": 1})), None);
+        assert_eq!(of(json!({})), None);
+        let done = "output-available";
+        assert_eq!(of(json!({"state": done, "output": "text", "output_text": ["x"]})), said("text", json!({})));
+        assert_eq!(of(json!({"state": done, "output": {"a": [1]}, "truncated": 7})), said("{\"a\":[1]}", json!({"truncated": 7})));
+        assert_eq!(of(json!({"state": done, "structured": [1]})), said("[1]", json!({})));
+        assert_eq!(of(json!({"state": done, "output_text": ["a", "b"]})), said("ab", json!({})));
+        assert_eq!(of(json!({"state": done})), said("", json!({})));
+        assert_eq!(of(json!({"state": done, "withheld": true, "output": 1})), said("{\"withheld\":true}", json!({})));
+        assert_eq!(
+            of(json!({"state": "output-error", "error": {"message": "no"}})),
+            said("{\"error\":{\"message\":\"no\"}}", json!({"state": "output-error"}))
+        );
+        assert_eq!(of(json!({"state": "cancelled"})), said("{\"cancelled\":true}", json!({"state": "cancelled"})));
+    }
+
+    #[test]
+    fn a_change_says_what_is_at_hand_and_what_is_not() {
+        let content = json!({"state": "progress", "tool_name": "x", "output_text": ["long"], "status": "running"});
+        let mut kept = Kept::of(content.as_object().unwrap());
+        let ops = |value: Value| value.as_array().unwrap().clone();
+        let change = kept.follow(ops(json!([{"op": "replace", "path": "/state", "value": "output-available"}]))).unwrap();
+        assert!(change.is_about_result);
+        assert_eq!(answer(|member| kept.get(&change, member)), Err(Elsewhere), "the output was streamed");
+        let change = kept.follow(ops(json!([{"op": "add", "path": "/output", "value": "whole"}]))).unwrap();
+        assert_eq!(answer(|member| kept.get(&change, member)).unwrap().unwrap().content, "whole");
+        assert!(kept.follow(ops(json!([{"op": "add", "path": "/output/a", "value": 1}]))).is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! AG-UI's events and messages, as JSON. Nothing here is ever null, and what is ours stands under `metadata.proscenium`.
+
+use super::items::{Body, Item};
+use serde_json::{Map, Value, json};
+
+/// How a teammate's messages say whose they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attribution {
+    /// As a sub-agent's.
+    Subagent,
+    /// As the run's own, with the teammate's name in the metadata.
+    Inline,
+}
+
+impl Attribution {
+    /// Marks an event, or a message, as a teammate's.
+    pub fn mark(self, of: &mut Value, agent: Option<&str>) {
+        match (self, agent) {
+            (_, None) => {}
+            (Self::Subagent, Some(agent)) => of["subagentRunId"] = agent.into(),
+            (Self::Inline, Some(agent)) => tell(of, "agentId", agent.into()),
+        }
+    }
+}
+
+/// Says something of ours.
+pub(super) fn tell(of: &mut Value, member: &str, value: Value) {
+    of["metadata"]["proscenium"][member] = value;
+}
+
+fn tell_all(of: &mut Value, told: &Map<String, Value>) {
+    for (member, value) in told {
+        tell(of, member, value.clone());
+    }
+}
+
+/// A message as a snapshot has it, without what its call came to.
+pub(super) fn message(id: &str, item: &Item, attribution: Attribution) -> Value {
+    let agent = item.agent.as_deref();
+    let mut message = match &item.body {
+        Body::Text { role, text, .. } => json!({ "id": id, "role": role, "content": text }),
+        Body::Reasoning { text, .. } => json!({ "id": id, "role": "reasoning", "content": text }),
+        Body::Call { id: call, name, arguments, .. } => {
+            let mut made = json!({ "id": call, "type": "function", "function": { "name": name, "arguments": arguments } });
+            if attribution == Attribution::Inline {
+                // A call is no message: what its start says of it is its own.
+                attribution.mark(&mut made, agent);
+                return json!({ "id": id, "role": "assistant", "toolCalls": [made] });
+            }
+            json!({ "id": id, "role": "assistant", "toolCalls": [made] })
+        }
+        Body::Result { call, answer, .. } => {
+            let mut message = json!({ "id": id, "role": "tool", "toolCallId": call, "content": answer.content });
+            tell_all(&mut message, &answer.told);
+            message
+        }
+        Body::Activity { kind, content } => json!({ "id": id, "role": "activity", "activityType": kind, "content": content }),
+    };
+    attribution.mark(&mut message, agent);
+    message
+}
+
+/// What opens a bracket, or says all of what has none.
+pub(super) fn begin(id: &str, item: &Item, attribution: Attribution) -> Vec<Value> {
+    let mut events = match &item.body {
+        Body::Text { role, .. } => vec![json!({ "type": "TEXT_MESSAGE_START", "messageId": id, "role": role })],
+        Body::Reasoning { .. } => vec![
+            json!({ "type": "REASONING_START", "messageId": id }),
+            json!({ "type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning" }),
+        ],
+        Body::Call { id: call, name, .. } => {
+            let mut event = json!({ "type": "TOOL_CALL_START", "toolCallId": call, "toolCallName": name });
+            // Without one the message has the call's id.
+            if **call != *id {
+                event["parentMessageId"] = id.into();
+            }
+            vec![event]
+        }
+        Body::Result { call, answer, .. } => {
+            let mut event = json!({ "type": "TOOL_CALL_RESULT", "messageId": id, "toolCallId": call, "content": answer.content });
+            tell_all(&mut event, &answer.told);
+            vec![event]
+        }
+        Body::Activity { kind, content } => {
+            vec![json!({ "type": "ACTIVITY_SNAPSHOT", "messageId": id, "activityType": kind, "content": content })]
+        }
+    };
+    events.iter_mut().for_each(|event| attribution.mark(event, item.agent.as_deref()));
+    events
+}
+
+/// An open bracket: what it takes to go on with it, to end it, and to open it again.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Bracket {
+    Text(Box<str>),
+    Reasoning(Box<str>),
+    /// By the call's id.
+    Call(Box<str>),
+}
+
+impl Bracket {
+    /// The bracket of a message; none of one that is said at once.
+    pub fn of(id: &str, item: &Item) -> Option<Self> {
+        match &item.body {
+            Body::Text { .. } => Some(Self::Text(id.into())),
+            Body::Reasoning { .. } => Some(Self::Reasoning(id.into())),
+            Body::Call { id: call, .. } => Some(Self::Call(call.clone())),
+            Body::Result { .. } | Body::Activity { .. } => None,
+        }
+    }
+
+    /// More of it.
+    pub fn content(&self, delta: &str) -> Value {
+        match self {
+            Self::Text(id) => json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": id, "delta": delta }),
+            Self::Reasoning(id) => json!({ "type": "REASONING_MESSAGE_CONTENT", "messageId": id, "delta": delta }),
+            Self::Call(id) => json!({ "type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": delta }),
+        }
+    }
+
+    /// Its end.
+    pub fn end(&self) -> Vec<Value> {
+        match self {
+            Self::Text(id) => vec![json!({ "type": "TEXT_MESSAGE_END", "messageId": id })],
+            Self::Reasoning(id) => vec![
+                json!({ "type": "REASONING_MESSAGE_END", "messageId": id }),
+                json!({ "type": "REASONING_END", "messageId": id }),
+            ],
+            Self::Call(id) => vec![json!({ "type": "TOOL_CALL_END", "toolCallId": id })],
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! How a run stands, in AG-UI's words: what brackets a client's run, and what it waits for.
+
+use super::events::{Attribution, tell};
+use super::items::teammate;
+use crate::encode::frames::Shown;
+use serde_json::{Map, Value, json};
+
+/// Members of the `run` activity that matter here.
+const MEMBERS: &[&str] = &["status", "attempt", "agentId", "error"];
+/// Members of an action that a client is told when the run waits for it, or that say whether it does.
+#[rustfmt::skip]
+const ASKED: &[&str] = &[
+    "status", "control", "kind", "reason", "message", "schema", "options", "risk", "toolCallId", "expiresAt",
+];
+
+/// How the run stands, as far as it was told.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Run {
+    members: Map<String, Value>,
+    /// What waits for somebody's decision: by the action's id, in the order in which it was asked.
+    pending: Vec<(Box<str>, Asked)>,
+}
+
+#[derive(Debug, Clone)]
+struct Asked {
+    agent: Option<Box<str>>,
+    members: Map<String, Value>,
+}
+
+impl Run {
+    /// Takes the `run` activity.
+    pub fn stand(&mut self, content: &Map<String, Value>) {
+        self.members.clear();
+        keep(&mut self.members, MEMBERS, content);
+    }
+
+    /// Takes a change of it.
+    pub fn follow(&mut self, patch: &[Value]) {
+        change(&mut self.members, MEMBERS, patch);
+    }
+
+    /// The agent that the run is of.
+    pub fn agent(&self) -> Option<&str> {
+        self.members.get("agentId").and_then(Value::as_str)
+    }
+
+    /// How often it was started; nothing before anything is known of it.
+    pub fn attempt(&self) -> Option<u64> {
+        self.members.get("attempt").and_then(Value::as_u64)
+    }
+
+    fn status(&self) -> &str {
+        self.members.get("status").and_then(Value::as_str).unwrap_or("unknown")
+    }
+
+    pub fn has_ended(&self) -> bool {
+        matches!(self.status(), "completed" | "failed" | "cancelled" | "interrupted")
+    }
+
+    /// Whether it waits for somebody. While all that it asked is answered, and the answers are on their way, it does not.
+    pub fn is_paused(&self) -> bool {
+        self.status() == "waiting" && (self.pending.is_empty() || self.unanswered().next().is_some())
+    }
+
+    // ── what it asks ──
+
+    /// Takes an action.
+    pub fn ask(&mut self, action: &Shown) {
+        let asked = Asked { agent: teammate(action, self.agent()), members: kept(ASKED, &action.content) };
+        match self.pending.iter_mut().find(|(id, _)| *id == action.id) {
+            Some((_, known)) => *known = asked,
+            None => self.pending.push((action.id.clone(), asked)),
+        }
+        self.drop_answered();
+    }
+
+    /// Takes a change of an action. One that is asked again after its answer comes as a whole.
+    pub fn follow_action(&mut self, action: &str, patch: &[Value]) {
+        if let Some((_, known)) = self.pending.iter_mut().find(|(id, _)| **id == *action) {
+            change(&mut known.members, ASKED, patch);
+        }
+        self.drop_answered();
+    }
+
+    fn drop_answered(&mut self) {
+        self.pending.retain(|(_, asked)| asked.members.get("status").and_then(Value::as_str) == Some("pending"));
+    }
+
+    fn unanswered(&self) -> impl Iterator<Item = &(Box<str>, Asked)> {
+        self.pending.iter().filter(|(_, asked)| !asked.members.contains_key("control"))
+    }
+
+    /// What the run waits for, as AG-UI's interrupts. What was answered is none, though the answer may still be on its way.
+    pub fn interrupts(&self, attribution: Attribution) -> Vec<Value> {
+        self.unanswered().map(|(id, asked)| asked.interrupt(id, attribution)).collect()
+    }
+
+    // ── how it ends ──
+
+    /// The event that ends a client's run, where this one stands now; `pending` are calls that the client has to answer.
+    pub fn boundary(&self, of: &Boundary<'_>, attribution: Attribution, pending: &[Box<str>]) -> Value {
+        let mut finished = json!({ "type": "RUN_FINISHED", "threadId": of.thread, "runId": of.run });
+        let interrupts = self.interrupts(attribution);
+        match self.status() {
+            "failed" => return self.failure("the run failed without saying why", None),
+            "interrupted" => return self.failure("the run was broken off before it was done", Some("interrupted")),
+            "cancelled" if !of.is_v1 => return self.failure("the run was cancelled", Some("cancelled")),
+            "cancelled" => finished["outcome"] = json!({ "type": "cancelled" }),
+            "waiting" if !interrupts.is_empty() => {
+                finished["outcome"] = json!({ "type": "interrupt", "interrupts": interrupts });
+            }
+            status => {
+                finished["outcome"] = json!({ "type": "success" });
+                if of.is_v1 && !pending.is_empty() {
+                    finished["outcome"]["pendingToolCallIds"] = json!(pending);
+                }
+                if status != "completed" {
+                    tell(&mut finished, "status", status.into());
+                }
+            }
+        }
+        finished
+    }
+
+    fn failure(&self, otherwise: &str, code: Option<&str>) -> Value {
+        let error = self.members.get("error");
+        let (message, told) = match error {
+            Some(Value::String(message)) => (Some(message.as_str()), None),
+            Some(error) => (error.get("message").and_then(Value::as_str), error.get("code")),
+            None => (None, None),
+        };
+        let told = told.map(|code| code.as_str().map_or_else(|| code.to_string(), str::to_owned));
+        run_error(message.unwrap_or(otherwise), told.as_deref().or(code))
+    }
+}
+
+impl Asked {
+    fn interrupt(&self, id: &str, attribution: Attribution) -> Value {
+        let get = |member: &str| self.members.get(member);
+        let text = |member: &str| get(member).and_then(Value::as_str);
+        let kind = text("kind").unwrap_or("unknown");
+        let by_kind = match kind {
+            "tool_approval" => "tool_call",
+            "structured_input" | "clarification" | "credential_request" => "input_required",
+            _ => "confirmation",
+        };
+        let mut interrupt = json!({ "id": id, "reason": text("reason").unwrap_or(by_kind) });
+        for member in ["message", "toolCallId", "expiresAt"] {
+            if let Some(value) = text(member) {
+                interrupt[member] = value.into();
+            }
+        }
+        if let Some(schema) = get("schema").filter(|schema| schema.is_object()) {
+            interrupt["responseSchema"] = schema.clone();
+        }
+        tell(&mut interrupt, "kind", kind.into());
+        for member in ["options", "risk"] {
+            if let Some(value) = get(member) {
+                tell(&mut interrupt, member, value.clone());
+            }
+        }
+        if let (Attribution::Subagent, Some(agent)) = (attribution, &self.agent) {
+            interrupt["subagentRunId"] = (**agent).into();
+        }
+        interrupt
+    }
+}
+
+/// What a client's run is called, and what it knows.
+pub(super) struct Boundary<'o> {
+    pub thread: &'o str,
+    pub run: &'o str,
+    pub is_v1: bool,
+}
+
+pub(super) fn run_error(message: &str, code: Option<&str>) -> Value {
+    let mut event = json!({ "type": "RUN_ERROR", "message": message });
+    if let Some(code) = code {
+        event["code"] = code.into();
+    }
+    event
+}
+
+/// The agent that a run is of, by its activities.
+pub(super) fn own_agent(shown: &[Shown]) -> Option<&str> {
+    shown.iter().find(|shown| &*shown.kind == "run").and_then(|run| run.text("agentId"))
+}
+
+fn keep(members: &mut Map<String, Value>, names: &[&str], content: &Map<String, Value>) {
+    members.extend(names.iter().filter_map(|name| Some(((*name).to_owned(), content.get(*name)?.clone()))));
+}
+
+pub(super) fn kept(names: &[&str], content: &Map<String, Value>) -> Map<String, Value> {
+    let mut members = Map::new();
+    keep(&mut members, names, content);
+    members
+}
+
+/// Applies what a patch does to whole members.
+pub(super) fn change(members: &mut Map<String, Value>, names: &[&str], patch: &[Value]) {
+    for op in patch {
+        let path = op.get("path").and_then(Value::as_str).unwrap_or_default();
+        let Some(name) = path.strip_prefix('/').filter(|name| names.contains(name)) else { continue };
+        match op.get("value") {
+            Some(value) => drop(members.insert(name.to_owned(), value.clone())),
+            None => drop(members.shift_remove(name)),
+        }
+    }
+}

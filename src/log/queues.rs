@@ -195,6 +195,12 @@ impl Queues {
         self.inner.lock().watched.retain(|_, came| came.receiver_count() > 0);
     }
 
+    /// A log in which a control of this id is open: looked for among all that are.
+    #[must_use]
+    pub fn log_of(&self, id: &ControlId) -> Option<LogId> {
+        self.inner.lock().items.values().find(|item| item.open.id == *id).map(|item| item.log.clone())
+    }
+
     /// How many controls are open.
     #[must_use]
     pub fn count(&self) -> usize {

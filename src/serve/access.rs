@@ -14,6 +14,7 @@
 //! with [`allow`].
 
 use super::App;
+use super::clients::asked::thread_of;
 use super::problem::Problem;
 use super::request::{Query, id_of, path_id, segment};
 use crate::auth::rights::{Rights, Scope, Verb};
@@ -57,6 +58,9 @@ pub enum Target<'a> {
     Session(&'a SessionId),
     /// What a client that exists already calls a conversation: a session, or a run that is one by itself.
     Thread(&'a SessionId),
+    /// A run; or one that was asked for in a session, and that nobody has written yet. Whoever waits for it asks again when it is
+    /// there.
+    Asked(&'a RunId),
     Agent(&'a AgentId),
 }
 
@@ -333,8 +337,9 @@ pub async fn allow(app: &App, who: &Who, verb: Verb, target: Target<'_>, wanted:
         Target::Agent(agent) => {
             return Err(forbidden("agent", format!("the token gives no right to agent {agent}: it does not name it")));
         }
-        Target::Run(run) if rights.has_run(run, None) => {}
-        Target::Run(run) => {
+        Target::Run(run) | Target::Asked(run) if rights.has_run(run, None) => {}
+        Target::Asked(run) if thread_of(app, run).is_some_and(|session| rights.has_session(&session)) => {}
+        Target::Run(run) | Target::Asked(run) => {
             let id = LogId::Run(run.clone());
             let log = app.logs.log(&id).await?;
             let tail = log.tail();
@@ -381,6 +386,7 @@ enum Named {
     Run(RunId),
     Session(SessionId),
     Thread(SessionId),
+    Asked(RunId),
     Agent(AgentId),
 }
 
@@ -408,7 +414,7 @@ impl Named {
     /// What the query names, of a thread that is to be read; a run, where both are there.
     fn by_query(uri: &Uri) -> Result<Vec<Self>, Problem> {
         let query = Query::of_any(uri);
-        let run = query.get("runId").map(|run| id_of("runId", run).map(Self::Run));
+        let run = query.get("runId").map(|run| id_of("runId", run).map(Self::Asked));
         let thread = || query.get("threadId").map(|thread| id_of("threadId", thread).map(Self::Thread));
         run.or_else(thread).into_iter().collect()
     }
@@ -418,6 +424,7 @@ impl Named {
             Self::Run(run) => Target::Run(run),
             Self::Session(session) => Target::Session(session),
             Self::Thread(thread) => Target::Thread(thread),
+            Self::Asked(run) => Target::Asked(run),
             Self::Agent(agent) => Target::Agent(agent),
         }
     }

@@ -4,14 +4,15 @@
 //! stream at once; `retry:` rides on the first data frame, for some clients deliver a frame without data as an empty message.
 
 use super::access::{Hold, Pass, Right, allow_all};
+use super::clients::view;
 use super::meters::{Counted, Transport};
 use super::problem::Problem;
-use super::request::{Query, bad_id, from, path_id};
+use super::request::{Query, bad_id, from, is_stream, path_id};
 use super::{App, stopped};
 use crate::auth::rights::Verb;
 use crate::encode::native::HEARTBEAT;
-use crate::feed::Reading;
 use crate::feed::several::Members;
+use crate::feed::{From, Reading};
 use crate::log::{AnyStore, LogId};
 use crate::model::{Audience, Cursor, RunId};
 use axum::body::Body;
@@ -81,7 +82,7 @@ async fn reading(
     headers: &HeaderMap,
 ) -> Result<(Reading<AnyStore>, Pass), Problem> {
     if let Some(format) = query.get("format") {
-        let detail = format!("format={format} is not served; ask for no format");
+        let detail = format!("format={format} is not served here; ask for no format, or for one run");
         return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"));
     }
     let path = uri.path();
@@ -95,14 +96,19 @@ async fn reading(
         None
     };
     let wanted = query.wanted()?;
-    // Last-Event-ID wins: it is what a reconnecting EventSource adds to the URL it was first given.
-    let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
-    let from = from(resumed.or_else(|| query.get("last_event_id")).or_else(|| query.get("after")))?;
+    let from = place(query, headers)?;
     let reader = match members {
         Some(members) => Reading::Several(Box::new(app.feed.read_several(members, wanted, from))),
         None => Reading::One(app.feed.read(&LogId::Run(path_id("runId", uri)?), wanted, from).await?),
     };
     Ok((reader, pass))
+}
+
+/// Where a reader wants to begin, by its headers and its query.
+fn place(query: &Query, headers: &HeaderMap) -> Result<From, Problem> {
+    // Last-Event-ID wins: it is what a reconnecting EventSource adds to the URL it was first given.
+    let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
+    from(resumed.or_else(|| query.get("last_event_id")).or_else(|| query.get("after")))
 }
 
 /// The runs that a query names, each once.
@@ -197,8 +203,34 @@ impl Stream {
     }
 }
 
+/// A run's stream in the words of another client.
+async fn in_format(
+    app: &Arc<App>,
+    pass: Pass,
+    uri: &Uri,
+    headers: &HeaderMap,
+    query: &Query,
+    format: &str,
+) -> Result<Response, Problem> {
+    let (run, from) = (path_id::<RunId>("runId", uri)?, place(query, headers)?);
+    if let From::After(_) = from {
+        let reader = app.feed.read(&LogId::Run(run.clone()), query.wanted()?, from).await?;
+        if reader.has_seen_the_end() {
+            return Ok(([(header::CACHE_CONTROL, "no-store")], StatusCode::NO_CONTENT).into_response());
+        }
+    }
+    view::get(app, pass, run, (query, from, query.audience()?), format).await
+}
+
 /// Any of the streams, on a connection that hyper carries.
 pub async fn get(State(app): State<Arc<App>>, pass: Pass, uri: Uri, headers: HeaderMap) -> Response {
+    let query = Query::of(&uri);
+    if let Some(format) = query.get("format").filter(|_| is_stream(uri.path())) {
+        return match in_format(&app, pass, &uri, &headers, &query, format).await {
+            Ok(response) => response,
+            Err(problem) => problem.into_response(),
+        };
+    }
     match open(&app, pass, &uri, &headers).await {
         Ok(Answer::Live(stream)) => {
             let frames = futures_util::stream::unfold(stream, async |mut stream| {

@@ -349,7 +349,8 @@ fn told(request: &httparse::Request<'_, '_>) -> Option<Request> {
     let target = request.path?;
     let path = target.split('?').next().unwrap_or(target);
     let is_facts = match request.method? {
-        "GET" if is_stream(path) => false,
+        // In another client's words it must not seem to have come to its end when it is cut off: hyper resets.
+        "GET" if is_stream(path) && !target.contains("format=") => false,
         "POST" if is_address(path) => true,
         _ => return None,
     };

@@ -323,13 +323,16 @@ async fn every_member_of_a_query_that_is_described_is_read() {
             _ if operation.path.starts_with("/v1/sessions/") => "s",
             _ => "r",
         };
-        let query = match operation.id {
-            "streamRuns" => "?runs=r",
-            "agUiGet" => "?threadId=r",
-            _ => "",
+        let queries = match operation.id {
+            "streamRuns" => &["?runs=r"][..],
+            "streamRun" => &["", "?format=ai-sdk"],
+            "agUiGet" => &["?threadId=r"],
+            _ => &[""],
         };
         READ.take();
-        ask(&client, operation, &format!("{}{query}", address(operation, name)), &[]).await;
+        for query in queries {
+            ask(&client, operation, &format!("{}{query}", address(operation, name)), &[]).await;
+        }
         let read = READ.take();
         // A ticket is read by whoever guards the address, and only where there are keys.
         let of_query = operation.members().filter(|member| member.place == Place::Query && member.name != "ticket");

@@ -23,14 +23,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The write path, on a store in memory.
-struct Line {
+pub struct Line {
     logs: Arc<Logs<MemoryStore>>,
     ingest: Ingest<MemoryStore>,
     runs: Cell<u64>,
 }
 
 impl Line {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let (logs, mut groups) = Logs::open(MemoryStore::new()).expect("an empty store opens");
         // What the server does for those who wait, without its readers.
         std::thread::spawn(move || {
@@ -43,7 +43,7 @@ impl Line {
     }
 
     /// Sends facts to a run that nobody has written yet, and reads its rows.
-    async fn rows(&self, deliveries: &[(&str, &[Value])]) -> (LogId, Vec<Row>) {
+    pub async fn rows(&self, deliveries: &[(&str, &[Value])]) -> (LogId, Vec<Row>) {
         self.runs.set(self.runs.get() + 1);
         let log = LogId::Run(RunId::new(&format!("run-{}", self.runs.get())).unwrap());
         for (source, facts) in deliveries {
@@ -70,7 +70,7 @@ impl Line {
     }
 }
 
-fn wait<T>(future: impl Future<Output = T>) -> T {
+pub fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
@@ -393,7 +393,7 @@ fn things(fact: &Value) -> Vec<String> {
 }
 
 /// Runs a law over random facts: the same ones each time, or with `PROPTEST_CASES` that many new ones.
-fn law(cases: u32, check: impl AsyncFn(&Line, Vec<Value>)) {
+pub fn law(cases: u32, check: impl AsyncFn(&Line, Vec<Value>)) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let config = Config { cases: asked.unwrap_or(cases), failure_persistence: None, max_shrink_iters: 3000, ..Config::default() };
     let mut runner = match asked {

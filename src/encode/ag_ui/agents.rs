@@ -25,6 +25,8 @@ struct Agent {
     members: Map<String, Value>,
     /// Whether the client was told of it in this run, and of its end.
     told: Told,
+    /// Whether it was met since all was shown anew.
+    is_met: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,17 +37,30 @@ enum Told {
 }
 
 impl Agents {
+    /// Begins to meet them anew. What was told, was told.
     pub fn forget(&mut self) {
-        // What was told, was told.
         self.known.retain(|agent| agent.told != Told::Nothing);
+        self.known.iter_mut().for_each(|agent| agent.is_met = false);
+    }
+
+    /// Ends what was told of those who are none after all.
+    pub fn drop_unmet(&mut self, events: &mut Vec<Value>) {
+        self.known.iter_mut().filter(|agent| !agent.is_met).for_each(|agent| agent.finish(events));
+        self.known.retain(|agent| agent.is_met);
     }
 
     fn find(&mut self, id: &str) -> &mut Agent {
         let at = self.known.iter().position(|agent| *agent.id == *id).unwrap_or_else(|| {
-            self.known.push(Agent { id: id.into(), members: Map::new(), told: Told::Nothing });
+            self.known.push(Agent { id: id.into(), members: Map::new(), told: Told::Nothing, is_met: true });
             self.known.len() - 1
         });
+        self.known[at].is_met = true;
         &mut self.known[at]
+    }
+
+    /// Whether it was met.
+    pub fn knows(&self, agent: &str) -> bool {
+        self.known.iter().any(|known| *known.id == *agent)
     }
 
     pub fn meet(&mut self, agent: Option<&str>) {

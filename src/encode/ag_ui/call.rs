@@ -78,9 +78,7 @@ pub(super) struct Answer {
 ///
 /// # Errors
 /// It is made of something that is not at hand.
-pub(super) fn answer<'c>(
-    get: impl Fn(&str) -> Result<Option<&'c Value>, Elsewhere>,
-) -> Result<Option<Answer>, Elsewhere> {
+pub(super) fn answer<'c>(get: impl Fn(&str) -> Result<Option<&'c Value>, Elsewhere>) -> Result<Option<Answer>, Elsewhere> {
     let Some(state) = get("state")?.and_then(Value::as_str) else { return Ok(None) };
     let mut told = Map::new();
     if state != "output-available" {
@@ -397,7 +395,10 @@ mod tests {
         assert_eq!(of(json!({})), None);
         let done = "output-available";
         assert_eq!(of(json!({"state": done, "output": "text", "output_text": ["x"]})), said("text", json!({})));
-        assert_eq!(of(json!({"state": done, "output": {"a": [1]}, "truncated": 7})), said("{\"a\":[1]}", json!({"truncated": 7})));
+        assert_eq!(
+            of(json!({"state": done, "output": {"a": [1]}, "truncated": 7})),
+            said("{\"a\":[1]}", json!({"truncated": 7}))
+        );
         assert_eq!(of(json!({"state": done, "structured": [1]})), said("[1]", json!({})));
         assert_eq!(of(json!({"state": done, "output_text": ["a", "b"]})), said("ab", json!({})));
         assert_eq!(of(json!({"state": done})), said("", json!({})));

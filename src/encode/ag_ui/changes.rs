@@ -55,12 +55,17 @@ impl AgUi {
     }
 
     fn units(&mut self, batch: Vec<Frame>) -> Result<Units, Elsewhere> {
+        let is_nobodys = self.run.agent().is_none();
         for frame in &batch {
             match frame {
                 Frame::ActivitySnapshot(shown) if &*shown.kind == "run" => self.run.stand(&shown.content),
                 Frame::ActivityDelta { activity_type, patch, .. } if &**activity_type == "run" => self.run.follow(patch),
                 _ => {}
             }
+        }
+        if is_nobodys && self.run.agent().is_some_and(|own| self.agents.knows(own)) {
+            // Whose it is was not known, and what it said was taken for a teammate's.
+            return Err(Elsewhere);
         }
         let mut units = Vec::new();
         for frame in batch {
@@ -90,7 +95,10 @@ impl AgUi {
             }
             _ => {}
         }
-        let place = self.known.place(shown, items::teammate(shown, own.as_deref()));
+        let agent = items::teammate(shown, own.as_deref());
+        self.agents.meet(agent.as_deref());
+        units.extend(agent.clone().map(|agent| (KNOWN, Unit::Agent(agent))));
+        let place = self.known.place(shown, agent);
         let items = items::items(shown, own.as_deref(), 0, place);
         units.extend(items.into_iter().map(|item| (item.order, Unit::Item(item))));
     }
@@ -134,54 +142,53 @@ impl AgUi {
         Ok(())
     }
 
+    /// A change of a message: parts that it gets, and what becomes of those that it has.
     fn message_changed(&mut self, id: &str, patch: Vec<Value>, units: &mut Units) -> Result<(), Elsewhere> {
         let run = self.log.clone();
         let Some(place) = self.known.placed("message", id) else { return Ok(()) };
         let (number, Some(message)) = (place.place, &mut place.message) else { return Ok(()) };
+        let known = message.parts.len();
+        // What becomes of a part that is new here is told after the part.
+        let mut new = Vec::new();
         for op in patch {
-            let path = op.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
-            let mut way = path.split('/').skip(1);
-            if way.next() != Some("parts") {
+            let path = op.get("path").and_then(Value::as_str).unwrap_or_default();
+            let Some(of_parts) = path.strip_prefix("/parts") else { continue };
+            if of_parts == "/-" {
+                let part = op.get("value").and_then(Value::as_object).ok_or(Elsewhere)?;
+                let sub = u32::try_from(message.parts.len()).unwrap_or(u32::MAX);
+                let order = (0, part.get("opened").and_then(Value::as_u64).unwrap_or_default(), number, sub);
+                let (key, of) = message.add(id, part);
+                let item = Item {
+                    key,
+                    order,
+                    is_history: matches!(of, PartOf::Call | PartOf::Result),
+                    run: run.clone(),
+                    agent: message.agent.clone(),
+                    body: items::part_body(id, &message.role, part, of),
+                };
+                new.push(order);
+                units.push((order, Unit::Item(item)));
                 continue;
             }
-            let at = match way.next() {
-                Some("-") => {
-                    let Some(part) = op.get("value").and_then(Value::as_object) else { return Err(Elsewhere) };
-                    let sub = u32::try_from(message.parts.len()).unwrap_or(u32::MAX);
-                    let (key, of) = message.add(id, part);
-                    let opened = part.get("opened").and_then(Value::as_u64).unwrap_or_default();
-                    units.push((
-                        (0, opened, number, sub),
-                        Unit::Item(Item {
-                            key,
-                            order: (0, opened, number, sub),
-                            is_history: matches!(of, PartOf::Call | PartOf::Result),
-                            run: run.clone(),
-                            agent: message.agent.clone(),
-                            body: items::part_body(id, &message.role, part, of),
-                        }),
-                    ));
-                    continue;
-                }
-                at => at.and_then(|at| at.parse::<usize>().ok()).ok_or(Elsewhere)?,
-            };
-            let Some((key, of)) = message.parts.get(at).cloned() else { return Err(Elsewhere) };
-            let rest = path.split_at(path.match_indices('/').nth(2).map_or(path.len(), |(at, _)| at)).1;
+            let (at, way) = of_parts.strip_prefix('/').and_then(|rest| rest.split_once('/')).ok_or(Elsewhere)?;
+            let at: usize = at.parse().map_err(|_| Elsewhere)?;
+            let (key, of) = message.parts.get(at).cloned().ok_or(Elsewhere)?;
+            let order = at.checked_sub(known).map_or(KNOWN, |nth| new[nth]);
             let value = op.get("value");
-            let unit = match (of, rest, value) {
-                (PartOf::Other, "", _) | (_, "/kind", _) => return Err(Elsewhere),
-                (PartOf::Other, rest, _) => {
-                    let mut op = op.clone();
-                    op["path"] = rest.into();
+            let unit = match (of, way, value) {
+                (_, "kind", _) | (PartOf::Call | PartOf::Result, "text" | "text/-", _) => return Err(Elsewhere),
+                (PartOf::Other, way, _) => {
+                    let path = format!("/{way}");
+                    let mut op = op;
+                    op["path"] = path.into();
                     Unit::Patch(key, vec![op])
                 }
-                (PartOf::Call | PartOf::Result, "/text" | "/text/-", _) => return Err(Elsewhere),
-                (PartOf::Text | PartOf::Reasoning, "/text/-", Some(Value::String(chunk))) => Unit::Append(key, chunk.clone()),
-                (PartOf::Text | PartOf::Reasoning, "/text", text @ Some(_)) => Unit::Whole(key, items::joined(text)),
-                (PartOf::Text | PartOf::Reasoning, "/status", Some(status)) => Unit::Live(key, status == "streaming"),
+                (PartOf::Text | PartOf::Reasoning, "text/-", Some(Value::String(chunk))) => Unit::Append(key, chunk.clone()),
+                (PartOf::Text | PartOf::Reasoning, "text", text @ Some(_)) => Unit::Whole(key, items::joined(text)),
+                (PartOf::Text | PartOf::Reasoning, "status", Some(status)) => Unit::Live(key, status == "streaming"),
                 _ => continue,
             };
-            units.push((KNOWN, unit));
+            units.push((order, unit));
         }
         Ok(())
     }
@@ -351,6 +358,8 @@ impl AgUi {
         }
         let more = match change.said("input") {
             Some(input) => advance(print, &input.to_string())?,
+            // They are there as a whole.
+            None if kept.members().contains_key("input") => String::new(),
             None if change.loses_input || change.said("input_text").is_some() && !print.is_empty() => return Err(Elsewhere),
             None => {
                 let begun = call::chunks(change.said("input_text"));

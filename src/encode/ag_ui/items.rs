@@ -35,18 +35,22 @@ pub(super) enum Key {
 impl Key {
     /// The message's id, unless another message has it.
     fn name(&self, run: Option<&str>) -> String {
-        let own = |id: &str| match run.filter(|_| is_made_up(id)) {
+        let of = |named: &str, id: &str| match run.filter(|_| is_made_up(named)) {
             Some(run) => format!("{run}/{id}"),
             None => id.to_owned(),
         };
+        let own = |id: &str| of(id, id);
+        // Of a thought it is the message that may have no name of its own.
+        let thought = |id: &str| of(id.rsplit_once('/').map_or(id, |(message, _)| message), id);
         match self {
             Self::Text(message, None) => own(message),
             Self::Text(message, Some(part)) => format!("{}/{part}", own(message)),
             Self::Part(message, part) => format!("part:{}/{part}", own(message)),
-            Self::Reasoning(id) => format!("reasoning:{}", own(id)),
+            Self::Reasoning(id) => format!("reasoning:{}", thought(id)),
             Self::Call(id) => own(id),
             Self::Result(id) => format!("result:{}", own(id)),
             Self::Progress(id) => format!("progress:{}", own(id)),
+            Self::Activity(kind, id) if &**kind == "plan" => format!("{kind}:{}", thought(id)),
             Self::Activity(kind, id) => format!("{kind}:{}", own(id)),
         }
     }
@@ -54,7 +58,8 @@ impl Key {
 
 /// Whether an adapter made the id up: then another run of the same thread may have it, too.
 fn is_made_up(id: &str) -> bool {
-    let is_named = |part: &str| SOURCES.iter().any(|source| part.strip_prefix(source.name).is_some_and(|rest| rest.starts_with('-')));
+    let is_named =
+        |part: &str| SOURCES.iter().any(|source| part.strip_prefix(source.name).is_some_and(|rest| rest.starts_with('-')));
     id.split('/').any(is_named)
 }
 
@@ -370,6 +375,6 @@ impl List {
             _ => entry,
         };
         entry.is_current = is_current;
-        entry.item = Item { order: entry.item.order, ..item };
+        entry.item = Item { order: entry.item.order, agent: entry.item.agent.take(), ..item };
     }
 }

@@ -268,6 +268,24 @@ impl Known {
         }
     }
 
+    /// Calls that the reader has, without what they came to.
+    pub fn lacking_results(&self) -> HashSet<Box<str>> {
+        let told = self.records.keys().filter_map(|key| match key {
+            Key::Call(call) if !self.records.contains_key(&Key::Result(call.clone())) => Some(call),
+            _ => None,
+        });
+        let theirs = self.has.calls.keys().filter(|call| self.has.result(call).is_none());
+        told.chain(theirs).cloned().collect()
+    }
+
+    /// The client keeps these of what it said that it has; of the rest it has what the log has.
+    pub fn keep(&mut self, theirs: &[Value]) {
+        let mut has = Has::of(theirs);
+        let answered = |call: &str| self.records.contains_key(&Key::Result(call.into()));
+        has.results.extend(std::mem::take(&mut self.has.results).into_iter().filter(|(call, _)| answered(call)));
+        self.has = has;
+    }
+
     /// The id of a message that begins.
     pub fn name(&mut self, item: &Item) -> Box<str> {
         if let Body::Result { call, id, .. } = &item.body {

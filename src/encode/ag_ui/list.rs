@@ -1,7 +1,8 @@
 //! Messages as a list: the log's, with what a client has beside them, within a window.
 
+use super::call;
 use super::events::Attribution;
-use super::items::{Entry, Key};
+use super::items::{Body, Entry, Key};
 use super::{MESSAGES_MAX, SNAPSHOT_BYTES_MAX};
 use serde_json::Value;
 
@@ -9,14 +10,18 @@ use serde_json::Value;
 pub(super) struct Listed {
     pub message: Value,
     is_open: bool,
-    key: Option<Key>,
+    /// Whether it is a call to which the client has to give the result.
+    awaits: bool,
+    pub key: Option<Key>,
 }
 
-pub(super) fn listed(entries: &[Entry], attribution: Attribution) -> Vec<Listed> {
+/// The messages of entries that are `wanted`.
+pub(super) fn listed(entries: &[Entry], attribution: Attribution, wanted: impl Fn(&Entry) -> bool) -> Vec<Listed> {
     let all = entries.iter().flat_map(|entry| std::iter::once(entry).chain(entry.result.as_deref()));
-    let list = all.map(|entry| Listed {
+    let list = all.filter(|entry| wanted(entry)).map(|entry| Listed {
         message: entry.message(attribution),
         is_open: entry.is_open(),
+        awaits: matches!(&entry.item.body, Body::Call { kept, .. } if call::awaits(kept.members())),
         key: Some(entry.item.key.clone()),
     });
     list.collect()
@@ -40,11 +45,18 @@ pub(super) fn merge(list: &mut Vec<Listed>, theirs: &[Value]) {
         let calls = message.get("toolCalls").and_then(Value::as_array);
         let is_told = match role {
             "activity" => true,
-            "tool" => message.get("toolCallId").is_some_and(|call| list.iter().any(|known| known.message["toolCallId"] == *call)),
+            // The result of a call that is known, and waits for none.
+            "tool" => {
+                let of = |known: &Listed| {
+                    message.get("toolCallId").is_some_and(|call| known.key.as_ref().is_some_and(|key| is_call(key, call)))
+                };
+                let has = |known: &Listed| message.get("toolCallId").is_some_and(|call| known.message["toolCallId"] == *call);
+                list.iter().any(|known| has(known) || of(known) && !known.awaits)
+            }
             _ => calls.is_some_and(|calls| calls.iter().filter_map(|call| call.get("id")).all(has_call)),
         };
         if !is_told {
-            list.insert(at, Listed { message: message.clone(), is_open: false, key: None });
+            list.insert(at, Listed { message: message.clone(), is_open: false, awaits: false, key: None });
             at += 1;
         }
     }

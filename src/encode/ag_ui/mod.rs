@@ -46,6 +46,7 @@ use items::{Body, Entry, Key, Names};
 use known::{Has, Known, Record};
 use run::{Boundary, Run, run_error};
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 
 /// The most messages that a snapshot has; the newest, and those that are not done.
 pub const MESSAGES_MAX: usize = 200;
@@ -135,7 +136,9 @@ impl Dialect for AgUi {
         self.is_joining = false;
         if self.run.attempt().is_some() && !self.run.is_paused() {
             self.client = Client::Open { attempt: self.run.attempt() };
-            self.agents.resume();
+            if self.attribution == Attribution::Subagent {
+                self.agents.resume();
+            }
         }
     }
 
@@ -147,11 +150,7 @@ impl Dialect for AgUi {
             }
             Frame::Hydrated {} => {
                 let flow = if self.is_joining { self.show(events) } else { self.tell(events) };
-                if flow == Flow::On && !self.run.is_paused() {
-                    // Whoever waits sees that something goes on.
-                    self.open(events);
-                }
-                if flow == Flow::On { self.pause(events) } else { flow }
+                if flow == Flow::On { self.stand(events) } else { flow }
             }
             Frame::Reset { .. } => {
                 self.batch.clear();
@@ -183,7 +182,7 @@ impl Dialect for AgUi {
 
     fn settle(&mut self, events: &mut Vec<Value>) -> Flow {
         match self.tell(events) {
-            Flow::On => self.pause(events),
+            Flow::On if !self.is_joining => self.stand(events),
             flow => flow,
         }
     }
@@ -243,9 +242,10 @@ impl AgUi {
         run.boundary(&of, self.attribution, &awaits)
     }
 
-    /// Ends the client's run, if the log's waits for somebody.
-    fn pause(&mut self, events: &mut Vec<Value>) -> Flow {
+    /// Ends the client's run if the log's waits for somebody, and begins one if it goes on.
+    fn stand(&mut self, events: &mut Vec<Value>) -> Flow {
         if !self.run.is_paused() {
+            self.open(events);
             return Flow::On;
         }
         match self.options.until {
@@ -340,6 +340,7 @@ impl AgUi {
         self.is_joining = false;
         let before = self.run.clone();
         let earlier = std::mem::take(&mut self.earlier);
+        let lacks = self.known.lacking_results();
         let entries = self.learn(&earlier, &shown);
         if self.turn(&before, events) == Flow::Over {
             return Flow::Over;
@@ -352,10 +353,12 @@ impl AgUi {
             said.extend(done.flat_map(|(_, bracket)| bracket.end()));
         }
         let is_new = self.start(&mut said);
-        said.push(self.snapshot(&entries));
+        let results = self.snapshot(&entries, &lacks, &mut said);
+        said.extend(results);
         if let Some(state) = state(&shown).or_else(|| state(&earlier)) {
             said.push(json!({ "type": "STATE_SNAPSHOT", "snapshot": state }));
         }
+        self.agents.drop_unmet(&mut said);
         self.agents.start(self.attribution, &mut said);
         for (key, _) in live.iter().filter(|(key, _)| is_new || !open.iter().any(|(open, _)| open == key)) {
             let bracket = self.known.records.get(key).and_then(Record::bracket);
@@ -365,10 +368,15 @@ impl AgUi {
         Flow::On
     }
 
-    /// The messages of a thread, within its window.
-    fn snapshot(&mut self, entries: &[Entry]) -> Value {
-        let mut list = list::listed(entries, self.attribution);
+    /// Says the messages of a thread, within its window. What a client lacks of a snapshot it puts at the end; so the results of
+    /// calls that it `lacks` are said apart, for then they stand after their calls.
+    fn snapshot(&mut self, entries: &[Entry], lacks: &HashSet<Box<str>>, said: &mut Vec<Value>) -> Vec<Value> {
+        let is_apart = |entry: &Entry| matches!(&entry.item.body, Body::Result { call, .. } if lacks.contains(call));
+        let mut list = list::listed(entries, self.attribution, |entry| !is_apart(entry));
         list::merge(&mut list, &self.options.messages);
+        // From here on the client has what it is told, and of its own what is kept.
+        let theirs: Vec<_> = list.iter().filter(|listed| listed.key.is_none()).map(|listed| listed.message.clone()).collect();
+        self.known.keep(&theirs);
         let (messages, omitted) = list::window(list);
         let mut event = json!({ "type": "MESSAGES_SNAPSHOT", "messages": messages });
         if self.options.is_v1 {
@@ -383,7 +391,12 @@ impl AgUi {
             self.known.records.remove(&key);
             self.known.omitted.insert(key);
         }
-        event
+        said.push(event);
+        let results = entries.iter().filter_map(|entry| entry.result.as_deref()).filter(|entry| is_apart(entry));
+        let results = results.filter(
+            |entry| matches!(&entry.item.key, Key::Result(call) if !self.known.omitted.contains(&Key::Call(call.clone()))),
+        );
+        results.flat_map(|entry| events::begin(&entry.id, &entry.item, self.attribution)).collect()
     }
 }
 
@@ -400,7 +413,8 @@ fn last_run(shown: &[Shown]) -> (&[Shown], &[Shown]) {
 pub fn messages(shown: &[Shown], is_v1: bool) -> Vec<Value> {
     let attribution = if is_v1 { Attribution::Subagent } else { Attribution::Inline };
     let (earlier, last) = last_run(shown);
-    list::listed(&items::entries(earlier, last, &mut Names::default()), attribution).into_iter().map(|listed| listed.message).collect()
+    let list = list::listed(&items::entries(earlier, last, &mut Names::default()), attribution, |_| true);
+    list.into_iter().map(|listed| listed.message).collect()
 }
 
 /// What the last run waits for, as `RUN_FINISHED` says it.

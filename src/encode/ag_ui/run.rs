@@ -3,6 +3,7 @@
 use super::events::{Attribution, tell};
 use super::items::teammate;
 use crate::encode::frames::Shown;
+use crate::model::Sequence;
 use serde_json::{Map, Value, json};
 
 /// Members of the `run` activity that matter here.
@@ -17,12 +18,13 @@ const ASKED: &[&str] = &[
 #[derive(Debug, Clone, Default)]
 pub(super) struct Run {
     members: Map<String, Value>,
-    /// What waits for somebody's decision: by the action's id, in the order in which it was asked.
+    /// What waits for somebody's decision: by the action's id, in the order in which they appeared.
     pending: Vec<(Box<str>, Asked)>,
 }
 
 #[derive(Debug, Clone)]
 struct Asked {
+    opened: Sequence,
     agent: Option<Box<str>>,
     members: Map<String, Value>,
 }
@@ -66,11 +68,13 @@ impl Run {
 
     /// Takes an action.
     pub fn ask(&mut self, action: &Shown) {
-        let asked = Asked { agent: teammate(action, self.agent()), members: kept(ASKED, &action.content) };
+        let asked = Asked { opened: action.opened, agent: teammate(action, self.agent()), members: kept(ASKED, &action.content) };
         match self.pending.iter_mut().find(|(id, _)| *id == action.id) {
             Some((_, known)) => *known = asked,
             None => self.pending.push((action.id.clone(), asked)),
         }
+        // One that is asked again stands where it first appeared.
+        self.pending.sort_by_key(|(_, asked)| asked.opened);
         self.drop_answered();
     }
 

@@ -23,8 +23,11 @@ const REPORTED: &[&str] = &[
     "parent_call_id",
 ];
 
-/// What a call's data part leaves out, for the tool's part has it.
-const BODIES: &[&str] = &["input", "input_text", "output", "output_text", "structured"];
+/// What a call's data part leaves out: the tool's part has it, or it is of use to us alone.
+const NOT_IN_DATA: &[&str] = &["input", "input_text", "output", "output_text", "structured", REPORTED_AT];
+
+/// Since when there are reports of a call: their data part stands there.
+const REPORTED_AT: &str = "reported";
 
 /// Kinds of actions that ask for more than a yes or a no: a client's approval would not answer them.
 const QUESTIONS: &[&str] = &["structured_input", "clarification", "credential_request"];
@@ -197,17 +200,18 @@ fn outcome<'c>(content: &'c Map<String, Value>, state: Option<&str>, ask: Option
     }
 }
 
-/// What a call gave: as it was said, else for programs, else what it put out while it ran.
+/// What a call gave: as it was said, else for programs, else what it put out while it ran, else where it is.
 fn output(content: &Map<String, Value>) -> Cow<'_, Value> {
-    if let Some(said) = ["output", "structured"].iter().find_map(|member| content.get(*member)) {
+    let said = ["output", "structured"].iter().filter_map(|member| content.get(*member)).find(|said| !said.is_null());
+    if let Some(said) = said {
         return Cow::Borrowed(said);
     }
     let text = joined(content.get("output_text"));
-    Cow::Owned(match (text.is_empty(), content.contains_key("withheld")) {
-        (false, _) => text.into(),
-        (true, true) => json!({ "withheld": true }),
-        (true, false) => Value::Null,
-    })
+    if !text.is_empty() {
+        return Cow::Owned(text.into());
+    }
+    let left = ["output_ref", "withheld"].iter().find_map(|member| Some((*member, content.get(*member)?)));
+    Cow::Owned(left.map_or(Value::Null, |(member, value)| json!({ member: value })))
 }
 
 fn error(content: &Map<String, Value>, end: &str) -> String {
@@ -216,13 +220,14 @@ fn error(content: &Map<String, Value>, end: &str) -> String {
     said.filter(|said| !said.is_empty()).unwrap_or(plain).to_owned()
 }
 
+/// When a call's author first reported; `None` where nobody did.
+pub(super) fn reported(content: &Map<String, Value>) -> Option<u64> {
+    content.get(REPORTED_AT).and_then(Value::as_u64)
+}
+
 /// A call as its data part tells it: seed 002's state, and what a tool's part has no member for.
 pub(super) fn data(content: &Map<String, Value>) -> Value {
-    let is_kept = |member: &&String| {
-        // With an output beside it the tool's part does not have it.
-        !BODIES.contains(&member.as_str()) || (*member == "structured" && content.contains_key("output"))
-    };
-    let kept = content.iter().filter(|(member, _)| is_kept(member));
+    let kept = content.iter().filter(|(member, _)| !NOT_IN_DATA.contains(&member.as_str()));
     Value::Object(kept.map(|(member, value)| (member.clone(), value.clone())).collect())
 }
 
@@ -258,6 +263,8 @@ pub(super) struct Call {
     /// What was asked about it last.
     pub ask: Option<Ask>,
     said: Option<Said>,
+    /// Whether it was told of by itself, and not only by what is asked about it.
+    pub is_told: bool,
     /// What its data part says, once it has one.
     data: Option<u64>,
     /// Bytes of changes that were not said yet.
@@ -265,12 +272,19 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Brings the reader's parts to what the call is.
+    /// Brings the reader's part to what the call is.
     pub fn bring(&mut self, id: &str, content: &Map<String, Value>, page: &mut Page) {
-        self.unsaid = 0;
+        (self.is_told, self.unsaid) = (true, 0);
         let ask = self.ask.take();
         self.lead(id, &Target::of(content, ask.as_ref()), page);
         self.ask = ask;
+    }
+
+    /// Brings the reader's data part to what is reported of the call, if anything is.
+    pub fn report(&mut self, id: &str, content: &Map<String, Value>, page: &mut Page) {
+        if reported(content).is_none() {
+            return;
+        }
         let data = data(content);
         let print = hash(&data);
         if self.data != Some(print) {
@@ -279,18 +293,16 @@ impl Call {
         }
     }
 
-    /// Brings the reader's parts to what is kept of the call, if anything is.
-    pub fn bring_kept(&mut self, id: &str, page: &mut Page) {
+    /// Brings the reader's part to what is kept of the call, if anything is, and what is reported of it, where that changed too.
+    pub fn bring_kept(&mut self, id: &str, with_report: bool, page: &mut Page) {
         let kept = std::mem::take(&mut self.kept);
         if let Some(content) = kept.content() {
             self.bring(id, content, page);
+            if with_report {
+                self.report(id, content, page);
+            }
         }
         self.kept = kept;
-    }
-
-    /// Whether the call was told of by itself, not only by what is asked about it.
-    pub const fn is_told(&self) -> bool {
-        self.data.is_some()
     }
 
     /// Whether nothing more is to be expected of it.
@@ -327,7 +339,8 @@ impl Call {
         if said.outcome == outcome {
             return;
         }
-        let output = |output: &Value| json!({ "type": "tool-output-available", "toolCallId": id, "output": output, "dynamic": true });
+        let output =
+            |output: &Value| json!({ "type": "tool-output-available", "toolCallId": id, "output": output, "dynamic": true });
         match &target.outcome {
             Outcome::None => {}
             Outcome::Preliminary(state) => {
@@ -358,12 +371,13 @@ impl Call {
         match &target.input {
             Input::Streaming(text) => {
                 let begun = match &said.input {
-                    SaidInput::Streaming(length, sum) => text.get(..*length).filter(|begun| {
+                    // What it is called may be told later than what it is given.
+                    SaidInput::Streaming(length, sum) if *said.name == *target.name => text.get(..*length).filter(|begun| {
                         let mut print = DefaultHasher::new();
                         print.write(begun.as_bytes());
                         print.finish() == sum.finish() && said.outcome == SaidOutcome::None
                     }),
-                    SaidInput::Known(_) => None,
+                    _ => None,
                 };
                 let begun = begun.map(str::len);
                 if begun.is_none() {
@@ -402,7 +416,8 @@ impl Call {
     fn lead_ask(&mut self, id: &str, target: &Target<'_>, page: &mut Page) {
         let said = self.said.as_mut().expect("the caller started it");
         let Some(ask) = target.ask.filter(|ask| said.ask.as_ref() != Some(ask)) else { return };
-        let is_open = said.ask.as_ref().is_some_and(|known| known.action == ask.action && known.answer == Answer::Pending);
+        let asked = Ask { answer: Answer::Pending, why: None, ..ask.clone() };
+        let is_open = said.ask.as_ref() == Some(&asked);
         if !is_open || ask.answer == Answer::Pending {
             let mut request = json!({ "type": "tool-approval-request", "approvalId": ask.action, "toolCallId": id });
             if let Some(message) = ask.message.as_deref().filter(|_| page.version >= 7) {

@@ -84,7 +84,7 @@ impl Kept {
 }
 
 /// Applies a patch; false where it does not apply.
-fn apply(content: &mut Map<String, Value>, patch: &[Value]) -> bool {
+pub(super) fn apply(content: &mut Map<String, Value>, patch: &[Value]) -> bool {
     let Ok(patch) = patch.iter().map(serde::Deserialize::deserialize).collect::<Result<Vec<_>, _>>() else { return false };
     let mut document = Value::Object(std::mem::take(content));
     let outcome = json_patch::patch(&mut document, &patch);

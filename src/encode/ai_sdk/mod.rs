@@ -5,7 +5,7 @@
 //!   text-start -delta -end           what the assistant says, part by part; a teammate's under its name (providerMetadata)
 //!   reasoning-start -delta -end      what it thinks
 //!   tool-input-start -delta -available, tool-output-available{preliminary} … tool-output-available | -error | -denied
-//!   data-tool-call-progress          beside each call: what a tool's part has no member for
+//!   data-tool-call-progress          what the author of a call reports of it
 //!   tool-approval-request, -response an action about a call, from version 6 and 7 on
 //!   data-action, data-plan, data-state, data-task, data-<what a source calls it> …   any other activity, by its id
 //! finish-step  finish | abort | error  [DONE]
@@ -19,8 +19,8 @@
 //! of those who saw it live, of those who came late, and [`messages`] are equal.
 //!
 //! **What cannot be unsaid.** No chunk takes back text. Version 7 is told to drop the step (`reset-step`) and everything anew.
-//! Versions 5 and 6 are told the right text as a further part, and `data-correction {part, replacedBy?}` by the parts' indices:
-//! which part is not to be shown any more. Whoever does not know that part shows both, the right one last; a replay has only the
+//! Versions 5 and 6 are told the right text as a further part, and `data-correction {parts, replacedBy?}` by the parts' indices:
+//! which parts are not to be shown any more. Whoever does not know that part shows both, the right one last; a replay has only the
 //! right one.
 //!
 //! **Until when.** A pause ends the answer of a request ([`Until::Pause`]): `finishReason` is `tool-calls` where somebody has to
@@ -42,8 +42,10 @@ pub use whole::messages;
 
 use super::frames::{Frame, Shown};
 use super::{Dialect, Flow, Until};
+use kept::apply;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::collections::HashMap;
 use told::Told;
 
 /// What a stream is to be.
@@ -61,9 +63,11 @@ pub struct Options {
 pub struct AiSdk {
     options: Options,
     told: Told,
-    /// What is shown of a reader that joins or is brought forward, until that is complete: it is told in the order in which its
-    /// parts appeared.
-    gathered: Option<Vec<Shown>>,
+    /// What is shown as a whole: of one envelope, or to bring the reader forward. Once that is complete it is told, in the order in
+    /// which its parts appeared.
+    gathered: Gathered,
+    /// Whether the reader has what there was when it came.
+    is_hydrated: bool,
     has_started: bool,
     /// Whether the reader had some of the message before this stream.
     is_resumed: bool,
@@ -73,37 +77,61 @@ pub struct AiSdk {
     passed: Option<BTreeSet<Box<str>>>,
 }
 
+/// What is shown, until it is complete. A replay shows it delta by delta: what it comes to is what counts.
+#[derive(Debug, Default)]
+struct Gathered {
+    shown: Vec<Shown>,
+    /// Places, by type and id.
+    places: HashMap<(Box<str>, Box<str>), usize>,
+}
+
+impl Gathered {
+    fn show(&mut self, shown: Shown) {
+        let place = *self.places.entry((shown.kind.clone(), shown.id.clone())).or_insert(self.shown.len());
+        match self.shown.get_mut(place) {
+            Some(known) => *known = shown,
+            None => self.shown.push(shown),
+        }
+    }
+
+    /// Applies a delta to what was gathered; false where that is not among it.
+    fn follow(&mut self, kind: &str, id: &str, patch: &[Value]) -> bool {
+        if self.shown.is_empty() {
+            return false;
+        }
+        let place = self.places.get(&(kind.into(), id.into()));
+        let shown = place.and_then(|place| self.shown.get_mut(*place));
+        shown.is_some_and(|shown| apply(&mut shown.content, patch))
+    }
+}
+
 impl AiSdk {
     #[must_use]
     pub fn new(options: Options) -> Self {
         let told = Told::new(options.version);
-        let gathered = Some(Vec::new());
-        Self { options, told, gathered, has_started: false, is_resumed: false, begins_anew: false, passed: None }
+        let gathered = Gathered::default();
+        let (has_started, is_hydrated, is_resumed, begins_anew) = (false, false, false, false);
+        Self { options, told, gathered, has_started, is_hydrated, is_resumed, begins_anew, passed: None }
     }
 
     fn hear(&mut self, frame: Frame) -> Flow {
         match frame {
             Frame::ActivitySnapshot(shown) => {
                 self.start();
-                if self.gathered.is_none() && self.told.is_catching_up(&shown) {
-                    self.gathered = Some(Vec::new());
-                }
-                match &mut self.gathered {
-                    Some(gathered) => gathered.push(shown),
-                    None => self.told.tell(&[shown]),
-                }
+                self.gathered.show(shown);
             }
             Frame::ActivityDelta { activity_type, activity_id, patch } => {
                 self.start();
-                // A replay has deltas before it is complete.
-                self.tell_gathered();
-                self.told.follow(&activity_type, &activity_id, &patch);
+                if !self.gathered.follow(&activity_type, &activity_id, &patch) {
+                    self.told.follow(&activity_type, &activity_id, &patch);
+                }
             }
             Frame::Hydrated {} => {
                 self.start();
-                self.tell_gathered();
+                self.is_hydrated = true;
+                return self.look();
             }
-            Frame::Reset { .. } if self.told.is_empty() => self.gathered = Some(Vec::new()),
+            Frame::Reset { .. } if self.told.is_empty() => (self.gathered, self.is_hydrated) = (Gathered::default(), false),
             Frame::Reset { .. } => return self.fail("the run was erased or written anew; load it again"),
             Frame::Error { problem } => {
                 let why = ["detail", "title", "code"].iter().find_map(|member| problem.get(member)?.as_str().map(str::to_owned));
@@ -118,7 +146,16 @@ impl AiSdk {
                 };
             }
         }
-        let pauses = self.gathered.is_none() && self.pauses();
+        Flow::On
+    }
+
+    /// Looks how the stream goes on, now that an envelope was told, or all that there is.
+    fn look(&mut self) -> Flow {
+        if !self.is_hydrated {
+            return Flow::On;
+        }
+        self.tell_gathered();
+        let pauses = self.pauses();
         if self.is_to_begin_again(pauses) {
             return Flow::Again;
         }
@@ -140,13 +177,13 @@ impl AiSdk {
     }
 
     fn tell_gathered(&mut self) {
-        let Some(gathered) = self.gathered.take() else { return };
+        let gathered = std::mem::take(&mut self.gathered);
         if std::mem::take(&mut self.begins_anew) {
             self.told.forget();
             self.told.page.parts = 1;
             self.told.page.say(json!({ "type": "reset-step" }));
         }
-        self.told.tell(&gathered);
+        self.told.tell(&gathered.shown);
     }
 
     /// Whether the run's activities are to come once more: what was said has to be taken back, or, where the stream is about to
@@ -159,7 +196,7 @@ impl AiSdk {
         }
         self.begins_anew |= told.page.is_spoilt;
         (told.is_behind, told.is_urgent, told.page.is_spoilt) = (false, false, false);
-        self.gathered = Some(Vec::new());
+        (self.gathered, self.is_hydrated) = (Gathered::default(), false);
         true
     }
 
@@ -220,7 +257,17 @@ impl Dialect for AiSdk {
     }
 
     fn frame(&mut self, frame: Frame, events: &mut Vec<Value>) -> Flow {
+        // What comes of one envelope is said at once, with the cursor behind it: whoever comes back with that has all of it.
+        let has_more = matches!(frame, Frame::ActivitySnapshot(_) | Frame::ActivityDelta { .. });
         let flow = self.hear(frame);
+        if !has_more {
+            events.append(&mut self.told.page.chunks);
+        }
+        flow
+    }
+
+    fn settle(&mut self, events: &mut Vec<Value>) -> Flow {
+        let flow = self.look();
         events.append(&mut self.told.page.chunks);
         flow
     }

@@ -41,8 +41,8 @@ pub(super) struct Text {
     pub streams: bool,
     /// Whether the reader's part can be added to.
     is_open: bool,
-    /// Where it stands among the message's parts.
-    at: usize,
+    /// Where it stands among the message's parts: one, unless it went on after its end.
+    at: Vec<usize>,
     corrections: u32,
 }
 
@@ -57,7 +57,7 @@ impl Text {
             sum: DefaultHasher::new(),
             streams: true,
             is_open: false,
-            at: 0,
+            at: Vec::new(),
             corrections: 0,
         };
         text.open(page);
@@ -72,7 +72,7 @@ impl Text {
     fn open(&mut self, page: &mut Page) {
         let mut start = self.chunk("start");
         start.extend(attribution(self.teammate.as_deref()).map(|by| ("providerMetadata".to_owned(), by)));
-        self.at = page.add(start.into());
+        self.at.push(page.add(start.into()));
         self.is_open = true;
     }
 
@@ -116,11 +116,12 @@ impl Text {
         }
         self.close(page);
         self.corrections += 1;
-        let mut data = json!({ "part": self.at });
+        let mut data = json!({ "parts": std::mem::take(&mut self.at) });
         if !whole.is_empty() {
             data["replacedBy"] = (page.parts + 1).into();
         }
-        page.add(data_part("correction", &format!("{}#{}", self.id, self.corrections), data));
+        let id = format!("{}:{}#{}", self.channel.name(), self.id, self.corrections);
+        page.add(data_part("correction", &id, data));
         (self.said, self.sum) = (0, DefaultHasher::new());
         self.grow(whole, page);
     }
@@ -146,14 +147,7 @@ impl Text {
 }
 
 /// The part that a text comes to.
-pub(super) fn part(
-    id: &str,
-    channel: Channel,
-    teammate: Option<&str>,
-    text: &str,
-    streams: bool,
-    version: u8,
-) -> Value {
+pub(super) fn part(id: &str, channel: Channel, teammate: Option<&str>, text: &str, streams: bool, version: u8) -> Value {
     let mut part = Map::from_iter([("type".to_owned(), Value::from(channel.name()))]);
     // Later clients keep a thought's id.
     if channel == Channel::Reasoning && version >= 6 {

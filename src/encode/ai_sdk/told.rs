@@ -10,7 +10,7 @@ use crate::encode::frames::Shown;
 use crate::model::Sequence;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// How many times the bytes that changed may be said, where only a whole can be said: a large content with a small change waits
 /// for further ones. What waits is said before the stream ends.
@@ -85,6 +85,8 @@ pub(super) enum Piece<'s> {
     /// A part of a message, by its index.
     Part(&'s Shown, usize),
     Whole(&'s Shown),
+    /// What is reported of a call, from then on.
+    Report(&'s Shown),
 }
 
 /// What is shown, piece by piece, in the order in which it appeared.
@@ -96,6 +98,9 @@ pub(super) fn pieces(shown: &[Shown]) -> Vec<Piece<'_>> {
                 (part.get("opened").and_then(Value::as_u64).unwrap_or(shown.opened.0), Piece::Part(shown, at))
             })),
             None => pieces.push((shown.opened.0, Piece::Whole(shown))),
+        }
+        if let Some(since) = call::reported(&shown.content).filter(|_| &*shown.kind == call::KIND) {
+            pieces.push((since, Piece::Report(shown)));
         }
     }
     // Stable: what appeared at once stays as it came.
@@ -196,28 +201,46 @@ impl Told {
         self.things.is_empty()
     }
 
-    /// Whether this can only be what a reader that fell behind is shown: a message is told whole when it appears, and by deltas
-    /// from then on.
-    pub fn is_catching_up(&self, shown: &Shown) -> bool {
-        let is_later = |part: &Value| part.get("opened").and_then(Value::as_u64).is_some_and(|opened| opened > shown.opened.0);
-        let is_message = parts(shown).is_some();
-        is_message && (self.thing(&shown.kind, &shown.id).is_some() || parts(shown).into_iter().flatten().any(is_later))
-    }
-
-    fn thing(&self, kind: &str, id: &str) -> Option<&Thing> {
-        self.things.get(kind)?.get(id)
-    }
-
     /// Brings the reader to what is shown.
     pub fn tell(&mut self, shown: &[Shown]) {
+        self.foresee(shown);
         for piece in pieces(shown) {
             match piece {
                 Piece::Part(message, at) => self.tell_part(message, at),
                 Piece::Whole(shown) => self.tell_whole(shown),
+                Piece::Report(call) => {
+                    let Self { calls, page, .. } = self;
+                    if let Some(known) = calls.get_mut(&call.id) {
+                        known.report(&call.id, &call.content, page);
+                    }
+                }
             }
         }
         for message in shown.iter().filter(|shown| parts(shown).is_some_and(Vec::is_empty)) {
             self.message(message);
+        }
+    }
+
+    /// Looks up what is asked about calls that are shown, so that each is told once.
+    fn foresee(&mut self, shown: &[Shown]) {
+        let of_kind = |kind: &'static str| shown.iter().filter(move |shown| &*shown.kind == kind);
+        let mut asked: HashMap<&str, Vec<Ask>> = HashMap::new();
+        for action in of_kind("action") {
+            if let Some((call, ask)) = Ask::of(&action.id, action.opened, &action.content, self.page.version) {
+                asked.entry(call).or_default().push(ask);
+            }
+        }
+        for call in of_kind(call::KIND) {
+            let Some(asks) = asked.remove(&*call.id) else { continue };
+            // What was asked before there was a call is told in its place.
+            if asks.iter().any(|ask| ask.opened <= call.opened) {
+                continue;
+            }
+            let Some(last) = asks.into_iter().max_by_key(|ask| ask.opened) else { continue };
+            let known = self.calls.entry(call.id.clone()).or_default();
+            if known.ask.as_ref().is_none_or(|known| known.opened <= last.opened) {
+                known.ask = Some(last);
+            }
         }
     }
 
@@ -313,7 +336,9 @@ impl Told {
     fn tell_data(&mut self, shown: &Shown) {
         let Self { things, room, page, .. } = self;
         let of_kind = things.entry(shown.kind.clone()).or_default();
-        let Thing::Data(data) = of_kind.entry(shown.id.clone()).or_insert_with(|| Thing::Data(Data { opened: shown.opened, ..Data::default() })) else {
+        let Thing::Data(data) =
+            of_kind.entry(shown.id.clone()).or_insert_with(|| Thing::Data(Data { opened: shown.opened, ..Data::default() }))
+        else {
             // Two activities by one name, of which a source made one.
             return;
         };
@@ -338,11 +363,11 @@ impl Told {
             Some(known) if known.opened > opened => return,
             _ => call.ask = Some(ask),
         }
-        if call.is_told() {
+        if call.is_told {
             if call.kept.content().is_none() {
                 self.is_behind = true;
             }
-            return call.bring_kept(call_id, &mut self.page);
+            return call.bring_kept(call_id, false, &mut self.page);
         }
         let ask = call.ask.take();
         if let Some(ask) = &ask {
@@ -379,7 +404,8 @@ impl Told {
                 let kept = std::mem::take(kept);
                 if let Some(content) = kept.content() {
                     self.follow_run(id, content);
-                } else if let Some(status) = patch.iter().rfind(|op| op["path"] == "/status").and_then(|op| op["value"].as_str()) {
+                } else if let Some(status) = patch.iter().rfind(|op| op["path"] == "/status").and_then(|op| op["value"].as_str())
+                {
                     // Whatever else it says, this decides how the stream goes on.
                     self.status = status.into();
                 }
@@ -423,7 +449,7 @@ impl Told {
             }
         }
         for (id, call) in calls.iter_mut().filter(|(_, call)| call.unsaid > 0) {
-            call.bring_kept(id, page);
+            call.bring_kept(id, true, page);
         }
     }
 
@@ -567,7 +593,7 @@ fn follow_call(id: &str, call: &mut Call, patch: &[Value], room: &mut Room, page
     call.unsaid += patch.iter().map(weight).sum::<usize>();
     let may_wait = patch.iter().all(|op| op["path"].as_str().is_some_and(|path| MAY_WAIT.contains(&path)));
     if !may_wait || call.unsaid * WHOLE_PER_CHANGE >= call.kept.bytes() {
-        call.bring_kept(id, page);
+        call.bring_kept(id, true, page);
     }
     follows
 }

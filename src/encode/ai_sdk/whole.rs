@@ -49,8 +49,8 @@ fn client_message(message: &Shown) -> Option<Value> {
 /// What parts of one activity need to know of others.
 struct Whole<'s> {
     version: u8,
-    /// By call: the last question about it.
-    asks: HashMap<&'s str, Ask>,
+    /// By call: the last question about it, and the action that asks it.
+    asks: HashMap<&'s str, (Ask, &'s Shown)>,
     calls: HashMap<&'s str, &'s Shown>,
     /// Actions and calls with which a tool's part appears.
     firsts: HashSet<(&'s str, &'s str)>,
@@ -68,7 +68,7 @@ impl<'s> Whole<'s> {
                     Some(&*shown.id)
                 }
                 "action" => Ask::of(&shown.id, shown.opened, &shown.content, version).map(|(call, ask)| {
-                    whole.asks.insert(call, ask);
+                    whole.asks.insert(call, (ask, shown));
                     call
                 }),
                 _ => None,
@@ -85,6 +85,7 @@ impl<'s> Whole<'s> {
             Piece::Part(message, at) => self.part_of(message, *at).into_iter().collect(),
             Piece::Whole(shown) if is_run(shown) => Vec::new(),
             Piece::Whole(shown) => self.parts_of_whole(shown),
+            Piece::Report(call) => vec![data_part(call::KIND, &call.id, data(&call.content))],
         }
     }
 
@@ -109,24 +110,21 @@ impl<'s> Whole<'s> {
                 let (whole, streams) = (joined(shown.content.get("text")), shown.text("status") == Some("streaming"));
                 vec![text::part(&shown.id, text::Channel::Reasoning, teammate(shown), &whole, streams, self.version)]
             }
-            call::KIND => {
-                let tool = is_first.then(|| self.tool(&shown.id, shown));
-                tool.into_iter().chain([of_kind(data(&shown.content))]).collect()
-            }
+            call::KIND => is_first.then(|| self.tool(&shown.id)).into_iter().collect(),
             kind => {
                 let own = of_kind(data_of(kind, &shown.content).into_owned());
                 let call = shown.text("toolCallId").filter(|_| is_first);
-                [own].into_iter().chain(call.map(|call| self.tool(call, shown))).collect()
+                [own].into_iter().chain(call.map(|call| self.tool(call))).collect()
             }
         }
     }
 
-    /// A tool's part, as it is by now; `action` is what is known of a call that never came.
-    fn tool(&self, id: &str, action: &Shown) -> Value {
-        let ask = self.asks.get(id);
-        match (self.calls.get(id), ask) {
-            (Some(call), ask) => Target::of(&call.content, ask).part(id, self.version),
-            (None, Some(ask)) => Target::asked(&action.content, ask).part(id, self.version),
+    /// A tool's part, as it is by now.
+    fn tool(&self, id: &str) -> Value {
+        let asked = self.asks.get(id);
+        match (self.calls.get(id), asked) {
+            (Some(call), _) => Target::of(&call.content, asked.map(|(ask, _)| ask)).part(id, self.version),
+            (None, Some((ask, action))) => Target::asked(&action.content, ask).part(id, self.version),
             (None, None) => unreachable!("a call's part appears with the call or with an action about it"),
         }
     }

@@ -4,23 +4,24 @@
 //! and only what nobody knows is asked for. Whoever goes away ends nothing by it.
 
 use super::asked::{self, Decision};
-use super::threads::Thread;
-use super::{Awaiting, Begun, Ids, Opening, Talk, body, shown};
+use super::threads::{RUNS_MAX, Thread};
+use super::{Awaiting, Begun, Coming, Ids, Opening, Talk, body, shown};
 use crate::auth::rights::Verb;
 use crate::encode::ag_ui::{AgUi, Options, interrupts, messages, state};
 use crate::encode::{Begin, Dialect, Until};
 use crate::feed::From;
 use crate::log::LogId;
 use crate::log::run::Tail;
-use crate::model::{AgentId, Audience, Cursor, RunId, SessionId};
+use crate::model::{AgentId, Audience, Cursor, RunId, SessionId, ThreadId};
 use crate::serve::App;
 use crate::serve::access::{Pass, Target, Who, allow, further};
 use crate::serve::hydrate::{echo, live, page_size};
 use crate::serve::problem::Problem;
 use crate::serve::request::{Query, id_of, segment};
+use crate::serve::stream::HEADERS;
 use axum::body::Body;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, Request, StatusCode, Uri};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -193,9 +194,13 @@ async fn submit(
     is_known: bool,
     audience: Audience,
 ) -> Result<Vec<asked::Submitted>, Problem> {
+    if input.decisions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let asks = thread.asked(app, audience).await?;
     let mut asked = Vec::with_capacity(input.decisions.len());
     for decision in &input.decisions {
-        match thread.asks(app, decision.action.as_str(), audience).await? {
+        match asks.get(decision.action.as_str()) {
             Some(of) => asked.push((of, decision)),
             None if is_known => {}
             None => {
@@ -209,7 +214,7 @@ async fn submit(
     let mut submitted = Vec::with_capacity(asked.len());
     for (of, decision) in asked {
         let by = [thread.id.as_str(), input.run.as_str()];
-        submitted.push(asked::decide(app, &of, decision, &by, audience).await?);
+        submitted.push(asked::decide(app, of, decision, &by, audience).await?);
     }
     Ok(submitted)
 }
@@ -258,33 +263,54 @@ pub async fn get(State(app): State<Arc<App>>, pass: Pass, uri: Uri, headers: Hea
     }
 }
 
-/// The run, as to whoever has any part of it. One that is not written yet is waited for.
+/// The run, as to whoever has any part of it. One that was asked for is waited for; of one that nobody knows there is nothing.
 async fn join(app: &Arc<App>, pass: Pass, run: RunId, thread: Option<SessionId>, how: How) -> Result<Response, Problem> {
-    let tail = app.logs.log(&LogId::Run(run.clone())).await?.tail();
-    let (session, named) = (tail.summary.session_id.clone(), tail.summary.thread_id.as_ref());
-    let name = session.as_ref().or(thread.as_ref()).map(SessionId::as_str);
-    let name = name.or(named.map(crate::model::ThreadId::as_str)).unwrap_or(run.as_str()).to_owned();
-    let earlier = match &session {
+    let (who, audience) = (pass.who().clone(), how.audience);
+    let Tail { epoch, summary, .. } = app.logs.log(&LogId::Run(run.clone())).await?.tail();
+    if epoch.is_none() {
+        let Some(id) = asked::thread_of(app, &run) else { return Ok((HEADERS, Body::empty()).into_response()) };
+        let meanwhile = Some(Thread::find(app, &id).await?.beside(&run));
+        let dialect = how.dialect(id.as_str(), &run, Begin::Shown, false, Vec::new());
+        let coming = coming(app, &who, &id, run, audience);
+        let awaiting = Awaiting { coming, audience, ids: how.ids, meanwhile, dialect };
+        return Ok(Talk::after(app, pass, awaiting).await?.respond(&[]));
+    }
+    // What is waited for is allowed for as long as it is not there.
+    let pass = allow(app, &who, Verb::Read, Target::Run(&run), Some(audience)).await?;
+    let name = summary.session_id.as_ref().or(thread.as_ref()).map(SessionId::as_str);
+    let name = name.or(summary.thread_id.as_ref().map(ThreadId::as_str)).unwrap_or(run.as_str()).to_owned();
+    let earlier = match &summary.session_id {
         Some(session) => Thread::find(app, session).await?.beside(&run),
         None => Vec::new(),
     };
     let dialect = how.dialect(&name, &run, Begin::Shown, false, Vec::new());
     let from = how.cursor.map_or(From::Start, From::After);
-    let opening = Opening { run, audience: how.audience, from, replay: false, ids: how.ids, earlier, dialect };
+    let opening = Opening { run, audience, from, replay: false, ids: how.ids, earlier, dialect };
     Ok(Talk::open(app, pass, opening).await?.respond(&[]))
+}
+
+/// A run that was asked for, for whoever is shown its thread meanwhile.
+pub(super) fn coming(app: &Arc<App>, who: &Who, thread: &SessionId, run: RunId, audience: Audience) -> Coming {
+    let (app, who, thread) = (app.clone(), who.clone(), thread.clone());
+    Box::pin(async move {
+        let run = asked::begun(&app, thread.clone(), run).await?;
+        let begun = ready(&app, &who, &thread, run, audience, false).await?;
+        Ok(Begun { earlier: None, ..begun })
+    })
 }
 
 /// A thread at rest: a page of its messages, what goes on, and what waits for somebody.
 async fn hydrate(app: &App, id: &SessionId, audience: Audience, limit: usize, before: Option<&str>) -> Result<Value, Problem> {
     let thread = Thread::find(app, id).await?;
-    let active = thread.active(audience).map(|part| &part.run).or(thread.sent.first());
-    let waiting = thread.waiting(audience).filter(|_| active.is_none());
-    let pending = match waiting {
-        Some(part) => interrupts(&shown(app, &part.run, audience, None).await?),
-        None => Vec::new(),
-    };
+    let mut active = thread.active(audience).map(|part| &part.run).or(thread.sent.first());
+    let (mut pending, waiting) = (Vec::new(), thread.waiting(audience).filter(|_| active.is_none()));
+    if let Some(part) = waiting {
+        pending = interrupts(&shown(app, &part.run, audience, None).await?);
+        // All that it asked is answered: it is about to go on.
+        active = Some(&part.run).filter(|_| pending.is_empty() && !part.stands(audience).pending.is_empty());
+    }
     let interrupts = waiting.filter(|_| !pending.is_empty()).map(|part| json!({ "runId": part.run, "pending": pending }));
-    let (messages, next) = page(app, &thread, audience, limit, before).await?;
+    let (messages, state, next) = page(app, &thread, audience, limit, before).await?;
     let mut answer = json!({
         "threadId": id,
         "messages": messages,
@@ -295,61 +321,56 @@ async fn hydrate(app: &App, id: &SessionId, audience: Audience, limit: usize, be
             None => json!({ "truncated": false }),
         },
     });
-    for part in thread.runs.iter().rev() {
-        if let Some(state) = state(&shown(app, &part.run, audience, None).await?) {
-            answer["state"] = state;
-            break;
-        }
+    if let Some(state) = state {
+        answer["state"] = state;
     }
     Ok(answer)
 }
 
-/// The last `limit` messages of a thread before a cursor, in order, and the cursor for those before them.
+/// The last `limit` messages of a thread before a cursor, in order, the state after them, and the cursor for those before them.
+/// Runs are looked at in windows of [`RUNS_MAX`], which later runs do not move.
 async fn page(
     app: &App,
     thread: &Thread,
     audience: Audience,
     limit: usize,
     before: Option<&str>,
-) -> Result<(Vec<Value>, Option<String>), Problem> {
+) -> Result<(Vec<Value>, Option<Value>, Option<String>), Problem> {
     let before = before.map(place).transpose()?;
-    let runs: Vec<(u64, RunId)> = match app.logs.sessions().logs_of(&thread.id, usize::MAX) {
-        Some((logs, _)) => logs
-            .into_iter()
-            .filter_map(|(created, log)| match log {
-                LogId::Run(run) => Some((created, run)),
-                LogId::Session(_) => None,
-            })
-            .collect(),
-        None => thread.runs.iter().rev().map(|part| (part.created, part.run.clone())).collect(),
+    let mut runs: Vec<(u64, RunId)> = match app.logs.sessions().logs_of(&thread.id, usize::MAX) {
+        Some((logs, _)) => logs.into_iter().filter_map(|(created, log)| Some((created, run_of(log)?))).collect(),
+        None => thread.runs.iter().map(|part| (part.created, part.run.clone())).collect(),
     };
-    let older = |created: u64| before.is_none_or(|(of, _)| created <= of);
-    let (mut found, mut next, mut looked_at) = (Vec::new(), None, 0);
-    for (created, run) in runs.into_iter().filter(|(created, _)| older(*created)) {
-        if found.len() == limit || looked_at == super::threads::RUNS_MAX {
-            // Whether that run has any is seen when it is asked for.
-            next = next.or(Some(format!("{created}-{}", usize::MAX)));
-            break;
-        }
-        looked_at += 1;
-        let mut all = for_tanstack(messages(&shown(app, &run, audience, None).await?, true));
-        if let Some((_, n)) = before.filter(|(of, _)| *of == created) {
-            all.truncate(n);
-        }
-        let from = all.len().saturating_sub(limit - found.len());
-        found.extend(all.drain(from..).rev());
-        if from > 0 {
-            next = Some(format!("{created}-{from}"));
-            break;
-        }
+    runs.retain(|(created, _)| before.is_none_or(|(newest, _)| *created <= newest));
+    let older = runs.get(RUNS_MAX).map(|(created, _)| created.to_string());
+    runs.truncate(RUNS_MAX);
+    let mut all = Vec::new();
+    for (_, run) in runs.iter().rev() {
+        all.extend(shown(app, run, audience, None).await?);
     }
-    found.reverse();
-    Ok((found, next))
+    let mut messages = for_tanstack(messages(&all, true));
+    messages.truncate(before.and_then(|(_, count)| count).unwrap_or(usize::MAX));
+    let from = messages.len().saturating_sub(limit);
+    let next = match runs.first() {
+        Some((newest, _)) if from > 0 => Some(format!("{newest}-{from}")),
+        _ => older,
+    };
+    messages.drain(..from);
+    Ok((messages, state(&all), next))
 }
 
-/// A place among a thread's messages: of a run by its place of creation, and of a message in it.
-fn place(text: &str) -> Result<(u64, usize), Problem> {
-    let place = text.split_once('-').and_then(|(created, n)| Some((created.parse().ok()?, n.parse().ok()?)));
+fn run_of(log: LogId) -> Option<RunId> {
+    match log {
+        LogId::Run(run) => Some(run),
+        LogId::Session(_) => None,
+    }
+}
+
+/// A place among a thread's messages: a window by the place of its newest run, and how many of its messages are meant, if not
+/// all.
+fn place(text: &str) -> Result<(u64, Option<usize>), Problem> {
+    let (newest, count) = text.split_once('-').map_or((text, None), |(newest, count)| (newest, Some(count)));
+    let place = newest.parse().ok().zip(count.map(str::parse).transpose().ok());
     place.ok_or_else(|| {
         let detail = format!("the query's before is {text:?}; it must be a cursor of this thread's pages");
         Problem::bad_request("bad_cursor", detail).with("member", "before")

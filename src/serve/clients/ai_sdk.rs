@@ -5,11 +5,11 @@
 //! asks for it once. One run is one assistant's message, whose id is the run's, at every replay.
 
 use super::asked::{self, Decision, Submitted};
-use super::threads::{Joined, Thread};
+use super::threads::{Asked, Joined, Thread};
+use super::view::{AI_SDK, ai_sdk_version};
 use super::{Awaiting, Begun, Ids, Opening, Talk, ag_ui, body, shown};
 use crate::auth::rights::Verb;
 use crate::encode::ai_sdk::{AiSdk, Options, messages};
-use crate::encode::frames::Shown;
 use crate::encode::{Dialect, Until};
 use crate::feed::From;
 use crate::log::LogId;
@@ -24,25 +24,11 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{Request, StatusCode, Uri, header};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The protocol's name, for the agent that gets messages in it.
 const PROTOCOL: &str = "ai-sdk";
-
-/// What the SDK's own server says of its streams.
-const STREAM: &[(&str, &str)] = &[("x-vercel-ai-ui-message-stream", "v1")];
-
-/// The SDK's major versions that are spoken; the first unless the client says.
-const VERSIONS: [u8; 3] = [5, 6, 7];
-
-fn version(query: &Query) -> Result<u8, Problem> {
-    let Some(text) = query.get("version") else { return Ok(VERSIONS[0]) };
-    text.parse().ok().filter(|version| VERSIONS.contains(version)).ok_or_else(|| {
-        let detail = format!("version is {text:?}; it must be the client's major version: 5, 6 or 7");
-        Problem::bad_request("bad_query", detail).with("member", "version").with("expected", VERSIONS.as_slice())
-    })
-}
 
 fn dialect(run: &RunId, version: u8) -> Box<dyn Dialect> {
     Box::new(AiSdk::new(Options { message: run.to_string(), version, until: Until::Pause }))
@@ -53,7 +39,7 @@ pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body
     let (head, body) = request.into_parts();
     let agent: AgentId = segment("agentId", &head.uri, 2)?;
     let query = Query::of(&head.uri);
-    let (audience, version) = (query.audience()?, version(&query)?);
+    let (audience, version) = (query.audience()?, ai_sdk_version(&query)?);
     let mut body = body::object(&app, &head.headers, body).await?;
     let chat: SessionId = body::id(&body, "id")?;
     let said = body::objects(&body, "messages")?;
@@ -71,16 +57,16 @@ pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body
         let coming = {
             let (app, named) = (app.clone(), last.run.clone());
             Box::pin(async move {
-                let of_run: Vec<_> = decided.iter().filter(|decision| decision.run == named).cloned().collect();
+                let actions: Vec<_> = decided.iter().map(|decision| decision.action.clone()).collect();
                 let run = asked::decided(&app, decided, named, audience).await?;
                 // The client goes on with the message that it has.
-                let from = asked::before(&app, &run, &of_run).await?.map_or(From::Start, From::After);
+                let from = asked::paused_at(&app, &run, &actions).await?.map_or(From::Start, From::After);
                 let begun = ag_ui::ready(&app, &who, &chat, run, audience, false).await?;
                 Ok(Begun { from, earlier: None, ..begun })
             })
         };
         let awaiting = Awaiting { coming, audience, ids: Ids::Last, meanwhile: None, dialect };
-        return Ok(Talk::after(&app, pass, awaiting).await?.respond(STREAM));
+        return Ok(Talk::after(&app, pass, awaiting).await?.respond(AI_SDK));
     }
 
     let goes_on = match (trigger.as_str(), thread.joined(audience)) {
@@ -92,7 +78,9 @@ pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body
     let tail = app.logs.log(&LogId::Run(run.clone())).await?.tail();
     if tail.epoch.is_none() && goes_on.is_none() {
         let known = known(&app, &thread, audience, version).await?;
-        let news = asked::news(&said, &known);
+        let mut news = asked::news(&said, &known);
+        // It is known, and what its calls have come to at the client is not.
+        news.extend(said.last().filter(|last| is_assistant(last) && !news.contains(last)).cloned());
         for member in ["id", "messages"] {
             body.shift_remove(member);
         }
@@ -103,7 +91,7 @@ pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body
         Some(_) => whole(&app, &pass, run, audience, version).await?,
         None => awaited(&app, pass, &chat, run, audience, version).await?,
     };
-    Ok(talk.respond(STREAM))
+    Ok(talk.respond(AI_SDK))
 }
 
 /// All of a run that is written, by what it has come to, and on.
@@ -153,6 +141,10 @@ async fn known(app: &App, thread: &Thread, audience: Audience, version: u8) -> R
     Ok(known)
 }
 
+fn is_assistant(message: &Value) -> bool {
+    message["role"] == "assistant"
+}
+
 /// Hands on what the client has decided: what the message that it goes on with says of approvals, and of calls that waited for
 /// it.
 async fn decide(
@@ -162,57 +154,62 @@ async fn decide(
     about: Option<&str>,
     audience: Audience,
 ) -> Result<Vec<Submitted>, Problem> {
-    let is_assistant = |message: &&Value| message["role"] == "assistant";
-    let named = || said.iter().rev().find(|message| about.is_some_and(|about| message["id"] == about)).filter(is_assistant);
-    let Some(message) = said.last().filter(is_assistant).or_else(named) else { return Ok(Vec::new()) };
+    let named = || {
+        said.iter()
+            .rev()
+            .find(|message| about.is_some_and(|about| message["id"] == about))
+            .filter(|message| is_assistant(message))
+    };
+    let Some(message) = said.last().filter(|message| is_assistant(message)).or_else(named) else { return Ok(Vec::new()) };
+    let parts = message["parts"].as_array().map_or(&[][..], Vec::as_slice);
+    if !parts.iter().any(is_decided) {
+        return Ok(Vec::new());
+    }
+    let asks = thread.asked(app, audience).await?;
     let mut submitted = Vec::new();
-    for part in message["parts"].as_array().into_iter().flatten() {
-        let Some(decision) = decision(app, thread, part, audience).await? else { continue };
-        if let Some(asks) = thread.asks(app, decision.action.as_str(), audience).await? {
-            let by = [thread.id.as_str(), PROTOCOL];
-            submitted.push(asked::decide(app, &asks, &decision, &by, audience).await?);
+    for part in parts {
+        let Some(decision) = decision(&asks, part) else { continue };
+        let Some(ask) = asks.get(decision.action.as_str()) else { continue };
+        let by = [thread.id.as_str(), PROTOCOL, &message.to_string()];
+        let decided = asked::decide(app, ask, &decision, &by, audience).await?;
+        // A call's output stays in the message for ever: it answers what waits for it, and once.
+        if ask.is_pending || part["state"] == "approval-responded" || asked::was_decided(app, &decided).await? {
+            submitted.push(decided);
         }
     }
     Ok(submitted)
 }
 
-/// What a part of a message decides, if anything.
-async fn decision(app: &App, thread: &Thread, part: &Value, audience: Audience) -> Result<Option<Decision>, Problem> {
-    let is_tool = part["type"].as_str().is_some_and(|kind| kind.starts_with("tool-") || kind == "dynamic-tool");
-    let approval = &part["approval"];
-    let action = |id: &str| ActionId::new(id).ok();
-    Ok(match part["state"].as_str().filter(|_| is_tool) {
-        Some("approval-responded") => approval["id"].as_str().and_then(action).map(|action| {
+/// Whether a part of a message is a call of which the client may have decided something.
+fn is_decided(part: &Value) -> bool {
+    let is_call = part["type"].as_str().is_some_and(|kind| kind.starts_with("tool-") || kind == "dynamic-tool");
+    is_call && matches!(part["state"].as_str(), Some("approval-responded" | "output-available" | "output-error"))
+}
+
+/// What a part of a message decides of what was asked, if anything.
+fn decision(asks: &HashMap<Box<str>, Asked>, part: &Value) -> Option<Decision> {
+    let state = part["state"].as_str().filter(|_| is_decided(part))?;
+    let (action, value) = match state {
+        "approval-responded" => {
+            let approval = &part["approval"];
             let mut value = json!({ "approved": approval["approved"] });
             if !approval["reason"].is_null() {
                 value["reason"] = approval["reason"].clone();
             }
-            Decision { action, is_answered: true, value: Some(value) }
-        }),
-        Some(state @ ("output-available" | "output-error")) => {
-            let Some(call) = part["toolCallId"].as_str() else { return Ok(None) };
-            let Some(action) = waits_for(app, thread, call, audience).await?.and_then(|id| action(&id)) else { return Ok(None) };
+            (approval["id"].as_str()?, value)
+        }
+        _ => {
+            let call = part["toolCallId"].as_str()?;
+            let of_call = asks.iter().filter(|(_, asked)| asked.call.as_deref() == Some(call));
+            let (action, _) = of_call.max_by_key(|(_, asked)| asked.is_pending)?;
             let value = match state {
                 "output-available" => part["output"].clone(),
                 _ => json!({ "error": part["errorText"] }),
             };
-            Some(Decision { action, is_answered: true, value: Some(value) })
+            (&**action, value)
         }
-        _ => None,
-    })
-}
-
-/// The action by which somebody waits for what a call comes to at the client.
-async fn waits_for(app: &App, thread: &Thread, call: &str, audience: Audience) -> Result<Option<String>, Problem> {
-    let of_call = |shown: &&Shown| &*shown.kind == "action" && shown.text("toolCallId") == Some(call);
-    for part in thread.runs.iter().rev().filter(|part| !part.stands(audience).pending.is_empty()) {
-        let shown = shown(app, &part.run, audience, None).await?;
-        let pending = shown.iter().filter(of_call).find(|shown| shown.text("status") == Some("pending"));
-        if let Some(action) = pending {
-            return Ok(Some(action.id.to_string()));
-        }
-    }
-    Ok(None)
+    };
+    Some(Decision { action: ActionId::new(action).ok()?, is_answered: true, value: Some(value) })
 }
 
 /// `GET /ai-sdk/{agent}/{chat}/stream`: what goes on, from its beginning. 204 when nothing does: whatever has been said can be
@@ -220,14 +217,14 @@ async fn waits_for(app: &App, thread: &Thread, call: &str, audience: Audience) -
 pub async fn stream(State(app): State<Arc<App>>, pass: Pass, uri: Uri) -> Result<Response, Problem> {
     segment::<AgentId>("agentId", &uri, 2)?;
     let (chat, query) = (segment::<SessionId>("chatId", &uri, 3)?, Query::of(&uri));
-    let (audience, version) = (query.audience()?, version(&query)?);
+    let (audience, version) = (query.audience()?, ai_sdk_version(&query)?);
     let thread = Thread::find(&app, &chat).await?;
     let talk = match (thread.active(audience), thread.sent.first()) {
         (Some(part), _) => whole(&app, &pass, part.run.clone(), audience, version).await?,
         (None, Some(run)) => awaited(&app, pass, &chat, run.clone(), audience, version).await?,
         (None, None) => return Ok(([(header::CACHE_CONTROL, "no-store")], StatusCode::NO_CONTENT).into_response()),
     };
-    Ok(talk.respond(STREAM))
+    Ok(talk.respond(AI_SDK))
 }
 
 /// `GET /ai-sdk/{agent}/{chat}`: what a chat begins with. Of a run that goes on there is what it answers: its own message comes
@@ -235,7 +232,7 @@ pub async fn stream(State(app): State<Arc<App>>, pass: Pass, uri: Uri) -> Result
 pub async fn chat(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
     segment::<AgentId>("agentId", &uri, 2)?;
     let (chat, query) = (segment::<SessionId>("chatId", &uri, 3)?, Query::of(&uri));
-    let (audience, version) = (query.audience()?, version(&query)?);
+    let (audience, version) = (query.audience()?, ai_sdk_version(&query)?);
     let thread = Thread::find(&app, &chat).await?;
     let active = thread.active(audience).map(|part| &part.run);
     let mut all = Vec::new();

@@ -14,7 +14,7 @@ use crate::feed::{From, Selection, Wanted};
 use crate::ingest::{Amendment, Standing};
 use crate::log::control::ControlState;
 use crate::log::run::Tail;
-use crate::log::{AnyStore, LogId};
+use crate::log::{AnyStore, Limit, LogId};
 use crate::model::{ActionId, AgentId, Audience, Control, ControlId, Cursor, RunId, Sequence, SessionId};
 use crate::serve::App;
 use crate::serve::controls::refused;
@@ -45,10 +45,20 @@ fn control_id(parts: &[&str]) -> ControlId {
     ControlId::new(&name_of(parts)).expect("a short name is an id")
 }
 
-/// The id of the `send` that asks for a run in a thread.
+/// The id of the `send` that asks for a run in a thread. It says for which, unless that is too long a name.
 #[must_use]
 pub fn send_id(thread: &SessionId, run: &RunId) -> ControlId {
-    control_id(&["send", thread.as_str(), run.as_str()])
+    ControlId::new(&format!("run:{run}")).unwrap_or_else(|_| control_id(&["send", thread.as_str(), run.as_str()]))
+}
+
+/// The thread in which a run was asked for that nobody has written or refused yet.
+#[must_use]
+pub fn thread_of(app: &App, run: &RunId) -> Option<SessionId> {
+    let id = ControlId::new(&format!("run:{run}")).ok()?;
+    match app.logs.queues().log_of(&id)? {
+        LogId::Session(session) => Some(session),
+        LogId::Run(_) => None,
+    }
 }
 
 /// Asks an agent for a run in a thread, once. `value` says what for.
@@ -343,40 +353,64 @@ async fn fate(app: &App, log: &LogId, control: &ControlId) -> Result<(), Problem
     Err(problem.with("controlId", control.as_str()).with("reason", why))
 }
 
-/// Where the run stood before the first of these controls of it was asked for; its end, if none was.
+/// Whether a decision was handed on, however long ago; of one that waits for nobody any more this tells whether it was this
+/// request that was first.
 ///
 /// # Errors
 /// The store's.
-pub async fn before(app: &App, run: &RunId, controls: &[Submitted]) -> Result<Option<Cursor>, Problem> {
+pub async fn was_decided(app: &App, decision: &Submitted) -> Result<bool, Problem> {
+    let is_known = |standing: &Standing<'_>| (standing.controls.contains_key(&decision.control), Amendment::default());
+    Ok(app.ingest.amend(&LogId::Run(decision.run.clone()), is_known).await?)
+}
+
+/// Where a run began to wait the last time that any of these was among what it waited for: what its client was told went up to
+/// there. `None` where they never were.
+///
+/// # Errors
+/// The store's.
+pub async fn paused_at(app: &App, run: &RunId, actions: &[ActionId]) -> Result<Option<Cursor>, Problem> {
     let log = LogId::Run(run.clone());
     let tail = tail(app, run).await?;
     let Some(epoch) = tail.epoch else { return Ok(None) };
     let view = app.feed.activities(&log, Audience::Internal, Some(tail.last)).await?;
-    let is_asked = |kind: &str, id: &str| kind == "action" && controls.iter().any(|control| control.action.as_str() == id);
+    let is_ours = |id: &str| actions.iter().any(|action| action.as_str() == id);
     let activities = view.iter().flat_map(crate::projection::View::activities);
-    let opened = activities.filter(|activity| is_asked(&activity.kind, &activity.id)).map(|activity| activity.opened).min();
-    let mut after = opened.unwrap_or(tail.last);
+    let opened =
+        activities.filter(|activity| &*activity.kind == "action" && is_ours(&activity.id)).map(|activity| activity.opened);
+    let Some(first) = opened.min() else { return Ok(None) };
+    let (mut after, mut pending, mut since, mut found) = (Sequence(first.0 - 1), BTreeSet::new(), first, None);
     loop {
-        let rows = app.feed.rows(&log, epoch, after, crate::log::Limit { rows: 256, bytes: 1024 * 1024 }).await?;
-        for row in &rows {
-            if controls.iter().any(|control| tells_of(row.view(Audience::Internal), &control.control)) {
-                return Ok(Some(Cursor::at(epoch, Sequence(row.sequence().0 - 1))));
+        let rows = app.feed.rows(&log, epoch, after, Limit { rows: 256, bytes: 1024 * 1024 }).await?;
+        for (row, text) in rows.iter().filter_map(|row| Some((row, row.view(Audience::Internal)?))) {
+            match asked_or_answered(text) {
+                Some((true, action)) => {
+                    if pending.is_empty() {
+                        since = row.sequence();
+                    }
+                    found = is_ours(&action).then_some(since).or(found);
+                    pending.insert(action);
+                }
+                Some((false, action)) => drop(pending.remove(&action)),
+                None => {}
             }
         }
         match rows.last() {
             Some(last) if last.sequence() < tail.last => after = last.sequence(),
-            _ => return Ok(Some(Cursor::at(epoch, tail.last))),
+            _ => return Ok(found.map(|sequence| Cursor::at(epoch, sequence))),
         }
     }
 }
 
-/// Whether an envelope tells of this control.
-fn tells_of(envelope: Option<&[u8]>, control: &ControlId) -> bool {
-    let Some(text) = envelope.filter(|text| memchr::memmem::find(text, control.as_str().as_bytes()).is_some()) else {
-        return false;
+/// The action that an envelope asks for (`true`) or resolves.
+fn asked_or_answered(envelope: &[u8]) -> Option<(bool, String)> {
+    memchr::memmem::find(envelope, b"\"action.re")?;
+    let event: Value = serde_json::from_slice(envelope).ok()?;
+    let is_asked = match event["type"].as_str()? {
+        "action.required" => true,
+        "action.resolved" => false,
+        _ => return None,
     };
-    serde_json::from_slice::<Value>(text)
-        .is_ok_and(|event| event["type"] == "control.changed" && event["payload"]["controlId"] == control.as_str())
+    Some((is_asked, event["actionId"].as_str()?.to_owned()))
 }
 
 /// The answers that a client's `resume` has.

@@ -4,7 +4,7 @@
 //! A run is as at [`ag_ui`]. A join shows the thread as it stands, whatever the client has of it, and goes on with what goes on;
 //! of a thread that nobody knows there is nothing to show, which is no error.
 
-use super::ag_ui::{self, How, Input, ready};
+use super::ag_ui::{self, How, Input};
 use super::asked;
 use super::threads::{Joined, Thread};
 use super::{Awaiting, Ids, Opening, Talk, body};
@@ -154,18 +154,9 @@ async fn joined(app: &Arc<App>, pass: Pass, body: Map<String, Value>, how: How) 
             Talk::open(app, pass, opening).await?
         }
         Some(Joined::Sent(run)) => {
-            let dialect = dialect(run);
-            let (app, run) = (app.clone(), run.clone());
-            let coming = {
-                let (app, id) = (app.clone(), id.clone());
-                Box::pin(async move {
-                    let run = asked::begun(&app, id.clone(), run).await?;
-                    let begun = ready(&app, &who, &id, run, audience, false).await?;
-                    Ok(super::Begun { earlier: None, ..begun })
-                })
-            };
-            let meanwhile = Some(thread.runs.iter().map(|part| part.run.clone()).collect());
-            Talk::after(&app, pass, Awaiting { coming, audience, ids: Ids::Last, meanwhile, dialect }).await?
+            let (dialect, meanwhile) = (dialect(run), Some(thread.beside(run)));
+            let coming = ag_ui::coming(app, &who, &id, run.clone(), audience);
+            Talk::after(app, pass, Awaiting { coming, audience, ids: Ids::Last, meanwhile, dialect }).await?
         }
     };
     Ok(talk.respond(&[]))

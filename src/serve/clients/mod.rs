@@ -15,6 +15,7 @@ pub mod asked;
 pub mod body;
 pub mod copilotkit;
 pub mod threads;
+pub mod view;
 
 use super::access::{Hold, Pass};
 use super::problem::Problem;
@@ -197,7 +198,10 @@ impl Talk {
     /// From here on there is something to tell.
     async fn begin(&mut self, mut begun: Begun) -> Result<(), Problem> {
         if let Some(earlier) = begun.earlier.take() {
-            recall(&self.app, &earlier, self.audience, &mut *self.dialect).await?;
+            // Who is told what comes is shown nothing of before; unless it has to begin anew.
+            if !begun.replay {
+                recall(&self.app, &earlier, self.audience, &mut *self.dialect).await?;
+            }
             self.earlier = earlier;
         }
         self.source = Source::Stream(Box::new(stream(&self.app, begun, self.audience, &mut *self.dialect).await?));

@@ -15,6 +15,7 @@ use crate::serve::App;
 use crate::serve::problem::Problem;
 use crate::source::ledger::{RunState, Status};
 use serde_json::Value;
+use std::collections::HashMap;
 
 /// Runs of a thread that a client is shown at once: the newest. Those before them are in pages of their own.
 pub const RUNS_MAX: usize = 32;
@@ -66,6 +67,8 @@ pub struct Asked {
     pub is_pending: bool,
     /// The action type, where it is known.
     pub kind: Option<Box<str>>,
+    /// The call that it is about.
+    pub call: Option<Box<str>>,
 }
 
 impl Thread {
@@ -144,28 +147,25 @@ impl Thread {
         Ok(all)
     }
 
-    /// Who asks by the action of this id; `None` where nobody whom this audience knows of ever did.
+    /// All that its runs have asked this audience, by the actions' ids. Where two runs have asked by one id it is the one that
+    /// waits, else the newer one.
     ///
     /// # Errors
     /// The store's.
-    pub async fn asks(&self, app: &App, action: &str, audience: Audience) -> Result<Option<Asked>, Problem> {
-        let pending = |part: &&Part| {
-            let by_all = part.tail.summary.run.pending.contains(action);
-            by_all && part.stands(audience).pending.contains(action)
-        };
-        if let Some(part) = self.runs.iter().rev().find(pending) {
-            let asked = part.tail.summary.asking.iter().find(|asked| asked.action.as_str() == action);
-            let kind = asked.and_then(|asked| asked.kind.clone());
-            return Ok(Some(Asked { run: part.run.clone(), is_pending: true, kind }));
-        }
-        for part in self.runs.iter().rev() {
-            let shown = shown(app, &part.run, audience, None).await?;
-            if let Some(shown) = shown.iter().find(|shown| &*shown.kind == "action" && &*shown.id == action) {
-                let kind = shown.text("kind").map(Into::into);
-                return Ok(Some(Asked { run: part.run.clone(), is_pending: false, kind }));
+    pub async fn asked(&self, app: &App, audience: Audience) -> Result<HashMap<Box<str>, Asked>, Problem> {
+        let mut all: HashMap<Box<str>, Asked> = HashMap::new();
+        for part in &self.runs {
+            let (stands, whole) = (part.stands(audience), &part.tail.summary.run);
+            for shown in shown(app, &part.run, audience, None).await?.into_iter().filter(|shown| &*shown.kind == "action") {
+                let is_pending = stands.pending.contains(&*shown.id) && whole.pending.contains(&*shown.id);
+                let text = |member: &str| shown.text(member).map(Into::into);
+                let asked = Asked { run: part.run.clone(), is_pending, kind: text("kind"), call: text("toolCallId") };
+                if is_pending || all.get(&shown.id).is_none_or(|known| !known.is_pending) {
+                    all.insert(shown.id.clone(), asked);
+                }
             }
         }
-        Ok(None)
+        Ok(all)
     }
 }
 

@@ -148,8 +148,18 @@ pub const LAST_EVENT_ID: Member = Member::query(
 );
 pub const LAST_EVENT_ID_HEADER: Member =
     Member::header("Last-Event-ID", "The last cursor, as `EventSource` sends it; wins over the query.", text, BAD_CURSOR);
-pub const FORMAT: Member =
-    Member::query("format", "Reserved for the dialects of other clients; none is served yet.", text, Some(kinds::NOT_SERVED));
+pub const FORMAT: Member = Member::query(
+    "format",
+    "The words of another client, of one run's stream: `ai-sdk` is the UI message stream of the Vercel AI SDK.",
+    text,
+    Some(kinds::NOT_SERVED),
+);
+pub const VERSION: Member = Member::query(
+    "version",
+    "To a client of the AI SDK (of a run's stream, with `format=ai-sdk`): its major version; 5 unless given, which all understand.",
+    || json!({ "type": "integer", "enum": [5, 6, 7] }),
+    BAD_QUERY,
+);
 pub const CHILDREN: Member =
     Member::query("children", "`true` or `1`: also the runs of the sessions that descend from this one.", text, None);
 pub const RUNS: Member = Member {
@@ -168,7 +178,7 @@ pub const OFFSET: Member = Member::query(
 pub const BEFORE: Member = Member::query(
     "before",
     "The `page.cursor` of the page after this one: only messages before it.",
-    || json!({ "type": "string", "pattern": "^([0-9]+-[0-9]+)?$" }),
+    || json!({ "type": "string", "pattern": "^([0-9]+(-[0-9]+)?)?$" }),
     BAD_CURSOR,
 );
 pub const SUBAGENTS: Member = Member::query(
@@ -176,12 +186,6 @@ pub const SUBAGENTS: Member = Member::query(
     "`true` or `1`: the client knows `SUBAGENT_*` events (AG-UI from 0.0.59 on). Of one that says 1.0 it is taken for granted.",
     text,
     None,
-);
-pub const VERSION: Member = Member::query(
-    "version",
-    "The client's major version of the AI SDK; 5 unless given.",
-    || json!({ "type": "integer", "enum": [5, 6, 7] }),
-    BAD_QUERY,
 );
 pub const RUN_ID_HEADER: Member = Member::header(
     "X-Run-Id",

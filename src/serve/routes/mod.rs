@@ -377,7 +377,7 @@ pub static OPERATIONS: &[Operation] = &[
         id: "streamRun",
         tag: "streams",
         does: "Frames of a run as server-sent events, from where the reader stands and on as they come; a run that nobody has written yet is waited for.",
-        takes: &[&[RUN], STREAM, SELECTION],
+        takes: &[&[RUN, VERSION], STREAM, SELECTION],
         takes_ids: false,
         body: None,
         answers: FRAMES_OF_RUN,

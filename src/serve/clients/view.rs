@@ -1,0 +1,58 @@
+//! A run in the words of a client that exists already: `GET /v1/runs/{run}/stream?format=…`. Nothing is asked of the runtime.
+
+use super::{Ids, Opening, Talk};
+use crate::encode::ai_sdk::{self, AiSdk};
+use crate::encode::{Dialect, Until};
+use crate::feed::From;
+use crate::model::{Audience, RunId};
+use crate::serve::App;
+use crate::serve::access::Pass;
+use crate::serve::problem::Problem;
+use crate::serve::request::Query;
+use axum::response::Response;
+use http::StatusCode;
+use std::sync::Arc;
+
+/// What the AI SDK's own server says of its streams.
+pub(super) const AI_SDK: &[(&str, &str)] = &[("x-vercel-ai-ui-message-stream", "v1")];
+
+/// The major versions of the AI SDK that are spoken; the first unless the client says which it has.
+const AI_SDK_VERSIONS: [u8; 3] = [5, 6, 7];
+
+/// Answers with a run in this format.
+///
+/// # Errors
+/// 501 for a format that is not served, 400 for what makes no sense with one, the store's.
+pub async fn get(
+    app: &Arc<App>,
+    pass: Pass,
+    run: RunId,
+    (query, from, audience): (&Query, From, Audience),
+    format: &str,
+) -> Result<Response, Problem> {
+    let (dialect, headers): (Box<dyn Dialect>, _) = match format {
+        "ai-sdk" => {
+            let version = ai_sdk_version(query)?;
+            let options = ai_sdk::Options { message: run.to_string(), version, until: Until::End };
+            (Box::new(AiSdk::new(options)), AI_SDK)
+        }
+        _ => {
+            let detail = format!("format={format} is not served; ask for ai-sdk, or for no format");
+            return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"));
+        }
+    };
+    if from == From::Now {
+        let detail = "after=now cannot be had in a format: what was not told cannot be gone on with";
+        return Err(Problem::bad_request("bad_query", detail).with("member", "after"));
+    }
+    let opening = Opening { run, audience, from, replay: false, ids: Ids::Last, earlier: Vec::new(), dialect };
+    Ok(Talk::open(app, pass, opening).await?.respond(headers))
+}
+
+pub(super) fn ai_sdk_version(query: &Query) -> Result<u8, Problem> {
+    let Some(text) = query.get("version") else { return Ok(AI_SDK_VERSIONS[0]) };
+    text.parse().ok().filter(|version| AI_SDK_VERSIONS.contains(version)).ok_or_else(|| {
+        let detail = format!("version is {text:?}; it must be the client's major version: 5, 6 or 7");
+        Problem::bad_request("bad_query", detail).with("member", "version").with("expected", AI_SDK_VERSIONS.as_slice())
+    })
+}

@@ -23,7 +23,7 @@ const WORKER = process.env.PROSCENIUM_WORKER ?? here("../../target/debug/example
 export const FULL = process.env.PROSCENIUM_CLIENTS === "full";
 
 /** How long a test waits for what must happen, in milliseconds. */
-export const DEADLINE = 60_000;
+export const DEADLINE = 20_000;
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 

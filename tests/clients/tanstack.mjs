@@ -3,8 +3,12 @@
 import { ChatClient, fetchServerSentEvents } from "@tanstack/ai-client";
 import { Streams, spoken, until } from "./harness.mjs";
 
-/** A message without the times at which this client saw it. */
-const plain = ({ createdAt, ...message }) => message;
+/**
+ * All parts in order, with whose they are. Which message a call or a thought is put into, and under which name, this client decides
+ * by what it heard first; times are its own.
+ */
+const partsOf = (messages) =>
+  messages.flatMap(({ role, parts }) => parts.map(({ stepId, createdAt, ...part }) => ({ role, ...part })));
 
 const textsOf = (messages) => messages.flatMap(({ parts }) => parts.filter(({ type }) => type === "text" || type === "thinking").map(({ content }) => content)).filter(Boolean);
 
@@ -16,8 +20,13 @@ export const tanstack = {
   nativeTexts: spoken,
   open({ url, agent, run, thread, user }) {
     const streams = new Streams({ isTerminal: ({ type }) => ["RUN_FINISHED", "RUN_ERROR"].includes(type), idsFirst: true });
-    const connection = fetchServerSentEvents(`${url}/ag-ui/${agent}`, { fetchClient: streams.fetch, reconnect: { delayMs: 10, maxAttempts: 50 } });
-    let client;
+    let hydrated, client;
+    const fetchClient = async (url, init) => {
+      const response = await streams.fetch(url, init);
+      if (url.includes("threadId=")) setTimeout(hydrated, 5);
+      return response;
+    };
+    const connection = fetchServerSentEvents(`${url}/ag-ui/${agent}`, { fetchClient, reconnect: { delayMs: 10, maxAttempts: 50 } });
     const make = (persistence) => {
       client?.dispose();
       client = new ChatClient({ connection, threadId: thread, persistence });
@@ -26,8 +35,11 @@ export const tanstack = {
     const idle = () => until("the client to be idle", () => !client.getIsLoading());
     /** A page that is opened anew: the server knows the thread. */
     const reload = () => streams.through(async () => {
+      const known = new Promise((resolve) => (hydrated = resolve));
       make(true);
-      await Promise.race([streams.opened, until("an interrupt", () => client.getPendingInterrupts().length > 0)]);
+      await known;
+      // Nothing is to come of a thread that rests.
+      if (!client.getIsLoading()) streams.answered();
       await idle();
     });
     make(false);
@@ -36,7 +48,7 @@ export const tanstack = {
       join: reload,
       back: reload,
       picture: () => ({
-        messages: client.getMessages().map(plain).filter(({ parts }) => parts.length > 0),
+        parts: partsOf(client.getMessages()),
         interrupts: client.getPendingInterrupts().map(({ id }) => id),
       }),
       pending: () => client.getPendingInterrupts().map(({ id }) => id),

@@ -27,6 +27,7 @@ mod edge;
 mod erase;
 mod ethos;
 mod format_ag_ui;
+mod format_ai_sdk;
 mod fuzz;
 mod house;
 mod hydrate;

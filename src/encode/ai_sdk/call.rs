@@ -72,6 +72,13 @@ impl Ask {
     }
 }
 
+impl Ask {
+    /// Nobody waits for an answer to it.
+    pub const fn is_void(&mut self) {
+        self.answer = Answer::Unknown;
+    }
+}
+
 #[derive(Debug)]
 enum Input<'c> {
     /// Not complete: as far as it came.
@@ -303,6 +310,20 @@ impl Call {
             }
         }
         self.kept = kept;
+    }
+
+    /// What the reader has of it may be older than what was told.
+    pub fn doubt(&mut self) {
+        self.unsaid = 1;
+        self.data = self.data.map(|said| !said);
+        let Some(said) = &mut self.said else { return };
+        if let SaidInput::Known(input) = &mut said.input {
+            *input = !*input;
+        }
+        if let SaidOutcome::Preliminary(outcome) | SaidOutcome::Output(outcome) | SaidOutcome::Error(outcome) = &mut said.outcome
+        {
+            *outcome = !*outcome;
+        }
     }
 
     /// Whether nothing more is to be expected of it.

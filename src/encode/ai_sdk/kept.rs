@@ -12,6 +12,13 @@ pub const COPY_BYTES_MAX: usize = 256 * 1024;
 /// All copies of one stream, in bytes.
 pub const COPIES_BYTES_MAX: usize = 2 * 1024 * 1024;
 
+/// How many times the bytes that changed may be said, where only a whole can be said: a large content with a small change waits
+/// for further ones. What waits is said before the stream ends.
+const WHOLE_PER_CHANGE: usize = 32;
+
+/// Contents that are smaller never wait, in bytes: no operation is as small as that.
+pub(super) const WAITS_FROM: usize = 16 * WHOLE_PER_CHANGE;
+
 /// What all copies of a stream take, in bytes.
 #[derive(Debug, Default)]
 pub(super) struct Room {
@@ -42,6 +49,18 @@ impl Kept {
     /// At least as many bytes as the copy has.
     pub const fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether so many bytes of changes are too few to say all of it again; where there is no copy, nothing can be said.
+    pub fn waits(&mut self, unsaid: usize, room: &mut Room) -> bool {
+        if unsaid * WHOLE_PER_CHANGE >= self.bytes {
+            return false;
+        }
+        // It may have become smaller than is known.
+        let exact = self.content.as_ref().map_or(0, weight);
+        room.taken -= self.bytes - exact;
+        self.bytes = exact;
+        unsaid * WHOLE_PER_CHANGE < exact
     }
 
     /// Keeps a copy of this instead of what was kept.

@@ -253,6 +253,8 @@ impl Dialect for AiSdk {
             // The answer before this one ended there, and closed what was open.
             self.told.is_cut();
             self.passed = Some(self.told.pending.clone());
+        } else {
+            self.told.doubt();
         }
     }
 

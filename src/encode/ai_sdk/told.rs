@@ -3,7 +3,7 @@
 //! Of texts it knows lengths and hashes, of what can only be said as a whole a bounded copy ([`kept`](super::kept)).
 
 use super::call::{self, Ask, Call, Target};
-use super::kept::{Kept, Room, joined};
+use super::kept::{Kept, Room, WAITS_FROM, joined};
 use super::page::{Page, hash, weight};
 use super::text::{Channel, Text};
 use crate::encode::frames::Shown;
@@ -12,11 +12,7 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// How many times the bytes that changed may be said, where only a whole can be said: a large content with a small change waits
-/// for further ones. What waits is said before the stream ends.
-const WHOLE_PER_CHANGE: usize = 32;
-
-/// Changes of a call that may wait so, by their paths.
+/// Changes of a call that may wait for others, by their paths.
 const MAY_WAIT: &[&str] = &["/output_text/-", "/progress", "/loaded", "/total", "/message"];
 
 /// What a message's part is to the reader.
@@ -74,6 +70,8 @@ pub(super) struct Told {
     pub is_urgent: bool,
     /// Actions that wait for somebody.
     pub pending: BTreeSet<Box<str>>,
+    /// Actions that are about calls, and which.
+    asked: BTreeMap<Box<str>, Box<str>>,
     /// How the run stands.
     pub status: Box<str>,
     /// What the message's metadata say.
@@ -342,21 +340,30 @@ impl Told {
             // Two activities by one name, of which a source made one.
             return;
         };
+        let is_new = data.said.is_none();
         data.kept.keep(shown.content.clone(), room);
         data.bring(&shown.kind, &shown.id, &shown.content, page);
         if &*shown.kind == "action" {
-            self.follow_action(&shown.id, shown.opened, &shown.content);
+            self.follow_action(&shown.id, shown.opened, &shown.content, is_new);
         }
     }
 
     /// What an action comes to beside its data part: somebody is waited for, and a call's part asks.
-    fn follow_action(&mut self, id: &str, opened: Sequence, content: &Map<String, Value>) {
+    fn follow_action(&mut self, id: &str, opened: Sequence, content: &Map<String, Value>, is_new: bool) {
         match content.get("status").and_then(Value::as_str) {
             Some("pending") => drop(self.pending.insert(id.into())),
             _ => drop(self.pending.remove(id)),
         }
-        let Some((call_id, ask)) = Ask::of(id, opened, content, self.page.version) else { return };
+        let asked = Ask::of(id, opened, content, self.page.version);
+        let call_id = asked.as_ref().map(|(call, _)| *call);
+        if self.asked.get(id).is_some_and(|known| Some(&**known) != call_id) {
+            self.take_back(id);
+        }
+        let Some((call_id, ask)) = asked else { return };
+        let was_asked = self.asked.insert(id.into(), call_id.into()).is_some();
         let call = self.calls.entry(call_id.into()).or_default();
+        // The call's part may stand with the question, from when that was first asked.
+        self.page.is_spoilt |= !is_new && !was_asked && self.page.can_retract();
         match &call.ask {
             Some(known) if *known == ask => return,
             // Another question was asked since.
@@ -374,6 +381,18 @@ impl Told {
             call.lead(call_id, &Target::asked(content, ask), &mut self.page);
         }
         call.ask = ask;
+    }
+
+    /// An action is not about the call any more that it was about: the call's part does not ask.
+    fn take_back(&mut self, action: &str) {
+        let Some(call_id) = self.asked.remove(action) else { return };
+        let Some(call) = self.calls.get_mut(&call_id) else { return };
+        if call.ask.as_ref().is_some_and(|ask| *ask.action == *action) {
+            // What was said of it stays in the part, where the client cannot be made to forget.
+            self.page.is_spoilt |= self.page.can_retract();
+            call.ask.as_mut().expect("just seen").is_void();
+            call.bring_kept(&call_id, false, &mut self.page);
+        }
     }
 
     /// Follows a delta.
@@ -417,13 +436,13 @@ impl Told {
             Thing::Data(data) => {
                 let follows = data.kept.follow(patch, room);
                 data.unsaid += patch.iter().map(weight).sum::<usize>();
-                if data.unsaid * WHOLE_PER_CHANGE >= data.kept.bytes() {
+                if !data.kept.waits(data.unsaid, room) {
                     data.bring_kept(kind, id, page);
                 }
                 let opened = data.opened;
                 let kept = std::mem::take(&mut data.kept);
                 if let Some(content) = kept.content().filter(|_| kind == "action") {
-                    self.follow_action(id, opened, content);
+                    self.follow_action(id, opened, content, false);
                 }
                 if let Some(Thing::Data(data)) = self.things.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) {
                     data.kept = kept;
@@ -473,6 +492,25 @@ impl Told {
     /// Closes every text that is open.
     pub fn close(&mut self) {
         self.each_text(Text::close);
+    }
+
+    /// The reader may not have what waited for further changes, or could not be followed: it is said again.
+    pub fn doubt(&mut self) {
+        let Self { things, calls, is_behind, .. } = self;
+        for thing in things.values_mut().flat_map(BTreeMap::values_mut) {
+            if let Thing::Data(data) = thing
+                && (data.kept.content().is_none() || data.kept.bytes() >= WAITS_FROM)
+            {
+                *is_behind |= data.kept.content().is_none();
+                (data.said, data.unsaid) = (data.said.map(|said| !said), 1);
+            }
+        }
+        for call in calls.values_mut().filter(|call| call.is_told) {
+            *is_behind |= call.kept.content().is_none();
+            if call.kept.content().is_none() || call.kept.bytes() >= WAITS_FROM {
+                call.doubt();
+            }
+        }
     }
 
     /// Every text of the reader is closed: the answer that it was in has ended.
@@ -592,7 +630,7 @@ fn follow_call(id: &str, call: &mut Call, patch: &[Value], room: &mut Room, page
     }
     call.unsaid += patch.iter().map(weight).sum::<usize>();
     let may_wait = patch.iter().all(|op| op["path"].as_str().is_some_and(|path| MAY_WAIT.contains(&path)));
-    if !may_wait || call.unsaid * WHOLE_PER_CHANGE >= call.kept.bytes() {
+    if !may_wait || !call.kept.waits(call.unsaid, room) {
         call.bring_kept(id, true, page);
     }
     follows

@@ -2,7 +2,7 @@
 //! whatever a client would throw at, drop or misread is a panic.
 
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A chunk's type, the first version that knows it, the members that it must have, and those that it may have.
 type Known = (&'static str, u8, &'static [(&'static str, Is)], &'static [(&'static str, Is)]);
@@ -61,12 +61,16 @@ pub struct Reader {
     pub ended: Option<Value>,
     /// Corrections that it was told of.
     pub corrections: usize,
+    /// Texts that went on after their end.
+    pub reopened: usize,
+    /// Texts that ended, by channel and id.
+    closed: BTreeSet<(String, String)>,
 }
 
 impl Reader {
     pub fn new(version: u8) -> Self {
         let message = json!({ "id": null, "role": "assistant", "parts": [] });
-        Self { version, message, open: BTreeMap::new(), ended: None, corrections: 0 }
+        Self { version, message, open: BTreeMap::new(), ended: None, corrections: 0, reopened: 0, closed: BTreeSet::new() }
     }
 
     /// The same client, and another answer: it goes on with the message that it has.
@@ -146,6 +150,7 @@ impl Reader {
             "reset-step" => {
                 self.parts().truncate(1);
                 self.open.clear();
+                self.closed.clear();
             }
             "finish" | "abort" | "error" => {
                 assert!(self.open.is_empty(), "still open at the end: {:?}", self.open);
@@ -186,6 +191,7 @@ impl Reader {
             if let Some(metadata) = chunk.get("providerMetadata") {
                 part["providerMetadata"] = metadata.clone();
             }
+            self.reopened += usize::from(self.closed.contains(&key));
             let at = self.push(part);
             self.open.insert(key, at);
             return;
@@ -201,6 +207,7 @@ impl Reader {
             _ => {
                 part["state"] = "done".into();
                 self.open.remove(&key);
+                self.closed.insert(key);
             }
         }
     }

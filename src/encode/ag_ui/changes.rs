@@ -146,7 +146,7 @@ impl AgUi {
     fn message_changed(&mut self, id: &str, patch: Vec<Value>, units: &mut Units) -> Result<(), Elsewhere> {
         let run = self.log.clone();
         let Some(place) = self.known.placed("message", id) else { return Ok(()) };
-        let (number, Some(message)) = (place.place, &mut place.message) else { return Ok(()) };
+        let (number, agent, Some(message)) = (place.place, &place.agent, &mut place.message) else { return Ok(()) };
         let known = message.parts.len();
         // What becomes of a part that is new here is told after the part.
         let mut new = Vec::new();
@@ -163,7 +163,7 @@ impl AgUi {
                     order,
                     is_history: matches!(of, PartOf::Call | PartOf::Result),
                     run: run.clone(),
-                    agent: message.agent.clone(),
+                    agent: agent.clone(),
                     body: items::part_body(id, &message.role, part, of),
                 };
                 new.push(order);
@@ -288,14 +288,14 @@ impl AgUi {
             (Record::Text { print, .. }, Body::Text { text, .. })
             | (Record::Reasoning { print, .. }, Body::Reasoning { text, .. }) => advance(print, &text)?,
             (
-                Record::Call { print, scan, kept, agent, is_current, .. },
+                Record::Call { print, scan, kept, is_current, .. },
                 Body::Call { name, arguments, scan: scanned, kept: now, .. },
             ) => {
                 let has_begun_again = call::has_ended(kept.members()) && !call::has_ended(now.members());
                 if has_begun_again || call::name(kept.members()) != name {
                     return Err(Elsewhere);
                 }
-                (*scan, *kept, *agent, *is_current) = (scanned, now, item.agent, true);
+                (*scan, *kept, *is_current) = (scanned, now, true);
                 advance(print, &arguments)?
             }
             (Record::Result(print), Body::Result { answer, .. }) => {
@@ -350,8 +350,9 @@ impl AgUi {
 
     fn call_changed(&mut self, id: &str, patch: Vec<Value>, events: &mut Vec<Value>) -> Result<(), Elsewhere> {
         let key = Key::Call(id.into());
-        let Some(Record::Call { print, scan, kept, agent, .. }) = self.known.records.get_mut(&key) else { return Ok(()) };
-        let (name, had_ended, agent) = (call::name(kept.members()).to_owned(), call::has_ended(kept.members()), agent.clone());
+        let agent = self.known.placed("tool-call-progress", id).and_then(|place| place.agent.clone());
+        let Some(Record::Call { print, scan, kept, .. }) = self.known.records.get_mut(&key) else { return Ok(()) };
+        let (name, had_ended) = (call::name(kept.members()).to_owned(), call::has_ended(kept.members()));
         let change = kept.follow(patch)?;
         if name != call::name(kept.members()) {
             return Err(Elsewhere);

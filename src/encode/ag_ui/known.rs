@@ -67,7 +67,6 @@ pub(super) enum Record {
         print: Print,
         scan: Scan,
         kept: Kept,
-        agent: Option<Box<str>>,
         /// Whether it is of the run that is being told.
         is_current: bool,
     },
@@ -90,7 +89,6 @@ impl Record {
                 print: Print::of(arguments),
                 scan: scan.clone(),
                 kept: kept.clone(),
-                agent: item.agent.clone(),
                 is_current,
             },
             Body::Result { answer, .. } => Self::Result(result_print(&answer.content, &answer.told)),
@@ -195,17 +193,20 @@ impl Has {
     }
 }
 
-/// An activity that was told: where it stands among the others, and of a message whose it is and its parts.
+/// An activity that was told.
 #[derive(Debug, Default)]
 pub(super) struct Place {
+    /// Where it stands among the others.
     pub place: u32,
+    /// The teammate that it is of.
+    pub agent: Option<Box<str>>,
+    /// What it says, if it is a message.
     pub message: Option<Parts>,
 }
 
 #[derive(Debug)]
 pub(super) struct Parts {
     pub role: Box<str>,
-    pub agent: Option<Box<str>>,
     pub parts: Vec<(Key, PartOf)>,
 }
 
@@ -244,10 +245,10 @@ impl Known {
         let ids = self.places.entry(shown.kind.clone()).or_default();
         let place = ids.entry(shown.id.clone()).or_insert_with(|| {
             self.count += 1;
-            Place { place: self.count, message: None }
+            Place { place: self.count, agent, message: None }
         });
         if is_message(shown) {
-            let mut parts = Parts { role: shown.text("role").unwrap_or_default().into(), agent, parts: Vec::new() };
+            let mut parts = Parts { role: shown.text("role").unwrap_or_default().into(), parts: Vec::new() };
             for part in shown.content["parts"].as_array().into_iter().flatten().filter_map(Value::as_object) {
                 parts.add(&shown.id, part);
             }

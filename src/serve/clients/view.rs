@@ -1,10 +1,12 @@
 //! A run in the words of a client that exists already: `GET /v1/runs/{run}/stream?format=…`. Nothing is asked of the runtime.
 
 use super::{Ids, Opening, Talk};
+use crate::encode::ag_ui::{self, AgUi};
 use crate::encode::ai_sdk::{self, AiSdk};
-use crate::encode::{Dialect, Until};
+use crate::encode::{Begin, Dialect, Until};
 use crate::feed::From;
-use crate::model::{Audience, RunId};
+use crate::log::LogId;
+use crate::model::{Audience, RunId, SessionId, ThreadId};
 use crate::serve::App;
 use crate::serve::access::Pass;
 use crate::serve::problem::Problem;
@@ -30,14 +32,15 @@ pub async fn get(
     (query, from, audience): (&Query, From, Audience),
     format: &str,
 ) -> Result<Response, Problem> {
-    let (dialect, headers): (Box<dyn Dialect>, _) = match format {
+    let (dialect, headers): (Box<dyn Dialect>, &[_]) = match format {
+        "ag-ui" => (Box::new(AgUi::new(ag_ui_options(app, &run, query).await?)), &[]),
         "ai-sdk" => {
             let version = ai_sdk_version(query)?;
             let options = ai_sdk::Options { message: run.to_string(), version, until: Until::End };
             (Box::new(AiSdk::new(options)), AI_SDK)
         }
         _ => {
-            let detail = format!("format={format} is not served; ask for ai-sdk, or for no format");
+            let detail = format!("format={format} is not served; ask for ag-ui, ai-sdk, or no format");
             return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"));
         }
     };
@@ -45,8 +48,37 @@ pub async fn get(
         let detail = "after=now cannot be had in a format: what was not told cannot be gone on with";
         return Err(Problem::bad_request("bad_query", detail).with("member", "after"));
     }
+    let from = match from {
+        // It was told the end, and something came after it: that is told as whoever joins is told.
+        From::After(cursor) if cursor.knows_end => From::Start,
+        from => from,
+    };
     let opening = Opening { run, audience, from, replay: false, ids: Ids::Last, earlier: Vec::new(), dialect };
     Ok(Talk::open(app, pass, opening).await?.respond(headers))
+}
+
+/// Who looks on is shown what there is, and then what comes, up to the run's end; or up to a pause, where it asks for that.
+async fn ag_ui_options(app: &App, run: &RunId, query: &Query) -> Result<ag_ui::Options, Problem> {
+    let is_v1 = query.get("protocolVersion").is_some_and(|version| version.starts_with("1."));
+    let until = match query.get("until") {
+        None | Some("end") => Until::End,
+        Some("pause") => Until::Pause,
+        Some(other) => {
+            let detail = format!("until is {other:?}; it must be end or pause");
+            return Err(Problem::bad_request("bad_query", detail).with("member", "until"));
+        }
+    };
+    let summary = app.logs.log(&LogId::Run(run.clone())).await?.tail().summary;
+    let thread = summary.thread_id.as_ref().map(ThreadId::as_str).or(summary.session_id.as_ref().map(SessionId::as_str));
+    Ok(ag_ui::Options {
+        thread: thread.unwrap_or(run.as_str()).to_owned(),
+        run: run.to_string(),
+        begin: Begin::Shown,
+        until,
+        is_v1,
+        subagents: is_v1 || query.is_set("subagents"),
+        messages: Vec::new(),
+    })
 }
 
 pub(super) fn ai_sdk_version(query: &Query) -> Result<u8, Problem> {

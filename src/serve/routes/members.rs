@@ -150,7 +150,7 @@ pub const LAST_EVENT_ID_HEADER: Member =
     Member::header("Last-Event-ID", "The last cursor, as `EventSource` sends it; wins over the query.", text, BAD_CURSOR);
 pub const FORMAT: Member = Member::query(
     "format",
-    "The words of another client, of one run's stream: `ai-sdk` is the UI message stream of the Vercel AI SDK.",
+    "The words of another client, of one run's stream: `ag-ui` are the events of AG-UI, `ai-sdk` is the UI message stream of the Vercel AI SDK.",
     text,
     Some(kinds::NOT_SERVED),
 );
@@ -167,6 +167,18 @@ pub const RUNS: Member = Member {
     ..Member::query("runs", "The runs' ids, 1 to 256 of them, with commas between.", text, Some(kinds::BAD_QUERY))
 };
 
+pub const PROTOCOL_VERSION: Member = Member::query(
+    "protocolVersion",
+    "With `format=ag-ui`: the version that the client speaks, `1.0`; an older one unless given, which all understand.",
+    text,
+    None,
+);
+pub const UNTIL: Member = Member::query(
+    "until",
+    "With `format=ag-ui`: `end` (the default) tells of what comes after a pause as another run, `pause` ends with the first one.",
+    || json!({ "type": "string", "enum": ["end", "pause"] }),
+    BAD_QUERY,
+);
 pub const THREAD: Member = Member::query("threadId", "The thread to look at: a session's id.", id, BAD_ID);
 pub const JOINED: Member = Member::query("runId", "The run to join; wins over `threadId`.", id, BAD_ID);
 pub const OFFSET: Member = Member::query(

@@ -24,8 +24,8 @@ use http::{Method, StatusCode};
 use members::{
     ACTIVATION, AFTER, AGENT, AGENT_PATH, ASSET, AT, AUDIENCE, BEFORE, BLOB, CHAT, CHILDREN, CONTROL_PATH, CURSOR, EVENTS_AFTER,
     EVENTS_BEFORE, FORMAT, FRAMES, JOINED, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE, LIMIT, MAX, MESSAGES, OFFSET, PLACE,
-    PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ, RANGE, REPLAY, RUN, RUN_ID_HEADER, RUNS, SCHEMA, SESSION, SOURCE, SUBAGENTS,
-    SURFACE, SURFACES, THREAD, THREAD_PATH, TICKET, TYPE, VERSION, WAIT, WINDOW_LIMIT,
+    PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ, PROTOCOL_VERSION, RANGE, REPLAY, RUN, RUN_ID_HEADER, RUNS, SCHEMA, SESSION,
+    SOURCE, SUBAGENTS, SURFACE, SURFACES, THREAD, THREAD_PATH, TICKET, TYPE, UNTIL, VERSION, WAIT, WINDOW_LIMIT,
 };
 use std::sync::{Arc, OnceLock};
 
@@ -377,7 +377,7 @@ pub static OPERATIONS: &[Operation] = &[
         id: "streamRun",
         tag: "streams",
         does: "Frames of a run as server-sent events, from where the reader stands and on as they come; a run that nobody has written yet is waited for.",
-        takes: &[&[RUN, VERSION], STREAM, SELECTION],
+        takes: &[&[RUN, VERSION, PROTOCOL_VERSION, SUBAGENTS, UNTIL], STREAM, SELECTION],
         takes_ids: false,
         body: None,
         answers: FRAMES_OF_RUN,

@@ -35,8 +35,6 @@ mod items;
 mod known;
 mod list;
 mod run;
-#[cfg(test)]
-mod tests;
 
 use super::frames::{Frame, Shown};
 use super::{Begin, Dialect, Flow, Until};

@@ -160,12 +160,6 @@ pub const VERSION: Member = Member::query(
     || json!({ "type": "integer", "enum": [5, 6, 7] }),
     BAD_QUERY,
 );
-pub const PROTOCOL_VERSION: Member = Member::query(
-    "protocolVersion",
-    "To a client of AG-UI (of a run's stream, with `format=ag-ui`): the version that it speaks; `1.0` has more than those before.",
-    text,
-    None,
-);
 pub const CHILDREN: Member =
     Member::query("children", "`true` or `1`: also the runs of the sessions that descend from this one.", text, None);
 pub const RUNS: Member = Member {

@@ -249,6 +249,12 @@ impl Server {
         self
     }
 
+    /// Whoever answers at every address, to be asked without a connection. What comes of it is durable, and readers are told, only
+    /// while [`Self::run`] runs.
+    pub fn router(&self) -> Router {
+        router(self.app.clone())
+    }
+
     /// What settles this server's runs, to be told what time it is.
     #[must_use]
     pub fn settler(&self, patience: Patience) -> Settler {

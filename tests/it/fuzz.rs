@@ -4,11 +4,14 @@
 //! how bytes were cut on their way makes no difference. The same cases each time, or with `PROPTEST_CASES` that many new ones.
 
 use crate::cli::{Running, proscenium};
+use crate::harness::repository;
 use futures_util::{SinkExt, StreamExt};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proscenium::auth::keys::Signing;
 use proscenium::serve::routes::{OPERATIONS, Operation, Place};
 use serde_json::{Map, Value, json};
+use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -34,12 +37,15 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap(), &[])
+    }
+
+    fn start_in(dir: tempfile::TempDir, more: &[&OsStr]) -> Self {
         let log = dir.path().join("log");
         let flags = ["serve", "--listen", "127.0.0.1:0", "--store", "memory", "--log", "error", "--head-time-ms", "200"];
         let limits = ["--fact-max", "4KiB", "--body-max", "16KiB", "--head-max", "4KiB", "--heartbeat-ms", "100"];
         let file = std::fs::File::create(&log).unwrap();
-        let running = Running::start_logging(proscenium(&flags).args(limits), Stdio::from(file));
+        let running = Running::start_logging(proscenium(&flags).args(limits).args(more), Stdio::from(file));
         Self { running, log, _dir: dir, runs: AtomicU64::new(0), read: AtomicUsize::new(0) }
     }
 
@@ -68,6 +74,11 @@ impl Server {
 
 /// Holds a law over random cases.
 fn law<T: Debug>(cases: u32, any: impl Strategy<Value = T>, check: impl AsyncFn(&Server, T)) {
+    law_on(&Server::start(), cases, any, check);
+}
+
+/// The same, on a server that is there.
+fn law_on<T: Debug>(server: &Server, cases: u32, any: impl Strategy<Value = T>, check: impl AsyncFn(&Server, T)) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let config = Config { cases: asked.unwrap_or(cases), failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
     let mut runner = match asked {
@@ -75,10 +86,9 @@ fn law<T: Debug>(cases: u32, any: impl Strategy<Value = T>, check: impl AsyncFn(
         None => TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let server = Server::start();
     let outcome = runner.run(&any, |case| {
         runtime.block_on(async {
-            tokio::time::timeout(NEVER, check(&server, case)).await.expect("no connection waits for ever");
+            tokio::time::timeout(NEVER, check(server, case)).await.expect("no connection waits for ever");
             server.is_well().await;
         });
         Ok(())
@@ -549,4 +559,286 @@ fn no_message_on_a_websocket_makes_the_server_fail_or_fall_silent() {
             () = hearing => {}
         }
     });
+}
+
+/// A secret that a server of these tests checks tokens with; and the other keys of it, in PEM.
+const SECRET: &[u8] = b"a secret of these tests, of more than thirty-two bytes";
+const ED: [&str; 2] = ["tests/keys/ed25519.private.pem", "tests/keys/ed25519.public.pem"];
+const RSA: [&str; 2] = ["tests/keys/rsa.private.pem", "tests/keys/rsa.public.pem"];
+
+fn key_file(path: &str) -> Vec<u8> {
+    std::fs::read(repository(path)).unwrap()
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let bits = chunk.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for n in 0..=chunk.len() {
+            text.push(char::from(DIGITS[(bits >> (18 - 6 * n) & 63) as usize]));
+        }
+    }
+    text
+}
+
+/// A public Ed25519 key as it stands in a set: the end of what is in its PEM.
+fn point() -> String {
+    let pem = String::from_utf8(key_file(ED[1])).unwrap();
+    let digits: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
+    // 12 bytes of DER stand before it, which are 16 digits.
+    digits[16..].trim_end_matches('=').replace('+', "-").replace('/', "_")
+}
+
+/// A server that asks: with a secret, an Ed25519 and an RSA key. It has a run `r` of session `mine`, and `q` of `theirs`.
+fn asking() -> Server {
+    let dir = tempfile::tempdir().unwrap();
+    let set = dir.path().join("set");
+    let keys = json!({ "keys": [
+        { "kty": "oct", "kid": "secret", "k": base64(SECRET) },
+        { "kty": "OKP", "crv": "Ed25519", "kid": "ed", "x": point() },
+    ]});
+    std::fs::write(&set, keys.to_string()).unwrap();
+    let rsa = repository(RSA[1]);
+    let server = Server::start_in(dir, &[OsStr::new("--auth-key"), rsa.as_ref(), OsStr::new("--auth-jwks"), set.as_ref()]);
+    let admin = token(SECRET, &claims_of(&json!({ "sessions": ["*"], "can": ["admin"] })));
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        for (run, session) in [("r", "mine"), ("q", "theirs")] {
+            let url = format!("{}/v1/runs/{run}/facts?sessionId={session}", server.running.url);
+            let request = reqwest::Client::new().post(url).header("content-type", "application/json").bearer_auth(&admin);
+            assert_eq!(request.body(r#"{"type":"run.started"}"#).send().await.unwrap().status(), 200);
+        }
+    });
+    server
+}
+
+fn claims_of(here: &Value) -> Value {
+    json!({ "sub": "somebody", "exp": 4_000_000_000_u64, "proscenium": here })
+}
+
+fn token(key: &[u8], claims: &Value) -> String {
+    Signing::of_file(key).unwrap().sign(claims, None).unwrap()
+}
+
+/// What a good token says here: its holder may read session `mine`, as users see it.
+fn good_claims() -> Value {
+    claims_of(&json!({ "sessions": ["mine"], "can": ["read"] }))
+}
+
+/// What somebody brings for a token, and the content of it that one of the server's keys has signed, if any has.
+#[derive(Debug, Clone)]
+struct Brought {
+    token: Vec<u8>,
+    vouched: Option<Value>,
+}
+
+/// A token of a key of the server, harmed.
+fn harmed_token() -> impl Strategy<Value = Brought> {
+    let good: Vec<String> =
+        [SECRET.to_vec(), key_file(ED[0]), key_file(RSA[0])].iter().map(|key| token(key, &good_claims())).collect();
+    (proptest::sample::select(good), proptest::collection::vec(harm(), 0..3)).prop_map(|(good, harms)| {
+        let mut token = harmed(good.clone().into_bytes(), &harms);
+        // That would be another header.
+        token.retain(|byte| !b"\r\n".contains(byte));
+        // What stands around a token is nothing of it.
+        let vouched = std::str::from_utf8(&token).is_ok_and(|token| token.trim() == good).then(good_claims);
+        Brought { token, vouched }
+    })
+}
+
+/// What is good for a member of a token's content, and what is not.
+fn odd_claims() -> impl Strategy<Value = Value> {
+    let sub = prop_oneof![3 => Just(json!("somebody")), 1 => any_json()];
+    let seconds = prop_oneof![
+        6 => Just(json!(4_000_000_000_u64)),
+        1 => proptest::sample::select(vec![json!(0), json!(-1), json!(1.5e9), json!(1e300), json!("4000000000"), json!(u64::MAX)]),
+        1 => any_json(),
+    ];
+    let names = proptest::sample::select(vec![json!(["mine"]), json!(["theirs", "r", "a"]), json!(["*"]), json!([]), json!("*")]);
+    let list = || prop_oneof![4 => names.clone(), 1 => any_json()];
+    let verbs =
+        proptest::sample::select(vec![json!(["read"]), json!(["publish", "read"]), json!(["admin"]), json!(["all"]), json!([])]);
+    let audience = prop_oneof![
+        2 => proptest::sample::select(vec![json!("user"), json!("internal"), json!("Internal"), json!(null)]),
+        1 => any_json(),
+    ];
+    let here = (list(), list(), list(), prop_oneof![4 => verbs, 1 => any_json()], proptest::option::of(audience));
+    let more = proptest::collection::vec(
+        (proptest::sample::select(vec!["nbf", "aud", "iss", "jti", "proscenium", "x"]), any_json()),
+        0..2,
+    );
+    (sub, seconds, here, more).prop_map(|(sub, exp, (sessions, runs, agents, can, audience), more)| {
+        let mut here = json!({ "sessions": sessions, "runs": runs, "agents": agents, "can": can });
+        here.as_object_mut().unwrap().extend(audience.map(|audience| ("audience".to_owned(), audience)));
+        let mut claims = json!({ "sub": sub, "exp": exp, "proscenium": here });
+        claims.as_object_mut().unwrap().extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        claims
+    })
+}
+
+/// A token that says of itself how it is to be checked, signed with what somebody may have.
+fn forged() -> impl Strategy<Value = Brought> {
+    let algorithms = ["HS256", "HS256", "HS384", "none", "None", "", "EdDSA", "RS256", "PS256", "ES256", "hs256"];
+    let algorithm = prop_oneof![8 => proptest::sample::select(algorithms.to_vec()).prop_map(Value::from), 1 => any_json()];
+    let names = ["kid", "crit", "jwk", "jku", "x5c", "b64"];
+    let more = proptest::collection::vec((proptest::sample::select(names.to_vec()), any_json()), 0..2);
+    let stolen = token(SECRET, &claims_of(&json!({ "can": ["read"] })));
+    let stolen = stolen.rsplit('.').next().unwrap().to_owned();
+    let public = [key_file(RSA[1]), key_file(RSA[1]).trim_ascii().to_vec(), key_file(ED[1]), point().into_bytes(), Vec::new()];
+    let secrets = public.into_iter().map(Some).chain([Some(SECRET.to_vec()), Some(SECRET.to_vec()), None]).collect::<Vec<_>>();
+    let all = claims_of(&json!({ "audience": "internal", "sessions": ["*"], "agents": ["*"], "can": ["admin"] }));
+    (algorithm, more, proptest::sample::select(secrets), 0..3u8).prop_map(move |(algorithm, more, secret, end)| {
+        let mut header = json!({ "alg": algorithm, "typ": "JWT" });
+        header.as_object_mut().unwrap().extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        let message = format!("{}.{}", base64(header.to_string().as_bytes()), base64(all.to_string().as_bytes()));
+        let signature = match &secret {
+            Some(secret) => {
+                let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret);
+                base64(ring::hmac::sign(&key, message.as_bytes()).as_ref())
+            }
+            // Of another token; none at all; or what is no base64.
+            None => [stolen.clone(), String::new(), "=!".to_owned()][usize::from(end)].clone(),
+        };
+        let is_ours = secret.as_deref() == Some(SECRET) && header["alg"] == "HS256";
+        Brought { token: format!("{message}.{signature}").into_bytes(), vouched: is_ours.then(|| all.clone()) }
+    })
+}
+
+fn brought() -> impl Strategy<Value = Brought> {
+    let keys = [SECRET.to_vec(), key_file(ED[0])];
+    let signed = (proptest::sample::select(keys.to_vec()), odd_claims())
+        .prop_map(|(key, claims)| Brought { token: token(&key, &claims).into_bytes(), vouched: Some(claims) });
+    let text = |text: String| Brought { token: text.into_bytes(), vouched: None };
+    prop_oneof![
+        4 => harmed_token(),
+        4 => signed,
+        4 => forged(),
+        1 => odd().prop_map(text),
+        1 => "[A-Za-z0-9_.=-]{0,80}".prop_map(text),
+        1 => (0..20_000usize, "[a.]").prop_map(move |(length, of)| text(of.repeat(length))),
+        1 => proptest::collection::vec(32..=255u8, 0..60).prop_map(|token| Brought { token, vouched: None }),
+    ]
+}
+
+/// What is asked, and what it takes: a verb, an audience, and a session or run, or an agent.
+const ASKED: [(&str, &str, &str, &str, &str); 7] = [
+    ("GET", "/v1/runs/r/stream", "read", "user", "r"),
+    ("GET", "/v1/runs/q/stream?frames=events", "read", "user", "q"),
+    ("GET", "/v1/runs/q", "read", "user", "q"),
+    ("GET", "/v1/runs/r/events?audience=internal", "read", "internal", "r"),
+    ("POST", "/v1/runs/r/facts", "publish", "user", "r"),
+    ("POST", "/v1/agents/a/controls/claim", "publish", "user", "a"),
+    ("GET", "/metrics", "admin", "user", ""),
+];
+
+/// Whether a token's content says so. What it cannot say in a way that is understood it does not say.
+fn allows(claims: &Value, verb: &str, audience: &str, about: &str) -> bool {
+    let here = &claims["proscenium"];
+    let lists = |member: &str, name: &str| {
+        here[member].as_array().is_some_and(|names| names.iter().any(|known| known == name || known == "*"))
+    };
+    let can = here["can"].as_array().is_some_and(|can| can.iter().any(|said| said == verb || said == "admin"));
+    let has = match about {
+        "r" => lists("runs", "r") || lists("sessions", "mine"),
+        "q" => lists("runs", "q") || lists("sessions", "theirs"),
+        "a" => lists("agents", "a"),
+        _ => true,
+    };
+    let is_good =
+        claims["sub"].as_str().is_some_and(|sub| !sub.is_empty()) && claims["exp"].as_f64().is_some_and(|exp| exp > 1.7e9);
+    is_good && can && has && (audience == "user" || here["audience"] == audience)
+}
+
+/// How a token is presented.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// In a header, after this; so often.
+    Header(&'static str, usize),
+    /// In the place of a ticket.
+    Ticket,
+    /// With the first message on a WebSocket.
+    Message,
+}
+
+fn way() -> impl Strategy<Value = Way> {
+    let ways = [Way::Header("Bearer ", 2), Way::Header("Basic ", 1), Way::Header("", 1), Way::Ticket];
+    prop_oneof![
+        8 => Just(Way::Header("Bearer ", 1)),
+        1 => Just(Way::Header("bEARER   ", 1)),
+        2 => proptest::sample::select(ways.to_vec()),
+        3 => Just(Way::Message),
+    ]
+}
+
+/// Whether somebody who brings this is let in, to do that.
+async fn is_let_in(
+    server: &Server,
+    brought: &Brought,
+    way: Way,
+    (method, target, _, audience, about): (&str, &str, &str, &str, &str),
+) -> bool {
+    let (scheme, count) = match way {
+        Way::Header(scheme, count) => (scheme, count),
+        Way::Ticket => ("", 0),
+        Way::Message => return is_let_in_by_message(server, &brought.token, audience, about).await,
+    };
+    let mut text = format!("{method} {target}").into_bytes();
+    if let Way::Ticket = way {
+        let ticket: String = brought.token.iter().map(|byte| format!("%{byte:02x}")).collect();
+        text.extend(format!("{}ticket={ticket}", if target.contains('?') { '&' } else { '?' }).bytes());
+    }
+    text.extend(b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    for _ in 0..count {
+        text.extend([b"authorization: ", scheme.as_bytes(), &brought.token, b"\r\n"].concat());
+    }
+    text.extend(if method == "POST" { &b"content-length: 2\r\n\r\n[]"[..] } else { b"\r\n" });
+    let said = exchange(server, &[&text], |said| contains(said, "text/event-stream")).await;
+    is_no_mistake(&said);
+    let status = std::str::from_utf8(said.get(9..12).unwrap_or_default()).unwrap().parse::<u16>();
+    status.is_ok_and(|status| status < 300)
+}
+
+/// The same for who says with the first message of a WebSocket what it brings, and subscribes to a run then.
+async fn is_let_in_by_message(server: &Server, token: &[u8], audience: &str, run: &str) -> bool {
+    let url = format!("ws://{}/v1/ws", server.at());
+    let (socket, _) = Box::pin(tokio_tungstenite::client_async(url, server.connect().await)).await.unwrap();
+    let (mut say, mut hear) = socket.split();
+    let auth = json!({ "op": "auth", "token": String::from_utf8_lossy(token) });
+    let subscribe = json!({ "op": "subscribe", "id": "s", "run": run, "audience": audience });
+    for message in [auth, subscribe, json!({ "op": "ping", "id": "the last" })] {
+        // It may have been refused meanwhile.
+        let _ = say.send(Message::text(message.to_string())).await;
+    }
+    let mut is_in = false;
+    while let Some(Ok(message)) = hear.next().await {
+        let Message::Text(text) = message else { continue };
+        let told: Value = serde_json::from_str(&text).expect("JSON");
+        let status = told["status"].as_u64().filter(|_| told["op"] == "error").unwrap_or(400);
+        assert!((400..500).contains(&status), "{told}");
+        is_in |= told["op"] == "subscribed";
+        if told["op"] == "pong" {
+            break;
+        }
+    }
+    is_in
+}
+
+#[test]
+fn no_token_makes_the_server_fail_or_lets_in_what_was_not_signed() {
+    let server = asking();
+    let let_in = AtomicU64::new(0);
+    law_on(&server, 600, (brought(), way(), 0..ASKED.len()), async |server, (brought, way, asked)| {
+        let asked = ASKED[asked];
+        let (_, _, verb, audience, about) = asked;
+        // On a WebSocket it is a subscription that is asked for.
+        let verb = if let Way::Message = way { "read" } else { verb };
+        let about = if let (Way::Message, "a" | "") = (way, about) { "q" } else { about };
+        let asked = (asked.0, asked.1, verb, audience, about);
+        let is_presented = matches!(way, Way::Header("Bearer " | "bEARER   ", 1) | Way::Message);
+        let may = is_presented && brought.vouched.as_ref().is_some_and(|claims| allows(claims, verb, audience, about));
+        let is_in = is_let_in(server, &brought, way, asked).await;
+        assert!(may || !is_in, "{asked:?}");
+        let_in.fetch_add(is_in.into(), Ordering::Relaxed);
+    });
+    assert!(let_in.into_inner() > 0, "nobody gets in: nothing was tried");
 }

@@ -787,7 +787,7 @@ async fn is_let_in(
         let ticket: String = brought.token.iter().map(|byte| format!("%{byte:02x}")).collect();
         text.extend(format!("{}ticket={ticket}", if target.contains('?') { '&' } else { '?' }).bytes());
     }
-    text.extend(b" HTTP/1.1\r\nhost: t\r\nconnection: close\r\n");
+    text.extend(b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
     for _ in 0..count {
         text.extend([b"authorization: ", scheme.as_bytes(), &brought.token, b"\r\n"].concat());
     }

@@ -151,9 +151,9 @@ async fn every_status_and_code_that_is_described_is_met() {
                     .await;
                 }
                 "unknown_host" if operation.method == Method::DELETE => {
-                    say(&client, &[&format!("DELETE {} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", to(""))]).await;
+                    say(&client, &[&format!("DELETE {} HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\n\r\n", to(""))]).await;
                 }
-                "unknown_host" => drop(ask(&client, operation, &to(""), &[("host", "elsewhere")]).await),
+                "unknown_host" => drop(ask(&client, operation, &to(""), &[("host", "elsewhere.example")]).await),
                 "foreign_origin" => drop(ask(&client, operation, &to(""), &[("origin", "http://elsewhere")]).await),
                 "bad_range" => drop(ask(&client, operation, &to("audience=internal"), &[("range", "bytes=9999999-")]).await),
                 _ => {}

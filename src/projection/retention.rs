@@ -15,7 +15,7 @@ use crate::log::row::{Row, Rows};
 use crate::model::{Audience, Sequence};
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -192,7 +192,7 @@ fn find<E>(
     for activity in views.iter().flat_map(View::activities) {
         needed.extend([activity.opened, activity.sequence]);
         if !activity.is_custom {
-            activity.content.values().for_each(|value| referred(value, &mut needed));
+            referred_by(&activity.content, &mut needed);
         }
     }
     for candidate in &mut candidates {
@@ -234,18 +234,20 @@ fn candidate(row: &Row) -> Option<Candidate> {
     is_passing.then_some(Candidate { sequence: row.sequence(), is_needed: false, is_chunk })
 }
 
-/// The envelopes that a content refers to: parts by where they opened, reports by where they
-/// began, entries by where they came from.
+/// The envelopes that a content refers to: parts by where they opened, reports by where they began, entries by where they came
+/// from.
+fn referred_by(members: &Map<String, Value>, sequences: &mut HashSet<Sequence>) {
+    for (member, value) in members {
+        match value.as_u64().filter(|_| matches!(member.as_str(), "opened" | "sequence" | "reported")) {
+            Some(sequence) => drop(sequences.insert(Sequence(sequence))),
+            None => referred(value, sequences),
+        }
+    }
+}
+
 fn referred(value: &Value, sequences: &mut HashSet<Sequence>) {
     match value {
-        Value::Object(members) => {
-            for (member, value) in members {
-                match value.as_u64().filter(|_| matches!(member.as_str(), "opened" | "sequence" | "reported")) {
-                    Some(sequence) => drop(sequences.insert(Sequence(sequence))),
-                    None => referred(value, sequences),
-                }
-            }
-        }
+        Value::Object(members) => referred_by(members, sequences),
         Value::Array(values) => values.iter().for_each(|value| referred(value, sequences)),
         _ => {}
     }

@@ -69,7 +69,7 @@ async fn shown(client: &Client, audience: &str) -> Vec<Value> {
     fn strip(value: &mut Value) {
         match value {
             Value::Object(map) => {
-                map.retain(|member, _| member != "opened" && member != "sequence");
+                map.retain(|member, _| !["opened", "sequence", "reported"].contains(&member.as_str()));
                 map.values_mut().for_each(strip);
             }
             Value::Array(items) => items.iter_mut().for_each(strip),

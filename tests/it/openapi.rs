@@ -334,7 +334,7 @@ async fn every_member_of_a_query_that_is_described_is_read() {
         };
         let queries = match operation.id {
             "streamRuns" => &["?runs=r"][..],
-            "streamRun" => &["", "?format=ai-sdk"],
+            "streamRun" => &["", "?format=ag-ui", "?format=ai-sdk"],
             "agUiGet" => &["?threadId=r"],
             _ => &[""],
         };

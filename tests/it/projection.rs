@@ -198,7 +198,7 @@ fn placeless(value: &Value) -> Value {
     match value {
         Value::Object(map) => map
             .iter()
-            .filter(|(name, _)| !["sequence", "opened"].contains(&name.as_str()))
+            .filter(|(name, _)| !["sequence", "opened", "reported"].contains(&name.as_str()))
             .map(|(n, v)| (n.clone(), placeless(v)))
             .collect(),
         Value::Array(items) => items.iter().map(placeless).collect(),

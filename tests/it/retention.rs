@@ -645,7 +645,7 @@ async fn an_export_of_a_compacted_run_is_imported_as_a_run_that_comes_to_the_sam
 fn without_sequences(value: &mut Value) {
     match value {
         Value::Object(members) => {
-            members.retain(|member, value| !(value.is_u64() && (member == "opened" || member == "sequence")));
+            members.retain(|member, value| !(value.is_u64() && ["opened", "sequence", "reported"].contains(&member.as_str())));
             members.values_mut().for_each(without_sequences);
         }
         Value::Array(values) => values.iter_mut().for_each(without_sequences),

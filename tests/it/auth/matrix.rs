@@ -158,8 +158,8 @@ async fn every_address_asks_for_what_it_takes_and_hides_what_is_hidden() {
             let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
             let what = format!("{column}: {method} {path}");
             assert_eq!(status, expected[n], "{what}");
-            let is_live = status == 200 && path.contains("stream");
-            // What a stream shows is looked at below.
+            let is_live = headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
+            // What a stream shows is looked at below, and in `talks`.
             let text = if is_live { String::new() } else { soon("a body", answer.text()).await.unwrap() };
             if status >= 400 && status != 426 {
                 check_refusal(&headers, status, &text, &what);

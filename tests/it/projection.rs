@@ -199,6 +199,7 @@ fn placeless(value: &Value) -> Value {
         Value::Object(map) => map
             .iter()
             .filter(|(name, _)| !["sequence", "opened", "reported"].contains(&name.as_str()))
+            .filter(|(name, _)| *name != "value" || map.get("path") != Some(&json!("/reported")))
             .map(|(n, v)| (n.clone(), placeless(v)))
             .collect(),
         Value::Array(items) => items.iter().map(placeless).collect(),

@@ -22,12 +22,16 @@ const chatOf = ({ AbstractChat }) =>
 
 /**
  * A message as it is to be shown: a text that was unsaid is still there for versions that cannot take back any, and a part of its
- * own says so.
+ * own says so; and what has no text yet shows nothing.
  */
 function corrected({ parts, ...message }) {
-  const unsaid = parts.filter(({ type }) => type === "data-correction").map(({ data }) => data.part);
-  return { ...message, parts: parts.filter(({ type }, at) => type !== "data-correction" && !unsaid.includes(at)) };
+  const unsaid = parts.filter(({ type }) => type === "data-correction").flatMap(({ data }) => data.parts);
+  const isShown = ({ type, text }, at) => type !== "data-correction" && text !== "" && !unsaid.includes(at);
+  return { ...message, parts: parts.filter(isShown) };
 }
+
+/** No chunk of version 6 says how somebody else decided: a page that watched does not know before it is loaded anew. */
+const undecided = ({ parts, ...message }) => ({ ...message, parts: parts.map(({ approval, ...part }) => ({ ...part, ...(approval && { approval: { id: approval.id } }) })) });
 
 /** Whether there is anything in a message: of a run that failed at once there is nothing but its error. */
 const isSomething = ({ parts }) => parts.some(({ type }) => type !== "step-start");
@@ -64,7 +68,7 @@ const aiSdk = (name, version, library) => {
       back: version === 5 ? reload : resume,
       again: reload,
       // Users' messages that came from elsewhere are history, and on no stream.
-      picture: () => ({ messages: chat.messages.filter(({ id, role }) => role === "assistant" || id === user).map(corrected).filter(isSomething) }),
+      picture: () => ({ messages: chat.messages.filter(({ id, role }) => role === "assistant" || id === user).map(corrected).map(version === 6 ? undecided : (message) => message).filter(isSomething) }),
       pending: () => parts().filter(({ state }) => state === "approval-requested").map(({ approval }) => approval.id),
       decide: (yes, id) => streams.through(async () => {
         await chat.addToolApprovalResponse({ id, approved: yes });

@@ -6,6 +6,7 @@
  * - `begin()` asks for the run, where the client does that, or begins to watch it; `join()` comes to one that may be under way;
  *   `back()` does what the client does when its connection broke; `again()`, where that is something else, when it looks again at
  *   what went on without it. Each resolves when the stream ended, and rejects when it broke.
+ * - `toldUpTo()`, where a client knows it, is the last envelope that it was told of.
  * - `streams` are all its responses, byte for byte.
  * - `picture()` is all there is to see, as JSON: it has to be the same whichever way it came about.
  * - `texts()` are the texts of messages and thoughts, to be held against the native activities.
@@ -93,7 +94,8 @@ class Flow {
     await soon("the end of the stream", this.watching);
     if (this.broke) throw this.broke;
     // It ended at a pause, or at the end of one of several turns, before all was said: somebody looks again.
-    if (wasOver) {
+    const { lastSequence } = await ask(`${this.server}/v1/runs/${this.run}`);
+    if (wasOver || this.screen.toldUpTo?.() < lastSequence) {
       this.watch(this.screen.again ? "again" : "back");
       await soon("the end of the stream that goes on", this.watching);
       if (this.broke) throw this.broke;

@@ -121,7 +121,8 @@ export const joined = (text) => (Array.isArray(text) ? text.join("") : (text ?? 
 export async function phoneLine(url) {
   const port = Number(new URL(url).port);
   const open = new Set();
-  const line = { requests: [], bytes: 0, cut: () => open.forEach((end) => end.destroy()), cutInside: false };
+  // `isOver`: the last answer in pieces has come to its end, whether or not its reader has got there.
+  const line = { requests: [], bytes: 0, cut: () => open.forEach((end) => end.destroy()), cutInside: false, isOver: false };
   const exchange = createServer((near) => {
     const far = connect(port, "127.0.0.1");
     for (const end of [near, far]) {
@@ -138,6 +139,7 @@ export async function phoneLine(url) {
     far.on("data", (bytes) => {
       bytes = Buffer.from(bytes.toString("latin1").replace(/retry: \d{4}\n/, "retry: 0010\n"), "latin1");
       line.bytes += bytes.length;
+      line.isOver = bytes.subarray(-5).equals(Buffer.from("0\r\n\r\n"));
       if (line.cutInside && bytes.includes("data: ")) {
         line.cutInside = false;
         near.write(bytes.subarray(0, bytes.length / 2), () => line.cut());

@@ -66,6 +66,11 @@ class Flow {
     }
   }
 
+  /** Whether there is nothing more to come, though its reader may not have read it all. */
+  isOver() {
+    return this.over || (this.hasBegun && this.line?.isOver);
+  }
+
   where() {
     return { run: this.run, thread: this.thread };
   }
@@ -85,7 +90,7 @@ class Flow {
     // The last of it in a piece of its own: a stream that is over by then has not seen it.
     await this.publish(facts.length - 1, 7);
     await this.line?.quiet();
-    const wasOver = this.over;
+    const wasOver = this.isOver();
     await this.publish(facts.length);
     const { status } = await ask(`${this.server}/v1/runs/${this.run}`);
     const isOver = !["accepted", "running"].includes(status) && !(status === "waiting" && this.client.endsOnlyWithTheRun);
@@ -144,14 +149,14 @@ async function cutAt(server, client, recording, point, inside) {
   await flow.publish(point, 3);
   await flow.line.quiet();
   const more = point + Math.ceil((recording.facts.length - point) / 3);
-  if (inside && !flow.over) {
+  if (inside && !flow.isOver()) {
     // In the middle of what comes next, if anything does.
     flow.line.cutInside = true;
     await flow.publish(more);
     await flow.line.quiet();
     flow.line.cutInside = false;
   }
-  if (!flow.over) {
+  if (!flow.isOver()) {
     flow.wasCut = flow.line.requests.length;
     flow.line.cut();
     if (!client.comesBackByItself) {

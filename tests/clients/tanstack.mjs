@@ -4,11 +4,16 @@ import { ChatClient, fetchServerSentEvents } from "@tanstack/ai-client";
 import { Streams, spoken, until } from "./harness.mjs";
 
 /**
- * All parts in order, with whose they are. Which message a call or a thought is put into, and under which name, this client decides
- * by what it heard first; times are its own.
+ * All parts in order, with whose they are, and each result with its call. Which message a call, a result or a thought is put into, and
+ * under which name, this client decides by what it heard first; times are its own, and a result has an id only where it was not
+ * heard live, and what more is known of it only where it was.
  */
-const partsOf = (messages) =>
-  messages.flatMap(({ role, parts }) => parts.map(({ stepId, createdAt, ...part }) => ({ role, ...part })));
+function partsOf(messages) {
+  const parts = messages.flatMap(({ role, parts }) => parts.map(({ stepId, createdAt, ...part }) => ({ role, ...part })));
+  const resultsOf = (call) => parts.filter(({ type, toolCallId }) => type === "tool-result" && toolCallId === call);
+  const isCalled = ({ type, toolCallId }) => type === "tool-result" && parts.some(({ type, id }) => type === "tool-call" && id === toolCallId);
+  return parts.filter((part) => !isCalled(part)).flatMap((part) => (part.type === "tool-call" ? [part, ...resultsOf(part.id).map(({ id, metadata, ...result }) => result)] : [part]));
+}
 
 const textsOf = (messages) => messages.flatMap(({ parts }) => parts.filter(({ type }) => type === "text" || type === "thinking").map(({ content }) => content)).filter(Boolean);
 

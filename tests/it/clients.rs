@@ -642,7 +642,8 @@ async fn a_thread_at_rest_says_its_messages_what_goes_on_and_what_waits() {
     let call = fact("tool.started", json!({ "toolCallId": "c", "payload": { "toolName": "look", "input": { "at": 1 } } }));
     let result = fact("tool.result", json!({ "toolCallId": "c", "audience": "user", "payload": { "output": { "seen": 2 } } }));
     let state = fact("state.snapshot", json!({ "payload": { "state": { "colour": "red" } } }));
-    publish(&client, "t", "r1", &[started(), asked_by("u2", "look"), call, result, state]).await;
+    let thought = fact("reasoning.summary", json!({ "messageId": "th", "payload": { "text": "Where?" } }));
+    publish(&client, "t", "r1", &[started(), asked_by("u2", "look"), thought, call, result, state]).await;
     let rest = client.get("/ag-ui/helper?threadId=t&activation=7").await.ok();
     assert_eq!(
         json!([rest["activeRun"], rest["interrupts"], rest["state"], rest["activation"]]),
@@ -653,20 +654,29 @@ async fn a_thread_at_rest_says_its_messages_what_goes_on_and_what_waits() {
         said[0],
         json!({ "id": "u1", "role": "user", "content": "hello", "parts": [{ "type": "text", "content": "hello" }] })
     );
-    let called = rest["messages"].as_array().unwrap().iter().find(|message| message["toolCalls"].is_array()).expect("a call");
-    let arguments = called["toolCalls"][0]["function"]["arguments"].as_str().unwrap();
-    assert_eq!(
-        called["parts"][0],
-        json!({
-        "type": "tool-call", "id": "c", "name": "look", "arguments": arguments, "input": { "at": 1 }, "state": "complete",
-        "output": { "seen": 2 } })
-    );
-    assert_eq!(json!([called["parts"][1]["type"], called["parts"][1]["toolCallId"]]), json!(["tool-result", "c"]));
+    let ids = |rest: &Value| -> Vec<Value> {
+        rest["messages"].as_array().unwrap().iter().map(|message| message["id"].clone()).collect()
+    };
+    assert_eq!(ids(&rest), ["u1", "a1", "u2"], "whoever joins the run is told what it says");
 
     publish(&client, "t", "r1", &[requires("ask", "tool_approval")]).await;
     let rest = client.get("/ag-ui/helper?threadId=t").await.ok();
     assert_eq!(json!([rest["activeRun"], rest["interrupts"]["runId"]]), json!([null, "r1"]));
     assert_eq!(rest["interrupts"]["pending"][0]["id"], "ask");
+    let bound = json!({ "v": 1, "kind": "generic", "interruptId": "ask", "interruptedRunId": "r1", "generation": 0 });
+    assert_eq!(rest["interrupts"]["pending"][0]["metadata"]["tanstack:interruptBinding"], bound);
+    let called = rest["messages"].as_array().unwrap().iter().find(|message| message["toolCalls"].is_array()).expect("a call");
+    let arguments = called["toolCalls"][0]["function"]["arguments"].as_str().unwrap();
+    let thought = json!({ "type": "thinking", "content": "Where?", "stepId": "reasoning:th/agentui-part-1" });
+    assert_eq!(called["parts"][0], thought, "a thought is a part of the message that it led to");
+    assert_eq!(
+        called["parts"][1],
+        json!({
+        "type": "tool-call", "id": "c", "name": "look", "arguments": arguments, "input": { "at": 1 }, "state": "complete",
+        "output": { "seen": 2 } })
+    );
+    assert_eq!(json!([called["parts"][2]["type"], called["parts"][2]["toolCallId"]]), json!(["tool-result", "c"]));
+
     let asking = json!({ "control": "approve", "actionId": "ask" });
     assert_eq!(asked(&client, "/v1/runs/r1/controls", &asking).await.status, 202);
     let rest = client.get("/ag-ui/helper?threadId=t").await.ok();
@@ -751,7 +761,8 @@ async fn a_post_that_says_where_it_was_goes_on_from_there() {
     assert_eq!(types(&rest).last(), Some(&"RUN_FINISHED"));
     assert_eq!(claim(&client, "helper").await, Vec::<Value>::new());
     let joined = ask(&client, "GET", "/ag-ui/helper?runId=r&offset=-1", &[], "").await.all().await;
-    assert_eq!(types(&joined), ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]);
+    assert_eq!(text(&joined), "helloone two three", "it has forgotten the run, and is told all of it");
+    assert_eq!(json!([types(&joined)[0], types(&joined).last()]), json!(["RUN_STARTED", "RUN_FINISHED"]));
     let offset = format!("/ag-ui/helper?runId=r&offset={}", at.unwrap());
     assert_eq!(text(&ask(&client, "GET", &offset, &[], "").await.all().await), "two three");
     // One that nobody knows is no error, and nothing; one that was asked for is waited for.
@@ -760,7 +771,8 @@ async fn a_post_that_says_where_it_was_goes_on_from_there() {
     drop(post(&client, "/ag-ui/helper", &input("t", "r2", &[])).await.opened().await);
     assert_eq!(client.get("/ag-ui/helper?threadId=t").await.ok()["activeRun"], json!({ "runId": "r2" }));
     let mut joined = ask(&client, "GET", "/ag-ui/helper?runId=r2&offset=-1", &[], "").await;
-    assert!(joined.until("MESSAGES_SNAPSHOT").await[1].to_string().contains("one two three"));
+    // It waits for no more than two seconds for its first event.
+    assert_eq!(joined.until("RUN_STARTED").await[0]["runId"], "r2");
     publish(&client, "t", "r2", &[started(), says("a2", "four"), finished()]).await;
     assert_eq!(text(&joined.all().await), "four");
     // The header names the run where the body does not.

@@ -4,6 +4,7 @@
 //! and only what nobody knows is asked for. Whoever goes away ends nothing by it.
 
 use super::asked::{self, Decision};
+use super::tanstack::{self, TanStack};
 use super::threads::{RUNS_MAX, Thread};
 use super::{Awaiting, Begun, Coming, Ids, Opening, Talk, body, shown};
 use crate::auth::rights::Verb;
@@ -24,6 +25,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, Request, StatusCode, Uri};
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The protocol's name, for the agent that gets messages in it.
@@ -90,10 +92,24 @@ impl How {
         Ok(Self { audience, ids, subagents, cursor: cursor(headers, None)? })
     }
 
+    /// Whether it is `TanStack` AI that asks.
+    fn is_tanstack(&self) -> bool {
+        self.ids == Ids::First
+    }
+
     fn dialect(&self, thread: &str, run: &RunId, begin: Begin, is_v1: bool, messages: Vec<Value>) -> Box<dyn Dialect> {
         let (thread, run, until) = (thread.to_owned(), run.to_string(), Until::Pause);
         let subagents = self.subagents || is_v1;
-        Box::new(AgUi::new(Options { thread, run, begin, until, is_v1, subagents, messages }))
+        let telling = AgUi::new(Options { thread, run, begin, until, is_v1, subagents, messages });
+        match self.is_tanstack() {
+            true => Box::new(TanStack::new(telling)),
+            false => Box::new(telling),
+        }
+    }
+
+    /// How whoever comes to a run that is there already begins: `TanStack` AI wants it from its start.
+    fn joining(&self) -> Begin {
+        if self.is_tanstack() { Begin::Told } else { Begin::Shown }
     }
 }
 
@@ -137,13 +153,14 @@ pub(super) async fn run(app: &Arc<App>, pass: Pass, agent: &AgentId, input: Inpu
     let own_run = own.as_ref().filter(|_| decided.is_empty() || is_of(how.cursor, own.as_ref())).map(|_| &input.run);
     if let Some(run) = goes_on.map(|decision| &decision.run).or(own_run).cloned() {
         let pass = allow(app, &who, Verb::Read, Target::Run(&run), Some(audience)).await?;
-        let dialect = how.dialect(id.as_str(), &input.run, Begin::Shown, input.is_v1, input.messages);
+        let dialect = how.dialect(id.as_str(), &input.run, how.joining(), input.is_v1, input.messages);
         let from = how.cursor.map_or(From::Start, From::After);
         let earlier = thread.beside(&run);
         let opening = Opening { run, audience, from, replay: false, ids: how.ids, earlier, dialect };
         return Ok(Talk::open(app, pass, opening).await?.respond(&[]));
     }
-    let begin = if decided.is_empty() { Begin::Told } else { Begin::Shown };
+    let begin = if decided.is_empty() { Begin::Told } else { how.joining() };
+    let is_tanstack = how.is_tanstack();
     let dialect = how.dialect(id.as_str(), &input.run, begin, input.is_v1, input.messages.clone());
     let named = input.run.clone();
     if decided.is_empty() {
@@ -153,11 +170,16 @@ pub(super) async fn run(app: &Arc<App>, pass: Pass, agent: &AgentId, input: Inpu
     let coming = {
         let app = app.clone();
         Box::pin(async move {
-            let run = match decided.is_empty() {
-                true => asked::begun(&app, id.clone(), named).await?,
-                false => asked::decided(&app, decided, named, audience).await?,
-            };
-            ready(&app, &who, &id, run, audience, begin == Begin::Told).await
+            if decided.is_empty() {
+                let run = asked::begun(&app, id.clone(), named).await?;
+                return ready(&app, &who, &id, run, audience, true).await;
+            }
+            let actions: Vec<_> = decided.iter().map(|decision| decision.action.clone()).collect();
+            let run = asked::decided(&app, decided, named, audience).await?;
+            let begun = ready(&app, &who, &id, run, audience, false).await?;
+            // This one goes on with the messages that it has.
+            let paused = if is_tanstack { asked::paused_at(&app, &begun.run, &actions).await? } else { None };
+            Ok(Begun { from: paused.map_or(From::Start, From::After), ..begun })
         })
     };
     let awaiting = Awaiting { coming, audience, ids: how.ids, meanwhile: None, dialect };
@@ -269,8 +291,9 @@ async fn join(app: &Arc<App>, pass: Pass, run: RunId, thread: Option<SessionId>,
     let Tail { epoch, summary, .. } = app.logs.log(&LogId::Run(run.clone())).await?.tail();
     if epoch.is_none() {
         let Some(id) = asked::thread_of(app, &run) else { return Ok((HEADERS, Body::empty()).into_response()) };
-        let meanwhile = Some(Thread::find(app, &id).await?.beside(&run));
-        let dialect = how.dialect(id.as_str(), &run, Begin::Shown, false, Vec::new());
+        // It waits for a first event for so long only.
+        let meanwhile = Some(Vec::new());
+        let dialect = how.dialect(id.as_str(), &run, how.joining(), false, Vec::new());
         let coming = coming(app, &who, &id, run, audience);
         let awaiting = Awaiting { coming, audience, ids: how.ids, meanwhile, dialect };
         return Ok(Talk::after(app, pass, awaiting).await?.respond(&[]));
@@ -283,7 +306,7 @@ async fn join(app: &Arc<App>, pass: Pass, run: RunId, thread: Option<SessionId>,
         Some(session) => Thread::find(app, session).await?.beside(&run),
         None => Vec::new(),
     };
-    let dialect = how.dialect(&name, &run, Begin::Shown, false, Vec::new());
+    let dialect = how.dialect(&name, &run, how.joining(), false, Vec::new());
     let from = how.cursor.map_or(From::Start, From::After);
     let opening = Opening { run, audience, from, replay: false, ids: how.ids, earlier, dialect };
     Ok(Talk::open(app, pass, opening).await?.respond(&[]))
@@ -309,8 +332,10 @@ async fn hydrate(app: &App, id: &SessionId, audience: Audience, limit: usize, be
         // All that it asked is answered: it is about to go on.
         active = Some(&part.run).filter(|_| pending.is_empty() && !part.stands(audience).pending.is_empty());
     }
-    let interrupts = waiting.filter(|_| !pending.is_empty()).map(|part| json!({ "runId": part.run, "pending": pending }));
-    let (messages, state, next) = page(app, &thread, audience, limit, before).await?;
+    let interrupts = waiting
+        .filter(|_| !pending.is_empty())
+        .map(|part| json!({ "runId": part.run, "pending": tanstack::bound(pending.clone(), part.run.as_str()) }));
+    let (messages, state, next) = page(app, &thread, active, audience, limit, before).await?;
     let mut answer = json!({
         "threadId": id,
         "messages": messages,
@@ -328,10 +353,12 @@ async fn hydrate(app: &App, id: &SessionId, audience: Audience, limit: usize, be
 }
 
 /// The last `limit` messages of a thread before a cursor, in order, the state after them, and the cursor for those before them.
-/// Runs are looked at in windows of [`RUNS_MAX`], which later runs do not move.
+/// Runs are looked at in windows of [`RUNS_MAX`], which later runs do not move. Of a run that goes on there is what it answers:
+/// whoever joins it is told the rest.
 async fn page(
     app: &App,
     thread: &Thread,
+    active: Option<&RunId>,
     audience: Audience,
     limit: usize,
     before: Option<&str>,
@@ -344,11 +371,16 @@ async fn page(
     runs.retain(|(created, _)| before.is_none_or(|(newest, _)| *created <= newest));
     let older = runs.get(RUNS_MAX).map(|(created, _)| created.to_string());
     runs.truncate(RUNS_MAX);
-    let mut all = Vec::new();
+    let (mut all, mut past) = (Vec::new(), Vec::new());
     for (_, run) in runs.iter().rev() {
-        all.extend(shown(app, run, audience, None).await?);
+        let of_run = shown(app, run, audience, None).await?;
+        if active != Some(run) {
+            past.extend(of_run.iter().cloned());
+        }
+        all.extend(of_run);
     }
-    let mut messages = for_tanstack(messages(&all, true));
+    let past: HashSet<Value> = messages(&past, true).into_iter().map(|message| message["id"].clone()).collect();
+    let mut messages = tanstack::at_rest(messages(&all, true), |message| !past.contains(&message["id"]));
     messages.truncate(before.and_then(|(_, count)| count).unwrap_or(usize::MAX));
     let from = messages.len().saturating_sub(limit);
     let next = match runs.first() {
@@ -375,61 +407,4 @@ fn place(text: &str) -> Result<(u64, Option<usize>), Problem> {
         let detail = format!("the query's before is {text:?}; it must be a cursor of this thread's pages");
         Problem::bad_request("bad_cursor", detail).with("member", "before")
     })
-}
-
-/// The same messages with the `parts` that `TanStack` AI shows. A call's result stands with the call.
-fn for_tanstack(mut messages: Vec<Value>) -> Vec<Value> {
-    let results: Map<String, Value> = messages
-        .iter()
-        .filter(|message| message["role"] == "tool")
-        .filter_map(|message| Some((message["toolCallId"].as_str()?.to_owned(), message.clone())))
-        .collect();
-    for message in &mut messages {
-        let parts = parts(message, &results);
-        message["parts"] = parts.into();
-    }
-    messages
-}
-
-fn parts(message: &Value, results: &Map<String, Value>) -> Vec<Value> {
-    let kind = match message["role"].as_str() {
-        Some("tool" | "activity") => return Vec::new(),
-        Some("reasoning") => "thinking",
-        _ => "text",
-    };
-    let mut parts = Vec::new();
-    match &message["content"] {
-        Value::String(text) if !text.is_empty() => parts.push(json!({ "type": kind, "content": text })),
-        Value::Array(content) => parts.extend(content.iter().map(|part| match part["type"].as_str() {
-            Some("text") => json!({ "type": kind, "content": part["text"] }),
-            _ => part.clone(),
-        })),
-        _ => {}
-    }
-    for call in message["toolCalls"].as_array().into_iter().flatten() {
-        let (id, arguments) = (&call["id"], &call["function"]["arguments"]);
-        let mut part = json!({ "type": "tool-call", "id": id, "name": call["function"]["name"], "arguments": arguments });
-        if let Some(input) = arguments.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok()) {
-            part["input"] = input;
-        }
-        let result = id.as_str().and_then(|id| results.get(id));
-        let state = match result {
-            None => "input-complete",
-            Some(result) if result["error"].is_null() => "complete",
-            Some(_) => "error",
-        };
-        part["state"] = state.into();
-        let Some(result) = result else {
-            parts.push(part);
-            continue;
-        };
-        let content = &result["content"];
-        part["output"] = content.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_else(|| content.clone());
-        let mut came = json!({ "type": "tool-result", "toolCallId": id, "content": content, "state": state });
-        if !result["error"].is_null() {
-            came["error"] = result["error"].clone();
-        }
-        parts.extend([part, came]);
-    }
-    parts
 }

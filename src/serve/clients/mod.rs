@@ -14,6 +14,7 @@ pub mod ai_sdk;
 pub mod asked;
 pub mod body;
 pub mod copilotkit;
+pub mod tanstack;
 pub mod threads;
 pub mod view;
 

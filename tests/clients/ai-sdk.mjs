@@ -3,7 +3,7 @@
 import * as ai5 from "ai-5";
 import * as ai6 from "ai-6";
 import * as ai7 from "ai-7";
-import { Streams, ask, spoken, until } from "./harness.mjs";
+import { Streams, activities, ask, post, spoken, until } from "./harness.mjs";
 
 /** What `useChat` is without React: the library's chat, with its state in plain members. */
 const chatOf = ({ AbstractChat }) =>
@@ -60,6 +60,14 @@ const aiSdk = (name, version, library) => {
       await history();
       await resume();
     };
+    const actions = () => parts().filter(({ type, data }) => type === "data-action" && data.status === "pending").map(({ id }) => id);
+    const ordered = async (yes, actionId) => {
+      const { runId } = chat.messages.at(-1).metadata;
+      await post(`${url}/v1/runs/${runId}/controls`, { control: yes ? "approve" : "reject", actionId });
+      const isPending = ({ activityType, activityId, content }) => activityType === "action" && activityId === actionId && content.status === "pending";
+      await until("the runtime to have decided", async () => !(await activities(url, runId)).some(isPending));
+      await reload();
+    };
     make([]);
     return {
       begin: () => streams.through(() => chat.sendMessage({ id: user, role: "user", parts: [{ type: "text", text: "Go on." }] })),
@@ -69,8 +77,9 @@ const aiSdk = (name, version, library) => {
       again: reload,
       // Users' messages that came from elsewhere are history, and on no stream.
       picture: () => ({ messages: chat.messages.filter(({ id, role }) => role === "assistant" || id === user).map(corrected).map(version === 6 ? undecided : (message) => message).filter(isSomething) }),
-      pending: () => parts().filter(({ state }) => state === "approval-requested").map(({ approval }) => approval.id),
-      decide: (yes, id) => streams.through(async () => {
+      pending: () => (version === 5 ? actions() : parts().filter(({ state }) => state === "approval-requested").map(({ approval }) => approval.id)),
+      // Version 5 knows no approvals: the page has a button of its own, and looks again when the runtime has said what came of it.
+      decide: (yes, id) => version === 5 ? ordered(yes, id) : streams.through(async () => {
         await chat.addToolApprovalResponse({ id, approved: yes });
         await until("the chat to go on", () => chat.status !== "ready");
         await until("the chat to be ready", () => chat.status === "ready" || chat.status === "error");

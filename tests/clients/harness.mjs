@@ -229,7 +229,7 @@ export class Streams {
     const before = this.list.length;
     await does();
     const last = this.list.at(-1);
-    if (this.list.length > before && !this.isOver(last)) throw new Error("the stream broke");
+    if (this.list.length > before && !this.isOver(last)) throw new Error(`the stream broke after ${JSON.stringify(last.text.slice(-300))}`);
   }
 
   isOver(stream) {

@@ -25,8 +25,6 @@ const pointsOf = ({ facts }) => {
 };
 
 let flows = 0;
-const open = new Set();
-export const pendingFlows = () => [...open];
 
 /** One run, one recording, one screen. */
 class Flow {
@@ -174,7 +172,6 @@ export async function play(server, client) {
   await each(RECORDINGS, client.atOnce ?? 4, async (recording) => {
     let reference;
     const look = async (what, does) => {
-      open.add(`${recording.name} ${what}`);
       row[what.split(" ")[0]] += 1;
       let failure;
       const complaints = await heard(async () => {
@@ -184,7 +181,6 @@ export async function play(server, client) {
           failure = error.stack ?? String(error);
         }
       });
-      open.delete(`${recording.name} ${what}`);
       // That a line is cut is something to complain about.
       const told = complaints.filter((complaint) => !(what.startsWith("cut") && complaint.includes("TypeError: terminated")));
       for (const wrong of [failure, ...told].filter(Boolean)) row.failures.push(`${recording.name}, ${what}: ${wrong}`);

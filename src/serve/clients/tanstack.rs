@@ -71,7 +71,9 @@ fn adapt(told: Vec<Value>, events: &mut Vec<Value>) {
             Some("RUN_FINISHED") => {
                 let run = event["runId"].clone();
                 if let Some(Value::Array(interrupts)) = event.pointer_mut("/outcome/interrupts") {
-                    interrupts.iter_mut().for_each(|interrupt| bind(interrupt, &run));
+                    for interrupt in interrupts {
+                        bind(interrupt, &run);
+                    }
                 }
                 None
             }
@@ -100,7 +102,9 @@ fn said_again(shown: &HashMap<String, String>, class: &str, id: &str, opens: &Va
 #[must_use]
 pub fn bound(mut interrupts: Vec<Value>, run: &str) -> Vec<Value> {
     let run = Value::from(run);
-    interrupts.iter_mut().for_each(|interrupt| bind(interrupt, &run));
+    for interrupt in &mut interrupts {
+        bind(interrupt, &run);
+    }
     interrupts
 }
 
@@ -229,4 +233,78 @@ fn parts(message: &Value, results: &Map<String, Value>) -> Vec<Value> {
         parts.extend([part, came]);
     }
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_snapshot_opens_again_is_said_once_more_and_activities_are_left_out() {
+        let call = json!({ "id": "c", "type": "function", "function": { "name": "look", "arguments": "{\"at\":" } });
+        let snapshot = json!({ "type": "MESSAGES_SNAPSHOT", "messages": [
+            { "id": "m", "role": "assistant", "content": "Hel" },
+            { "id": "empty", "role": "assistant", "content": "" },
+            { "id": "c", "role": "assistant", "toolCalls": [call] },
+            { "id": "progress:c", "role": "activity", "activityType": "tool-call-progress", "content": {} },
+            { "id": "reasoning:r", "role": "reasoning", "content": "Wh" },
+        ] });
+        let opens = [
+            json!({ "type": "TEXT_MESSAGE_START", "messageId": "m" }),
+            json!({ "type": "TEXT_MESSAGE_START", "messageId": "empty" }),
+            json!({ "type": "TOOL_CALL_START", "toolCallId": "c" }),
+            json!({ "type": "REASONING_MESSAGE_START", "messageId": "reasoning:r" }),
+        ];
+        let mut said = Vec::new();
+        adapt([&[snapshot][..], &opens].concat(), &mut said);
+        let shown: Vec<_> = said[0]["messages"].as_array().unwrap().iter().map(|message| message["id"].clone()).collect();
+        assert_eq!(shown, ["m", "empty", "c", "reasoning:r"]);
+        let [text, empty, call, thought] = opens;
+        let content = json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "Hel" });
+        let arguments = json!({ "type": "TOOL_CALL_ARGS", "toolCallId": "c", "delta": "{\"at\":" });
+        let thinking = json!({ "type": "REASONING_MESSAGE_CONTENT", "messageId": "reasoning:r", "delta": "Wh" });
+        assert_eq!(said[1..], [text, content, empty, call, arguments, thought, thinking]);
+        let (mut without, alone) = (Vec::new(), json!({ "type": "TEXT_MESSAGE_START", "messageId": "m" }));
+        adapt(vec![alone.clone()], &mut without);
+        assert_eq!(without, [alone], "only a snapshot is forgotten");
+    }
+
+    #[test]
+    fn an_interrupt_says_what_it_is_bound_to_and_by_which_schema_it_is_answered() {
+        let schema = json!({
+            "type": "object", "required": ["a"],
+            "properties": { "z": { "enum": ["é", null, true] }, "a": { "minimum": 0.5, "maximum": 10 } },
+        });
+        let interrupt = json!({ "id": "i", "responseSchema": schema, "metadata": { "proscenium": {} } });
+        let told = json!({ "type": "RUN_FINISHED", "runId": "r", "outcome": { "type": "interrupt", "interrupts": [interrupt] } });
+        let mut said = Vec::new();
+        adapt(vec![told], &mut said);
+        let metadata = &said[0]["outcome"]["interrupts"][0]["metadata"];
+        let binding = json!({
+            "v": 1, "kind": "generic", "interruptId": "i", "interruptedRunId": "r", "generation": 0,
+            // As the client's own `digestInterruptJson` has it.
+            "responseSchemaHash": "sha256:330ba512e883864acd10e35a39d0162f5c2792f9992fb7b63cc65334e2edabd2",
+        });
+        assert_eq!(*metadata, json!({ "proscenium": {}, BINDING: binding }));
+    }
+
+    #[test]
+    fn a_thread_at_rest_ends_before_the_run_that_is_told_and_something_stands_for_that_after_another_answer() {
+        let message = |id: &str, role: &str| json!({ "id": id, "role": role, "content": id });
+        let thread = || ["u1", "u2"].map(|id| message(id, "user"));
+        let [u1, u2] = thread();
+        let ids = |messages: Vec<Value>| -> Vec<String> {
+            messages.iter().map(|message| message["id"].as_str().unwrap().to_owned()).collect()
+        };
+        let is_live = |message: &Value| message["id"].as_str().is_some_and(|id| id.starts_with("live") || id == "u2");
+        let all = || vec![u1.clone(), message("a1", "assistant"), u2.clone(), message("live", "assistant")];
+        assert_eq!(ids(at_rest(all(), |_| false)), ["u1", "a1", "u2", "live"]);
+        assert_eq!(ids(at_rest(all(), is_live)), ["u1", "a1", "u2"]);
+        let unasked = vec![u1.clone(), message("a1", "assistant"), message("live", "assistant")];
+        assert_eq!(ids(at_rest(unasked, is_live)), ["u1", "a1", LIVE], "the client takes the last answer away when it is told");
+        let thoughts = vec![message("r1", "reasoning"), u1.clone(), message("r2", "reasoning"), message("a1", "assistant")];
+        let rest = at_rest(thoughts, |_| false);
+        assert_eq!(ids(rest.clone()), ["r1", "u1", "a1"]);
+        assert_eq!(rest[2]["parts"][0], json!({ "type": "thinking", "content": "r2", "stepId": "r2" }));
+    }
 }

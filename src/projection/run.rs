@@ -21,8 +21,9 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         ("sessionId", seen.ids.session.as_ref().map(SessionId::as_str)),
         ("threadId", seen.ids.thread.as_ref().map(ThreadId::as_str)),
     ] {
-        // A child's facts in this log name the child's session.
-        if edit.get(member).is_none() && seen.ids.parent_session.is_none() {
+        // A child's facts in this log name the child's session; what starts the run names its own, though that be a child's.
+        let is_own = seen.ids.parent_session.is_none() || seen.class == EventType::RunStarted;
+        if edit.get(member).is_none() && is_own {
             edit.set_some(member, id);
         }
     }

@@ -473,6 +473,16 @@ fn a_task_is_where_it_belongs_and_keeps_its_failed_attempts() {
 }
 
 #[test]
+fn a_run_is_of_the_session_that_its_start_names_and_of_no_child_s_whose_facts_are_in_it() {
+    let mut seen = Watched::new();
+    seen.fold("text.delta", json!({"messageId": "m", "sessionId": "child", "parentSessionId": "lead", "payload": {"text": "x"}}));
+    assert_eq!(seen.get("run", "r").get("sessionId"), None);
+    seen.fold("run.started", json!({"sessionId": "own", "threadId": "t", "parentSessionId": "lead"}));
+    seen.fold("text.delta", json!({"messageId": "m", "sessionId": "other", "payload": {"text": "y"}}));
+    assert_eq!((&seen.get("run", "r")["sessionId"], &seen.get("run", "r")["threadId"]), (&json!("own"), &json!("t")));
+}
+
+#[test]
 fn a_teammate_has_a_card_with_its_lineage_and_what_it_cost() {
     let mut seen = Watched::new();
     seen.fold(

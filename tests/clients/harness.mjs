@@ -141,7 +141,7 @@ export async function phoneLine(url) {
       line.bytes += bytes.length;
       line.isOver = bytes.subarray(-5).equals(Buffer.from("0\r\n\r\n"));
       if (line.cutInside && bytes.includes("data: ")) {
-        line.cutInside = false;
+        line.cutInside = line.isOver = false;
         near.write(bytes.subarray(0, bytes.length / 2), () => line.cut());
         return;
       }

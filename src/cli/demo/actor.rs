@@ -62,8 +62,9 @@ impl Actor {
         let mut ids = vec![("sessionId", place.session.as_str()), ("agentId", &place.agent)];
         let thread = format!("{}-main", place.session);
         ids.push(("threadId", &thread));
-        if let Some((run, session)) = &place.parent {
-            ids.extend([("parentSessionId", session.as_str()), ("parentRunId", run)]);
+        let parent_thread = place.parent.as_ref().map(|(_, session)| format!("{session}-main")).unwrap_or_default();
+        if let Some((_, session)) = &place.parent {
+            ids.extend([("parentSessionId", session.as_str()), ("parentThreadId", &parent_thread)]);
         }
         let producer = stage.api.producer(&place.run, &ids);
         let seat = stage.desk.sit(&place);

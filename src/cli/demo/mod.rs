@@ -187,12 +187,11 @@ fn welcome(url: &str, directory: &Path, unattended: bool) -> io::Result<()> {
     writeln!(out, "listening on {url}")?;
     writeln!(out)?;
     writeln!(out, "  Open {url} in a browser: a team ships a release notes page, and other agents are at work beside it.")?;
-    match unattended {
-        true => writeln!(out, "  Nobody has to decide anything: --unattended does.")?,
-        false => {
-            writeln!(out, "  It will ask you two things, and waits for your answer; you may also talk to it, and interrupt it.")?
-        }
-    }
+    let asks = match unattended {
+        true => "Nobody has to decide anything: --unattended does.",
+        false => "It will ask you two things, and waits for your answer; you may also talk to it, and interrupt it.",
+    };
+    writeln!(out, "  {asks}")?;
     writeln!(out)?;
     writeln!(out, "  Or look from another terminal:")?;
     writeln!(out, "    proscenium tail {} --url {url}", story::FIRST_RUN)?;

@@ -110,8 +110,9 @@ pub(super) async fn watch_links(stage: Arc<Stage>, session: String) -> Result<()
         Ok(()) => ("sleeping", "214 links, all of them alive; sleeps until 18:00"),
         Err(_) => ("paused", "paused: its run was stopped"),
     };
-    lead.publish(&[job(status, json!({ "summary": summary, "lastRunRef": this })), facts::stands(agent, "idle", summary)])
-        .await?;
+    let mut stands = facts::stands(agent, status, summary);
+    stands["payload"]["lastRunRef"] = this.as_str().into();
+    lead.publish(&[job(status, json!({ "summary": summary, "lastRunRef": this })), stands]).await?;
     ended
 }
 
@@ -140,7 +141,8 @@ pub(super) async fn translate(stage: Arc<Stage>, session: String) -> Result<(), 
         json!({ "type": "task.changed", "taskId": "translate", "agentId": agent, "topology": "remote_teammate", "payload": payload })
     };
     let spawned = json!({
-        "type": "agent.spawned", "agentId": agent, "taskId": "translate", "parentSessionId": session, "topology": "remote_teammate",
+        "type": "agent.spawned", "agentId": agent, "taskId": "translate", "sessionId": format!("{session}-{agent}"), "parentSessionId": session,
+        "topology": "remote_teammate",
         "parentThreadId": format!("{session}-main"), "surface": "remote_teammate",
         "payload": {
             "agentName": "Polyglot", "teamName": super::TEAM, "role": "translator", "source": "remote", "model": "unknown",

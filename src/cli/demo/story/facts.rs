@@ -64,7 +64,7 @@ pub(super) fn spawned(member: &Member, session: &str) -> [Value; 2] {
 /// How a member stands, and a word about it.
 pub(super) fn stands(agent: &str, status: &str, message: &str) -> Value {
     let turn = match status {
-        "idle" | "completed" => "completed",
+        "idle" | "sleeping" | "completed" => "completed",
         "failed" | "killed" => "failed",
         other => other,
     };

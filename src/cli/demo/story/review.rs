@@ -5,22 +5,22 @@ use crate::cli::demo::actor::{Actor, Ended};
 use serde_json::json;
 
 /// What a review comes to.
-pub(super) struct Verdict {
+pub(super) struct Opinion {
     pub verdict: &'static str,
     pub summary: &'static str,
     pub fixes: &'static [&'static str],
 }
 
-pub(super) const CHANGES: Verdict = Verdict {
+pub(super) const CHANGES: Opinion = Opinion {
     verdict: "changes_requested",
     summary: "Good, but two claims stand there without proof.",
     fixes: &["Say how start-up was measured, and on what machine.", "Tell users of API v1 what to do, with a date."],
 };
 
-pub(super) const APPROVED: Verdict = Verdict { verdict: "passed", summary: "Approved: every claim has its source.", fixes: &[] };
+pub(super) const APPROVED: Opinion = Opinion { verdict: "passed", summary: "Approved: every claim has its source.", fixes: &[] };
 
 /// One review of a version of the page: asked for, read aloud, and decided by the reviewer's own fact.
-pub(super) async fn review(actor: &mut Actor, version: u32, verdict: &Verdict, says: &str) -> Result<(), Ended> {
+pub(super) async fn review(actor: &mut Actor, version: u32, opinion: &Opinion, says: &str) -> Result<(), Ended> {
     let (id, evidence) = (format!("review-of-version-{version}"), format!("review-notes-{version}"));
     let target = json!({ "artifactId": writer::PAGE, "version": version });
     let about = |class: &str| json!({ "type": class, "agentId": "editor", "taskId": "review", "topology": "review_team" });
@@ -42,14 +42,14 @@ pub(super) async fn review(actor: &mut Actor, version: u32, verdict: &Verdict, s
     let href = format!("reviews/release-notes/{version}");
     let mut completed = about("review.completed");
     completed["payload"] = json!({
-        "reviewId": id, "reviewer": "editor", "target": target, "verdict": verdict.verdict, "summary": verdict.summary,
-        "evidenceRefs": [evidence, "commit-8f1c2"], "requestedFixes": verdict.fixes,
+        "reviewId": id, "reviewer": "editor", "target": target, "verdict": opinion.verdict, "summary": opinion.summary,
+        "evidenceRefs": [evidence, "commit-8f1c2"], "requestedFixes": opinion.fixes,
     });
     actor
         .publish(&[
-            facts::evidence(&evidence, "editor", "review", &title, verdict.summary, &href),
+            facts::evidence(&evidence, "editor", "review", &title, opinion.summary, &href),
             completed,
-            facts::stands("editor", "idle", verdict.summary),
+            facts::stands("editor", "idle", opinion.summary),
         ])
         .await?;
     actor.rest(900).await

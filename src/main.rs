@@ -67,7 +67,7 @@ enum Command {
     /// Serve: take facts, keep them, show them.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Box<Config>),
-    /// Serve a temporary directory and play real recordings to it, to see what this is.
+    /// Serve a temporary directory with a team of agents at work for it, to see what this is.
     Demo(demo::Demo),
     /// Watch a run in the terminal, live or from its start.
     Tail(tail::Tail),

@@ -24,7 +24,11 @@ struct Demo {
 
 impl Demo {
     fn start(further: &[&str]) -> Self {
-        let mut arguments = vec!["demo", "--listen", "127.0.0.1:0", "--speed", "0", "--once"];
+        Self::start_at("0", further)
+    }
+
+    fn start_at(speed: &str, further: &[&str]) -> Self {
+        let mut arguments = vec!["demo", "--listen", "127.0.0.1:0", "--speed", speed, "--once"];
         arguments.extend(further);
         let running = Running::start_logging(&mut proscenium(&arguments), Stdio::null());
         Self { running, client: reqwest::Client::new() }
@@ -416,6 +420,34 @@ async fn send_queue_steer_and_interrupt_are_four_things() {
     for of in [LEAD, &turn, &later] {
         assert_eq!(demo.checked(of), Vec::<String>::new(), "{of}");
     }
+}
+
+#[tokio::test]
+async fn who_is_stopped_ends_alone_and_who_leads_takes_the_team_along() {
+    // Slow enough that somebody is at work when the control comes.
+    let demo = Demo::start_at("3", &[]);
+    let is_at_it = |shown: &Value| shown.to_string().contains("of 340 commits").then_some(());
+    demo.until("a working tool", "/v1/runs/demo-1-research/activities", is_at_it).await;
+    demo.control(LEAD, json!({ "control": "stop", "agentId": "researcher" })).await;
+    demo.status("demo-1-research", "interrupted").await;
+    let killed = |shown: &Value| shown.to_string().contains("Stopped by the viewer before it was done.").then_some(());
+    demo.until("the report of it", &format!("/v1/runs/{LEAD}/activities"), killed).await;
+    assert_eq!(demo.content(LEAD, "user", "agent", "researcher").await["status"], "killed");
+    // The coordinator goes on with whom it has.
+    demo.asks("headline").await;
+    assert_eq!(demo.get("/v1/runs/demo-1-draft").await["status"], "completed");
+    demo.control(LEAD, json!({ "control": "interrupt" })).await;
+    demo.status(LEAD, "interrupted").await;
+    for of in RUNS {
+        let run = demo.get(&format!("/v1/runs/{of}")).await;
+        let is_over = ["completed", "failed", "interrupted"].iter().any(|over| run["status"] == *over);
+        assert!(run.is_null() || is_over, "{of} goes on without anybody who leads it: {run}");
+        if !run.is_null() {
+            demo.checked(of);
+        }
+    }
+    assert_eq!(demo.content(LEAD, "user", "team", "release-team").await["teamPhase"], "done");
+    all_acked(&demo, LEAD, &["stop", "interrupt"]).await;
 }
 
 #[test]

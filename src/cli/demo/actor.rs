@@ -5,7 +5,7 @@
 
 use super::Stage;
 use super::api::Producer;
-use super::desk::{Control, Seat, Word};
+use super::desk::{Control, Seat};
 use crate::cli::CliError;
 use serde_json::{Value, json};
 use std::pin::pin;
@@ -92,11 +92,20 @@ impl Actor {
 
     /// Waits for something, and says now and then that it still does.
     pub async fn wait<T>(&mut self, what: impl Future<Output = T>) -> Result<T, Ended> {
-        let mut what = pin!(what);
+        let stage = self.stage.clone();
+        let leader = self.place.parent.as_ref().map(|(run, _)| run.clone());
+        let dismissed = async {
+            match &leader {
+                Some(run) => stage.desk.dismissed(run).await,
+                None => std::future::pending().await,
+            }
+        };
+        let (mut what, mut dismissed) = (pin!(what), pin!(dismissed));
         loop {
             tokio::select! {
                 biased;
-                word = self.seat.heard() => self.hear(word).await?,
+                control = self.seat.heard() => self.hear(control).await?,
+                () = &mut dismissed => return Err(Ended::Interrupted(None)),
                 came = &mut what => return Ok(came),
                 () = tokio::time::sleep(SIGN_OF_LIFE) => self.publish(&[]).await?,
             }
@@ -104,12 +113,8 @@ impl Actor {
     }
 
     /// Takes what somebody wants while the run goes on.
-    async fn hear(&mut self, word: Word) -> Result<(), Ended> {
-        match word {
-            Word::Leave => Err(Ended::Interrupted(None)),
-            Word::Control(control) if control.is("steer") => self.take_a_word(control).await,
-            Word::Control(control) => Err(Ended::Interrupted(Some(control))),
-        }
+    async fn hear(&mut self, control: Control) -> Result<(), Ended> {
+        if control.is("steer") { self.take_a_word(control).await } else { Err(Ended::Interrupted(Some(control))) }
     }
 
     /// A word into the turn that goes on: it is in the run before it is acknowledged.

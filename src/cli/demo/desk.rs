@@ -6,7 +6,7 @@ use super::Stage;
 use super::actor::Place;
 use parking_lot::Mutex;
 use serde_json::Value;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -47,26 +47,17 @@ impl Control {
     }
 }
 
-/// What a run that goes on is told.
-#[derive(Debug)]
-pub enum Word {
-    /// A control of a viewer: `steer`, `interrupt` or `stop`.
-    Control(Control),
-    /// Who leads the team is gone.
-    Leave,
-}
-
 /// A run that goes on, as the desk knows it.
 struct Sitting {
     place: Place,
-    tell: UnboundedSender<Word>,
+    tell: UnboundedSender<Control>,
 }
 
 /// Everybody who waits for something.
 #[derive(Default)]
 pub struct Desk {
     lines: Arc<Mutex<Lines>>,
-    /// A run ended, or a queue moved.
+    /// A run ended, a queue moved, or a team was dismissed.
     changed: Arc<Notify>,
 }
 
@@ -77,21 +68,26 @@ struct Lines {
     asked: HashMap<(String, String), UnboundedSender<Control>>,
     /// Turns that wait for the one that goes on, by session: their controls' ids, and what they say.
     queued: HashMap<String, VecDeque<(String, String)>>,
+    /// Runs whose teams were sent home.
+    dismissed: HashSet<String>,
 }
 
 /// A run's place at the desk, for as long as it is played.
 pub struct Seat {
     run: String,
-    words: UnboundedReceiver<Word>,
+    words: UnboundedReceiver<Control>,
     lines: Arc<Mutex<Lines>>,
     changed: Arc<Notify>,
 }
 
 impl Seat {
-    /// The next thing that somebody wants of the run.
-    pub async fn heard(&mut self) -> Word {
-        // The desk holds the other end for as long as there is this one.
-        self.words.recv().await.unwrap_or(Word::Leave)
+    /// The next thing that a viewer wants of the run: `steer`, `interrupt` or `stop`.
+    pub async fn heard(&mut self) -> Control {
+        match self.words.recv().await {
+            Some(control) => control,
+            // The desk holds the other end for as long as there is this one.
+            None => std::future::pending().await,
+        }
     }
 }
 
@@ -160,7 +156,7 @@ impl Desk {
         let sitting = named.or_else(|| lines.sitting.values().find(teammates)).filter(|sitting| !sitting.tell.is_closed());
         match sitting.map(|sitting| &sitting.tell) {
             Some(tell) => {
-                let _ = tell.send(Word::Control(control));
+                let _ = tell.send(control);
                 Ok(())
             }
             None => Err(control),
@@ -169,11 +165,19 @@ impl Desk {
 
     /// Sends home everybody who works for this run.
     pub fn dismiss(&self, run: &str) {
-        for sitting in self.lines.lock().sitting.values() {
-            if sitting.place.parent.as_ref().is_some_and(|(parent, _)| parent == run) {
-                // Who has just left needs not be told.
-                let _ = sitting.tell.send(Word::Leave);
+        self.lines.lock().dismissed.insert(run.to_owned());
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until whoever works for this run is sent home.
+    pub async fn dismissed(&self, run: &str) {
+        loop {
+            // Before looking: what changes meanwhile is noticed.
+            let changed = self.changed.notified();
+            if self.lines.lock().dismissed.contains(run) {
+                return;
             }
+            changed.await;
         }
     }
 

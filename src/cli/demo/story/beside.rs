@@ -10,6 +10,16 @@ use std::time::Duration;
 /// From one look at the run of somebody who is not heard of to the next.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// What comes, unless the team is sent home before.
+async fn rest_of<T>(stage: &Stage, session: &str, what: impl Future<Output = T>) -> Option<T> {
+    let lead = run(session, "release");
+    tokio::select! {
+        biased;
+        () = stage.desk.dismissed(&lead) => None,
+        came = what => Some(came),
+    }
+}
+
 /// The profiler: begins, and is gone in the middle of a word. Nobody says that its run has ended, until the server does.
 pub(super) async fn profile(stage: Arc<Stage>, session: String) -> Result<(), Ended> {
     let mut pavel = Teammate::begin(&stage, &session, "profiler", "benchmark", "benchmark").await?;
@@ -41,13 +51,15 @@ async fn measure(actor: &mut Actor) -> Result<(), Ended> {
 /// The coordinator's supervisor: waits until the server has settled the run, and says in the team what became of it.
 async fn bury(stage: &Arc<Stage>, session: &str) -> Result<(), Ended> {
     let dead = run(session, "benchmark");
-    // Who does not want to wait asks the server to settle it; else it does so by itself, when nothing was heard for long enough.
-    if stage.speed == 0.0 {
-        stage.api.settle(&dead).await?;
-    }
-    while !is_over(&stage.api.run(&dead).await?) {
-        tokio::time::sleep(LOOK).await;
-    }
+    // The server does so by itself, when nothing was heard for long enough. Who does not want to wait asks it to.
+    let settled = async {
+        while stage.speed > 0.0 && !is_over(&stage.api.run(&dead).await?) {
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok::<_, Ended>(())
+    };
+    rest_of(stage, session, settled).await.unwrap_or(Ok(()))?;
+    stage.api.settle(&dead).await?;
     let summary = "Not heard of any more; the server settled its run. Its figures are not used.";
     let report = json!({
         "workerNotificationId": "profiler-benchmark", "status": "failed", "summary": summary,
@@ -93,7 +105,10 @@ pub(super) async fn watch_links(stage: Arc<Stage>, session: String) -> Result<()
     });
     let sleeping = json!({ "title": "Check the links of the site", "assignee": agent, "schedule": schedule, "lastRunRef": last });
     lead.publish(&[spawned, job("sleeping", sleeping)]).await?;
-    stage.pause(6000).await;
+    if rest_of(&stage, &session, stage.pause(6000)).await.is_none() {
+        // It was asleep, and so it stays.
+        return Err(Ended::Interrupted(None));
+    }
     let why = "its schedule: every six hours, at 12:00";
     lead.publish(&[
         job("waking", json!({ "wakeReason": why })),
@@ -151,9 +166,14 @@ pub(super) async fn translate(stage: Arc<Stage>, session: String) -> Result<(), 
         },
     });
     lead.publish(&[spawned, remote("submitted", json!({ "assignee": agent, "inputNeeds": null }))]).await?;
-    stage.pause(3000).await;
+    let called_off = || remote("canceled", json!({ "reason": "the release was called off" }));
+    if rest_of(&stage, &session, stage.pause(3000)).await.is_none() {
+        return Ok(lead.publish(&[called_off(), facts::stands(agent, "idle", "called off")]).await?);
+    }
     lead.publish(&[remote("working", json!({})), facts::stands(agent, "running", "reads the outline")]).await?;
-    stage.pause(4000).await;
+    if rest_of(&stage, &session, stage.pause(4000)).await.is_none() {
+        return Ok(lead.publish(&[called_off(), facts::stands(agent, "idle", "called off")]).await?);
+    }
     let needs = json!({ "scheme": "oauth2", "scopes": ["translate.write"], "reason": "its trial is over" });
     let waits = facts::stands(agent, "waiting", "has to be let in before it goes on");
     lead.publish(&[remote("auth_required", json!({ "authNeeds": needs, "blocker": "an account at polyglot.example" })), waits])

@@ -63,7 +63,7 @@ async fn play(actor: &mut Actor, session: &str, team: &mut Team) -> Result<(), E
         publisher::keep_as_draft(stage, session).await?;
     }
     actor.wait(all(team)).await?;
-    finish(actor, &headline, is_public).await
+    finish(actor, &headline, is_public, stopped == 0).await
 }
 
 /// Waits for all of them; how many were stopped, or did not come back.
@@ -280,7 +280,7 @@ async fn compact(actor: &mut Actor) -> Result<(), Ended> {
 }
 
 /// The answer: what came of it, and what did not.
-async fn finish(actor: &mut Actor, headline: &str, is_public: bool) -> Result<(), Ended> {
+async fn finish(actor: &mut Actor, headline: &str, is_public: bool, is_complete: bool) -> Result<(), Ended> {
     let metric =
         json!({ "model": "scripted-large", "durationMs": 2600, "usage": { "inputTokens": 22_400, "outputTokens": 640 } });
     actor.publish(&[json!({ "type": "metric.changed", "payload": metric }), team_stands("done", 0)]).await?;
@@ -289,9 +289,14 @@ async fn finish(actor: &mut Actor, headline: &str, is_public: bool) -> Result<()
     } else {
         "is finished and, as you wished, not public: version 3 is kept as a draft"
     };
+    let proof = if is_complete {
+        "Every claim has its source. ✨"
+    } else {
+        "Not everybody was let finish, so read it once more yourself."
+    };
     let text = format!(
         "“{headline}” {end}.\n\nTwo things did not work out: the profiler was not heard of any more, so the page names the figures of the commits; \
-         and the translation into 日本語 waits until somebody lets the translator in. Every claim has its source. ✨"
+         and the translation into 日本語 waits until somebody lets the translator in. {proof}"
     );
     actor.speak(&text).await
 }

@@ -1,10 +1,12 @@
 //! The demo: a story that real producers play through the public API, and every promise of it, as a viewer finds it there.
 
 use super::cli::{DEADLINE, Running, proscenium, run, stderr, stdout};
+use crate::harness::repository;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 const LEAD: &str = "demo-1-release";
 
@@ -20,6 +22,8 @@ const SECRET: &str = "n0tArealKeyOnlyForTheDemo4p2x";
 struct Demo {
     running: Running,
     client: reqwest::Client,
+    /// Where it keeps what it has, dropped after it.
+    _directory: TempDir,
 }
 
 impl Demo {
@@ -30,8 +34,9 @@ impl Demo {
     fn start_at(speed: &str, further: &[&str]) -> Self {
         let mut arguments = vec!["demo", "--listen", "127.0.0.1:0", "--speed", speed, "--once"];
         arguments.extend(further);
-        let running = Running::start_logging(&mut proscenium(&arguments), Stdio::null());
-        Self { running, client: reqwest::Client::new() }
+        let directory = TempDir::new().unwrap();
+        let running = Running::start_logging(proscenium(&arguments).env("TMPDIR", directory.path()), Stdio::null());
+        Self { running, client: reqwest::Client::new(), _directory: directory }
     }
 
     async fn raw(&self, path: &str) -> reqwest::Response {
@@ -198,6 +203,24 @@ async fn the_team_is_told_in_facts_to_every_audience() {
         assert!(page["versions"].as_array().unwrap().iter().all(|version| version["preview"].is_string()), "{audience}: {page}");
         assert_eq!(page["diffRef"], "artifacts/release-notes/2..3", "{audience}");
     }
+}
+
+#[tokio::test]
+async fn every_type_of_activity_that_a_run_can_have_is_there_to_be_looked_at() {
+    let demo = Demo::told().await;
+    let mut seen = BTreeSet::new();
+    for of in RUNS {
+        seen.extend(demo.activities(of, "internal").await.iter().map(|of| of["activityType"].as_str().unwrap().to_owned()));
+    }
+    // The source's own one; queues and sessions are in a session's own log.
+    assert!(seen.remove("page-preview"), "{seen:?}");
+    let schemas = std::fs::read_dir(repository("schema/activities")).unwrap();
+    let types = schemas.map(|file| file.unwrap().file_name().to_str().unwrap().trim_end_matches(".schema.json").to_owned());
+    let types: BTreeSet<String> = types.filter(|kind| !["custom", "queue", "session"].contains(&kind.as_str())).collect();
+    assert_eq!(seen, types);
+    let state = demo.content(LEAD, "user", "state", "state").await;
+    assert_eq!(state["state"]["checklist"], json!({ "researched": true, "reviewed": true, "public": true }));
+    assert_eq!(demo.get("/v1/sessions/demo-1").await["title"], "Release notes of Aurora 4.2");
 }
 
 #[tokio::test]

@@ -38,6 +38,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
+use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -123,17 +124,17 @@ impl Stage {
     }
 }
 
-/// Serves and plays until `stop` resolves.
+/// Serves and plays until `stop` resolves. What it leaves is the directory, which goes when it is dropped: after the runtime, with
+/// which the last that has a file open there is gone.
 ///
 /// # Errors
 /// [`DemoError`].
-pub async fn run(demo: Demo, world: World, stop: impl Future<Output = ()>) -> Result<(), DemoError> {
+pub async fn run(demo: Demo, world: World, stop: impl Future<Output = ()>) -> Result<TempDir, DemoError> {
     let (listener, hosts) = (listen(&demo.listen).await?, Hosts::of_listen(&demo.listen));
     let address = listener.local_addr().map_err(|error| DemoError::Listen { listen: demo.listen, why: error.to_string() })?;
     if !address.ip().is_loopback() {
         return Err(DemoError::NotLoopback(address));
     }
-    // Deleted when it goes out of scope, which is after the server.
     let directory = tempfile::Builder::new().prefix("proscenium-demo-").tempdir().map_err(DemoError::Directory)?;
     let store = AnyStore::Embedded(EmbeddedStore::open(directory.path(), Sync::Never)?);
     // Nobody's work hangs on these streams: end them at once.
@@ -167,7 +168,7 @@ pub async fn run(demo: Demo, world: World, stop: impl Future<Output = ()>) -> Re
         players.abort_all();
     };
     server.run(listener, stop).await?;
-    Ok(())
+    Ok(directory)
 }
 
 /// Listens there; where somebody else does, on a free port beside it.

@@ -89,7 +89,7 @@ async fn accept(actor: &mut Actor) -> Result<(), Ended> {
     for (status, message) in [("routing", "Choosing who works on it."), ("preparing", "Reading what the team remembers.")] {
         actor.say(json!({ "type": "run.status", "payload": { "status": status, "message": message } })).await?;
     }
-    actor.publish(&[budget(31_200, &["the figures of the profiler"]), memory(), allowed()]).await?;
+    actor.publish(&[budget(31_200, &["the figures of the profiler"]), memory(), allowed(), checklist()]).await?;
     let metric =
         json!({ "model": "scripted-large", "durationMs": 1800, "usage": { "inputTokens": 31_200, "outputTokens": 410 } });
     let slow = json!({ "kind": "slow_tracker", "message": "the issue tracker answers after 4 s", "severity": "warning" });
@@ -102,6 +102,18 @@ async fn accept(actor: &mut Actor) -> Result<(), Ended> {
     actor.think("The page has to be true before it is pretty. Research and outline can go side by side; the review comes after both, and nothing goes public without a yes. 🧭 ").await?;
     actor.plan("1. Research and outline, side by side.\n2. One question to the viewer: the headline.\n3. Review, until it passes.\n4. Ask, then publish.\n").await?;
     actor.speak("I put a small team on it — Rui reads the commits, Wanda drafts, Edith reviews, Pia publishes. I will ask you twice. ✅").await
+}
+
+/// The application's own state, which the coordinator keeps: what a release needs.
+fn checklist() -> Value {
+    let state = json!({ "release": PRODUCT, "checklist": { "researched": false, "reviewed": false, "public": false } });
+    json!({ "type": "state.snapshot", "payload": { "state": state } })
+}
+
+/// One box of it is ticked.
+fn ticked(step: &str) -> Value {
+    let patch = json!([{ "op": "replace", "path": format!("/checklist/{step}"), "value": true }]);
+    json!({ "type": "state.delta", "payload": { "patch": patch } })
 }
 
 /// What fills the model's context, and what is missing in it.
@@ -187,7 +199,9 @@ async fn gather(actor: &mut Actor, session: &str) -> Result<(), Ended> {
 /// The results come together: the researcher hands over to the writer.
 async fn merge(actor: &mut Actor, stopped: usize) -> Result<(), Ended> {
     actor.publish(&[team_stands("merging", 1)]).await?;
-    if stopped > 0 {
+    if stopped == 0 {
+        actor.publish(&[ticked("researched")]).await?;
+    } else {
         actor.speak("Not everybody could finish; I go on with what is there, and say so on the page.").await?;
     }
     let handoff = |payload: Value| json!({ "type": "agent.handoff", "taskId": "draft", "topology": "specialist_handoff", "payload": payload });
@@ -262,6 +276,7 @@ async fn revise(actor: &mut Actor, headline: &str) -> Result<(), Ended> {
         facts::stands("writer", "idle", "the page passed"),
         item("draft", json!({ "status": "done", "progress": 1, "evidenceRefs": ["review-notes-3"] })),
         item("review", json!({ "status": "done", "progress": 1 })),
+        ticked("reviewed"),
     ];
     actor.publish(&done).await
 }
@@ -289,6 +304,9 @@ async fn finish(actor: &mut Actor, headline: &str, is_public: bool, is_complete:
     } else {
         "is finished and, as you wished, not public: version 3 is kept as a draft"
     };
+    if is_public {
+        actor.publish(&[ticked("public")]).await?;
+    }
     let proof = if is_complete {
         "Every claim has its source. ✨"
     } else {

@@ -228,7 +228,8 @@ async fn who_works_for_whom_survives_in_sessions_and_states_on_the_way_in_events
     let demo = Demo::told().await;
     let mut children: Vec<String> = serde_json::from_value(demo.get("/v1/sessions/demo-1").await["children"].clone()).unwrap();
     children.sort_unstable();
-    let expected = ["demo-1-link-watch", "demo-1-profiler", "demo-1-publisher", "demo-1-researcher", "demo-1-writer"];
+    let expected =
+        ["demo-1-editor", "demo-1-link-watch", "demo-1-profiler", "demo-1-publisher", "demo-1-researcher", "demo-1-writer"];
     assert_eq!(children, expected);
     let agent = demo.content(LEAD, "user", "agent", "writer").await;
     assert_eq!((&agent["sessionId"], &agent["parentSessionId"]), (&json!("demo-1-writer"), &json!("demo-1")));
@@ -383,7 +384,17 @@ async fn who_approves_is_heard_by_the_teammate_that_asked_and_the_page_goes_out(
     assert_eq!(demo.get("/v1/runs/demo-1-publish").await["status"], "completed");
     assert_eq!(demo.content(LEAD, "user", "artifact", "release-notes").await["status"], "exported");
     assert_eq!(demo.content(LEAD, "user", "task", "publish").await["status"], "done");
-    all_acked(&demo, LEAD, &["answer", "approve"]).await;
+    demo.control(LEAD, json!({ "control": "export", "artifactId": "release-notes" })).await;
+    demo.control(LEAD, json!({ "control": "assign", "taskId": "draft", "value": "you" })).await;
+    all_acked(&demo, LEAD, &["answer", "approve", "export", "assign"]).await;
+    let exported = |shown: &Value| shown.to_string().contains("exports/release-notes.pdf").then_some(());
+    demo.until("the export", &format!("/v1/runs/{LEAD}/activities"), exported).await;
+    assert_eq!(demo.content(LEAD, "user", "task", "draft").await["assignee"], "you");
+    // What nobody here can do is refused, and says so.
+    demo.control(LEAD, json!({ "control": "rollback", "artifactId": "release-notes" })).await;
+    let refused = |listed: &Value| (listed["controls"][4]["status"] == "nacked").then(|| listed["controls"][4]["reason"].clone());
+    let reason = demo.until("the refusal", &format!("/v1/runs/{LEAD}/controls"), refused).await;
+    assert_eq!(reason, "the demo's script has no part for that");
     assert_eq!(demo.checked(LEAD), Vec::<String>::new());
 }
 

@@ -35,10 +35,20 @@ impl Control {
         self.text("controlId").unwrap_or_default()
     }
 
+    /// What somebody says with it, as a message: the last one, where a client hands over several.
+    fn said(&self) -> &Value {
+        let value = &self.0["value"];
+        value["messages"].as_array().and_then(|messages| messages.last()).unwrap_or(value)
+    }
+
+    /// The id of that message: the client's own, where it has one.
+    pub fn message(&self) -> &str {
+        self.said()["id"].as_str().unwrap_or_else(|| self.id())
+    }
+
     /// What somebody says with it: a text, or what AG-UI, AI SDK and pages put in its place.
     pub fn words(&self) -> String {
-        let value = &self.0["value"];
-        let last = value["messages"].as_array().and_then(|messages| messages.last()).unwrap_or(value);
+        let last = self.said();
         let bodies = [last, &last["text"], &last["content"], &last["parts"]];
         if let Some(text) = bodies.iter().find_map(|body| body.as_str()) {
             return text.to_owned();
@@ -236,10 +246,11 @@ impl Stage {
     async fn take(self: Arc<Self>, control: Control) {
         let refused = match control.text("control").unwrap_or_default() {
             "approve" | "reject" | "answer" => self.desk.answer(control).map_err(|it| (it, "nobody waits for this answer here")),
-            "interrupt" | "stop" | "steer" => self.desk.tell(control).map_err(|it| (it, "that turn is over")),
+            "interrupt" | "stop" | "steer" => self.desk.tell(control).map_err(|it| (it, "nobody plays that turn here any more")),
             "send" | "continue_agent" => return self.reply(control).await,
             "queue" => return self.reply_later(control).await,
             "assign" => return self.assign(control).await,
+            "export" => return self.export(control).await,
             _ => Err((control, "the demo's script has no part for that")),
         };
         if let Err((control, reason)) = refused {

@@ -5,7 +5,7 @@
 //! | `api` | the server as a runtime meets it: facts in, controls out, over HTTP and nothing else |
 //! | `actor` | a run that somebody plays: it says facts at a human pace, asks, waits, and can be interrupted |
 //! | `desk` | the controls of all agents: claimed, handed to whoever waits for them, answered |
-//! | `replies` | what comes of a viewer's `send`, `queue`, `continue_agent` and `assign` |
+//! | `replies` | what comes of a viewer's `send`, `queue`, `continue_agent`, `assign` and `export` |
 //! | `visitor` | `--unattended`: a user who decides what waits, by the same API as the page |
 //! | `story` | the team and what it does |
 //! | `recordings` | runs of other runtimes, recorded and played as they are |

@@ -1,6 +1,7 @@
 //! What comes of a viewer's words: `send` is a new turn at once, `queue` one after the turn that goes on, `continue_agent` a turn
-//! of a teammate's; `assign` moves a work item. Each is a run, or a fact, of its own; a word into the turn that goes on (`steer`)
-//! is that turn's, in `actor`.
+//! of a teammate's; `assign` moves a work item, `export` exports an artifact.
+//!
+//! Each is a run, or a fact, of its own. A word into the turn that goes on (`steer`) is that turn's, in `actor`.
 
 use super::Stage;
 use super::actor::{Actor, Ended, Place};
@@ -102,7 +103,7 @@ impl Stage {
 
     async fn play_turn(&self, actor: &mut Actor, control: &Control, is_new: bool) -> Result<(), Ended> {
         let words = control.words();
-        let said = json!({ "type": "text.final", "messageId": control.id(), "payload": { "role": "user", "text": words } });
+        let said = json!({ "type": "text.final", "messageId": control.message(), "payload": { "role": "user", "text": words } });
         actor.publish(&[said]).await?;
         // What was asked for can be found now by whoever reloads: that is when it is taken.
         if is_new {
@@ -125,6 +126,26 @@ impl Stage {
         match self.api.producer(run, &[]).publish(&[fact]).await {
             Ok(()) => self.api.ack(&control.0).await,
             Err(_) => self.api.nack(&control.0, "the board takes no such change").await,
+        }
+    }
+
+    /// Exports an artifact: its owner says when that begins, and where it is to be had.
+    pub async fn export(self: Arc<Self>, control: Control) {
+        let (Some(run), Some(artifact)) = (control.text("runId"), control.text("artifactId")) else {
+            return self.api.nack(&control.0, "what is exported is an artifact of a run").await;
+        };
+        let mut producer = self.api.producer(run, &[]);
+        let about = |class: &str, payload: Value| json!({ "type": class, "artifactId": artifact, "payload": payload });
+        let begins = about("artifact.export.started", json!({ "exportFormat": "pdf" }));
+        if producer.publish(&[begins]).await.is_err() {
+            return self.api.nack(&control.0, "the artifact's owner takes no such request").await;
+        }
+        self.api.ack(&control.0).await;
+        self.pause(1500).await;
+        let done =
+            about("artifact.export.completed", json!({ "exportFormat": "pdf", "exportRef": format!("exports/{artifact}.pdf") }));
+        if let Err(error) = producer.publish(&[done]).await {
+            tracing::warn!(%error, run, "an export of the demo broke off");
         }
     }
 }

@@ -104,6 +104,7 @@ pub(super) async fn watch_links(stage: Arc<Stage>, session: String) -> Result<()
         },
     });
     let sleeping = json!({ "title": "Check the links of the site", "assignee": agent, "schedule": schedule, "lastRunRef": last });
+    stage.api.session_producer(&own).publish(&[facts::opened("Link watch", "link checker", &session)]).await?;
     lead.publish(&[spawned, job("sleeping", sleeping)]).await?;
     if rest_of(&stage, &session, stage.pause(6000)).await.is_none() {
         // It was asleep, and so it stays.

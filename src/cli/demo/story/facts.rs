@@ -1,6 +1,6 @@
 //! The facts that several of the team send: who is who, how somebody stands, what is on the board.
 
-use super::{PRODUCT, TEAM};
+use super::{PRODUCT, TEAM, run};
 use serde_json::{Value, json};
 
 /// A member of the team.
@@ -27,17 +27,21 @@ pub(super) const MEMBERS: &[Member] = &[
     Member { agent: "publisher", name: "Pia", role: "publisher", model: "scripted-small", task: "publish", reason: "puts the page on the site", mode: "ask", topology: "coordinator_team" },
 ];
 
-pub(super) fn title_of(agent: &str) -> String {
-    match MEMBERS.iter().find(|member| member.agent == agent) {
-        Some(member) => format!("{} ({}) for {PRODUCT}", member.name, member.role),
-        None => format!("{agent} for {PRODUCT}"),
-    }
+/// A session of somebody's own, as a child of the coordinator's: for that session's log.
+pub(super) fn opened(name: &str, role: &str, session: &str) -> Value {
+    let title = format!("{name} ({role}) for {PRODUCT}");
+    json!({ "type": "session.opened", "parentSessionId": session, "payload": { "title": title } })
 }
 
 /// A member joins: whose child it is, what for, and what it may do.
 pub(super) fn spawned(member: &Member, session: &str) -> [Value; 2] {
     let policy = json!({ "mode": member.mode, "sandbox": "workspace", "budgetUsd": 0.5 });
     let child = format!("{session}-{}", member.agent);
+    // Who reviews does so in the coordinator's run; whoever else has a run of its own.
+    let transcript = match member.role {
+        "reviewer" => format!("/v1/runs/{}/activities?surfaces=teammate_transcript", run(session, "release")),
+        _ => format!("/v1/sessions/{child}/window"),
+    };
     let ids = json!({
         "agentId": member.agent, "taskId": member.task, "sessionId": child, "threadId": format!("{child}-main"),
         "parentSessionId": session, "parentThreadId": format!("{session}-main"),
@@ -47,7 +51,7 @@ pub(super) fn spawned(member: &Member, session: &str) -> [Value; 2] {
         "payload": {
             "agentName": member.name, "teamName": TEAM, "role": member.role, "source": "local", "model": member.model,
             "policy": policy, "runtimeEntity": "subagent_turn", "runtimeStatus": "idle", "latestTurnStatus": "queued",
-            "queuedTurnCount": 0, "spawnReason": member.reason, "transcriptRef": format!("/v1/sessions/{child}/window"),
+            "queuedTurnCount": 0, "spawnReason": member.reason, "transcriptRef": transcript,
         },
     });
     let mut permitted = json!({

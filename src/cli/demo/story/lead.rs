@@ -154,6 +154,8 @@ fn team_stands(phase: &str, active: u32) -> Value {
 async fn gather(actor: &mut Actor, session: &str) -> Result<(), Ended> {
     actor.say(team_stands("forming", 0)).await?;
     for member in MEMBERS {
+        let mut own = actor.stage.api.session_producer(&format!("{session}-{}", member.agent));
+        own.publish(&[facts::opened(member.name, member.role, session)]).await?;
         actor.publish(&facts::spawned(member, session)).await?;
         actor.rest(250).await?;
     }

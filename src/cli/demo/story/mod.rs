@@ -92,8 +92,6 @@ impl Teammate {
     ) -> Result<Self, Ended> {
         let own = format!("{session}-{agent}");
         let lead = lead_word(stage, session);
-        let title = json!({ "type": "session.opened", "payload": { "title": facts::title_of(agent) } });
-        stage.api.session_producer(&own).publish(&[title]).await?;
         let parent = Some((run(session, "release"), session.to_owned()));
         let place = Place { run: run(session, name), session: own, agent: agent.into(), parent };
         let actor = Actor::begin(stage, place, json!({ "parentRunId": run(session, "release"), "taskId": task })).await?;

@@ -196,7 +196,10 @@ impl Actor {
     async fn stream(&mut self, classes: [&str; 2], message: &str, agent: Option<&str>, text: &str) -> Result<(), Ended> {
         let agent = agent.unwrap_or(&self.place.agent).to_owned();
         let part = format!("{message}-part");
-        let fact = |class: &str, text: &str| json!({ "type": class, "messageId": message, "partId": part, "agentId": agent, "payload": { "text": text } });
+        let fact = |class: &str, text: &str| {
+            let said = json!({ "text": text });
+            json!({ "type": class, "messageId": message, "partId": part, "agentId": agent, "payload": said })
+        };
         for words in text.split_inclusive([' ', '\n']) {
             self.publish(&[fact(classes[0], words)]).await?;
             let ms = 25 + self.stage.random(45);

@@ -36,7 +36,7 @@ fn answer(words: &str) -> String {
 }
 
 impl Stage {
-    /// The session that a control is of, and whether that is a run's.
+    /// The session that a control is of: its own, or that of its run.
     async fn session_of(&self, control: &Control) -> Option<String> {
         if let Some(session) = control.text("sessionId") {
             return Some(session.to_owned());

@@ -1,7 +1,8 @@
 //! Who works beside the team: a profiler whose process dies, a teammate in the background who wakes up by its schedule, and a
 //! remote one who is not let in yet.
 
-use super::{PRODUCT, Stage, Teammate, facts, is_over, lead_word, run};
+use super::facts::{self, joined};
+use super::{PRODUCT, Stage, TEAM, Teammate, is_over, lead_word, run};
 use crate::cli::demo::actor::{Actor, Ended, Place};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -39,7 +40,8 @@ async fn measure(actor: &mut Actor) -> Result<(), Ended> {
     let start = json!({ "toolName": "measure_start", "input": { "runs": 10, "cold": true } });
     actor.say(json!({ "type": "tool.started", "toolCallId": call, "payload": start })).await?;
     for n in 1..=4 {
-        let told = json!({ "progress": f64::from(n) / 10.0, "message": format!("start {n} of 10: {} ms", 812 + 3 * n), "status": "running" });
+        let message = format!("start {n} of 10: {} ms", 812 + 3 * n);
+        let told = json!({ "progress": f64::from(n) / 10.0, "message": message, "status": "running" });
         actor.say(json!({ "type": "tool.progress", "toolCallId": call, "audience": "user", "payload": told })).await?;
         actor.rest(600).await?;
     }
@@ -83,22 +85,17 @@ pub(super) async fn watch_links(stage: Arc<Stage>, session: String) -> Result<()
     let (this, last) = (run(&session, "links"), "runs/links/yesterday");
     let schedule = json!({ "cron": "0 */6 * * *", "timeZone": "Europe/Vienna" });
     let job = |status: &str, more: Value| {
-        let mut payload = json!({ "runtimeEntity": "automation_job", "status": status, "runtimeStatus": status });
-        for (member, value) in more.as_object().into_iter().flatten() {
-            payload[member] = value.clone();
-        }
-        let ids = json!({ "taskId": "link-check", "agentId": agent, "surface": "background_teammate", "topology": "background_teammate" });
-        let mut fact = json!({ "type": "task.changed", "payload": payload });
-        for (member, id) in ids.as_object().into_iter().flatten() {
-            fact[member] = id.clone();
-        }
-        fact
+        let payload = json!({ "runtimeEntity": "automation_job", "status": status, "runtimeStatus": status });
+        json!({
+            "type": "task.changed", "taskId": "link-check", "agentId": agent, "surface": "background_teammate",
+            "topology": "background_teammate", "payload": joined(payload, more),
+        })
     };
     let spawned = json!({
         "type": "agent.spawned", "agentId": agent, "taskId": "link-check", "sessionId": own, "parentSessionId": session,
         "parentThreadId": format!("{session}-main"), "topology": "background_teammate",
         "payload": {
-            "agentName": "Link watch", "teamName": super::TEAM, "role": "link checker", "source": "schedule", "model": "scripted-small",
+            "agentName": "Link watch", "teamName": TEAM, "role": "link checker", "source": "schedule", "model": "scripted-small",
             "status": "sleeping", "runtimeStatus": "sleeping", "schedule": schedule, "lastRunRef": last,
             "policy": { "mode": "read", "network": "docs.example" },
         },
@@ -147,34 +144,37 @@ pub(super) async fn translate(stage: Arc<Stage>, session: String) -> Result<(), 
     let mut lead = lead_word(&stage, &session);
     let (agent, card) = ("translator", "https://polyglot.example/.well-known/agent-card.json");
     let remote = |status: &str, more: Value| {
-        let mut payload = json!({
+        let payload = json!({
             "runtimeEntity": "external_task", "remoteTaskId": "polyglot-7731", "capabilityRef": card, "status": status,
             "runtimeStatus": status, "title": format!("Translate the notes of {PRODUCT} into 日本語"),
         });
-        for (member, value) in more.as_object().into_iter().flatten() {
-            payload[member] = value.clone();
-        }
-        json!({ "type": "task.changed", "taskId": "translate", "agentId": agent, "topology": "remote_teammate", "payload": payload })
+        json!({
+            "type": "task.changed", "taskId": "translate", "agentId": agent, "topology": "remote_teammate",
+            "payload": joined(payload, more),
+        })
     };
     let spawned = json!({
-        "type": "agent.spawned", "agentId": agent, "taskId": "translate", "sessionId": format!("{session}-{agent}"), "parentSessionId": session,
-        "topology": "remote_teammate",
-        "parentThreadId": format!("{session}-main"), "surface": "remote_teammate",
+        "type": "agent.spawned", "agentId": agent, "taskId": "translate", "sessionId": format!("{session}-{agent}"),
+        "parentSessionId": session, "parentThreadId": format!("{session}-main"), "topology": "remote_teammate",
         "payload": {
-            "agentName": "Polyglot", "teamName": super::TEAM, "role": "translator", "source": "remote", "model": "unknown",
+            "agentName": "Polyglot", "teamName": TEAM, "role": "translator", "source": "remote", "model": "unknown",
             "runtimeStatus": "submitted", "capabilityRef": card, "remoteTaskId": "polyglot-7731",
             "policy": { "mode": "remote", "data": "public text only" },
         },
     });
-    lead.publish(&[spawned, remote("submitted", json!({ "assignee": agent, "inputNeeds": null }))]).await?;
-    let called_off = || remote("canceled", json!({ "reason": "the release was called off" }));
-    if rest_of(&stage, &session, stage.pause(3000)).await.is_none() {
-        return Ok(lead.publish(&[called_off(), facts::stands(agent, "idle", "called off")]).await?);
-    }
-    lead.publish(&[remote("working", json!({})), facts::stands(agent, "running", "reads the outline")]).await?;
-    if rest_of(&stage, &session, stage.pause(4000)).await.is_none() {
-        return Ok(lead.publish(&[called_off(), facts::stands(agent, "idle", "called off")]).await?);
-    }
+    lead.publish(&[spawned, remote("submitted", json!({ "assignee": agent }))]).await?;
+    let works = [remote("working", json!({})), facts::stands(agent, "running", "reads the outline")];
+    let begins = async {
+        stage.pause(3000).await;
+        lead.publish(&works).await?;
+        stage.pause(4000).await;
+        Ok::<_, Ended>(())
+    };
+    let Some(begun) = rest_of(&stage, &session, begins).await else {
+        let called_off = remote("canceled", json!({ "reason": "the release was called off" }));
+        return Ok(lead.publish(&[called_off, facts::stands(agent, "idle", "called off")]).await?);
+    };
+    begun?;
     let needs = json!({ "scheme": "oauth2", "scopes": ["translate.write"], "reason": "its trial is over" });
     let waits = facts::stands(agent, "waiting", "has to be let in before it goes on");
     lead.publish(&[remote("auth_required", json!({ "authNeeds": needs, "blocker": "an account at polyglot.example" })), waits])

@@ -27,6 +27,14 @@ pub(super) const MEMBERS: &[Member] = &[
     Member { agent: "publisher", name: "Pia", role: "publisher", model: "scripted-small", task: "publish", reason: "puts the page on the site", mode: "ask", topology: "coordinator_team" },
 ];
 
+/// An object with further members, or with others in their place.
+pub(super) fn joined(mut base: Value, more: Value) -> Value {
+    for (member, value) in more.as_object().into_iter().flatten() {
+        base[member] = value.clone();
+    }
+    base
+}
+
 /// A session of somebody's own, as a child of the coordinator's: for that session's log.
 pub(super) fn opened(name: &str, role: &str, session: &str) -> Value {
     let title = format!("{name} ({role}) for {PRODUCT}");
@@ -46,7 +54,7 @@ pub(super) fn spawned(member: &Member, session: &str) -> [Value; 2] {
         "agentId": member.agent, "taskId": member.task, "sessionId": child, "threadId": format!("{child}-main"),
         "parentSessionId": session, "parentThreadId": format!("{session}-main"),
     });
-    let mut spawned = json!({
+    let spawned = json!({
         "type": "agent.spawned", "topology": member.topology,
         "payload": {
             "agentName": member.name, "teamName": TEAM, "role": member.role, "source": "local", "model": member.model,
@@ -54,15 +62,13 @@ pub(super) fn spawned(member: &Member, session: &str) -> [Value; 2] {
             "queuedTurnCount": 0, "spawnReason": member.reason, "transcriptRef": transcript,
         },
     });
-    let mut permitted = json!({
-        "type": "permission.changed", "agentId": member.agent,
-        "payload": { "mode": member.mode, "sandbox": "workspace", "network": "allow-list", "requiresApproval": member.mode == "ask" },
+    let permitted = json!({
+        "type": "permission.changed", "agentId": member.agent, "parentSessionId": session,
+        "payload": {
+            "mode": member.mode, "sandbox": "workspace", "network": "allow-list", "requiresApproval": member.mode == "ask",
+        },
     });
-    for (name, id) in ids.as_object().into_iter().flatten() {
-        spawned[name] = id.clone();
-    }
-    permitted["parentSessionId"] = session.into();
-    [spawned, permitted]
+    [joined(spawned, ids), permitted]
 }
 
 /// How a member stands, and a word about it.
@@ -78,10 +84,7 @@ pub(super) fn stands(agent: &str, status: &str, message: &str) -> Value {
 
 /// An item on the board, or what has changed of it.
 pub(super) fn item(id: &str, what: Value) -> Value {
-    let mut payload = json!({ "runtimeEntity": "work_item", "workItemId": id });
-    for (member, value) in what.as_object().into_iter().flatten() {
-        payload[member] = value.clone();
-    }
+    let payload = joined(json!({ "runtimeEntity": "work_item", "workItemId": id }), what);
     json!({ "type": "task.changed", "taskId": id, "surface": "work_board", "topology": "human_agent_board", "payload": payload })
 }
 
@@ -98,11 +101,12 @@ pub(super) fn completed(agent: &str, task: &str, mut report: Value) -> Vec<Value
 }
 
 /// Somebody stopped a member.
-pub(super) fn stopped(agent: &str, task: &str) -> Vec<Value> {
+pub(super) fn stopped(agent: &str, task: &str, run: &str) -> Vec<Value> {
     let summary = "Stopped by the viewer before it was done.";
-    let report = json!({ "workerNotificationId": format!("{agent}-{task}"), "status": "killed", "summary": summary });
+    let (id, result) = (format!("{agent}-{task}"), format!("/v1/runs/{run}"));
+    let report = json!({ "workerNotificationId": id, "status": "killed", "summary": summary, "resultRef": result });
     vec![
-        json!({ "type": "worker.notification", "agentId": agent, "taskId": task, "refs": [{ "rel": "transcript", "href": format!("agents/{agent}") }], "payload": report }),
+        json!({ "type": "worker.notification", "agentId": agent, "taskId": task, "payload": report }),
         stands(agent, "killed", summary),
         item(task, json!({ "status": "blocked", "blocker": "its worker was stopped" })),
     ]

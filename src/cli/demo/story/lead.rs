@@ -11,7 +11,8 @@ use tokio::task::JoinSet;
 pub(super) async fn lead(stage: &Arc<Stage>, session: &str) -> Result<(), Ended> {
     let title = format!("Release notes of {PRODUCT}");
     let mut shell = stage.api.session_producer(session);
-    let opened = json!({ "type": "session.opened", "payload": { "title": title, "pinned": true, "preview": "A page that says what is new." } });
+    let opened = json!({ "title": title, "pinned": true, "preview": "A page that says what is new." });
+    let opened = json!({ "type": "session.opened", "payload": opened });
     shell.publish(&[opened]).await?;
     let place = Place { run: run(session, "release"), session: session.into(), agent: "coordinator".into(), parent: None };
     let mut actor = Actor::begin(stage, place, json!({ "title": title })).await?;
@@ -82,6 +83,17 @@ async fn all(team: &mut Team) -> usize {
     stopped
 }
 
+const THOUGHT: &str = "The page has to be true before it is pretty. Research and outline can go side by side; the review \
+                       comes after both, and nothing goes public without a yes. 🧭 ";
+
+const PLAN: &str = "1. Research and outline, side by side.\n\
+                    2. One question to the viewer: the headline.\n\
+                    3. Review, until it passes.\n\
+                    4. Ask, then publish.\n";
+
+const PROMISE: &str = "I put a small team on it — Rui reads the commits, Wanda drafts, Edith reviews, Pia publishes. \
+                       I will ask you twice. ✅";
+
 /// The task comes in, and the coordinator makes up its mind.
 async fn accept(actor: &mut Actor) -> Result<(), Ended> {
     let task = format!("Please ship the release notes page of {PRODUCT} today. Ask me before anything becomes public.");
@@ -99,9 +111,9 @@ async fn accept(actor: &mut Actor) -> Result<(), Ended> {
             json!({ "type": "diagnostic.changed", "payload": slow }),
         ])
         .await?;
-    actor.think("The page has to be true before it is pretty. Research and outline can go side by side; the review comes after both, and nothing goes public without a yes. 🧭 ").await?;
-    actor.plan("1. Research and outline, side by side.\n2. One question to the viewer: the headline.\n3. Review, until it passes.\n4. Ask, then publish.\n").await?;
-    actor.speak("I put a small team on it — Rui reads the commits, Wanda drafts, Edith reviews, Pia publishes. I will ask you twice. ✅").await
+    actor.think(THOUGHT).await?;
+    actor.plan(PLAN).await?;
+    actor.speak(PROMISE).await
 }
 
 /// The application's own state, which the coordinator keeps: what a release needs.
@@ -159,37 +171,41 @@ async fn gather(actor: &mut Actor, session: &str) -> Result<(), Ended> {
         actor.publish(&facts::spawned(member, session)).await?;
         actor.rest(250).await?;
     }
-    let card = |id: &str, title: &str, who: &str, priority: &str, more: Value| {
-        let mut what = json!({ "title": title, "assignee": who, "status": "assigned", "priority": priority });
-        for (member, value) in more.as_object().into_iter().flatten() {
-            what[member] = value.clone();
-        }
-        item(id, what)
-    };
     let page = json!([writer::PAGE]);
     let board = [
-        card(
+        item(
             "research",
-            "Find what matters to readers",
-            "researcher",
-            "high",
-            json!({ "dependencies": [], "evidenceRefs": ["commit-8f1c2"] }),
+            json!({
+                "title": "Find what matters to readers", "assignee": "researcher", "status": "assigned", "priority": "high", "dependencies": [],
+                "evidenceRefs": ["commit-8f1c2"],
+            }),
         ),
-        card("draft", "Write the page", "writer", "high", json!({ "dependencies": ["research"], "artifactRefs": page })),
-        card("benchmark", "Measure the start", "profiler", "normal", json!({ "dependencies": [] })),
-        card(
+        item(
+            "draft",
+            json!({
+                "title": "Write the page", "assignee": "writer", "status": "assigned", "priority": "high", "dependencies": ["research"],
+                "artifactRefs": page,
+            }),
+        ),
+        item(
+            "benchmark",
+            json!({
+                "title": "Measure the start", "assignee": "profiler", "status": "assigned", "priority": "normal", "dependencies": [],
+            }),
+        ),
+        item(
             "review",
-            "Review the page",
-            "editor",
-            "high",
-            json!({ "dependencies": ["draft"], "blocker": "there is no draft yet", "status": "blocked", "artifactRefs": page }),
+            json!({
+                "title": "Review the page", "assignee": "editor", "status": "blocked", "priority": "high", "dependencies": ["draft"],
+                "blocker": "there is no draft yet", "artifactRefs": page,
+            }),
         ),
-        card(
+        item(
             "publish",
-            "Publish the page",
-            "publisher",
-            "normal",
-            json!({ "dependencies": ["review"], "blocker": "the review", "status": "blocked", "artifactRefs": page }),
+            json!({
+                "title": "Publish the page", "assignee": "publisher", "status": "blocked", "priority": "normal", "dependencies": ["review"],
+                "blocker": "the review", "artifactRefs": page,
+            }),
         ),
     ];
     for card in board {
@@ -206,7 +222,8 @@ async fn merge(actor: &mut Actor, stopped: usize) -> Result<(), Ended> {
     } else {
         actor.speak("Not everybody could finish; I go on with what is there, and say so on the page.").await?;
     }
-    let handoff = |payload: Value| json!({ "type": "agent.handoff", "taskId": "draft", "topology": "specialist_handoff", "payload": payload });
+    let handoff =
+        |told: Value| json!({ "type": "agent.handoff", "taskId": "draft", "topology": "specialist_handoff", "payload": told });
     let mut transfer = json!({
         "handoffId": "research-to-draft", "from": "researcher", "to": "writer", "status": "handoff_requested",
         "reason": "the facts are there; now they need words", "resumeTarget": format!("the draft of {}", writer::PAGE),
@@ -234,12 +251,18 @@ async fn ask_for_headline(actor: &mut Actor) -> Result<String, Ended> {
     let schema = json!({
         "type": "object", "title": "The head of the page", "required": ["headline", "readers"],
         "properties": {
-            "headline": { "type": "string", "title": "Headline", "minLength": 1, "maxLength": 80, "default": "Aurora 4.2: ready before your coffee ☕" },
-            "readers": { "type": "string", "title": "For whom", "enum": ["everybody", "developers", "administrators"], "default": "everybody" },
+            "headline": {
+                "type": "string", "title": "Headline", "minLength": 1, "maxLength": 80,
+                "default": "Aurora 4.2: ready before your coffee ☕",
+            },
+            "readers": {
+                "type": "string", "title": "For whom", "enum": ["everybody", "developers", "administrators"], "default": "everybody",
+            },
             "breaking": { "type": "boolean", "title": "Begin with what breaks", "default": false },
         },
     });
-    let what = json!({ "kind": "structured_input", "message": "What shall stand at the head of the page, and for whom is it?", "schema": schema, "risk": "low" });
+    let message = "What shall stand at the head of the page, and for whom is it?";
+    let what = json!({ "kind": "structured_input", "message": message, "schema": schema, "risk": "low" });
     let decision = actor.ask("headline", None, what).await?;
     let said = decision.value["headline"].as_str().or(decision.value.as_str()).filter(|said| decision.is_yes && !said.is_empty());
     Ok(said.map_or_else(|| format!("{PRODUCT}: release notes"), str::to_owned))
@@ -315,7 +338,8 @@ async fn finish(actor: &mut Actor, headline: &str, is_public: bool, is_complete:
         "Not everybody was let finish, so read it once more yourself."
     };
     let text = format!(
-        "“{headline}” {end}.\n\nTwo things did not work out: the profiler was not heard of any more, so the page names the figures of the commits; \
+        "“{headline}” {end}.\n\nTwo things did not work out: the profiler was not heard of any more, so the page names the \
+         figures of the commits; \
          and the translation into 日本語 waits until somebody lets the translator in. {proof}"
     );
     actor.speak(&text).await

@@ -111,11 +111,11 @@ impl Teammate {
 
     /// Ends its run, and reports: what came of it, or that somebody stopped it.
     async fn end(mut self, played: Result<Value, Ended>) -> Result<(), Ended> {
-        let (agent, task) = (self.agent, self.task);
+        let (agent, task, run) = (self.agent, self.task, self.actor.place.run.clone());
         match self.actor.end(played).await {
             Ok(report) => Ok(self.lead.publish(&facts::completed(agent, task, report)).await?),
             Err(Ended::Interrupted(control)) => {
-                self.lead.publish(&facts::stopped(agent, task)).await?;
+                self.lead.publish(&facts::stopped(agent, task, &run)).await?;
                 Err(Ended::Interrupted(control))
             }
             Err(refused) => Err(refused),

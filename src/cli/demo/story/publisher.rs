@@ -34,7 +34,8 @@ async fn play(pia: &mut Teammate) -> Result<Value, Ended> {
     pia.tell(&[facts::item("publish", json!({ "status": "running", "blocker": null }))]).await?;
     deploy(&mut pia.actor).await?;
     pia.actor.speak("It is out: docs.example/releases/4.2 — version 3, as you allowed. 🎉").await?;
-    let about = |class: &str, payload: Value| json!({ "type": class, "artifactId": writer::PAGE, "agentId": "publisher", "payload": payload });
+    let about =
+        |class: &str, told: Value| json!({ "type": class, "artifactId": writer::PAGE, "agentId": "publisher", "payload": told });
     let exported = json!({ "exportRef": "https://docs.example/releases/4.2", "exportFormat": "html", "status": "exported" });
     let shot = "A picture of the page as it is on the site.";
     pia.tell(&[

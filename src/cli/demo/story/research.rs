@@ -14,6 +14,10 @@ const OUTPUT_BYTES: usize = 5_000_000;
 const COMMITS: u64 = 340;
 const BATCHES: u64 = 17;
 
+/// What there is to say.
+const FOUND: &str = "Three things matter to readers: start-up is 38 % faster, the editor speaks 日本語 and العربية now, and the old \
+                     v1 API goes — naïve clients break. 🚧";
+
 pub(super) async fn research(stage: Arc<Stage>, session: String) -> Result<(), Ended> {
     let mut rui = Teammate::begin(&stage, &session, "researcher", "research", "research").await?;
     let played = play(&mut rui).await;
@@ -29,9 +33,7 @@ async fn play(rui: &mut Teammate) -> Result<Value, Ended> {
     rui.tell(&[facts::item("research", json!({ "progress": 0.6 }))]).await?;
     fetch_issue(&mut rui.actor).await?;
     run_tests(&mut rui.actor).await?;
-    rui.actor
-        .speak("Three things matter to readers: start-up is 38 % faster, the editor speaks 日本語 and العربية now, and the old v1 API goes — naïve clients break. 🚧")
-        .await?;
+    rui.actor.speak(FOUND).await?;
     let cite =
         |id: &str, title: &str, summary: &str, href: &str| facts::evidence(id, "researcher", "citation", title, summary, href);
     rui.tell(&[
@@ -81,7 +83,10 @@ async fn read_commits(actor: &mut Actor) -> Result<(), Ended> {
 
 /// A tool that fails, and is tried again as another call.
 async fn fetch_issue(actor: &mut Actor) -> Result<(), Ended> {
-    let start = |call: &str| json!({ "type": "tool.started", "toolCallId": call, "payload": { "toolName": "fetch_issue", "input": { "number": 4711 } } });
+    let start = |call: &str| {
+        let asked = json!({ "toolName": "fetch_issue", "input": { "number": 4711 } });
+        json!({ "type": "tool.started", "toolCallId": call, "payload": asked })
+    };
     actor.say(start("issue-first-try")).await?;
     actor.rest(1200).await?;
     let error = json!({ "code": "timeout", "message": "the tracker did not answer within 10 s" });

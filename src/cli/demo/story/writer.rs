@@ -9,6 +9,10 @@ use std::sync::Arc;
 /// The page.
 pub(super) const PAGE: &str = "release-notes";
 
+const PLAN: &str = "1. One sentence that says why to upgrade.\n\
+                    2. Three changes, each with its source.\n\
+                    3. What breaks, and what to do.\n";
+
 pub(super) async fn outline(stage: Arc<Stage>, session: String) -> Result<(), Ended> {
     let mut wanda = Teammate::begin(&stage, &session, "writer", "draft", "draft").await?;
     let played = play(&mut wanda).await;
@@ -17,7 +21,7 @@ pub(super) async fn outline(stage: Arc<Stage>, session: String) -> Result<(), En
 
 async fn play(wanda: &mut Teammate) -> Result<Value, Ended> {
     wanda.stand("running", "plans the page").await?;
-    wanda.actor.plan("1. One sentence that says why to upgrade.\n2. Three changes, each with its source.\n3. What breaks, and what to do.\n").await?;
+    wanda.actor.plan(PLAN).await?;
     wanda.stand("plan_ready", "a plan of the page is ready").await?;
     wanda.actor.rest(1800).await?;
     wanda.stand("running", "the coordinator accepted the plan").await?;

@@ -457,6 +457,24 @@ async fn send_queue_steer_and_interrupt_are_four_things() {
 }
 
 #[tokio::test]
+async fn the_server_gives_up_who_is_silent_and_never_who_waits_for_a_decision() {
+    // At any speed but 0 nobody asks the server to settle anything: it does when its patience is over.
+    let demo = Demo::start_at("1000", &[]);
+    demo.asks("headline").await;
+    demo.status("demo-1-benchmark", "failed").await;
+    let events = demo.events("demo-1-benchmark", "user").await;
+    let told: Vec<_> = events.iter().filter(|event| event["owner"] == "diagnostics").collect();
+    assert_eq!((&told[0]["type"], &told[0]["payload"]["stale"]), (&json!("run.status"), &json!(true)));
+    assert_eq!((&told[1]["type"], &told[1]["payload"]["error"]["code"]), (&json!("run.failed"), &json!("not_heard_of")));
+    assert_eq!(told.len(), 2);
+    // The coordinator waits for as long, and what waits does not age.
+    assert_eq!(demo.asks("headline").await["content"]["status"], "pending");
+    let run = demo.content(LEAD, "user", "run", LEAD).await;
+    assert_eq!((&run["status"], &run["stale"]), (&json!("waiting"), &Value::Null));
+    assert_eq!(demo.get(&format!("/v1/runs/{LEAD}/controls")).await["controls"], json!([]));
+}
+
+#[tokio::test]
 async fn who_is_stopped_ends_alone_and_who_leads_takes_the_team_along() {
     // Slow enough that somebody is at work when the control comes.
     let demo = Demo::start_at("3", &[]);

@@ -67,7 +67,7 @@ enum Command {
     /// Serve: take facts, keep them, show them.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Box<Config>),
-    /// Serve a temporary directory and play real recordings to it, to see what this is.
+    /// Serve a temporary directory with a team of agents at work for it, to see what this is.
     Demo(demo::Demo),
     /// Watch a run in the terminal, live or from its start.
     Tail(tail::Tail),
@@ -95,7 +95,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(config) => serve(&config),
         Command::Demo(asked) => log_to_stderr("warn", LogFormat::Text)
-            .and_then(|()| in_runtime(1, || async { Ok(demo::run(asked, WORLD, told_to_stop()?).await?) })),
+            .and_then(|()| in_runtime(1, || async { Ok(demo::run(asked, WORLD, told_to_stop()?).await?) }))
+            .map(drop),
         Command::Tail(asked) => {
             let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && std::io::stdout().is_terminal();
             in_runtime(1, || async { Ok(tail::run(asked, colour).await?) })

@@ -130,11 +130,16 @@ impl Server {
 
     /// The address of a run's resource, such as its `stream`; with no resource, of the run itself.
     fn run(&self, run: &str, resource: &str) -> String {
+        self.of("runs", run, resource)
+    }
+
+    /// The address of something that has an id: `runs`, `sessions`, `agents`, `controls`; or of a resource of it.
+    fn of(&self, things: &str, id: &str, resource: &str) -> String {
         // RFC 3986's unreserved characters stand for themselves; an id may have any other.
         const ID: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
         let base = self.url.trim_end_matches('/');
         let slash = if resource.is_empty() { "" } else { "/" };
-        format!("{base}/v1/runs/{}{slash}{resource}", utf8_percent_encode(run, ID))
+        format!("{base}/v1/{things}/{}{slash}{resource}", utf8_percent_encode(id, ID))
     }
 
     fn client(&self) -> Result<reqwest::Client, CliError> {

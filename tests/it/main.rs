@@ -24,6 +24,7 @@ mod cli;
 mod clients;
 mod control;
 mod crash;
+mod demo;
 mod edge;
 mod erase;
 mod ethos;

@@ -238,6 +238,12 @@ export class Streams {
     return last ? this.isTerminal(last) : stream.ended;
   }
 
+  /** The last envelope that any of them has told of, by the cursors: a cursor's number is twice an envelope's, or one more. */
+  toldUpTo() {
+    const numbers = this.list.flatMap(({ text }) => [...text.matchAll(/^id: [0-9a-f]+:(\d+)$/gm)].map(([, number]) => Number(number)));
+    return Math.floor(Math.max(0, ...numbers) / 2);
+  }
+
   /** What is wrong with the bytes: each of these breaks somebody's client. */
   wrong() {
     return this.list.flatMap((stream) => this.#wrongIn(stream).map((what) => `${stream.url}: ${what}`));

@@ -6,7 +6,6 @@
  * - `begin()` asks for the run, where the client does that, or begins to watch it; `join()` comes to one that may be under way;
  *   `back()` does what the client does when its connection broke; `again()`, where that is something else, when it looks again at
  *   what went on without it. Each resolves when the stream ended, and rejects when it broke.
- * - `toldUpTo()`, where a client knows it, is the last envelope that it was told of.
  * - `streams` are all its responses, byte for byte.
  * - `picture()` is all there is to see, as JSON: it has to be the same whichever way it came about.
  * - `texts()` are the texts of messages and thoughts, to be held against the native activities.
@@ -14,7 +13,7 @@
 
 import assert from "node:assert/strict";
 import { isDeepStrictEqual } from "node:util";
-import { FULL, RECORDINGS, ack, activities, ask, claim, each, heard, phoneLine, points, post, publish, soon } from "./harness.mjs";
+import { FULL, RECORDINGS, ack, activities, ask, claim, each, heard, phoneLine, points, post, publish, soon, until } from "./harness.mjs";
 
 /** Facts of a recording from which on it is long: a gate looks at it at fewer points. */
 const LONG = 1000;
@@ -85,11 +84,7 @@ class Flow {
   /** Publishes the rest, and watches until there is nothing more to come. */
   async finish() {
     const { facts } = this.recording;
-    // The last of it in a piece of its own: a stream that is over by then has not seen it.
-    await this.publish(facts.length - 1, 7);
-    await this.line?.quiet();
-    const wasOver = this.isOver();
-    await this.publish(facts.length);
+    await this.publish(facts.length, 8);
     const { status } = await ask(`${this.server}/v1/runs/${this.run}`);
     const isOver = !["accepted", "running"].includes(status) && !(status === "waiting" && this.client.endsOnlyWithTheRun);
     // Nobody else will end it.
@@ -97,8 +92,8 @@ class Flow {
     await soon("the end of the stream", this.watching);
     if (this.broke) throw this.broke;
     // It ended at a pause, or at the end of one of several turns, before all was said: somebody looks again.
-    const { lastSequence } = await ask(`${this.server}/v1/runs/${this.run}`);
-    if (wasOver || this.screen.toldUpTo?.() < lastSequence) {
+    const { events } = await ask(`${this.server}/v1/runs/${this.run}/events?after=${this.screen.streams.toldUpTo()}&limit=1`);
+    if (events.length > 0) {
       this.watch(this.screen.again ? "again" : "back");
       await soon("the end of the stream that goes on", this.watching);
       if (this.broke) throw this.broke;
@@ -145,6 +140,8 @@ async function cutAt(server, client, recording, point, inside) {
   flow.watch("begin");
   if (!client.asks) await flow.opened();
   await flow.publish(point, 3);
+  // Before it was told anything a client does not know that there is something to come back to.
+  await until("the first that is told", () => flow.isOver() || flow.broke || flow.screen.streams.toldUpTo() > 0);
   await flow.line.quiet();
   const more = point + Math.ceil((recording.facts.length - point) / 3);
   if (inside && !flow.isOver()) {

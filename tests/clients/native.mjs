@@ -15,7 +15,6 @@ export class Copy {
   shown = new Map();
 
   take(frame) {
-    this.sequence = frame.sequence ?? this.sequence;
     const key = `${frame.activityType} ${frame.activityId}`;
     if (frame.frame === "Reset") this.shown.clear();
     if (frame.frame === "ActivitySnapshot") this.shown.set(key, frame);
@@ -57,7 +56,7 @@ const native = (name, open) => ({
   open(where) {
     const streams = new Streams({ isTerminal: ({ frame }) => frame === "End", mayStop: true });
     const copy = new Copy();
-    return { ...open({ ...where, at: `${where.url}/v1/runs/${where.run}/stream`, fetch: streams.fetch, copy }), ...decisions(where, copy), picture: () => copy.picture(), toldUpTo: () => copy.sequence, streams };
+    return { ...open({ ...where, at: `${where.url}/v1/runs/${where.run}/stream`, fetch: streams.fetch, copy }), ...decisions(where, copy), picture: () => copy.picture(), streams };
   },
 });
 

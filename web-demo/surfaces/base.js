@@ -37,6 +37,16 @@
  * @property {(activity: Activity) => void} inspect Shows the envelopes that made it.
  * @property {(target: Target) => void} open Goes there.
  * @property {() => number} now Milliseconds since 1970; the past moment's, where one is shown.
+ * @property {string | undefined} runId The run in focus: the one that is looked at, or the session's newest.
+ * @property {string | undefined} sessionId The session that is looked at.
+ * @property {number | null} at The past moment of `runId` that is shown, as a sequence; null for now.
+ * @property {(moment: Moment | null) => void} travel Shows all surfaces a past moment; null for now again.
+ * @property {(path: string) => Promise<any>} read An authorised GET of a path of the server, as JSON; rejects with the server's words.
+ */
+
+/**
+ * A past moment, as the scrubber made it: what was known then.
+ * @typedef {{ at: number, store: import("../client/store.js").Store, time: number }} Moment `time` in milliseconds since 1970.
  */
 
 /**

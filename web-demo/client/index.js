@@ -1,0 +1,8 @@
+/**
+ * Proscenium's client: what a run says, as a picture that stays true. See `README.md` beside this file.
+ */
+
+export { apply, equal, PatchError } from "./patch.js";
+export { keyOf, logOf, Store, textOf } from "./store.js";
+export { connect, Connection } from "./connection.js";
+export { Problem } from "./http.js";

@@ -5,4 +5,6 @@
 export { apply, equal, PatchError } from "./patch.js";
 export { keyOf, logOf, Store, textOf } from "./store.js";
 export { connect, Connection } from "./connection.js";
+export { Hydration, Stale } from "./hydration.js";
+export { submit } from "./controls.js";
 export { Problem } from "./http.js";

@@ -6,6 +6,10 @@
  * text (`textContent`), never markup.
  */
 
+import { keyOf } from "../client/store.js";
+
+export { keyOf };
+
 /** @typedef {import("../client/types.js").Activity} Activity */
 
 /**
@@ -38,6 +42,17 @@
  * @property {(activity: Activity) => void} inspect Shows the envelopes that made it.
  * @property {(target: Target) => void} open Goes there.
  * @property {() => number} now Milliseconds since 1970; the past moment's, where one is shown.
+ * @property {string | undefined} runId The run in focus: the one that is looked at, or the session's newest.
+ * @property {string[]} runs Runs in the order in which they began, as far as that is known.
+ * @property {string | undefined} sessionId The session that is looked at.
+ * @property {number | null} at The past moment of `runId` that is shown, as a sequence; null for now.
+ * @property {(moment: Moment | null) => void} travel Shows all surfaces a past moment; null for now again.
+ * @property {(path: string) => Promise<any>} read An authorised GET of a path of the server, as JSON; rejects with the server's words.
+ */
+
+/**
+ * A past moment, as the scrubber made it: what was known then.
+ * @typedef {{ at: number, store: import("../client/store.js").Store, time: number }} Moment `time` in milliseconds since 1970.
  */
 
 /**
@@ -276,12 +291,6 @@ export function badge(status, text) {
 }
 
 /* ── what every activity's element has ── */
-
-/**
- * @param {Activity} activity
- * @returns {string}
- */
-export const keyOf = (activity) => `${activity.runId} ${activity.activityType} ${activity.activityId}`;
 
 /**
  * The small "i" that shows the envelopes of an activity.

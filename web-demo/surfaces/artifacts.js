@@ -49,7 +49,6 @@ export class Artifacts extends Surface {
   }
 
   build() {
-    this.#chosen = undefined;
     this.#asked += 1;
     this.#listed = LISTED_MAX;
     this.head = headed(this, "Artifacts");

@@ -23,7 +23,7 @@ const { chromium } = require("playwright-core");
 const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../../target/debug/proscenium", import.meta.url));
 const BROWSER = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-export const DEADLINE = 60_000;
+export const DEADLINE = Number(process.env.PROSCENIUM_BROWSER_DEADLINE_MS ?? 60_000);
 
 /** The policy of the page: src/serve/workbench.rs. */
 const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

@@ -15,8 +15,8 @@ const NODES_MAX = 150;
 const NODE = { width: 176, height: 54 };
 const GAP = { x: 72, y: 18 };
 const MARGIN = 16;
-/** How far an edge between nodes of one column stands out. */
-const BULGE = 44;
+/** How far an edge between nodes of one column stands out, by its kind. */
+const BULGE = { delegates: 28, waits: 28, "hands over": 52 };
 /** Characters of a name and of what stands below it. */
 const NAME_CHARS_MAX = 20;
 const BELOW_CHARS_MAX = 26;
@@ -218,7 +218,8 @@ export function graphOf(activities) {
     if (node?.parent) edges.push({ kind: "delegates", from: node.parent, to: id, words: node.task });
   }
 
-  const ownerOf = (/** @type {Activity | undefined} */ task) => [task?.content.agentId, task?.content.assignee, agents.find((it) => it.content.taskId === task?.activityId)?.activityId].find((id) => typeof id === "string" && nodes.has(id));
+  const ownerOf = (/** @type {Activity | undefined} */ task) =>
+    task && [task.content.agentId, task.content.assignee, agents.find((it) => it.content.taskId === task.activityId)?.activityId].find((id) => typeof id === "string" && nodes.has(id));
   for (const task of tasks.values()) {
     const { dependencies, status, title } = task.content;
     const from = ownerOf(task);
@@ -264,7 +265,7 @@ export function laidOut(graph) {
   (children.get("") ?? []).forEach((root) => place(root, 0));
   // Lineages that go in a circle have no root; they are shown all the same.
   nodes.forEach((node) => placed.has(node) || place(node, 0));
-  graph.width = 2 * MARGIN + (deepest + 1) * NODE.width + deepest * GAP.x + BULGE;
+  graph.width = 2 * MARGIN + (deepest + 1) * NODE.width + deepest * GAP.x + BULGE["hands over"];
   graph.height = 2 * MARGIN + Math.max(1, row) * (NODE.height + GAP.y) - GAP.y;
   return graph;
 }
@@ -296,8 +297,8 @@ function changeEdge(group, edge, graph) {
   const isBack = to.x < from.x;
   const start = isBack ? from.x : from.x + NODE.width;
   const end = isForward ? to.x : to.x + NODE.width;
-  const reach = isForward ? (end - start) / 2 : isBack ? -(start - end) / 2 : BULGE;
-  const bend = isForward || isBack ? end - reach : end + BULGE;
+  const reach = isForward ? (end - start) / 2 : isBack ? -(start - end) / 2 : BULGE[edge.kind];
+  const bend = isForward || isBack ? end - reach : end + BULGE[edge.kind];
   const [line, tip, title] = group.children;
   line.setAttribute("d", `M${start} ${y.from} C${start + reach} ${y.from} ${bend} ${y.to} ${end} ${y.to}`);
   const back = isForward ? -7 : 7;

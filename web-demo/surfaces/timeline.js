@@ -194,6 +194,7 @@ export class Timeline extends Surface {
     say(title, told.title);
     say(says, told.text);
     mark(state, told.status);
+    state.dataset.state = told.state;
     state.hidden = told.status === "";
   }
 
@@ -214,6 +215,7 @@ export class Timeline extends Surface {
     const part = (/** @type {string} */ name) => /** @type {HTMLElement} */ (detail.querySelector(name));
     say(part(".card-title"), `${told.label}: ${told.title}`);
     mark(part(".badge"), told.status);
+    part(".badge").dataset.state = told.state;
     say(part(".card-body"), it.content.text ? told.text : "");
     const { content } = it;
     tell(/** @type {HTMLDListElement} */ (part(".facts")), [

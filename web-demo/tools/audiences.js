@@ -171,7 +171,8 @@ export class Audiences extends HTMLElement {
       const head = element("div", "spread");
       const name = element("div", "row");
       name.append(element("span", "label"), element("span", "card-title"));
-      head.append(name, element("span", "badge"));
+      const side = element("div", "row");
+      head.append(name, side);
       const inspect = element("button", "inspect", "i");
       inspect.type = "button";
       inspect.addEventListener("click", () => {
@@ -179,7 +180,7 @@ export class Audiences extends HTMLElement {
         const activity = this.#readers[at]?.store.get(item.dataset.key ?? "");
         if (activity) this.#view?.inspect(activity);
       });
-      head.append(inspect);
+      side.append(element("span", "badge"), inspect);
       cell.append(element("span", "cell-audience visually-hidden", `${audience}: `), head, element("p", "text"), element("p", "hint withheld"));
       item.append(cell);
     }
@@ -209,6 +210,7 @@ export class Audiences extends HTMLElement {
       say(part(".card-title"), told?.title ?? "");
       part(".badge").hidden = !told?.status;
       if (told) mark(part(".badge"), told.status);
+      if (told) part(".badge").dataset.state = told.state;
       part(".inspect").hidden = !activity || !this.#view;
       part(".inspect").setAttribute("aria-label", `Show the events that made this, as ${AUDIENCES[at]}`);
       say(part(".text"), told?.text ?? "");

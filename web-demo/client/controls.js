@@ -17,6 +17,7 @@ import { Problem, ask, isPassing } from "./http.js";
  * @property {string} [toolCallId]
  * @property {string} [agentId]
  * @property {string} [taskId]
+ * @property {string} [artifactId]
  * @property {any} [value] What it says: an answer, a message, an edit.
  * @property {number} [ttlSeconds] How long it waits for its owner, in seconds.
  * @property {import("./types.js").Audience} [audience] As whom it is asked for: an action that an audience cannot see, it cannot answer.

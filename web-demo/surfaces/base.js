@@ -22,12 +22,13 @@ export { keyOf };
  * @property {string} [toolCallId]
  * @property {string} [agentId]
  * @property {string} [taskId]
+ * @property {string} [artifactId]
  * @property {unknown} [value]
  */
 
 /**
- * What may be opened from a surface: an agent's transcript, an artifact, a session or a run by its id, a blob by its address.
- * @typedef {{ kind: "teammate" | "artifact" | "session" | "run" | "blob", id?: string, runId?: string, href?: string }} Target
+ * What may be opened from a surface: an agent's transcript, an artifact, evidence, a session or a run by its id, a blob by its address.
+ * @typedef {{ kind: "teammate" | "artifact" | "evidence" | "session" | "run" | "blob", id?: string, runId?: string, href?: string }} Target
  */
 
 /**

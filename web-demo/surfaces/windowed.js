@@ -26,7 +26,7 @@ const END_PX = 24;
 export class Windowed {
   #scroller;
   #above = element("div", "beyond");
-  #list = element("div", "rows");
+  #list = element("div", "near");
   #below = element("div", "beyond");
   /** @type {Row[]} */
   #rows = [];

@@ -85,7 +85,9 @@ export class Opened {
   get runs() {
     const { session, run } = this.route;
     if (run && !session) return [run];
-    const told = this.store.sorted(({ activityType, content }) => activityType === "run" && (content.sessionId === undefined || content.sessionId === session)).map(({ runId }) => runId);
+    // A run that does not name its session is this one's, unless another run started it: then it is a child's.
+    const isMine = (/** @type {Activity} */ { activityType, content }) => activityType === "run" && (content.sessionId === undefined ? content.parentRunId === undefined : content.sessionId === session);
+    const told = this.store.sorted(isMine).map(({ runId }) => runId);
     return [...new Set([...this.#order, ...told])];
   }
 

@@ -38,6 +38,16 @@ export class Panels {
     this.#changed();
   }
 
+  /**
+   * Which panel stands beside the conversation; where only one thing is shown, that stays what it is.
+   * @param {string} name
+   */
+  select(name) {
+    if (name === TALK || !this.#tabs.some((tab) => tab.dataset.panel === name)) return;
+    this.#panel = name;
+    this.#draw();
+  }
+
   /** Shows the conversation, where only one thing is shown. */
   toTalk() {
     this.#isTalk = true;

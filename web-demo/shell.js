@@ -102,7 +102,7 @@ export class Shell {
     this.#route = route;
     if (isOther || this.#tabs.length === 0) this.#lists = new Hydration({ ...this.#server, audience: route.audience });
     for (const choice of this.#page.audience.querySelectorAll("input")) choice.checked = choice.value === route.audience;
-    if (route.panel) this.#panels.show(route.panel);
+    if (route.panel) this.#panels.select(route.panel);
   }
 
   /** @param {Partial<Route>} to */
@@ -310,7 +310,9 @@ export class Shell {
     this.#tabs = tabs;
     this.#page.tabs.show(tabs, this.#current);
     if (!this.#isNamed && tabs.length > 0) {
-      const first = tabs.find(({ status }) => LIVE.includes(status)) ?? tabs[0];
+      // What is pinned and goes on, else what goes on and is nobody's child, else what goes on, else the newest.
+      const live = tabs.filter(({ status }) => LIVE.includes(status));
+      const first = live.find(({ isPinned }) => isPinned) ?? live.find(({ parent }) => !parent) ?? live[0] ?? tabs[0];
       return this.#go({ [first.kind]: first.id });
     }
     // A run's stream ends with it. When somebody begins it anew, it is followed anew.

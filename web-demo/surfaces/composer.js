@@ -140,7 +140,8 @@ export class Composer extends Surface {
   }
 
   get #isRunning() {
-    return this.view.store.sorted(({ activityType }) => activityType === "run").some(isLiveRun);
+    const own = new Set(this.view.runs);
+    return this.view.store.sorted(({ activityType, runId }) => activityType === "run" && own.has(runId)).some(isLiveRun);
   }
 
   #queueOf() {
@@ -228,7 +229,8 @@ export class Composer extends Surface {
 
   /** Who is spoken to: whoever the newest run is of. */
   get #agent() {
-    const run = this.view.store.sorted(({ activityType }) => activityType === "run").findLast(({ content }) => content.agentId !== undefined);
+    const own = new Set(this.view.runs);
+    const run = this.view.store.sorted(({ activityType, runId }) => activityType === "run" && own.has(runId)).findLast(({ content }) => content.agentId !== undefined);
     return run && words(run.content.agentId);
   }
 

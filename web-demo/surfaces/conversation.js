@@ -7,7 +7,7 @@
 
 import { Surface, count, define, element, inspectButton, joined, keyOf, mark, say, spoken, words } from "./base.js";
 import { Action } from "./action.js";
-import { agentName } from "./card.js";
+import { agentName, beside } from "./card.js";
 import { Flow, kindOf } from "./flow.js";
 import { InlineProcess } from "./inline-process.js";
 import { Prose } from "./prose.js";
@@ -144,7 +144,7 @@ export class Part extends HTMLElement {
     this.dataset.role = words(content.role);
     this.dataset.kind = words(part?.kind);
     this.dataset.status = words(part?.status);
-    if (activity.agentId) this.dataset.agent = activity.agentId;
+    if (isTeammate(view, activity)) this.dataset.agent = words(activity.agentId);
     const text = joined(part?.text);
     const isSaid = SAID.has(part?.kind);
     this.hidden = text === "" && part?.status !== "streaming" && !part?.withheld;
@@ -168,6 +168,16 @@ export class Part extends HTMLElement {
 }
 
 define("ps-part", Part);
+
+/**
+ * Whether somebody else than the run's own agent speaks.
+ * @param {View} view
+ * @param {Activity} activity
+ */
+function isTeammate(view, activity) {
+  const own = beside(view, activity, "run", activity.runId)?.content.agentId;
+  return activity.agentId !== undefined && own !== undefined && activity.agentId !== own;
+}
 
 /**
  * Who speaks, by facts: a teammate is never an anonymous assistant.

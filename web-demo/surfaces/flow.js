@@ -98,12 +98,14 @@ export class Flow {
 
   /**
    * All rows, run by run.
-   * @param {string[]} first Runs in the order in which they began; others come behind, as they came.
+   * @param {string[]} own The conversation's runs, in the order in which they began. Of others, a child session's, only what
+   * asks for a decision is shown: whoever waits for it waits here, too.
    */
-  rows(first) {
-    const names = [...new Set([...first.filter((run) => this.#rows.has(run)), ...this.#rows.keys()])];
-    const isSeveral = names.length > 1;
-    return names.flatMap((run) => (this.#rows.get(run) ?? []).filter((row) => isSeveral || row.kind !== "run"));
+  rows(own) {
+    const isSeveral = own.filter((run) => this.#rows.has(run)).length > 1;
+    const mine = own.flatMap((run) => (this.#rows.get(run) ?? []).filter((row) => isSeveral || row.kind !== "run"));
+    const others = [...this.#rows].filter(([run]) => !own.includes(run)).flatMap(([, rows]) => rows.filter((row) => row.kind === "action"));
+    return [...mine, ...others];
   }
 
   /**

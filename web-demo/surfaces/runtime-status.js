@@ -35,7 +35,8 @@ export class RuntimeStatus extends Surface {
 
   update() {
     const activities = this.activities();
-    const runs = activities.filter(({ activityType }) => activityType === "run");
+    const own = new Set(this.view.runs);
+    const runs = activities.filter(({ activityType, runId }) => activityType === "run" && own.has(runId));
     const live = runs.filter(isLiveRun);
     const shown = live.length > 0 ? live : runs.slice(-1);
     this.hidden = shown.length === 0;
@@ -76,6 +77,7 @@ export class RuntimeStatus extends Surface {
     const pending = activities.filter((one) => one.activityType === "action" && one.runId === run.runId && /** @type {any} */ (one.content).status === "pending").length;
     say(more, [
       content.agentId ? agentName(this.view, run, words(content.agentId)) : "",
+      isOver ? "" : lastNotice(content),
       content.attempt > 1 ? `attempt ${content.attempt}` : "",
       pending > 0 ? `${pending} ${pending === 1 ? "decision is" : "decisions are"} waited for` : "",
       content.usage?.inputTokens === undefined ? "" : `${count(content.usage.inputTokens)} tokens in, ${count(content.usage.outputTokens)} out`,
@@ -118,9 +120,24 @@ function notesOf(content, pending) {
   if (content.status === "failed") notes.push(retryability(content.retryable));
   if (content.activitiesOmitted) notes.push(["warning", "There is more in its log than is shown here."]);
   const notices = Array.isArray(content.notices) ? content.notices : [];
-  for (const notice of notices.slice(-NOTICES_MAX)) notes.push([words(notice?.severity) === "error" ? "failed" : words(notice?.severity) === "warning" ? "warning" : "idle", words(notice?.message ?? notice?.text ?? notice)]);
+  for (const notice of notices.slice(-NOTICES_MAX)) if (isWarning(notice)) notes.push([words(notice.severity ?? notice.level) === "error" ? "failed" : "warning", noticeWords(notice)]);
   const seen = new Set();
   return notes.filter(([, text]) => text !== "" && !seen.has(text) && seen.add(text));
+}
+
+/** @param {any} notice */
+const isWarning = (notice) => ["warning", "warn", "error"].includes(words(notice?.severity ?? notice?.level));
+
+/** @param {any} notice */
+const noticeWords = (notice) => words(notice?.message ?? notice?.text ?? notice);
+
+/**
+ * What the run last said of its progress.
+ * @param {Record<string, any>} content
+ */
+function lastNotice(content) {
+  const last = Array.isArray(content.notices) ? content.notices.findLast((one) => !isWarning(one)) : undefined;
+  return last === undefined ? "" : noticeWords(last);
 }
 
 /**

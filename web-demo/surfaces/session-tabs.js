@@ -61,7 +61,7 @@ export class SessionTabs extends HTMLElement {
     const row = element("li");
     const button = element("button", "tab");
     button.type = "button";
-    button.append(element("span", "name truncate"), element("span", "badge"), element("span", "preview truncate hint"), element("span", "marks row"));
+    button.append(element("span", "name truncate"), element("span", "badge"), element("span", "glance truncate hint"), element("span", "marks row"));
     button.addEventListener("click", () => this.dispatchEvent(new CustomEvent("open", { detail: { kind: tab.kind, id: tab.id } })));
     row.append(button);
     return row;
@@ -74,7 +74,7 @@ export class SessionTabs extends HTMLElement {
   #draw(row, tab) {
     const name = nameOf(tab);
     const button = /** @type {HTMLElement} */ (row.firstElementChild);
-    const [title, mine, preview, marks] = /** @type {NodeListOf<HTMLElement>} */ (button.querySelectorAll(".name, .badge, .preview, .marks"));
+    const [title, mine, glance, marks] = /** @type {NodeListOf<HTMLElement>} */ (button.querySelectorAll(".name, .badge, .glance, .marks"));
     const isCurrent = name === this.#current;
     if (isCurrent) button.setAttribute("aria-current", "true");
     else button.removeAttribute("aria-current");
@@ -86,7 +86,7 @@ export class SessionTabs extends HTMLElement {
     say(title, tab.title || tab.id);
     title.title = tab.id;
     mark(mine, tab.isStale ? "stale" : tab.status);
-    say(preview, tab.preview);
+    say(glance, tab.preview);
     const said = [
       tab.pending > 0 ? (tab.pending === 1 ? "needs a decision" : `needs ${tab.pending} decisions`) : "",
       tab.unread ? `${tab.unread} unread` : isUnread ? "something new" : "",

@@ -39,7 +39,7 @@ export class Tool extends Card {
   #name = element("span", "card-title name");
   #badge = element("span");
   #spent = element("span", "hint spent");
-  #input = element("p", "hint input mono truncate");
+  #input = element("p", "hint given mono truncate");
   #bar = element("progress", "meter");
   #message = element("p", "hint message");
   #error = element("p", "note error");

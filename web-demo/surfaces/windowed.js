@@ -26,7 +26,7 @@ const END_PX = 24;
 export class Windowed {
   #scroller;
   #above = element("div", "beyond");
-  #list = element("div", "rows");
+  #list = element("div", "near");
   #below = element("div", "beyond");
   /** @type {Row[]} */
   #rows = [];
@@ -39,6 +39,7 @@ export class Windowed {
   #how;
   #isDue = false;
   #isAtEnd = true;
+  #lastTop = 0;
   #resizes = new ResizeObserver((entries) => this.#measured(entries));
 
   /**
@@ -148,7 +149,10 @@ export class Windowed {
 
   #scrolled() {
     const { scrollHeight, scrollTop, clientHeight } = this.#scroller;
-    this.#isAtEnd = scrollHeight - scrollTop - clientHeight < END_PX;
+    // What is around the list may take room from it: only who moves up leaves its end.
+    if (scrollHeight - scrollTop - clientHeight < END_PX) this.#isAtEnd = true;
+    else if (scrollTop < this.#lastTop) this.#isAtEnd = false;
+    this.#lastTop = scrollTop;
     this.#later();
   }
 

@@ -120,6 +120,7 @@ export class Timeline extends Surface {
 
   /** The session of what is looked at; empty, where nobody said. */
   #session() {
+    if (this.view.sessionId) return this.view.sessionId;
     const run = this.view.store.sorted((it) => it.activityType === "run")[0];
     return words(run?.content.sessionId);
   }

@@ -130,8 +130,10 @@ export class Scrubber extends HTMLElement {
     this.slider.min = "1";
     this.slider.setAttribute("aria-label", "Event of the run");
     this.slider.addEventListener("input", () => {
+      // Pausing draws, and what is drawn is where it was.
+      const wanted = Number(this.slider?.value);
       this.#pause();
-      this.#go(Number(this.slider?.value));
+      this.#go(wanted);
     });
     this.speed = element("select", "input speed");
     this.speed.setAttribute("aria-label", "Speed");

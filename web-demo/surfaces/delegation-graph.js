@@ -108,7 +108,6 @@ export class DelegationGraph extends Surface {
       drawing("circle", { cx: 16, cy: 20, r: 4 }),
       drawing("text", { x: 28, y: 24, class: "name" }),
       drawing("text", { x: 16, y: 42, class: "below" }),
-      drawing("title"),
     );
     group.addEventListener("click", () => this.#open(id));
     group.addEventListener("focus", () => this.#focus(id));
@@ -120,17 +119,16 @@ export class DelegationGraph extends Surface {
    * @param {Node} node
    */
   #change(group, node) {
-    const [, , name, below, title] = group.children;
+    const [, , name, below] = group.children;
     if (node.activity) group.dataset.key = keyOf(node.activity);
     group.dataset.node = node.id;
     group.dataset.state = stateOf(node.status);
     group.dataset.status = node.status;
     group.setAttribute("transform", `translate(${node.x} ${node.y})`);
     group.setAttribute("tabindex", node.id === this.#at ? "0" : "-1");
-    group.setAttribute("aria-label", `${node.name}, ${spoken(node.status)}${node.task ? `, ${node.task}` : ""}`);
+    // Its name for who does not see it is what is written in it.
     say(name, clipped(node.name, NAME_CHARS_MAX));
     say(below, clipped([spoken(node.status), node.task || node.role].filter(Boolean).join(" · "), BELOW_CHARS_MAX));
-    say(title, [node.name, node.role, spoken(node.status), node.task].filter(Boolean).join(" · "));
   }
 
   /** @param {string} id */

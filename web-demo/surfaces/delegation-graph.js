@@ -12,7 +12,7 @@ import { grouped, headed, phrase } from "./lane.js";
 /** Nodes that are drawn. The others are counted. */
 const NODES_MAX = 150;
 /** Sizes in pixels. */
-const NODE = { width: 176, height: 54 };
+const NODE = { width: 192, height: 54 };
 const GAP = { x: 72, y: 18 };
 const MARGIN = 16;
 /** How far an edge between nodes of one column stands out, by its kind. */
@@ -90,7 +90,7 @@ export class DelegationGraph extends Surface {
     this.#graph = graph;
     this.hidden = graph.edges.length === 0;
     if (this.hidden || !this.svg || !this.edges || !this.nodes || !this.list || !this.omitted) return;
-    say(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), `${graph.nodes.size} at work together`);
+    say(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), String(graph.nodes.size));
     for (const [name, value] of [["viewBox", `0 0 ${graph.width} ${graph.height}`], ["width", graph.width], ["height", graph.height]]) this.svg.setAttribute(String(name), String(value));
     if (!graph.nodes.has(this.#at)) this.#at = graph.nodes.keys().next().value ?? "";
     keyed(this.edges, graph.edges, (edge) => `${edge.kind} ${edge.from} ${edge.to}`, makeEdge, (path, edge) => changeEdge(path, edge, graph));

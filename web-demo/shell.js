@@ -203,6 +203,9 @@ export class Shell {
       case "blob": return this.#detail.open(words(href), this.#route.audience);
       case "teammate": this.#panels.show("team"); break;
       case "artifact": this.#panels.show("artifacts"); break;
+      case "evidence":
+        this.#panels.show("timeline");
+        return void (/** @type {any} */ (document.querySelector("ps-timeline"))?.open?.(kind, id, runId));
     }
     const surface = /** @type {any} */ (document.querySelector(kind === "teammate" ? "ps-teammate-transcript" : "ps-artifacts"));
     surface?.open?.(id, runId);

@@ -265,3 +265,37 @@ test("a run as user, dashboard and internal side by side, and what is withheld s
   const scrollers = await page.evaluate(() => [...document.querySelectorAll("ps-audiences *")].filter((it) => ["auto", "scroll"].includes(getComputedStyle(it).overflowY)).map((it) => it.className));
   assert.deepEqual(scrollers, ["audience-scroll"]);
 });
+
+/* ── in the workbench itself ── */
+
+test("the workbench brings surfaces and tools together", { timeout: 2 * DEADLINE }, async () => {
+  const run = `tools-${++runs}`;
+  await stage.publish(run, [...TEAM, { type: "text.delta", messageId: "own", audience: "internal", payload: { text: "for inside alone" } }]);
+  page = await stage.browser.newPage();
+  page.setDefaultTimeout(DEADLINE / 2);
+  page.problems = [];
+  page.on("pageerror", (error) => page.problems.push(String(error)));
+  await page.goto(`${stage.front.url}/assets/index.html#${new URLSearchParams({ run, audience: "user" })}`);
+  // Every panel with something in it says so, before anybody opens it.
+  await until(page, () => ["team", "work", "artifacts", "timeline", "diagnostics"].every((name) => document.getElementById(`tab-${name}`).dataset.filled === "true"));
+
+  // A link from a review to its evidence.
+  await page.locator("#tab-work").click();
+  await page.locator("ps-review-lane .links button").first().click();
+  await until(page, () => document.querySelector("ps-timeline .sheet .card-title")?.textContent === "Evidence: 2025.pdf, page 3" && !document.getElementById("panel-timeline").hidden);
+  // From the thing to its events.
+  await page.locator("ps-timeline .line-row", { hasText: "2025.pdf" }).locator(".inspect").click();
+  await until(page, () => document.querySelector("ps-inspector .envelope .card-title")?.textContent === "evidence.changed" && !document.getElementById("panel-events").hidden);
+  // Into its past, and back.
+  await page.locator("#tab-team").click();
+  await page.locator("ps-scrubber .slider").fill("6");
+  await until(page, () => document.querySelectorAll("ps-team-roster .card").length === 1);
+  await page.locator("ps-scrubber .live").click();
+  await until(page, () => document.querySelectorAll("ps-team-roster .card").length === 4);
+  // As others see it.
+  await page.locator("#compare").click();
+  await until(page, () => document.querySelector("ps-audiences .audience-head")?.dataset.missing === "1");
+  assert.ok(await page.locator("ps-audiences .audience-scroll").isVisible());
+  await page.locator("#compare").click();
+  await page.locator("ps-audiences .audience-scroll").waitFor({ state: "detached" });
+});

@@ -88,7 +88,7 @@ export class Timeline extends Surface {
       make: (/** @type {Activity} */ it) => this.#row(it),
       change: (row, it) => this.#fillRow(row, it),
     });
-    this.detail = element("article", "card detail");
+    this.detail = element("article", "card sheet");
     this.append(this.filters, this.earlier, this.note, this.rows.root, this.detail);
   }
 

@@ -184,6 +184,8 @@ test("what a run says is text, whatever it looks like", { timeout: 2 * DEADLINE 
     fact("agent.handoff", { handoffId: "h", from: words, to: words, reason: words }), fact("context.compaction.started", { compactionId: "k", summary: words }), fact("run.status", { status: words, message: words }),
     fact("artifact.created", { title: words, kind: words, preview: words }, { artifactId: "x" }),
   ], { sessionId: "hostile-session" });
+  // High enough for all of it: what is far from the viewport is not in the document.
+  await page.setViewportSize({ width: 1280, height: 3000 });
   await page.goto(`${url}/#session=hostile-session`);
   await until((words) => document.querySelector(".speech .body")?.textContent === words && document.querySelector(".action .message")?.textContent === words && document.querySelector(".tool .name")?.textContent === words, words);
   for (const tab of await page.locator("#panels [role=tab]:visible").all()) await tab.click();

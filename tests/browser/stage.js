@@ -23,7 +23,9 @@ const { chromium } = require("playwright-core");
 const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../../target/debug/proscenium", import.meta.url));
 const BROWSER = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-export const DEADLINE = 60_000;
+export const DEADLINE = Number(process.env.PROSCENIUM_BROWSER_DEADLINE_MS ?? 60_000);
+/** How long one condition is waited for: less, so that the test says which one did not come. */
+const PATIENCE = DEADLINE / 2;
 
 /** The policy of the page: src/serve/workbench.rs. */
 const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -78,7 +80,7 @@ export class Stage {
   /** An empty page. Its errors are gathered in `problems`. */
   async blank() {
     const page = await this.browser.newPage();
-    page.setDefaultTimeout(DEADLINE);
+    page.setDefaultTimeout(PATIENCE);
     page.problems = [];
     page.on("pageerror", (error) => page.problems.push(String(error)));
     // What nobody has written yet is 404 to whoever asks for it, which is no problem of the page's.
@@ -104,7 +106,7 @@ export class Stage {
 }
 
 /** Waits until `holds`, a function in the page, does. */
-export const until = (page, holds, argument) => page.waitForFunction(holds, argument, { timeout: DEADLINE, polling: 50 });
+export const until = (page, holds, argument) => page.waitForFunction(holds, argument, { timeout: PATIENCE, polling: 50 });
 
 /** What stands there, without the space around it. */
 export const text = async (locator) => (await locator.innerText()).trim();

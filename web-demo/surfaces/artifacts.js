@@ -5,6 +5,7 @@
 
 import { Surface, controlButton, count, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
 import { keyOf } from "../client/store.js";
+import { artifactState } from "./describe.js";
 import { evidenceOf, headed, link, ownerOf, phrase, refsOf, tell } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -357,14 +358,6 @@ function fillVersion(row, version, current) {
   const number = version?.version ?? version?.versionId;
   say(name, `Version ${phrase(number) || "unknown"}${current !== undefined && number === current ? " (current)" : ""}`);
   say(hint, [phrase(version?.summary ?? version?.title), phrase(version?.createdAt), phrase(version?.ref ?? version?.href)].filter(Boolean).join(" · "));
-}
-
-/** @param {unknown} status */
-function artifactState(status) {
-  if (status === "failed") return "failed";
-  if (status === "exporting") return "running";
-  if (status === "deleted") return "idle";
-  return ["created", "updated", "preview_ready", "version_created", "diff_ready", "exported", "changed"].includes(words(status)) ? "ok" : "unknown";
 }
 
 define("ps-artifacts", Artifacts);

@@ -12,11 +12,11 @@ import { grouped, headed, phrase } from "./lane.js";
 /** Nodes that are drawn. The others are counted. */
 const NODES_MAX = 150;
 /** Sizes in pixels. */
-const NODE = { width: 176, height: 54 };
+const NODE = { width: 192, height: 54 };
 const GAP = { x: 72, y: 18 };
 const MARGIN = 16;
-/** How far an edge between nodes of one column stands out. */
-const BULGE = 44;
+/** How far an edge between nodes of one column stands out, by its kind. */
+const BULGE = { delegates: 28, waits: 28, "hands over": 52 };
 /** Characters of a name and of what stands below it. */
 const NAME_CHARS_MAX = 20;
 const BELOW_CHARS_MAX = 26;
@@ -90,7 +90,7 @@ export class DelegationGraph extends Surface {
     this.#graph = graph;
     this.hidden = graph.edges.length === 0;
     if (this.hidden || !this.svg || !this.edges || !this.nodes || !this.list || !this.omitted) return;
-    say(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), `${graph.nodes.size} at work together`);
+    say(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), String(graph.nodes.size));
     for (const [name, value] of [["viewBox", `0 0 ${graph.width} ${graph.height}`], ["width", graph.width], ["height", graph.height]]) this.svg.setAttribute(String(name), String(value));
     if (!graph.nodes.has(this.#at)) this.#at = graph.nodes.keys().next().value ?? "";
     keyed(this.edges, graph.edges, (edge) => `${edge.kind} ${edge.from} ${edge.to}`, makeEdge, (path, edge) => changeEdge(path, edge, graph));
@@ -108,7 +108,6 @@ export class DelegationGraph extends Surface {
       drawing("circle", { cx: 16, cy: 20, r: 4 }),
       drawing("text", { x: 28, y: 24, class: "name" }),
       drawing("text", { x: 16, y: 42, class: "below" }),
-      drawing("title"),
     );
     group.addEventListener("click", () => this.#open(id));
     group.addEventListener("focus", () => this.#focus(id));
@@ -120,17 +119,16 @@ export class DelegationGraph extends Surface {
    * @param {Node} node
    */
   #change(group, node) {
-    const [, , name, below, title] = group.children;
+    const [, , name, below] = group.children;
     if (node.activity) group.dataset.key = keyOf(node.activity);
     group.dataset.node = node.id;
     group.dataset.state = stateOf(node.status);
     group.dataset.status = node.status;
     group.setAttribute("transform", `translate(${node.x} ${node.y})`);
     group.setAttribute("tabindex", node.id === this.#at ? "0" : "-1");
-    group.setAttribute("aria-label", `${node.name}, ${spoken(node.status)}${node.task ? `, ${node.task}` : ""}`);
+    // Its name for who does not see it is what is written in it.
     say(name, clipped(node.name, NAME_CHARS_MAX));
     say(below, clipped([spoken(node.status), node.task || node.role].filter(Boolean).join(" · "), BELOW_CHARS_MAX));
-    say(title, [node.name, node.role, spoken(node.status), node.task].filter(Boolean).join(" · "));
   }
 
   /** @param {string} id */
@@ -218,7 +216,8 @@ export function graphOf(activities) {
     if (node?.parent) edges.push({ kind: "delegates", from: node.parent, to: id, words: node.task });
   }
 
-  const ownerOf = (/** @type {Activity | undefined} */ task) => [task?.content.agentId, task?.content.assignee, agents.find((it) => it.content.taskId === task?.activityId)?.activityId].find((id) => typeof id === "string" && nodes.has(id));
+  const ownerOf = (/** @type {Activity | undefined} */ task) =>
+    task && [task.content.agentId, task.content.assignee, agents.find((it) => it.content.taskId === task.activityId)?.activityId].find((id) => typeof id === "string" && nodes.has(id));
   for (const task of tasks.values()) {
     const { dependencies, status, title } = task.content;
     const from = ownerOf(task);
@@ -264,7 +263,7 @@ export function laidOut(graph) {
   (children.get("") ?? []).forEach((root) => place(root, 0));
   // Lineages that go in a circle have no root; they are shown all the same.
   nodes.forEach((node) => placed.has(node) || place(node, 0));
-  graph.width = 2 * MARGIN + (deepest + 1) * NODE.width + deepest * GAP.x + BULGE;
+  graph.width = 2 * MARGIN + (deepest + 1) * NODE.width + deepest * GAP.x + BULGE["hands over"];
   graph.height = 2 * MARGIN + Math.max(1, row) * (NODE.height + GAP.y) - GAP.y;
   return graph;
 }
@@ -296,8 +295,8 @@ function changeEdge(group, edge, graph) {
   const isBack = to.x < from.x;
   const start = isBack ? from.x : from.x + NODE.width;
   const end = isForward ? to.x : to.x + NODE.width;
-  const reach = isForward ? (end - start) / 2 : isBack ? -(start - end) / 2 : BULGE;
-  const bend = isForward || isBack ? end - reach : end + BULGE;
+  const reach = isForward ? (end - start) / 2 : isBack ? -(start - end) / 2 : BULGE[edge.kind];
+  const bend = isForward || isBack ? end - reach : end + BULGE[edge.kind];
   const [line, tip, title] = group.children;
   line.setAttribute("d", `M${start} ${y.from} C${start + reach} ${y.from} ${bend} ${y.to} ${end} ${y.to}`);
   const back = isForward ? -7 : 7;

@@ -2,7 +2,7 @@
  * Any activity in a line: what it is, what it is called, how it stands, and what it says. For lists of all kinds of them.
  */
 
-import { joined, spoken, words } from "./base.js";
+import { joined, spoken, stateOf, words } from "./base.js";
 import { phrase } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -19,7 +19,7 @@ const LABELS = {
 };
 
 /**
- * @typedef {{ label: string, title: string, status: string, text: string }} Description
+ * @typedef {{ label: string, title: string, status: string, state: import("./base.js").State, text: string }} Description `state`: as which the status looks.
  * @param {Activity} activity
  * @returns {Description}
  */
@@ -30,6 +30,7 @@ export function describe(activity) {
     label: Object.hasOwn(LABELS, type) ? LABELS[type] : spoken(type),
     title: said.title || activity.activityId,
     status: words(content.status ?? content.state),
+    state: type === "artifact" ? artifactState(content.status) : stateOf(content.status ?? content.state),
     text: said.text.slice(0, TEXT_CHARS_MAX),
   };
 }
@@ -55,3 +56,16 @@ const SAYS = {
   diagnostics: (it) => ({ title: "Diagnostics", text: phrase(it.entries?.at?.(-1)?.message) }),
   metrics: (it) => ({ title: "Metrics", text: phrase(it.entries?.at?.(-1)) }),
 };
+
+/** What an artifact is after a step of its life that went well. */
+const MADE = ["created", "updated", "preview_ready", "version_created", "diff_ready", "exported", "changed"];
+
+/**
+ * As which state an artifact's status looks.
+ * @param {unknown} status
+ * @returns {import("./base.js").State}
+ */
+export function artifactState(status) {
+  if (status === "exporting") return "running";
+  return MADE.includes(words(status)) ? "ok" : stateOf(status);
+}

@@ -74,7 +74,7 @@ export class Diagnostics extends Surface {
     }, (row, it) => {
       row.dataset.key = keyOf(it.of);
       cells(it).forEach((value, at) => {
-        if (on === this.faults && at === 1) return mark(/** @type {HTMLElement} */ (row.children[at].firstElementChild ?? row.children[at].appendChild(element("span"))), SEVERITIES[words(value)] ?? "unknown", words(value));
+        if (on === this.faults && at === 1) return severity(row.children[at], words(value));
         say(row.children[at], words(value));
       });
     });
@@ -94,6 +94,16 @@ export class Diagnostics extends Surface {
 }
 
 /**
+ * @param {Element} cell
+ * @param {string} name
+ */
+function severity(cell, name) {
+  const made = cell.firstElementChild instanceof HTMLElement ? cell.firstElementChild : cell.appendChild(element("span"));
+  mark(made, name);
+  made.dataset.state = Object.hasOwn(SEVERITIES, name) ? SEVERITIES[name] : "unknown";
+}
+
+/**
  * @param {string} caption
  * @param {string[]} names
  */
@@ -102,13 +112,12 @@ function table(caption, names) {
   const made = element("table", "table");
   const head = element("thead");
   const row = element("tr");
-  for (const name of names) {
-    const cell = element("th", "", name);
+  for (const [at, name] of names.entries()) {
+    const cell = element("th", at === 0 ? "number" : "", name);
     cell.scope = "col";
     row.append(cell);
   }
-  const inspect = element("td");
-  row.append(inspect);
+  row.append(element("td"));
   const body = element("tbody");
   made.append(element("caption", "label", caption), head, body);
   head.append(row);

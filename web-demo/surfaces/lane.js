@@ -196,7 +196,7 @@ export const named = (name) => name.replace(/([a-z0-9])([A-Z])/g, "$1 $2").repla
  * @param {number} [depth] How deep it still goes before JSON stands for the rest.
  * @returns {string}
  */
-export function phrase(value, depth = 2) {
+export function phrase(value, depth = 3) {
   if (value === undefined || value === null) return "";
   if (typeof value === "number") return count(value);
   if (typeof value === "boolean") return value ? "yes" : "no";

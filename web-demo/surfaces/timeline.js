@@ -120,6 +120,7 @@ export class Timeline extends Surface {
 
   /** The session of what is looked at; empty, where nobody said. */
   #session() {
+    if (this.view.sessionId) return this.view.sessionId;
     const run = this.view.store.sorted((it) => it.activityType === "run")[0];
     return words(run?.content.sessionId);
   }
@@ -194,6 +195,7 @@ export class Timeline extends Surface {
     say(title, told.title);
     say(says, told.text);
     mark(state, told.status);
+    state.dataset.state = told.state;
     state.hidden = told.status === "";
   }
 
@@ -214,6 +216,7 @@ export class Timeline extends Surface {
     const part = (/** @type {string} */ name) => /** @type {HTMLElement} */ (detail.querySelector(name));
     say(part(".card-title"), `${told.label}: ${told.title}`);
     mark(part(".badge"), told.status);
+    part(".badge").dataset.state = told.state;
     say(part(".card-body"), it.content.text ? told.text : "");
     const { content } = it;
     tell(/** @type {HTMLDListElement} */ (part(".facts")), [

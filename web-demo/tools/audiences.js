@@ -33,6 +33,12 @@ export class Audiences extends HTMLElement {
   #run = "";
   #drawn = ROWS_MAX;
   #isDue = false;
+  /** Everything that any of them sees. @type {Map<string, Row>} */
+  #known = new Map();
+  /** The same in order; undefined when that has to be found out anew. @type {Row[] | undefined} */
+  #order = [];
+  /** What changed and is not in the rows yet, by reader. @type {Set<string>[]} */
+  #changed = AUDIENCES.map(() => new Set());
 
   connectedCallback() {
     this.classList.add("audiences");
@@ -63,10 +69,14 @@ export class Audiences extends HTMLElement {
     this.#drawn = ROWS_MAX;
     this.connectedCallback();
     this.#build();
-    this.#readers = AUDIENCES.map((audience) => {
+    this.#readers = AUDIENCES.map((audience, at) => {
       const store = new Store();
       const link = connect({ base, token, transport, run, audience }, store);
-      this.#endings.push(store.subscribe(() => this.#soon()), link.subscribe(() => this.#soon()));
+      const changed = (/** @type {import("../client/types.js").Changes} */ { keys }) => {
+        for (const key of keys) this.#changed[at].add(key);
+        this.#soon();
+      };
+      this.#endings.push(store.subscribe(changed), link.subscribe(() => this.#soon()));
       return { audience, store, link };
     });
     this.hidden = false;
@@ -77,6 +87,9 @@ export class Audiences extends HTMLElement {
   close() {
     for (const end of this.#endings.splice(0)) end();
     for (const { link } of this.#readers.splice(0)) link.close();
+    this.#known.clear();
+    this.#order = [];
+    for (const keys of this.#changed) keys.clear();
     this.replaceChildren();
   }
 
@@ -120,27 +133,42 @@ export class Audiences extends HTMLElement {
   #draw() {
     if (this.#readers.length === 0 || !this.rows || !this.heads || !this.earlier) return;
     const all = this.#rowsOf();
-    this.#readers.forEach((reader, at) => this.#drawHead(/** @type {HTMLElement} */ (this.heads?.children[at]), reader, all.filter((row) => row.cells[at] === undefined).length));
+    this.#readers.forEach((reader, at) => this.#drawHead(/** @type {HTMLElement} */ (this.heads?.children[at]), reader, all.length - reader.store.size));
     const rest = all.length - this.#drawn;
     this.earlier.hidden = rest <= 0;
     say(this.earlier, `Show ${Math.min(rest, ROWS_MAX)} earlier of ${count(rest)}`);
     keyed(this.rows, all.slice(-this.#drawn), (row) => row.key, () => this.#row(), (item, row) => this.#fill(item, row));
   }
 
-  /** Everything that any of them sees, in its order. @returns {Row[]} */
+  /** Everything that any of them sees, in its order; only what changed is looked at. @returns {Row[]} */
   #rowsOf() {
-    /** @type {Map<string, Row>} */
-    const rows = new Map();
     this.#readers.forEach(({ store }, at) => {
-      for (const activity of store.sorted()) {
-        const key = keyOf(activity);
-        const row = rows.get(key) ?? { key, opened: activity.opened, cells: [undefined, undefined, undefined] };
-        row.cells[at] = activity;
-        row.opened = Math.min(row.opened, activity.opened);
-        rows.set(key, row);
-      }
+      for (const key of this.#changed[at]) this.#put(key, at, store.get(key));
+      this.#changed[at].clear();
     });
-    return [...rows.values()].sort((a, b) => a.opened - b.opened || (a.key < b.key ? -1 : 1));
+    this.#order ??= [...this.#known.values()].sort(inOrder);
+    return this.#order;
+  }
+
+  /**
+   * @param {string} key
+   * @param {number} at The reader.
+   * @param {Activity | undefined} activity As it has it now.
+   */
+  #put(key, at, activity) {
+    const known = this.#known.get(key);
+    if (!known && !activity) return;
+    const row = known ?? { key, opened: activity?.opened ?? 0, cells: [undefined, undefined, undefined] };
+    row.cells[at] = activity;
+    if (row.cells.every((cell) => cell === undefined)) {
+      this.#known.delete(key);
+      this.#order = undefined;
+    } else if (!known) {
+      this.#known.set(key, row);
+      const last = this.#order?.at(-1);
+      if (last && inOrder(last, row) > 0) this.#order = undefined;
+      else this.#order?.push(row);
+    }
   }
 
   /**
@@ -171,7 +199,8 @@ export class Audiences extends HTMLElement {
       const head = element("div", "spread");
       const name = element("div", "row");
       name.append(element("span", "label"), element("span", "card-title"));
-      head.append(name, element("span", "badge"));
+      const side = element("div", "row");
+      head.append(name, side);
       const inspect = element("button", "inspect", "i");
       inspect.type = "button";
       inspect.addEventListener("click", () => {
@@ -179,7 +208,7 @@ export class Audiences extends HTMLElement {
         const activity = this.#readers[at]?.store.get(item.dataset.key ?? "");
         if (activity) this.#view?.inspect(activity);
       });
-      head.append(inspect);
+      side.append(element("span", "badge"), inspect);
       cell.append(element("span", "cell-audience visually-hidden", `${audience}: `), head, element("p", "text"), element("p", "hint withheld"));
       item.append(cell);
     }
@@ -209,6 +238,7 @@ export class Audiences extends HTMLElement {
       say(part(".card-title"), told?.title ?? "");
       part(".badge").hidden = !told?.status;
       if (told) mark(part(".badge"), told.status);
+      if (told) part(".badge").dataset.state = told.state;
       part(".inspect").hidden = !activity || !this.#view;
       part(".inspect").setAttribute("aria-label", `Show the events that made this, as ${AUDIENCES[at]}`);
       say(part(".text"), told?.text ?? "");
@@ -216,6 +246,9 @@ export class Audiences extends HTMLElement {
     });
   }
 }
+
+/** @param {Row} a @param {Row} b */
+const inOrder = (a, b) => a.opened - b.opened || (a.key < b.key ? -1 : 1);
 
 /**
  * What of a thing this reader is not given, in words.

@@ -5,7 +5,7 @@
  * It fires `travel`: its detail is where it is, and the store to show; null, when it is live again.
  */
 
-import { count, define, element, say } from "../surfaces/base.js";
+import { count, define, drawing, element, say } from "../surfaces/base.js";
 import { Store } from "../client/store.js";
 
 /** @typedef {import("../surfaces/base.js").View} View */
@@ -26,6 +26,8 @@ const TIMES_MAX = 200_000;
 const POLL_MS = 2000;
 /** How often the clock of a replay is looked at, in milliseconds. */
 const TICK_MS = 16;
+/** Signs of the buttons, drawn in a square of 16: fonts have them in many forms, or not at all. */
+const SIGNS = { first: "M3 3h2v10H3z M13 3v10L6 8z", back: "M11 3v10L4 8z", play: "M4 2.5v11L13 8z", pause: "M4 3h3v10H4z M9 3h3v10H9z", forth: "M3 3v10l7-5z M11 3h2v10h-2z" };
 
 export class Scrubber extends HTMLElement {
   /** @type {View | undefined} */
@@ -109,29 +111,29 @@ export class Scrubber extends HTMLElement {
   }
 
   #build() {
-    const button = (/** @type {string} */ text, /** @type {string} */ label, /** @type {() => void} */ does) => {
-      const made = element("button", "button", text);
+    const button = (/** @type {keyof typeof SIGNS} */ sign, /** @type {string} */ label, /** @type {() => void} */ does) => {
+      const made = element("button", `button ${sign}`);
       made.type = "button";
       made.setAttribute("aria-label", label);
       made.title = label;
+      made.append(drawing("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }));
+      made.firstElementChild?.append(drawing("path", { d: SIGNS[sign], fill: "currentColor" }));
       made.addEventListener("click", does);
       return made;
     };
-    this.play = button("▶", "Play", () => (this.#isPlaying ? this.#pause() : this.#start()));
-    this.play.classList.add("play");
-    const first = button("⏮", "To the first event", () => this.#go(1));
-    const back = button("◀", "One event back", () => this.#step(-1));
-    const forth = button("▶︎|", "One event on", () => this.#step(1));
-    back.classList.add("back");
-    forth.classList.add("forth");
-    first.classList.add("first");
+    this.play = button("play", "Play", () => (this.#isPlaying ? this.#pause() : this.#start()));
+    const first = button("first", "To the first event", () => (this.#pause(), this.#go(1)));
+    const back = button("back", "One event back", () => this.#step(-1));
+    const forth = button("forth", "One event on", () => this.#step(1));
     this.slider = element("input", "slider");
     this.slider.type = "range";
     this.slider.min = "1";
     this.slider.setAttribute("aria-label", "Event of the run");
     this.slider.addEventListener("input", () => {
+      // Pausing draws, and what is drawn is where it was.
+      const wanted = Number(this.slider?.value);
       this.#pause();
-      this.#go(Number(this.slider?.value));
+      this.#go(wanted);
     });
     this.speed = element("select", "input speed");
     this.speed.setAttribute("aria-label", "Speed");
@@ -145,8 +147,10 @@ export class Scrubber extends HTMLElement {
       this.#wind();
       this.#speed = Number(this.speed?.value);
     });
-    this.live = button("Live", "Back to live", () => this.toLive());
-    this.live.classList.add("live");
+    this.live = element("button", "button live", "Live");
+    this.live.type = "button";
+    this.live.title = "Back to live";
+    this.live.addEventListener("click", () => this.toLive());
     this.says = element("output", "hint says");
     this.append(first, back, this.play, forth, this.slider, this.says, this.speed, this.live);
   }
@@ -333,7 +337,7 @@ export class Scrubber extends HTMLElement {
     this.slider.setAttribute("aria-valuetext", said);
     this.dataset.mode = this.#isPlaying ? "playing" : this.#at === 0 ? "live" : "past";
     this.dataset.busy = String(this.#isAsking);
-    say(this.play, this.#isPlaying ? "⏸" : "▶");
+    this.play.querySelector("path")?.setAttribute("d", this.#isPlaying ? SIGNS.pause : SIGNS.play);
     this.play.setAttribute("aria-label", this.#isPlaying ? "Pause" : "Play");
     this.play.title = this.#isPlaying ? "Pause" : "Play";
     this.live.setAttribute("aria-pressed", String(this.#at === 0));

@@ -393,7 +393,9 @@ export class Connection {
   #again(why, atLeastMs = 0) {
     this.#drop();
     const { retryMs, retryMaxMs } = this.#timing;
-    const longest = Math.min(Math.max(retryMs, this.#retryMs) * 2 ** this.#failures, retryMaxMs);
+    // The server's word counts, unless somebody here has said otherwise.
+    const first = this.#options.timing?.retryMs ?? Math.max(retryMs, this.#retryMs);
+    const longest = Math.min(first * 2 ** this.#failures, retryMaxMs);
     this.#failures += 1;
     this.#become("away", why);
     this.#waiting = setTimeout(() => this.#connect(), Math.max(atLeastMs, longest * (0.5 + Math.random() / 2)));

@@ -6,7 +6,7 @@
  * came since is then told anew, as snapshots; nothing else is touched.
  */
 
-import { ask, baseOf, isPassing } from "./http.js";
+import { ask, baseOf, isPassing, part } from "./http.js";
 import { readByEventSource, readByFetch, reasonOf } from "./sse.js";
 import { readBySocket, socketUrl } from "./socket.js";
 import { logOf } from "./store.js";
@@ -474,7 +474,7 @@ function streamUrl(options, after) {
   const query = selection(options);
   if (runs) query.set("runs", runs.join(","));
   if (after) query.set("after", after);
-  const of = run !== undefined ? `/v1/runs/${encodeURIComponent(run)}` : session !== undefined ? `/v1/sessions/${encodeURIComponent(session)}` : "/v1";
+  const of = run !== undefined ? `/v1/runs/${part(run)}` : session !== undefined ? `/v1/sessions/${part(session)}` : "/v1";
   return `${baseOf(options)}${of}/stream?${query}`;
 }
 

@@ -9,14 +9,31 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createServer as createHttpServer } from "node:http";
-import { connect, createServer } from "node:net";
+import { connect as dial, createServer } from "node:net";
 import { createInterface } from "node:readline";
+import { afterEach } from "node:test";
 import { fileURLToPath } from "node:url";
+import { connect as follow } from "../../../web-demo/client/index.js";
 
 export const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../../../target/debug/proscenium", import.meta.url));
 
 /** How long a test waits for what must happen, in milliseconds. */
-export const DEADLINE = 60_000;
+export const DEADLINE = 30_000;
+
+/** What a test has opened, to be closed after it, however it ends. */
+const opened = new Set();
+
+afterEach(() => {
+  for (const one of opened) one.close();
+  opened.clear();
+});
+
+/** A connection that does not outlive its test. */
+export function connect(...options) {
+  const link = follow(...options);
+  opened.add(link);
+  return link;
+}
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -112,7 +129,7 @@ export async function breakingLine(port, budget) {
   const line = { cuts: 0, connections: 0, asked: "" };
   const exchange = createServer((near) => {
     line.connections += 1;
-    const far = connect(port, "127.0.0.1");
+    const far = dial(port, "127.0.0.1");
     let left = budget();
     for (const end of [near, far]) {
       open.add(end);
@@ -132,7 +149,9 @@ export async function breakingLine(port, budget) {
   });
   await new Promise((resolve) => exchange.listen(0, "127.0.0.1", resolve));
   const cut = () => open.forEach((end) => end.destroy());
-  return Object.assign(line, { base: `http://127.0.0.1:${exchange.address().port}`, cut, close: () => (cut(), exchange.close()) });
+  Object.assign(line, { base: `http://127.0.0.1:${exchange.address().port}`, cut, close: () => (cut(), exchange.close()) });
+  opened.add(line);
+  return line;
 }
 
 /**
@@ -146,7 +165,9 @@ export async function pretend(answer) {
     answer(request, response, requests.length - 1);
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-  return { base: `http://127.0.0.1:${server.address().port}`, requests, close: () => (server.closeAllConnections(), server.close()) };
+  const pretended = { base: `http://127.0.0.1:${server.address().port}`, requests, close: () => (server.closeAllConnections(), server.close()) };
+  opened.add(pretended);
+  return pretended;
 }
 
 /** Begins a stream, and says these frames: `[frame, cursor]`. */

@@ -100,8 +100,8 @@ export class Feeder {
     const { shows } = /** @type {typeof Surface} */ (surface.constructor);
     const mine = isAll ? null : new Set(activities.filter(([, activity]) => shows(activity)).map(([key]) => key));
     if (mine?.size === 0 && !this.#behind.has(surface)) return;
-    // One that is still empty is drawn all the same: its tab says whether there is something.
-    if (surface.closest(".panel[hidden]") && !surface.hidden) {
+    // One that has nothing to show yet is drawn wherever it is: its tab says that there is something.
+    if (!surface.hidden && surface.closest(".panel[hidden]")) {
       this.#behind.add(surface);
       return;
     }

@@ -77,13 +77,28 @@ export class Stage {
     return (await fetch(`${this.url}${path}`)).json();
   }
 
-  /** A page that shows a fixture. Its errors are gathered in `problems`. */
-  async show(fixture, hash = {}) {
+  /** An empty page. Its errors are gathered in `problems`. */
+  async blank() {
     const page = await this.browser.newPage();
     page.setDefaultTimeout(PATIENCE);
     page.problems = [];
     page.on("pageerror", (error) => page.problems.push(String(error)));
-    page.on("console", (message) => message.type() === "error" && page.problems.push(message.text()));
+    // What nobody has written yet is 404 to whoever asks for it, which is no problem of the page's.
+    const isExpected = (message) => message.text().includes("404") && /\/v1\/(runs|sessions)\//.test(message.location().url);
+    page.on("console", (message) => message.type() === "error" && !isExpected(message) && page.problems.push(message.text()));
+    return page;
+  }
+
+  /** The workbench, opened at what the hash names. */
+  async look(hash = {}, page = undefined) {
+    page ??= await this.blank();
+    await page.goto(`${this.front.url}/#${new URLSearchParams(hash)}`);
+    return page;
+  }
+
+  /** A page that shows a fixture. */
+  async show(fixture, hash = {}) {
+    const page = await this.blank();
     await page.goto(`${this.front.url}/fixtures/${fixture}#${new URLSearchParams(hash)}`);
     await until(page, () => window.bench?.isReady);
     return page;
@@ -100,6 +115,7 @@ export const text = async (locator) => (await locator.innerText()).trim();
 async function front(port) {
   const server = createServer((asked, answer) => {
     const { pathname } = new URL(asked.url, "http://front");
+    if (pathname === "/") return void serveFile("/assets/", "index.html", answer);
     const prefix = Object.keys(ROOTS).find((root) => pathname.startsWith(root));
     if (prefix) return void serveFile(prefix, pathname.slice(prefix.length), answer);
     const behind = request({ port, host: "127.0.0.1", path: asked.url, method: asked.method, headers: asked.headers }, (told) => {

@@ -214,6 +214,21 @@ test("the inspector shows what closed a thing that nobody closed, and what is wi
   assert.ok(!(await page.locator("ps-inspector").evaluate((it) => it.textContent)).includes("for inside alone"));
 });
 
+test("in the past, the inspector shows what had made a thing by then", { timeout: DEADLINE }, async () => {
+  await look();
+  const versions = TEAM.flatMap((fact, at) => (fact.artifactId === "report" ? [[at + 1, fact.type]] : []));
+  await slider().fill(String(versions[1][0]));
+  await until(page, (at) => window.bench.at === at, versions[1][0]);
+  await page.locator("ps-artifacts .sheet .inspect").click();
+  await until(page, () => document.querySelectorAll("ps-inspector .envelope").length === 2);
+  assert.deepEqual(await envelopes(), versions.slice(0, 2));
+  await page.locator("ps-scrubber .live").click();
+  await until(page, () => document.querySelectorAll("ps-artifacts .versions li").length === 2);
+  await page.locator("ps-artifacts .sheet .inspect").click();
+  await until(page, (all) => document.querySelectorAll("ps-inspector .envelope").length === all, versions.length);
+  assert.deepEqual(await envelopes(), versions);
+});
+
 test("the events of a long thing come by pages, oldest first", { timeout: DEADLINE }, async () => {
   const words = Array.from({ length: 700 }, (_, n) => ({ type: "text.delta", messageId: n % 2 ? "odd" : "even", payload: { text: `${n} ` } }));
   await look([{ type: "run.started" }, ...words]);

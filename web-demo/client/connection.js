@@ -6,7 +6,7 @@
  * came since is then told anew, as snapshots; nothing else is touched.
  */
 
-import { ask, baseOf, isPassing } from "./http.js";
+import { ask, baseOf, isPassing, part } from "./http.js";
 import { readByEventSource, readByFetch, reasonOf } from "./sse.js";
 import { readBySocket, socketUrl } from "./socket.js";
 import { logOf } from "./store.js";
@@ -393,7 +393,9 @@ export class Connection {
   #again(why, atLeastMs = 0) {
     this.#drop();
     const { retryMs, retryMaxMs } = this.#timing;
-    const longest = Math.min(Math.max(retryMs, this.#retryMs) * 2 ** this.#failures, retryMaxMs);
+    // The server's word counts, unless somebody here has said otherwise.
+    const first = this.#options.timing?.retryMs ?? Math.max(retryMs, this.#retryMs);
+    const longest = Math.min(first * 2 ** this.#failures, retryMaxMs);
     this.#failures += 1;
     this.#become("away", why);
     this.#waiting = setTimeout(() => this.#connect(), Math.max(atLeastMs, longest * (0.5 + Math.random() / 2)));
@@ -472,7 +474,7 @@ function streamUrl(options, after) {
   const query = selection(options);
   if (runs) query.set("runs", runs.join(","));
   if (after) query.set("after", after);
-  const of = run !== undefined ? `/v1/runs/${encodeURIComponent(run)}` : session !== undefined ? `/v1/sessions/${encodeURIComponent(session)}` : "/v1";
+  const of = run !== undefined ? `/v1/runs/${part(run)}` : session !== undefined ? `/v1/sessions/${part(session)}` : "/v1";
   return `${baseOf(options)}${of}/stream?${query}`;
 }
 

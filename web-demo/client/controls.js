@@ -5,7 +5,7 @@
  * it comes as facts, on the stream like all others. So nothing is shown as done because a control was sent.
  */
 
-import { Problem, ask, isPassing } from "./http.js";
+import { Problem, ask, isPassing, part } from "./http.js";
 
 /**
  * @typedef {object} Control
@@ -39,7 +39,7 @@ const RETRY_MS = 400;
  */
 export async function submit(server, { run, session, audience, ...wish }, { signal } = {}) {
   if ((run === undefined) === (session === undefined)) throw new TypeError("a control is for a run or for a session");
-  const of = run !== undefined ? `/v1/runs/${encodeURIComponent(run)}` : `/v1/sessions/${encodeURIComponent(session ?? "")}`;
+  const of = run !== undefined ? `/v1/runs/${part(run)}` : `/v1/sessions/${part(session ?? "")}`;
   const path = `${of}/controls${audience ? `?${new URLSearchParams({ audience })}` : ""}`;
   const body = JSON.stringify({ controlId: madeUp(), ...wish });
   for (let attempt = 1; ; attempt += 1) {

@@ -50,6 +50,16 @@ export function baseOf({ base = "" }) {
 }
 
 /**
+ * An id as a part of an address.
+ * @param {string} id
+ * @throws {Problem} For those that would lead elsewhere, however they are written.
+ */
+export function part(id) {
+  if (id === "" || id === "." || id === "..") throw new Problem({ status: 400, code: "bad_id", detail: `${JSON.stringify(id)} cannot stand in an address` });
+  return encodeURIComponent(id);
+}
+
+/**
  * What an answer says against a request. What is no problem document, such as a proxy's page, is made one.
  * @param {Response} answer
  * @returns {Promise<ProblemDocument>}

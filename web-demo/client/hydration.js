@@ -6,7 +6,7 @@
  * back, so that an answer that somebody else mixed up is told apart, too.
  */
 
-import { Problem, ask } from "./http.js";
+import { ask, part } from "./http.js";
 
 /**
  * @typedef {import("./types.js").Activity} Activity
@@ -114,17 +114,17 @@ export class Hydration {
   }
 
   /** Sessions, the newest first. @param {PageCall} [call] @returns {Promise<Sessions>} */
-  sessions(call) {
+  async sessions(call) {
     return this.#get("/v1/sessions", call);
   }
 
   /** Runs, the newest first. @param {PageCall} [call] @returns {Promise<Runs>} */
-  runs(call) {
+  async runs(call) {
     return this.#get("/v1/runs", call);
   }
 
   /** A session's shell and what needs attention. @param {string} id @param {Call} [call] @returns {Promise<Session>} */
-  session(id, call) {
+  async session(id, call) {
     return this.#get(`/v1/sessions/${part(id)}`, call);
   }
 
@@ -134,17 +134,17 @@ export class Hydration {
    * @param {Call & { messages?: number, cursor?: string }} [call] `messages`: 1 to 1000; 50 if it is left out.
    * @returns {Promise<Window>}
    */
-  window(id, call) {
+  async window(id, call) {
     return this.#get(`/v1/sessions/${part(id)}/window`, call);
   }
 
   /** A session's process details, the newest window first. @param {string} id @param {PageCall} [call] @returns {Promise<Timeline>} */
-  timeline(id, call) {
+  async timeline(id, call) {
     return this.#get(`/v1/sessions/${part(id)}/timeline`, call);
   }
 
   /** How a run stands. @param {string} id @param {Call} [call] @returns {Promise<RunLine>} */
-  run(id, call) {
+  async run(id, call) {
     return this.#get(`/v1/runs/${part(id)}`, call);
   }
 
@@ -154,7 +154,7 @@ export class Hydration {
    * @param {Call & { at?: number, surfaces?: string[], agentId?: string }} [call]
    * @returns {Promise<Activities>} `store.load` takes its activities; its `cursor` joins the live stream there.
    */
-  activities(id, call) {
+  async activities(id, call) {
     return this.#get(`/v1/runs/${part(id)}/activities`, call);
   }
 
@@ -165,12 +165,12 @@ export class Hydration {
    * `after`, `before`: a sequence, or a `nextCursor`. `limit`: 1 to 1000.
    * @returns {Promise<Events>} `holes`: stretches of sequences that were compacted away.
    */
-  events(id, call) {
+  async events(id, call) {
     return this.#get(`/v1/runs/${part(id)}/events`, call);
   }
 
   /** Controls that were asked for of a run, and what became of them. @param {string} id @param {PageCall} [call] @returns {Promise<Controls>} */
-  controls(id, call) {
+  async controls(id, call) {
     return this.#get(`/v1/runs/${part(id)}/controls`, call);
   }
 
@@ -247,11 +247,4 @@ export class Hydration {
       for (const { signal, heard } of passed) signal.removeEventListener("abort", heard);
     }
   }
-}
-
-/** @param {string} id */
-function part(id) {
-  // In an address these two would lead elsewhere; no server could be asked for them.
-  if (id === "" || id === "." || id === "..") throw new Problem({ status: 400, code: "bad_id", detail: `${JSON.stringify(id)} cannot stand in an address` });
-  return encodeURIComponent(id);
 }

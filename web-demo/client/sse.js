@@ -127,8 +127,9 @@ export function readByFetch(url, headers, fetch, on) {
       const { done, value } = await body.read();
       if (done) return tell.over({ kind: "lost", why: "the stream was cut off" });
       tell.heard();
-      const events = parser.push(decoder.decode(value, { stream: true }));
-      if (events.length > 0) tell.came(events.map(({ data, id }) => ({ frame: JSON.parse(data), cursor: id ?? "" })));
+      const { came, broken } = framesOf(parser.push(decoder.decode(value, { stream: true })));
+      if (came.length > 0) tell.came(came);
+      if (broken) throw broken;
     }
   };
   read().catch((error) => {
@@ -136,6 +137,21 @@ export function readByFetch(url, headers, fetch, on) {
     tell.over(error instanceof SyntaxError ? { kind: "broken", why: `what came is no frame: ${error.message}` } : { kind: "lost", why: reasonOf(error) });
   });
   return { close: () => (tell.end(), stop.abort()) };
+}
+
+/**
+ * The frames of events, up to one that is none.
+ * @param {SseEvent[]} events
+ */
+function framesOf(events) {
+  /** @type {Came[]} */
+  const came = [];
+  try {
+    for (const { data, id } of events) came.push({ frame: JSON.parse(data), cursor: id ?? "" });
+    return { came };
+  } catch (broken) {
+    return { came, broken };
+  }
 }
 
 /**

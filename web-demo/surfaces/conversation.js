@@ -69,11 +69,14 @@ export class Conversation extends Surface {
     const isAnew = changed === null;
     if (isAnew) flow.reset();
     const isOther = isAnew || flow.take(changed);
-    if (isOther) list.set(flow.rows(this.view.runs));
+    if (isOther) {
+      const rows = flow.rows(this.view.runs);
+      list.set(rows);
+      this.#empty.hidden = rows.length > 0;
+    }
     const dirty = isAnew ? null : new Set([...changed].flatMap((key) => flow.rowsOf(key)));
     // Rows that stand otherwise than before may be headed, open or last otherwise, too.
     list.draw(isOther || dirty === null ? null : (id) => dirty.has(id));
-    this.#empty.hidden = flow.rows(this.view.runs).length > 0;
     this.#drawEnd();
   }
 

@@ -3,7 +3,7 @@
  * below, one at a time; older ones of the session are read by pages.
  */
 
-import { Surface, define, element, inspectButton, keyed, mark, say, words } from "./base.js";
+import { Surface, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { describe } from "./describe.js";
 import { artifactsOf, evidenceOf, headed, link, named, refsOf, tell } from "./lane.js";
@@ -191,7 +191,8 @@ export class Timeline extends Surface {
     row.dataset.kind = it.activityType;
     button.setAttribute("aria-expanded", String(row.dataset.key === this.#opened));
     say(number, String(it.opened));
-    say(label, it.activityType === "evidence" && it.content.kind ? `${told.label}: ${words(it.content.kind).replaceAll("_", " ")}` : told.label);
+    // What kind of evidence it is says more than that it is some.
+    say(label, it.activityType === "evidence" && it.content.kind ? spoken(it.content.kind) : told.label);
     say(title, told.title);
     say(says, told.text);
     mark(state, told.status);

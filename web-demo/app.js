@@ -1,38 +1,36 @@
 /**
  * The workbench: brings the surfaces and the shell together.
  *
- * A surface that cannot be loaded leaves its place empty and breaks nothing else.
+ * Where to read on:
+ *   client/            what a run says as a picture that stays true, and the calls to the server; no page is known there
+ *   surfaces/base.js   what every surface is given, and the few ways in which things are drawn
+ *   surfaces/          one custom element a surface. The conversation's: conversation (flow: its rows, windowed: those near the
+ *                      viewport), inline-process, tool, action (form: what it asks), runtime-status, task-capsule, context,
+ *                      composer, session-tabs. The team's are built from lane
+ *   tools/             the scrubber, the inspector, the audiences side by side
+ *   shell.js           what is open and what stands beside it; opened.js is one opening of it, route.js its address,
+ *                      panels.js the tabs, connection-bar.js the connection, feeder.js brings changes to the surfaces
  */
 
 import { Feeder } from "./feeder.js";
 import { Shell } from "./shell.js";
 import { Surface } from "./surfaces/base.js";
+import "./surfaces/background-teammates.js";
 import "./surfaces/composer.js";
 import "./surfaces/context.js";
+import "./surfaces/delegation-graph.js";
+import "./surfaces/diagnostics.js";
+import "./surfaces/handoff-lane.js";
+import "./surfaces/remote-teammates.js";
+import "./surfaces/review-lane.js";
 import "./surfaces/task-capsule.js";
+import "./surfaces/team-policy.js";
+import "./surfaces/team-roster.js";
+import "./surfaces/work-board.js";
+import "./surfaces/worker-notifications.js";
 import { themeSwitch } from "./theme.js";
 
-const BESIDE = [
-  "surfaces/team-roster", "surfaces/work-board", "surfaces/delegation-graph", "surfaces/handoff-lane", "surfaces/worker-notifications", "surfaces/review-lane", "surfaces/teammate-transcript",
-  "surfaces/background-teammates", "surfaces/remote-teammates", "surfaces/team-policy", "surfaces/artifacts", "surfaces/timeline", "surfaces/diagnostics", "tools/scrubber", "tools/inspector", "tools/audiences",
-];
-
 const feeder = new Feeder();
-const shell = new Shell(feeder);
-feedAll();
+new Shell(feeder);
+for (const one of document.querySelectorAll("*")) if (one instanceof Surface) feeder.add(one);
 themeSwitch(/** @type {HTMLElement} */ (document.getElementById("theme")));
-
-await Promise.all(BESIDE.map(async (name) => {
-  try {
-    await import(`./${name}.js`);
-  } catch (why) {
-    console.warn(`${name} is not here:`, why);
-  }
-}));
-feedAll();
-shell.refollow();
-
-/** Gives every surface on the page that is known by now what it shows. */
-function feedAll() {
-  for (const one of document.querySelectorAll("*")) if (one instanceof Surface && !one.isConnectedToView) feeder.add(one);
-}

@@ -12,9 +12,15 @@ import { Opened } from "./opened.js";
 import { Panels } from "./panels.js";
 import { format, parse } from "./route.js";
 import { element, say, words } from "./surfaces/base.js";
+import { Artifacts } from "./surfaces/artifacts.js";
 import { Conversation } from "./surfaces/conversation.js";
 import { SessionTabs, nameOf, tabsOf } from "./surfaces/session-tabs.js";
+import { TeammateTranscript } from "./surfaces/teammate-transcript.js";
+import { Timeline } from "./surfaces/timeline.js";
 import { Token } from "./token.js";
+import { Audiences } from "./tools/audiences.js";
+import { Inspector } from "./tools/inspector.js";
+import { Scrubber } from "./tools/scrubber.js";
 
 /** @typedef {import("./route.js").Route} Route */
 /** @typedef {import("./surfaces/base.js").Activity} Activity */
@@ -90,6 +96,11 @@ export class Shell {
     beside: part("#beside", HTMLElement), create: part("#new-session", HTMLButtonElement),
   };
 
+  #beside = {
+    transcript: part("ps-teammate-transcript", TeammateTranscript), artifacts: part("ps-artifacts", Artifacts), timeline: part("ps-timeline", Timeline),
+    inspector: part("ps-inspector", Inspector), scrubber: part("ps-scrubber", Scrubber), audiences: part("ps-audiences", Audiences),
+  };
+
   /* ── what is open ── */
 
   get #isNamed() {
@@ -136,7 +147,7 @@ export class Shell {
     const view = opened.view();
     this.#feeder.show(view);
     this.#page.conversation.placeholder = "Nothing has been said yet. Whatever comes is shown as it comes.";
-    inspector()?.close?.();
+    this.#beside.inspector.close();
     this.#closeCompare();
     this.#page.tabs.show(this.#tabs, this.#current);
     void opened.hydrate().then(() => {
@@ -203,23 +214,23 @@ export class Shell {
       case "blob": return this.#detail.open(words(href), this.#route.audience);
       case "teammate": this.#panels.show("team"); break;
       case "artifact": this.#panels.show("artifacts"); break;
-      case "evidence":
-        this.#panels.show("timeline");
-        return void (/** @type {any} */ (document.querySelector("ps-timeline"))?.open?.(kind, id, runId));
+      case "evidence": this.#panels.show("timeline"); break;
     }
-    const surface = /** @type {any} */ (document.querySelector(kind === "teammate" ? "ps-teammate-transcript" : "ps-artifacts"));
-    surface?.open?.(id, runId);
+    if (kind === "teammate") this.#beside.transcript.open(id, runId);
+    else if (kind === "artifact") this.#beside.artifacts.open(id, runId);
+    else this.#beside.timeline.open("evidence", id, runId);
     this.#panels.count();
-    surface?.scrollIntoView?.({ block: "nearest" });
+    const surface = { teammate: this.#beside.transcript, artifact: this.#beside.artifacts, evidence: this.#beside.timeline }[kind];
+    surface.scrollIntoView({ block: "nearest" });
   }
 
   /** @param {Activity} activity */
   #inspect(activity) {
-    const tool = inspector();
-    if (!tool?.show || !this.#opened) return;
-    tool.view = this.#opened.view(this.#opened.moment?.store ?? this.#opened.store);
+    const { inspector } = this.#beside;
+    if (!this.#opened) return;
+    inspector.view = this.#opened.view(this.#opened.moment?.store ?? this.#opened.store);
     this.#panels.show("events");
-    void tool.show(activity);
+    void inspector.show(activity);
     this.#panels.count();
   }
 
@@ -248,7 +259,7 @@ export class Shell {
     const back = element("button", "button", "Back to now");
     back.type = "button";
     back.addEventListener("click", () => {
-      /** @type {any} */ (document.querySelector("ps-scrubber"))?.toLive?.();
+      this.#beside.scrubber.toLive();
       this.travel(null);
     });
     if (this.#page.past.firstChild?.textContent !== text) this.#page.past.replaceChildren(element("span", "", text), back);
@@ -262,31 +273,23 @@ export class Shell {
     const run = opened?.runId ?? "";
     if (!opened || run === this.#followed || opened.moment) return;
     this.#followed = run;
-    /** @type {any} */ (document.querySelector("ps-scrubber"))?.follow?.(opened.view(), run);
-  }
-
-  /** A tool that came late: it is given what the others have. */
-  refollow() {
-    this.#followed = "";
-    this.#feeder.soon();
+    this.#beside.scrubber.follow(opened.view(), run);
   }
 
   #compare() {
     const opened = this.#opened;
-    const tool = /** @type {any} */ (document.querySelector("ps-audiences"));
-    if (!opened?.runId || !tool?.follow) return;
-    const isOpen = this.#page.beside.hidden;
-    if (!isOpen) return this.#closeCompare();
+    if (!this.#page.beside.hidden) return this.#closeCompare();
+    if (!opened?.runId) return;
     this.#page.beside.hidden = false;
     this.#page.compare.setAttribute("aria-pressed", "true");
-    tool.follow(opened.runId, this.#server, opened.view());
+    this.#beside.audiences.follow(opened.runId, this.#server, opened.view());
   }
 
   #closeCompare() {
     if (this.#page.beside.hidden) return;
     this.#page.beside.hidden = true;
     this.#page.compare.setAttribute("aria-pressed", "false");
-    /** @type {any} */ (document.querySelector("ps-audiences"))?.close?.();
+    this.#beside.audiences.close();
   }
 
   /* ── lists ── */
@@ -327,7 +330,7 @@ export class Shell {
   /* ── what is pressed ── */
 
   #listen() {
-    const { tabs, bar, token, audience, compare, create } = this.#page;
+    const { tabs, bar, token, audience, compare, create, conversation } = this.#page;
     tabs.addEventListener("open", (event) => {
       const { kind, id } = /** @type {CustomEvent<Target>} */ (event).detail;
       this.#panels.toTalk();
@@ -360,7 +363,11 @@ export class Shell {
       this.#adopt(parse(location.hash));
       if (this.#isNamed) this.#open();
     });
-    document.querySelector("ps-scrubber")?.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
+    document.addEventListener("reveal", (event) => {
+      this.#panels.toTalk();
+      conversation.reveal(/** @type {CustomEvent<string>} */ (event).detail);
+    });
+    this.#beside.scrubber.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
   }
 
   #address() {
@@ -369,6 +376,3 @@ export class Shell {
     this.#addressing = setTimeout(() => history.replaceState(null, "", format(this.#route)), ADDRESS_MS);
   }
 }
-
-/** The tool that looks behind an activity; it may not be there. @returns {any} */
-const inspector = () => document.querySelector("ps-inspector");

@@ -262,7 +262,8 @@ export class Action extends Card {
     this.#isSending = true;
     this.draw();
     try {
-      await this.view.act({ control, run: this.activity.runId || undefined, actionId: this.activity.activityId, ...(answer.value === undefined ? {} : { value: answer.value }) });
+      const { runId, sessionId, activityId } = this.activity;
+      await this.view.act({ control, ...(runId ? { run: runId } : { session: sessionId }), actionId: activityId, ...(answer.value === undefined ? {} : { value: answer.value }) });
       this.#isSent = true;
     } catch (why) {
       this.#tell("failed", `Not submitted: ${why instanceof Error ? why.message : why}`);

@@ -266,7 +266,7 @@ function sentence(view, activity) {
       const name = (/** @type {unknown} */ id) => (id === undefined ? "unknown" : agentName(view, activity, words(id)));
       return `Handed from ${name(content.from)} to ${name(content.to)}${content.reason ? `: ${words(content.reason)}` : ""}`;
     }
-    case "agent": return `${agentName(view, activity, activity.activityId)}${content.role ? `, ${spoken(content.role)},` : ""} works on it`;
+    case "agent": return `${agentName(view, activity, activity.activityId)} joined${content.role ? ` as ${spoken(content.role)}` : ""}`;
     case "artifact": return `${words(content.title) || activity.activityId}${content.kind ? ` · ${spoken(content.kind)}` : ""}${content.version === undefined ? "" : ` · version ${words(content.version)}`}`;
     default: return spoken(activity.activityType);
   }

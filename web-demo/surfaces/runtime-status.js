@@ -29,7 +29,7 @@ export class RuntimeStatus extends Surface {
   }
 
   build() {
-    this.setAttribute("role", "status");
+    this.setAttribute("role", "region");
     this.setAttribute("aria-label", "How the run stands");
   }
 
@@ -48,7 +48,15 @@ export class RuntimeStatus extends Surface {
     const row = element("div", "run stack");
     const line = element("div", "spread");
     const left = element("span", "row");
-    left.append(element("span", "badge"), element("span", "phase"), element("span", "hint more"));
+    // What is said aloud when it changes: the state and the phase, and not every number.
+    const aloud = element("span", "row");
+    aloud.setAttribute("role", "status");
+    aloud.append(element("span", "badge"), element("span", "phase"));
+    const reveal = element("button", "button reveal", "Show it");
+    reveal.type = "button";
+    reveal.dataset.kind = "quiet";
+    reveal.addEventListener("click", () => this.#reveal(run.runId));
+    left.append(aloud, element("span", "hint more"), reveal);
     const now = () => this.view.store.get(keyOf(run));
     line.append(left, inspectButton(() => this.view, now));
     const told = element("span", "hint");
@@ -74,7 +82,7 @@ export class RuntimeStatus extends Surface {
     mark(mine, content.stale ? "stale" : content.status, content.stale ? "stale" : undefined);
     const isOver = !isLiveRun(run);
     say(phase, isOver ? "" : (PHASES[content.phase] ?? (content.phase === "unknown" || content.phase === undefined ? "What it is busy with is unknown" : spoken(content.phase))));
-    const pending = activities.filter((one) => one.activityType === "action" && one.runId === run.runId && /** @type {any} */ (one.content).status === "pending").length;
+    const pending = activities.filter((one) => one.runId === run.runId && isPending(one)).length;
     say(more, [
       content.agentId ? agentName(this.view, run, words(content.agentId)) : "",
       isOver ? "" : lastNotice(content),
@@ -82,8 +90,18 @@ export class RuntimeStatus extends Surface {
       pending > 0 ? `${pending} ${pending === 1 ? "decision is" : "decisions are"} waited for` : "",
       content.usage?.inputTokens === undefined ? "" : `${count(content.usage.inputTokens)} tokens in, ${count(content.usage.outputTokens)} out`,
     ].filter(Boolean).join(" · "));
+    /** @type {HTMLElement} */ (row.querySelector(".reveal")).hidden = pending === 0;
     this.#drawNotes(/** @type {HTMLElement} */ (row.querySelector(".notes")), content, pending);
     /** @type {HTMLElement} */ (row.querySelector(".again")).hidden = !(content.status === "failed" && content.retryable !== false && this.view.isLive);
+  }
+
+  /**
+   * Goes to what is waited for: whoever shows the conversation hears it.
+   * @param {string} runId
+   */
+  #reveal(runId) {
+    const asked = this.activities().find((one) => one.runId === runId && isPending(one));
+    if (asked) this.dispatchEvent(new CustomEvent("reveal", { bubbles: true, detail: keyOf(asked) }));
   }
 
   /**
@@ -124,6 +142,9 @@ function notesOf(content, pending) {
   const seen = new Set();
   return notes.filter(([, text]) => text !== "" && !seen.has(text) && seen.add(text));
 }
+
+/** @param {Activity} activity */
+const isPending = ({ activityType, content }) => activityType === "action" && content.status === "pending";
 
 /** @param {any} notice */
 const isWarning = (notice) => ["warning", "warn", "error"].includes(words(notice?.severity ?? notice?.level));

@@ -214,6 +214,21 @@ test("the inspector shows what closed a thing that nobody closed, and what is wi
   assert.ok(!(await page.locator("ps-inspector").evaluate((it) => it.textContent)).includes("for inside alone"));
 });
 
+test("in the past, the inspector shows what had made a thing by then", { timeout: DEADLINE }, async () => {
+  await look();
+  const versions = TEAM.flatMap((fact, at) => (fact.artifactId === "report" ? [[at + 1, fact.type]] : []));
+  await slider().fill(String(versions[1][0]));
+  await until(page, (at) => window.bench.at === at, versions[1][0]);
+  await page.locator("ps-artifacts .sheet .inspect").click();
+  await until(page, () => document.querySelectorAll("ps-inspector .envelope").length === 2);
+  assert.deepEqual(await envelopes(), versions.slice(0, 2));
+  await page.locator("ps-scrubber .live").click();
+  await until(page, () => document.querySelectorAll("ps-artifacts .versions li").length === 2);
+  await page.locator("ps-artifacts .sheet .inspect").click();
+  await until(page, (all) => document.querySelectorAll("ps-inspector .envelope").length === all, versions.length);
+  assert.deepEqual(await envelopes(), versions);
+});
+
 test("the events of a long thing come by pages, oldest first", { timeout: DEADLINE }, async () => {
   const words = Array.from({ length: 700 }, (_, n) => ({ type: "text.delta", messageId: n % 2 ? "odd" : "even", payload: { text: `${n} ` } }));
   await look([{ type: "run.started" }, ...words]);
@@ -264,4 +279,38 @@ test("a run as user, dashboard and internal side by side, and what is withheld s
   // They scroll together, because only one thing scrolls.
   const scrollers = await page.evaluate(() => [...document.querySelectorAll("ps-audiences *")].filter((it) => ["auto", "scroll"].includes(getComputedStyle(it).overflowY)).map((it) => it.className));
   assert.deepEqual(scrollers, ["audience-scroll"]);
+});
+
+/* ── in the workbench itself ── */
+
+test("the workbench brings surfaces and tools together", { timeout: 2 * DEADLINE }, async () => {
+  const run = `tools-${++runs}`;
+  await stage.publish(run, [...TEAM, { type: "text.delta", messageId: "own", audience: "internal", payload: { text: "for inside alone" } }]);
+  page = await stage.browser.newPage();
+  page.setDefaultTimeout(DEADLINE / 2);
+  page.problems = [];
+  page.on("pageerror", (error) => page.problems.push(String(error)));
+  await page.goto(`${stage.front.url}/assets/index.html#${new URLSearchParams({ run, audience: "user" })}`);
+  // Every panel with something in it says so, before anybody opens it.
+  await until(page, () => ["team", "work", "artifacts", "timeline", "diagnostics"].every((name) => document.getElementById(`tab-${name}`).dataset.filled === "true"));
+
+  // A link from a review to its evidence.
+  await page.locator("#tab-work").click();
+  await page.locator("ps-review-lane .links button").first().click();
+  await until(page, () => document.querySelector("ps-timeline .sheet .card-title")?.textContent === "Evidence: 2025.pdf, page 3" && !document.getElementById("panel-timeline").hidden);
+  // From the thing to its events.
+  await page.locator("ps-timeline .line-row", { hasText: "2025.pdf" }).locator(".inspect").click();
+  await until(page, () => document.querySelector("ps-inspector .envelope .card-title")?.textContent === "evidence.changed" && !document.getElementById("panel-events").hidden);
+  // Into its past, and back.
+  await page.locator("#tab-team").click();
+  await page.locator("ps-scrubber .slider").fill("6");
+  await until(page, () => document.querySelectorAll("ps-team-roster .card").length === 1);
+  await page.locator("ps-scrubber .live").click();
+  await until(page, () => document.querySelectorAll("ps-team-roster .card").length === 4);
+  // As others see it.
+  await page.locator("#compare").click();
+  await until(page, () => document.querySelector("ps-audiences .audience-head")?.dataset.missing === "1");
+  assert.ok(await page.locator("ps-audiences .audience-scroll").isVisible());
+  await page.locator("#compare").click();
+  await page.locator("ps-audiences .audience-scroll").waitFor({ state: "detached" });
 });

@@ -71,7 +71,7 @@ export class Artifacts extends Surface {
   }
 
   #detail() {
-    const root = element("article", "card detail");
+    const root = element("article", "card sheet");
     const made = {
       root, title: element("h3", "card-title"), state: element("span", "badge"), note: element("p", "note"), facts: element("dl", "facts"),
       preview: element("pre", "preview"), versions: element("ol", "versions"), links: element("div", "row links"), foot: element("div", "card-foot"),

@@ -318,7 +318,14 @@ function factsOf(view, from, ids, kind, missing) {
  * @returns {Activity | undefined}
  */
 export function ofType(view, from, type, id) {
-  return view.store.get(keyOf({ ...from, activityType: type, activityId: id })) ?? view.store.sorted((it) => it.activityType === type && it.activityId === id)[0];
+  const inLog = (/** @type {{ runId: string, sessionId?: string }} */ { runId, sessionId }) => view.store.get(keyOf({ runId, sessionId, activityType: type, activityId: id }));
+  const own = inLog(from);
+  if (own) return own;
+  for (const log of view.store.runs()) {
+    const found = inLog(log);
+    if (found) return found;
+  }
+  return undefined;
 }
 
 /**
@@ -329,7 +336,7 @@ export function ofType(view, from, type, id) {
  */
 export function nameOf(view, from, id) {
   if (typeof id !== "string") return phrase(id) || UNKNOWN;
-  return words(view.store.get(keyOf({ ...from, activityType: "agent", activityId: id }))?.content.agentName) || id;
+  return words(ofType(view, from, "agent", id)?.content.agentName) || id;
 }
 
 /**

@@ -46,16 +46,9 @@ export class TeamRoster extends Lane {
 
   /** @param {Card} card */
   dress(card) {
-    const id = () => card.activity.activityId;
-    const transcript = element("button", "button", "Transcript");
-    transcript.type = "button";
-    transcript.addEventListener("click", () => this.view.open({ kind: "teammate", id: id(), runId: card.activity.runId }));
-    const control = (/** @type {string} */ name) => () => ({ control: name, ...ownerOf(card.activity), agentId: id() });
+    const control = (/** @type {string} */ name) => () => ({ control: name, ...ownerOf(card.activity), agentId: card.activity.activityId });
     const stop = controlButton("Stop", () => this.view, control("stop"), { kind: "danger", told: card.told });
     const close = controlButton("Close", () => this.view, control("close"), { kind: "quiet", told: card.told });
-    // Reading is no control: it is there in the past, too.
-    card.body.before(transcript);
-    transcript.classList.add("transcript");
     card.foot.append(stop, close);
   }
 
@@ -88,11 +81,15 @@ export class TeamRoster extends Lane {
       ["Spawned by", content.parentSessionId && `session ${content.parentSessionId}${content.parentThreadId ? `, thread ${content.parentThreadId}` : ""}`],
       ["Spawned for", content.spawnReason],
       ["Used", content.usage],
-      ["Transcript", content.transcriptRef],
+      ["Transcript at", content.transcriptRef],
     ]);
     const session = words(content.sessionId);
     const isChild = session !== "" && content.parentSessionId !== undefined && session !== content.parentSessionId;
-    link(card.links, isChild ? [{ label: "session", words: session, go: () => this.view.open({ kind: "session", id: session }) }] : []);
+    const { activityId: id, runId } = card.activity;
+    link(card.links, [
+      { label: "transcript", words: name, go: () => this.view.open({ kind: "teammate", id, runId }) },
+      ...(isChild ? [{ label: "session", words: session, go: () => this.view.open({ kind: "session", id: session }) }] : []),
+    ]);
     for (const button of card.foot.querySelectorAll("button")) button.hidden = LAST.includes(words(content.status));
   }
 }

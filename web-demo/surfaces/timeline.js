@@ -3,7 +3,7 @@
  * below, one at a time; older ones of the session are read by pages.
  */
 
-import { Surface, define, element, inspectButton, keyed, mark, say, words } from "./base.js";
+import { Surface, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { describe } from "./describe.js";
 import { artifactsOf, evidenceOf, headed, link, named, refsOf, tell } from "./lane.js";
@@ -13,8 +13,9 @@ import { Rows } from "./rows.js";
 
 /** Height of a line, in pixels. The style sheet has the same. */
 const ROW_PX = 36;
-/** How many older ones are read at a time. */
-const PAGE = 200;
+/** How many older ones are read at a time; and pages that are gone through for something that the store does not have. */
+const PAGE = 500;
+const PAGES_MAX = 50;
 /** Older ones that are kept: whoever reads further back loses the newest of them, which the live run has anyway. */
 const READ_MAX = 20_000;
 /** Members of a content that the details do not repeat. */
@@ -88,7 +89,7 @@ export class Timeline extends Surface {
       make: (/** @type {Activity} */ it) => this.#row(it),
       change: (row, it) => this.#fillRow(row, it),
     });
-    this.detail = element("article", "card detail");
+    this.detail = element("article", "card sheet");
     this.append(this.filters, this.earlier, this.note, this.rows.root, this.detail);
   }
 
@@ -130,12 +131,19 @@ export class Timeline extends Surface {
     if (!session || !this.note || !this.earlier) return;
     const asked = ++this.#asked;
     this.earlier.disabled = true;
+    say(this.earlier, "Reading …");
     try {
-      const answer = await this.view.hydration.timeline(session, { limit: PAGE, audience: this.view.audience, ...(this.#cursor ? { cursor: this.#cursor } : {}) });
-      if (asked !== this.#asked) return;
-      this.#read = [...answer.items, ...this.#read].slice(0, READ_MAX);
-      this.#cursor = answer.nextCursor ?? null;
-      this.#hasRead = true;
+      const known = new Set(this.#all().map(keyOf));
+      // The newest pages tell what the store has anyway: whoever asks for earlier ones wants the first that are.
+      for (let pages = 0; pages < PAGES_MAX; pages += 1) {
+        const answer = await this.view.hydration.timeline(session, { limit: PAGE, audience: this.view.audience, ...(this.#cursor ? { cursor: this.#cursor } : {}) });
+        if (asked !== this.#asked) return;
+        const unknown = answer.items.filter((it) => !known.has(keyOf(it)));
+        this.#read = [...unknown, ...this.#read].slice(0, READ_MAX);
+        this.#cursor = answer.nextCursor ?? null;
+        this.#hasRead = true;
+        if (unknown.length > 0 || this.#cursor === null) break;
+      }
       this.#isPrepended = true;
       delete this.note.dataset.why;
     } catch (why) {
@@ -143,6 +151,7 @@ export class Timeline extends Surface {
       this.note.dataset.why = `Earlier ones could not be read: ${why instanceof Error ? why.message : why}`;
     }
     this.earlier.disabled = false;
+    say(this.earlier, "Read earlier ones");
     this.update(null);
   }
 
@@ -191,7 +200,8 @@ export class Timeline extends Surface {
     row.dataset.kind = it.activityType;
     button.setAttribute("aria-expanded", String(row.dataset.key === this.#opened));
     say(number, String(it.opened));
-    say(label, it.activityType === "evidence" && it.content.kind ? `${told.label}: ${words(it.content.kind).replaceAll("_", " ")}` : told.label);
+    // What kind of evidence it is says more than that it is some.
+    say(label, it.activityType === "evidence" && it.content.kind ? spoken(it.content.kind) : told.label);
     say(title, told.title);
     say(says, told.text);
     mark(state, told.status);

@@ -107,6 +107,7 @@ export class Inspector extends HTMLElement {
       ["Opened by", `event ${activity.opened}`],
       ["Changed by", `event ${activity.sequence}`],
       ["Seen as", this.#view?.audience],
+      ["As of", this.#view?.at ? `event ${this.#view.at}` : undefined],
     ]);
     const content = element("details", "content");
     content.append(element("summary", "", "Content"), jsonOf(activity.content, "Content"));
@@ -142,7 +143,7 @@ export class Inspector extends HTMLElement {
     try {
       while (this.#next !== null && this.#found.length < this.#drawn && this.#lookedAt < till) {
         const types = typesOf(of);
-        const page = await view.hydration.events(of.runId, { after: this.#next, limit: PAGE, audience: view.audience, signal, ...(types.length > 0 ? { type: types } : {}) });
+        const page = await view.hydration.events(of.runId, { after: this.#next, ...this.#till(), limit: PAGE, audience: view.audience, signal, ...(types.length > 0 ? { type: types } : {}) });
         if (signal.aborted) return;
         this.#lookedAt += Math.max(1, page.events.length);
         this.#take(page.events.filter((event) => isMadeBy(of, event)));
@@ -156,6 +157,12 @@ export class Inspector extends HTMLElement {
       this.#said = `The events could not be read: ${why instanceof Error ? why.message : why}`;
     }
     this.#draw();
+  }
+
+  /** In the past nothing of what came later made it. */
+  #till() {
+    const at = this.#view?.at;
+    return at ? { before: at + 1 } : {};
   }
 
   /**

@@ -22,6 +22,8 @@ const PAUSE_MAX_MS = 2000;
 /** Events whose times are asked for at once, and how many of them may be kept. */
 const PAGE = 1000;
 const TIMES_MAX = 200_000;
+/** Statuses with which a run grows no more, unless its stream says otherwise. */
+const ENDED = ["completed", "failed", "cancelled", "interrupted"];
 /** How often a live run is asked how far it is, in milliseconds. */
 const POLL_MS = 2000;
 /** How often the clock of a replay is looked at, in milliseconds. */
@@ -318,6 +320,7 @@ export class Scrubber extends HTMLElement {
       const line = await view.hydration.run(run, { audience: view.audience });
       if (this.#run !== run || this.#view !== view) return;
       this.#grow(line.lastSequence);
+      if (ENDED.includes(line.status)) return;
     } catch {
       // It may not have been written yet; the next look may find it.
     }

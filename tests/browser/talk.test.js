@@ -189,6 +189,42 @@ test("Human-in-the-loop actions use stable ids and controlled write APIs.", limi
   assert.equal(await card.getByRole("button", { name: "Send answer" }).count(), 0);
 });
 
+test("every kind of question has the controls that answer it", limit, async () => {
+  const kinds = {
+    tool_approval: ["approve", "reject", "edit"], plan_decision: ["approve", "reject", "edit"], teammate_plan_decision: ["approve", "reject", "edit"], structured_input: ["answer", "reject"], clarification: ["answer", "reject"],
+    permission_grant: ["approve", "reject"], delegated_permission: ["approve", "reject"], credential_request: ["answer", "reject"], artifact_review: ["approve", "reject", "edit"], of_some_product: ["approve", "reject"],
+  };
+  await stage.publish("kinds", [fact("run.started"), ...Object.keys(kinds).map((kind) => fact("action.required", { kind, message: `About ${kind}`, ...(kind === "tool_approval" ? { input: { a: 1 } } : {}) }, { actionId: kind }))]);
+  page = await stage.blank();
+  await page.setViewportSize({ width: 1280, height: 4000 });
+  await stage.look({ run: "kinds" }, page);
+  await until(page, (many) => document.querySelectorAll("ps-action").length === many, Object.keys(kinds).length);
+  for (const [kind, wanted] of Object.entries(kinds)) {
+    const card = page.locator(`ps-action[data-kind="${kind}"]`);
+    assert.deepEqual((await card.locator("button[data-control]").evaluateAll((all) => all.map((one) => one.dataset.control))).sort(), [...wanted].sort(), kind);
+  }
+  const credential = page.locator('ps-action[data-kind="credential_request"]');
+  await credential.locator('input[type="password"]').fill("hunter2-not-a-word");
+  await credential.getByRole("button", { name: "Send answer" }).click();
+  await until(page, () => document.querySelector('ps-action[data-kind="credential_request"] .told').textContent.startsWith("Submitted."));
+  await stage.publish("kinds", [fact("action.resolved", { outcome: "answered" }, { actionId: "credential_request" })]);
+  await until(page, () => document.querySelector('ps-action[data-kind="credential_request"]').dataset.status === "resolved");
+  assert.ok(!(await page.locator("body").innerHTML()).includes("hunter2"), "what was secret is nowhere on the page");
+  // A plan is sent back with what should be different.
+  const plan = page.locator('ps-action[data-kind="plan_decision"]');
+  await plan.locator("summary").click();
+  await plan.locator("textarea").fill("Shorter, please.");
+  await plan.getByRole("button", { name: "Request changes" }).click();
+  await until(page, () => document.querySelector('ps-action[data-kind="plan_decision"] .told').textContent.startsWith("Submitted."));
+  const told = (await controls("kinds")).map(({ control, actionId }) => `${control} ${actionId}`);
+  assert.ok(told.includes("edit plan_decision") && told.includes("answer credential_request"), String(told));
+  // What can be answered no more says so, and is not taken for decided.
+  await stage.publish("kinds", [fact("action.required", { kind: "tool_approval", message: "Late", expiresAt: "2026-01-01T00:00:00Z" }, { actionId: "late" })]);
+  await page.locator('ps-action[data-key$="late"]', { hasText: "The time to answer it is over." }).waitFor();
+  assert.equal(await page.locator('ps-action[data-key$="late"]').getAttribute("data-status"), "pending");
+  assert.ok(await page.locator('ps-action[data-key$="late"] button[data-control=approve]').isDisabled());
+});
+
 test("Queue and steer are visually and semantically distinct.", limit, async () => {
   await stage.publish("turns", [fact("run.started"), fact("queue.changed", { queuedTurnCount: 1, queueReason: "a turn is running", items: [{ turnId: "t2", text: "and the outlook" }] })], { sessionId: "turns-s" });
   page = await stage.look({ session: "turns-s" });

@@ -74,6 +74,8 @@ export class Connection {
 
   /** Subscriptions that have not ended. @type {Set<string>} */
   #open = new Set();
+  /** Those of several that the server said no to. @type {Map<string, ProblemDocument>} */
+  #refused = new Map();
   /** Where each goes on from. @type {Map<string, string>} */
   #after = new Map();
   /** Where the last frame of each log stood. @type {Map<string, number>} */
@@ -134,6 +136,7 @@ export class Connection {
       reader: this.#transport === "websocket" ? "websocket" : this.#byEventSource ? "eventsource" : "fetch",
       ...(this.#status === undefined ? {} : { status: this.#status }),
       ...(this.#problem === undefined ? {} : { problem: this.#problem }),
+      ...(this.#refused.size === 0 ? {} : { refused: Object.fromEntries(this.#refused) }),
     };
   }
 
@@ -168,6 +171,8 @@ export class Connection {
     if (this.#isClosed || this.#kind === "ended" || this.#kind === "live") return;
     this.#isCut = false;
     [this.#failures, this.#unknowns] = [0, 0];
+    for (const name of this.#refused.keys()) this.#open.add(name);
+    this.#refused.clear();
     this.#connect();
   }
 
@@ -351,9 +356,9 @@ export class Connection {
     const over = /** @type {Over} */ ({ kind: "problem", why: problem.detail, problem });
     if (this.#open.size > 1 && !this.#isWorthAnother(problem)) {
       // The others go on.
-      [this.#problem, this.#why] = [problem, problem.detail];
       this.#open.delete(name);
-      return this.#become("live", problem.detail);
+      this.#refused.set(name, problem);
+      return this.#become(this.#kind, problem.detail);
     }
     this.#over(over);
   }

@@ -3,7 +3,7 @@
  */
 
 export { apply, equal, PatchError } from "./patch.js";
-export { keyOf, logOf, Store, textOf } from "./store.js";
+export { keyOf, lengthOf, logOf, Store, textFrom, textOf } from "./store.js";
 export { connect, Connection } from "./connection.js";
 export { Hydration, Stale } from "./hydration.js";
 export { submit } from "./controls.js";

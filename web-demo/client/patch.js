@@ -8,6 +8,9 @@
 
 /** @typedef {import("./types.js").Operation} Operation */
 
+/** How long a string of streamed text is before another one is begun, in UTF-16 code units. */
+const BLOCK_UNITS = 16_384;
+
 /** A patch that does not apply. Nothing of it was. */
 export class PatchError extends Error {
   /**
@@ -25,8 +28,9 @@ export class PatchError extends Error {
 /**
  * The content with a patch applied.
  *
- * A list that `isText` names is streamed text: appending to it makes it one string longer instead of one chunk, which costs
- * the chunk (engines keep such a string in pieces until somebody reads it). Nothing may address its chunks by their index.
+ * A list that `isText` names is streamed text: appending to it makes its last string longer, until that is long enough and
+ * another is begun. So a chunk costs itself, the list stays short, and whoever wants to know what was added need not touch what
+ * was there. Nothing may address its chunks by their index.
  *
  * @template T
  * @param {T} content
@@ -134,9 +138,9 @@ class Draft {
     if (token === undefined) return void (this.root = added);
     const parent = this.#parent(path);
     if (!Array.isArray(parent)) return put(parent, token, added);
-    if (token === "-" && typeof added === "string" && this.#isText(pointer.slice(0, -2)) && parent.every((chunk) => typeof chunk === "string")) {
-      const joined = parent.length === 1 ? parent[0] : parent.join("");
-      return void parent.splice(0, parent.length, joined + added);
+    const last = parent.at(-1);
+    if (token === "-" && typeof added === "string" && typeof last === "string" && last.length < BLOCK_UNITS && this.#isText(pointer.slice(0, -2))) {
+      return void (parent[parent.length - 1] = last + added);
     }
     parent.splice(token === "-" ? parent.length : index(token, parent.length), 0, added);
   }

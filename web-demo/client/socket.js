@@ -31,7 +31,7 @@ export function readBySocket(url, { token, subscriptions, pingMs, WebSocket }, o
   const open = new Set(subscriptions.map((subscription) => subscription.id));
   /** @type {ProblemDocument | undefined} */
   let problem;
-  let [pings, asked] = [0, 0];
+  let [pings, asked, isOpen] = [0, 0, false];
   /** @type {ReturnType<typeof setInterval> | undefined} */
   let pinging;
 
@@ -70,6 +70,7 @@ export function readBySocket(url, { token, subscriptions, pingMs, WebSocket }, o
   };
 
   socket.onopen = () => {
+    isOpen = true;
     if (token) say({ op: "auth", token });
     else subscribe();
   };
@@ -85,7 +86,9 @@ export function readBySocket(url, { token, subscriptions, pingMs, WebSocket }, o
     }
   };
   socket.onclose = ({ code, reason }) => {
-    const why = reason || FINAL.get(code) || "the connection was cut off";
+    // Browsers do not say which.
+    const cut = isOpen ? "the connection was cut off" : "the server was not reached, or takes no WebSocket from here";
+    const why = reason || FINAL.get(code) || cut;
     if (code === UNAUTHENTICATED) problem ??= { status: 401, code: "unauthenticated", detail: why };
     if (code === UNAUTHENTICATED && problem) over({ kind: "problem", why: problem.detail, problem: { ...problem, status: 401 } });
     else if (FINAL.has(code)) over({ kind: "problem", why, problem: problem ?? { status: 400, code: "unknown", detail: why } });

@@ -59,6 +59,35 @@ export function textOf(chunks) {
   return typeof chunks === "string" ? chunks : "";
 }
 
+/**
+ * What a text member says after its first `from` UTF-16 code units. It costs what it gives, however long the text is before: for
+ * whoever shows text that grows, and appends.
+ * @param {unknown} chunks
+ * @param {number} from
+ * @returns {string}
+ */
+export function textFrom(chunks, from) {
+  if (!Array.isArray(chunks)) return textOf(chunks).slice(from);
+  let start = lengthOf(chunks);
+  /** @type {string[]} */
+  const tail = [];
+  for (let at = chunks.length - 1; at >= 0 && start > from; at -= 1) {
+    const chunk = String(chunks[at]);
+    start -= chunk.length;
+    tail.push(start < from ? chunk.slice(from - start) : chunk);
+  }
+  return tail.reverse().join("");
+}
+
+/**
+ * How long a text member is, in UTF-16 code units.
+ * @param {unknown} chunks
+ */
+export function lengthOf(chunks) {
+  if (!Array.isArray(chunks)) return textOf(chunks).length;
+  return chunks.reduce((length, chunk) => length + String(chunk).length, 0);
+}
+
 export class Store {
   /** @type {Map<string, Activity>} */
   #activities = new Map();

@@ -110,6 +110,7 @@
  * @property {"eventsource" | "fetch" | "websocket"} reader What reads at the moment.
  * @property {string} [status] How the run ended, once it has: completed, failed, cancelled, interrupted.
  * @property {ProblemDocument} [problem] What the server said last against it, if that is why it is away or refused.
+ * @property {Record<string, ProblemDocument>} [refused] Of `runs` over a WebSocket: those that the server said no to, while the others go on.
  *
  * @typedef {object} Options What to follow, and how.
  * @property {string} [base] The server's address, without a path of `/v1`; the page's own if it is left out.

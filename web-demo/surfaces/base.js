@@ -250,6 +250,7 @@ export const count = (value) => (typeof value === "number" ? COUNT.format(value)
 /** @type {Record<string, State>} Statuses of seed 003 and of the protocol, by the state as which they look. */
 const STATES = {
   completed: "ok", complete: "ok", done: "ok", passed: "ok", approved: "ok", answered: "ok", verified: "ok", resolved: "ok", accepted_review: "ok", ready: "ok", returned: "ok", "output-available": "ok",
+  created: "ok", updated: "ok", preview_ready: "ok", version_created: "ok", diff_ready: "ok", export_completed: "ok", export_started: "running",
   accepted: "running", running: "running", active: "running", streaming: "running", working: "running", started: "running", progress: "running", spawning: "running", claimed: "running",
   reviewing: "running", merging: "running", forming: "running", waking: "running", resumed: "running", promoted: "running", "input-streaming": "running", "input-available": "running", submitted: "running", assigned: "running", open: "running",
   waiting: "waiting", pending: "waiting", needs_input: "waiting", plan_ready: "waiting", input_required: "waiting", auth_required: "waiting", requested: "waiting", handoff_requested: "waiting", queued: "waiting",

@@ -10,7 +10,7 @@ import { isLiveRun } from "./runtime-status.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {"send" | "queue" | "steer"} Mode */
-/** @typedef {{ controlId: string, control: Mode, text: string, status: string, list: string, since: number }} Sent */
+/** @typedef {{ controlId: string, control: Mode, text: string, status: string, list: string, since: number, shown: number }} Sent `shown`: how often the facts had these words before. */
 
 /** How often what was handed over is asked after, in milliseconds. */
 const POLL_MS = 1500;
@@ -206,7 +206,7 @@ export class Composer extends Surface {
     const isOfRun = mode === "steer" || sessionId === undefined;
     const list = isOfRun ? `/v1/runs/${encodeURIComponent(runId ?? "")}/controls` : `/v1/sessions/${encodeURIComponent(sessionId)}/controls`;
     /** @type {Sent} */
-    const sent = { controlId: "", control: mode, text, status: "submitting", list, since: this.view.now() };
+    const sent = { controlId: "", control: mode, text, status: "submitting", list, since: this.view.now(), shown: this.#shown(text) };
     this.#sent.push(sent);
     this.#text.value = "";
     drafts.delete(this.#place);
@@ -263,10 +263,18 @@ export class Composer extends Surface {
   /** Drops what the facts show by now, and what was taken a while ago. */
   #settle() {
     const now = this.view.now();
-    const shown = this.#sent.length === 0 ? [] : this.view.store.sorted(({ activityType, content }) => activityType === "message" && content.role === "user");
-    const isShown = (/** @type {Sent} */ sent) => shown.some(({ content }) => content.parts.some((/** @type {any} */ part) => joined(part.text).trim() === sent.text)) && sent.status !== "submitting" && sent.status !== "nacked";
+    const isShown = (/** @type {Sent} */ sent) => sent.status !== "submitting" && sent.status !== "nacked" && this.#shown(sent.text) > sent.shown;
     const left = this.#sent.filter((sent) => !isShown(sent) && !(sent.status === "acked" && now - sent.since > TAKEN_MS));
     if (left.length !== this.#sent.length) this.#sent.splice(0, this.#sent.length, ...left);
+  }
+
+  /**
+   * How many of the user's messages say just this.
+   * @param {string} text
+   */
+  #shown(text) {
+    const isSame = (/** @type {any} */ part) => joined(part.text).trim() === text;
+    return this.view.store.sorted(({ activityType, content }) => activityType === "message" && content.role === "user" && content.parts.some(isSame)).length;
   }
 
   #drawOutbox() {

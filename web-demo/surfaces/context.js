@@ -32,28 +32,31 @@ export class Context extends Surface {
     this.#bar.max = 1;
     this.#bar.setAttribute("aria-label", "Share of the context that is taken");
     this.#budget.replaceChildren(this.#bar, this.#used);
-    const inspect = inspectButton(() => this.view, () => this.#newest());
+    const inspect = inspectButton(() => this.view, () => this.#contexts().at(-1));
     this.#line.replaceChildren(element("span", "label", "Context"), this.#budget, this.#chips, this.#cut, inspect);
     this.append(this.#line, this.#missing);
   }
 
-  #newest() {
-    return this.activities().filter(({ activityType }) => activityType === "context").at(-1);
+  /** Contexts of the conversation's own runs: a source may tell its budget, its memory and what it retrieved each on its own. */
+  #contexts() {
+    const own = new Set(this.view.runs);
+    return this.activities().filter(({ activityType, runId }) => activityType === "context" && own.has(runId));
   }
 
   update() {
-    const context = this.#newest();
-    const cuts = this.activities().filter(({ activityType }) => activityType === "compaction");
-    this.hidden = context === undefined && cuts.length === 0;
+    const contexts = this.#contexts();
+    const own = new Set(this.view.runs);
+    const cuts = this.activities().filter(({ activityType, runId }) => activityType === "compaction" && own.has(runId));
+    this.hidden = contexts.length === 0 && cuts.length === 0;
     if (this.hidden) return;
-    if (context) this.dataset.key = keyOf(context);
-    const content = context?.content ?? {};
-    this.#drawBudget(content);
-    const refs = refsOf(content);
+    const newest = contexts.at(-1);
+    if (newest) this.dataset.key = keyOf(newest);
+    this.#drawBudget(contexts.findLast(({ content }) => content.budget !== undefined || content.usedTokens !== undefined)?.content ?? {});
+    const refs = [...new Set(contexts.flatMap(({ content }) => refsOf(content)))];
     keyed(this.#chips, refs.slice(0, CHIPS_MAX).concat(refs.length > CHIPS_MAX ? [`${refs.length - CHIPS_MAX} more`] : []), (ref) => ref, (ref) => element("li", "chip", ref), () => {});
     const last = cuts.at(-1)?.content;
     say(this.#cut, cuts.length === 0 ? "" : last?.status === "running" ? "being compacted" : `compacted ${cuts.length === 1 ? "once" : `${cuts.length} times`}`);
-    this.#drawMissing(content);
+    this.#drawMissing(contexts.flatMap(({ content }) => (Array.isArray(content.missing) ? content.missing : content.missing === undefined ? [] : [content.missing])));
   }
 
   /** @param {Record<string, any>} content */
@@ -67,9 +70,8 @@ export class Context extends Surface {
     say(this.#used, isKnown ? `${count(used)} of ${count(max)} tokens` : typeof used === "number" ? `${count(used)} tokens, of unknown room` : "budget unknown");
   }
 
-  /** @param {Record<string, any>} content */
-  #drawMissing(content) {
-    const missing = Array.isArray(content.missing) ? content.missing : content.missing === undefined ? [] : [content.missing];
+  /** @param {unknown[]} missing */
+  #drawMissing(missing) {
     keyed(this.#missing, [...new Set(missing.map(words))], (what) => what, (what) => {
       const row = element("li", "note", `Missing: ${what}`);
       row.dataset.state = "warning";

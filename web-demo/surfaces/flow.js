@@ -61,6 +61,8 @@ export class Flow {
   #counts = new Map();
   /** Rows of each run. @type {Map<string, Row[]>} */
   #rows = new Map();
+  /** Whose each run is, as far as that was known when its items were sorted out. @type {Map<string, string | undefined>} */
+  #owners = new Map();
   /** The row in which an activity stands, by its key. @type {Map<string, string[]>} */
   #places = new Map();
 
@@ -70,6 +72,8 @@ export class Flow {
     this.#counts.clear();
     this.#rows.clear();
     this.#places.clear();
+    this.#owners.clear();
+    for (const activity of this.#store.sorted(({ activityType }) => activityType === "run")) this.#owners.set(activity.runId, activity.content.agentId);
     for (const activity of this.#store.sorted((one) => kindOf(one) !== undefined)) this.#add(activity);
     for (const [runId, items] of this.#runs) {
       items.sort(order);
@@ -83,6 +87,11 @@ export class Flow {
    * @returns {boolean} Whether there are other rows than before.
    */
   take(changed) {
+    // Whose a run is decides what in it is a teammate's: it may become known after that.
+    if ([...changed].some((key) => this.#isOtherOwner(key))) {
+      this.reset();
+      return true;
+    }
     /** @type {Set<string>} */
     const touched = new Set();
     for (const key of changed) {
@@ -157,10 +166,16 @@ export class Flow {
    */
   #kind(activity) {
     const kind = kindOf(activity);
-    if (kind !== "process" || !activity.agentId) return kind;
-    const run = this.#store.get(keyOf({ runId: activity.runId, activityType: "run", activityId: activity.runId }));
-    const own = run?.content.agentId;
-    return own !== undefined && own !== activity.agentId ? undefined : kind;
+    const own = this.#owners.get(activity.runId);
+    if (own === undefined) return kind;
+    if (activity.activityType === "agent") return activity.activityId === own ? undefined : kind;
+    return kind === "process" && activity.agentId && activity.agentId !== own ? undefined : kind;
+  }
+
+  /** @param {string} key */
+  #isOtherOwner(key) {
+    const activity = this.#store.get(key);
+    return activity?.activityType === "run" && activity.content.agentId !== this.#owners.get(activity.runId);
   }
 
   /** @param {string} runId */

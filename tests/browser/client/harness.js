@@ -91,9 +91,17 @@ export async function picture(base, run, audience, headers = {}) {
   return (await answer.json()).activities;
 }
 
-/** The same of a store, in the same words. */
+/** The same of a store, in the same words: text that came in chunks is one, as the server has it. */
 export function shown(store, run) {
-  return store.sorted((activity) => activity.runId === run).map(({ runId, ...activity }) => activity);
+  return store.sorted((activity) => activity.runId === run).map(({ runId, ...activity }) => ({ ...activity, content: joined(activity) }));
+}
+
+const TEXTS = ["text", "input_text", "output_text"];
+
+function joined({ activityType, content }) {
+  const whole = (of) => Object.fromEntries(Object.entries(of).map(([name, value]) => [name, TEXTS.includes(name) && value.length > 0 ? [value.join("")] : value]));
+  if (activityType === "message") return { ...content, parts: content.parts.map(whole) };
+  return ["reasoning", "plan", "tool-call-progress"].includes(activityType) ? whole(content) : content;
 }
 
 /** A list in an order that does not depend on who sorted it. */

@@ -181,6 +181,98 @@ test("on a stream of several runs an end is its run's alone", TIMEOUT, async () 
   assert.deepEqual([link.state.kind, store.run("a").ended, store.run("b").ended, store.get("b board b").content.n], ["live", "completed", undefined, ["on"]]);
 });
 
+/** A WebSocket whose other end is the test: `said` is what the client said, `tell` what it hears. */
+function socketOf(answer) {
+  const sockets = [];
+  class Pretended {
+    constructor(url, protocol) {
+      Object.assign(this, { url, protocol, said: [] });
+      sockets.push(this);
+      setTimeout(() => this.onopen?.(), 1);
+    }
+
+    send(text) {
+      this.said.push(JSON.parse(text));
+      answer(this, JSON.parse(text), sockets.length - 1);
+    }
+
+    tell(message) {
+      setTimeout(() => this.onmessage?.({ data: JSON.stringify(message) }), 1);
+    }
+
+    close(code = 1005, reason = "") {
+      setTimeout(() => this.onclose?.({ code, reason }), 1);
+    }
+  }
+  return { sockets, WebSocket: Pretended };
+}
+
+test("a WebSocket that answers no ping is dead; of one that does, the time there and back is known", TIMEOUT, async () => {
+  const { sockets, WebSocket } = socketOf((socket, { op, id }, n) => {
+    if (op === "subscribe") socket.tell({ sub: id, cursor: "e:2", ...hydrated(1) });
+    if (op === "ping" && n > 0) setTimeout(() => socket.tell({ op: "pong", id }), 40);
+  });
+  const link = connect({ base: "https://server.example/", run: "r", transport: "websocket", WebSocket, timing: { ...SWIFT, silenceMs: 600, pingMs: 100 } }, new Store());
+  const told = [];
+  link.subscribe((state) => told.push(state));
+  await until("another line", () => sockets.length === 2 && link.state.lagMs !== null);
+  assert.ok(told.some((state) => state.kind === "away" && state.why === "nothing was heard for too long"));
+  assert.deepEqual([sockets[0].url, sockets[0].protocol], ["wss://server.example/v1/ws", "proscenium.v1"]);
+  assert.deepEqual(sockets.map(({ said }) => said.find(({ op }) => op === "subscribe").after), [undefined, "e:2"]);
+  assert.ok(link.state.lagMs >= 40 && link.state.lagMs < 600, String(link.state.lagMs));
+  await sleep(1500);
+  assert.equal(sockets.length, 2);
+});
+
+test("a WebSocket's close is final or passing, as its code says; its token comes first", TIMEOUT, async () => {
+  const closes = [[1001, "the server is stopping; come back with your cursors"], [1013, ""], [1006, ""], [4401, "the token is over"], [1009, ""]];
+  const { sockets, WebSocket } = socketOf((socket, { op }, n) => {
+    if (op === "auth") socket.tell({ op: "authenticated" });
+    if (op === "subscribe") socket.close(...closes[n]);
+  });
+  const link = connect({ base: "http://x", run: "r", transport: "websocket", WebSocket, token: () => "mine", timing: SWIFT }, new Store());
+  const whys = [];
+  link.subscribe((state) => state.kind === "away" && whys.push(state.why));
+  await until("the refusal", () => link.state.kind === "refused");
+  assert.deepEqual(whys, ["the server is stopping; come back with your cursors", "the connection was cut off", "the connection was cut off", "the token is over"]);
+  assert.deepEqual([link.state.why, sockets.length], ["what was sent is too large", 5]);
+  assert.deepEqual(sockets[0].said.map(({ op }) => op), ["auth", "subscribe", "ping"]);
+});
+
+test("of several subscriptions one that is refused does not stop the others", TIMEOUT, async () => {
+  const { WebSocket } = socketOf((socket, { op, id }) => {
+    if (op !== "subscribe") return;
+    if (id === "theirs") socket.tell({ op: "error", id, status: 403, code: "forbidden", detail: "not yours" });
+    else socket.tell({ sub: id, cursor: "e:2", ...hydrated(1), runId: id });
+  });
+  const store = new Store();
+  const link = connect({ base: "http://x", runs: ["theirs", "mine"], transport: "websocket", WebSocket, timing: SWIFT }, store);
+  await until("both", () => link.state.refused && store.run("mine"));
+  const { kind, why, refused, cursors } = link.state;
+  assert.deepEqual([kind, why, refused.theirs.code, Object.keys(refused), cursors], ["live", "not yours", "forbidden", ["theirs"], { mine: "e:2" }]);
+});
+
+test("a silence that EventSource cannot explain is listened to with fetch", TIMEOUT, async () => {
+  const server = await pretend((request, response) => stream(response, [[hydrated(1), "e:4"]]));
+  const sources = [];
+  class Pretended {
+    readyState = 1;
+
+    constructor(url) {
+      sources.push(url);
+      setTimeout(() => this.onopen(), 1);
+      setTimeout(() => this.onmessage({ data: JSON.stringify(hydrated(1)), lastEventId: "e:2" }), 2);
+    }
+
+    close() {}
+  }
+  const link = connect({ base: server.base, run: "r", EventSource: Pretended, timing: { ...SWIFT, silenceMs: 1500 } }, new Store());
+  await until("the first", () => link.state.cursor === "e:2");
+  assert.equal(link.state.reader, "eventsource");
+  await until("the other", () => link.state.cursor === "e:4");
+  assert.deepEqual([link.state.reader, sources.length, server.requests.map(after)], ["fetch", 1, ["e:2"]]);
+});
+
 test("a line that comes up again is not waited for", TIMEOUT, async () => {
   // What browsers say when the network is back; Node has no such event by itself.
   const target = new EventTarget();

@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Store, keyOf, logOf, textOf } from "../../../web-demo/client/store.js";
+import { Store, keyOf, lengthOf, logOf, textFrom, textOf } from "../../../web-demo/client/store.js";
 
 const snapshot = (more) => ({ frame: "ActivitySnapshot", runId: "r", sequence: 1, activityType: "message", activityId: "m", surface: "conversation", opened: 1, content: { parts: [] }, ...more });
 const delta = (patch, more) => ({ frame: "ActivityDelta", runId: "r", sequence: 2, prev: 1, activityType: "message", activityId: "m", patch, ...more });
@@ -49,6 +49,15 @@ test("text grows joined where the server joins it; what a source names itself st
     store.take(delta([add(path, "b")], { activityType }));
     assert.deepEqual(store.get(`r ${activityType} m`).content, expected, `${activityType} ${path}`);
   }
+});
+
+test("a text is had as a whole, or from where somebody has it, in whatever chunks it is held", () => {
+  const words = "größer 🦊 words that go on";
+  for (const chunks of [[words], [...words], ["", words.slice(0, 9), "", words.slice(9)], words]) {
+    assert.deepEqual([textOf(chunks), lengthOf(chunks)], [words, words.length]);
+    for (let from = 0; from <= words.length + 1; from += 1) assert.equal(textFrom(chunks, from), words.slice(from), JSON.stringify([chunks, from]));
+  }
+  for (const none of [[], undefined, null, {}, 7]) assert.deepEqual([textOf(none), textFrom(none, 0), lengthOf(none)], ["", "", 0]);
 });
 
 test("a change that does not apply is told, and nothing of it is taken", () => {

@@ -201,7 +201,8 @@ function socketOf(answer) {
     }
 
     close(code = 1005, reason = "") {
-      setTimeout(() => this.onclose?.({ code, reason }), 1);
+      if (!this.isClosed) setTimeout(() => this.onclose?.({ code, reason }), 1);
+      this.isClosed = true;
     }
   }
   return { sockets, WebSocket: Pretended };

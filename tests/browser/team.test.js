@@ -259,6 +259,25 @@ test("whoever assigns a work item asks its owner, and the card moves when the ow
   assert.equal((await facts(item)).Assignee, "Writer");
 });
 
+test("what is of a session and of no run is asked of the session", { timeout: DEADLINE }, async () => {
+  const session = `board-${++runs}`;
+  await stage.publish(`session:${session}`, [
+    { type: "agent.spawned", agentId: "writer", payload: { agentName: "Writer" } },
+    { type: "task.changed", taskId: "w", payload: { runtimeEntity: "work_item", title: "Name the currency", status: "open" } },
+  ]);
+  // A teammate that only the session's log knows by name works in a run of the session.
+  await stage.publish(`${session}-run`, [{ type: "run.started", sessionId: session }, { type: "worker.notification", agentId: "writer", payload: { workerNotificationId: "n", summary: "Done." } }]);
+  page = await stage.show("team.html", { session });
+  const item = card("ps-work-board", "Name the currency");
+  await item.locator("select").selectOption({ label: "Writer" });
+  await item.getByRole("button", { name: "Assign", exact: true }).click();
+  await item.getByText("Submitted. The runtime has not confirmed it yet.").waitFor();
+  assert.deepEqual(await bench("controls"), [{ control: "assign", session, taskId: "w", value: { assignee: "writer" } }]);
+  await card("ps-worker-notifications", "Writer").waitFor();
+  await item.locator(".inspect").click();
+  assert.match(await text(page.locator("ps-inspector .note")), /^It is of a session's own log/);
+});
+
 test("the board has a column for each status, blockers in words, and links only to what there is", { timeout: DEADLINE }, async () => {
   const run = await look();
   const columns = await page.locator("ps-work-board .column").evaluateAll((all) => all.map((it) => [it.dataset.column, [...it.querySelectorAll(".card-title")].map((title) => title.textContent)]));

@@ -65,6 +65,36 @@ test("a body that was offloaded is read from its blob, and only as much of it as
   assert.match(await text(page.locator("ps-artifacts .sheet > .label").last()), /^version 3: the first 200,000 characters$/i);
 });
 
+test("a body that comes late does not take the place of another that was asked for since", { timeout: DEADLINE }, async () => {
+  await look([...TEAM, { type: "artifact.created", artifactId: "notes", payload: { title: "Notes", body: "The notes." } }]);
+  const [first, second] = TEAM.flatMap((fact, at) => (fact.type === "artifact.version.created" ? [at + 1] : []));
+  let letGo;
+  const held = new Promise((resolve) => (letGo = resolve));
+  const after = (request) => Number(new URL(request.url()).searchParams.get("after"));
+  await page.route(/\/events\?.*after=/, async (route) => {
+    if (after(route.request()) === first - 1) await held;
+    await route.continue();
+  });
+  await page.locator("ps-artifacts .line", { hasText: "Report" }).click();
+  await page.getByRole("button", { name: "Read version 1" }).click();
+  await page.getByRole("button", { name: "Read version 2" }).click();
+  await until(page, (body) => document.querySelector("ps-artifacts .body").textContent === body, BODY);
+  const late = page.waitForResponse((answer) => after(answer.request()) === first - 1);
+  letGo();
+  await (await late).finished();
+  assert.ok(first < second);
+  // Another question and its answer, so that whatever the late one would do is done.
+  await page.evaluate(async (url) => {
+    await (await fetch(url)).json();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }, "/v1/runs");
+  assert.equal(await page.locator("ps-artifacts .body").evaluate((body) => body.textContent), BODY);
+  await page.locator("ps-artifacts .line", { hasText: "Notes" }).click();
+  assert.equal(await page.locator("ps-artifacts .body").evaluate((body) => body.textContent), "");
+  await page.locator("ps-artifacts .read").click();
+  await until(page, () => document.querySelector("ps-artifacts .body").textContent === "The notes.");
+});
+
 test("Evidence, replay, review, and citations link to evidence facts.", { timeout: DEADLINE }, async () => {
   const run = await look();
   const review = card("ps-review-lane", "report");

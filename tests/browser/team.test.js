@@ -65,6 +65,36 @@ test("a body that was offloaded is read from its blob, and only as much of it as
   assert.match(await text(page.locator("ps-artifacts .sheet > .label").last()), /^version 3: the first 200,000 characters$/i);
 });
 
+test("a body that comes late does not take the place of another that was asked for since", { timeout: DEADLINE }, async () => {
+  await look([...TEAM, { type: "artifact.created", artifactId: "notes", payload: { title: "Notes", body: "The notes." } }]);
+  const [first, second] = TEAM.flatMap((fact, at) => (fact.type === "artifact.version.created" ? [at + 1] : []));
+  let letGo;
+  const held = new Promise((resolve) => (letGo = resolve));
+  const after = (request) => Number(new URL(request.url()).searchParams.get("after"));
+  await page.route(/\/events\?.*after=/, async (route) => {
+    if (after(route.request()) === first - 1) await held;
+    await route.continue();
+  });
+  await page.locator("ps-artifacts .line", { hasText: "Report" }).click();
+  await page.getByRole("button", { name: "Read version 1" }).click();
+  await page.getByRole("button", { name: "Read version 2" }).click();
+  await until(page, (body) => document.querySelector("ps-artifacts .body").textContent === body, BODY);
+  const late = page.waitForResponse((answer) => after(answer.request()) === first - 1);
+  letGo();
+  await (await late).finished();
+  assert.ok(first < second);
+  // Another question and its answer, so that whatever the late one would do is done.
+  await page.evaluate(async (url) => {
+    await (await fetch(url)).json();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }, "/v1/runs");
+  assert.equal(await page.locator("ps-artifacts .body").evaluate((body) => body.textContent), BODY);
+  await page.locator("ps-artifacts .line", { hasText: "Notes" }).click();
+  assert.equal(await page.locator("ps-artifacts .body").evaluate((body) => body.textContent), "");
+  await page.locator("ps-artifacts .read").click();
+  await until(page, () => document.querySelector("ps-artifacts .body").textContent === "The notes.");
+});
+
 test("Evidence, replay, review, and citations link to evidence facts.", { timeout: DEADLINE }, async () => {
   const run = await look();
   const review = card("ps-review-lane", "report");
@@ -257,6 +287,25 @@ test("whoever assigns a work item asks its owner, and the card moves when the ow
   await stage.publish(run, [{ type: "task.changed", taskId: "w2", payload: { status: "claimed", assignee: "writer" } }]);
   await page.locator('ps-work-board [data-column="claimed"] .card').waitFor();
   assert.equal((await facts(item)).Assignee, "Writer");
+});
+
+test("what is of a session and of no run is asked of the session", { timeout: DEADLINE }, async () => {
+  const session = `board-${++runs}`;
+  await stage.publish(`session:${session}`, [
+    { type: "agent.spawned", agentId: "writer", payload: { agentName: "Writer" } },
+    { type: "task.changed", taskId: "w", payload: { runtimeEntity: "work_item", title: "Name the currency", status: "open" } },
+  ]);
+  // A teammate that only the session's log knows by name works in a run of the session.
+  await stage.publish(`${session}-run`, [{ type: "run.started", sessionId: session }, { type: "worker.notification", agentId: "writer", payload: { workerNotificationId: "n", summary: "Done." } }]);
+  page = await stage.show("team.html", { session });
+  const item = card("ps-work-board", "Name the currency");
+  await item.locator("select").selectOption({ label: "Writer" });
+  await item.getByRole("button", { name: "Assign", exact: true }).click();
+  await item.getByText("Submitted. The runtime has not confirmed it yet.").waitFor();
+  assert.deepEqual(await bench("controls"), [{ control: "assign", session, taskId: "w", value: { assignee: "writer" } }]);
+  await card("ps-worker-notifications", "Writer").waitFor();
+  await item.locator(".inspect").click();
+  assert.match(await text(page.locator("ps-inspector .note")), /^It is of a session's own log/);
 });
 
 test("the board has a column for each status, blockers in words, and links only to what there is", { timeout: DEADLINE }, async () => {

@@ -402,8 +402,9 @@ export class Connection {
     const first = this.#options.timing?.retryMs ?? Math.max(retryMs, this.#retryMs);
     const longest = Math.min(first * 2 ** this.#failures, retryMaxMs);
     this.#failures += 1;
-    this.#become("away", why);
+    // First, for whoever is told may want it otherwise.
     this.#waiting = setTimeout(() => this.#connect(), Math.max(atLeastMs, longest * (0.5 + Math.random() / 2)));
+    this.#become("away", why);
   }
 
   #tick() {

@@ -41,16 +41,15 @@ export function readBySocket(url, { token, subscriptions, pingMs, WebSocket }, o
     [pings, asked] = [pings + 1, performance.now()];
     say({ op: "ping", id: pings });
   };
-  const close = () => {
-    tell.end();
+  const end = () => {
     clearInterval(pinging);
+    [socket.onopen, socket.onmessage, socket.onclose] = [null, null, null];
     socket.close();
   };
   /** @param {import("./sse.js").Over} over */
   const over = (over) => {
-    clearInterval(pinging);
+    end();
     tell.over(over);
-    socket.close();
   };
   const subscribe = () => {
     for (const subscription of subscriptions) say({ op: "subscribe", ...subscription });
@@ -94,7 +93,7 @@ export function readBySocket(url, { token, subscriptions, pingMs, WebSocket }, o
     else if (FINAL.has(code)) over({ kind: "problem", why, problem: problem ?? { status: 400, code: "unknown", detail: why } });
     else over({ kind: "lost", why });
   };
-  return { close };
+  return { close: () => (tell.end(), end()) };
 }
 
 /**

@@ -6,7 +6,6 @@ import { Surface, badge, count, drawing, element, inspectButton, keyed, mark, sa
 import { keyOf } from "../client/store.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
-/** @typedef {import("./base.js").Control} Control */
 /** @typedef {import("./base.js").View} View */
 
 /** Cards that are drawn before somebody asks for more. */

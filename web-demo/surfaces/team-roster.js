@@ -72,6 +72,7 @@ export class TeamRoster extends Lane {
       ["Team", content.teamName],
       ["Model", content.model],
       ["Source", content.source],
+      ["Can", content.capabilityRef],
       ["May", content.policy],
       ["Last turn", content.latestTurnStatus && spoken(content.latestTurnStatus)],
       ["Waiting turns", content.queuedTurnCount],

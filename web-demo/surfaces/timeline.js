@@ -3,7 +3,7 @@
  * below, one at a time; older ones of the session are read by pages.
  */
 
-import { Surface, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
+import { Surface, define, element, inspectButton, mark, say, spoken, words } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { describe } from "./describe.js";
 import { artifactsOf, evidenceOf, headed, link, named, refsOf, tell } from "./lane.js";

@@ -6,7 +6,7 @@
 import { count, define, element, keyed, mark, say } from "../surfaces/base.js";
 import { describe } from "../surfaces/describe.js";
 import { connect } from "../client/connection.js";
-import { Store, keyOf } from "../client/store.js";
+import { Store } from "../client/store.js";
 
 /** @typedef {import("../client/types.js").Activity} Activity */
 /** @typedef {import("../client/types.js").Audience} Audience */

@@ -213,6 +213,8 @@ export class Scrubber extends HTMLElement {
   }
 
   #problem = "";
+  /** Whether what grew is about to be drawn. */
+  #isDue = false;
 
   /** @param {Travel | null} detail */
   #tell(detail) {
@@ -309,7 +311,12 @@ export class Scrubber extends HTMLElement {
     this.#last = last;
     // What came since begins where the known ones end.
     if (this.#timesNext === null) this.#timesNext = this.#times.at(-1)?.sequence ?? 0;
-    this.#draw();
+    if (this.#isDue) return;
+    this.#isDue = true;
+    requestAnimationFrame(() => {
+      this.#isDue = false;
+      this.#draw();
+    });
   }
 
   /** A run's last event may be one that this audience does not see: then no frame tells of it. */

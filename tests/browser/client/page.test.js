@@ -7,6 +7,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
+import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
@@ -104,6 +105,24 @@ for (const [way, options, reader] of WAYS) {
     await page.close();
   });
 }
+
+test("the ten lines of plain DOM in the README are ten, and show what a run says", TIMEOUT, async () => {
+  const readme = readFileSync(new URL("../../../web-demo/client/README.md", import.meta.url), "utf8");
+  const lines = (title) => readme.split(`## ${title}\n`)[1].match(/```jsx?\n([^]*?)```/)[1].split("\n").filter((line) => line !== "");
+  const example = lines("Ten lines of plain DOM");
+  const react = lines("Ten lines of React").filter((line) => !line.startsWith("import "));
+  assert.deepEqual([example.length <= 10, react.length], [true, 10]);
+  await say(server.base, "run-1", story("Hello <b>"));
+  const page = await browser.newPage();
+  const html = `<!doctype html><title>An example</title><div id="messages"></div><script type="module">${example.join("\n")}</script>`;
+  await page.route(`${server.base}/example.html`, (route) => route.fulfill({ contentType: "text/html", body: html }));
+  await page.goto(`${server.base}/example.html`);
+  await page.locator("#messages p", { hasText: "Hello <b>" }).waitFor({ timeout: DEADLINE });
+  await say(server.base, "run-1", more("world"));
+  await page.locator("#messages p", { hasText: "Hello <b>world" }).waitFor({ timeout: DEADLINE });
+  assert.equal(await page.locator("#messages b").count(), 0);
+  await page.close();
+});
 
 test("what EventSource cannot see is looked at with fetch: a status, and that there is no more", TIMEOUT, async () => {
   const problem = (status, code) => ({ status, contentType: "application/problem+json", body: JSON.stringify({ status, code, detail: `no: ${code}` }) });

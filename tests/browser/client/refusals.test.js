@@ -181,6 +181,21 @@ test("on a stream of several runs an end is its run's alone", TIMEOUT, async () 
   assert.deepEqual([link.state.kind, store.run("a").ended, store.run("b").ended, store.get("b board b").content.n], ["live", "completed", undefined, ["on"]]);
 });
 
+test("whoever is told that it is away may close it, cut it or mend it there and then", TIMEOUT, async () => {
+  for (const [what, kinds] of [["close", ["away"]], ["cut", ["away"]], ["mend", ["away", "connecting", "live"]]]) {
+    const server = await pretend((request, response, n) => (n === 0 ? refuse(response, 503, "busy") : stream(response, [[hydrated(0), "e:0"]])));
+    const link = connect({ base: server.base, run: "r", timing: { retryMs: 20 } }, new Store());
+    const told = [];
+    link.subscribe(({ kind }) => {
+      if (told.at(-1) !== kind) told.push(kind);
+      if (kind === "away" && told.length === 1) link[what]();
+    });
+    await until("what comes of it", () => told.at(-1) === kinds.at(-1));
+    await sleep(200);
+    assert.deepEqual([told, server.requests.length, link.state.kind], [kinds, kinds.length === 1 ? 1 : 2, kinds.at(-1)], what);
+  }
+});
+
 /** A WebSocket whose other end is the test: `said` is what the client said, `tell` what it hears. */
 function socketOf(answer) {
   const sockets = [];
@@ -201,7 +216,8 @@ function socketOf(answer) {
     }
 
     close(code = 1005, reason = "") {
-      setTimeout(() => this.onclose?.({ code, reason }), 1);
+      if (!this.isClosed) setTimeout(() => this.onclose?.({ code, reason }), 1);
+      this.isClosed = true;
     }
   }
   return { sockets, WebSocket: Pretended };

@@ -11,7 +11,7 @@ import { Feeder } from "./feeder.js";
 import { Opened } from "./opened.js";
 import { Panels } from "./panels.js";
 import { format, parse } from "./route.js";
-import { element, say, words } from "./surfaces/base.js";
+import { element, keyed, say, words } from "./surfaces/base.js";
 import { Artifacts } from "./surfaces/artifacts.js";
 import { Conversation } from "./surfaces/conversation.js";
 import { SessionTabs, nameOf, tabsOf } from "./surfaces/session-tabs.js";
@@ -84,6 +84,8 @@ export class Shell {
   #lists = new Hydration();
   /** @type {Tab[]} */
   #tabs = [];
+  /** What the session's or run's own line said. @type {Record<string, any>} */
+  #told = {};
   /** The run that the tools of time follow. */
   #followed = "";
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -140,7 +142,8 @@ export class Shell {
     const known = this.#tabs.find((tab) => tab.id === id && (tab.kind === "session") === (session !== undefined));
     say(this.#page.title, known?.title || id);
     document.title = `${known?.title || id} · Proscenium`;
-    this.#page.lineage.replaceChildren();
+    this.#told = {};
+    this.#drawLineage();
     this.#page.past.hidden = true;
     this.#step("none");
     this.#page.bar.link = opened.link;
@@ -190,17 +193,26 @@ export class Shell {
     const title = words(summary.title) || this.#route.session || this.#route.run || "";
     say(this.#page.title, title);
     document.title = `${title} · Proscenium`;
+    this.#told = summary;
+    this.#drawLineage();
+  }
+
+  /** Parents and children: what its own line told, and children that came since. */
+  #drawLineage() {
+    const summary = this.#told;
+    const { session } = this.#route;
+    const children = new Set([...(summary.children ?? []), ...this.#tabs.filter(({ parent }) => session !== undefined && parent === session).map(({ id }) => id)]);
     /** @type {[string, Target][]} */
     const related = [];
     if (summary.parentSessionId && summary.parentSessionId !== this.#route.session) related.push([`Parent: ${summary.parentSessionId}`, { kind: "session", id: summary.parentSessionId }]);
     if (!this.#route.session && summary.sessionId) related.push([`Session: ${summary.sessionId}`, { kind: "session", id: summary.sessionId }]);
-    for (const child of summary.children ?? []) related.push([`Child: ${child}`, { kind: "session", id: child }]);
-    this.#page.lineage.replaceChildren(...related.map(([text, target]) => {
+    for (const child of children) related.push([`Child: ${child}`, { kind: "session", id: words(child) }]);
+    keyed(this.#page.lineage, related, ([text]) => text, ([text, target]) => {
       const button = element("button", "chip", text);
       button.type = "button";
       button.addEventListener("click", () => this.#goTo(target));
       return button;
-    }));
+    }, () => {});
   }
 
   /* ── going somewhere ── */
@@ -315,6 +327,7 @@ export class Shell {
   #list(tabs, runs) {
     this.#tabs = tabs;
     this.#page.tabs.show(tabs, this.#current);
+    this.#drawLineage();
     if (!this.#isNamed && tabs.length > 0) {
       // What is pinned and goes on, else what goes on and is nobody's child, else what goes on, else the newest.
       const live = tabs.filter(({ status }) => LIVE.includes(status));

@@ -1,4 +1,5 @@
-//! The page at `/` and its modules, built into the binary.
+//! The page at `/` and its modules, built into the binary. What stands in a folder is served by its path, such as the client
+//! that other pages import (`/assets/client/index.js`).
 
 use super::problem::Problem;
 use axum::response::{IntoResponse, Response};
@@ -22,7 +23,7 @@ pub async fn index() -> Result<Response, Problem> {
     file("index.html")
 }
 
-/// `GET /assets/{file}`
+/// `GET /assets/{*file}`
 pub async fn asset(uri: Uri) -> Result<Response, Problem> {
     file(uri.path().trim_start_matches("/assets/"))
 }

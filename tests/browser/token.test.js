@@ -60,7 +60,7 @@ test("a token that is pasted opens the page, and is in no address", { timeout: D
   page.on("request", (request) => asked.push(request.url()));
   await page.goto(url);
   await page.locator("#token").waitFor({ state: "visible" });
-  assert.equal(await page.locator("#runs button").count(), 0);
+  assert.equal(await page.locator("#sessions button").count(), 0);
 
   const mine = token("--can", "read");
   await page.locator("#token input").fill(mine);
@@ -77,7 +77,7 @@ test("a token that is pasted opens the page, and is in no address", { timeout: D
   const other = await browser.newPage();
   await other.goto(url);
   await other.locator("#token").waitFor({ state: "visible" });
-  assert.equal(await other.locator("#runs button").count(), 0);
+  assert.equal(await other.locator("#sessions button").count(), 0);
 
   assert.ok(asked.some((address) => address.includes("ticket=")), "the stream was opened with a ticket");
   for (const address of [...asked, page.url()]) assert.ok(!address.includes(mine), address);

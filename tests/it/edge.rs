@@ -122,7 +122,22 @@ async fn the_page_runs_only_its_own_scripts() {
     );
     let script = client.get("/assets/app.js").await;
     assert_eq!(&script.headers["content-type"], "text/javascript; charset=utf-8");
-    for hidden in ["package.json", "node_modules/typescript/package.json", "../Cargo.toml", "..%2fCargo.toml"] {
+    let module = client.get("/assets/client/index.js").await;
+    assert_eq!((module.status, &module.headers["content-type"]), (200, &script.headers["content-type"]));
+    assert!(module.body == include_bytes!("../../web-demo/client/index.js"), "a module is served as it stands");
+    assert_eq!(client.get("/assets/client/store.js").await.status, 200);
+    for hidden in [
+        "package.json",
+        "node_modules/typescript/package.json",
+        "client",
+        "client/",
+        "client/README.md",
+        "client/absent.js",
+        "client/../package.json",
+        "client/..%2fpackage.json",
+        "../Cargo.toml",
+        "..%2fCargo.toml",
+    ] {
         assert_eq!(client.get(&format!("/assets/{hidden}")).await.status, 404, "{hidden}");
     }
 }

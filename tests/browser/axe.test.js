@@ -1,0 +1,53 @@
+/**
+ * axe-core over the team's surfaces and the tools, filled with data and opened: in light and in dark, wide and narrow.
+ */
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { DEADLINE, Stage, axe, until } from "./stage.js";
+import { TEAM } from "./fixtures/story.js";
+
+let stage, source;
+
+before(async () => {
+  stage = await Stage.open();
+  source = await axe();
+  await stage.publish("accessible", TEAM);
+  // What is withheld from some, failed, deleted, stale: all states have their colours.
+  await stage.publish("accessible", [
+    { type: "text.delta", messageId: "own", audience: "internal", payload: { text: "for inside alone" } },
+    { type: "artifact.failed", artifactId: "broken", payload: { title: "Broken", error: { message: "the disk is full" } } },
+    { type: "artifact.deleted", artifactId: "gone", payload: { title: "Gone" } },
+    { type: "agent.completed", agentId: "lost", phase: "failed", payload: { agentName: "Lost", error: { message: "it was killed" } } },
+    { type: "task.changed", taskId: "odd", payload: { runtimeEntity: "work_item", title: "Odd", status: "dreaming" } },
+  ]);
+}, { timeout: DEADLINE });
+after(() => stage?.close());
+
+for (const theme of ["light", "dark"]) {
+  for (const width of [1280, 360]) {
+    test(`axe finds nothing serious in ${theme}, ${width} pixels wide`, { timeout: DEADLINE }, async () => {
+      const page = await stage.show("team.html", { run: "accessible", audience: "internal", theme, without: "conversation" });
+      await page.setViewportSize({ width, height: 900 });
+      await page.evaluate(() => {
+        window.bench.compare();
+        document.querySelector("ps-teammate-transcript").open("researcher");
+      });
+      await page.locator("ps-delegation-graph").getByRole("button", { name: "As a list" }).click();
+      await page.locator("ps-artifacts .line", { hasText: "Report" }).click();
+      await page.locator("ps-artifacts .show-diff").click();
+      await page.locator("ps-timeline .line", { hasText: "2025.pdf" }).first().click();
+      await page.locator("ps-diagnostics .inspect").first().click();
+      await page.locator("ps-inspector .envelope summary").last().click();
+      await until(page, () => document.querySelectorAll("ps-audiences .audience-row").length > 10 && document.querySelector("ps-artifacts .body [data-line]") !== null && document.querySelector("ps-inspector .envelope pre") !== null);
+      // Nothing sticks out: only what is meant to scrolls sideways.
+      assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true, "the page scrolls sideways");
+      await page.evaluate(source);
+      const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+      const serious = violations.filter((it) => ["serious", "critical"].includes(it.impact)).map((it) => `${it.id}: ${it.help}\n${it.nodes.slice(0, 6).map((node) => `  ${node.target.join(" ")}\n    ${node.failureSummary?.replaceAll("\n", "\n    ")}`).join("\n")}`);
+      assert.deepEqual(serious, []);
+      assert.deepEqual(page.problems, []);
+      await page.close();
+    });
+  }
+}

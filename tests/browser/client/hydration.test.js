@@ -1,0 +1,212 @@
+/**
+ * Hydration and controls: what comes too late changes nothing, what is refused says why, what is asked for twice is done once.
+ */
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Hydration, Problem, Stale, Store, submit } from "../../../web-demo/client/index.js";
+import { DEADLINE, ordered, picture, pretend, refuse, say, serve, shown, until } from "./harness.js";
+
+const TIMEOUT = { timeout: 2 * DEADLINE };
+const LONG = "long ".repeat(20_000);
+
+let server;
+before(async () => {
+  server = await serve();
+  await say(server.base, "r/1", [
+    { type: "run.started", sessionId: "s 1" },
+    { type: "text.delta", messageId: "m", payload: { text: "Hello" } },
+    { type: "tool.started", toolCallId: "c", payload: { toolName: "search" } },
+    { type: "tool.result", toolCallId: "c", audience: "user", payload: { output: LONG } },
+    { type: "action.required", actionId: "a", payload: { kind: "tool_approval", message: "May I?" } },
+    { type: "diagnostic.changed", payload: { message: "hidden" } },
+  ]);
+}, TIMEOUT);
+after(() => server?.stop());
+
+test("a session is hydrated in the order of its parts", TIMEOUT, async () => {
+  const hydration = new Hydration({ base: `${server.base}/` });
+  const { sessions } = await hydration.sessions({ limit: 5 });
+  assert.deepEqual(sessions.map(({ sessionId, status }) => [sessionId, status]), [["s 1", "waiting"]]);
+  const session = await hydration.session("s 1");
+  assert.deepEqual([session.runs[0].runId, session.pendingActions[0].activityId, session.truncated], ["r/1", "a", false]);
+  const window = await hydration.window("s 1", { messages: 1 });
+  assert.deepEqual([window.messages[0].content.parts[0].text, window.nextCursor], [["Hello"], null]);
+  const timeline = await hydration.timeline("s 1");
+  assert.deepEqual(timeline.items.map((item) => item.activityId), ["c", "a"]);
+  assert.deepEqual((await hydration.runs()).runs.map((run) => run.runId), ["r/1"]);
+  const run = await hydration.run("r/1");
+  assert.deepEqual([run.status, run.counts.pendingActions, run.lastSequence], ["waiting", 1, 6]);
+});
+
+test("a run is shown as it was at any time, and loaded into a store", TIMEOUT, async () => {
+  const [hydration, store] = [new Hydration({ base: server.base, audience: "internal" }), new Store()];
+  for (const at of [2, 3, 6]) {
+    const { activities, sequence } = await hydration.activities("r/1", { at });
+    assert.equal(sequence, at);
+    store.load("r/1", activities, sequence);
+  }
+  assert.deepEqual(ordered(shown(store, "r/1")), ordered(await picture(server.base, "r/1", "internal")));
+  const message = store.get("r/1 message m");
+  const back = await hydration.activities("r/1", { at: 2, surfaces: ["conversation"] });
+  store.load("r/1", back.activities, 2);
+  assert.deepEqual([store.size, store.get("r/1 message m")], [1, message]);
+});
+
+test("envelopes come by page, for whom it is asked", TIMEOUT, async () => {
+  const hydration = new Hydration({ base: server.base });
+  const sequences = async (call) => (await hydration.events("r/1", call)).events.map((event) => event.sequence);
+  assert.deepEqual(await sequences({ after: 1, limit: 2 }), [2, 3]);
+  assert.deepEqual(await sequences({ before: 5, limit: 2 }), [3, 4]);
+  assert.deepEqual(await sequences(), [1, 2, 3, 4, 5]);
+  assert.deepEqual(await sequences({ audience: "internal" }), [1, 2, 3, 4, 5, 6]);
+  assert.deepEqual(await sequences({ type: ["text.delta", "tool.started"] }), [2, 3]);
+  const { nextCursor } = await hydration.events("r/1", { limit: 3 });
+  assert.deepEqual(await sequences({ after: nextCursor }), [4, 5]);
+});
+
+test("an offloaded body comes whole or in part, and no other address is asked", TIMEOUT, async () => {
+  const hydration = new Hydration({ base: server.base, fetch: (...asked) => (addresses.push(asked[0]), fetch(...asked)) });
+  const addresses = [];
+  const { events } = await hydration.events("r/1", { type: ["tool.result"] });
+  const refs = [].concat(events[0].refs).flatMap((ref) => (ref.href ? [ref] : Object.values(ref)));
+  const { href } = refs.find((ref) => ref.href);
+  const whole = await hydration.blob(href);
+  assert.deepEqual([await whole.blob.text(), whole.size, whole.isWhole], [LONG, LONG.length, true]);
+  const part = await hydration.blob(href, { from: 5, to: 8 });
+  assert.deepEqual([await part.blob.text(), part.size, part.isWhole], ["long", LONG.length, false]);
+  const asked = addresses.length;
+  for (const evil of ["https://evil.example/v1/blobs/x", "//evil.example/v1/blobs/x", "/v1/blobs/../runs", "/v1/blobs/..", "/v1/runs/r", "/v1/blobs/x?ticket=", "/v1/blobs/a\\..\\b", ""]) {
+    await assert.rejects(hydration.blob(evil), TypeError, evil);
+  }
+  assert.equal(addresses.length, asked);
+});
+
+test("a refusal is an error with its code, its status and its sentence", TIMEOUT, async () => {
+  const hydration = new Hydration({ base: server.base });
+  const problem = await hydration.run("nobody").catch((error) => error);
+  assert.ok(problem instanceof Problem);
+  assert.deepEqual([problem.code, problem.status, problem.message], ["no_such_run", 404, problem.detail]);
+  assert.equal(problem.document.title.length > 0, true);
+  assert.equal((await hydration.events("r/1", { after: "nonsense" }).catch((error) => error)).code, "bad_cursor");
+  await assert.rejects(hydration.run(".."), (error) => error instanceof Problem && error.code === "bad_id");
+  const proxy = await pretend((request, response) => response.writeHead(502).end("<p>Bad gateway"));
+  const told = await new Hydration({ base: proxy.base }).runs().catch((error) => error);
+  assert.deepEqual([told instanceof Problem, told.status, told.code, told.detail], [true, 502, "unknown", "the server answers 502 Bad Gateway"]);
+});
+
+test("an answer to what is not looked at any more is stale, however it comes", TIMEOUT, async () => {
+  /** Answers wait until the test lets them out; it ignores that they are given up, as a slow cache may. */
+  const waiting = [];
+  const slow = (address) => new Promise((resolve) => waiting.push(() => resolve(fetch(address))));
+  const hydration = new Hydration({ base: server.base, fetch: slow });
+  const first = hydration.activation;
+  const calls = [hydration.session("s 1"), hydration.run("r/1"), hydration.run("nobody"), hydration.blob("/v1/blobs/none")].map((call) => call.catch((error) => error));
+  const second = hydration.activate();
+  assert.notEqual(second, first);
+  const now = hydration.run("r/1");
+  // The newer one is answered first, the older ones after it.
+  await until("all calls", () => waiting.length === 5);
+  waiting.at(-1)();
+  assert.equal((await now).activation, second);
+  for (const answer of waiting.slice(0, -1)) answer();
+  for (const late of await Promise.all(calls)) {
+    assert.ok(late instanceof Stale, String(late));
+    assert.equal(late.activation, first);
+  }
+});
+
+test("a late answer never takes the place of what is looked at", TIMEOUT, async () => {
+  const answers = {};
+  const fake = (address) => new Promise((resolve) => (answers[new URL(address).pathname] = (body) => resolve(Response.json(body))));
+  const hydration = new Hydration({ base: "http://x", fetch: fake });
+  let shown = "";
+  const look = async (session) => {
+    const activation = hydration.activate();
+    try {
+      const { title } = await hydration.session(session);
+      shown = title;
+    } catch (error) {
+      if (!(error instanceof Stale)) throw error;
+    }
+    return activation;
+  };
+  const [one, two] = [look("one"), look("two")];
+  await until("both", () => Object.keys(answers).length === 2);
+  answers["/v1/sessions/two"]({ title: "two", activation: hydration.activation });
+  await two;
+  answers["/v1/sessions/one"]({ title: "one", activation: "1-1" });
+  await one;
+  assert.equal(shown, "two");
+  // Nor does one that was mixed up on its way.
+  const mixed = hydration.session("three");
+  await until("the third", () => answers["/v1/sessions/three"]);
+  answers["/v1/sessions/three"]({ title: "?", activation: "other" });
+  await assert.rejects(mixed, Stale);
+});
+
+test("turning elsewhere gives up what is under way, at the server, too", TIMEOUT, async () => {
+  let isGivenUp = false;
+  const quiet = await pretend((request, response) => response.on("close", () => (isGivenUp = true)));
+  const hydration = new Hydration({ base: quiet.base });
+  const call = hydration.sessions();
+  await until("the question", () => quiet.requests.length === 1);
+  hydration.activate();
+  await assert.rejects(call, Stale);
+  await until("the end of it", () => isGivenUp);
+  const [stop, reason] = [new AbortController(), new Error("mine")];
+  const other = hydration.sessions({ signal: stop.signal });
+  stop.abort(reason);
+  await assert.rejects(other, reason);
+  await assert.rejects(hydration.sessions({ signal: stop.signal }), reason);
+  assert.ok(quiet.requests.length <= 2);
+});
+
+test("a token goes out in a header, anew each time, and in nothing else", TIMEOUT, async () => {
+  const echo = await pretend((request, response) => {
+    response.writeHead(200, { "content-type": "application/json" });
+    response.end(JSON.stringify({ activation: new URL(request.url, "http://x").searchParams.get("activation") }));
+  });
+  let asked = 0;
+  const hydration = new Hydration({ base: echo.base, token: async () => `token-${(asked += 1)}` });
+  await hydration.sessions();
+  await hydration.run("r");
+  assert.deepEqual(echo.requests.map((request) => request.headers.authorization), ["Bearer token-1", "Bearer token-2"]);
+  assert.ok(echo.requests.every((request) => !request.url.includes("token-")));
+});
+
+test("a control is recorded once, however often it is sent, and refused with its reason", TIMEOUT, async () => {
+  const queued = await submit(server, { run: "r/1", control: "approve", actionId: "a", controlId: "mine" });
+  assert.deepEqual(queued, { controlId: "mine", status: "queued" });
+  assert.deepEqual(await submit(server, { run: "r/1", control: "approve", actionId: "a", controlId: "mine" }), queued);
+  const made = await submit(server, { session: "s 1", control: "send", value: "more" });
+  assert.match(made.controlId, /^control-[0-9a-f]{32}$/);
+  const { controls } = await new Hydration({ base: server.base }).controls("r/1");
+  assert.deepEqual(controls.map(({ controlId, control, status }) => [controlId, control, status]), [["mine", "approve", "queued"]]);
+  const refusal = async (control) => (await submit(server, control).catch((error) => error)).status;
+  assert.equal(await refusal({ run: "r/1", control: "approve", actionId: "nobody asked" }), 409);
+  assert.equal(await refusal({ run: "r/1", control: "open_detail" }), 422);
+  await assert.rejects(submit(server, { control: "send" }), TypeError);
+  await assert.rejects(submit(server, { run: "r", session: "s", control: "send" }), TypeError);
+});
+
+test("a control is tried again by the same id where nobody answers, and not where somebody says no", TIMEOUT, async () => {
+  const ids = [];
+  const shaky = await pretend((request, response, n) => {
+    let body = "";
+    request.on("data", (piece) => (body += piece));
+    request.on("end", () => {
+      ids.push(JSON.parse(body).controlId);
+      if (n === 0) return response.destroy();
+      if (n === 1) return refuse(response, 503, "busy");
+      if (n === 2) return response.writeHead(202, { "content-type": "application/json" }).end(JSON.stringify({ controlId: ids[0], status: "queued" }));
+      refuse(response, n < 6 ? 503 : 409, "no");
+    });
+  });
+  assert.equal((await submit(shaky, { run: "r", control: "stop" })).controlId, ids[0]);
+  assert.deepEqual([ids.length, new Set(ids).size], [3, 1]);
+  await assert.rejects(submit(shaky, { run: "r", control: "stop" }), (error) => error.status === 503);
+  assert.deepEqual([ids.length, new Set(ids).size], [6, 2]);
+  await assert.rejects(submit(shaky, { run: "r", control: "stop" }), (error) => error.status === 409);
+  assert.equal(ids.length, 7);
+});

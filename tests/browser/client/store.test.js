@@ -1,0 +1,216 @@
+/**
+ * The store: what frames come to.
+ */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Store, keyOf, lengthOf, logOf, textFrom, textOf } from "../../../web-demo/client/store.js";
+
+const snapshot = (more) => ({ frame: "ActivitySnapshot", runId: "r", sequence: 1, activityType: "message", activityId: "m", surface: "conversation", opened: 1, content: { parts: [] }, ...more });
+const delta = (patch, more) => ({ frame: "ActivityDelta", runId: "r", sequence: 2, prev: 1, activityType: "message", activityId: "m", patch, ...more });
+const add = (path, value) => ({ op: "add", path, value });
+
+/** What a store tells, as plain lists. */
+function heard(store) {
+  const told = [];
+  store.subscribe(({ keys, runs, reset }) => told.push({ keys: [...keys], runs: [...runs], reset }));
+  return told;
+}
+
+test("a snapshot brings an activity, a delta changes it into another object", () => {
+  const store = new Store();
+  const told = heard(store);
+  assert.equal(store.take(snapshot({ agentId: "a", content: { parts: [{ text: ["Hel"] }], kept: {} } })), undefined);
+  const before = store.get("r message m");
+  assert.deepEqual(before, { runId: "r", activityType: "message", activityId: "m", surface: "conversation", agentId: "a", opened: 1, sequence: 1, content: { parts: [{ text: ["Hel"] }], kept: {} } });
+  assert.equal(store.take(delta([add("/parts/0/text/-", "lo")])), undefined);
+  const after = store.get("r message m");
+  assert.deepEqual([after.sequence, after.opened, after.agentId, textOf(after.content.parts[0].text)], [2, 1, "a", "Hello"]);
+  assert.deepEqual(after.content.parts[0].text, ["Hello"]);
+  assert.equal(after.content.kept, before.content.kept);
+  assert.deepEqual(before.content.parts[0].text, ["Hel"]);
+  assert.deepEqual(told, [{ keys: ["r message m"], runs: [], reset: false }, { keys: ["r message m"], runs: [], reset: false }]);
+});
+
+test("text grows joined where the server joins it; what a source names itself stays a list", () => {
+  const cases = [
+    ["message", { parts: [{ text: ["a"] }] }, "/parts/0/text/-", { parts: [{ text: ["ab"] }] }],
+    ["reasoning", { text: ["a"] }, "/text/-", { text: ["ab"] }],
+    ["plan", { text: ["a"] }, "/text/-", { text: ["ab"] }],
+    ["tool-call-progress", { input_text: ["a"] }, "/input_text/-", { input_text: ["ab"] }],
+    ["tool-call-progress", { output_text: ["a"] }, "/output_text/-", { output_text: ["ab"] }],
+    ["tool-call-progress", { output: { text: ["a"] } }, "/output/text/-", { output: { text: ["a", "b"] } }],
+    ["state", { state: { text: ["a"] } }, "/state/text/-", { state: { text: ["a", "b"] } }],
+    ["board", { text: ["a"] }, "/text/-", { text: ["a", "b"] }],
+  ];
+  for (const [activityType, content, path, expected] of cases) {
+    const store = new Store();
+    store.take(snapshot({ activityType, content }));
+    store.take(delta([add(path, "b")], { activityType }));
+    assert.deepEqual(store.get(`r ${activityType} m`).content, expected, `${activityType} ${path}`);
+  }
+});
+
+test("a text is had as a whole, or from where somebody has it, in whatever chunks it is held", () => {
+  const words = "größer 🦊 words that go on";
+  for (const chunks of [[words], [...words], ["", words.slice(0, 9), "", words.slice(9)], words]) {
+    assert.deepEqual([textOf(chunks), lengthOf(chunks)], [words, words.length]);
+    for (let from = 0; from <= words.length + 1; from += 1) assert.equal(textFrom(chunks, from), words.slice(from), JSON.stringify([chunks, from]));
+  }
+  for (const none of [[], undefined, null, {}, 7]) assert.deepEqual([textOf(none), textFrom(none, 0), lengthOf(none)], ["", "", 0]);
+});
+
+test("a change that does not apply is told, and nothing of it is taken", () => {
+  const store = new Store();
+  store.take(snapshot());
+  const [before, told] = [store.get("r message m"), heard(store)];
+  assert.deepEqual(store.take(delta([add("/a", 1), { op: "remove", path: "/b" }])), { key: "r message m", sequence: 2, why: 'operation 1 of the patch: there is no "b"' });
+  assert.deepEqual(store.take(delta([add("", 1)])), { key: "r message m", sequence: 2, why: "a change leaves no object" });
+  assert.deepEqual(store.take(delta([add("/a", 1)], { activityId: "x" })), { key: "r message x", sequence: 2, why: "a change came for what is not here" });
+  assert.equal(store.get("r message m"), before);
+  assert.deepEqual([store.size, told, store.run("r").sequence], [1, [], 1]);
+  assert.equal(store.take(snapshot({ sequence: 3, content: { parts: [1] } })), undefined);
+  assert.deepEqual(store.get("r message m").content, { parts: [1] });
+});
+
+test("what a snapshot has already is not applied again", () => {
+  const store = new Store();
+  store.take(snapshot({ sequence: 5, content: { n: [1] } }));
+  for (const sequence of [4, 5]) assert.equal(store.take(delta([add("/n/-", 2)], { sequence })), undefined);
+  assert.deepEqual(store.get("r message m").content, { n: [1] });
+  store.take(delta([add("/n/-", 2)], { sequence: 6 }));
+  assert.deepEqual(store.get("r message m").content, { n: [1, 2] });
+});
+
+test("activities stand run by run, by `opened`, then by key, however they come", () => {
+  const store = new Store();
+  const put = (runId, activityId, opened) => store.take(snapshot({ runId, activityId, opened }));
+  put("z", "a", 3);
+  put("z", "c", 1);
+  put("z", "b", 1);
+  put("a", "x", 2);
+  const ids = () => store.sorted().map(({ runId, activityId }) => `${runId}/${activityId}`);
+  assert.deepEqual(ids(), ["z/b", "z/c", "z/a", "a/x"]);
+  put("z", "d", 9);
+  assert.deepEqual(ids(), ["z/b", "z/c", "z/a", "z/d", "a/x"]);
+  // One that begins anew moves.
+  put("z", "b", 4);
+  assert.deepEqual(ids(), ["z/c", "z/a", "z/b", "z/d", "a/x"]);
+  assert.deepEqual(store.sorted((activity) => activity.opened > 3).map((activity) => activity.activityId), ["b", "d"]);
+});
+
+test("a reset takes the activities of its run and no other's", () => {
+  const store = new Store();
+  store.take(snapshot());
+  store.take(snapshot({ activityId: "n", opened: 2 }));
+  store.take(snapshot({ runId: "other" }));
+  store.take({ frame: "Hydrated", runId: "r", sequence: 2 });
+  const told = heard(store);
+  store.take({ frame: "Reset", runId: "r", sequence: 0, reason: "epoch" });
+  assert.deepEqual(store.sorted().map((activity) => activity.runId), ["other"]);
+  assert.deepEqual(told, [{ keys: ["r message m", "r message n"], runs: ["r"], reset: true }]);
+  assert.deepEqual([store.run("r").isHydrated, store.run("r").sequence], [false, 0]);
+  store.take(snapshot({ sequence: 1 }));
+  assert.equal(store.size, 2);
+});
+
+test("how a run stands is known: hydrated, ended, and begun again", () => {
+  const store = new Store();
+  assert.equal(store.run("r"), undefined);
+  store.take(snapshot());
+  assert.deepEqual(store.run("r"), { runId: "r", sequence: 1, isHydrated: false });
+  store.take({ frame: "Hydrated", runId: "r", sequence: 1 });
+  assert.equal(store.run("r").isHydrated, true);
+  const told = heard(store);
+  store.take({ frame: "End", runId: "r", sequence: 4, status: "failed" });
+  assert.equal(store.run("r").ended, "failed");
+  // Snapshots that catch up say nothing of it; what comes live does.
+  store.take(snapshot({ sequence: 3 }));
+  assert.equal(store.run("r").ended, "failed");
+  store.take(snapshot({ sequence: 5, prev: 4 }));
+  assert.equal(store.run("r").ended, undefined);
+  assert.deepEqual(told.map(({ runs }) => runs), [["r"], [], ["r"]]);
+});
+
+test("a batch is told once, and a listener that fails keeps nobody from hearing", async () => {
+  const store = new Store();
+  const failures = [];
+  const [own] = [process.listeners("uncaughtException")];
+  process.removeAllListeners("uncaughtException");
+  process.once("uncaughtException", (error) => failures.push(error.message));
+  store.subscribe(() => { throw new Error("mine"); });
+  const told = heard(store);
+  store.batch(() => {
+    store.take(snapshot());
+    store.batch(() => store.take(snapshot({ activityId: "n" })));
+    store.take({ frame: "Hydrated", runId: "r", sequence: 1 });
+    assert.deepEqual(told, []);
+  });
+  assert.deepEqual(told, [{ keys: ["r message m", "r message n"], runs: ["r"], reset: false }]);
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(failures, ["mine"]);
+  own.forEach((listener) => process.on("uncaughtException", listener));
+});
+
+test("who no longer listens hears nothing, also if it stops while it is told", () => {
+  const store = new Store();
+  const told = [];
+  const listener = (name) => () => told.push(name);
+  const stops = [];
+  store.subscribe(() => { told.push("first"); stops[0](); });
+  stops.push(store.subscribe(listener("second")));
+  const same = listener("twice");
+  const stop = store.subscribe(same);
+  store.subscribe(same);
+  store.take(snapshot());
+  stop();
+  store.take(snapshot());
+  assert.deepEqual(told, ["first", "twice", "twice", "first", "twice"]);
+});
+
+test("what REST says takes a run's place; what is the same stays the same object", () => {
+  const store = new Store();
+  store.take(snapshot({ content: { parts: [{ text: ["Hel"] }] } }));
+  store.take(delta([add("/parts/0/text/-", "lo")]));
+  store.take(snapshot({ activityId: "gone" }));
+  store.take(snapshot({ runId: "other" }));
+  const [same, told] = [store.get("r message m"), heard(store)];
+  const loaded = ({ frame, runId, prev, ...rest }) => rest;
+  store.load("r", [loaded(snapshot({ sequence: 2, content: { parts: [{ text: ["Hello"] }] } })), loaded(snapshot({ activityId: "new", opened: 7 }))], 7);
+  assert.equal(store.get("r message m"), same);
+  assert.deepEqual(store.sorted().map(keyOf), ["r message m", "r message new", "other message m"]);
+  assert.deepEqual(told, [{ keys: ["r message new", "r message gone"], runs: ["r"], reset: true }]);
+  assert.deepEqual(store.run("r"), { runId: "r", sequence: 7, isHydrated: true });
+  store.forget("r");
+  assert.deepEqual([store.size, store.run("r")], [1, undefined]);
+  store.clear();
+  assert.deepEqual([store.size, store.runs()], [0, []]);
+});
+
+test("no two activities have the same key, whatever they are called", () => {
+  const of = (runId, activityType, activityId, sessionId) => ({ runId, activityType, activityId, sessionId });
+  const all = [
+    of("r", "message", "m"), of("r message", "m", "x"), of("r", "message m", "x"), of("r", "message", "m x"), of("r%20message", "m", "x"),
+    of("@s", "message", "m"), of("", "message", "m", "s"), of("%40s", "message", "m"), of("s", "message", "m"),
+  ];
+  assert.equal(new Set(all.map(keyOf)).size, all.length);
+  assert.equal(keyOf(of("run-1/a:b", "tool-call-progress", "call 1")), "run-1/a:b tool-call-progress call 1");
+  assert.equal(logOf({ sessionId: "s" }), "@s");
+  const store = new Store();
+  for (const { sessionId, ...activity } of all) store.take(snapshot({ ...activity, runId: activity.runId || undefined, ...(sessionId && { sessionId }) }));
+  assert.equal(store.size, all.length);
+  assert.deepEqual(store.get("@s message m"), { runId: "", sessionId: "s", activityType: "message", activityId: "m", surface: "conversation", opened: 1, sequence: 1, content: { parts: [] } });
+});
+
+test("ten thousand activities that change are found and sorted without a wait", () => {
+  const store = new Store();
+  store.batch(() => {
+    for (let n = 0; n < 10_000; n += 1) store.take(snapshot({ activityId: `m${n}`, opened: n + 1, content: { parts: [{ text: ["a"] }] } }));
+  });
+  for (let n = 0; n < 500; n += 1) {
+    store.take(delta([add("/parts/0/text/-", "b")], { activityId: `m${n * 20}`, sequence: n + 2 }));
+    store.sorted();
+  }
+  assert.equal(store.sorted().length, 10_000);
+  assert.equal(store.get("r message m9980").content.parts[0].text[0], "ab");
+});

@@ -1,0 +1,160 @@
+/**
+ * The shell: what the address names, what stands beside the conversation, time, and everybody who looks without a mouse or a wide screen.
+ */
+
+import assert from "node:assert/strict";
+import { after, afterEach, before, test } from "node:test";
+import { TEAM } from "./fixtures/story.js";
+import { DEADLINE, Stage, axe, text, until } from "./stage.js";
+
+let stage, page;
+
+before(async () => {
+  stage = await Stage.open();
+  // The story of the team, and with it what stands in a conversation only.
+  await stage.publish("story", [
+    ...TEAM,
+    { type: "context.changed", payload: { budget: { usedTokens: 5200, maxTokens: 200_000 }, refs: ["notes.md"], missing: ["last year's figures"] } },
+    { type: "context.compaction.started", payload: { compactionId: "k1", preTokens: 180_000 } },
+    { type: "queue.changed", sessionId: "lead", payload: { queuedTurnCount: 1, queueReason: "a turn is running", items: [{ turnId: "t2", text: "and the outlook" }] } },
+    { type: "reasoning.delta", messageId: "own", partId: "r", payload: { text: "Who writes it?" } },
+    { type: "tool.started", toolCallId: "own-1", payload: { toolName: "broken", input: { a: 1 } } },
+    { type: "tool.failed", toolCallId: "own-1", payload: { error: { message: "it is broken" } } },
+    { type: "action.required", actionId: "ask-2", payload: { kind: "structured_input", message: "Which currency?", schema: { type: "object", properties: { currency: { enum: ["EUR", "USD"] }, note: { type: "string" } } } } },
+  ]);
+}, { timeout: DEADLINE });
+after(() => stage?.close());
+afterEach(() => page?.close());
+
+const limit = { timeout: 2 * DEADLINE };
+const said = (words, messageId) => ({ type: "text.final", messageId, payload: { text: words } });
+/** The workbench with the whole story on it. */
+const look = async (more = {}) => {
+  page = await stage.look({ session: "lead", ...more });
+  await until(page, () => document.getElementById("stage").dataset.hydration === "whole" && document.getElementById("tab-team").dataset.filled === "true");
+};
+
+for (const theme of ["light", "dark"]) {
+  for (const width of [1440, 360]) {
+    test(`axe-core has no serious finding in the workbench (${theme}, ${width} px)`, { timeout: 4 * DEADLINE }, async () => {
+      const rules = await axe();
+      await look();
+      await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
+      await page.setViewportSize({ width, height: 900 });
+      for (const tab of await page.locator("#panels [role=tab]:visible").all()) {
+        await tab.click();
+        await page.evaluate(rules);
+        const found = await page.evaluate(async () => (await window.axe.run(document, { resultTypes: ["violations"] })).violations.map(({ id, impact, nodes }) => ({ id, impact, where: nodes.slice(0, 4).map(({ target, any }) => [target.join(" "), any[0]?.message]) })));
+        const serious = found.filter(({ impact }) => impact === "serious" || impact === "critical");
+        assert.deepEqual(serious, [], JSON.stringify([await tab.textContent(), serious], null, 1));
+      }
+    });
+  }
+}
+
+test("at 360 pixels nothing stands beyond the screen, and everything is a tab away", limit, async () => {
+  page = await stage.blank();
+  await page.setViewportSize({ width: 360, height: 740 });
+  await stage.look({ session: "lead" }, page);
+  await until(page, () => document.querySelector("ps-conversation .action"));
+  assert.ok(await page.locator("ps-composer textarea").isVisible());
+  for (const tab of await page.locator("#panels [role=tab]").all()) {
+    await tab.click();
+    assert.equal(await tab.getAttribute("aria-selected"), "true");
+    assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 360, await tab.textContent());
+  }
+  assert.ok(!(await page.locator("ps-conversation").isVisible()));
+  await page.locator("#tab-talk").click();
+  assert.ok(await page.locator("ps-conversation").isVisible());
+  const box = await page.locator("ps-composer .submit").boundingBox();
+  assert.ok(box && box.y + box.height <= 740, "what one says can be sent without scrolling");
+});
+
+test("tabs are gone through by arrow keys, and the skip link leads to the conversation", limit, async () => {
+  await look();
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  await until(page, () => document.activeElement?.id === "stage");
+  await page.locator("#tab-team").focus();
+  await page.keyboard.press("ArrowRight");
+  await until(page, () => document.activeElement?.id === "tab-work" && !document.getElementById("panel-work").hidden && document.getElementById("panel-team").hidden);
+  await page.keyboard.press("ArrowLeft");
+  await page.keyboard.press("ArrowLeft");
+  await until(page, () => document.activeElement?.id === "tab-events");
+});
+
+test("the address names session, audience and panel, and opens them again", limit, async () => {
+  await look({ audience: "internal", panel: "timeline" });
+  assert.equal(await page.locator("#panel-timeline").isVisible(), true);
+  assert.equal(await page.locator('#audience input[value="internal"]').isChecked(), true);
+  await page.locator("#tab-artifacts").click();
+  await until(page, () => location.hash === "#session=lead&audience=internal&panel=artifacts");
+  await page.evaluate(() => (location.hash = "#run=story&audience=user"));
+  await until(page, () => document.getElementById("title").textContent !== "" && location.hash.startsWith("#run=story") && document.querySelector('#audience input[value="user"]').checked);
+});
+
+test("a past moment is shown on all surfaces, says so, cannot be answered, and ends", limit, async () => {
+  await stage.publish("past", [{ type: "run.started" }, said("One.", "a"), { type: "action.required", actionId: "ask", payload: { kind: "tool_approval", message: "May I?" } }, said("Two.", "b")]);
+  page = await stage.look({ run: "past", at: "3" });
+  await until(page, () => document.getElementById("past").textContent.startsWith("As it was at event 3") && document.querySelector("ps-action"));
+  assert.deepEqual(await page.locator(".speech .body").allTextContents(), ["One."]);
+  assert.equal(await page.locator("ps-action button[data-control]").count(), 0);
+  assert.equal(await text(page.locator("ps-action .told")), "This is how it stood then. Only what is now can be answered.");
+  assert.ok(await page.locator("ps-composer textarea").isDisabled());
+  await page.getByRole("button", { name: "Back to now" }).click();
+  await until(page, () => document.querySelectorAll(".speech").length === 2 && document.querySelector("ps-action button[data-control=approve]"));
+  assert.ok(await page.locator("#past").isHidden());
+  // The scrubber goes there, too, and what is live then goes on beneath.
+  await page.getByRole("button", { name: "To the first event" }).click();
+  await until(page, () => document.getElementById("stage").dataset.past === "true" && document.querySelectorAll(".speech").length === 0);
+  await stage.publish("past", [said("Three.", "c")]);
+  await page.locator("ps-scrubber").getByRole("button", { name: "Live" }).click();
+  await until(page, () => [...document.querySelectorAll(".speech .body")].map((one) => one.textContent).join(" ") === "One. Two. Three.");
+  assert.deepEqual(page.problems, []);
+});
+
+test("the i of anything shows the envelopes that made it", limit, async () => {
+  await look();
+  await page.locator("ps-conversation .action .inspect").first().click();
+  await page.locator("ps-inspector", { hasText: "action.required" }).waitFor();
+  assert.equal(await page.locator("#tab-events").getAttribute("aria-selected"), "true");
+});
+
+test("side by side, each audience sees its own", limit, async () => {
+  await look();
+  await page.getByRole("button", { name: "Side by side" }).click();
+  await page.locator("ps-audiences", { hasText: "internal" }).waitFor();
+  assert.equal(await page.locator("#compare").getAttribute("aria-pressed"), "true");
+  await page.getByRole("button", { name: "Side by side" }).click();
+  await until(page, () => document.getElementById("beside").hidden);
+});
+
+test("a whole output is fetched when somebody asks for it, and only from where outputs are", limit, async () => {
+  const whole = "0123456789".repeat(60_000);
+  await stage.publish("large", [{ type: "run.started" }, { type: "tool.started", toolCallId: "c", payload: { toolName: "dump" } }, { type: "tool.result", toolCallId: "c", audience: "user", payload: { output: whole } }]);
+  page = await stage.look({ run: "large" });
+  await page.locator("ps-tool summary").click();
+  await page.getByRole("button", { name: "Show the whole output" }).click();
+  await until(page, () => document.getElementById("detail-told").textContent === "262,144 of 600,000 bytes");
+  await page.getByRole("button", { name: "Show more" }).click();
+  await page.getByRole("button", { name: "Show more" }).click();
+  await until(page, () => document.getElementById("detail-told").textContent === "600,000 of 600,000 bytes");
+  assert.equal(await page.locator("#detail-text").textContent(), whole);
+  await page.keyboard.press("Escape");
+  await until(page, () => !document.getElementById("detail").open);
+  assert.deepEqual(page.problems, []);
+});
+
+test("light and dark are the system's, until somebody chooses", limit, async () => {
+  await look();
+  const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  await page.emulateMedia({ colorScheme: "light" });
+  const light = await ground();
+  await page.emulateMedia({ colorScheme: "dark" });
+  const dark = await ground();
+  assert.notEqual(light, dark);
+  await page.locator("#theme").click();
+  assert.equal(await ground(), light);
+  assert.equal(await page.locator("#theme").getAttribute("aria-label"), "Theme: light");
+  await page.evaluate(() => localStorage.clear());
+});

@@ -1,0 +1,93 @@
+/**
+ * What is long and what is fast: ten thousand activities opened, and five hundred changes a second drawn.
+ *
+ * The bounds are generous, for the machines that run this are not those that people sit at; what was measured is printed.
+ */
+
+import assert from "node:assert/strict";
+import { after, afterEach, before, test } from "node:test";
+import { DEADLINE, Stage, until } from "./stage.js";
+
+/** Elements of the conversation that may be in the document, however long it is. */
+const ELEMENTS_MAX = 3000;
+/** The longest that the page may be busy at one go while it opens, in milliseconds. */
+const BUSY_MAX_MS = 3000;
+
+const DELTAS = 500;
+const SECONDS = 6;
+
+let stage, page;
+before(async () => void (stage = await Stage.open()), { timeout: DEADLINE });
+after(() => stage?.close());
+afterEach(() => page?.close());
+
+/** Counts long tasks and animation frames from now on. */
+const watch = () => page.evaluate(() => {
+  const seen = (window.seen = { longest: 0, frames: 0, slowest: 0, start: performance.now(), deltas: [] });
+  new PerformanceObserver((list) => list.getEntries().forEach(({ duration }) => (seen.longest = Math.max(seen.longest, duration)))).observe({ type: "longtask", buffered: true });
+  let last = performance.now();
+  const tick = (now) => {
+    seen.frames += 1;
+    seen.deltas.push(now - last);
+    last = now;
+    requestAnimationFrame(tick);
+  };
+  requestAnimationFrame(tick);
+});
+
+test("a run of 10,000 activities opens without a frozen tab, and only what is near is in the document", { timeout: 4 * DEADLINE }, async (story) => {
+  const facts = [{ type: "run.started" }];
+  for (let at = 0; at < 5000; at += 1) {
+    facts.push({ type: "text.final", messageId: `m${at}`, payload: { role: at % 2 ? "assistant" : "user", text: `Message ${at}` } });
+    facts.push({ type: "tool.started", toolCallId: `c${at}`, payload: { toolName: "step" } }, { type: "tool.result", toolCallId: `c${at}`, payload: {} });
+  }
+  for (let at = 0; at < facts.length; at += 3000) await stage.publish("long", facts.slice(at, at + 3000));
+  page = await stage.blank();
+  await page.addInitScript(() => {
+    window.longest = 0;
+    new PerformanceObserver((list) => list.getEntries().forEach(({ duration }) => (window.longest = Math.max(window.longest, duration)))).observe({ type: "longtask", buffered: true });
+  });
+  const began = Date.now();
+  await stage.look({ run: "long" }, page);
+  await until(page, () => [...document.querySelectorAll(".speech .body")].at(-1)?.textContent === "Message 4999");
+  const [opened, elements, longest] = [Date.now() - began, await page.locator("#stage *").count(), await page.evaluate(() => window.longest)];
+  story.diagnostic(`10,000 activities: the end is there after ${opened} ms, the longest task took ${Math.round(longest)} ms, ${elements} elements`);
+  assert.ok(elements < ELEMENTS_MAX, `${elements} elements`);
+  assert.ok(longest < BUSY_MAX_MS, `${longest} ms`);
+  // The beginning is there for whoever goes there.
+  await page.locator("ps-conversation .scroller").evaluate((scroller) => (scroller.scrollTop = 0));
+  await until(page, () => [...document.querySelectorAll(".speech .body")].some((one) => one.textContent === "Message 0"));
+  assert.ok((await page.locator("#stage *").count()) < ELEMENTS_MAX);
+  assert.deepEqual(page.problems, []);
+});
+
+test("500 deltas a second are drawn frame by frame, and none is lost", { timeout: 4 * DEADLINE }, async (story) => {
+  page = await stage.look({ run: "fast" });
+  await until(page, () => document.getElementById("connection").dataset.kind === "live");
+  await stage.publish("fast", [{ type: "run.started" }]);
+  await until(page, () => document.querySelector("ps-runtime-status .run"));
+  await watch();
+  const total = DELTAS * SECONDS;
+  const words = Array.from({ length: total }, (_, at) => `${at} `);
+  let sent = 0;
+  const start = Date.now();
+  const body = new ReadableStream({
+    async pull(controller) {
+      if (sent === total) return controller.close();
+      const due = Math.min(total, Math.max(sent + 1, Math.floor(((Date.now() - start) / 1000) * DELTAS)));
+      const lines = words.slice(sent, due).map((text) => JSON.stringify({ type: "text.delta", messageId: "m", partId: "p", payload: { text } }));
+      sent = due;
+      controller.enqueue(new TextEncoder().encode(`${lines.join("\n")}\n`));
+      await new Promise((resolve) => setTimeout(resolve, 4));
+    },
+  });
+  const answer = await fetch(`${stage.url}/v1/runs/fast/facts`, { method: "POST", headers: { "content-type": "application/x-ndjson" }, body, duplex: "half" });
+  assert.equal(answer.status, 200);
+  await until(page, (length) => document.querySelector(".speech .body")?.textContent.length === length, words.join("").length);
+  const { longest, frames, took, deltas } = await page.evaluate(() => ({ ...window.seen, took: performance.now() - window.seen.start }));
+  deltas.sort((a, b) => a - b);
+  story.diagnostic(`${total} deltas in ${Math.round(took)} ms: ${Math.round((frames / took) * 1000)} frames a second, 95 % of them within ${deltas[Math.floor(deltas.length * 0.95)].toFixed(1)} ms, the longest task ${Math.round(longest)} ms`);
+  assert.equal(await page.locator(".speech .body").textContent(), words.join(""));
+  assert.ok((frames / took) * 1000 > 20, `${frames} frames in ${took} ms`);
+  assert.deepEqual(page.problems, []);
+});

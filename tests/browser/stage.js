@@ -1,0 +1,157 @@
+/**
+ * What browser tests of the surfaces share: a server of their own, a browser, and pages that show a fixture.
+ *
+ * A front stands before the server. Fixtures, which are no part of the binary, and the workbench's modules come from the front, with
+ * the page's own policy, so that nothing works here which the policy would refuse there; everything else goes through to the server.
+ */
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { createServer, request } from "node:http";
+import { createRequire } from "node:module";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { extname, join, normalize } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+
+// The page's development dependencies live beside the page.
+const require = createRequire(new URL("../../web-demo/package.json", import.meta.url));
+const { chromium } = require("playwright-core");
+
+const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../../target/debug/proscenium", import.meta.url));
+const BROWSER = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
+const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+export const DEADLINE = Number(process.env.PROSCENIUM_BROWSER_DEADLINE_MS ?? 60_000);
+/** How long one condition is waited for: less, so that the test says which one did not come. */
+const PATIENCE = DEADLINE / 2;
+
+/** The policy of the page: src/serve/workbench.rs. */
+const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const KINDS = { ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8" };
+const ROOTS = { "/assets/": new URL("../../web-demo/", import.meta.url), "/fixtures/": new URL("fixtures/", import.meta.url) };
+
+/** The text of axe-core, for `page.evaluate`: the policy lets no script of ours into the page in another way. */
+export const axe = () => readFile(require.resolve("axe-core/axe.min.js"), "utf8");
+
+export class Stage {
+  /** A server in memory, and a browser with a new profile. */
+  static async open(...args) {
+    const stage = new Stage();
+    stage.server = spawn(BINARY, ["serve", "--listen", "127.0.0.1:0", "--store", "memory", ...args], { stdio: ["ignore", "pipe", "ignore"] });
+    for await (const line of createInterface({ input: stage.server.stdout })) {
+      stage.url = line.match(/^listening on (http:\S+)$/)?.[1];
+      break;
+    }
+    assert.ok(stage.url, "the first line says where the server listens");
+    stage.server.stdout.resume();
+    stage.front = await front(Number(new URL(stage.url).port));
+    stage.profile = await mkdtemp(join(tmpdir(), "proscenium-stage-"));
+    stage.browser = await chromium.launchPersistentContext(stage.profile, { executablePath: BROWSER, args: FLAGS, viewport: { width: 1280, height: 900 } });
+    return stage;
+  }
+
+  async close() {
+    await this.browser?.close();
+    this.front?.server.closeAllConnections();
+    this.front?.server.close();
+    if (this.server && this.server.exitCode === null) {
+      const ended = new Promise((resolve) => this.server.once("exit", resolve));
+      this.server.kill("SIGTERM");
+      await ended;
+    }
+    if (this.profile) await rm(this.profile, { recursive: true, force: true });
+  }
+
+  /** Sends facts to a run, or to a session's own log (`session:<id>`). */
+  async publish(to, facts, query = {}) {
+    const path = to.startsWith("session:") ? `sessions/${encodeURIComponent(to.slice(8))}` : `runs/${encodeURIComponent(to)}`;
+    const answer = await fetch(`${this.url}/v1/${path}/facts?${new URLSearchParams(query)}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(facts) });
+    assert.equal(answer.status, 200, await answer.clone().text());
+    return answer.json();
+  }
+
+  /** What the server answers to a read. */
+  async read(path) {
+    return (await fetch(`${this.url}${path}`)).json();
+  }
+
+  /** An empty page. Its errors are gathered in `problems`. */
+  async blank() {
+    const page = await this.browser.newPage();
+    page.setDefaultTimeout(PATIENCE);
+    page.problems = [];
+    page.on("pageerror", (error) => page.problems.push(String(error)));
+    // What nobody has written yet is 404 to whoever asks for it, which is no problem of the page's.
+    const isExpected = (message) => message.text().includes("404") && /\/v1\/(runs|sessions)\//.test(message.location().url);
+    page.on("console", (message) => message.type() === "error" && !isExpected(message) && page.problems.push(message.text()));
+    return page;
+  }
+
+  /** The workbench, opened at what the hash names. */
+  async look(hash = {}, page = undefined) {
+    page ??= await this.blank();
+    await page.goto(`${this.front.url}/#${new URLSearchParams(hash)}`);
+    return page;
+  }
+
+  /** A page that shows a fixture. */
+  async show(fixture, hash = {}) {
+    const page = await this.blank();
+    await page.goto(`${this.front.url}/fixtures/${fixture}#${new URLSearchParams(hash)}`);
+    await until(page, () => window.bench?.isReady);
+    return page;
+  }
+}
+
+/** Waits until `holds`, a function in the page, does. */
+export const until = (page, holds, argument) => page.waitForFunction(holds, argument, { timeout: PATIENCE, polling: 50 });
+
+/** What stands there, without the space around it. */
+export const text = async (locator) => (await locator.innerText()).trim();
+
+/** @param {number} port Of the server behind it. */
+async function front(port) {
+  const server = createServer((asked, answer) => {
+    const { pathname } = new URL(asked.url, "http://front");
+    if (pathname === "/") return void serveFile("/assets/", "index.html", answer);
+    const prefix = Object.keys(ROOTS).find((root) => pathname.startsWith(root));
+    if (prefix) return void serveFile(prefix, pathname.slice(prefix.length), answer);
+    const behind = request({ port, host: "127.0.0.1", path: asked.url, method: asked.method, headers: asked.headers }, (told) => {
+      answer.writeHead(told.statusCode, told.headers);
+      told.pipe(answer);
+      told.on("error", () => answer.destroy());
+    });
+    behind.on("error", () => answer.destroy());
+    answer.on("close", () => behind.destroy());
+    asked.pipe(behind);
+  });
+  server.on("upgrade", (asked, near, head) => {
+    const far = connect(port, "127.0.0.1", () => {
+      const lines = [`${asked.method} ${asked.url} HTTP/1.1`];
+      for (let at = 0; at < asked.rawHeaders.length; at += 2) lines.push(`${asked.rawHeaders[at]}: ${asked.rawHeaders[at + 1]}`);
+      far.write(`${lines.join("\r\n")}\r\n\r\n`);
+      far.write(head);
+      near.pipe(far).pipe(near);
+    });
+    for (const end of [near, far]) {
+      end.on("error", () => {});
+      end.on("close", () => (near.destroy(), far.destroy()));
+    }
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return { server, url: `http://127.0.0.1:${server.address().port}` };
+}
+
+async function serveFile(prefix, path, answer) {
+  const name = normalize(decodeURIComponent(path));
+  try {
+    if (name.startsWith("..")) throw new Error("outside");
+    const body = await readFile(new URL(name, ROOTS[prefix]));
+    answer.writeHead(200, { "content-type": KINDS[extname(name)] ?? "text/plain", "content-security-policy": POLICY, "cache-control": "no-store" });
+    answer.end(body);
+  } catch {
+    answer.writeHead(404).end();
+  }
+}

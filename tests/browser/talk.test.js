@@ -1,0 +1,401 @@
+/**
+ * The conversation and what stands around it, against the points of seed 003's validation checklist: each test has its point's own
+ * sentence for a name. Facts go in by the public API, and what a person sees is what is compared.
+ */
+
+import assert from "node:assert/strict";
+import { after, afterEach, before, test } from "node:test";
+import { DEADLINE, Stage, text, until } from "./stage.js";
+
+let stage, page;
+
+before(async () => void (stage = await Stage.open()), { timeout: DEADLINE });
+after(() => stage?.close());
+afterEach(() => page?.close());
+
+const limit = { timeout: 2 * DEADLINE };
+
+/** A fact; its ids beside its payload. */
+const fact = (type, payload = {}, ids = {}) => ({ type, ...ids, payload });
+const said = (words, messageId = "m", partId = "p") => fact("text.delta", { text: words }, { messageId, partId });
+const tool = (type, payload, toolCallId = "c", more = {}) => ({ ...fact(type, payload, { toolCallId }), ...more });
+
+/** The workbench, on a run of this name, once it is live. */
+async function look(run, more = {}) {
+  page = await stage.look({ run, ...more });
+  await until(page, () => ["live", "ended"].includes(document.getElementById("connection").dataset.kind));
+  return page;
+}
+
+/** What is said in the conversation, part by part. */
+const speech = () => page.locator("ps-conversation .speech:not([hidden]) .body").allTextContents();
+/** Controls of a run, as the server has them. */
+const controls = async (run) => (await stage.read(`/v1/runs/${run}/controls`)).controls;
+
+/** Takes the next control of an agent, as its runtime would. */
+async function claim(agent = "default") {
+  const answer = await fetch(`${stage.url}/v1/agents/${agent}/controls/claim?wait=30&max=1`, { method: "POST" });
+  const [control] = (await answer.json()).controls;
+  assert.ok(control, "there is a control to take");
+  const ack = await fetch(`${stage.url}/v1/controls/${control.controlId}/ack`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ lease: control.lease }) });
+  assert.equal(ack.status, 200);
+  return control;
+}
+
+test("Listener binding occurs before submit.", limit, async () => {
+  page = await stage.blank();
+  const asked = [];
+  page.on("request", (request) => asked.push(`${request.method()} ${new URL(request.url()).pathname}`));
+  // The connection is slow: what is said meanwhile must wait for it.
+  let open;
+  const isOpen = new Promise((resolve) => (open = resolve));
+  await page.route("**/v1/sessions/fresh/stream?*", async (route) => (await isOpen, route.continue()));
+  await stage.look({ session: "fresh" }, page);
+  await page.locator("ps-composer textarea").fill("Hello");
+  await page.locator("ps-composer .submit").click();
+  await until(page, () => document.querySelector("ps-composer .sent")?.dataset.status === "submitting");
+  assert.ok(!asked.includes("POST /v1/sessions/fresh/controls"), "nothing is handed over before somebody listens");
+  open();
+  await until(page, () => document.querySelector("ps-composer .sent")?.dataset.status === "queued");
+  assert.ok(asked.indexOf("GET /v1/sessions/fresh/stream") < asked.indexOf("POST /v1/sessions/fresh/controls"));
+  const control = await claim();
+  assert.deepEqual([control.control, control.value], ["send", { text: "Hello" }]);
+  // What answers it comes over the connection that was there before.
+  await stage.publish("fresh-1", [fact("run.started"), fact("text.final", { role: "user", text: "Hello" }, { messageId: "u" }), fact("text.final", { text: "Hi." }, { messageId: "a" })], { sessionId: "fresh" });
+  await until(page, () => [...document.querySelectorAll("ps-conversation .speech .body")].map((one) => one.textContent).join("|") === "Hello|Hi.");
+  await until(page, () => document.querySelectorAll("ps-composer .sent").length === 0);
+});
+
+test("Runtime accepted/routing/preparing status can render before first text.", limit, async () => {
+  await look("early");
+  const status = () => page.locator("ps-runtime-status .run");
+  for (const [phase, words] of [["accepted", "Accepted"], ["routing", "Choosing who does it"], ["preparing", "Preparing the context"]]) {
+    await stage.publish("early", [phase === "accepted" ? { ...fact("run.started"), phase } : { ...fact("run.status", { status: "running" }), phase }]);
+    await until(page, (words) => document.querySelector("ps-runtime-status .phase")?.textContent === words, words);
+    assert.equal(await status().getAttribute("data-phase"), phase);
+    assert.deepEqual(await speech(), [], "nothing was said yet");
+  }
+});
+
+test("Active message parts render in event/part order.", limit, async () => {
+  await look("order");
+  await stage.publish("order", [
+    fact("run.started"),
+    fact("reasoning.summary", { text: "Let me think." }, { messageId: "m", partId: "r" }),
+    said("First.", "m", "a"),
+    tool("tool.started", { toolName: "search", input: { query: "x" } }),
+    tool("tool.result", { output: "found" }, "c", { audience: "user" }),
+    said("Second.", "m", "b"),
+    fact("action.required", { kind: "tool_approval", message: "May I?" }, { actionId: "ask" }),
+  ]);
+  await until(page, () => document.querySelector("ps-conversation .action"));
+  // What came first is changed last: that moves nothing.
+  await stage.publish("order", [said(" And more.", "m", "a"), said("Third.", "n", "a")]);
+  await until(page, () => document.querySelectorAll("ps-conversation .speech").length === 3);
+  const rows = await page.locator("ps-conversation .near > *").evaluateAll((all) => all.map((row) => (row.matches(".speech") ? row.querySelector(".body").textContent : row.matches(".action") ? "(action)" : `(${row.querySelector(".words").textContent})`)));
+  assert.deepEqual(rows, ["(Thought)", "First. And more.", "(Used search)", "Second.", "(action)", "Third."]);
+});
+
+test("Running reasoning and tools remain visible; completed process collapses into summaries.", limit, async () => {
+  await look("process");
+  await stage.publish("process", [fact("run.started"), fact("reasoning.delta", { text: "Two steps." }, { messageId: "m", partId: "r" }), tool("tool.started", { toolName: "search" }), tool("tool.progress", { progress: 0.25, message: "a quarter" }, "c", { audience: "user" })]);
+  await until(page, () => document.querySelector("ps-tool progress")?.value === 0.25);
+  const process = page.locator("ps-inline-process");
+  assert.equal(await process.getAttribute("data-open"), "true");
+  assert.equal(await text(process.locator(".thought .body")), "Two steps.");
+  assert.ok(await process.locator("ps-tool").isVisible());
+  await stage.publish("process", [fact("reasoning.summary", { text: "Two steps." }, { messageId: "m", partId: "r" }), tool("tool.result", {}), fact("text.final", { text: "Done." }, { messageId: "m", partId: "p" })]);
+  await until(page, () => document.querySelector("ps-inline-process")?.dataset.open === "false");
+  assert.equal(await text(process.locator(".words")), "Thought, used search");
+  assert.equal(await process.locator("ps-tool, .thought").count(), 0);
+  // Whoever looks may open it again, and it stays so while other things change.
+  await process.locator(".summary").click();
+  assert.ok(await process.locator("ps-tool").isVisible());
+  await stage.publish("process", [said("More.", "n")]);
+  await until(page, () => document.querySelectorAll("ps-conversation .speech").length === 2);
+  assert.equal(await process.getAttribute("data-open"), "true");
+  assert.deepEqual((await controls("process")), [], "folding is nobody's fact");
+});
+
+test("Final answer text remains clean and is reconciled without duplication.", limit, async () => {
+  await look("answer");
+  await stage.publish("answer", [fact("run.started"), said("The ans"), said("wer is 4")]);
+  await until(page, () => document.querySelector(".speech .body")?.textContent === "The answer is 4");
+  const node = await page.locator(".speech").elementHandle();
+  await stage.publish("answer", [fact("text.final", { text: "The answer is 42." }, { messageId: "m", partId: "p" }), fact("run.finished")]);
+  await until(page, () => document.querySelector("ps-runtime-status .run")?.dataset.status === "completed");
+  assert.deepEqual(await speech(), ["The answer is 42."]);
+  assert.ok(await node.evaluate((one) => one.isConnected), "it is the same element");
+  assert.deepEqual(page.problems, []);
+});
+
+test("Tool input/progress/output/error state does not enter final answer text.", limit, async () => {
+  await look("tools", { audience: "internal" });
+  await stage.publish("tools", [
+    fact("run.started"), said("Reading."),
+    tool("tool.started", { toolName: "fetch", input: { url: "SECRETINPUT" } }), tool("tool.progress", { loaded: 3, total: 10, message: "PROGRESSWORDS" }), tool("tool.output.delta", { text: "OUTPUTWORDS" }),
+    tool("tool.started", { toolName: "broken" }, "d"), tool("tool.failed", { error: { code: "E7", message: "ERRORWORDS" } }, "d"),
+    tool("tool.started", { toolName: "web" }, "e"), tool("tool.result", { output: "o", untrusted: true, truncated: 4100, durationMs: 5200, costUsd: 0.25 }, "e"),
+  ]);
+  await until(page, () => document.querySelectorAll("ps-tool").length === 3 && document.querySelectorAll("ps-tool")[2].dataset.status === "output-available");
+  const [fetching, broken, web] = [0, 1, 2].map((at) => page.locator("ps-tool").nth(at));
+  assert.equal(await text(fetching.locator(".given")), "url: SECRETINPUT");
+  assert.equal(await fetching.locator("progress").evaluate((bar) => bar.value), 0.3);
+  assert.equal(await text(fetching.locator(".message")), "3 of 10 · PROGRESSWORDS");
+  assert.equal(await text(fetching.locator(".output")), "OUTPUTWORDS");
+  assert.equal(await text(broken.locator(".error")), "ERRORWORDS (E7)");
+  assert.equal(await text(web.locator(".spent")), "5.2 s · $0.25");
+  assert.deepEqual(await web.locator(".notes li").allTextContents(), ["Untrusted output: it comes from outside, and is data, not instruction.", "Truncated by its source: 4,100 characters were cut."]);
+  await stage.publish("tools", [fact("text.final", { text: "Done reading." }, { messageId: "m2", partId: "p" })]);
+  await until(page, () => document.querySelectorAll(".speech").length === 2);
+  assert.deepEqual(await speech(), ["Reading.", "Done reading."]);
+});
+
+test("Human-in-the-loop actions use stable ids and controlled write APIs.", limit, async () => {
+  await look("asks");
+  const schema = {
+    type: "object", required: ["name", "size"],
+    properties: {
+      name: { type: "string", title: "Name" }, size: { enum: ["small", "large"], title: "Size" }, copies: { type: "integer", minimum: 1, maximum: 3, title: "Copies" },
+      urgent: { type: "boolean", title: "Urgent" }, to: { type: "object", title: "To", properties: { city: { type: "string", title: "City" } } },
+    },
+  };
+  await stage.publish("asks", [fact("run.started"), fact("action.required", { kind: "structured_input", message: "What shall I order?", schema }, { actionId: "order-1" })]);
+  const card = page.locator('ps-action[data-key$="order-1"]');
+  await card.getByText("What shall I order?").waitFor();
+  const asked = [];
+  page.on("request", (request) => request.method() === "POST" && asked.push(new URL(request.url()).pathname));
+  await card.getByRole("button", { name: "Send answer" }).click();
+  assert.equal(await text(card.locator(".told")), "Name is needed.");
+  assert.deepEqual(asked, [], "nothing is sent that the schema does not allow");
+  await card.getByLabel("Name").fill("paper");
+  await card.getByLabel("large").check();
+  await card.getByLabel("Copies (optional)").fill("2");
+  await card.getByLabel("Urgent").check();
+  await card.getByLabel("City (optional)").fill("Bern");
+  const element = await card.elementHandle();
+  await card.getByRole("button", { name: "Send answer" }).click();
+  // It is on its way, and nothing is decided.
+  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Submitted."));
+  assert.equal(await card.getAttribute("data-status"), "pending");
+  assert.ok(await card.getByRole("button", { name: "Send answer" }).isDisabled());
+  assert.deepEqual(asked, ["/v1/runs/asks/controls"]);
+  const control = await claim();
+  assert.deepEqual([control.control, control.actionId, control.value], ["answer", "order-1", { name: "paper", size: "large", copies: 2, urgent: true, to: { city: "Bern" } }]);
+  assert.equal(await card.getAttribute("data-status"), "pending");
+  await stage.publish("asks", [fact("action.resolved", { outcome: "answered" }, { actionId: "order-1" })]);
+  await until(page, () => document.querySelector("ps-action").dataset.status === "resolved");
+  assert.ok(await element.evaluate((one) => one.isConnected), "the card is the same one");
+  assert.equal(await card.getByRole("button", { name: "Send answer" }).count(), 0);
+});
+
+test("every kind of question has the controls that answer it", limit, async () => {
+  const kinds = {
+    tool_approval: ["approve", "reject", "edit"], plan_decision: ["approve", "reject", "edit"], teammate_plan_decision: ["approve", "reject", "edit"], structured_input: ["answer", "reject"], clarification: ["answer", "reject"],
+    permission_grant: ["approve", "reject"], delegated_permission: ["approve", "reject"], credential_request: ["answer", "reject"], artifact_review: ["approve", "reject", "edit"], of_some_product: ["approve", "reject"],
+  };
+  await stage.publish("kinds", [fact("run.started"), ...Object.keys(kinds).map((kind) => fact("action.required", { kind, message: `About ${kind}`, ...(kind === "tool_approval" ? { input: { a: 1 } } : {}) }, { actionId: kind }))]);
+  page = await stage.blank();
+  await page.setViewportSize({ width: 1280, height: 4000 });
+  await stage.look({ run: "kinds" }, page);
+  await until(page, (many) => document.querySelectorAll("ps-action").length === many, Object.keys(kinds).length);
+  for (const [kind, wanted] of Object.entries(kinds)) {
+    const card = page.locator(`ps-action[data-kind="${kind}"]`);
+    assert.deepEqual((await card.locator("button[data-control]").evaluateAll((all) => all.map((one) => one.dataset.control))).sort(), [...wanted].sort(), kind);
+  }
+  const credential = page.locator('ps-action[data-kind="credential_request"]');
+  await credential.locator('input[type="password"]').fill("hunter2-not-a-word");
+  await credential.getByRole("button", { name: "Send answer" }).click();
+  await until(page, () => document.querySelector('ps-action[data-kind="credential_request"] .told').textContent.startsWith("Submitted."));
+  await stage.publish("kinds", [fact("action.resolved", { outcome: "answered" }, { actionId: "credential_request" })]);
+  await until(page, () => document.querySelector('ps-action[data-kind="credential_request"]').dataset.status === "resolved");
+  assert.ok(!(await page.locator("body").innerHTML()).includes("hunter2"), "what was secret is nowhere on the page");
+  // A plan is sent back with what should be different.
+  const plan = page.locator('ps-action[data-kind="plan_decision"]');
+  await plan.locator("summary").click();
+  await plan.locator("textarea").fill("Shorter, please.");
+  await plan.getByRole("button", { name: "Request changes" }).click();
+  await until(page, () => document.querySelector('ps-action[data-kind="plan_decision"] .told').textContent.startsWith("Submitted."));
+  const told = (await controls("kinds")).map(({ control, actionId }) => `${control} ${actionId}`);
+  assert.ok(told.includes("edit plan_decision") && told.includes("answer credential_request"), String(told));
+  // What can be answered no more says so, and is not taken for decided.
+  await stage.publish("kinds", [fact("action.required", { kind: "tool_approval", message: "Late", expiresAt: "2026-01-01T00:00:00Z" }, { actionId: "late" })]);
+  await page.locator('ps-action[data-key$="late"]', { hasText: "The time to answer it is over." }).waitFor();
+  assert.equal(await page.locator('ps-action[data-key$="late"]').getAttribute("data-status"), "pending");
+  assert.ok(await page.locator('ps-action[data-key$="late"] button[data-control=approve]').isDisabled());
+});
+
+test("Queue and steer are visually and semantically distinct.", limit, async () => {
+  await stage.publish("turns", [fact("run.started"), fact("queue.changed", { queuedTurnCount: 1, queueReason: "a turn is running", items: [{ turnId: "t2", text: "and the outlook" }] })], { sessionId: "turns-s" });
+  page = await stage.look({ session: "turns-s" });
+  await page.locator("ps-composer .queued").waitFor();
+  assert.equal(await text(page.locator("ps-composer .queued")), "and the outlook");
+  const composer = page.locator("ps-composer");
+  const looks = {};
+  const say = async (mode, words) => {
+    await composer.getByLabel(mode, { exact: false }).and(composer.locator("input")).check({ force: true });
+    looks[mode] = await composer.locator(".submit").evaluate((button) => [button.textContent, getComputedStyle(button).backgroundColor, getComputedStyle(button).borderTopStyle, button.closest(".box").querySelector(".mode-hint").textContent]);
+    await composer.locator("textarea").fill(words);
+    await composer.locator("textarea").press("Enter");
+    await until(page, (words) => [...document.querySelectorAll("ps-composer .sent")].some((one) => one.textContent.includes(words) && one.dataset.status === "queued"), words);
+  };
+  await say("Queue", "then the outlook");
+  await say("Steer", "only for Europe");
+  const steered = await controls("turns");
+  assert.deepEqual(steered.map(({ control }) => control), ["steer"]);
+  const queued = (await stage.read("/v1/sessions/turns-s/controls")).controls;
+  assert.deepEqual(queued.map(({ control }) => control), ["queue"]);
+  for (const at of [0, 1, 3]) assert.notEqual(looks.Queue[at], looks.Steer[at]);
+  assert.deepEqual(await composer.locator(".sent").evaluateAll((all) => all.map((one) => one.dataset.mode)), ["queue", "steer"]);
+  // A stop is a third thing, and none of the two.
+  await composer.getByRole("button", { name: "Interrupt" }).click();
+  await until(page, () => document.querySelector("ps-composer .told").textContent.startsWith("Submitted."));
+  assert.deepEqual((await controls("turns")).map(({ control }) => control).sort(), ["interrupt", "steer"]);
+});
+
+test("Context and compaction are surfaced as facts or boundaries, not hidden text mutations.", limit, async () => {
+  await look("context");
+  await stage.publish("context", [
+    fact("run.started"), fact("context.changed", { budget: { usedTokens: 180_000, maxTokens: 200_000 }, refs: ["notes.md"], missing: ["last year's figures"] }),
+    fact("text.final", { text: "Before." }, { messageId: "a" }), fact("context.compaction.started", { compactionId: "k", preTokens: 180_000 }),
+    fact("context.compaction.completed", { compactionId: "k", postTokens: 21_000 }), fact("text.final", { text: "After." }, { messageId: "b" }),
+  ]);
+  await until(page, () => document.querySelectorAll(".speech").length === 2);
+  const rows = await page.locator("ps-conversation .near > *").evaluateAll((all) => all.map((row) => row.querySelector(".body, .words").textContent));
+  assert.deepEqual(rows, ["Before.", "Memory was compacted here: 180,000 → 21,000 tokens", "After."]);
+  const context = page.locator("ps-context");
+  assert.equal(await text(context.locator(".budget")), "180,000 of 200,000 tokens");
+  assert.equal(await context.locator("progress").getAttribute("data-state"), "warning");
+  assert.deepEqual(await context.locator(".chip").allTextContents(), ["notes.md"]);
+  assert.deepEqual(await context.locator(".missing li").allTextContents(), ["Missing: last year's figures"]);
+});
+
+test("Missing facts render honest fallback states.", limit, async () => {
+  await look("honest");
+  await stage.publish("honest", [
+    fact("run.status"), tool("tool.started", {}), tool("tool.result", { output: "only for some" }),
+    fact("action.required", {}, { actionId: "what" }), fact("context.changed", { note: "x" }), fact("agent.handoff", { handoffId: "h" }), fact("task.changed", {}, { taskId: "t" }), fact("queue.changed", {}),
+  ], { sessionId: "honest-s" });
+  await until(page, () => document.querySelector("ps-task-capsule .capsule"));
+  await page.locator("ps-inline-process .summary").click({ trial: true });
+  await page.evaluate(() => document.querySelectorAll('ps-inline-process[data-open="false"] .summary').forEach((one) => one.click()));
+  assert.equal(await text(page.locator("ps-tool .name")), "A tool that nobody named");
+  assert.deepEqual(await page.locator("ps-tool .notes li").allTextContents(), ["Its result is withheld: it is for a narrower audience than the one you look as."]);
+  assert.equal(await text(page.locator("ps-action .facts")), "Kind\nunknown");
+  assert.equal(await text(page.locator("ps-context .budget")), "budget unknown");
+  assert.equal(await text(page.locator('.mark[data-type="handoff"] .words')), "Handed from unknown to unknown");
+  assert.equal(await text(page.locator(".capsule .badge")), "unknown");
+  assert.equal(await text(page.locator("ps-composer .queue .badge")), "unknown number queued");
+  // An end that nobody reported, and a failure of which it is not known whether it can be tried again.
+  await stage.publish("honest", [fact("run.failed", { error: { code: "gone", message: "the line broke" } })]);
+  await until(page, () => document.querySelector("ps-runtime-status .run").dataset.status === "failed");
+  assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), ["the line broke (gone)", "Whether it can be tried again is unknown."]);
+  assert.equal(await text(page.locator("ps-action .told")), "The run ended before it was decided.");
+  assert.deepEqual(page.problems, []);
+});
+
+test("Old sessions hydrate progressively and safely ignore stale results.", limit, async () => {
+  const story = (name) => [fact("session.opened", { title: `Title of ${name}` }), fact("run.started"), fact("text.final", { text: `Words of ${name}` }, { messageId: "m" }), tool("tool.started", { toolName: `tool_${name}` })];
+  await stage.publish("run-one", story("one"), { sessionId: "one" });
+  await stage.publish("run-two", story("two"), { sessionId: "two" });
+  page = await stage.blank();
+  // No stream comes: all that is seen is hydrated. The first session's answers are held back, each until it is let go.
+  await page.route("**/stream?*", () => {});
+  const held = new Map();
+  await page.route(/\/v1\/sessions\/one(\/|\?)/, async (route) => {
+    const { pathname } = new URL(route.request().url());
+    await new Promise((resolve) => held.set(pathname, resolve));
+    await route.continue().catch(() => {});
+  });
+  await stage.look({ session: "one" }, page);
+  const release = async (path) => {
+    while (!held.has(path)) await new Promise((resolve) => setTimeout(resolve, 20));
+    held.get(path)();
+  };
+  const step = (name) => until(page, (name) => document.getElementById("stage").dataset.hydration === name, name);
+  // Shell and title first, before there is anything to read.
+  await release("/v1/sessions/one");
+  await step("shell");
+  assert.equal(await text(page.locator("#title")), "Title of one");
+  assert.deepEqual(await speech(), []);
+  // Then the recent messages, then how it stands; process details come last, and are held back here.
+  await release("/v1/sessions/one/window");
+  await step("status");
+  await until(page, () => document.querySelector(".speech .body")?.textContent === "Words of one");
+  assert.equal(await page.locator("ps-tool").count(), 0);
+  // Somebody turns to the other one: what is still under way for the first changes nothing.
+  await page.locator('#sessions button[data-session="two"]').click();
+  await until(page, () => document.querySelector(".speech .body")?.textContent === "Words of two");
+  await release("/v1/sessions/one/timeline");
+  await step("whole");
+  assert.deepEqual(await speech(), ["Words of two"]);
+  assert.equal(await text(page.locator("#title")), "Title of two");
+  await until(page, () => document.querySelector("ps-tool .name")?.textContent === "tool_two" || document.querySelector("ps-inline-process .words")?.textContent.includes("tool_two"));
+  assert.ok(!(await page.locator("#stage").textContent()).includes("tool_one"));
+  assert.deepEqual(page.problems, []);
+});
+
+test("Diagnostics and metrics stay outside normal conversation text.", limit, async () => {
+  await look("quiet", { audience: "internal" });
+  await stage.publish("quiet", [fact("run.started"), said("An answer."), fact("diagnostic.changed", { kind: "slow_archive", message: "DIAGNOSTIC", severity: "warning" }), fact("metric.changed", { model: "METRIC", durationMs: 1800 }), fact("text.final", { text: "An answer." }, { messageId: "m", partId: "p" })]);
+  await until(page, () => document.querySelector("#tab-diagnostics").dataset.filled === "true");
+  await page.locator("#tab-diagnostics").click();
+  await page.locator("ps-diagnostics", { hasText: "DIAGNOSTIC" }).waitFor();
+  assert.deepEqual(await speech(), ["An answer."]);
+  for (const words of ["DIAGNOSTIC", "METRIC"]) assert.ok(!(await page.locator("#stage").textContent()).includes(words), words);
+});
+
+/* ── stories ── */
+
+test("an approval waits for a click, says who asks, and is decided by its runtime alone", limit, async () => {
+  await look("approval");
+  await stage.publish("approval", [
+    fact("run.started", {}, { agentId: "lead" }), fact("agent.spawned", { agentName: "Rui", role: "researcher" }, { agentId: "rui" }), tool("tool.started", { toolName: "deploy" }),
+    fact("action.required", { kind: "delegated_permission", message: "May I deploy?", risk: "high", options: ["once", "always"], safeInput: { env: "prod" }, policyScope: "run" }, { actionId: "ask", toolCallId: "c", agentId: "rui" }),
+  ]);
+  const card = page.locator("ps-action");
+  await card.getByText("May I deploy?").waitFor();
+  assert.equal(await text(card.locator(".who")), "Asked by Rui (rui)");
+  assert.equal(await text(card.locator(".facts")), "Tool\ndeploy\nScope\nrun");
+  assert.equal(await text(card.locator(".chip")), "high risk");
+  await until(page, () => document.querySelector("#sessions .marks")?.textContent.includes("needs a decision"));
+  await card.getByLabel("once").check();
+  await card.getByRole("button", { name: "Approve" }).click();
+  await until(page, () => document.querySelector("ps-action .badge").textContent === "answer submitted");
+  // The runtime refuses it first: then it waits again.
+  const claimed = await (await fetch(`${stage.url}/v1/agents/rui/controls/claim?wait=30&max=1`, { method: "POST" })).json();
+  const [control] = claimed.controls;
+  assert.deepEqual([control.control, control.actionId, control.value], ["approve", "ask", "once"]);
+  await fetch(`${stage.url}/v1/controls/${control.controlId}/nack`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ lease: control.lease, reason: "busy" }) });
+  await until(page, () => document.querySelector("ps-action .told").textContent === "The answer was not taken. It still waits for one.");
+  await card.getByRole("button", { name: "Approve" }).click();
+  assert.equal((await claim("rui")).control, "approve");
+  assert.equal(await card.getAttribute("data-status"), "pending");
+  await stage.publish("approval", [fact("action.resolved", { outcome: "approved" }, { actionId: "ask" })]);
+  await until(page, () => document.querySelector("ps-action").dataset.status === "resolved");
+  assert.equal(await text(card.locator(".badge")), "approved");
+  assert.deepEqual(page.problems, []);
+});
+
+for (const transport of ["sse", "websocket"]) {
+  test(`the network is cut and mended, and nothing is lost or told twice (${transport})`, limit, async () => {
+    const run = `cut-${transport}`;
+    await look(run);
+    await page.locator("#transport").selectOption(transport);
+    await until(page, () => document.getElementById("connection").dataset.kind === "live");
+    await stage.publish(run, [fact("run.started"), said("one ")]);
+    await until(page, () => document.querySelector(".speech .body")?.textContent === "one ");
+    await page.getByRole("button", { name: "Cut the network" }).click();
+    await until(page, () => document.getElementById("connection").dataset.kind === "away");
+    await stage.publish(run, [said("two "), said("three "), tool("tool.started", { toolName: "late" })]);
+    assert.deepEqual(await speech(), ["one "]);
+    await page.getByRole("button", { name: "Mend the network" }).click();
+    await until(page, () => document.querySelector(".speech .body")?.textContent === "one two three ");
+    await stage.publish(run, [said("four")]);
+    await until(page, () => document.querySelector(".speech .body")?.textContent === "one two three four");
+    assert.equal(await page.locator("ps-tool").count(), 1);
+    assert.equal(await text(page.locator("#gaps")), "none");
+    assert.equal(await text(page.locator("#resumes")), "1");
+    assert.deepEqual(page.problems, []);
+  });
+}

@@ -1,0 +1,10 @@
+/**
+ * Proscenium's client: what a run says, as a picture that stays true. See `README.md` beside this file.
+ */
+
+export { apply, equal, PatchError } from "./patch.js";
+export { keyOf, lengthOf, logOf, Store, textFrom, textOf } from "./store.js";
+export { connect, Connection } from "./connection.js";
+export { Hydration, Stale } from "./hydration.js";
+export { submit } from "./controls.js";
+export { Problem } from "./http.js";

@@ -1,0 +1,66 @@
+/**
+ * Teammates that work by the clock or when something wakes them: when, why, how the last run went. They are teammates like others.
+ */
+
+import { controlButton, define, say, spoken, words } from "./base.js";
+import { Lane, UNKNOWN, link, nameOf, ownerOf, phrase, refsOf, tell } from "./lane.js";
+
+/** @typedef {import("./base.js").Activity} Activity */
+/** @typedef {import("./lane.js").Card} Card */
+
+/** Statuses in which nothing goes on that could be stopped. */
+const STILL = ["paused", "failed", "completed", "cancelled", "closed", "killed"];
+
+export class BackgroundTeammates extends Lane {
+  static heading = "In the background";
+
+  /** @param {Activity} activity */
+  static shows({ activityType, surface, content }) {
+    return (activityType === "task" && surface === "background_teammate") || (activityType === "agent" && content.runtimeEntity === "automation_job");
+  }
+
+  /** @param {Card} card */
+  dress(card) {
+    const control = (/** @type {string} */ name) => () => ({ control: name, ...ownerOf(card.activity), ...target(card.activity) });
+    const stop = controlButton("Stop", () => this.view, control("stop"), { kind: "danger", told: card.told });
+    const retry = controlButton("Run again", () => this.view, control("retry"), { told: card.told });
+    stop.dataset.control = "stop";
+    retry.dataset.control = "retry";
+    card.foot.append(stop, retry);
+  }
+
+  /**
+   * @param {Card} card
+   * @param {Record<string, any>} content
+   */
+  fill(card, content) {
+    say(card.title, phrase(content.title ?? content.agentName) || card.activity.activityId);
+    say(card.body, phrase(content.error?.message ?? content.summary ?? content.message ?? content.reason));
+    const agent = content.agentId ?? content.assignee;
+    tell(card.facts, [
+      ["Teammate", agent === undefined ? (card.activity.activityType === "agent" ? undefined : UNKNOWN) : nameOf(this.view, card.activity, agent)],
+      ["Schedule", content.schedule ?? (content.wakeReason === undefined ? UNKNOWN : undefined)],
+      ["Woken by", content.wakeReason],
+      ["Blocked by", content.blocker],
+      ["Last run", content.lastRunRef ?? "none known"],
+      ["Failed attempts", Array.isArray(content.attempts) ? content.attempts.length : undefined],
+      ["Attempts", content.attemptCount],
+      ["Last turn", content.latestTurnStatus && spoken(content.latestTurnStatus)],
+    ]);
+    const run = typeof content.lastRunRef === "string" ? content.lastRunRef : words(content.lastRunRef?.runId);
+    link(card.links, [
+      ...(run ? [{ label: "last run", words: run, go: () => this.view.open({ kind: "run", id: run.replace(/^(?:\/v1)?\/?runs\//, "") }) }] : []),
+      ...refsOf(this.view, content.refs),
+    ]);
+    const isStill = STILL.includes(words(content.status));
+    for (const button of card.foot.querySelectorAll("button")) button.hidden = (button.dataset.control === "stop") === isStill;
+  }
+}
+
+/**
+ * Whom a control of it is about.
+ * @param {Activity} activity
+ */
+const target = (activity) => (activity.activityType === "agent" ? { agentId: activity.activityId } : { taskId: activity.activityId });
+
+define("ps-background-teammates", BackgroundTeammates);

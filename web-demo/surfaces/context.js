@@ -1,0 +1,94 @@
+/**
+ * What the model is given: how much of its room is taken, from where, and what is missing. Low-noise, but never silent about
+ * what is not there.
+ */
+
+import { Surface, count, define, element, inspectButton, joined, keyOf, keyed, say, words } from "./base.js";
+
+/** @typedef {import("./base.js").Activity} Activity */
+
+/** From this share on, a budget is warned of. */
+const NARROW = 0.85;
+/** References that are shown as chips; more are counted. */
+const CHIPS_MAX = 8;
+
+export class Context extends Surface {
+  /** @param {Activity} activity */
+  static shows(activity) {
+    return activity.activityType === "context" || activity.activityType === "compaction";
+  }
+
+  #line = element("div", "row");
+  #budget = element("span", "row budget");
+  #bar = element("progress", "meter");
+  #used = element("span", "hint");
+  #chips = element("ul", "row chips");
+  #cut = element("span", "hint cut");
+  #missing = element("ul", "stack missing");
+
+  build() {
+    this.setAttribute("role", "region");
+    this.setAttribute("aria-label", "Context");
+    this.#bar.max = 1;
+    this.#bar.setAttribute("aria-label", "Share of the context that is taken");
+    this.#budget.replaceChildren(this.#bar, this.#used);
+    const inspect = inspectButton(() => this.view, () => this.#contexts().at(-1));
+    this.#line.replaceChildren(element("span", "label", "Context"), this.#budget, this.#chips, this.#cut, inspect);
+    this.append(this.#line, this.#missing);
+  }
+
+  /** Contexts of the conversation's own runs: a source may tell its budget, its memory and what it retrieved each on its own. */
+  #contexts() {
+    const own = new Set(this.view.runs);
+    return this.activities().filter(({ activityType, runId }) => activityType === "context" && own.has(runId));
+  }
+
+  update() {
+    const contexts = this.#contexts();
+    const own = new Set(this.view.runs);
+    const cuts = this.activities().filter(({ activityType, runId }) => activityType === "compaction" && own.has(runId));
+    this.hidden = contexts.length === 0 && cuts.length === 0;
+    if (this.hidden) return;
+    const newest = contexts.at(-1);
+    if (newest) this.dataset.key = keyOf(newest);
+    this.#drawBudget(contexts.findLast(({ content }) => content.budget !== undefined || content.usedTokens !== undefined)?.content ?? {});
+    const refs = [...new Set(contexts.flatMap(({ content }) => refsOf(content)))];
+    keyed(this.#chips, refs.slice(0, CHIPS_MAX).concat(refs.length > CHIPS_MAX ? [`${refs.length - CHIPS_MAX} more`] : []), (ref) => ref, (ref) => element("li", "chip", ref), () => {});
+    const last = cuts.at(-1)?.content;
+    say(this.#cut, cuts.length === 0 ? "" : last?.status === "running" ? "being compacted" : `compacted ${cuts.length === 1 ? "once" : `${cuts.length} times`}`);
+    this.#drawMissing(contexts.flatMap(({ content }) => (Array.isArray(content.missing) ? content.missing : content.missing === undefined ? [] : [content.missing])));
+  }
+
+  /** @param {Record<string, any>} content */
+  #drawBudget(content) {
+    const used = content.budget?.usedTokens ?? content.usedTokens;
+    const max = content.budget?.maxTokens ?? content.maxTokens;
+    const isKnown = typeof used === "number" && typeof max === "number" && max > 0;
+    this.#bar.hidden = !isKnown;
+    if (isKnown) this.#bar.value = Math.min(used / max, 1);
+    this.#bar.dataset.state = isKnown && used / max >= NARROW ? "warning" : "running";
+    say(this.#used, isKnown ? `${count(used)} of ${count(max)} tokens` : typeof used === "number" ? `${count(used)} tokens, of unknown room` : "budget unknown");
+  }
+
+  /** @param {unknown[]} missing */
+  #drawMissing(missing) {
+    keyed(this.#missing, [...new Set(missing.map(words))], (what) => what, (what) => {
+      const row = element("li", "note", `Missing: ${what}`);
+      row.dataset.state = "warning";
+      return row;
+    }, () => {});
+    this.#missing.hidden = missing.length === 0;
+  }
+}
+
+define("ps-context", Context);
+
+/**
+ * What is referred to, by name.
+ * @param {Record<string, any>} content
+ * @returns {string[]}
+ */
+function refsOf(content) {
+  const lists = [content.refs, content.references, content.selection, content.retrieved, content.sources].flatMap((list) => (Array.isArray(list) ? list : []));
+  return [...new Set(lists.map((ref) => (typeof ref === "string" ? ref : words(ref?.title ?? ref?.name ?? ref?.label ?? ref?.href ?? ref?.id ?? ref))))].filter((name) => joined(name) !== "");
+}

@@ -1,0 +1,326 @@
+/**
+ * Who works for whom, drawn: the coordinator on the left, workers to its right, and between them what was delegated, what waits
+ * for what, and what was handed over. The same stands below as a list, and the keyboard goes from node to node.
+ */
+
+import { Surface, define, drawing, element, keyed, say, spoken, stateOf, words } from "./base.js";
+import { keyOf } from "../client/store.js";
+import { grouped, headed, phrase } from "./lane.js";
+
+/** @typedef {import("./base.js").Activity} Activity */
+
+/** Nodes that are drawn. The others are counted. */
+const NODES_MAX = 150;
+/** Sizes in pixels. */
+const NODE = { width: 192, height: 54 };
+const GAP = { x: 72, y: 18 };
+const MARGIN = 16;
+/** How far an edge between nodes of one column stands out, by its kind. */
+const BULGE = { delegates: 28, waits: 28, "hands over": 52 };
+/** Characters of a name and of what stands below it. */
+const NAME_CHARS_MAX = 20;
+const BELOW_CHARS_MAX = 26;
+/** Statuses of a task for which nothing waits any more. */
+const DONE = ["done", "completed", "passed"];
+
+/**
+ * @typedef {object} Node
+ * @property {string} id
+ * @property {string} name
+ * @property {string} role
+ * @property {string} status
+ * @property {Activity} [activity]
+ * @property {string} [parent]
+ * @property {string} task What it was given, in words.
+ * @property {string[]} waits For what it waits, in words.
+ * @property {number} x
+ * @property {number} y
+ *
+ * @typedef {{ kind: "delegates" | "waits" | "hands over", from: string, to: string, words: string }} Edge
+ * @typedef {{ nodes: Map<string, Node>, edges: Edge[], omitted: number, width: number, height: number }} Graph
+ */
+
+export class DelegationGraph extends Surface {
+  /** @param {Activity} activity */
+  static shows({ activityType }) {
+    return ["agent", "team", "handoff", "task", "run"].includes(activityType);
+  }
+
+  /** The node that the keyboard is on. */
+  #at = "";
+  /** @type {Graph | undefined} */
+  #graph;
+
+  build() {
+    this.head = headed(this, "Delegation");
+    this.canvas = element("div", "graph");
+    this.svg = drawing("svg", { role: "group", "aria-label": "Delegation graph. Arrow keys go from one to the next, Enter opens a transcript." });
+    this.edges = drawing("g", { class: "edges", "aria-hidden": "true" });
+    this.nodes = drawing("g", { class: "nodes" });
+    this.svg.append(this.edges, this.nodes);
+    this.svg.addEventListener("keydown", (event) => this.#key(/** @type {KeyboardEvent} */ (event)));
+    this.canvas.append(this.svg);
+    const legend = element("p", "row legend hint");
+    for (const [kind, text] of [["delegates", "delegated"], ["waits", "waits for"], ["hands-over", "handed over"]]) {
+      const item = element("span", "row");
+      const sample = drawing("svg", { class: "sample", viewBox: "0 0 28 8", width: 28, height: 8, "aria-hidden": "true" });
+      sample.append(drawing("path", { d: "M0 4 H28", class: `edge ${kind}` }));
+      item.append(sample, text);
+      legend.append(item);
+    }
+    const toggle = element("button", "button", "As a list");
+    toggle.type = "button";
+    toggle.dataset.kind = "quiet";
+    toggle.setAttribute("aria-pressed", "false");
+    // For who sees it not, the list is always there.
+    this.list = element("ul", "graph-list visually-hidden");
+    this.list.setAttribute("aria-label", "Delegation as a list");
+    toggle.addEventListener("click", () => {
+      const isShown = this.list?.classList.toggle("visually-hidden") === false;
+      toggle.setAttribute("aria-pressed", String(isShown));
+    });
+    legend.append(toggle);
+    this.omitted = element("p", "note");
+    this.append(this.canvas, legend, this.omitted, this.list);
+  }
+
+  /** @param {Set<string> | null} _changed */
+  update(_changed) {
+    const graph = laidOut(graphOf(this.activities()));
+    this.#graph = graph;
+    this.hidden = graph.edges.length === 0;
+    if (this.hidden || !this.svg || !this.edges || !this.nodes || !this.list || !this.omitted) return;
+    say(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), String(graph.nodes.size));
+    for (const [name, value] of [["viewBox", `0 0 ${graph.width} ${graph.height}`], ["width", graph.width], ["height", graph.height]]) this.svg.setAttribute(String(name), String(value));
+    if (!graph.nodes.has(this.#at)) this.#at = graph.nodes.keys().next().value ?? "";
+    keyed(this.edges, graph.edges, (edge) => `${edge.kind} ${edge.from} ${edge.to}`, makeEdge, (path, edge) => changeEdge(path, edge, graph));
+    keyed(this.nodes, graph.nodes.values(), (node) => node.id, (node) => this.#make(node), (group, node) => this.#change(group, node));
+    keyed(this.list, graph.nodes.values(), (node) => node.id, () => element("li"), (item, node) => say(item, sentence(node, graph)));
+    this.omitted.hidden = graph.omitted === 0;
+    say(this.omitted, `${graph.omitted} more are not drawn.`);
+  }
+
+  /** @param {Node} made */
+  #make({ id }) {
+    const group = drawing("g", { class: "node", role: "button" });
+    group.append(
+      drawing("rect", { width: NODE.width, height: NODE.height, rx: 8 }),
+      drawing("circle", { cx: 16, cy: 20, r: 4 }),
+      drawing("text", { x: 28, y: 24, class: "name" }),
+      drawing("text", { x: 16, y: 42, class: "below" }),
+    );
+    group.addEventListener("click", () => this.#open(id));
+    group.addEventListener("focus", () => this.#focus(id));
+    return group;
+  }
+
+  /**
+   * @param {SVGElement} group
+   * @param {Node} node
+   */
+  #change(group, node) {
+    const [, , name, below] = group.children;
+    if (node.activity) group.dataset.key = keyOf(node.activity);
+    group.dataset.node = node.id;
+    group.dataset.state = stateOf(node.status);
+    group.dataset.status = node.status;
+    group.setAttribute("transform", `translate(${node.x} ${node.y})`);
+    group.setAttribute("tabindex", node.id === this.#at ? "0" : "-1");
+    // Its name for who does not see it is what is written in it.
+    say(name, clipped(node.name, NAME_CHARS_MAX));
+    say(below, clipped([spoken(node.status), node.task || node.role].filter(Boolean).join(" · "), BELOW_CHARS_MAX));
+  }
+
+  /** @param {string} id */
+  #open(id) {
+    const node = this.#graph?.nodes.get(id);
+    this.#focus(id);
+    if (node?.activity?.activityType === "agent") this.view.open({ kind: "teammate", id, runId: node.activity.runId });
+  }
+
+  /** @param {string} id */
+  #focus(id) {
+    this.#at = id;
+    for (const node of this.nodes?.children ?? []) node.setAttribute("tabindex", /** @type {SVGElement} */ (node).dataset.node === id ? "0" : "-1");
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    const nodes = [...(this.#graph?.nodes.values() ?? [])];
+    const at = nodes.find((node) => node.id === this.#at);
+    if (!at) return;
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      return this.#open(at.id);
+    }
+    const column = nodes.filter((node) => node.x === at.x).toSorted((a, b) => a.y - b.y);
+    const beside = (/** @type {number} */ step) => column[column.indexOf(at) + step];
+    const children = nodes.filter((node) => node.parent === at.id).toSorted((a, b) => a.y - b.y);
+    /** @type {Record<string, Node | undefined>} */
+    const next = { ArrowUp: beside(-1), ArrowDown: beside(1), ArrowLeft: nodes.find((node) => node.id === at.parent), ArrowRight: children[0], Home: nodes[0], End: nodes.at(-1) };
+    if (!(event.key in next)) return;
+    event.preventDefault();
+    const to = next[event.key];
+    if (!to) return;
+    this.#focus(to.id);
+    for (const node of this.nodes?.children ?? []) if (/** @type {SVGElement} */ (node).dataset.node === to.id) /** @type {SVGElement} */ (node).focus();
+  }
+}
+
+/* ── what there is, from the facts ── */
+
+/**
+ * @param {Activity[]} activities By the order in which they opened.
+ * @returns {Graph}
+ */
+export function graphOf(activities) {
+  const of = (/** @type {string} */ type) => activities.filter((it) => it.activityType === type);
+  /** @type {Map<string, Node>} */
+  const nodes = new Map();
+  /** @type {Edge[]} */
+  const edges = [];
+  let omitted = 0;
+  const add = (/** @type {string} */ id, /** @type {Partial<Node>} */ more) => {
+    const known = nodes.get(id);
+    if (known) return Object.assign(known, more), known;
+    if (nodes.size >= NODES_MAX) return void (omitted += 1);
+    /** @type {Node} */
+    const node = { id, name: id, role: "", status: "unknown", task: "", waits: [], x: 0, y: 0, ...more };
+    nodes.set(id, node);
+    return node;
+  };
+
+  const tasks = new Map(of("task").map((it) => [it.activityId, it]));
+  const agents = of("agent");
+  const team = of("team").find((it) => it.content.coordinator);
+  const runs = of("run");
+  // The run's own agent coordinates, unless the team names another.
+  const rootOf = (/** @type {Activity} */ agent) => {
+    const parent = agent.content.parentSessionId;
+    const run = runs.find((it) => parent !== undefined && it.content.sessionId === parent) ?? runs.find((it) => it.runId === agent.runId);
+    const id = words(run?.content.agentId ?? team?.content.coordinator) || "coordinator";
+    if (!nodes.has(id)) add(id, { role: "coordinator", status: words(run?.content.status) || "unknown", activity: run });
+    return id;
+  };
+  const bySession = new Map(agents.filter((it) => it.content.sessionId).map((it) => [it.content.sessionId, it.activityId]));
+  for (const agent of agents) {
+    const { content, activityId: id } = agent;
+    const above = bySession.get(content.parentSessionId);
+    const coordinator = words(runs.find((it) => it.runId === agent.runId)?.content.agentId ?? team?.content.coordinator);
+    const parent = id === coordinator ? undefined : above !== undefined && above !== id ? above : rootOf(agent);
+    const task = tasks.get(words(content.taskId));
+    const node = add(id, {
+      name: words(content.agentName) || id, role: phrase(content.role), status: words(content.status) || "unknown", activity: agent,
+      parent: parent === id ? undefined : parent, task: phrase(task?.content.title ?? content.spawnReason),
+    });
+    if (node?.parent) edges.push({ kind: "delegates", from: node.parent, to: id, words: node.task });
+  }
+
+  const ownerOf = (/** @type {Activity | undefined} */ task) =>
+    task && [task.content.agentId, task.content.assignee, agents.find((it) => it.content.taskId === task.activityId)?.activityId].find((id) => typeof id === "string" && nodes.has(id));
+  for (const task of tasks.values()) {
+    const { dependencies, status, title } = task.content;
+    const from = ownerOf(task);
+    if (from === undefined || !Array.isArray(dependencies) || DONE.includes(words(status))) continue;
+    for (const dependency of dependencies) {
+      const on = tasks.get(words(dependency));
+      if (on && DONE.includes(words(on.content.status))) continue;
+      nodes.get(from)?.waits.push(on ? `${phrase(on.content.title) || on.activityId} (${spoken(on.content.status)})` : `${phrase(dependency)} (unknown)`);
+      const to = ownerOf(on);
+      if (to !== undefined && to !== from) edges.push({ kind: "waits", from, to, words: phrase(title) });
+    }
+  }
+
+  for (const { content } of of("handoff")) {
+    const [from, to] = [content.from, content.to].map((who) => words(who));
+    if (!from || !to || from === to) continue;
+    for (const id of [from, to]) if (!nodes.has(id)) add(id, { role: "no agent fact" });
+    edges.push({ kind: "hands over", from, to, words: phrase(content.reason) });
+  }
+  return { nodes, edges: edges.filter((edge) => nodes.has(edge.from) && nodes.has(edge.to)), omitted, width: 0, height: 0 };
+}
+
+/**
+ * Gives each node its place: a column for each step away from the root, a row for each leaf, parents in the middle of theirs.
+ * @param {Graph} graph
+ */
+export function laidOut(graph) {
+  const nodes = [...graph.nodes.values()];
+  const children = grouped(nodes, (node) => (node.parent !== undefined && graph.nodes.has(node.parent) ? node.parent : ""));
+  let row = 0;
+  let deepest = 0;
+  /** @type {Set<Node>} */
+  const placed = new Set();
+  const place = (/** @type {Node} */ node, /** @type {number} */ depth) => {
+    placed.add(node);
+    deepest = Math.max(deepest, depth);
+    node.x = MARGIN + depth * (NODE.width + GAP.x);
+    const below = (children.get(node.id) ?? []).filter((child) => !placed.has(child));
+    below.forEach((child) => place(child, depth + 1));
+    const at = below.length > 0 ? (below[0].y + below[below.length - 1].y) / 2 : MARGIN + row++ * (NODE.height + GAP.y);
+    node.y = at;
+  };
+  (children.get("") ?? []).forEach((root) => place(root, 0));
+  // Lineages that go in a circle have no root; they are shown all the same.
+  nodes.forEach((node) => placed.has(node) || place(node, 0));
+  graph.width = 2 * MARGIN + (deepest + 1) * NODE.width + deepest * GAP.x + BULGE["hands over"];
+  graph.height = 2 * MARGIN + Math.max(1, row) * (NODE.height + GAP.y) - GAP.y;
+  return graph;
+}
+
+/* ── drawing ── */
+
+/** @param {Edge} edge */
+function makeEdge(edge) {
+  const group = drawing("g", { class: `edge-group ${edge.kind.replaceAll(" ", "-")}` });
+  group.append(drawing("path", { class: `edge ${edge.kind.replaceAll(" ", "-")}` }), drawing("path", { class: `tip ${edge.kind.replaceAll(" ", "-")}` }), drawing("title"));
+  return group;
+}
+
+/**
+ * @param {SVGElement} group
+ * @param {Edge} edge
+ * @param {Graph} graph
+ */
+function changeEdge(group, edge, graph) {
+  const [from, to] = [graph.nodes.get(edge.from), graph.nodes.get(edge.to)];
+  if (!from || !to) return;
+  group.dataset.edge = edge.kind;
+  group.dataset.from = edge.from;
+  group.dataset.to = edge.to;
+  // Where both are on one line between the same two, they would lie upon each other.
+  const aside = { delegates: 0, waits: 8, "hands over": -8 }[edge.kind];
+  const y = { from: from.y + NODE.height / 2 + aside, to: to.y + NODE.height / 2 + aside };
+  const isForward = to.x > from.x;
+  const isBack = to.x < from.x;
+  const start = isBack ? from.x : from.x + NODE.width;
+  const end = isForward ? to.x : to.x + NODE.width;
+  const reach = isForward ? (end - start) / 2 : isBack ? -(start - end) / 2 : BULGE[edge.kind];
+  const bend = isForward || isBack ? end - reach : end + BULGE[edge.kind];
+  const [line, tip, title] = group.children;
+  line.setAttribute("d", `M${start} ${y.from} C${start + reach} ${y.from} ${bend} ${y.to} ${end} ${y.to}`);
+  const back = isForward ? -7 : 7;
+  tip.setAttribute("d", `M${end} ${y.to} l${back} -4 v8 z`);
+  say(title, `${from.name} ${edge.kind} ${to.name}${edge.words ? `: ${edge.words}` : ""}`);
+}
+
+/**
+ * @param {Node} node
+ * @param {Graph} graph
+ */
+function sentence(node, graph) {
+  const name = (/** @type {string} */ id) => graph.nodes.get(id)?.name ?? id;
+  const parts = [`${node.name}${node.role ? `, ${node.role}` : ""}: ${spoken(node.status)}`];
+  if (node.parent !== undefined) parts.push(`delegated by ${name(node.parent)}${node.task ? `: ${node.task}` : ""}`);
+  if (node.waits.length > 0) parts.push(`waits for ${node.waits.join(", ")}`);
+  for (const edge of graph.edges.filter((it) => it.kind === "hands over" && it.from === node.id)) parts.push(`handed over to ${name(edge.to)}${edge.words ? `: ${edge.words}` : ""}`);
+  return `${parts.join("; ")}.`;
+}
+
+/**
+ * @param {string} text
+ * @param {number} most
+ */
+const clipped = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
+define("ps-delegation-graph", DelegationGraph);

@@ -1,0 +1,131 @@
+/**
+ * For whoever looks for a fault: diagnostics, what calls cost, the state that a source shares. None of it is in the conversation.
+ */
+
+import { Surface, count, define, duration, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
+import { keyOf } from "../client/store.js";
+import { headed, phrase } from "./lane.js";
+
+/** @typedef {import("./base.js").Activity} Activity */
+
+/** Entries that are drawn, the newest; a run's activity has 50 at most. */
+const ENTRIES_MAX = 100;
+/** Characters of a state. */
+const STATE_CHARS_MAX = 4000;
+
+/** As which state a severity looks. @type {Record<string, string>} */
+const SEVERITIES = { error: "failed", fatal: "failed", critical: "failed", warning: "warning", warn: "warning", info: "idle", debug: "idle" };
+
+export class Diagnostics extends Surface {
+  /** @param {Activity} activity */
+  static shows({ activityType, surface }) {
+    return surface === "diagnostics" || ["diagnostics", "metrics", "state"].includes(activityType);
+  }
+
+  build() {
+    this.head = headed(this, "Diagnostics", "Not part of the conversation.");
+    this.faults = table("What was noticed", ["Event", "Severity", "What", "Says"]);
+    this.costs = table("What calls cost", ["Event", "Name", "Agent", "Took", "Cost", "Value"]);
+    this.others = element("div", "stack");
+    this.append(this.faults.root, this.costs.root, this.others);
+  }
+
+  /** @param {Set<string> | null} _changed */
+  update(_changed) {
+    const all = this.activities();
+    this.hidden = all.length === 0;
+    if (this.hidden || !this.faults || !this.costs || !this.others) return;
+    const entries = (/** @type {string} */ type) => all.filter((it) => it.activityType === type)
+      .flatMap((it) => (Array.isArray(it.content.entries) ? it.content.entries : []).map((/** @type {any} */ entry, /** @type {number} */ at) => ({ key: `${keyOf(it)} ${entry?.sequence} ${at}`, of: it, entry })))
+      .slice(-ENTRIES_MAX).toReversed();
+    const [faults, costs] = [entries("diagnostics"), entries("metrics")];
+    say(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), `${count(faults.length)} noticed, ${count(costs.length)} measured`);
+    this.#rows(this.faults, faults, ({ entry }) => [entry.sequence, entry.severity ?? "unknown", spoken(entry.kind), [entry.code, entry.message, entry.status].map((it) => phrase(it)).filter(Boolean).join(" · ")]);
+    this.#rows(this.costs, costs, ({ entry }) => [
+      entry.sequence,
+      phrase(entry.name ?? entry.model ?? entry.kind ?? entry.type) || "unknown",
+      phrase(entry.agentId),
+      entry.durationMs === undefined ? "" : duration(entry.durationMs),
+      entry.costUsd === undefined ? "" : `$${phrase(entry.costUsd)}`,
+      [entry.value === undefined ? "" : `${phrase(entry.value)} ${phrase(entry.unit)}`.trim(), phrase(entry.usage), phrase(entry.message)].filter(Boolean).join(" · "),
+    ]);
+    const others = all.filter((it) => it.activityType !== "diagnostics" && it.activityType !== "metrics");
+    keyed(this.others, others, keyOf, (it) => this.#other(it), (card, it) => {
+      card.dataset.key = keyOf(it);
+      const text = JSON.stringify(it.activityType === "state" ? it.content.state : it.content, null, 2) ?? "";
+      say(/** @type {HTMLElement} */ (card.querySelector("pre")), text.length > STATE_CHARS_MAX ? `${text.slice(0, STATE_CHARS_MAX)}…` : text);
+    });
+  }
+
+  /**
+   * @param {{ root: HTMLElement, body: HTMLElement }} on
+   * @param {{ key: string, of: Activity, entry: any }[]} entries
+   * @param {(it: { of: Activity, entry: any }) => unknown[]} cells
+   */
+  #rows(on, entries, cells) {
+    on.root.hidden = entries.length === 0;
+    keyed(on.body, entries, (it) => it.key, (made) => {
+      const row = element("tr");
+      row.append(...cells(made).map((_, at) => element("td", at === 0 ? "number" : "")));
+      const last = element("td");
+      last.append(inspectButton(() => this.view, () => this.view.store.get(keyOf(made.of))));
+      row.append(last);
+      return row;
+    }, (row, it) => {
+      row.dataset.key = keyOf(it.of);
+      cells(it).forEach((value, at) => {
+        if (on === this.faults && at === 1) return severity(row.children[at], words(value));
+        say(row.children[at], words(value));
+      });
+    });
+  }
+
+  /** @param {Activity} made */
+  #other(made) {
+    const card = element("details", "card");
+    const head = element("summary", "", `${made.activityType === "state" ? "Shared state" : spoken(made.activityType)}${made.activityId === made.activityType ? "" : ` ${made.activityId}`}`);
+    const text = element("pre", "preview");
+    text.tabIndex = 0;
+    text.setAttribute("role", "group");
+    text.setAttribute("aria-label", "State as JSON");
+    card.append(head, text);
+    return card;
+  }
+}
+
+/**
+ * @param {Element} cell
+ * @param {string} name
+ */
+function severity(cell, name) {
+  const made = cell.firstElementChild instanceof HTMLElement ? cell.firstElementChild : cell.appendChild(element("span"));
+  mark(made, name);
+  made.dataset.state = Object.hasOwn(SEVERITIES, name) ? SEVERITIES[name] : "unknown";
+}
+
+/**
+ * @param {string} caption
+ * @param {string[]} names
+ */
+function table(caption, names) {
+  const root = element("div", "table-scroll");
+  const made = element("table", "table");
+  const head = element("thead");
+  const row = element("tr");
+  for (const [at, name] of names.entries()) {
+    const cell = element("th", at === 0 ? "number" : "", name);
+    cell.scope = "col";
+    row.append(cell);
+  }
+  row.append(element("td"));
+  const body = element("tbody");
+  made.append(element("caption", "label", caption), head, body);
+  head.append(row);
+  root.append(made);
+  root.tabIndex = 0;
+  root.setAttribute("role", "group");
+  root.setAttribute("aria-label", caption);
+  return { root, body };
+}
+
+define("ps-diagnostics", Diagnostics);

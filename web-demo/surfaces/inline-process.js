@@ -1,0 +1,173 @@
+/**
+ * What happens between two things that are said: reasoning, plan and tools, in the order in which they opened.
+ *
+ * It is open while anything in it runs and folds into one line when all of it is done. Whoever looks may open and close it;
+ * that is theirs alone, and no fact of the run.
+ */
+
+import { define, element, inspectButton, joined, keyOf, keyed, say, spoken, stateOf, words } from "./base.js";
+import { Card } from "./card.js";
+import { Prose } from "./prose.js";
+import { CustomActivity, Tool, isToolRunning, toolState } from "./tool.js";
+
+/** @typedef {import("./base.js").Activity} Activity */
+/** @typedef {import("./base.js").View} View */
+
+/** Types of activities that are process; those that a source names itself are, too, if they are for `tool_ui`. */
+const TYPES = new Set(["reasoning", "plan", "tool-call-progress"]);
+
+/** @param {Activity} activity */
+export const isProcess = (activity) => TYPES.has(activity.activityType) || activity.surface === "tool_ui";
+
+/** @param {Activity} activity */
+export function isRunning(activity) {
+  const content = /** @type {Record<string, any>} */ (activity.content);
+  if (activity.activityType === "tool-call-progress") return isToolRunning(content);
+  return content.status === "streaming";
+}
+
+/** Reasoning or a plan. */
+export class Thought extends Card {
+  #label = element("span", "label");
+  #state = element("span", "hint");
+  #body = element("div", "body prose");
+  #prose = new Prose(this.#body);
+
+  build() {
+    const head = element("div", "spread");
+    const marks = element("span", "row");
+    marks.append(this.#state, inspectButton(() => this.view, () => this.activity));
+    head.append(this.#label, marks);
+    this.append(head, this.#body);
+  }
+
+  draw() {
+    const { status, text, withheld, clipped } = this.content;
+    this.dataset.status = words(status);
+    this.dataset.kind = this.activity.activityType;
+    say(this.#label, this.activity.activityType === "plan" ? "Plan" : "Reasoning");
+    const notes = [status === "interrupted" ? "interrupted" : "", withheld ? "the rest is withheld" : "", clipped ? "goes on in the log" : ""];
+    say(this.#state, notes.filter(Boolean).join(", "));
+    this.#prose.set(joined(text));
+  }
+}
+
+define("ps-thought", Thought);
+
+/**
+ * @typedef {object} Group What stands together.
+ * @property {string} id
+ * @property {string[]} keys Of its activities, in order.
+ * @property {boolean} isOpen Whether work on it goes on.
+ */
+
+export class InlineProcess extends HTMLElement {
+  /** @type {View | undefined} */
+  #view;
+  /** @type {Group | undefined} */
+  #group;
+  #toggle = element("button", "summary");
+  #arrow = element("span", "arrow");
+  #words = element("span", "words");
+  #state = element("span");
+  #steps = element("div", "steps");
+  #isBuilt = false;
+
+  /**
+   * @param {View} view
+   * @param {Group} group
+   * @param {Map<string, boolean>} folds What the viewer opened or closed, by the group's id.
+   */
+  show(view, group, folds) {
+    this.#view = view;
+    this.#group = group;
+    if (!this.#isBuilt) this.#build(folds);
+    const activities = group.keys.flatMap((key) => view.store.get(key) ?? []);
+    const isOpen = folds.get(group.id) ?? group.isOpen;
+    this.dataset.open = String(isOpen);
+    this.dataset.status = group.isOpen ? "running" : "completed";
+    this.#toggle.setAttribute("aria-expanded", String(isOpen));
+    say(this.#words, group.isOpen ? `Working: ${now(activities)}` : summary(activities));
+    this.#drawState(activities, group.isOpen);
+    this.#steps.hidden = !isOpen;
+    // What is folded costs nothing: its steps are made when it is opened.
+    keyed(this.#steps, isOpen ? activities : [], keyOf, (activity) => made(activity), (card, activity) => card.show(view, activity));
+  }
+
+  /** @param {Map<string, boolean>} folds */
+  #build(folds) {
+    this.#isBuilt = true;
+    this.classList.add("inline-process");
+    this.#toggle.type = "button";
+    this.#arrow.setAttribute("aria-hidden", "true");
+    this.#toggle.append(this.#arrow, this.#words, this.#state);
+    this.#toggle.addEventListener("click", () => {
+      const [view, group] = [this.#view, this.#group];
+      if (!view || !group) return;
+      folds.set(group.id, this.dataset.open !== "true");
+      this.show(view, group, folds);
+    });
+    this.append(this.#toggle, this.#steps);
+  }
+
+  /**
+   * @param {Activity[]} activities
+   * @param {boolean} isOpen
+   */
+  #drawState(activities, isOpen) {
+    const failed = activities.filter((activity) => toolStateOf(activity) === "output-error").length;
+    const status = isOpen ? "running" : failed > 0 ? "failed" : activities.some(isCut) ? "interrupted" : "done";
+    this.#state.hidden = status === "done";
+    if (this.#state.dataset.status === status) return;
+    this.#state.className = "badge";
+    this.#state.dataset.state = stateOf(status);
+    this.#state.dataset.status = status;
+    say(this.#state, status);
+  }
+}
+
+define("ps-inline-process", InlineProcess);
+
+/** @param {Activity} activity @returns {Card} */
+function made(activity) {
+  if (activity.activityType === "tool-call-progress") return new Tool();
+  return activity.activityType === "reasoning" || activity.activityType === "plan" ? new Thought() : new CustomActivity();
+}
+
+/** @param {Activity} activity */
+const toolStateOf = (activity) => (activity.activityType === "tool-call-progress" ? toolState(/** @type {any} */ (activity.content)) : "");
+
+/** @param {Activity} activity */
+const isCut = (activity) => toolStateOf(activity) === "cancelled" || /** @type {any} */ (activity.content).status === "interrupted";
+
+/**
+ * What goes on, in one line.
+ * @param {Activity[]} activities
+ */
+function now(activities) {
+  const running = activities.filter(isRunning).at(-1) ?? activities.at(-1);
+  if (!running) return "…";
+  if (running.activityType === "reasoning") return "thinking";
+  if (running.activityType === "plan") return "planning";
+  return words(/** @type {any} */ (running.content).tool_name) || spoken(running.activityType.replaceAll("-", " "));
+}
+
+/**
+ * What was done, in one line: `Thought, planned, used search and fetch`.
+ * @param {Activity[]} activities
+ */
+export function summary(activities) {
+  const parts = [];
+  if (activities.some(({ activityType }) => activityType === "reasoning")) parts.push("thought");
+  if (activities.some(({ activityType }) => activityType === "plan")) parts.push("planned");
+  const tools = activities.filter(({ activityType }) => activityType === "tool-call-progress");
+  const names = [...new Set(tools.map((tool) => words(/** @type {any} */ (tool.content).tool_name) || "a tool"))];
+  if (names.length > 0) parts.push(`used ${names.length > 2 ? `${tools.length} tools` : names.join(" and ")}${names.length <= 2 && tools.length > names.length ? ` (${tools.length} calls)` : ""}`);
+  const failed = tools.filter((tool) => toolStateOf(tool) === "output-error").length;
+  if (failed > 0) parts.push(`${failed} failed`);
+  const others = activities.length - tools.length - activities.filter(({ activityType }) => activityType === "reasoning" || activityType === "plan").length;
+  if (others > 0) parts.push(`${others} ${others === 1 ? "report" : "reports"}`);
+  const line = parts.join(", ");
+  return line.charAt(0).toUpperCase() + line.slice(1);
+}
+

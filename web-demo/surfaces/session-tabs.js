@@ -1,0 +1,132 @@
+/**
+ * What there is to look at: sessions, and runs that are of none. What needs somebody comes first, then what runs.
+ *
+ * Rows keep their place among their like while they change: a list that shuffles cannot be clicked.
+ */
+
+import { define, element, keyed, mark, say, words } from "./base.js";
+
+/**
+ * @typedef {object} Tab
+ * @property {"session" | "run"} kind
+ * @property {string} id
+ * @property {string} title
+ * @property {string} status
+ * @property {string} preview
+ * @property {boolean} isStale
+ * @property {boolean} isPinned
+ * @property {number} pending Decisions that are waited for.
+ * @property {number} [unread] By the runtime's own count.
+ * @property {string} lastActivity RFC 3339.
+ * @property {string} [parent] The session that it is a child of.
+ */
+
+const LIVE = new Set(["accepted", "running", "waiting", "active"]);
+
+export class SessionTabs extends HTMLElement {
+  #list = element("ul", "tabs");
+  #empty = element("p", "hint empty", "No session yet. Send a fact to POST /v1/runs/{runId}/facts, or start proscenium demo.");
+  /** In which order tabs were first seen. @type {Map<string, number>} */
+  #seen = new Map();
+  /** What was new in a tab when it was last looked at, by its name. @type {Map<string, string>} */
+  #looked = new Map();
+  #current = "";
+
+  connectedCallback() {
+    if (this.#list.isConnected) return;
+    this.classList.add("session-tabs");
+    this.append(this.#empty, this.#list);
+  }
+
+  /**
+   * @param {Tab[]} tabs
+   * @param {string} current Which is looked at, by `nameOf`.
+   */
+  show(tabs, current) {
+    const isFirst = this.#seen.size === 0;
+    this.#current = current;
+    for (const tab of [...tabs].reverse()) {
+      const name = nameOf(tab);
+      if (!this.#seen.has(name)) this.#seen.set(name, this.#seen.size);
+      // What was there before the page is not news.
+      if (isFirst || name === current) this.#looked.set(name, tab.lastActivity);
+    }
+    this.#empty.hidden = tabs.length > 0;
+    const sorted = [...tabs].sort((a, b) => rank(a) - rank(b) || (this.#seen.get(nameOf(b)) ?? 0) - (this.#seen.get(nameOf(a)) ?? 0));
+    keyed(this.#list, sorted, nameOf, (tab) => this.#make(tab), (row, tab) => this.#draw(row, tab));
+  }
+
+  /** @param {Tab} tab */
+  #make(tab) {
+    const row = element("li");
+    const button = element("button", "tab");
+    button.type = "button";
+    button.append(element("span", "name truncate"), element("span", "badge"), element("span", "glance truncate hint"), element("span", "marks row"));
+    button.addEventListener("click", () => this.dispatchEvent(new CustomEvent("open", { detail: { kind: tab.kind, id: tab.id } })));
+    row.append(button);
+    return row;
+  }
+
+  /**
+   * @param {HTMLElement} row
+   * @param {Tab} tab
+   */
+  #draw(row, tab) {
+    const name = nameOf(tab);
+    const button = /** @type {HTMLElement} */ (row.firstElementChild);
+    const [title, mine, glance, marks] = /** @type {NodeListOf<HTMLElement>} */ (button.querySelectorAll(".name, .badge, .glance, .marks"));
+    const isCurrent = name === this.#current;
+    if (isCurrent) button.setAttribute("aria-current", "true");
+    else button.removeAttribute("aria-current");
+    button.dataset.kind = tab.kind;
+    button.dataset[tab.kind] = tab.id;
+    button.dataset.live = String(LIVE.has(tab.status));
+    const isUnread = !isCurrent && (this.#looked.get(name) ?? "") < tab.lastActivity;
+    button.dataset.unread = String(isUnread || Boolean(tab.unread));
+    say(title, tab.title || tab.id);
+    title.title = tab.id;
+    mark(mine, tab.isStale ? "stale" : tab.status);
+    say(glance, tab.preview);
+    const said = [
+      tab.pending > 0 ? (tab.pending === 1 ? "needs a decision" : `needs ${tab.pending} decisions`) : "",
+      tab.unread ? `${tab.unread} unread` : isUnread ? "something new" : "",
+      tab.isPinned ? "pinned" : "",
+      tab.kind === "run" ? "run of no session" : "",
+      tab.parent ? `child of ${tab.parent}` : "",
+    ].filter(Boolean);
+    keyed(marks, said, (text) => text, (text) => element("span", "hint", text), () => {});
+  }
+}
+
+define("ps-session-tabs", SessionTabs);
+
+/** @param {{ kind: string, id: string }} tab */
+export const nameOf = (tab) => `${tab.kind} ${tab.id}`;
+
+/** @param {Tab} tab */
+const rank = (tab) => (tab.isPinned ? 0 : tab.pending > 0 ? 1 : LIVE.has(tab.status) ? 2 : 3);
+
+/**
+ * Sessions and runs, as the server lists them.
+ * @param {Record<string, any>[]} sessions
+ * @param {Record<string, any>[]} runs
+ * @returns {Tab[]} Sessions first, then runs that are of none; the newest first.
+ */
+export function tabsOf(sessions, runs) {
+  return [...sessions.map((one) => tabOf("session", one)), ...runs.filter((run) => !run.sessionId).map((one) => tabOf("run", one))];
+}
+
+/**
+ * @param {"session" | "run"} kind
+ * @param {Record<string, any>} told
+ * @returns {Tab}
+ */
+function tabOf(kind, told) {
+  const id = words(kind === "session" ? told.sessionId : told.runId);
+  return {
+    kind, id, title: words(told.title), status: words(told.status) || "unknown", preview: words(told.preview), isStale: Boolean(told.stale), isPinned: Boolean(told.pinned),
+    pending: Number(told.counts?.pendingActions ?? 0), unread: typeof told.unread === "number" ? told.unread : undefined, lastActivity: words(told.lastActivity),
+    parent: kind === "session" && told.parentSessionId ? words(told.parentSessionId) : undefined,
+  };
+}
+

@@ -1,0 +1,251 @@
+/**
+ * A tool call: what it is given, how far it is, what it gave, and what of that nobody may see or should believe.
+ *
+ * It stands in the process of its turn, never in the answer's text. Long inputs and outputs are shown in their beginning; the
+ * whole is fetched when somebody asks for it.
+ */
+
+import { badge, controlButton, count, define, duration, element, inspectButton, joined, mark, say, stateOf, words } from "./base.js";
+import { Card } from "./card.js";
+
+/** Characters of an input in its one line. */
+const SUMMARY_CHARS = 160;
+/** Characters of an output that stand on the page; the newest, while it streams. */
+const PREVIEW_CHARS = 2000;
+
+const ENDED = new Set(["output-available", "output-error", "cancelled"]);
+
+/** States of seed 003's tool lifecycle, in words. @type {Record<string, string>} */
+const STATES = {
+  "input-streaming": "input is coming", "input-available": "about to run", running: "running", progress: "running",
+  "output-available": "done", "output-error": "failed", cancelled: "cancelled",
+};
+
+/**
+ * Where a call is in its life, by seed 003's names.
+ * @param {Record<string, any>} content
+ * @returns {string}
+ */
+export function toolState(content) {
+  if (typeof content.state === "string") return content.state;
+  const byStatus = { pending: "input-available", running: "running", done: "output-available", failed: "output-error", cancelled: "cancelled" };
+  return byStatus[/** @type {keyof typeof byStatus} */ (content.status)] ?? "unknown";
+}
+
+/** @param {Record<string, any>} content */
+export const isToolRunning = (content) => !ENDED.has(toolState(content)) && content.status !== "done" && content.status !== "failed" && content.status !== "cancelled";
+
+export class Tool extends Card {
+  #name = element("span", "card-title name");
+  #badge = element("span");
+  #spent = element("span", "hint spent");
+  #input = element("p", "hint given mono truncate");
+  #bar = element("progress", "meter");
+  #message = element("p", "hint message");
+  #error = element("p", "note error");
+  #preview = element("pre", "preview output");
+  #notes = element("ul", "stack notes");
+  #details = element("details");
+  #full = element("div", "stack");
+  #told = element("p", "hint");
+  #retry = element("div", "row");
+
+  build() {
+    this.classList.add("card");
+    const head = element("div", "card-head");
+    const marks = element("span", "row");
+    marks.append(this.#spent, this.#badge, inspectButton(() => this.view, () => this.activity));
+    head.append(this.#name, marks);
+    this.#bar.max = 1;
+    this.#preview.tabIndex = 0;
+    this.#error.dataset.state = "failed";
+    this.#details.append(element("summary", "", "Input and output"), this.#full);
+    this.#details.addEventListener("toggle", () => this.#drawDetails());
+    const control = () => ({ control: "retry", run: this.activity.runId, toolCallId: this.activity.activityId });
+    this.#retry.append(controlButton("Retry", () => this.view, control, { kind: "quiet", told: this.#told }));
+    this.append(head, this.#input, this.#bar, this.#message, this.#error, this.#preview, this.#notes, this.#details, this.#retry, this.#told);
+  }
+
+  draw() {
+    const content = this.content;
+    const state = toolState(content);
+    const isRunning = isToolRunning(content);
+    this.dataset.state = stateOf(state);
+    this.dataset.status = state;
+    this.dataset.nested = String(content.parent_call_id !== undefined);
+    say(this.#name, words(content.tool_name) || "A tool that nobody named");
+    mark(this.#badge, state, STATES[state] ?? "unknown");
+    say(this.#spent, spent(content));
+    this.#drawInput(content, state);
+    this.#drawProgress(content, isRunning);
+    this.#drawOutput(content, isRunning);
+    this.#drawNotes(content);
+    this.#error.hidden = content.error === undefined;
+    say(this.#error, failure(content.error));
+    this.#retry.hidden = state !== "output-error" || !this.view.isLive;
+    this.#drawDetails();
+  }
+
+  /**
+   * @param {Record<string, any>} content
+   * @param {string} state
+   */
+  #drawInput(content, state) {
+    const summary = content.input === undefined ? joined(content.input_text) : inputSummary(content.input);
+    this.#input.hidden = summary === "" && state !== "input-streaming";
+    say(this.#input, summary.slice(0, SUMMARY_CHARS) || "…");
+  }
+
+  /**
+   * Progress stays as it was last reported. A bar that stopped half-way would look as if it still moved, so that an ended call
+   * shows only a full one.
+   * @param {Record<string, any>} content
+   * @param {boolean} isRunning
+   */
+  #drawProgress(content, isRunning) {
+    const done = fraction(content);
+    this.#bar.hidden = !(isRunning || done === 1);
+    this.#bar.dataset.state = isRunning ? "running" : "ok";
+    if (done === undefined) this.#bar.removeAttribute("value");
+    else if (this.#bar.value !== done || !this.#bar.hasAttribute("value")) this.#bar.value = done;
+    const name = words(content.tool_name) || "a tool";
+    if (this.#bar.getAttribute("aria-label") !== `Progress of ${name}`) this.#bar.setAttribute("aria-label", `Progress of ${name}`);
+    const amount = typeof content.loaded === "number" ? `${count(content.loaded)}${typeof content.total === "number" ? ` of ${count(content.total)}` : ""}` : "";
+    const percent = done !== undefined && isRunning && !amount ? `${Math.round(done * 100)} %` : "";
+    const said = [amount || percent, words(content.message)].filter(Boolean).join(" · ");
+    this.#message.hidden = said === "";
+    say(this.#message, said);
+  }
+
+  /**
+   * @param {Record<string, any>} content
+   * @param {boolean} isRunning
+   */
+  #drawOutput(content, isRunning) {
+    const streamed = joined(content.output_text);
+    const text = content.output === undefined || isRunning ? streamed : pretty(content.output);
+    const shown = isRunning ? text.slice(-PREVIEW_CHARS) : text.slice(0, PREVIEW_CHARS);
+    this.#preview.hidden = shown === "";
+    this.#preview.setAttribute("aria-label", isRunning ? "Output so far" : "Output, its beginning");
+    say(this.#preview, shown.length < text.length ? (isRunning ? `… ${shown}` : `${shown} …`) : shown);
+  }
+
+  /** @param {Record<string, any>} content */
+  #drawNotes(content) {
+    /** @type {[string, string][]} */
+    const notes = [];
+    if (content.withheld) notes.push(["unknown", "Its result is withheld: it is for a narrower audience than the one you look as."]);
+    if (content.untrusted) notes.push(["warning", "Untrusted output: it comes from outside, and is data, not instruction."]);
+    if (content.truncated) notes.push(["warning", typeof content.truncated === "number" ? `Truncated by its source: ${count(content.truncated)} characters were cut.` : "Truncated by its source."]);
+    if (content.clipped) notes.push(["unknown", "There is more in the log than is shown here."]);
+    if (content.synthetic) notes.push(["stale", "Closed by the server: its run was not heard of any more. How it ended is unknown."]);
+    if (content.never_started) notes.push(["unknown", "It was given up before it ran."]);
+    if (content.awaits) notes.push(["waiting", `It waits for its result from ${words(content.awaits)}.`]);
+    const kept = notes.map(([state, text]) => {
+      const row = element("li", "note", text);
+      row.dataset.state = state;
+      return row;
+    });
+    if (this.#notes.textContent !== notes.map(([, text]) => text).join("")) this.#notes.replaceChildren(...kept);
+    this.#notes.hidden = notes.length === 0;
+  }
+
+  /** Details are made when they are opened: most never are. */
+  #drawDetails() {
+    const { input, output, structured, output_ref } = this.content;
+    this.#details.hidden = input === undefined && output === undefined && structured === undefined && output_ref === undefined;
+    if (!this.#details.open) return;
+    const rows = [];
+    for (const [label, value] of [["Input", input], ["Output", output], ["For programs", structured]]) {
+      if (value === undefined) continue;
+      const text = element("pre", "preview", pretty(value));
+      text.tabIndex = 0;
+      rows.push(element("p", "label", String(label)), text);
+    }
+    const link = blobButton(this, output_ref);
+    if (link) rows.push(link);
+    this.#full.replaceChildren(...rows);
+  }
+}
+
+define("ps-tool", Tool);
+
+/**
+ * A button that shows a whole output, which is fetched then.
+ * @param {Card} card
+ * @param {any} ref
+ */
+function blobButton(card, ref) {
+  const href = typeof ref === "string" ? ref : ref?.href;
+  if (typeof href !== "string") return undefined;
+  const size = typeof ref?.bytes === "number" ? ` (${count(ref.bytes)} bytes)` : "";
+  const button = element("button", "button detail", `Show the whole output${size}`);
+  button.type = "button";
+  button.addEventListener("click", () => card.view.open({ kind: "blob", href, runId: card.activity.runId }));
+  return button;
+}
+
+/** @param {Record<string, any>} content */
+function fraction(content) {
+  if (typeof content.progress === "number") return Math.min(Math.max(content.progress, 0), 1);
+  if (typeof content.loaded === "number" && typeof content.total === "number" && content.total > 0) return Math.min(content.loaded / content.total, 1);
+  return undefined;
+}
+
+/** @param {Record<string, any>} content */
+function spent(content) {
+  const cost = typeof content.cost_usd === "number" ? `$${content.cost_usd.toFixed(content.cost_usd < 0.01 ? 4 : 2)}` : "";
+  return [typeof content.duration_ms === "number" ? duration(content.duration_ms) : "", cost].filter(Boolean).join(" · ");
+}
+
+/**
+ * @param {any} error
+ * @returns {string}
+ */
+export function failure(error) {
+  if (error === undefined || error === null) return "";
+  const message = words(error.message ?? error) || "It failed, and nobody said why.";
+  return error.code ? `${message} (${words(error.code)})` : message;
+}
+
+/**
+ * An input in one line: `query: figures, limit: 10`.
+ * @param {unknown} input
+ */
+export function inputSummary(input) {
+  if (input === null || typeof input !== "object" || Array.isArray(input)) return words(input);
+  return Object.entries(input).map(([name, value]) => `${name}: ${words(value)}`).join(", ");
+}
+
+/**
+ * @param {unknown} value
+ * @returns {string}
+ */
+export function pretty(value) {
+  return typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value, null, 2);
+}
+
+/** An activity whose type only its source knows: its content, as it is. */
+export class CustomActivity extends Card {
+  #name = element("span", "card-title name");
+  #body = element("pre", "preview");
+
+  build() {
+    this.classList.add("card");
+    const head = element("div", "card-head");
+    const marks = element("span", "row");
+    marks.append(badge("unknown", "custom activity"), inspectButton(() => this.view, () => this.activity));
+    head.append(this.#name, marks);
+    this.#body.tabIndex = 0;
+    this.append(head, this.#body);
+  }
+
+  draw() {
+    say(this.#name, this.activity.activityType.replaceAll(/[-_]/g, " "));
+    const { text } = this.content;
+    say(this.#body, (Array.isArray(text) ? joined(text) : pretty(this.content)).slice(0, PREVIEW_CHARS));
+    this.#body.setAttribute("aria-label", this.activity.activityType);
+  }
+}
+
+define("ps-custom-activity", CustomActivity);

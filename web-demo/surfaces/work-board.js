@@ -1,0 +1,188 @@
+/**
+ * What there is to do: work items in columns by how they stand. Whoever assigns one here asks the board's owner; the card
+ * moves, and names somebody else, when the owner says so.
+ */
+
+import { Surface, controlButton, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
+import { keyOf } from "../client/store.js";
+import { artifactsOf, evidenceOf, grouped, headed, link, nameOf, ownerOf, phrase, refsOf, tell } from "./lane.js";
+
+/** @typedef {import("./base.js").Activity} Activity */
+
+/** The columns of seed 003. What stands otherwise has one more, which is there when it is needed. */
+const COLUMNS = ["open", "claimed", "running", "blocked", "reviewing", "done"];
+/** Statuses that other boards use for the same. @type {Record<string, string>} */
+const SAME = { assigned: "claimed", submitted: "open", queued: "open", working: "running", waiting: "blocked", completed: "done", passed: "done" };
+const OTHER = "otherwise";
+/** Cards of a column that are drawn before somebody asks for more. */
+const CARDS_MAX = 50;
+/** Names that can be chosen. */
+const NAMES_MAX = 200;
+
+/** @param {Activity} task */
+function columnOf({ content }) {
+  const status = words(content.status);
+  if (content.blocker && !["done", "completed"].includes(status)) return "blocked";
+  const column = Object.hasOwn(SAME, status) ? SAME[status] : status;
+  return COLUMNS.includes(column) ? column : OTHER;
+}
+
+export class WorkBoard extends Surface {
+  /** @param {Activity} activity */
+  static shows({ activityType, surface }) {
+    return (activityType === "task" && surface === "work_board") || activityType === "agent";
+  }
+
+  #drawn = CARDS_MAX;
+  /** @type {WeakMap<Element, Activity>} */
+  #tasks = new WeakMap();
+
+  build() {
+    this.#drawn = CARDS_MAX;
+    this.head = headed(this, "Work board");
+    this.columns = element("div", "columns");
+    this.columns.tabIndex = 0;
+    this.columns.setAttribute("role", "group");
+    this.columns.setAttribute("aria-label", "Work items by status");
+    this.append(this.columns);
+  }
+
+  /** @param {Set<string> | null} _changed */
+  update(_changed) {
+    const tasks = this.activities().filter((it) => it.activityType === "task");
+    this.hidden = tasks.length === 0;
+    if (this.hidden || !this.columns) return;
+    say(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), String(tasks.length));
+    const byColumn = grouped(tasks, columnOf);
+    const shown = [...COLUMNS, ...(byColumn.has(OTHER) ? [OTHER] : [])];
+    keyed(this.columns, shown, (name) => name, (name) => this.#column(name), (column, name) => this.#fill(column, byColumn.get(name) ?? []));
+  }
+
+  /** @param {string} name */
+  #column(name) {
+    const column = element("section", "column");
+    const head = element("h3", "label");
+    column.dataset.column = name;
+    head.append(element("span", "", spoken(name)), element("span", "count"));
+    column.setAttribute("aria-label", spoken(name));
+    const more = element("button", "button", "Show more");
+    more.type = "button";
+    more.dataset.kind = "quiet";
+    more.addEventListener("click", () => {
+      this.#drawn += CARDS_MAX;
+      this.update(null);
+    });
+    column.append(head, element("ul", "cards"), element("p", "hint none", "none"), more);
+    return column;
+  }
+
+  /**
+   * @param {HTMLElement} column
+   * @param {Activity[]} tasks
+   */
+  #fill(column, tasks) {
+    const [head, list, none, more] = /** @type {HTMLElement[]} */ ([...column.children]);
+    say(/** @type {HTMLElement} */ (head.querySelector(".count")), String(tasks.length));
+    none.hidden = tasks.length > 0;
+    more.hidden = tasks.length <= this.#drawn;
+    keyed(list, tasks.slice(0, this.#drawn), keyOf, (task) => this.#card(task), (card, task) => this.#change(card, task));
+  }
+
+  /** @param {Activity} task */
+  #card(task) {
+    const card = element("li", "card item");
+    const head = element("div", "card-head");
+    const side = element("div", "row");
+    const now = () => this.#tasks.get(card) ?? task;
+    side.append(element("span", "chip priority"), element("span", "badge"), inspectButton(() => this.view, now));
+    head.append(element("h4", "card-title"), side);
+    const meter = element("progress", "meter");
+    const told = element("p", "hint told");
+    told.setAttribute("role", "status");
+    const assign = element("div", "assign row");
+    const choice = element("select", "input");
+    choice.setAttribute("aria-label", "Assign to");
+    const button = controlButton("Assign", () => this.view, () => {
+      if (!choice.value) return say(told, "Choose who is to do it."), null;
+      return { control: "assign", ...ownerOf(now()), taskId: now().activityId, value: { assignee: choice.value } };
+    }, { told });
+    assign.append(choice, button);
+    card.append(head, element("p", "note blocker"), meter, element("dl", "facts"), element("div", "row links"), assign, told);
+    return card;
+  }
+
+  /**
+   * @param {HTMLElement} card
+   * @param {Activity} task
+   */
+  #change(card, task) {
+    const { content } = task;
+    const part = (/** @type {string} */ name) => /** @type {HTMLElement} */ (card.querySelector(name));
+    this.#tasks.set(card, task);
+    card.dataset.key = keyOf(task);
+    say(part(".card-title"), phrase(content.title) || task.activityId);
+    mark(part(".badge"), content.status);
+    card.dataset.state = part(".badge").dataset.state;
+    say(part(".priority"), phrase(content.priority));
+    part(".priority").hidden = part(".priority").textContent === "";
+    const blocker = part(".blocker");
+    const isBlocked = content.status === "blocked" || Boolean(content.blocker);
+    blocker.hidden = !isBlocked || columnOf(task) === "done";
+    blocker.dataset.state = "warning";
+    say(blocker, `Blocked: ${phrase(content.blocker) || "nobody said by what"}`);
+    const meter = /** @type {HTMLProgressElement} */ (part(".meter"));
+    meter.hidden = typeof content.progress !== "number" || columnOf(task) === "done";
+    if (!meter.hidden) meter.value = content.progress;
+    meter.setAttribute("aria-label", `Progress of ${phrase(content.title) || task.activityId}`);
+    const failed = Array.isArray(content.attempts) ? content.attempts.length : 0;
+    tell(/** @type {HTMLDListElement} */ (part(".facts")), [
+      ["Assignee", content.assignee === undefined || content.assignee === null ? "nobody yet" : nameOf(this.view, task, content.assignee)],
+      ["Depends on", this.#dependencies(task)],
+      ["Error", content.error?.message],
+      ["Failed before", failed > 0 ? `${failed} ${failed === 1 ? "attempt" : "attempts"}: ${phrase(content.attempts.at(-1)?.error?.message ?? content.attempts.at(-1)?.reason) || "no reason given"}` : undefined],
+      ["Summary", content.summary],
+    ]);
+    const links = part(".links");
+    link(links, [
+      ...artifactsOf(this.view, task, content.artifactRefs),
+      ...evidenceOf(this.view, task, content.evidenceRefs),
+      ...refsOf(this.view, content.resultRef, "result"),
+      ...refsOf(this.view, content.refs),
+    ]);
+    links.hidden = links.childElementCount === 0;
+    const assign = part(".assign");
+    assign.hidden = !this.view.isLive;
+    if (!assign.hidden) this.#names(/** @type {HTMLSelectElement} */ (part("select")), task);
+  }
+
+  /**
+   * What it waits for, by title and status where there is a task of that name.
+   * @param {Activity} task
+   */
+  #dependencies(task) {
+    const { dependencies } = task.content;
+    if (!Array.isArray(dependencies)) return dependencies;
+    return dependencies.map((id) => {
+      const on = this.view.store.get(keyOf({ ...task, activityId: words(id) }));
+      return on ? `${phrase(on.content.title) || on.activityId} (${spoken(on.content.status)})` : `${phrase(id)} (unknown)`;
+    });
+  }
+
+  /**
+   * @param {HTMLSelectElement} choice
+   * @param {Activity} task
+   */
+  #names(choice, task) {
+    const agents = this.activities().filter((it) => it.activityType === "agent").slice(0, NAMES_MAX);
+    const names = new Map(agents.map((it) => [it.activityId, words(it.content.agentName) || it.activityId]));
+    if (typeof task.content.assignee === "string" && !names.has(task.content.assignee)) names.set(task.content.assignee, task.content.assignee);
+    choice.setAttribute("aria-label", `Assign ${phrase(task.content.title) || task.activityId} to`);
+    keyed(choice, [["", "assign to …"], ...names], ([id]) => id, ([id]) => {
+      const option = element("option");
+      option.value = id;
+      return option;
+    }, (option, [, name]) => say(option, name));
+  }
+}
+
+define("ps-work-board", WorkBoard);

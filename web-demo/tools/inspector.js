@@ -1,0 +1,266 @@
+/**
+ * Looks behind anything on the screen: its content, its ids, and the envelopes that made it, as the log has them for this audience.
+ */
+
+import { badge, count, define, element, keyed, say, words } from "../surfaces/base.js";
+import { describe } from "../surfaces/describe.js";
+import { tell } from "../surfaces/lane.js";
+import { isMadeBy, typesOf } from "./made-by.js";
+
+/** @typedef {import("../client/types.js").Activity} Activity */
+/** @typedef {import("../client/types.js").Envelope} Envelope */
+/** @typedef {import("../surfaces/base.js").View} View */
+
+/** Envelopes that are asked for at a time, and that are looked at before somebody asks for more. */
+const PAGE = 500;
+const LOOKED_AT_MAX = 5000;
+/** Envelopes that are drawn before somebody asks for more. */
+const DRAWN_MAX = 50;
+/** Characters of an envelope, or of a content, that are put on the page. */
+const JSON_CHARS_MAX = 100_000;
+/** The classification of an envelope, in the order in which it is said. */
+const DIMENSIONS = ["owner", "scope", "phase", "surface", "audience", "persistence", "topology", "control"];
+/** Ids of an envelope or an activity. */
+const IDS = ["runId", "sessionId", "threadId", "turnId", "messageId", "partId", "toolCallId", "actionId", "taskId", "agentId", "artifactId", "evidenceId", "parentSessionId", "parentThreadId", "eventId"];
+
+export class Inspector extends HTMLElement {
+  /** @type {View | undefined} */
+  #view;
+  /** @type {Activity | undefined} */
+  #of;
+  /** @type {Envelope[]} */
+  #found = [];
+  #lookedAt = 0;
+  #drawn = DRAWN_MAX;
+  /** @type {number | string | null} Where the next page begins; null at the end. */
+  #next = null;
+  /** What is being asked for; another question ends it. */
+  #asking = new AbortController();
+  #said = "";
+
+  /** @param {View} view What it looks into. A new one closes it. */
+  set view(view) {
+    this.#view = view;
+    this.close();
+  }
+
+  connectedCallback() {
+    this.classList.add("inspector");
+    this.setAttribute("role", "complementary");
+    this.setAttribute("aria-label", "Inspector");
+    if (this.childElementCount === 0) this.hidden = true;
+  }
+
+  /** Whether it shows anything. */
+  get isOpen() {
+    return this.#of !== undefined;
+  }
+
+  close() {
+    const wasOpen = this.#of !== undefined;
+    this.#asking.abort();
+    this.#of = undefined;
+    this.hidden = true;
+    this.replaceChildren();
+    if (wasOpen) this.dispatchEvent(new CustomEvent("close"));
+  }
+
+  /**
+   * Shows what is behind this.
+   * @param {Activity} activity
+   * @returns {Promise<void>} When the first of its envelopes are there.
+   */
+  async show(activity) {
+    this.#asking.abort();
+    this.#asking = new AbortController();
+    this.#of = activity;
+    this.#found = [];
+    this.#lookedAt = 0;
+    this.#drawn = DRAWN_MAX;
+    // The first of them is the one with which it appeared.
+    this.#next = activity.runId ? activity.opened - 1 : null;
+    this.#said = activity.runId ? "" : "It is of a session's own log, whose events have no address of their own: they are unavailable here.";
+    this.hidden = false;
+    this.#build(activity);
+    if (activity.runId) await this.#look();
+  }
+
+  /** @param {Activity} activity */
+  #build(activity) {
+    const told = describe(activity);
+    const head = element("header", "spread");
+    const close = element("button", "button", "Close");
+    close.type = "button";
+    close.dataset.kind = "quiet";
+    close.addEventListener("click", () => this.close());
+    const title = element("h2", "", `${told.label}: ${told.title}`);
+    title.tabIndex = -1;
+    head.append(title, close);
+    const facts = element("dl", "facts");
+    tell(facts, [
+      ["Type", activity.activityType],
+      ["Id", activity.activityId],
+      ["Run", activity.runId],
+      ["Session", activity.sessionId],
+      ["Surface", activity.surface],
+      ["Agent", activity.agentId],
+      ["Opened by", `event ${activity.opened}`],
+      ["Changed by", `event ${activity.sequence}`],
+      ["Seen as", this.#view?.audience],
+      ["As of", this.#view?.at ? `event ${this.#view.at}` : undefined],
+    ]);
+    const content = element("details", "content");
+    content.append(element("summary", "", "Content"), jsonOf(activity.content, "Content"));
+    this.note = element("p", "note");
+    this.note.setAttribute("role", "status");
+    this.list = element("ol", "envelopes");
+    this.list.setAttribute("aria-label", "Events that made this, oldest first");
+    this.more = element("button", "button", "More");
+    this.more.type = "button";
+    this.more.addEventListener("click", () => this.#more());
+    this.replaceChildren(head, facts, content, element("h3", "label", "events that made this"), this.list, this.note, this.more);
+    this.#draw();
+    // Whoever uses the keyboard came from another place of the page.
+    title.focus();
+  }
+
+  #more() {
+    if (this.#drawn < this.#found.length) {
+      this.#drawn += DRAWN_MAX;
+      return this.#draw();
+    }
+    this.#drawn += DRAWN_MAX;
+    return this.#look();
+  }
+
+  /** Looks through pages until there is enough to draw, or enough was looked at. */
+  async #look() {
+    const [view, of, { signal }] = [this.#view, this.#of, this.#asking];
+    if (!view || !of) return;
+    const till = this.#lookedAt + LOOKED_AT_MAX;
+    this.#said = "Looking …";
+    this.#draw();
+    try {
+      while (this.#next !== null && this.#found.length < this.#drawn && this.#lookedAt < till) {
+        const types = typesOf(of);
+        const page = await view.hydration.events(of.runId, { after: this.#next, ...this.#till(), limit: PAGE, audience: view.audience, signal, ...(types.length > 0 ? { type: types } : {}) });
+        if (signal.aborted) return;
+        this.#lookedAt += Math.max(1, page.events.length);
+        this.#take(page.events.filter((event) => isMadeBy(of, event)));
+        this.#next = page.nextCursor;
+        if (page.holes?.length) this.compacted = true;
+      }
+      if (this.#next === null) await this.#last(view, of, signal);
+      this.#said = "";
+    } catch (why) {
+      if (signal.aborted) return;
+      this.#said = `The events could not be read: ${why instanceof Error ? why.message : why}`;
+    }
+    this.#draw();
+  }
+
+  /** In the past nothing of what came later made it. */
+  #till() {
+    const at = this.#view?.at;
+    return at ? { before: at + 1 } : {};
+  }
+
+  /**
+   * What changed it last may be none of its own: a run's end closes what is open.
+   * @param {View} view
+   * @param {Activity} of
+   * @param {AbortSignal} signal
+   */
+  async #last(view, of, signal) {
+    if (this.#found.some((event) => event.sequence === of.sequence)) return;
+    const { events } = await view.hydration.events(of.runId, { after: of.sequence - 1, before: of.sequence + 1, audience: view.audience, signal });
+    if (!signal.aborted) this.#take(events);
+  }
+
+  /** @param {Envelope[]} events */
+  #take(events) {
+    const known = new Set(this.#found.map((event) => event.sequence));
+    this.#found = [...this.#found, ...events.filter((event) => !known.has(event.sequence))].sort((a, b) => a.sequence - b.sequence);
+  }
+
+  compacted = false;
+
+  #draw() {
+    if (!this.list || !this.more || !this.note) return;
+    keyed(this.list, this.#found.slice(0, this.#drawn), (event) => String(event.sequence), envelope, () => {});
+    const rest = this.#found.length - this.#drawn;
+    this.more.hidden = rest <= 0 && (this.#next === null || this.#found.length === 0 && this.#said !== "");
+    say(this.more, rest > 0 ? `Show ${Math.min(rest, DRAWN_MAX)} more of ${count(rest)}` : "Look further");
+    const none = this.#found.length === 0 ? "No event of it is seen by this audience." : "";
+    const gone = this.compacted ? "Some of the log was compacted: events that were of use only while the run was live are gone." : "";
+    say(this.note, this.#said || none || gone);
+    this.note.hidden = this.note.textContent === "";
+    this.note.dataset.state = this.#said.startsWith("The events") ? "failed" : "unknown";
+  }
+}
+
+/** @param {Envelope} event */
+function envelope(event) {
+  const item = element("li", "envelope");
+  item.dataset.sequence = String(event.sequence);
+  const head = element("div", "spread");
+  const name = element("div", "row");
+  name.append(element("span", "hint mono", `#${event.sequence}`), element("span", "card-title mono", event.type));
+  const time = element("time", "hint", timeOf(event));
+  time.dateTime = event.timestamp ?? event.receivedAt ?? "";
+  head.append(name, time);
+  const chips = element("div", "row dimensions");
+  for (const dimension of DIMENSIONS) {
+    const value = words(/** @type {any} */ (event)[dimension]);
+    if (!value) continue;
+    const chip = element("span", "chip");
+    chip.dataset.dimension = dimension;
+    chip.append(element("span", "chip-label", dimension), value.replaceAll("_", " "));
+    chips.append(chip);
+  }
+  if (event.payload?.withheld === true) chips.append(badge("unavailable", "the rest is withheld from this audience"));
+  const ids = element("dl", "facts ids");
+  tell(ids, IDS.map((id) => [id, /** @type {any} */ (event)[id]]));
+  const raw = element("details");
+  const summary = element("summary", "", "Raw JSON");
+  raw.append(summary);
+  // Its text is made when somebody looks: most are never looked at.
+  raw.addEventListener("toggle", () => raw.open && raw.childElementCount === 1 && raw.append(copyButton(event), jsonOf(event, `Event ${event.sequence} as JSON`)));
+  item.append(head, chips, ids, raw);
+  return item;
+}
+
+/** @param {Envelope} event */
+const timeOf = (event) => words(event.timestamp ?? event.receivedAt) || "time unknown";
+
+/**
+ * @param {unknown} value
+ * @param {string} label
+ */
+function jsonOf(value, label) {
+  const text = JSON.stringify(value, null, 2) ?? "";
+  const made = element("pre", "preview", text.length > JSON_CHARS_MAX ? `${text.slice(0, JSON_CHARS_MAX)}…` : text);
+  made.tabIndex = 0;
+  made.setAttribute("role", "group");
+  made.setAttribute("aria-label", label);
+  return made;
+}
+
+/** @param {Envelope} event */
+function copyButton(event) {
+  const button = element("button", "button", "Copy");
+  button.type = "button";
+  button.dataset.kind = "quiet";
+  button.setAttribute("aria-label", `Copy event ${event.sequence} as JSON`);
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(JSON.stringify(event, null, 2));
+      say(button, "Copied");
+    } catch {
+      say(button, "Copying was refused by the browser");
+    }
+  });
+  return button;
+}
+
+define("ps-inspector", Inspector);

@@ -6,13 +6,18 @@ import { Streams, spoken, until } from "./harness.mjs";
 /**
  * All parts in order, with whose they are, and each result with its call. Which message a call, a result or a thought is put into, and
  * under which name, this client decides by what it heard first; times are its own, and a result has an id only where it was not
- * heard live, and what more is known of it only where it was.
+ * heard live, and what more is known of it only where it was. What a call came to is
+ * read off its result: whether the call says so, too, depends on whether a snapshot came in between.
  */
 function partsOf(messages) {
   const parts = messages.flatMap(({ role, parts }) => parts.map(({ stepId, createdAt, ...part }) => ({ role, ...part })));
   const resultsOf = (call) => parts.filter(({ type, toolCallId }) => type === "tool-result" && toolCallId === call);
   const isCalled = ({ type, toolCallId }) => type === "tool-result" && parts.some(({ type, id }) => type === "tool-call" && id === toolCallId);
-  return parts.filter((part) => !isCalled(part)).flatMap((part) => (part.type === "tool-call" ? [part, ...resultsOf(part.id).map(({ id, metadata, ...result }) => result)] : [part]));
+  return parts.filter((part) => !isCalled(part)).flatMap((part) => {
+    const results = part.type === "tool-call" ? resultsOf(part.id) : [];
+    const { state, output, ...call } = part;
+    return [results.length > 0 ? call : part, ...results.map(({ id, metadata, ...result }) => result)];
+  });
 }
 
 const textsOf = (messages) => messages.flatMap(({ parts }) => parts.filter(({ type }) => type === "text" || type === "thinking").map(({ content }) => content)).filter(Boolean);

@@ -1,7 +1,8 @@
 /**
  * What is long and what is fast: ten thousand activities opened, and five hundred changes a second drawn.
  *
- * The bounds are generous, for the machines that run this are not those that people sit at; what was measured is printed.
+ * What was measured is printed, and decides nothing: machines that run this are not those that people sit at. PROSCENIUM_SECONDS
+ * says for how long changes come (default 6).
  */
 
 import assert from "node:assert/strict";
@@ -10,20 +11,30 @@ import { DEADLINE, Stage, until } from "./stage.js";
 
 /** Elements of the conversation that may be in the document, however long it is. */
 const ELEMENTS_MAX = 3000;
-/** The longest that the page may be busy at one go while it opens, in milliseconds. */
-const BUSY_MAX_MS = 3000;
 
 const DELTAS = 500;
-const SECONDS = 6;
+const SECONDS = Number(process.env.PROSCENIUM_SECONDS ?? 6);
+/** A frame of a screen, in milliseconds. */
+const FRAME_MS = 1000 / 60;
 
 let stage, page;
 before(async () => void (stage = await Stage.open()), { timeout: DEADLINE });
 after(() => stage?.close());
 afterEach(() => page?.close());
 
-/** Counts long tasks and animation frames from now on. */
+/** Bytes that the page holds when all that may go is gone. */
+async function heapOf() {
+  const devtools = await page.context().newCDPSession(page);
+  await devtools.send("HeapProfiler.collectGarbage");
+  const { metrics } = await devtools.send("Performance.enable").then(() => devtools.send("Performance.getMetrics"));
+  await devtools.detach();
+  return metrics.find(({ name }) => name === "JSHeapUsedSize").value;
+}
+
+/** Counts long tasks, animation frames, and changes of the conversation from now on. */
 const watch = () => page.evaluate(() => {
-  const seen = (window.seen = { longest: 0, frames: 0, slowest: 0, start: performance.now(), deltas: [] });
+  const seen = (window.seen = { longest: 0, frames: 0, drawn: 0, start: performance.now(), deltas: [] });
+  new MutationObserver(() => (seen.drawn += 1)).observe(document.querySelector("ps-conversation"), { childList: true, characterData: true, subtree: true });
   new PerformanceObserver((list) => list.getEntries().forEach(({ duration }) => (seen.longest = Math.max(seen.longest, duration)))).observe({ type: "longtask", buffered: true });
   let last = performance.now();
   const tick = (now) => {
@@ -53,7 +64,6 @@ test("a run of 10,000 activities opens without a frozen tab, and only what is ne
   const [opened, elements, longest] = [Date.now() - began, await page.locator("#stage *").count(), await page.evaluate(() => window.longest)];
   story.diagnostic(`10,000 activities: the end is there after ${opened} ms, the longest task took ${Math.round(longest)} ms, ${elements} elements`);
   assert.ok(elements < ELEMENTS_MAX, `${elements} elements`);
-  assert.ok(longest < BUSY_MAX_MS, `${longest} ms`);
   // The beginning is there for whoever goes there.
   await page.locator("ps-conversation .scroller").evaluate((scroller) => (scroller.scrollTop = 0));
   await until(page, () => [...document.querySelectorAll(".speech .body")].some((one) => one.textContent === "Message 0"));
@@ -61,11 +71,12 @@ test("a run of 10,000 activities opens without a frozen tab, and only what is ne
   assert.deepEqual(page.problems, []);
 });
 
-test("500 deltas a second are drawn frame by frame, and none is lost", { timeout: 4 * DEADLINE }, async (story) => {
+test("500 deltas a second are drawn frame by frame, and none is lost", { timeout: 4 * DEADLINE + SECONDS * 2000 }, async (story) => {
   page = await stage.look({ run: "fast" });
   await until(page, () => document.getElementById("connection").dataset.kind === "live");
   await stage.publish("fast", [{ type: "run.started" }]);
   await until(page, () => document.querySelector("ps-runtime-status .run"));
+  const before = await heapOf();
   await watch();
   const total = DELTAS * SECONDS;
   const words = Array.from({ length: total }, (_, at) => `${at} `);
@@ -84,10 +95,12 @@ test("500 deltas a second are drawn frame by frame, and none is lost", { timeout
   const answer = await fetch(`${stage.url}/v1/runs/fast/facts`, { method: "POST", headers: { "content-type": "application/x-ndjson" }, body, duplex: "half" });
   assert.equal(answer.status, 200);
   await until(page, (length) => document.querySelector(".speech .body")?.textContent.length === length, words.join("").length);
-  const { longest, frames, took, deltas } = await page.evaluate(() => ({ ...window.seen, took: performance.now() - window.seen.start }));
+  const { longest, frames, drawn, took, deltas } = await page.evaluate(() => ({ ...window.seen, took: performance.now() - window.seen.start }));
   deltas.sort((a, b) => a - b);
-  story.diagnostic(`${total} deltas in ${Math.round(took)} ms: ${Math.round((frames / took) * 1000)} frames a second, 95 % of them within ${deltas[Math.floor(deltas.length * 0.95)].toFixed(1)} ms, the longest task ${Math.round(longest)} ms`);
+  const late = deltas.filter((ms) => ms > 1.5 * FRAME_MS).length;
+  const mib = (bytes) => (bytes / 1024 / 1024).toFixed(1);
+  story.diagnostic(`${total} deltas in ${Math.round(took)} ms: ${Math.round((frames / took) * 1000)} frames a second, ${late} of ${frames} late, 95 % within ${deltas[Math.floor(deltas.length * 0.95)].toFixed(1)} ms, the longest task ${Math.round(longest)} ms, the heap ${mib(before)} MiB before and ${mib(await heapOf())} MiB after`);
   assert.equal(await page.locator(".speech .body").textContent(), words.join(""));
-  assert.ok((frames / took) * 1000 > 20, `${frames} frames in ${took} ms`);
+  assert.ok(drawn > 1 && drawn <= frames + 1, `${drawn} drawings in ${frames} frames`);
   assert.deepEqual(page.problems, []);
 });

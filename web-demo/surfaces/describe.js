@@ -26,11 +26,13 @@ const LABELS = {
 export function describe(activity) {
   const { activityType: type, content } = activity;
   const said = Object.hasOwn(SAYS, type) ? SAYS[type](content) : { title: "", text: phrase(content) };
+  // The application's state is no status.
+  const status = content.status ?? (type === "state" ? undefined : content.state);
   return {
     label: Object.hasOwn(LABELS, type) ? LABELS[type] : spoken(type),
     title: said.title || activity.activityId,
-    status: words(content.status ?? content.state),
-    state: type === "artifact" ? artifactState(content.status) : stateOf(content.status ?? content.state),
+    status: words(status),
+    state: type === "artifact" ? artifactState(status) : stateOf(status),
     text: said.text.slice(0, TEXT_CHARS_MAX),
   };
 }

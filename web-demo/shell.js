@@ -2,9 +2,8 @@
  * The shell: what is open, what stands beside it, as whom one looks, and when.
  */
 
-import { Hydration, Stale } from "./client/hydration.js";
+import { Hydration } from "./client/hydration.js";
 import { Problem } from "./client/http.js";
-import { Store } from "./client/store.js";
 import { ConnectionBar } from "./connection-bar.js";
 import { Detail } from "./detail.js";
 import { Feeder } from "./feeder.js";
@@ -154,26 +153,10 @@ export class Shell {
     this.#closeCompare();
     this.#page.tabs.show(this.#tabs, this.#current);
     void opened.hydrate().then(() => {
-      if (at !== null && opened === this.#opened) void this.#openPast(opened, at);
+      if (at === null || opened !== this.#opened || opened.runId === undefined) return;
+      this.#follow(opened, opened.runId);
+      void this.#beside.scrubber.goTo(at);
     });
-  }
-
-  /**
-   * @param {Opened} opened
-   * @param {number} at
-   */
-  async #openPast(opened, at) {
-    const run = opened.runId;
-    if (run === undefined) return;
-    try {
-      const answer = await opened.hydration.activities(run, { at });
-      const store = new Store();
-      store.load(run, answer.activities, answer.sequence);
-      const { events } = await opened.hydration.events(run, { before: at + 1, limit: 1 });
-      if (opened === this.#opened) this.travel({ at, store, time: Date.parse(events.at(-1)?.timestamp ?? events.at(-1)?.receivedAt ?? "") || Date.now() });
-    } catch (why) {
-      if (!(why instanceof Stale)) this.#sayPast(`That moment is unavailable: ${why instanceof Error ? why.message : why}`);
-    }
   }
 
   get #current() {
@@ -283,7 +266,14 @@ export class Shell {
     this.#panels.count();
     const opened = this.#opened;
     const run = opened?.runId ?? "";
-    if (!opened || run === this.#followed || opened.moment) return;
+    if (opened && run !== this.#followed && !opened.moment) this.#follow(opened, run);
+  }
+
+  /**
+   * @param {Opened} opened
+   * @param {string} run
+   */
+  #follow(opened, run) {
     this.#followed = run;
     this.#beside.scrubber.follow(opened.view(), run);
   }

@@ -97,6 +97,7 @@ test("a past moment is shown on all surfaces, says so, cannot be answered, and e
   await stage.publish("past", [{ type: "run.started" }, said("One.", "a"), { type: "action.required", actionId: "ask", payload: { kind: "tool_approval", message: "May I?" } }, said("Two.", "b")]);
   page = await stage.look({ run: "past", at: "3" });
   await until(page, () => document.getElementById("past").textContent.startsWith("As it was at event 3") && document.querySelector("ps-action"));
+  assert.equal(await page.locator("ps-scrubber .slider").inputValue(), "3", "the scrubber stands there, too");
   assert.deepEqual(await page.locator(".speech .body").allTextContents(), ["One."]);
   assert.equal(await page.locator("ps-action button[data-control]").count(), 0);
   assert.equal(await text(page.locator("ps-action .told")), "This is how it stood then. Only what is now can be answered.");

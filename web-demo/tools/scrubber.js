@@ -96,6 +96,16 @@ export class Scrubber extends HTMLElement {
     this.#draw();
   }
 
+  /**
+   * Goes to an event of the run that it follows, though nothing may be known of the run yet.
+   * @param {number} at
+   */
+  goTo(at) {
+    this.#pause();
+    this.#last = Math.max(this.#last, at);
+    return this.#go(at);
+  }
+
   /** Where it is: a sequence, or 0 for live. */
   get at() {
     return this.#at;

@@ -79,7 +79,8 @@ test("500 deltas a second are drawn frame by frame, and none is lost", { timeout
   const before = await heapOf();
   await watch();
   const total = DELTAS * SECONDS;
-  const words = Array.from({ length: total }, (_, at) => `${at} `);
+  // As people write: a paragraph has an end.
+  const words = Array.from({ length: total }, (_, at) => (at % 40 === 39 ? `${at}.\n\n` : `${at} `));
   let sent = 0;
   const start = Date.now();
   const body = new ReadableStream({

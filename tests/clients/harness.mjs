@@ -121,7 +121,7 @@ export const joined = (text) => (Array.isArray(text) ? text.join("") : (text ?? 
 export async function phoneLine(url) {
   const port = Number(new URL(url).port);
   const open = new Set();
-  // `isOver`: the last answer in pieces has come to its end, whether or not its reader has got there.
+  // `cutsFirst`: what is cut inside is cut inside of its first event, and else in the middle. `isOver`: the last answer in pieces has come to its end, whether or not its reader has got there.
   const line = { requests: [], bytes: 0, cut: () => open.forEach((end) => end.destroy()), cutInside: false, isOver: false };
   const exchange = createServer((near) => {
     const far = connect(port, "127.0.0.1");
@@ -142,7 +142,8 @@ export async function phoneLine(url) {
       line.isOver = bytes.subarray(-5).equals(Buffer.from("0\r\n\r\n"));
       if (line.cutInside && bytes.includes("data: ")) {
         line.cutInside = line.isOver = false;
-        near.write(bytes.subarray(0, bytes.length / 2), () => line.cut());
+        const inside = line.cutsFirst ? bytes.indexOf("data: ") + 10 : bytes.length / 2;
+        near.write(bytes.subarray(0, inside), () => line.cut());
         return;
       }
       near.write(bytes);

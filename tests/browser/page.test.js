@@ -1,78 +1,38 @@
 /**
  * The page in a real browser, against the built binary: what a visitor sees, from the files that are in it.
- *
- * PROSCENIUM_BIN names the binary (default target/debug/proscenium), CHROMIUM_BIN the browser (default /usr/bin/chromium).
- * Everything waits for what it wants to see, with a generous deadline; no test depends on how fast anything is.
  */
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
-import { createRequire } from "node:module";
 import { connect, createServer } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { after, afterEach, before, beforeEach, test } from "node:test";
-import { fileURLToPath } from "node:url";
+import { DEADLINE, Stage, text as textOf, until as untilOn } from "./stage.js";
 
-// The page's development dependencies live beside the page.
-const { chromium } = createRequire(new URL("../../web-demo/package.json", import.meta.url))("playwright-core");
-
-const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../../target/debug/proscenium", import.meta.url));
-const BROWSER = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
-const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-const DEADLINE = 60_000;
-
-let server, url, profile, browser, page, problems;
+let stage, url, page, problems;
 
 before(async () => {
-  server = spawn(BINARY, ["serve", "--listen", "127.0.0.1:0", "--store", "memory"], { stdio: ["ignore", "pipe", "inherit"] });
-  for await (const line of createInterface({ input: server.stdout })) {
-    url = line.match(/^listening on (http:\S+)$/)?.[1];
-    break;
-  }
-  assert.ok(url, "the first line says where the server listens");
-  server.stdout.resume();
-  profile = await mkdtemp(join(tmpdir(), "proscenium-browser-"));
-  browser = await chromium.launchPersistentContext(profile, { executablePath: BROWSER, args: FLAGS });
+  stage = await Stage.open();
+  // Not the stage's front: these are the files in the binary.
+  url = stage.url;
 }, { timeout: DEADLINE });
-
-after(async () => {
-  await browser?.close();
-  if (server && server.exitCode === null) {
-    const ended = new Promise((resolve) => server.once("exit", resolve));
-    server.kill("SIGTERM");
-    await ended;
-  }
-  if (profile) await rm(profile, { recursive: true, force: true });
-});
+after(() => stage?.close());
 
 beforeEach(async () => {
-  page = await browser.newPage();
-  page.setDefaultTimeout(DEADLINE);
-  problems = [];
-  page.on("pageerror", (error) => problems.push(String(error)));
-  // What nobody has written yet is 404 to whoever asks for it, which is no problem of the page's.
-  const isExpected = (message) => message.text().includes("404") && /\/v1\/(runs|sessions)\//.test(message.location().url);
-  page.on("console", (message) => message.type() === "error" && !isExpected(message) && problems.push(message.text()));
+  page = await stage.blank();
+  problems = page.problems;
 });
+afterEach(() => page?.close());
 
-afterEach(async () => page.close());
-
-const text = async (selector) => (await page.locator(selector).first().innerText()).trim();
+const text = (selector) => textOf(page.locator(selector).first());
 /** Waits until `holds`, a function in the page, does. */
-const until = (holds, argument) => page.waitForFunction(holds, argument, { timeout: DEADLINE, polling: 50 });
+const until = (holds, argument) => untilOn(page, holds, argument);
 const isKind = (kind) => until((kind) => document.getElementById("connection").dataset.kind === kind, kind);
+/** The page tells counts and cursors ten times a second, but what was said at once: they are waited for. */
+const stands = (id, pattern) => until(([id, pattern]) => new RegExp(pattern).test(document.getElementById(id).textContent), [id, pattern]);
 
 const fact = (type, payload, ids) => ({ type, ...ids, payload });
 const said = (words, messageId = "m") => fact("text.delta", { text: words }, { messageId, partId: "p" });
 
-async function publish(run, facts, query = {}) {
-  const answer = await fetch(`${url}/v1/runs/${run}/facts?${new URLSearchParams(query)}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(facts) });
-  assert.equal(answer.status, 200, await answer.clone().text());
-}
-
+const publish = (run, facts, query) => stage.publish(run, facts, query);
 const look = (run, audience = "user", at = url) => page.goto(`${at}/#${new URLSearchParams({ run, audience })}`);
 
 /** A line to the server that can be cut: what a proxy, a tunnel or a train does. */
@@ -104,7 +64,7 @@ test("the newest that goes on opens by itself and streams", { timeout: 2 * DEADL
   await publish("new", [said("words"), fact("run.finished")]);
   await until(() => document.querySelector(".speech .body")?.textContent === "New words");
   assert.equal(await text("#gaps"), "none");
-  assert.match(await page.locator("#cursor").textContent(), /^[0-9a-f]{16}:\d+/);
+  await stands("cursor", "^[0-9a-f]{16}:\\d+");
   await until(() => location.hash.includes("session=new-session"));
   assert.deepEqual(problems, []);
 });
@@ -156,7 +116,7 @@ test("a cut connection comes back where it was, without a gap", { timeout: 4 * D
   await isKind("ended");
   assert.ok(line.resumed.length > 0, "it came back with its cursor");
   assert.equal(await text("#gaps"), "none");
-  assert.ok(Number(await text("#resumes")) > 0);
+  await stands("resumes", "^[1-9]");
 });
 
 test("a gap is noticed, said, and filled", { timeout: 2 * DEADLINE }, async () => {
@@ -170,7 +130,7 @@ test("a gap is noticed, said, and filled", { timeout: 2 * DEADLINE }, async () =
   await page.route("**/stream?*", (route) => route.fulfill({ contentType: "text/event-stream", body: body((asked += 1) === 1 ? first : second) }));
   await look("r");
   await isKind("ended");
-  assert.equal(await text("#gaps"), "1");
+  await stands("gaps", "^1$");
   assert.equal(await page.locator(".speech .body").textContent(), "one two five");
 });
 

@@ -3,6 +3,9 @@
  *
  * A front stands before the server. Fixtures, which are no part of the binary, and the workbench's modules come from the front, with
  * the page's own policy, so that nothing works here which the policy would refuse there; everything else goes through to the server.
+ *
+ * PROSCENIUM_BIN names the binary (default target/debug/proscenium), CHROMIUM_BIN the browser (default /usr/bin/chromium).
+ * Everything waits for what it wants to see, with a generous deadline; no test depends on how fast anything is.
  */
 
 import assert from "node:assert/strict";
@@ -20,7 +23,7 @@ import { fileURLToPath } from "node:url";
 const require = createRequire(new URL("../../web-demo/package.json", import.meta.url));
 const { chromium } = require("playwright-core");
 
-const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../../target/debug/proscenium", import.meta.url));
+export const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../../target/debug/proscenium", import.meta.url));
 const BROWSER = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 export const DEADLINE = Number(process.env.PROSCENIUM_BROWSER_DEADLINE_MS ?? 60_000);

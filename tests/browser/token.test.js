@@ -3,44 +3,25 @@
  */
 
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
+import { execFileSync } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
-import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
-import { fileURLToPath } from "node:url";
+import { BINARY, DEADLINE, Stage } from "./stage.js";
 
-const { chromium } = createRequire(new URL("../../web-demo/package.json", import.meta.url))("playwright-core");
-
-const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../../target/debug/proscenium", import.meta.url));
-const BROWSER = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
-const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-const DEADLINE = 60_000;
-
-let server, url, dir, browser, key;
+let stage, url, dir, key;
 
 before(async () => {
   dir = await mkdtemp(join(tmpdir(), "proscenium-token-"));
   key = join(dir, "key");
   execFileSync(BINARY, ["token", "--key", key, "--generate", "--sessions", "*", "--can", "read"]);
-  server = spawn(BINARY, ["serve", "--listen", "127.0.0.1:0", "--store", "memory", "--auth-key", key], { stdio: ["ignore", "pipe", "inherit"] });
-  for await (const line of createInterface({ input: server.stdout })) {
-    url = line.match(/^listening on (http:\S+)$/)?.[1];
-    break;
-  }
-  server.stdout.resume();
-  browser = await chromium.launchPersistentContext(join(dir, "profile"), { executablePath: BROWSER, args: FLAGS });
+  stage = await Stage.open("--auth-key", key);
+  ({ url } = stage);
 }, { timeout: DEADLINE });
 
 after(async () => {
-  await browser?.close();
-  if (server && server.exitCode === null) {
-    const ended = new Promise((resolve) => server.once("exit", resolve));
-    server.kill("SIGTERM");
-    await ended;
-  }
+  await stage?.close();
   if (dir) await rm(dir, { recursive: true, force: true });
 });
 
@@ -54,8 +35,7 @@ test("a token that is pasted opens the page, and is in no address", { timeout: D
     assert.equal(answer.status, 200);
   };
   await publish([{ type: "run.started" }, { type: "text.delta", messageId: "m", payload: { text: "Hello " } }]);
-  const page = await browser.newPage();
-  page.setDefaultTimeout(DEADLINE);
+  const page = await stage.blank();
   const asked = [];
   page.on("request", (request) => asked.push(request.url()));
   await page.goto(url);
@@ -74,7 +54,7 @@ test("a token that is pasted opens the page, and is in no address", { timeout: D
   // Another look at it in the same tab needs no more words; another tab does.
   await page.reload();
   await page.locator(".speech .body", { hasText: "Hello world" }).waitFor();
-  const other = await browser.newPage();
+  const other = await stage.blank();
   await other.goto(url);
   await other.locator("#token").waitFor({ state: "visible" });
   assert.equal(await other.locator("#sessions button").count(), 0);

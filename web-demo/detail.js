@@ -4,13 +4,12 @@
 
 import { ask } from "./client/http.js";
 import { count, say } from "./surfaces/base.js";
+import { BLOB } from "./surfaces/lane.js";
 
 /** Bytes that are fetched at once. */
 const PIECE = 256 * 1024;
 /** Bytes that are shown at all; the rest is for a file. */
 const SHOWN_MAX = 4 * 1024 * 1024;
-/** The only addresses that are asked, with whoever's rights the page has: a payload names them. */
-const BLOB = /^\/v1\/blobs\/[^/?#]+(\?[^#]*)?$/;
 
 export class Detail {
   /**
@@ -53,7 +52,7 @@ export class Detail {
     if (!BLOB.test(href)) {
       say(this.#told, "This is no address of a stored body, so it is not opened.");
     } else {
-      this.#href = `${href}${href.includes("?") ? "&" : "?"}audience=${audience}`;
+      this.#href = `${href}?audience=${audience}`;
       this.#next();
     }
     if (!this.#dialog.open) this.#dialog.showModal();

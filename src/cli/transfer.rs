@@ -5,6 +5,7 @@
 
 use super::{Audience, CliError, Server, progress};
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use reqwest::StatusCode;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -236,7 +237,7 @@ impl Checked {
         }
         let Some(first) = first else { return Err(in_file(file, &"there is no envelope in it")) };
         let text = |member: &str| first.get(member).and_then(Value::as_str).map(str::to_owned);
-        let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = HEXLOWER.encode(&hash.finalize());
         Ok(Self { bytes: lines.bytes, producer: format!("import-{hex}"), run: text("runId"), first_event: text("eventId") })
     }
 }

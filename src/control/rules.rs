@@ -4,6 +4,7 @@
 
 use crate::log::LogKind;
 use crate::model::{Control, ControlId, Ids};
+use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -202,7 +203,7 @@ impl Wish {
         };
         let mut text = String::new();
         write_sorted(&json!([self.control.as_str(), self.targets, guarded, until]), &mut text);
-        Sha256::digest(text).iter().take(16).fold(String::new(), |print, byte| format!("{print}{byte:02x}"))
+        HEXLOWER.encode(&Sha256::digest(text)[..16])
     }
 }
 

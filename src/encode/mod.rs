@@ -34,6 +34,12 @@ pub trait Dialect: Send {
         Flow::On
     }
 
+    /// Whether a reader that comes back, and is told an envelope as it came, is told the same events as the first time: so it may go
+    /// on within them.
+    fn retells(&self) -> bool {
+        false
+    }
+
     /// The text of a last `data:` line that is no event, where clients wait for one.
     fn farewell(&self) -> Option<&'static str> {
         None

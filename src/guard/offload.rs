@@ -7,9 +7,9 @@ use super::secrets::MARK;
 use super::{Body, Policy};
 use crate::model::{BlobId, Draft, EventType};
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use std::fmt::Write;
 
 /// The longest preview, in bytes of its text.
 const PREVIEW_BYTES_MAX: usize = 1024;
@@ -208,10 +208,7 @@ impl Mover<'_> {
     }
 
     fn keep(&mut self, at: &str, media_type: &'static str, text: String) {
-        let mut sha256 = String::with_capacity(64);
-        for byte in Sha256::digest(text.as_bytes()) {
-            write!(sha256, "{byte:02x}").expect("a String takes everything");
-        }
+        let sha256 = HEXLOWER.encode(&Sha256::digest(text.as_bytes()));
         let id = (self.new_id)();
         self.links.push(json!({
             "href": format!("/v1/blobs/{id}"), "bytes": text.len(), "sha256": sha256, "member": at,

@@ -5,10 +5,10 @@
 use super::names::bears_secret;
 use super::secrets::{MARK, redact_text};
 use crate::model::{Draft, Ids};
+use data_encoding::HEXLOWER;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
-use std::fmt::Write;
 
 /// Where a value stands.
 #[derive(Clone, Copy, PartialEq)]
@@ -150,11 +150,7 @@ fn redact_ids(ids: &mut Ids) {
 }
 
 fn pseudonym(id: &str) -> String {
-    let mut name = String::from("redacted-");
-    for byte in &Sha256::digest(id.as_bytes())[..8] {
-        write!(name, "{byte:02x}").expect("a String takes everything");
-    }
-    name
+    format!("redacted-{}", HEXLOWER.encode(&Sha256::digest(id.as_bytes())[..8]))
 }
 
 /// Event types and dimensions that nobody named are carried as they came (`model/taxonomy.rs`), and so is the time: text of

@@ -80,6 +80,9 @@ impl FromStr for Epoch {
 /// On the wire it is `<epoch>:<position>`, opaque to clients. The position is a growing decimal: twice the sequence for an
 /// envelope, one more once the reader has also been told that the run has ended. So a reader that knows of the end can be
 /// told apart from one that merely saw the last envelope (the former is answered 204, the latter still gets its `End`).
+///
+/// A fraction is read over: an id of a stream in a client's own words may have one, which says how much of the next envelope
+/// that client was told. Here that envelope counts as not told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
     pub epoch: Epoch,
@@ -112,7 +115,12 @@ impl FromStr for Cursor {
         let bad = || CursorError(text.chars().take(80).collect());
         let (epoch, position) = text.split_once(':').ok_or_else(bad)?;
         let epoch = epoch.parse().map_err(|()| bad())?;
-        if position.is_empty() || !position.bytes().all(|b| b.is_ascii_digit()) {
+        let (position, fraction) = position.split_once('.').map_or((position, None), |(whole, rest)| (whole, Some(rest)));
+        if [Some(position), fraction]
+            .into_iter()
+            .flatten()
+            .any(|text| text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()))
+        {
             return Err(bad());
         }
         let position: u64 = position.parse().map_err(|_| bad())?;
@@ -140,9 +148,18 @@ mod tests {
 
     #[test]
     fn what_is_no_cursor_is_refused() {
-        for text in
-            ["", "7", ":", "feed:7", "000000000000feed:", "000000000000feed:-1", "000000000000feed:1e3", "+00000000000feed:1"]
-        {
+        for text in [
+            "",
+            "7",
+            ":",
+            "feed:7",
+            "000000000000feed:",
+            "000000000000feed:-1",
+            "000000000000feed:1e3",
+            "000000000000feed:1.",
+            "000000000000feed:1.x",
+            "+00000000000feed:1",
+        ] {
             assert!(text.parse::<Cursor>().is_err(), "{text}");
         }
     }

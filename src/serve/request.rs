@@ -4,6 +4,7 @@
 use super::problem::Problem;
 use crate::feed::reader::Frames;
 use crate::feed::{Selection, Wanted};
+use crate::model::cursor::CursorError;
 use crate::model::id::IdError;
 use crate::model::{Audience, Cursor, Ids};
 use percent_encoding::percent_decode_str;
@@ -215,9 +216,14 @@ pub fn from(text: Option<&str>) -> Result<crate::feed::From, Problem> {
     match text {
         None | Some("" | "start") => Ok(From::Start),
         Some("now") => Ok(From::Now),
-        Some(cursor) => match cursor.parse::<Cursor>() {
-            Ok(cursor) => Ok(From::After(cursor)),
-            Err(error) => Err(Problem::bad_request("bad_cursor", error.to_string()).with("member", "after")),
-        },
+        Some(text) => cursor::<Cursor>("after", text).map(From::After),
     }
+}
+
+/// A cursor that a client has from us.
+///
+/// # Errors
+/// 400 `bad_cursor`, with the member that it was in.
+pub fn cursor<T: FromStr<Err = CursorError>>(member: &'static str, text: &str) -> Result<T, Problem> {
+    text.parse().map_err(|error: CursorError| Problem::bad_request("bad_cursor", error.to_string()).with("member", member))
 }

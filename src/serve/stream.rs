@@ -4,10 +4,11 @@
 //! stream at once; `retry:` rides on the first data frame, for some clients deliver a frame without data as an empty message.
 
 use super::access::{Hold, Pass, Right, allow_all};
+use super::clients::place::Place;
 use super::clients::view;
 use super::meters::{Counted, Transport};
 use super::problem::Problem;
-use super::request::{Query, bad_id, from, is_stream, path_id};
+use super::request::{Query, bad_id, cursor, from, is_stream, path_id};
 use super::{App, stopped};
 use crate::auth::rights::Verb;
 use crate::encode::native::HEARTBEAT;
@@ -100,7 +101,7 @@ async fn reading(
         None
     };
     let wanted = query.wanted()?;
-    let from = place(query, headers)?;
+    let from = from(place(query, headers))?;
     let reader = match members {
         Some(members) => Reading::Several(Box::new(app.feed.read_several(members, wanted, from))),
         None => Reading::One(app.feed.read(&LogId::Run(path_id("runId", uri)?), wanted, from).await?),
@@ -109,10 +110,10 @@ async fn reading(
 }
 
 /// Where a reader wants to begin, by its headers and its query.
-fn place(query: &Query, headers: &HeaderMap) -> Result<From, Problem> {
+fn place<'q>(query: &'q Query, headers: &'q HeaderMap) -> Option<&'q str> {
     // Last-Event-ID wins: it is what a reconnecting EventSource adds to the URL it was first given.
     let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
-    from(resumed.or_else(|| query.get("last_event_id")).or_else(|| query.get("after")))
+    resumed.or_else(|| query.get("last_event_id")).or_else(|| query.get("after"))
 }
 
 /// The runs that a query names, each once.
@@ -216,14 +217,22 @@ async fn in_format(
     query: &Query,
     format: &str,
 ) -> Result<Response, Problem> {
-    let (run, from) = (path_id::<RunId>("runId", uri)?, place(query, headers)?);
-    if let From::After(_) = from {
-        let reader = app.feed.read(&LogId::Run(run.clone()), query.wanted()?, from).await?;
+    let run = path_id::<RunId>("runId", uri)?;
+    let place: Option<Place> = match place(query, headers) {
+        Some("now") => {
+            let detail = "after=now cannot be had in a format: what was not told cannot be gone on with";
+            return Err(Problem::bad_request("bad_query", detail).with("member", "after"));
+        }
+        Some(text) if !["", "start"].contains(&text) => Some(cursor("after", text)?),
+        _ => None,
+    };
+    if let Some(Place { cursor, .. }) = place {
+        let reader = app.feed.read(&LogId::Run(run.clone()), query.wanted()?, From::After(cursor)).await?;
         if reader.has_seen_the_end() {
             return Ok(([(header::CACHE_CONTROL, "no-store")], StatusCode::NO_CONTENT).into_response());
         }
     }
-    view::get(app, pass, run, (query, from, query.audience()?), format).await
+    view::get(app, pass, run, (query, place, query.audience()?), format).await
 }
 
 /// Any of the streams, on a connection that hyper carries.

@@ -121,7 +121,7 @@ export const joined = (text) => (Array.isArray(text) ? text.join("") : (text ?? 
 export async function phoneLine(url) {
   const port = Number(new URL(url).port);
   const open = new Set();
-  // `cutsFirst`: what is cut inside is cut inside of its first event, and else in the middle. `isOver`: the last answer in pieces has come to its end, whether or not its reader has got there.
+  // `cutInside`: what comes next is cut in its middle. `isOver`: the last answer in pieces has come to its end, whether or not its reader has got there.
   const line = { requests: [], bytes: 0, cut: () => open.forEach((end) => end.destroy()), cutInside: false, isOver: false };
   const exchange = createServer((near) => {
     const far = connect(port, "127.0.0.1");
@@ -142,8 +142,7 @@ export async function phoneLine(url) {
       line.isOver = bytes.subarray(-5).equals(Buffer.from("0\r\n\r\n"));
       if (line.cutInside && bytes.includes("data: ")) {
         line.cutInside = line.isOver = false;
-        const inside = line.cutsFirst ? bytes.indexOf("data: ") + 10 : bytes.length / 2;
-        near.write(bytes.subarray(0, inside), () => line.cut());
+        near.write(bytes.subarray(0, bytes.length / 2), () => line.cut());
         return;
       }
       near.write(bytes);
@@ -239,9 +238,9 @@ export class Streams {
     return last ? this.isTerminal(last) : stream.ended;
   }
 
-  /** The last envelope that any of them has told of, by the cursors: a cursor's number is twice an envelope's, or one more. */
+  /** The last envelope that any of them has told of, by the cursors: a cursor's number is twice an envelope's, or one more; its fraction is of the next. */
   toldUpTo() {
-    const numbers = this.list.flatMap(({ text }) => [...text.matchAll(/^id: [0-9a-f]+:(\d+)$/gm)].map(([, number]) => Number(number)));
+    const numbers = this.list.flatMap(({ text }) => [...text.matchAll(/^id: [0-9a-f]+:(\d+)(?:\.\d+)?$/gm)].map(([, number]) => Number(number)));
     return Math.floor(Math.max(0, ...numbers) / 2);
   }
 

@@ -34,7 +34,6 @@ class Flow {
 
   async open() {
     this.line = await phoneLine(this.server);
-    this.line.cutsFirst = this.client.resumesById;
     const { agent, thread, run, user } = this;
     this.screen = await this.client.open({ url: this.line.url, agent, thread, run, user });
   }

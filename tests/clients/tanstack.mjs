@@ -27,8 +27,6 @@ export const tanstack = {
   asks: true,
   namesRuns: true,
   comesBackByItself: true,
-  // It goes on after the last id. Of the events of one envelope only the last has one: cut between two of them, it hears the first again.
-  resumesById: true,
   nativeTexts: spoken,
   open({ url, agent, run, thread, user }) {
     const streams = new Streams({ isTerminal: ({ type }) => ["RUN_FINISHED", "RUN_ERROR"].includes(type), idsFirst: true });

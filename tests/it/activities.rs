@@ -1,6 +1,6 @@
 //! Activities over the wire: whoever reads, from wherever, ends with what the server has.
 
-use crate::harness::{AUDIENCES, Client, Frame, Via, fact, lines, local, local_with, recording, repository, soon};
+use crate::harness::{AUDIENCES, Client, Frame, Via, fact, lines, local, local_with, recording, recordings_in, soon};
 use proscenium::feed::{Feed, Sizes};
 use proscenium::guard::Policy;
 use proscenium::ingest::{Delivery, Ingest, World};
@@ -15,12 +15,8 @@ use std::collections::BTreeMap;
 
 /// Every recording but the long one, which has tests of its own.
 fn recordings() -> Vec<String> {
-    let files = std::fs::read_dir(repository("tests/recordings/awaken")).expect("recordings");
-    let mut names: Vec<_> = files
-        .filter_map(|file| Some(file.ok()?.path().file_stem()?.to_str()?.to_owned()))
-        .filter(|name| name != "long_40_steps")
-        .collect();
-    names.sort();
+    let mut names = recordings_in("awaken");
+    names.retain(|name| name != "long_40_steps");
     assert!(names.len() > 15);
     names
 }

@@ -11,12 +11,13 @@ use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::memory::MemoryStore;
 use proscenium::model::AgentId;
 use proscenium::serve::clients::asked::SEND_BYTES_MAX;
+use proscenium::serve::clients::place::Place;
 use proscenium::serve::clients::threads::RUNS_MAX;
 use proscenium::serve::controls::Keeper;
 use proscenium::serve::origin::Origins;
 use proscenium::serve::{Limits, Pulse, Server};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -781,6 +782,69 @@ async fn a_post_that_says_where_it_was_goes_on_from_there() {
     assert_eq!(told.all().await[0]["runId"], "r");
     let bad = client.post("/ag-ui/helper", &[("last-event-id", "x"), ("content-type", "application/json")], nameless).await;
     bad.problem(400, "bad_cursor");
+}
+
+#[tokio::test]
+async fn whoever_is_cut_off_between_two_events_of_one_envelope_hears_the_others_and_none_twice() {
+    let client = client().await;
+    let call = |kind: &str, payload: Value| fact(kind, json!({ "toolCallId": "c", "payload": payload }));
+    publish(&client, "t", "r", &[started(), asked_by("u1", "hello"), says("a1", "one"), says("a2", "two")]).await;
+    let called = [
+        call("tool.started", json!({ "toolName": "look", "input": { "at": "it" } })),
+        call("tool.result", json!({ "toolName": "look", "input": { "at": "it" }, "output": "seen" })),
+    ];
+    publish(&client, "t", "r", &called).await;
+    publish(&client, "t", "r", &[requires("ask", "approval"), resolved("ask", "approved"), says("a3", "three"), finished()])
+        .await;
+    let stream = |id: &str| {
+        let (client, id) = (client.clone(), id.to_owned());
+        async move {
+            let path = "/v1/runs/r/stream?format=ag-ui&replay=deltas&protocolVersion=1.0";
+            let mut answer = ask(&client, "GET", path, &[("last-event-id", &id)], "").await;
+            let mut events = Vec::new();
+            while let Some(event) = answer.next().await {
+                events.push(event);
+            }
+            events
+        }
+    };
+    let whole = stream("").await;
+    let ids: Vec<_> = whole.iter().map(|event| event.id.clone().expect("every event has an id").0).collect();
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "no id is another event's");
+    let within: Vec<_> = ids.iter().filter(|id| id.contains('.')).collect();
+    assert!(within.len() > ids.len() / 3, "{ids:#?}");
+    for (n, id) in ids.iter().enumerate() {
+        let rest: Vec<_> = stream(id).await.into_iter().map(|event| (event.data, event.id)).collect();
+        let expected: Vec<_> = whole[n + 1..].iter().map(|event| (event.data.clone(), event.id.clone())).collect();
+        assert_eq!(rest, expected, "after {id}");
+    }
+    // TanStack asks by its own address, and takes an id for that of the data after it.
+    let all = |after: String| {
+        let client = client.clone();
+        async move {
+            let mut answer = ask(&client, "GET", &format!("/ag-ui/helper?runId=r&offset={after}"), &[], "").await;
+            let mut events = Vec::new();
+            while let Some(Event { data, id, .. }) = answer.next().await {
+                events.push((data, id.expect("every event has an id")));
+            }
+            events
+        }
+    };
+    let (_, (first, stands_first)) = &all(ids[1].clone()).await[0];
+    assert!(stands_first);
+    assert_eq!(first.parse::<Place>().unwrap().cursor, ids[1].parse::<Place>().unwrap().cursor);
+    // Whoever was told otherwise than it would be now is shown everything.
+    let (same, digit) = within[0].split_at(within[0].len() - 1);
+    let other = format!("{same}{}", 9 - digit.parse::<u8>().unwrap());
+    let shown = stream(&other).await;
+    assert!(shown.iter().any(|event| event.data["type"] == "MESSAGES_SNAPSHOT"), "{other}: {shown:#?}");
+    // To a native reader it is the envelope before.
+    let place: Place = within[0].parse().unwrap();
+    let native = client.activities("r", "", Some(within[0])).await.all().await;
+    assert!(
+        native.iter().filter(|frame| frame.kind() == "ActivitySnapshot").all(|frame| frame.sequence() > place.cursor.after.0)
+    );
+    assert!(native.len() > 2);
 }
 
 #[tokio::test]

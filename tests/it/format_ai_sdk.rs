@@ -1,7 +1,7 @@
 //! The AI SDK dialect: whoever reads it, from wherever, has the message that is loaded, and no client throws.
 
 use crate::ai_sdk_client::{Reader, seen};
-use crate::harness::{Client, Sse, Via, fact, lines, local, recording, repository};
+use crate::harness::{Client, Sse, Via, fact, lines, local, recording, recordings};
 use crate::projection::{Line, law, wait};
 use proscenium::encode::ai_sdk::{AiSdk, Options, messages};
 use proscenium::encode::frames::{Frame, Shown};
@@ -223,30 +223,6 @@ fn by_answers(story: &Story, version: u8) -> Reader {
         let known = stream.at;
         stream = Stream::resumed(story, version, Until::Pause, known, known);
     }
-}
-
-/// Every recording: its source, its name and its facts.
-fn recordings() -> Vec<(&'static str, String, Vec<Value>)> {
-    let mut all = Vec::new();
-    for (directory, source) in [
-        ("awaken", "awaken"),
-        ("awaken-canonical", "awaken"),
-        ("ethos", "ethos"),
-        ("turn-runner", "turnrunner"),
-        ("ag-ui", "ag-ui"),
-    ] {
-        let files = std::fs::read_dir(repository("tests/recordings").join(directory)).expect("recordings");
-        let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
-        paths.sort();
-        for path in paths {
-            let text = std::fs::read_to_string(&path).expect("a recording");
-            let facts = text.lines().filter(|line| !line.trim().is_empty());
-            let facts = facts.map(|line| serde_json::from_str(line).expect("JSON")).collect();
-            all.push((source, format!("{directory}/{}", path.file_stem().unwrap().to_str().unwrap()), facts));
-        }
-    }
-    assert!(all.len() > 80);
-    all
 }
 
 #[test]

@@ -40,8 +40,37 @@ pub fn repository(path: &str) -> PathBuf {
 
 /// The facts of a recording of Awaken, in order.
 pub fn recording(name: &str) -> Vec<Value> {
-    let text = std::fs::read_to_string(repository(&format!("tests/recordings/awaken/{name}.ndjson"))).expect("a recording");
+    facts_in(&format!("awaken/{name}"))
+}
+
+fn facts_in(name: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(repository(&format!("tests/recordings/{name}.ndjson"))).expect("a recording");
     text.lines().filter(|line| !line.trim().is_empty()).map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// The names of the recordings in one of their directories, in order.
+pub fn recordings_in(directory: &str) -> Vec<String> {
+    let files = std::fs::read_dir(repository("tests/recordings").join(directory)).expect("recordings");
+    let mut names: Vec<_> = files.map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Every recording: its source, its directory and name, and its facts.
+pub fn recordings() -> Vec<(&'static str, String, Vec<Value>)> {
+    let directories = [
+        ("awaken", "awaken"),
+        ("awaken-canonical", "awaken"),
+        ("ethos", "ethos"),
+        ("turn-runner", "turnrunner"),
+        ("ag-ui", "ag-ui"),
+    ];
+    let named = directories.iter().flat_map(|(directory, source)| {
+        recordings_in(directory).into_iter().map(move |name| (*source, format!("{directory}/{name}")))
+    });
+    let all: Vec<_> = named.map(|(source, name)| (source, name.clone(), facts_in(&name))).collect();
+    assert!(all.len() > 80, "the recordings are there");
+    all
 }
 
 /// One JSON text a line.

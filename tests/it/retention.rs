@@ -1,7 +1,9 @@
 //! Compaction: what was of use while a run was live goes, and nobody who looks at the run sees the difference.
 
 use crate::activities::{Screen, at_rest};
-use crate::harness::{AUDIENCES, BOTH, Client, Frame, Process, Via, fact, lines, recording, repository, serve_it, soon, world};
+use crate::harness::{
+    AUDIENCES, BOTH, Client, Frame, Process, Via, fact, lines, recording, recordings_in, serve_it, soon, world,
+};
 use proscenium::feed::Sizes;
 use proscenium::guard::Policy;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
@@ -28,14 +30,6 @@ pub async fn still() -> (Client, Compactor) {
     let server = server(AnyStore::Memory(MemoryStore::new()), || jiff::Timestamp::UNIX_EPOCH);
     let compactor = server.compactor(Duration::ZERO);
     (serve_it(server, std::future::pending()).await.0, compactor)
-}
-
-fn recordings() -> Vec<String> {
-    let files = std::fs::read_dir(repository("tests/recordings/awaken")).unwrap();
-    let mut names: Vec<_> = files.map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect();
-    names.sort();
-    assert!(names.len() > 15);
-    names
 }
 
 /// Plays a recording, each fact in an append of its own or all of them in few, and ends the run.
@@ -199,7 +193,7 @@ async fn check(client: &Client, run: &str, before: &Before, step: usize) -> (usi
 async fn every_recording_comes_to_the_same_with_less() {
     let (client, compactor) = still().await;
     let (mut rows, mut left) = (0, 0);
-    for (n, name) in recordings().iter().enumerate() {
+    for (n, name) in recordings_in("awaken").iter().enumerate() {
         let is_long = name == "long_40_steps";
         play(&client, name, name, n % 2 == 0 && !is_long).await;
         let was = before(&client, name).await;

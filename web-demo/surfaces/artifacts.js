@@ -6,7 +6,7 @@
 import { Surface, controlButton, count, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { artifactState } from "./describe.js";
-import { evidenceOf, headed, link, ownerOf, phrase, refsOf, tell } from "./lane.js";
+import { BLOB, evidenceOf, headed, link, ownerOf, phrase, refsOf, tell } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {{ text: string, isWhole: boolean }} Text A body, or its beginning. */
@@ -23,7 +23,6 @@ const EVENTS_MAX = 1000;
 /** Members of an envelope's payload that are a body. */
 const BODIES = ["body", "content", "contents", "text", "markdown", "html", "data"];
 const REFS = ["bodyRef", "contentRef", "versionRef", "ref", "href"];
-const BLOB = /^\/v1\/blobs\/[0-9a-f]+$/;
 
 export class Artifacts extends Surface {
   /** @param {Activity} activity */

@@ -211,6 +211,9 @@ export function phrase(value, depth = 3) {
 /** @param {string} text */
 const cut = (text) => (text.length > VALUE_CHARS_MAX ? `${text.slice(0, VALUE_CHARS_MAX)}…` : text);
 
+/** Statuses with which an agent is over. */
+export const OVER = ["completed", "failed", "killed", "closed", "cancelled"];
+
 /** Said of what has to be there and is not. */
 export const UNKNOWN = "unknown";
 
@@ -250,8 +253,8 @@ export function link(on, links) {
   });
 }
 
-/** Offloaded bodies, which this server has. */
-const BLOB = /^\/v1\/blobs\/[0-9a-f]+$/;
+/** Offloaded bodies, which this server has: the only addresses of a payload that are ever asked. */
+export const BLOB = /^\/v1\/blobs\/[0-9a-f]+$/;
 
 /**
  * Links of references, as the protocol or a source writes them: `{ rel, href, bytes? }`, or text.

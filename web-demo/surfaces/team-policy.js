@@ -5,14 +5,12 @@
 
 import { Surface, controlButton, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
 import { keyOf } from "../client/store.js";
-import { headed, link, nameOf, named, ownerOf, phrase, refsOf, tell } from "./lane.js";
+import { OVER, headed, link, nameOf, named, ownerOf, phrase, refsOf, tell } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
 /** Members that are not a policy's words. */
 const NOT_SAID = ["agentId", "taskId", "toolCallId", "actionId", "refs", "withheld", "status", "decision"];
-/** Whoever is over cannot be stopped. */
-const OVER = ["completed", "failed", "killed", "closed", "cancelled"];
 
 /**
  * Who is bound: an agent, the run, or whatever a source names.

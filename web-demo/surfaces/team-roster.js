@@ -4,15 +4,13 @@
 
 import { controlButton, define, element, keyed, mark, say, spoken, words } from "./base.js";
 import { keyOf } from "../client/store.js";
-import { Lane, face, link, ownerOf, phrase, tell } from "./lane.js";
+import { Lane, OVER, face, link, ownerOf, phrase, tell } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
 
 /** What waits for somebody stands above what only runs. */
 const FIRST = ["needs_input", "input_required", "auth_required", "plan_ready"];
-/** What is over stands below. */
-const LAST = ["completed", "failed", "killed", "closed", "cancelled"];
 
 export class TeamRoster extends Lane {
   static heading = "Team";
@@ -39,7 +37,8 @@ export class TeamRoster extends Lane {
   arranged(activities) {
     const rank = (/** @type {Activity} */ { content }) => {
       const status = words(content.status);
-      return FIRST.includes(status) ? 0 : LAST.includes(status) ? 2 : 1;
+      // What is over stands below.
+      return FIRST.includes(status) ? 0 : OVER.includes(status) ? 2 : 1;
     };
     return activities.toSorted((a, b) => rank(a) - rank(b));
   }
@@ -91,7 +90,7 @@ export class TeamRoster extends Lane {
       { label: "transcript", words: name, go: () => this.view.open({ kind: "teammate", id, runId }) },
       ...(isChild ? [{ label: "session", words: session, go: () => this.view.open({ kind: "session", id: session }) }] : []),
     ]);
-    for (const button of card.foot.querySelectorAll("button")) button.hidden = LAST.includes(words(content.status));
+    for (const button of card.foot.querySelectorAll("button")) button.hidden = OVER.includes(words(content.status));
   }
 }
 

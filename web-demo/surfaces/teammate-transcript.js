@@ -6,7 +6,7 @@
 import { Surface, controlButton, define, element, inspectButton, joined, keyed, mark, say, spoken, words } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { describe } from "./describe.js";
-import { face, headed, ofType, ownerOf, phrase, tell } from "./lane.js";
+import { OVER, face, headed, ofType, ownerOf, phrase, tell } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
@@ -16,7 +16,6 @@ const ENTRIES_MAX = 40;
 const TEXT_CHARS_MAX = 20_000;
 /** What a teammate says and does. */
 const KINDS = ["message", "reasoning", "plan", "tool-call-progress", "action"];
-const OVER = ["completed", "failed", "killed", "closed", "cancelled"];
 
 export class TeammateTranscript extends Surface {
   /** @param {Activity} activity */

@@ -37,6 +37,8 @@ export class Inspector extends HTMLElement {
   /** What is being asked for; another question ends it. */
   #asking = new AbortController();
   #said = "";
+  /** Whether some of what was looked through is gone from the log. */
+  #isCompacted = false;
 
   /** @param {View} view What it looks into. A new one closes it. */
   set view(view) {
@@ -79,6 +81,7 @@ export class Inspector extends HTMLElement {
     this.#drawn = DRAWN_MAX;
     // The first of them is the one with which it appeared.
     this.#next = activity.runId ? activity.opened - 1 : null;
+    this.#isCompacted = false;
     this.#said = activity.runId ? "" : "It is of a session's own log, whose events have no address of their own: they are unavailable here.";
     this.hidden = false;
     this.#build(activity);
@@ -148,7 +151,7 @@ export class Inspector extends HTMLElement {
         this.#lookedAt += Math.max(1, page.events.length);
         this.#take(page.events.filter((event) => isMadeBy(of, event)));
         this.#next = page.nextCursor;
-        if (page.holes?.length) this.compacted = true;
+        if (page.holes?.length) this.#isCompacted = true;
       }
       if (this.#next === null) await this.#last(view, of, signal);
       this.#said = "";
@@ -183,8 +186,6 @@ export class Inspector extends HTMLElement {
     this.#found = [...this.#found, ...events.filter((event) => !known.has(event.sequence))].sort((a, b) => a.sequence - b.sequence);
   }
 
-  compacted = false;
-
   #draw() {
     if (!this.list || !this.more || !this.note) return;
     keyed(this.list, this.#found.slice(0, this.#drawn), (event) => String(event.sequence), envelope, () => {});
@@ -192,7 +193,7 @@ export class Inspector extends HTMLElement {
     this.more.hidden = rest <= 0 && (this.#next === null || this.#found.length === 0 && this.#said !== "");
     say(this.more, rest > 0 ? `Show ${Math.min(rest, DRAWN_MAX)} more of ${count(rest)}` : "Look further");
     const none = this.#found.length === 0 ? "No event of it is seen by this audience." : "";
-    const gone = this.compacted ? "Some of the log was compacted: events that were of use only while the run was live are gone." : "";
+    const gone = this.#isCompacted ? "Some of the log was compacted: events that were of use only while the run was live are gone." : "";
     say(this.note, this.#said || none || gone);
     this.note.hidden = this.note.textContent === "";
     this.note.dataset.state = this.#said.startsWith("The events") ? "failed" : "unknown";

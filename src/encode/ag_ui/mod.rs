@@ -178,6 +178,10 @@ impl Dialect for AgUi {
         }
     }
 
+    fn retells(&self) -> bool {
+        true
+    }
+
     fn settle(&mut self, events: &mut Vec<Value>) -> Flow {
         match self.tell(events) {
             Flow::On if !self.is_joining => self.stand(events),

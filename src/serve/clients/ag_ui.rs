@@ -4,16 +4,16 @@
 //! and only what nobody knows is asked for. Whoever goes away ends nothing by it.
 
 use super::asked::{self, Decision};
+use super::place::Place;
 use super::tanstack::{self, TanStack};
 use super::threads::{RUNS_MAX, Thread};
 use super::{Awaiting, Begun, Coming, Ids, Opening, Talk, body, shown};
 use crate::auth::rights::Verb;
 use crate::encode::ag_ui::{AgUi, Options, interrupts, messages, state};
 use crate::encode::{Begin, Dialect, Until};
-use crate::feed::From;
 use crate::log::LogId;
 use crate::log::run::Tail;
-use crate::model::{AgentId, Audience, Cursor, RunId, SessionId, ThreadId};
+use crate::model::{AgentId, Audience, RunId, SessionId, ThreadId};
 use crate::serve::App;
 use crate::serve::access::{Pass, Target, Who, allow, further};
 use crate::serve::hydrate::{echo, live, page_size};
@@ -78,7 +78,7 @@ pub(super) struct How {
     /// Whether it may be told of sub-agents.
     pub subagents: bool,
     /// Where it has got to, of the run that it asks for.
-    pub cursor: Option<Cursor>,
+    pub after: Option<Place>,
 }
 
 impl How {
@@ -89,7 +89,7 @@ impl How {
     pub fn of(query: &Query, headers: &HeaderMap) -> Result<Self, Problem> {
         let (audience, subagents) = (query.audience()?, query.is_set("subagents"));
         let ids = if headers.contains_key(RUN_ID) { Ids::First } else { Ids::Last };
-        Ok(Self { audience, ids, subagents, cursor: cursor(headers, None)? })
+        Ok(Self { audience, ids, subagents, after: got_to(headers, None)? })
     }
 
     /// Whether it is `TanStack` AI that asks.
@@ -117,13 +117,11 @@ impl How {
 const RUN_ID: &str = "x-run-id";
 
 /// Where a client has got to: by the header, or by what its address says. From the start it has no cursor.
-fn cursor(headers: &HeaderMap, offset: Option<&str>) -> Result<Option<Cursor>, Problem> {
+fn got_to(headers: &HeaderMap, offset: Option<&str>) -> Result<Option<Place>, Problem> {
     let header = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
     match header.or(offset) {
         None | Some("" | "-1" | "start") => Ok(None),
-        Some(text) => text.parse().map(Some).map_err(|error: crate::model::cursor::CursorError| {
-            Problem::bad_request("bad_cursor", error.to_string()).with("member", "offset")
-        }),
+        Some(text) => crate::serve::request::cursor("offset", text).map(Some),
     }
 }
 
@@ -149,14 +147,13 @@ pub(super) async fn run(app: &Arc<App>, pass: Pass, agent: &AgentId, input: Inpu
 
     let decided = submit(app, &thread, &input, own.is_some(), audience).await?;
     // What is there to be told at once: the run itself, or, after a cursor, the one that the cursor is of.
-    let goes_on = decided.last().filter(|_| how.cursor.is_some() && !is_of(how.cursor, own.as_ref()));
-    let own_run = own.as_ref().filter(|_| decided.is_empty() || is_of(how.cursor, own.as_ref())).map(|_| &input.run);
+    let goes_on = decided.last().filter(|_| how.after.is_some() && !is_of(how.after, own.as_ref()));
+    let own_run = own.as_ref().filter(|_| decided.is_empty() || is_of(how.after, own.as_ref())).map(|_| &input.run);
     if let Some(run) = goes_on.map(|decision| &decision.run).or(own_run).cloned() {
         let pass = allow(app, &who, Verb::Read, Target::Run(&run), Some(audience)).await?;
         let dialect = how.dialect(id.as_str(), &input.run, how.joining(), input.is_v1, input.messages);
-        let from = how.cursor.map_or(From::Start, From::After);
-        let earlier = thread.beside(&run);
-        let opening = Opening { run, audience, from, replay: false, ids: how.ids, earlier, dialect };
+        let (after, ids, earlier) = (how.after, how.ids, thread.beside(&run));
+        let opening = Opening { run, audience, after, replay: false, ids, earlier, dialect };
         return Ok(Talk::open(app, pass, opening).await?.respond(&[]));
     }
     let begin = if decided.is_empty() { Begin::Told } else { how.joining() };
@@ -179,16 +176,16 @@ pub(super) async fn run(app: &Arc<App>, pass: Pass, agent: &AgentId, input: Inpu
             let begun = ready(&app, &who, &id, run, audience, false).await?;
             // This one goes on with the messages that it has.
             let paused = if is_tanstack { asked::paused_at(&app, &begun.run, &actions).await? } else { None };
-            Ok(Begun { from: paused.map_or(From::Start, From::After), ..begun })
+            Ok(Begun { after: paused, ..begun })
         })
     };
     let awaiting = Awaiting { coming, audience, ids: how.ids, meanwhile: None, dialect };
     Ok(Talk::after(app, pass, awaiting).await?.respond(&[]))
 }
 
-/// Whether a cursor is of this run.
-fn is_of(cursor: Option<Cursor>, run: Option<&Tail>) -> bool {
-    cursor.is_some_and(|cursor| run.is_some_and(|tail| tail.epoch == Some(cursor.epoch)))
+/// Whether a place is of this run.
+fn is_of(place: Option<Place>, run: Option<&Tail>) -> bool {
+    place.is_some_and(|place| run.is_some_and(|tail| tail.epoch == Some(place.cursor.epoch)))
 }
 
 /// How the run stands that a client names in a thread; `None` for one that nobody has written.
@@ -261,7 +258,7 @@ pub(super) async fn ready(
 ) -> Result<Begun, Problem> {
     let pass = allow(app, who, Verb::Read, Target::Run(&run), Some(audience)).await?;
     let earlier = Some(Thread::find(app, thread).await?.beside(&run));
-    Ok(Begun { run, pass, from: From::Start, replay, earlier })
+    Ok(Begun { run, pass, after: None, replay, earlier })
 }
 
 /// `GET /ag-ui/{agent}`: a run, live; or a thread at rest.
@@ -271,7 +268,7 @@ pub async fn get(State(app): State<Arc<App>>, pass: Pass, uri: Uri, headers: Hea
     let run = query.get("runId").map(|run| id_of::<RunId>("runId", run)).transpose()?;
     let thread = query.get("threadId").map(|thread| id_of::<SessionId>("threadId", thread)).transpose()?;
     let offset = query.get("last_event_id").or(query.get("offset"));
-    let how = How { ids: Ids::First, cursor: cursor(&headers, offset)?, ..How::of(&query, &HeaderMap::new())? };
+    let how = How { ids: Ids::First, after: got_to(&headers, offset)?, ..How::of(&query, &HeaderMap::new())? };
     let (limit, before) = (page_size(&query)?, query.get("before").filter(|before| !before.is_empty()));
     match (run, thread) {
         (Some(run), thread) => join(&app, pass, run, thread, how).await,
@@ -307,8 +304,7 @@ async fn join(app: &Arc<App>, pass: Pass, run: RunId, thread: Option<SessionId>,
         None => Vec::new(),
     };
     let dialect = how.dialect(&name, &run, how.joining(), false, Vec::new());
-    let from = how.cursor.map_or(From::Start, From::After);
-    let opening = Opening { run, audience, from, replay: false, ids: how.ids, earlier, dialect };
+    let opening = Opening { run, audience, after: how.after, replay: false, ids: how.ids, earlier, dialect };
     Ok(Talk::open(app, pass, opening).await?.respond(&[]))
 }
 

@@ -11,7 +11,6 @@ use super::{Awaiting, Begun, Ids, Opening, Talk, ag_ui, body, shown};
 use crate::auth::rights::Verb;
 use crate::encode::ai_sdk::{AiSdk, Options, messages};
 use crate::encode::{Dialect, Until};
-use crate::feed::From;
 use crate::log::LogId;
 use crate::model::{ActionId, AgentId, Audience, RunId, SessionId};
 use crate::serve::App;
@@ -60,9 +59,9 @@ pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body
                 let actions: Vec<_> = decided.iter().map(|decision| decision.action.clone()).collect();
                 let run = asked::decided(&app, decided, named, audience).await?;
                 // The client goes on with the message that it has.
-                let from = asked::paused_at(&app, &run, &actions).await?.map_or(From::Start, From::After);
+                let after = asked::paused_at(&app, &run, &actions).await?;
                 let begun = ag_ui::ready(&app, &who, &chat, run, audience, false).await?;
-                Ok(Begun { from, earlier: None, ..begun })
+                Ok(Begun { after, earlier: None, ..begun })
             })
         };
         let awaiting = Awaiting { coming, audience, ids: Ids::Last, meanwhile: None, dialect };
@@ -98,7 +97,7 @@ pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body
 async fn whole(app: &Arc<App>, pass: &Pass, run: RunId, audience: Audience, version: u8) -> Result<Talk, Problem> {
     let pass = allow(app, pass.who(), Verb::Read, Target::Run(&run), Some(audience)).await?;
     let dialect = dialect(&run, version);
-    let opening = Opening { run, audience, from: From::Start, replay: false, ids: Ids::Last, earlier: Vec::new(), dialect };
+    let opening = Opening { run, audience, after: None, replay: false, ids: Ids::Last, earlier: Vec::new(), dialect };
     Talk::open(app, pass, opening).await
 }
 

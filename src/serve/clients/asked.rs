@@ -20,6 +20,7 @@ use crate::serve::App;
 use crate::serve::controls::refused;
 use crate::serve::problem::Problem;
 use crate::source::ledger::Status;
+use data_encoding::HEXLOWER;
 use futures_util::future::select_all;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -38,7 +39,7 @@ pub fn name_of(parts: &[&str]) -> String {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
-    hash.finalize().iter().take(16).fold(String::new(), |name, byte| format!("{name}{byte:02x}"))
+    HEXLOWER.encode(&hash.finalize()[..16])
 }
 
 fn control_id(parts: &[&str]) -> ControlId {

@@ -12,7 +12,6 @@ use crate::auth::rights::Verb;
 use crate::control::DEFAULT_AGENT;
 use crate::encode::ag_ui::{AgUi, Options};
 use crate::encode::{Begin, Until};
-use crate::feed::From;
 use crate::log::run::Summary;
 use crate::log::{LogId, LogKind};
 use crate::model::{AgentId, Audience, RunId, SessionId};
@@ -150,7 +149,7 @@ async fn joined(app: &Arc<App>, pass: Pass, body: Map<String, Value>, how: How) 
         Some(Joined::Run(part)) => {
             let pass = allow(app, &who, Verb::Read, Target::Run(&part.run), Some(audience)).await?;
             let (run, dialect, earlier) = (part.run.clone(), dialect(&part.run), thread.beside(&part.run));
-            let opening = Opening { run, audience, from: From::Start, replay: false, ids: Ids::Last, earlier, dialect };
+            let opening = Opening { run, audience, after: None, replay: false, ids: Ids::Last, earlier, dialect };
             Talk::open(app, pass, opening).await?
         }
         Some(Joined::Sent(run)) => {

@@ -14,6 +14,7 @@ pub mod ai_sdk;
 pub mod asked;
 pub mod body;
 pub mod copilotkit;
+pub mod place;
 pub mod tanstack;
 pub mod threads;
 pub mod view;
@@ -32,6 +33,7 @@ use crate::model::{Audience, Cursor, RunId, Sequence};
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use place::{Place, Told};
 use serde_json::Value;
 use std::io;
 use std::pin::Pin;
@@ -53,9 +55,9 @@ pub enum Ids {
 pub struct Opening {
     pub run: RunId,
     pub audience: Audience,
-    /// From the start, or after a cursor. There is no sense in [`From::Now`]: what is not told cannot be gone on with.
-    pub from: From,
-    /// Every change from the start of the run, as it came, instead of what it has come to.
+    /// After which envelope, and how much of the next; `None` for the start.
+    pub after: Option<Place>,
+    /// Every change from there on, as it came, instead of what it has come to.
     pub replay: bool,
     pub ids: Ids,
     /// The runs before this one in its thread, the oldest first; see [`Dialect::recall`].
@@ -82,7 +84,8 @@ pub struct Begun {
     pub run: RunId,
     /// To that run, by what is known of it by then.
     pub pass: Pass,
-    pub from: From,
+    /// After which envelope; `None` for the start.
+    pub after: Option<Cursor>,
     pub replay: bool,
     /// `None` where whoever joins has been shown them meanwhile.
     pub earlier: Option<Vec<RunId>>,
@@ -100,6 +103,10 @@ pub struct Talk {
     retry: Option<u64>,
     /// What is to be said before anything else.
     first: Vec<Value>,
+    /// Where the reader stands, once that has a name.
+    place: Option<Place>,
+    /// What the reader was told of the envelope that comes first, before it was cut off.
+    heard: Told,
     /// Native frames that were not looked at yet.
     frames: Bytes,
     is_over: bool,
@@ -169,11 +176,15 @@ impl Talk {
     /// # Errors
     /// The store's; 429 where the token's `sub` has as much open as it may.
     pub async fn open(app: &Arc<App>, pass: Pass, opening: Opening) -> Result<Self, Problem> {
-        let Opening { run, audience, from, replay, ids, earlier, mut dialect } = opening;
+        let Opening { run, audience, after, replay, ids, earlier, mut dialect } = opening;
         recall(app, &earlier, audience, &mut *dialect).await?;
-        let begun = Begun { run, pass, from, replay, earlier: None };
+        let heard = after.map(|place| place.told).unwrap_or_default();
+        // What it was told a part of comes once more as it came then.
+        let replay = replay || heard.count > 0;
+        let begun = Begun { run, pass, after: after.map(|place| place.cursor), replay, earlier: None };
+        let place = begun.after.map(Place::from);
         let stream = stream(app, begun, audience, &mut *dialect).await?;
-        Ok(Self::new(app, Source::Stream(Box::new(stream)), audience, ids, earlier, dialect))
+        Ok(Self { place, heard, ..Self::new(app, Source::Stream(Box::new(stream)), audience, ids, earlier, dialect) })
     }
 
     /// Begins one that has nothing to tell yet. Until it has, the pass is for what is waited for.
@@ -193,7 +204,8 @@ impl Talk {
 
     fn new(app: &Arc<App>, source: Source, audience: Audience, ids: Ids, earlier: Vec<RunId>, dialect: Box<dyn Dialect>) -> Self {
         let (app, retry) = (app.clone(), Some(app.retry()));
-        Self { app, source, dialect, audience, earlier, ids, retry, first: Vec::new(), frames: Bytes::new(), is_over: false }
+        let (first, place, heard) = (Vec::new(), None, Told::default());
+        Self { app, source, dialect, audience, earlier, ids, retry, first, place, heard, frames: Bytes::new(), is_over: false }
     }
 
     /// From here on there is something to tell.
@@ -209,6 +221,7 @@ impl Talk {
             // One thing is open, not two.
             wait.hold = Hold::default();
         }
+        self.place = begun.after.map(Place::from);
         self.source = Source::Stream(Box::new(stream(&self.app, begun, self.audience, &mut *self.dialect).await?));
         Ok(())
     }
@@ -270,6 +283,11 @@ impl Talk {
             if flow == Flow::On && cursor.is_some() {
                 flow = self.dialect.settle(&mut events);
             }
+            if !events.is_empty() && !self.heard.begins(&events) {
+                events.clear();
+                flow = self.dialect.frame(Frame::Reset { reason: "cursor".into() }, &mut events);
+                self.heard = Told::default();
+            }
             self.say(&events, cursor, out);
             match flow {
                 Flow::On if !is_error => {}
@@ -279,6 +297,7 @@ impl Talk {
                 }
                 Flow::Again => {
                     self.frames = Bytes::new();
+                    self.place = None;
                     recall(&self.app, &self.earlier, self.audience, &mut *self.dialect).await?;
                     if let Source::Stream(stream) = &mut self.source {
                         stream.begin_again();
@@ -290,11 +309,24 @@ impl Talk {
         Ok(())
     }
 
-    /// Appends events; the cursor stands on the last.
+    /// Appends events, but for those that the reader has heard already. The cursor stands on the last; those before it are places
+    /// after the cursor before.
     fn say(&mut self, events: &[Value], cursor: Option<Cursor>, out: &mut Vec<u8>) {
         use io::Write;
+        let heard = if events.is_empty() { 0 } else { std::mem::take(&mut self.heard).count };
+        if let Some(cursor) = cursor {
+            self.place.get_or_insert(Cursor::at(cursor.epoch, Sequence::NONE).into());
+        }
         for (n, event) in (1..).zip(events) {
-            let id = cursor.filter(|_| n == events.len());
+            let event = event.to_string();
+            if let Some(place) = &mut self.place {
+                place.told = place.told.and(event.as_bytes());
+            }
+            if n <= heard {
+                continue;
+            }
+            let within = self.place.filter(|_| self.dialect.retells());
+            let id = cursor.filter(|_| n == events.len()).map(Place::from).or(within);
             if let Some(retry) = self.retry.take() {
                 writeln!(out, "retry: {retry}").expect(INFALLIBLE);
             }
@@ -307,6 +339,7 @@ impl Talk {
             }
             out.push(b'\n');
         }
+        self.place = cursor.map(Place::from).or(self.place);
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
@@ -331,10 +364,11 @@ const INFALLIBLE: &str = "a Vec takes every byte";
 
 /// The native frames of what has begun; the dialect knows what its reader has of it.
 async fn stream(app: &Arc<App>, begun: Begun, audience: Audience, dialect: &mut dyn Dialect) -> Result<Stream, Problem> {
-    let Begun { run, pass, from, replay, .. } = begun;
-    if let From::After(Cursor { after, .. }) = from {
-        dialect.resume(shown(app, &run, audience, Some(after)).await?);
+    let Begun { run, pass, after, replay, .. } = begun;
+    if let Some(cursor) = after {
+        dialect.resume(shown(app, &run, audience, Some(cursor.after)).await?);
     }
+    let from = after.map_or(From::Start, From::After);
     let selection = Selection { audience, surfaces: Vec::new(), types: Vec::new(), agent: None };
     let wanted = Wanted { selection, frames: Frames::Activities, replay };
     let reader = app.feed.read(&LogId::Run(run), wanted, from).await?;

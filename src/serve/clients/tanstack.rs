@@ -7,6 +7,7 @@
 use crate::encode::ag_ui::AgUi;
 use crate::encode::frames::{Frame, Shown};
 use crate::encode::{Dialect, Flow};
+use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -41,6 +42,10 @@ impl Dialect for TanStack {
         let flow = self.inner.frame(frame, &mut told);
         adapt(told, events);
         flow
+    }
+
+    fn retells(&self) -> bool {
+        self.inner.retells()
     }
 
     fn settle(&mut self, events: &mut Vec<Value>) -> Flow {
@@ -112,16 +117,12 @@ fn bind(interrupt: &mut Value, run: &Value) {
     let mut binding =
         json!({ "v": 1, "kind": "generic", "interruptId": interrupt["id"], "interruptedRunId": run, "generation": 0 });
     if let Some(schema) = interrupt.get("responseSchema") {
-        binding["responseSchemaHash"] = format!("sha256:{}", hex(&Sha256::digest(canonical(schema)))).into();
+        binding["responseSchemaHash"] = format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(canonical(schema)))).into();
     }
     if !interrupt["metadata"].is_object() {
         interrupt["metadata"] = json!({});
     }
     interrupt["metadata"][BINDING] = binding;
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
 /// Compact JSON with the members of objects in order, as this client hashes it. A number that it writes in another way than we

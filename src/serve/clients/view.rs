@@ -1,10 +1,10 @@
 //! A run in the words of a client that exists already: `GET /v1/runs/{run}/stream?format=…`. Nothing is asked of the runtime.
 
+use super::place::Place;
 use super::{Ids, Opening, Talk};
 use crate::encode::ag_ui::{self, AgUi};
 use crate::encode::ai_sdk::{self, AiSdk};
 use crate::encode::{Begin, Dialect, Until};
-use crate::feed::From;
 use crate::log::LogId;
 use crate::model::{Audience, RunId, SessionId, ThreadId};
 use crate::serve::App;
@@ -29,7 +29,7 @@ pub async fn get(
     app: &Arc<App>,
     pass: Pass,
     run: RunId,
-    (query, from, audience): (&Query, From, Audience),
+    (query, place, audience): (&Query, Option<Place>, Audience),
     format: &str,
 ) -> Result<Response, Problem> {
     let replay = query.wanted()?.replay;
@@ -45,16 +45,9 @@ pub async fn get(
             return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"));
         }
     };
-    if from == From::Now {
-        let detail = "after=now cannot be had in a format: what was not told cannot be gone on with";
-        return Err(Problem::bad_request("bad_query", detail).with("member", "after"));
-    }
-    let from = match from {
-        // It was told the end, and something came after it: that is told as whoever joins is told.
-        From::After(cursor) if cursor.knows_end => From::Start,
-        from => from,
-    };
-    let opening = Opening { run, audience, from, replay, ids: Ids::Last, earlier: Vec::new(), dialect };
+    // It was told the end, and something came after it: that is told as whoever joins is told.
+    let after = place.filter(|place| !place.cursor.knows_end);
+    let opening = Opening { run, audience, after, replay, ids: Ids::Last, earlier: Vec::new(), dialect };
     Ok(Talk::open(app, pass, opening).await?.respond(headers))
 }
 

@@ -18,6 +18,7 @@ mod state;
 use super::members::{diagnostic, take_type, unknown_type};
 use super::{Adapter, Fact, FactError, SourceKind};
 use crate::model::{ActionId, AgentId, Draft, Ids, MessageId, PartId, RunId, SessionId, ThreadId, ToolCallId, TurnId};
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -258,7 +259,7 @@ impl Step<'_> {
 
 /// What a text is known by where only its sameness matters.
 fn hash_of(text: &str) -> String {
-    Sha256::digest(text).iter().take(8).fold(String::new(), |hash, byte| format!("{hash}{byte:02x}"))
+    HEXLOWER.encode(&Sha256::digest(text)[..8])
 }
 
 /// Adds members that have no place of their own, under their own names, where the payload does not have them yet.

@@ -5,7 +5,8 @@
  * as fast as a short one.
  */
 
-import { Surface, count, define, element, inspectButton, joined, keyOf, mark, say, spoken, words } from "./base.js";
+import { Surface, count, define, element, inspectButton, keyOf, mark, say, spoken, words } from "./base.js";
+import { lengthOf } from "../client/store.js";
 import { Action } from "./action.js";
 import { agentName, beside } from "./card.js";
 import { Flow, kindOf } from "./flow.js";
@@ -148,15 +149,14 @@ export class Part extends HTMLElement {
     this.dataset.kind = words(part?.kind);
     this.dataset.status = words(part?.status);
     if (isTeammate(view, activity)) this.dataset.agent = words(activity.agentId);
-    const text = joined(part?.text);
     const isSaid = SAID.has(part?.kind);
-    this.hidden = text === "" && part?.status !== "streaming" && !part?.withheld;
+    this.hidden = lengthOf(part?.text) === 0 && part?.status !== "streaming" && !part?.withheld;
     this.#head.hidden = !isHeaded;
     say(this.#name, author(view, activity));
     this.#kind.hidden = isSaid;
     say(this.#kind, isSaid ? "" : spoken(part?.kind));
     say(this.#note, [part?.status === "interrupted" ? "interrupted" : "", part?.withheld ? "the rest is withheld" : "", part?.clipped ? "goes on in the log" : ""].filter(Boolean).join(", "));
-    this.#prose.set(text);
+    this.#prose.set(part?.text);
   }
 
   #build() {

@@ -5,7 +5,7 @@
  * that is theirs alone, and no fact of the run.
  */
 
-import { define, element, inspectButton, joined, keyOf, keyed, say, spoken, stateOf, words } from "./base.js";
+import { define, element, inspectButton, keyOf, keyed, say, spoken, stateOf, words } from "./base.js";
 import { Card } from "./card.js";
 import { Prose } from "./prose.js";
 import { CustomActivity, Tool, isToolRunning, toolState } from "./tool.js";
@@ -48,7 +48,7 @@ export class Thought extends Card {
     say(this.#label, this.activity.activityType === "plan" ? "Plan" : "Reasoning");
     const notes = [status === "interrupted" ? "interrupted" : "", withheld ? "the rest is withheld" : "", clipped ? "goes on in the log" : ""];
     say(this.#state, notes.filter(Boolean).join(", "));
-    this.#prose.set(joined(text));
+    this.#prose.set(text);
   }
 }
 

@@ -283,10 +283,11 @@ impl Talk {
             if flow == Flow::On && cursor.is_some() {
                 flow = self.dialect.settle(&mut events);
             }
-            if !events.is_empty() && !self.heard.begins(&events) {
+            if !events.is_empty() && !is_error && !self.heard.begins(&events) {
+                // It was told otherwise than it would be now.
                 events.clear();
-                flow = self.dialect.frame(Frame::Reset { reason: "cursor".into() }, &mut events);
                 self.heard = Told::default();
+                flow = self.dialect.frame(Frame::Reset { reason: "cursor".into() }, &mut events);
             }
             self.say(&events, cursor, out);
             match flow {
@@ -313,7 +314,11 @@ impl Talk {
     /// after the cursor before.
     fn say(&mut self, events: &[Value], cursor: Option<Cursor>, out: &mut Vec<u8>) {
         use io::Write;
-        let heard = if events.is_empty() { 0 } else { std::mem::take(&mut self.heard).count };
+        // Of an error it has heard nothing.
+        let heard = if self.heard.begins(events) { self.heard.count } else { 0 };
+        if !events.is_empty() {
+            self.heard = Told::default();
+        }
         if let Some(cursor) = cursor {
             self.place.get_or_insert(Cursor::at(cursor.epoch, Sequence::NONE).into());
         }

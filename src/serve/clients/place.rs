@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// A place that a dialect's reader names by an id.
 ///
 /// On the wire it is the cursor; within an envelope a decimal fraction follows, so that the position still grows: the count, and
-/// the digest in [`DIGITS`] digits.
+/// the digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub cursor: Cursor,
@@ -30,14 +30,17 @@ pub struct Told {
     digest: u64,
 }
 
-/// Digits of a digest, and of a count at least.
-const DIGITS: (usize, usize) = (10, 6);
+/// Digits of a digest.
+const DIGEST_DIGITS: usize = 10;
+const DIGESTS: u64 = 10_000_000_000;
+/// Digits of a count, at least.
+const COUNT_DIGITS: usize = 6;
 
 impl Told {
     /// These and one more.
     #[must_use]
     pub fn and(self, event: &[u8]) -> Self {
-        Self { count: self.count + 1, digest: xxh3_64_with_seed(event, self.digest) % 10_u64.pow(DIGITS.0 as u32) }
+        Self { count: self.count + 1, digest: xxh3_64_with_seed(event, self.digest) % DIGESTS }
     }
 
     /// Whether it was with these that the events begin.
@@ -59,7 +62,7 @@ impl fmt::Display for Place {
         let Self { cursor, told } = self;
         match told.count {
             0 => write!(f, "{cursor}"),
-            count => write!(f, "{cursor}.{count:0counted$}{:0digits$}", told.digest, counted = DIGITS.1, digits = DIGITS.0),
+            count => write!(f, "{cursor}.{count:0COUNT_DIGITS$}{:0DIGEST_DIGITS$}", told.digest),
         }
     }
 }
@@ -70,7 +73,7 @@ impl FromStr for Place {
         // Which refuses all but digits.
         let cursor = text.parse()?;
         let Some((_, fraction)) = text.split_once('.') else { return Ok(Self::from(cursor)) };
-        let told = fraction.len().checked_sub(DIGITS.0).map(|at| fraction.split_at(at));
+        let told = fraction.len().checked_sub(DIGEST_DIGITS).map(|at| fraction.split_at(at));
         let told = told.and_then(|(count, digest)| Some(Told { count: count.parse().ok()?, digest: digest.parse().ok()? }));
         Ok(Self { cursor, told: told.ok_or_else(|| CursorError(text.chars().take(80).collect()))? })
     }

@@ -325,9 +325,9 @@ async fn finish(actor: &mut Actor, headline: &str, is_public: bool, is_complete:
         json!({ "model": "scripted-large", "durationMs": 2600, "usage": { "inputTokens": 22_400, "outputTokens": 640 } });
     actor.publish(&[json!({ "type": "metric.changed", "payload": metric }), team_stands("done", 0)]).await?;
     let end = if is_public {
-        "is public: docs.example/releases/4.2"
+        "is public: `docs.example/releases/4.2`."
     } else {
-        "is finished and, as you wished, not public: version 3 is kept as a draft"
+        "is finished and, as you wished, not public: version 3 is kept as a draft."
     };
     if is_public {
         actor.publish(&[ticked("public")]).await?;
@@ -338,9 +338,9 @@ async fn finish(actor: &mut Actor, headline: &str, is_public: bool, is_complete:
         "Not everybody was let finish, so read it once more yourself."
     };
     let text = format!(
-        "“{headline}” {end}.\n\nTwo things did not work out: the profiler was not heard of any more, so the page names the \
-         figures of the commits; \
-         and the translation into 日本語 waits until somebody lets the translator in. {proof}"
+        "“{headline}” {end} {proof}\n\nTwo things did not work out:\n\n\
+         * **The profiler** was not heard of any more, so the page names the figures of the commits.\n\
+         * **The translation** into 日本語 waits until somebody lets the translator in.\n"
     );
     actor.speak(&text).await
 }

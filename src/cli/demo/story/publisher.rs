@@ -33,7 +33,7 @@ async fn play(pia: &mut Teammate) -> Result<Value, Ended> {
     pia.stand("running", "publishes").await?;
     pia.tell(&[facts::item("publish", json!({ "status": "running", "blocker": null }))]).await?;
     deploy(&mut pia.actor).await?;
-    pia.actor.speak("It is out: docs.example/releases/4.2 — version 3, as you allowed. 🎉").await?;
+    pia.actor.speak("It is out: `docs.example/releases/4.2` — version 3, as you allowed. 🎉").await?;
     let about =
         |class: &str, told: Value| json!({ "type": class, "artifactId": writer::PAGE, "agentId": "publisher", "payload": told });
     let exported = json!({ "exportRef": "https://docs.example/releases/4.2", "exportFormat": "html", "status": "exported" });

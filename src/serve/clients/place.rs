@@ -75,6 +75,7 @@ impl FromStr for Place {
         let Some((_, fraction)) = text.split_once('.') else { return Ok(Self::from(cursor)) };
         let told = fraction.len().checked_sub(DIGEST_DIGITS).map(|at| fraction.split_at(at));
         let told = told.and_then(|(count, digest)| Some(Told { count: count.parse().ok()?, digest: digest.parse().ok()? }));
+        let told = told.filter(|told| told.count > 0);
         Ok(Self { cursor, told: told.ok_or_else(|| CursorError(text.chars().take(80).collect()))? })
     }
 }
@@ -106,7 +107,9 @@ mod tests {
         {
             assert!(text.parse::<Place>().is_err(), "{text}");
         }
-        assert!("000000000000feed:14.99999999999999999999999999999999999999".parse::<Place>().is_err());
+        for fraction in ["99999999999999999999999999999999999999", "0000000000000001"] {
+            assert!(format!("000000000000feed:14.{fraction}").parse::<Place>().is_err(), "{fraction}");
+        }
     }
 
     #[test]

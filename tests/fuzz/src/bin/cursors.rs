@@ -17,6 +17,7 @@ use http_body_util::BodyExt;
 use libfuzzer_sys::fuzz_target;
 use proscenium::model::Cursor;
 use proscenium::serve::Limits;
+use proscenium::serve::clients::place::Place;
 use proscenium::serve::routes::OPERATIONS;
 use proscenium_fuzz::{Served, repository, split, wait};
 use serde_json::Value;
@@ -131,6 +132,9 @@ fn written_as_it_was_understood(text: &[u8]) {
     let Ok(text) = std::str::from_utf8(text) else { return };
     if let Ok(cursor) = text.parse::<Cursor>() {
         assert_eq!(cursor.to_string().parse(), Ok(cursor), "{text}");
+    }
+    if let Ok(place) = text.parse::<Place>() {
+        assert_eq!(place.to_string().parse(), Ok(place), "{text}");
     }
 }
 

@@ -784,6 +784,19 @@ async fn a_post_that_says_where_it_was_goes_on_from_there() {
     bad.problem(400, "bad_cursor");
 }
 
+/// All events of an answer to somebody who has heard those up to an id.
+async fn told(client: &Client, path: &str, id: &str) -> Vec<Event> {
+    let mut answer = ask(client, "GET", path, &[("last-event-id", id)], "").await;
+    let mut events = Vec::new();
+    // Whoever has heard the end is told that there is no more.
+    while answer.status == 200
+        && let Some(event) = answer.next().await
+    {
+        events.push(event);
+    }
+    events
+}
+
 #[tokio::test]
 async fn whoever_is_cut_off_between_two_events_of_one_envelope_hears_the_others_and_none_twice() {
     let client = client().await;
@@ -796,47 +809,25 @@ async fn whoever_is_cut_off_between_two_events_of_one_envelope_hears_the_others_
     publish(&client, "t", "r", &called).await;
     publish(&client, "t", "r", &[requires("ask", "approval"), resolved("ask", "approved"), says("a3", "three"), finished()])
         .await;
-    let stream = |id: &str| {
-        let (client, id) = (client.clone(), id.to_owned());
-        async move {
-            let path = "/v1/runs/r/stream?format=ag-ui&replay=deltas&protocolVersion=1.0";
-            let mut answer = ask(&client, "GET", path, &[("last-event-id", &id)], "").await;
-            let mut events = Vec::new();
-            while let Some(event) = answer.next().await {
-                events.push(event);
-            }
-            events
-        }
-    };
-    let whole = stream("").await;
+    let path = "/v1/runs/r/stream?format=ag-ui&replay=deltas&protocolVersion=1.0";
+    let whole = told(&client, path, "").await;
     let ids: Vec<_> = whole.iter().map(|event| event.id.clone().expect("every event has an id").0).collect();
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "no id is another event's");
     let within: Vec<_> = ids.iter().filter(|id| id.contains('.')).collect();
     assert!(within.len() > ids.len() / 3, "{ids:#?}");
+    let plain = |events: &[Event]| events.iter().map(|event| (event.data.clone(), event.id.clone())).collect::<Vec<_>>();
     for (n, id) in ids.iter().enumerate() {
-        let rest: Vec<_> = stream(id).await.into_iter().map(|event| (event.data, event.id)).collect();
-        let expected: Vec<_> = whole[n + 1..].iter().map(|event| (event.data.clone(), event.id.clone())).collect();
-        assert_eq!(rest, expected, "after {id}");
+        assert_eq!(plain(&told(&client, path, id).await), plain(&whole[n + 1..]), "after {id}");
     }
     // TanStack asks by its own address, and takes an id for that of the data after it.
-    let all = |after: String| {
-        let client = client.clone();
-        async move {
-            let mut answer = ask(&client, "GET", &format!("/ag-ui/helper?runId=r&offset={after}"), &[], "").await;
-            let mut events = Vec::new();
-            while let Some(Event { data, id, .. }) = answer.next().await {
-                events.push((data, id.expect("every event has an id")));
-            }
-            events
-        }
-    };
-    let (_, (first, stands_first)) = &all(ids[1].clone()).await[0];
+    let [first, ..] = &told(&client, &format!("/ag-ui/helper?runId=r&offset={}", ids[1]), "").await[..] else { panic!("events") };
+    let (id, stands_first) = first.id.as_ref().expect("every event has an id");
     assert!(stands_first);
-    assert_eq!(first.parse::<Place>().unwrap().cursor, ids[1].parse::<Place>().unwrap().cursor);
+    assert_eq!(id.parse::<Place>().unwrap().cursor, ids[1].parse::<Place>().unwrap().cursor);
     // Whoever was told otherwise than it would be now is shown everything.
     let (same, digit) = within[0].split_at(within[0].len() - 1);
     let other = format!("{same}{}", 9 - digit.parse::<u8>().unwrap());
-    let shown = stream(&other).await;
+    let shown = told(&client, path, &other).await;
     assert!(shown.iter().any(|event| event.data["type"] == "MESSAGES_SNAPSHOT"), "{other}: {shown:#?}");
     // To a native reader it is the envelope before.
     let place: Place = within[0].parse().unwrap();

@@ -2,8 +2,10 @@
  * Text that grows: appending costs what is appended, not what is there.
  *
  * It stands in blocks: paragraphs, headings, code; and these in sections, for a browser looks at all that stand side by side when
- * one of them changes. Only the last block does while text streams. What Markdown means by its signs is shown, and so are they: whoever copies a text, or compares it, has it as it
- * was said, and where they meant nothing of the kind nothing is lost.
+ * one of them changes. Only the last block does while text streams.
+ *
+ * What Markdown means by its signs is shown, and so are they: whoever copies a text, or compares it, has it as it was said, and
+ * where they meant nothing of the kind nothing is lost.
  */
 
 import { element, joined } from "./base.js";
@@ -22,7 +24,10 @@ const FENCE = /^(`{3,}|~{3,})/;
 const MARKED = /(?<!`)(`{1,2})[^`\n]+\1(?!`)|\*\*(?=\S)[^*\n]+\*\*/g;
 
 /** @typedef {{ kind: "text" | "sign" | "code" | "strong", text: string }} Span */
-/** @typedef {{ root: HTMLElement, text: string, spans: Span[], fence: string, isInside: boolean }} Block `fence`: the one that its code stands in; empty for none. `isInside`: its code began in the block before. */
+/**
+ * `fence`: the one that its code stands in; empty for none. `isInside`: its code began in the block before.
+ * @typedef {{ root: HTMLElement, text: string, spans: Span[], fence: string, isInside: boolean }} Block
+ */
 
 export class Prose {
   #root;

@@ -125,9 +125,9 @@ fn described(operation: &'static Operation) -> Value {
         Right::Watch | Right::Inside => json!([{ "bearer": [] }, { "ticket": [] }, {}]),
     };
     described["security"] = security;
-    if let Some(Body { meaning, content }) = &operation.body {
+    if let Some(Body { meaning, is_required, content }) = &operation.body {
         let content: Map<_, _> = content.iter().map(|(kind, content)| ((*kind).to_owned(), media(*content))).collect();
-        described["requestBody"] = json!({ "description": meaning, "required": true, "content": content });
+        described["requestBody"] = json!({ "description": meaning, "required": is_required, "content": content });
     }
     described
 }

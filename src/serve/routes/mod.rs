@@ -56,6 +56,8 @@ pub struct Operation {
 /// What a request may bring, by media type.
 pub struct Body {
     pub meaning: &'static str,
+    /// Whether a request without one is refused.
+    pub is_required: bool,
     pub content: &'static [(&'static str, Content)],
 }
 
@@ -181,12 +183,16 @@ const LINES: &str = "application/x-ndjson";
 
 const FACTS_BODY: Option<Body> = Some(Body {
     meaning: "A fact or an array of them, taken whole or not at all; or a fact a line, taken as they come, for as long as the run lasts.",
+    is_required: true,
     content: &[(JSON, Content::Json("Facts")), (LINES, Content::Each("Fact"))],
 });
-const CONTROL_BODY: Option<Body> =
-    Some(Body { meaning: "What is asked for, and of what.", content: &[(JSON, Content::Json("ControlWanted"))] });
+const CONTROL_BODY: Option<Body> = Some(Body {
+    meaning: "What is asked for, and of what.",
+    is_required: true,
+    content: &[(JSON, Content::Json("ControlWanted"))],
+});
 const ANSWER_BODY: Option<Body> =
-    Some(Body { meaning: "Under which lease, and why.", content: &[(JSON, Content::Json("ControlAnswer"))] });
+    Some(Body { meaning: "Under which lease, and why.", is_required: true, content: &[(JSON, Content::Json("ControlAnswer"))] });
 const RECEIPT: &[Answer] = &[Answer {
     status: 200,
     meaning: "What became of the facts; they are durable.",
@@ -216,8 +222,11 @@ const CHUNKS_COME: Answer = Answer {
     meaning: "Chunks of one assistant's message, up to the run's end or its next question. One that is cut before is reset.",
     content: &[("text/event-stream", Content::Each("ChatChunk"))],
 };
-const INPUT_BODY: Option<Body> =
-    Some(Body { meaning: "What to run, or where to go on.", content: &[(JSON, Content::Json("RunAgentInput"))] });
+const INPUT_BODY: Option<Body> = Some(Body {
+    meaning: "What to run, or where to go on.",
+    is_required: true,
+    content: &[(JSON, Content::Json("RunAgentInput"))],
+});
 
 macro_rules! json {
     ($shape:literal, $meaning:literal) => {
@@ -496,7 +505,7 @@ pub static OPERATIONS: &[Operation] = &[
         does: "Makes a ticket, for readers that can send no header: `?ticket=` in its place.",
         takes: &[],
         takes_ids: false,
-        body: Some(Body { meaning: "What it is for.", content: &[(JSON, Content::Json("TicketWanted"))] }),
+        body: Some(Body { meaning: "What it is for.", is_required: true, content: &[(JSON, Content::Json("TicketWanted"))] }),
         answers: json!("Ticket", "The ticket, and until when it is good."),
         problems: &[
             STORE,
@@ -692,7 +701,7 @@ pub static OPERATIONS: &[Operation] = &[
         does: "Asks for the end of what goes on in a thread.",
         takes: &[&[AGENT_PATH, THREAD_PATH, AUDIENCE]],
         takes_ids: false,
-        body: Some(Body { meaning: "Which run is meant.", content: &[(JSON, Content::Json("StopWanted"))] }),
+        body: Some(Body { meaning: "Which run is meant.", is_required: false, content: &[(JSON, Content::Json("StopWanted"))] }),
         answers: json!("Stopped", "Whether anything was asked to stop."),
         problems: &[STORE, ASKED, ON_ITS_WAY, STOP],
         serve: |method| on(method, copilotkit::stop),
@@ -706,7 +715,11 @@ pub static OPERATIONS: &[Operation] = &[
         does: "All that CopilotKit asks of its runtime, at one address: the body says what.",
         takes: &[&[AUDIENCE, SUBAGENTS, LAST_EVENT_ID_HEADER]],
         takes_ids: false,
-        body: Some(Body { meaning: "What for, about what.", content: &[(JSON, Content::Json("CopilotCall"))] }),
+        body: Some(Body {
+            meaning: "What for, about what.",
+            is_required: true,
+            content: &[(JSON, Content::Json("CopilotCall"))],
+        }),
         answers: &[Answer {
             status: 200,
             meaning: "What the address of that method answers.",
@@ -724,7 +737,11 @@ pub static OPERATIONS: &[Operation] = &[
         does: "What `useChat` sends: asks an agent to answer, once, or decides what a run waits for; and tells it as the AI SDK's UI message stream.",
         takes: &[&[AGENT_PATH, AUDIENCE, VERSION]],
         takes_ids: false,
-        body: Some(Body { meaning: "The chat, and what for.", content: &[(JSON, Content::Json("ChatWanted"))] }),
+        body: Some(Body {
+            meaning: "The chat, and what for.",
+            is_required: true,
+            content: &[(JSON, Content::Json("ChatWanted"))],
+        }),
         answers: &[CHUNKS_COME],
         problems: &[STORE, ASKED, ON_ITS_WAY, NOTHING_COMES],
         serve: |method| on(method, ai_sdk::post),

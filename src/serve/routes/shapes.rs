@@ -544,7 +544,7 @@ fn stop_wanted() -> Value {
     object(
         "What is to stop.",
         json!({}),
-        json!({ "runId": text("The run that is meant, if it is one of the thread; else what goes on.") }),
+        json!({ "runId": or_null(text("The run that is meant, if it is one of the thread; else what goes on.")) }),
     )
 }
 

@@ -196,6 +196,23 @@ export function say(on, text) {
   if (on.textContent !== text) on.textContent = text;
 }
 
+/**
+ * The same drawing, which is done in the next animation frame, once, however often it is asked for until then.
+ * @param {() => void} draw
+ * @returns {() => void}
+ */
+export function onceAFrame(draw) {
+  let isDue = false;
+  return () => {
+    if (isDue) return;
+    isDue = true;
+    requestAnimationFrame(() => {
+      isDue = false;
+      draw();
+    });
+  };
+}
+
 /* ── values in words ── */
 
 /**

@@ -2,7 +2,7 @@
  * A list of any length, of which only the rows near the viewport are in the page. All rows are of one height.
  */
 
-import { element, keyed } from "./base.js";
+import { element, keyed, onceAFrame } from "./base.js";
 
 /** Rows above and below the viewport that are drawn, so that scrolling does not show a gap. */
 const MARGIN_ROWS = 8;
@@ -38,7 +38,7 @@ export class Rows {
   }
 
   #space;
-  #isDue = false;
+  #soon = onceAFrame(() => this.#draw());
 
   /** How many rows it has. */
   get size() {
@@ -70,15 +70,6 @@ export class Rows {
     this.root.scrollTop = Math.max(0, (at + 0.5) * this.#options.height - this.root.clientHeight / 2);
     this.#draw();
     return true;
-  }
-
-  #soon() {
-    if (this.#isDue) return;
-    this.#isDue = true;
-    requestAnimationFrame(() => {
-      this.#isDue = false;
-      this.#draw();
-    });
   }
 
   #draw() {

@@ -5,7 +5,7 @@
  * there while rows come; everywhere else the browser's scroll anchoring keeps what is looked at in its place.
  */
 
-import { element, keyed } from "./base.js";
+import { element, keyed, onceAFrame } from "./base.js";
 
 /** The height of a row that was never drawn, in pixels. */
 const GUESS_PX = 96;
@@ -37,7 +37,7 @@ export class Windowed {
   /** @type {Set<Element>} */
   #observed = new Set();
   #how;
-  #isDue = false;
+  #later = onceAFrame(() => this.draw(() => false));
   #isAtEnd = true;
   #lastTop = 0;
   #resizes = new ResizeObserver((entries) => this.#measured(entries));
@@ -154,15 +154,6 @@ export class Windowed {
     else if (scrollTop < this.#lastTop) this.#isAtEnd = false;
     this.#lastTop = scrollTop;
     this.#later();
-  }
-
-  #later() {
-    if (this.#isDue) return;
-    this.#isDue = true;
-    requestAnimationFrame(() => {
-      this.#isDue = false;
-      this.draw(() => false);
-    });
   }
 
   /** @param {Element} child */

@@ -3,7 +3,7 @@
  * What one of them is not given stands as an empty place that says so: the server withheld it, nothing was hidden here.
  */
 
-import { count, define, element, keyed, mark, say } from "../surfaces/base.js";
+import { count, define, element, keyed, mark, onceAFrame, say } from "../surfaces/base.js";
 import { describe } from "../surfaces/describe.js";
 import { connect } from "../client/connection.js";
 import { Store } from "../client/store.js";
@@ -32,7 +32,7 @@ export class Audiences extends HTMLElement {
   #view;
   #run = "";
   #drawn = ROWS_MAX;
-  #isDue = false;
+  #soon = onceAFrame(() => this.#draw());
   /** Everything that any of them sees. @type {Map<string, Row>} */
   #known = new Map();
   /** The same in order; undefined when that has to be found out anew. @type {Row[] | undefined} */
@@ -119,15 +119,6 @@ export class Audiences extends HTMLElement {
     scroll.setAttribute("aria-label", "User, dashboard and internal, side by side");
     scroll.append(this.heads, this.earlier, this.rows);
     this.append(scroll);
-  }
-
-  #soon() {
-    if (this.#isDue) return;
-    this.#isDue = true;
-    requestAnimationFrame(() => {
-      this.#isDue = false;
-      this.#draw();
-    });
   }
 
   #draw() {

@@ -5,7 +5,7 @@
  * It fires `travel`: its detail is where it is, and the store to show; null, when it is live again.
  */
 
-import { count, define, drawing, element, say } from "../surfaces/base.js";
+import { count, define, drawing, element, onceAFrame, say } from "../surfaces/base.js";
 import { Store } from "../client/store.js";
 
 /** @typedef {import("../surfaces/base.js").View} View */
@@ -223,8 +223,7 @@ export class Scrubber extends HTMLElement {
   }
 
   #problem = "";
-  /** Whether what grew is about to be drawn. */
-  #isDue = false;
+  #drawSoon = onceAFrame(() => this.#draw());
 
   /** @param {Travel | null} detail */
   #tell(detail) {
@@ -321,12 +320,7 @@ export class Scrubber extends HTMLElement {
     this.#last = last;
     // What came since begins where the known ones end.
     if (this.#timesNext === null) this.#timesNext = this.#times.at(-1)?.sequence ?? 0;
-    if (this.#isDue) return;
-    this.#isDue = true;
-    requestAnimationFrame(() => {
-      this.#isDue = false;
-      this.#draw();
-    });
+    this.#drawSoon();
   }
 
   /** A run's last event may be one that this audience does not see: then no frame tells of it. */

@@ -330,7 +330,7 @@ async fn hydrate(app: &App, id: &SessionId, audience: Audience, limit: usize, be
     }
     let interrupts = waiting
         .filter(|_| !pending.is_empty())
-        .map(|part| json!({ "runId": part.run, "pending": tanstack::bound(pending.clone(), part.run.as_str()) }));
+        .map(|part| json!({ "runId": part.run, "pending": tanstack::bound(pending, part.run.as_str()) }));
     let (messages, state, next) = page(app, &thread, active, audience, limit, before).await?;
     let mut answer = json!({
         "threadId": id,

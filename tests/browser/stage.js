@@ -5,6 +5,8 @@
  * the page's own policy, so that nothing works here which the policy would refuse there; everything else goes through to the server.
  *
  * PROSCENIUM_BIN names the binary (default target/debug/proscenium), CHROMIUM_BIN the browser (default /usr/bin/chromium).
+ * PROSCENIUM_JITTER_MS is the longest that the front holds each request, answer and piece of a stream back, by chance (default 0):
+ * with it tests meet orders of events that a quiet machine rarely has.
  * Everything waits for what it wants to see, with a generous deadline; no test depends on how fast anything is.
  */
 
@@ -17,6 +19,8 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { extname, join, normalize } from "node:path";
 import { createInterface } from "node:readline";
+import { Transform } from "node:stream";
+import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
 // The page's development dependencies live beside the page.
@@ -29,6 +33,7 @@ const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", 
 export const DEADLINE = Number(process.env.PROSCENIUM_BROWSER_DEADLINE_MS ?? 60_000);
 /** How long one condition is waited for: less, so that the test says which one did not come. */
 const PATIENCE = DEADLINE / 2;
+const JITTER_MS = Number(process.env.PROSCENIUM_JITTER_MS ?? 0);
 
 /** The policy of the page: src/serve/workbench.rs. */
 const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -114,17 +119,27 @@ export const until = (page, holds, argument) => page.waitForFunction(holds, argu
 /** What stands there, without the space around it. */
 export const text = async (locator) => (await locator.innerText()).trim();
 
+/** Waits as long as chance has it; not at all, unless somebody asked for that. */
+const jitter = () => (JITTER_MS > 0 ? pause(Math.random() * JITTER_MS) : undefined);
+
+/** What passes through it keeps its order and takes its time. */
+const unsteady = () => new Transform({ transform: (piece, _, then) => void Promise.resolve(jitter()).then(() => then(null, piece)) });
+
 /** @param {number} port Of the server behind it. */
 async function front(port) {
-  const server = createServer((asked, answer) => {
+  const server = createServer(async (asked, answer) => {
+    await jitter();
+    if (answer.destroyed) return;
     const { pathname } = new URL(asked.url, "http://front");
     if (pathname === "/") return void serveFile("/assets/", "index.html", answer);
     const prefix = Object.keys(ROOTS).find((root) => pathname.startsWith(root));
     if (prefix) return void serveFile(prefix, pathname.slice(prefix.length), answer);
-    const behind = request({ port, host: "127.0.0.1", path: asked.url, method: asked.method, headers: asked.headers }, (told) => {
-      answer.writeHead(told.statusCode, told.headers);
-      told.pipe(answer);
+    const behind = request({ port, host: "127.0.0.1", path: asked.url, method: asked.method, headers: asked.headers }, async (told) => {
       told.on("error", () => answer.destroy());
+      await jitter();
+      if (answer.destroyed) return;
+      answer.writeHead(told.statusCode, told.headers);
+      told.pipe(unsteady()).pipe(answer);
     });
     behind.on("error", () => answer.destroy());
     answer.on("close", () => behind.destroy());
@@ -136,7 +151,7 @@ async function front(port) {
       for (let at = 0; at < asked.rawHeaders.length; at += 2) lines.push(`${asked.rawHeaders[at]}: ${asked.rawHeaders[at + 1]}`);
       far.write(`${lines.join("\r\n")}\r\n\r\n`);
       far.write(head);
-      near.pipe(far).pipe(near);
+      near.pipe(unsteady()).pipe(far).pipe(unsteady()).pipe(near);
     });
     for (const end of [near, far]) {
       end.on("error", () => {});

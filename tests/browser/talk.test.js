@@ -32,15 +32,18 @@ const speech = () => page.locator("ps-conversation .speech:not([hidden]) .body")
 /** Controls of a run, as the server has them. */
 const controls = async (run) => (await stage.read(`/v1/runs/${run}/controls`)).controls;
 
-/** Takes the next control of an agent, as its runtime would. */
-async function claim(agent = "default") {
-  const answer = await fetch(`${stage.url}/v1/agents/${agent}/controls/claim?wait=30&max=1`, { method: "POST" });
-  const [control] = (await answer.json()).controls;
+/** Takes the next control of an agent, as its runtime would, and says how it likes it. */
+async function claim(agent = "default", verdict = { how: "ack" }) {
+  const post = (path, body) => fetch(`${stage.url}${path}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+  const [control] = (await (await post(`/v1/agents/${agent}/controls/claim?wait=30&max=1`)).json()).controls;
   assert.ok(control, "there is a control to take");
-  const ack = await fetch(`${stage.url}/v1/controls/${control.controlId}/ack`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ lease: control.lease }) });
-  assert.equal(ack.status, 200);
+  const { how, ...why } = verdict;
+  assert.equal((await post(`/v1/controls/${control.controlId}/${how}`, { lease: control.lease, ...why })).status, 200);
   return control;
 }
+
+const refusal = { how: "nack", reason: "busy" };
+const isRefused = () => document.querySelector("ps-action .told").textContent === "The answer was not taken. It still waits for one.";
 
 test("Listener binding occurs before submit.", limit, async () => {
   page = await stage.blank();
@@ -363,17 +366,55 @@ test("an approval waits for a click, says who asks, and is decided by its runtim
   await card.getByRole("button", { name: "Approve" }).click();
   await until(page, () => document.querySelector("ps-action .badge").textContent === "answer submitted");
   // The runtime refuses it first: then it waits again.
-  const claimed = await (await fetch(`${stage.url}/v1/agents/rui/controls/claim?wait=30&max=1`, { method: "POST" })).json();
-  const [control] = claimed.controls;
+  const control = await claim("rui", refusal);
   assert.deepEqual([control.control, control.actionId, control.value], ["approve", "ask", "once"]);
-  await fetch(`${stage.url}/v1/controls/${control.controlId}/nack`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ lease: control.lease, reason: "busy" }) });
-  await until(page, () => document.querySelector("ps-action .told").textContent === "The answer was not taken. It still waits for one.");
+  await until(page, isRefused);
   await card.getByRole("button", { name: "Approve" }).click();
   assert.equal((await claim("rui")).control, "approve");
   assert.equal(await card.getAttribute("data-status"), "pending");
   await stage.publish("approval", [fact("action.resolved", { outcome: "approved" }, { actionId: "ask" })]);
   await until(page, () => document.querySelector("ps-action").dataset.status === "resolved");
   assert.equal(await text(card.locator(".badge")), "approved");
+  assert.deepEqual(page.problems, []);
+});
+
+test("an answer that is refused before the page has heard that it was handed over can be given again", limit, async () => {
+  await look("hasty");
+  await stage.publish("hasty", [fact("run.started"), fact("action.required", { kind: "tool_approval", message: "May I?" }, { actionId: "ask" })]);
+  const card = page.locator("ps-action");
+  // The server's answer is slower than the stream: what it says is old when it comes.
+  let told;
+  const isTold = new Promise((resolve) => (told = resolve));
+  await page.route("**/controls?*", async (route) => {
+    const answer = await route.fetch();
+    await isTold;
+    await route.fulfill({ response: answer });
+  });
+  await card.getByRole("button", { name: "Approve" }).click();
+  await until(page, () => document.querySelector("ps-action .told").textContent === "Submitting your answer …");
+  await claim("default", refusal);
+  await stage.publish("hasty", [said("After it.")]);
+  await until(page, () => document.querySelector(".speech .body")?.textContent === "After it.");
+  told();
+  await until(page, isRefused);
+  await page.unroute("**/controls?*");
+  // The stream is slower than everything: when it comes, the answer has come and gone.
+  await page.getByRole("button", { name: "Cut the network" }).click();
+  await until(page, () => document.getElementById("connection").dataset.kind === "away");
+  await card.getByRole("button", { name: "Approve" }).click();
+  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Submitted."));
+  await claim("default", refusal);
+  await page.getByRole("button", { name: "Mend the network" }).click();
+  await until(page, isRefused);
+  await card.getByRole("button", { name: "Approve" }).click();
+  assert.equal((await claim()).control, "approve");
+  await stage.publish("hasty", [fact("action.resolved", { outcome: "approved" }, { actionId: "ask" })]);
+  await until(page, () => document.querySelector("ps-action").dataset.status === "resolved");
+  // Asked again it is another question, to which nothing was answered yet.
+  await stage.publish("hasty", [fact("action.required", { kind: "tool_approval", message: "And that?" }, { actionId: "ask" })]);
+  await card.getByText("And that?").waitFor();
+  assert.equal(await text(card.locator(".badge")), "waits for you");
+  assert.ok(await card.locator(".told").isHidden());
   assert.deepEqual(page.problems, []);
 });
 

@@ -8,6 +8,7 @@
 import { badge, define, duration, element, inspectButton, mark, say, spoken, stateOf, words } from "./base.js";
 import { Card, agentName } from "./card.js";
 import { choiceOf, formOf } from "./form.js";
+import { POLL_MS, TAKEN_MS, isLost, listOf, statuses } from "./handed.js";
 import { inputSummary, pretty } from "./tool.js";
 
 /** How often the time that is left is said anew, in milliseconds. */
@@ -51,13 +52,16 @@ export class Action extends Card {
   /** What of the activity the form was made of: it is made anew only when the question is another. */
   #asked = "";
   #isSending = false;
-  /** An answer was taken by the server, which this page's own picture may not say yet. */
-  #isSent = false;
-  /** The picture has said that an answer is on its way. */
-  #wasSubmitted = false;
-  #wasRefused = false;
+  /** This page's own answer, which the server has, and of which the picture may not tell. @type {{ controlId: string, question: string, at: number } | undefined} */
+  #given;
+  /** The question to which, as the picture said last, an answer is on its way. */
+  #submitted = "";
+  /** The question whose answer was not taken. */
+  #refused = "";
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #ticking;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #asking;
 
   build() {
     this.classList.add("card");
@@ -74,6 +78,12 @@ export class Action extends Card {
   }
 
   disconnectedCallback() {
+    this.#stopTicking();
+    clearTimeout(this.#asking);
+    this.#asking = undefined;
+  }
+
+  #stopTicking() {
     clearInterval(this.#ticking);
     this.#ticking = undefined;
   }
@@ -81,7 +91,7 @@ export class Action extends Card {
   draw() {
     const content = this.content;
     const isPending = content.status === "pending";
-    this.#follow(content.control === "submitted");
+    this.#follow(isPending);
     const status = isPending ? (this.#isOnItsWay ? "submitted" : "pending") : content.status === "resolved" ? (content.outcome ?? "resolved") : content.status;
     this.dataset.status = words(content.status);
     this.dataset.kind = words(content.kind);
@@ -100,21 +110,57 @@ export class Action extends Card {
     this.#drawExpiry();
   }
 
-  /**
-   * An answer that was on its way and is so no more, while the question still waits, was not taken: it can be answered again.
-   * @param {boolean} isSubmitted
-   */
-  #follow(isSubmitted) {
-    if (!isSubmitted && this.#wasSubmitted) {
-      this.#isSent = false;
-      this.#wasRefused = true;
-    }
-    if (isSubmitted) this.#wasRefused = false;
-    this.#wasSubmitted = isSubmitted;
+  /** What is asked: asked anew in other words it is another question. */
+  get #wording() {
+    const { kind, message, schema, options } = this.content;
+    return JSON.stringify([kind, message, schema, options]);
   }
 
   get #isOnItsWay() {
-    return this.#isSending || this.#isSent || this.content.control === "submitted";
+    return this.#isSending || this.#given !== undefined || this.#submitted !== "";
+  }
+
+  /**
+   * An answer that was on its way and is so no more, while the same question still waits, was not taken: it can be answered again.
+   * @param {boolean} isPending
+   */
+  #follow(isPending) {
+    const question = this.#wording;
+    const submitted = isPending && this.content.control === "submitted" ? question : "";
+    const isOver = this.#submitted !== "" && submitted === "";
+    if (!isPending || submitted !== "") this.#refused = "";
+    else if (isOver) this.#refused = this.#submitted;
+    if (!isPending || isOver || this.#given?.question !== question) this.#given = undefined;
+    this.#submitted = submitted;
+    this.#askLater();
+  }
+
+  /** What this page gave and the picture does not tell of is asked after: it may have been refused before the picture was drawn. */
+  #askLater() {
+    const isUntold = this.#given !== undefined && this.#submitted === "" && this.view.isLive;
+    if (isUntold) this.#asking ??= setTimeout(() => this.#ask(), POLL_MS);
+  }
+
+  async #ask() {
+    const given = this.#given;
+    try {
+      const told = given && (await statuses(this.view, listOf(this.activity)));
+      if (given === this.#given && this.#submitted === "") this.#settle(given && told?.get(given.controlId));
+    } catch {
+      // The server is away; the connection bar says so. What is not known stays as it was last told.
+    }
+    this.#asking = undefined;
+    if (this.isConnected) this.draw();
+  }
+
+  /** @param {string | undefined} status What became of the answer; nothing, if the server has forgotten it, as it does when it has long been over. */
+  #settle(status) {
+    if (!this.#given) return;
+    const { at, question } = this.#given;
+    if (isLost(status)) this.#refused = question;
+    // What was taken and is not on its way any more was answered by facts, which this picture has or will have.
+    const isOver = status === undefined || isLost(status) || (status === "acked" && this.view.now() - at > TAKEN_MS);
+    if (isOver) this.#given = undefined;
   }
 
   /** Who asks is a fact, and is said whenever there is one; of a delegated question it is said that it is unknown, if it is. */
@@ -259,12 +305,14 @@ export class Action extends Card {
       answer.field?.focus();
       return;
     }
+    const question = this.#wording;
     this.#isSending = true;
     this.draw();
     try {
       const { runId, sessionId, activityId } = this.activity;
-      await this.view.act({ control, ...(runId ? { run: runId } : { session: sessionId }), actionId: activityId, ...(answer.value === undefined ? {} : { value: answer.value }) });
-      this.#isSent = true;
+      const wanted = { control, ...(runId ? { run: runId } : { session: sessionId }), actionId: activityId, ...(answer.value === undefined ? {} : { value: answer.value }) };
+      const { controlId } = /** @type {import("../client/controls.js").Submitted} */ (await this.view.act(wanted));
+      this.#given = { controlId, question, at: this.view.now() };
     } catch (why) {
       this.#tell("failed", `Not submitted: ${why instanceof Error ? why.message : why}`);
     }
@@ -277,7 +325,7 @@ export class Action extends Card {
     if (isPending && !this.view.isLive) return this.#tell("stale", "This is how it stood then. Only what is now can be answered.");
     if (isPending && this.#isSending) return this.#tell("running", "Submitting your answer …");
     if (isPending && this.#isOnItsWay) return this.#tell("waiting", "Submitted. It is not decided until the runtime confirms it.");
-    if (isPending && this.#wasRefused) return this.#tell("warning", "The answer was not taken. It still waits for one.");
+    if (isPending && this.#refused !== "" && this.#refused === this.#wording) return this.#tell("warning", "The answer was not taken. It still waits for one.");
     if (this.content.status === "interrupted") return this.#tell("warning", "The run ended before it was decided.");
     if (!isPending) this.#tell("", "");
   }
@@ -301,12 +349,12 @@ export class Action extends Card {
     const until = Date.parse(words(this.content.expiresAt));
     const isCounting = this.content.status === "pending" && Number.isFinite(until);
     this.#expiry.hidden = !isCounting;
-    if (!isCounting) return this.disconnectedCallback();
+    if (!isCounting) return this.#stopTicking();
     const left = until - this.view.now();
     say(this.#expiry, left > 0 ? `Can be answered for another ${duration(Math.ceil(left / 1000) * 1000)}.` : "The time to answer it is over. What becomes of it is for the runtime to say.");
     if (left <= 0) {
       for (const control of this.#form.elements) /** @type {HTMLButtonElement} */ (control).disabled = true;
-      return this.disconnectedCallback();
+      return this.#stopTicking();
     }
     this.#ticking ??= setInterval(() => this.#drawExpiry(), TICK_MS);
   }

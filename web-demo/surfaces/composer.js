@@ -6,16 +6,13 @@
  */
 
 import { Surface, badge, controlButton, count, define, element, inspectButton, joined, keyOf, keyed, mark, say, words } from "./base.js";
+import { POLL_MS, TAKEN_MS, isLost, listOf, statuses } from "./handed.js";
 import { isLiveRun } from "./runtime-status.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {"send" | "queue" | "steer"} Mode */
 /** @typedef {{ controlId: string, control: Mode, text: string, status: string, list: string, since: number, shown: number }} Sent `shown`: how often the facts had these words before. */
 
-/** How often what was handed over is asked after, in milliseconds. */
-const POLL_MS = 1500;
-/** How long what was taken stays in the outbox, in milliseconds, if no fact takes its place. */
-const TAKEN_MS = 6000;
 /** The longest that can be said at once, in characters. A control's request may have 256 KiB. */
 const TEXT_MAX = 60_000;
 
@@ -204,7 +201,7 @@ export class Composer extends Surface {
     const { runId, sessionId } = this.view;
     // A word into what runs is the run's; a turn is the session's, where there is one.
     const isOfRun = mode === "steer" || sessionId === undefined;
-    const list = isOfRun ? `/v1/runs/${encodeURIComponent(runId ?? "")}/controls` : `/v1/sessions/${encodeURIComponent(sessionId)}/controls`;
+    const list = listOf(isOfRun ? { runId } : { sessionId });
     /** @type {Sent} */
     const sent = { controlId: "", control: mode, text, status: "submitting", list, since: this.view.now(), shown: this.#shown(text) };
     this.#sent.push(sent);
@@ -243,12 +240,12 @@ export class Composer extends Surface {
     const mine = this.#sent;
     for (const list of new Set(mine.filter(isOpen).map((one) => one.list))) {
       try {
-        const { controls } = await this.view.read(`${list}?limit=256&audience=${this.view.audience}`);
+        const told = await statuses(this.view, list);
         for (const sent of mine) {
-          const told = controls.find((/** @type {any} */ one) => one.controlId === sent.controlId);
-          if (!told || told.status === sent.status) continue;
-          sent.status = told.status;
-          if (told.status === "acked") sent.since = this.view.now();
+          const status = told.get(sent.controlId);
+          if (status === undefined || status === sent.status) continue;
+          sent.status = status;
+          if (status === "acked") sent.since = this.view.now();
         }
       } catch {
         // The server is away; the connection bar says so. What is not known stays as it was last told.
@@ -282,7 +279,7 @@ export class Composer extends Surface {
     keyed(this.#outbox, this.#sent, (sent) => `${sent.since} ${sent.text}`, (sent) => this.#outRow(sent), (row, sent) => {
       row.dataset.status = sent.status;
       mark(/** @type {HTMLElement} */ (row.querySelector(".badge")), sent.status === "submitting" ? "pending" : sent.status === "acked" ? "accepted" : sent.status === "nacked" ? "rejected" : sent.status, STATUSES[sent.status] ?? words(sent.status));
-      /** @type {HTMLElement} */ (row.querySelector("button")).hidden = sent.status !== "nacked" && sent.status !== "expired";
+      /** @type {HTMLElement} */ (row.querySelector("button")).hidden = !isLost(sent.status);
     });
   }
 

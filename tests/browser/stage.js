@@ -44,6 +44,9 @@ const ROOTS = { "/assets/": new URL("../../web-demo/", import.meta.url), "/fixtu
 export const axe = () => readFile(require.resolve("axe-core/axe.min.js"), "utf8");
 
 export class Stage {
+  /** What the answer to a request waits for, if a test says so. @type {((asked: { method: string, url: string }) => Promise<void> | undefined) | undefined} */
+  holds;
+
   /** A server in memory, and a browser with a new profile. */
   static async open(...args) {
     const stage = new Stage();
@@ -54,7 +57,7 @@ export class Stage {
     }
     assert.ok(stage.url, "the first line says where the server listens");
     stage.server.stdout.resume();
-    stage.front = await front(Number(new URL(stage.url).port));
+    stage.front = await front(Number(new URL(stage.url).port), (asked) => stage.holds?.(asked));
     stage.profile = await mkdtemp(join(tmpdir(), "proscenium-stage-"));
     stage.browser = await chromium.launchPersistentContext(stage.profile, { executablePath: BROWSER, args: FLAGS, viewport: { width: 1280, height: 900 } });
     return stage;
@@ -125,8 +128,11 @@ const jitter = () => (JITTER_MS > 0 ? pause(Math.random() * JITTER_MS) : undefin
 /** What passes through it keeps its order and takes its time. */
 const unsteady = () => new Transform({ transform: (piece, _, then) => void Promise.resolve(jitter()).then(() => then(null, piece)) });
 
-/** @param {number} port Of the server behind it. */
-async function front(port) {
+/**
+ * @param {number} port Of the server behind it.
+ * @param {(asked: import("node:http").IncomingMessage) => Promise<void> | undefined} holds What an answer waits for.
+ */
+async function front(port, holds) {
   const server = createServer(async (asked, answer) => {
     await jitter();
     if (answer.destroyed) return;
@@ -136,7 +142,7 @@ async function front(port) {
     if (prefix) return void serveFile(prefix, pathname.slice(prefix.length), answer);
     const behind = request({ port, host: "127.0.0.1", path: asked.url, method: asked.method, headers: asked.headers }, async (told) => {
       told.on("error", () => answer.destroy());
-      await jitter();
+      await Promise.all([jitter(), holds(asked)]);
       if (answer.destroyed) return;
       answer.writeHead(told.statusCode, told.headers);
       told.pipe(unsteady()).pipe(answer);

@@ -58,6 +58,8 @@ export class Action extends Card {
   #submitted = "";
   /** The question whose answer was not taken. */
   #refused = "";
+  /** Why an answer to a question was not handed over. @type {{ state: string, text: string, question: string } | undefined} */
+  #problem;
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #ticking;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -301,12 +303,14 @@ export class Action extends Card {
   async #send(control, answer) {
     if (this.#isOnItsWay) return;
     if (answer.problem) {
-      this.#tell("warning", answer.problem);
+      this.#problem = { state: "warning", text: answer.problem, question: this.#wording };
+      this.draw();
       answer.field?.focus();
       return;
     }
     const question = this.#wording;
     this.#isSending = true;
+    this.#problem = undefined;
     this.draw();
     try {
       const { runId, sessionId, activityId } = this.activity;
@@ -314,7 +318,7 @@ export class Action extends Card {
       const { controlId } = /** @type {import("../client/controls.js").Submitted} */ (await this.view.act(wanted));
       this.#given = { controlId, question, at: this.view.now() };
     } catch (why) {
-      this.#tell("failed", `Not submitted: ${why instanceof Error ? why.message : why}`);
+      this.#problem = { state: "failed", text: `Not submitted: ${why instanceof Error ? why.message : why}`, question };
     }
     this.#isSending = false;
     this.draw();
@@ -322,22 +326,26 @@ export class Action extends Card {
 
   /** @param {boolean} isPending */
   #drawTold(isPending) {
-    if (isPending && !this.view.isLive) return this.#tell("stale", "This is how it stood then. Only what is now can be answered.");
-    if (isPending && this.#isSending) return this.#tell("running", "Submitting your answer …");
-    if (isPending && this.#isOnItsWay) return this.#tell("waiting", "Submitted. It is not decided until the runtime confirms it.");
-    if (isPending && this.#refused !== "" && this.#refused === this.#wording) return this.#tell("warning", "The answer was not taken. It still waits for one.");
-    if (this.content.status === "interrupted") return this.#tell("warning", "The run ended before it was decided.");
-    if (!isPending) this.#tell("", "");
-  }
-
-  /**
-   * @param {string} state
-   * @param {string} text
-   */
-  #tell(state, text) {
+    const [state, text] = this.#state(isPending);
     this.#told.dataset.state = state;
     say(this.#told, text);
     this.#told.hidden = text === "";
+  }
+
+  /**
+   * What there is to say of its answer, and in which state that is.
+   * @param {boolean} isPending
+   */
+  #state(isPending) {
+    const question = this.#wording;
+    if (this.content.status === "interrupted") return ["warning", "The run ended before it was decided."];
+    if (!isPending) return ["", ""];
+    if (!this.view.isLive) return ["stale", "This is how it stood then. Only what is now can be answered."];
+    if (this.#isSending) return ["running", "Submitting your answer …"];
+    if (this.#isOnItsWay) return ["waiting", "Submitted. It is not decided until the runtime confirms it."];
+    if (this.#problem?.question === question) return [this.#problem.state, this.#problem.text];
+    if (this.#refused === question) return ["warning", "The answer was not taken. It still waits for one."];
+    return ["", ""];
   }
 
   get #isExpired() {

@@ -125,8 +125,18 @@ export const text = async (locator) => (await locator.innerText()).trim();
 /** Waits as long as chance has it; not at all, unless somebody asked for that. */
 const jitter = () => (JITTER_MS > 0 ? pause(Math.random() * JITTER_MS) : undefined);
 
-/** What passes through it keeps its order and takes its time. */
-const unsteady = () => new Transform({ transform: (piece, _, then) => void Promise.resolve(jitter()).then(() => then(null, piece)) });
+/** What passes through it keeps its order, and each piece is late by chance. */
+function unsteady() {
+  let line = Promise.resolve();
+  return new Transform({
+    transform(piece, _, then) {
+      const late = jitter();
+      line = line.then(() => late).then(() => void this.push(piece));
+      then();
+    },
+    flush: (then) => void line.then(() => then()),
+  });
+}
 
 /**
  * @param {number} port Of the server behind it.

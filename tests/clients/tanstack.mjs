@@ -33,7 +33,14 @@ export const tanstack = {
     let hydrated, client;
     const fetchClient = async (url, init) => {
       const response = await streams.fetch(url, init);
-      if (url.includes("threadId=")) setTimeout(hydrated, 5);
+      if (!url.includes("threadId=")) return response;
+      // Once it has read what the thread is, it goes on in one go: then it has joined what is under way, or there is nothing.
+      const read = response.json.bind(response);
+      response.json = async () => {
+        const thread = await read();
+        setImmediate(hydrated);
+        return thread;
+      };
       return response;
     };
     const connection = fetchServerSentEvents(`${url}/ag-ui/${agent}`, { fetchClient, reconnect: { delayMs: 10, maxAttempts: 50 } });

@@ -380,7 +380,7 @@ test("an approval waits for a click, says who asks, and is decided by its runtim
 
 test("an answer that is refused before the page has heard that it was handed over can be given again", limit, async () => {
   await look("hasty");
-  await stage.publish("hasty", [fact("run.started"), fact("action.required", { kind: "tool_approval", message: "May I?" }, { actionId: "ask" })]);
+  await stage.publish("hasty", [fact("run.started", {}, { agentId: "hasty" }), fact("action.required", { kind: "tool_approval", message: "May I?" }, { actionId: "ask" })]);
   const card = page.locator("ps-action");
   // The server's answer is slower than the stream: what it says is old when it comes.
   let tell;
@@ -388,7 +388,7 @@ test("an answer that is refused before the page has heard that it was handed ove
   stage.holds = ({ method, url }) => (method === "POST" && url.startsWith("/v1/runs/hasty/controls") ? isTold : undefined);
   await card.getByRole("button", { name: "Approve" }).click();
   await until(page, () => document.querySelector("ps-action .told").textContent === "Submitting your answer …");
-  await claim("default", refusal);
+  await claim("hasty", refusal);
   await stage.publish("hasty", [said("After it.")]);
   await until(page, () => document.querySelector(".speech .body")?.textContent === "After it.");
   tell();
@@ -398,11 +398,11 @@ test("an answer that is refused before the page has heard that it was handed ove
   await until(page, () => document.getElementById("connection").dataset.kind === "away");
   await card.getByRole("button", { name: "Approve" }).click();
   await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Submitted."));
-  await claim("default", refusal);
+  await claim("hasty", refusal);
   await page.getByRole("button", { name: "Mend the network" }).click();
   await until(page, isRefused);
   await card.getByRole("button", { name: "Approve" }).click();
-  assert.equal((await claim()).control, "approve");
+  assert.equal((await claim("hasty")).control, "approve");
   await stage.publish("hasty", [fact("action.resolved", { outcome: "approved" }, { actionId: "ask" })]);
   await until(page, () => document.querySelector("ps-action").dataset.status === "resolved");
   // Asked again it is another question, to which nothing was answered yet.

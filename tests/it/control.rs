@@ -14,8 +14,10 @@ use proscenium::serve::{Limits, Pulse, Server};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -718,12 +720,16 @@ async fn a_restart_finds_every_line_as_it_was_and_what_was_out_is_in_it_again() 
     assert_eq!(handed[0]["value"], 1);
 }
 
+/// How often the server is killed, and how much has to be asked for, and taken, before each time.
+const ROUNDS: u64 = 12;
+const PROGRESS: u32 = 2;
+
 #[tokio::test]
 async fn killed_at_any_moment_no_control_is_lost_and_none_is_handed_over_twice_as_if_for_the_first_time() {
     let dir = tempfile::tempdir().unwrap();
     let (mut asked, mut acked, mut attempts) = (0_u64, 0_u64, BTreeMap::<String, u64>::new());
     let mut pause = 0x9e37_79b9_u64;
-    for round in 0..12 {
+    for round in 0..ROUNDS {
         let server = Process::start_in(dir.path());
         let client = Client::new(server.at);
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -731,15 +737,19 @@ async fn killed_at_any_moment_no_control_is_lost_and_none_is_handed_over_twice_a
         if round == 0 {
             client.accept("r", &[started()]).await;
         }
+        let (submitted, taken) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
         let asking = tokio::spawn({
-            let (http, base) = (http.clone(), base.clone());
+            let (http, base, submitted) = (http.clone(), base.clone(), submitted.clone());
             async move {
                 let mut next = asked;
                 loop {
                     let body = json!({"controlId": format!("c{next}"), "control": "queue", "value": next}).to_string();
                     let Ok(answer) = http.post(format!("{base}/v1/runs/r/controls")).body(body).send().await else { return next };
                     match answer.status().as_u16() {
-                        202 => next += 1,
+                        202 => {
+                            next += 1;
+                            submitted.add_permits(1);
+                        }
                         429 => tokio::time::sleep(Duration::from_millis(1)).await,
                         other => panic!("{other}"),
                     }
@@ -747,7 +757,7 @@ async fn killed_at_any_moment_no_control_is_lost_and_none_is_handed_over_twice_a
             }
         });
         let working = tokio::spawn({
-            let known = attempts.clone();
+            let (known, taken) = (attempts.clone(), taken.clone());
             async move {
                 let (mut known, mut done) = (known, 0);
                 loop {
@@ -766,18 +776,24 @@ async fn killed_at_any_moment_no_control_is_lost_and_none_is_handed_over_twice_a
                             Err(_) => return (known, done),
                         }
                         done += 1;
+                        taken.add_permits(1);
                     }
                 }
             }
         });
         pause = pause.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        tokio::time::sleep(Duration::from_micros(30_000 + (pause >> 33) % 90_000)).await;
+        // At any moment, once both have got somewhere.
+        for progress in [&submitted, &taken] {
+            soon("progress", progress.acquire_many(PROGRESS)).await.unwrap().forget();
+        }
+        tokio::time::sleep(Duration::from_micros((pause >> 33) % 90_000)).await;
         server.kill();
         asked = soon("who asks to notice", asking).await.unwrap();
         let (known, done) = soon("who works to notice", working).await.unwrap();
         (attempts, acked) = (known, acked + done);
     }
-    assert!(asked > 20 && acked > 20, "{asked} asked, {acked} acknowledged");
+    let least = u64::from(PROGRESS) * ROUNDS;
+    assert!(asked >= least && acked >= least, "{asked} asked, {acked} acknowledged");
     let server = Process::start_in(dir.path());
     let client = Client::new(server.at);
     loop {

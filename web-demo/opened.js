@@ -8,7 +8,7 @@
 import { connect } from "./client/connection.js";
 import { Problem, ask } from "./client/http.js";
 import { Hydration, Stale } from "./client/hydration.js";
-import { submit } from "./client/controls.js";
+import { controlsOf, submit } from "./client/controls.js";
 import { Store, keyOf } from "./client/store.js";
 import { isLiveRun } from "./surfaces/runtime-status.js";
 
@@ -133,7 +133,8 @@ export class Opened {
     const of = run === undefined && session === undefined ? (this.runId === undefined ? { session: this.route.session } : { run: this.runId }) : run === undefined ? { session } : { run };
     // Whoever says something has to be listening when the answer begins.
     if (TURNS.has(control.control)) await this.#listening();
-    return submit(this.#server, { ...control, run: undefined, session: undefined, ...of, audience: this.route.audience });
+    const submitted = await submit(this.#server, { ...control, run: undefined, session: undefined, ...of, audience: this.route.audience });
+    return { ...submitted, list: controlsOf(of) };
   }
 
   /** @returns {Promise<void>} When the connection stands. */

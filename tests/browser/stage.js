@@ -83,6 +83,23 @@ export class Stage {
     return answer.json();
   }
 
+  /**
+   * Takes the next control of an agent, as its runtime would, and says how it likes it; what other tests left there is let go of.
+   * @param {string} agent
+   * @param {{ run?: string, how?: "ack" | "nack", reason?: string }} [verdict]
+   */
+  async claim(agent, { run, how = "ack", ...why } = {}) {
+    const post = (path, body) => fetch(`${this.url}${path}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+    for (;;) {
+      const [control] = (await (await post(`/v1/agents/${agent}/controls/claim?wait=30&max=1`)).json()).controls;
+      assert.ok(control, "there is a control to take");
+      const isWanted = run === undefined || control.runId === run;
+      const answer = await post(`/v1/controls/${control.controlId}/${isWanted ? how : "ack"}`, { lease: control.lease, ...(isWanted && why) });
+      assert.equal(answer.status, 200);
+      if (isWanted) return control;
+    }
+  }
+
   /** What the server answers to a read. */
   async read(path) {
     return (await fetch(`${this.url}${path}`)).json();

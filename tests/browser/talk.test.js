@@ -32,16 +32,6 @@ const speech = () => page.locator("ps-conversation .speech:not([hidden]) .body")
 /** Controls of a run, as the server has them. */
 const controls = async (run) => (await stage.read(`/v1/runs/${run}/controls`)).controls;
 
-/** Takes the next control of an agent, as its runtime would, and says how it likes it. */
-async function claim(agent = "default", verdict = { how: "ack" }) {
-  const post = (path, body) => fetch(`${stage.url}${path}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
-  const [control] = (await (await post(`/v1/agents/${agent}/controls/claim?wait=30&max=1`)).json()).controls;
-  assert.ok(control, "there is a control to take");
-  const { how, ...why } = verdict;
-  assert.equal((await post(`/v1/controls/${control.controlId}/${how}`, { lease: control.lease, ...why })).status, 200);
-  return control;
-}
-
 const refusal = { how: "nack", reason: "busy" };
 const isRefused = () => document.querySelector("ps-action .told").textContent === "The answer was not taken. It still waits for one.";
 
@@ -61,7 +51,7 @@ test("Listener binding occurs before submit.", limit, async () => {
   open();
   await until(page, () => document.querySelector("ps-composer .sent")?.dataset.status === "queued");
   assert.ok(asked.indexOf("GET /v1/sessions/fresh/stream") < asked.indexOf("POST /v1/sessions/fresh/controls"));
-  const control = await claim();
+  const control = await stage.claim("default");
   assert.deepEqual([control.control, control.value], ["send", { text: "Hello" }]);
   // What answers it comes over the connection that was there before.
   await stage.publish("fresh-1", [fact("run.started"), fact("text.final", { role: "user", text: "Hello" }, { messageId: "u" }), fact("text.final", { text: "Hi." }, { messageId: "a" })], { sessionId: "fresh" });
@@ -183,7 +173,7 @@ test("Human-in-the-loop actions use stable ids and controlled write APIs.", limi
   assert.equal(await card.getAttribute("data-status"), "pending");
   assert.ok(await card.getByRole("button", { name: "Send answer" }).isDisabled());
   assert.deepEqual(asked, ["/v1/runs/asks/controls"]);
-  const control = await claim();
+  const control = await stage.claim("default", { run: "asks" });
   assert.deepEqual([control.control, control.actionId, control.value], ["answer", "order-1", { name: "paper", size: "large", copies: 2, urgent: true, to: { city: "Bern" } }]);
   assert.equal(await card.getAttribute("data-status"), "pending");
   await stage.publish("asks", [fact("action.resolved", { outcome: "answered" }, { actionId: "order-1" })]);
@@ -366,11 +356,11 @@ test("an approval waits for a click, says who asks, and is decided by its runtim
   await card.getByRole("button", { name: "Approve" }).click();
   await until(page, () => document.querySelector("ps-action .badge").textContent === "answer submitted");
   // The runtime refuses it first: then it waits again.
-  const control = await claim("rui", refusal);
+  const control = await stage.claim("rui", refusal);
   assert.deepEqual([control.control, control.actionId, control.value], ["approve", "ask", "once"]);
   await until(page, isRefused);
   await card.getByRole("button", { name: "Approve" }).click();
-  assert.equal((await claim("rui")).control, "approve");
+  assert.equal((await stage.claim("rui")).control, "approve");
   assert.equal(await card.getAttribute("data-status"), "pending");
   await stage.publish("approval", [fact("action.resolved", { outcome: "approved" }, { actionId: "ask" })]);
   await until(page, () => document.querySelector("ps-action").dataset.status === "resolved");
@@ -388,7 +378,7 @@ test("an answer that is refused before the page has heard that it was handed ove
   stage.holds = ({ method, url }) => (method === "POST" && url.startsWith("/v1/runs/hasty/controls") ? isTold : undefined);
   await card.getByRole("button", { name: "Approve" }).click();
   await until(page, () => document.querySelector("ps-action .told").textContent === "Submitting your answer …");
-  await claim("hasty", refusal);
+  await stage.claim("hasty", refusal);
   await stage.publish("hasty", [said("After it.")]);
   await until(page, () => document.querySelector(".speech .body")?.textContent === "After it.");
   tell();
@@ -398,11 +388,11 @@ test("an answer that is refused before the page has heard that it was handed ove
   await until(page, () => document.getElementById("connection").dataset.kind === "away");
   await card.getByRole("button", { name: "Approve" }).click();
   await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Submitted."));
-  await claim("hasty", refusal);
+  await stage.claim("hasty", refusal);
   await page.getByRole("button", { name: "Mend the network" }).click();
   await until(page, isRefused);
   await card.getByRole("button", { name: "Approve" }).click();
-  assert.equal((await claim("hasty")).control, "approve");
+  assert.equal((await stage.claim("hasty")).control, "approve");
   await stage.publish("hasty", [fact("action.resolved", { outcome: "approved" }, { actionId: "ask" })]);
   await until(page, () => document.querySelector("ps-action").dataset.status === "resolved");
   // Asked again it is another question, to which nothing was answered yet.

@@ -321,6 +321,27 @@ test("the board has a column for each status, blockers in words, and links only 
   assert.equal(await text(figures.locator(".links > span .badge")), "no evidence fact");
 });
 
+test("whoever asks for something reads what becomes of it: refused and why, then taken", { timeout: 2 * DEADLINE }, async () => {
+  const run = await look();
+  const researcher = card("ps-team-roster", "Researcher");
+  const stop = researcher.getByRole("button", { name: "Stop" });
+  await researcher.locator(".told").evaluate((told) => {
+    window.heard = [];
+    new MutationObserver(() => window.heard.push(told.textContent)).observe(told, { childList: true, characterData: true, subtree: true });
+  });
+  const hears = (words) => until(page, (words) => window.heard.includes(words), words);
+  await stop.click();
+  await hears("Submitted. The runtime has not confirmed it yet.");
+  await stage.claim("researcher", { run, how: "nack", reason: "not now" });
+  await hears("The runtime refused it: not now");
+  await stop.click();
+  await stage.claim("researcher", { run });
+  await hears("The runtime has taken it.");
+  // Then the facts have the word.
+  await until(page, () => window.heard.at(-1) === "");
+  assert.equal(await researcher.locator(".badge").first().getAttribute("data-status"), "running");
+});
+
 test("what is asked of a teammate goes to it alone, by control", { timeout: DEADLINE }, async () => {
   const run = await look();
   await card("ps-team-roster", "Writer").getByRole("button", { name: "transcript" }).click();

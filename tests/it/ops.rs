@@ -1,6 +1,6 @@
 //! For operators: metrics, request ids, log lines, readiness, and a stop that loses nothing.
 
-use crate::crash::{Producer, all_produce};
+use crate::crash::{Producer, all_produce, get_on};
 use crate::harness::{Client, Process, Via, fact, local, local_with, soon};
 use proscenium::feed::Sizes;
 use proscenium::serve::Limits;
@@ -286,7 +286,9 @@ async fn a_stop_under_load_loses_nothing_that_was_acknowledged() {
                 (n % 8, last)
             }));
         }
-        tokio::time::sleep(Duration::from_millis(200 + 150 * round)).await;
+        // However slow the machine, it is under load.
+        get_on(&producers, 40).await;
+        tokio::time::sleep(Duration::from_millis(150 * round)).await;
         server.terminate();
         for task in producing {
             soon("a producer to notice that the server is stopping", task).await.unwrap();

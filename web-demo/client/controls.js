@@ -39,8 +39,7 @@ const RETRY_MS = 400;
  */
 export async function submit(server, { run, session, audience, ...wish }, { signal } = {}) {
   if ((run === undefined) === (session === undefined)) throw new TypeError("a control is for a run or for a session");
-  const of = run !== undefined ? `/v1/runs/${part(run)}` : `/v1/sessions/${part(session ?? "")}`;
-  const path = `${of}/controls${audience ? `?${new URLSearchParams({ audience })}` : ""}`;
+  const path = `${controlsOf({ run, session })}${audience ? `?${new URLSearchParams({ audience })}` : ""}`;
   const body = JSON.stringify({ controlId: madeUp(), ...wish });
   for (let attempt = 1; ; attempt += 1) {
     try {
@@ -52,6 +51,14 @@ export async function submit(server, { run, session, audience, ...wish }, { sign
       await pause(RETRY_MS * 2 ** (attempt - 1) * (0.5 + Math.random() / 2), signal);
     }
   }
+}
+
+/**
+ * Where the controls of a run, or else of a session, are asked for and listed.
+ * @param {{ run?: string, session?: string }} of
+ */
+export function controlsOf({ run, session = "" }) {
+  return `${run !== undefined ? `/v1/runs/${part(run)}` : `/v1/sessions/${part(session)}`}/controls`;
 }
 
 /** An id that nobody else makes up. `randomUUID` is only there on pages that came safely. */

@@ -6,5 +6,5 @@ export { apply, equal, PatchError } from "./patch.js";
 export { keyOf, lengthOf, logOf, Store, textFrom, textOf } from "./store.js";
 export { connect, Connection } from "./connection.js";
 export { Hydration, Stale } from "./hydration.js";
-export { submit } from "./controls.js";
+export { controlsOf, submit } from "./controls.js";
 export { Problem } from "./http.js";

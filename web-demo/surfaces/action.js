@@ -8,7 +8,7 @@
 import { badge, define, duration, element, inspectButton, mark, say, spoken, stateOf, words } from "./base.js";
 import { Card, agentName } from "./card.js";
 import { choiceOf, formOf } from "./form.js";
-import { POLL_MS, TAKEN_MS, isLost, listOf, statuses } from "./handed.js";
+import { POLL_MS, TAKEN_MS, fates, isLost } from "./handed.js";
 import { inputSummary, pretty } from "./tool.js";
 
 /** How often the time that is left is said anew, in milliseconds. */
@@ -52,7 +52,7 @@ export class Action extends Card {
   /** What of the activity the form was made of: it is made anew only when the question is another. */
   #asked = "";
   #isSending = false;
-  /** This page's own answer, which the server has, and of which the picture may not tell. @type {{ controlId: string, question: string, at: number } | undefined} */
+  /** This page's own answer, which the server has, and of which the picture may not tell. @type {import("./base.js").Handed & { question: string, at: number } | undefined} */
   #given;
   /** The question to which, as the picture said last, an answer is on its way. */
   #submitted = "";
@@ -146,8 +146,8 @@ export class Action extends Card {
   async #ask() {
     const given = this.#given;
     try {
-      const told = given && (await statuses(this.view, listOf(this.activity)));
-      if (given === this.#given && this.#submitted === "") this.#settle(given && told?.get(given.controlId));
+      const told = given && (await fates(this.view, given.list));
+      if (given === this.#given && this.#submitted === "") this.#settle(given && told?.get(given.controlId)?.status);
     } catch {
       // The server is away; the connection bar says so. What is not known stays as it was last told.
     }
@@ -315,8 +315,7 @@ export class Action extends Card {
     try {
       const { runId, sessionId, activityId } = this.activity;
       const wanted = { control, ...(runId ? { run: runId } : { session: sessionId }), actionId: activityId, ...(answer.value === undefined ? {} : { value: answer.value }) };
-      const { controlId } = /** @type {import("../client/controls.js").Submitted} */ (await this.view.act(wanted));
-      this.#given = { controlId, question, at: this.view.now() };
+      this.#given = { ...(await this.view.act(wanted)), question, at: this.view.now() };
     } catch (why) {
       this.#problem = { state: "failed", text: `Not submitted: ${why instanceof Error ? why.message : why}`, question };
     }

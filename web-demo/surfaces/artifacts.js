@@ -3,9 +3,10 @@
  * somebody asks for one, from where their owner or the log keeps them; none stands in the conversation.
  */
 
-import { Surface, controlButton, count, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
+import { Surface, count, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { artifactState } from "./describe.js";
+import { controlButton } from "./handed.js";
 import { BLOB, evidenceOf, headed, link, ownerOf, phrase, refsOf, tell } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

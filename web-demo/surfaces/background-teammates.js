@@ -2,7 +2,8 @@
  * Teammates that work by the clock or when something wakes them: when, why, how the last run went. They are teammates like others.
  */
 
-import { controlButton, define, say, spoken, words } from "./base.js";
+import { define, say, spoken, words } from "./base.js";
+import { controlButton } from "./handed.js";
 import { Lane, UNKNOWN, link, nameOf, ownerOf, phrase, refsOf, tell } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

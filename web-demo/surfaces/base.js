@@ -27,6 +27,11 @@ export { keyOf };
  */
 
 /**
+ * A control that the server has: its id, and where it is listed with what becomes of it.
+ * @typedef {{ controlId: string, list: string }} Handed
+ */
+
+/**
  * What may be opened from a surface: an agent's transcript, an artifact, evidence, a session or a run by its id, a blob by its address.
  * @typedef {{ kind: "teammate" | "artifact" | "evidence" | "session" | "run" | "blob", id?: string, runId?: string, href?: string }} Target
  */
@@ -38,7 +43,7 @@ export { keyOf };
  * @property {"user" | "dashboard" | "internal"} audience As whom one looks.
  * @property {boolean} isLive False while a past moment is shown: then nothing can be answered.
  * @property {import("../client/hydration.js").Hydration} hydration The reads by REST.
- * @property {(control: Control) => Promise<unknown>} act Hands a control to its owner; rejects with the server's words.
+ * @property {(control: Control) => Promise<Handed>} act Hands a control to its owner; rejects with the server's words.
  * @property {(activity: Activity) => void} inspect Shows the envelopes that made it.
  * @property {(target: Target) => void} open Goes there.
  * @property {() => number} now Milliseconds since 1970; the past moment's, where one is shown.
@@ -324,40 +329,6 @@ export function inspectButton(view, activity) {
     event.stopPropagation();
     const now = activity();
     if (now) view().inspect(now);
-  });
-  return button;
-}
-
-/**
- * A button that sends a control. While it is on its way the button is disabled and says so; what the server answers stands in
- * `told`. It settles nothing: the fact comes from its owner, or does not.
- * @param {string} label
- * @param {() => View} view
- * @param {() => Control | null} control Asked for when it is pressed; null, where something is missing and has been said.
- * @param {{ kind?: "primary" | "danger" | "quiet", told?: HTMLElement, sent?: () => void }} [more]
- */
-export function controlButton(label, view, control, more = {}) {
-  const button = element("button", "button", label);
-  button.type = "button";
-  if (more.kind) button.dataset.kind = more.kind;
-  button.addEventListener("click", async () => {
-    const wanted = control();
-    if (!wanted || button.disabled) return;
-    button.disabled = true;
-    button.dataset.control = "submitting";
-    say(button, `${label} …`);
-    if (more.told) say(more.told, "On its way to the runtime.");
-    try {
-      await view().act(wanted);
-      if (more.told) say(more.told, "Submitted. The runtime has not confirmed it yet.");
-      more.sent?.();
-    } catch (why) {
-      if (more.told) say(more.told, why instanceof Error ? why.message : String(why));
-    } finally {
-      button.disabled = false;
-      delete button.dataset.control;
-      say(button, label);
-    }
   });
   return button;
 }

@@ -5,8 +5,8 @@
  * What was handed over stands in the outbox until the facts show it: the page never writes it into the conversation itself.
  */
 
-import { Surface, badge, controlButton, count, define, element, inspectButton, joined, keyOf, keyed, mark, say, words } from "./base.js";
-import { POLL_MS, TAKEN_MS, isLost, listOf, statuses } from "./handed.js";
+import { Surface, badge, count, define, element, inspectButton, joined, keyOf, keyed, mark, say, words } from "./base.js";
+import { POLL_MS, TAKEN_MS, controlButton, fates, isLost } from "./handed.js";
 import { isLiveRun } from "./runtime-status.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -201,9 +201,8 @@ export class Composer extends Surface {
     const { runId, sessionId } = this.view;
     // A word into what runs is the run's; a turn is the session's, where there is one.
     const isOfRun = mode === "steer" || sessionId === undefined;
-    const list = listOf(isOfRun ? { runId } : { sessionId });
     /** @type {Sent} */
-    const sent = { controlId: "", control: mode, text, status: "submitting", list, since: this.view.now(), shown: this.#shown(text) };
+    const sent = { controlId: "", control: mode, text, status: "submitting", list: "", since: this.view.now(), shown: this.#shown(text) };
     this.#sent.push(sent);
     this.#text.value = "";
     drafts.delete(this.#place);
@@ -211,9 +210,8 @@ export class Composer extends Surface {
     this.#drawOutbox();
     try {
       const agentId = isOfRun ? undefined : this.#agent;
-      const answer = /** @type {{ controlId: string }} */ (await this.view.act({ control: mode, ...(isOfRun ? { run: runId } : { session: sessionId }), ...(agentId ? { agentId } : {}), value: { text } }));
-      sent.controlId = answer.controlId;
-      sent.status = "queued";
+      const { controlId, list } = await this.view.act({ control: mode, ...(isOfRun ? { run: runId } : { session: sessionId }), ...(agentId ? { agentId } : {}), value: { text } });
+      Object.assign(sent, { controlId, list, status: "queued" });
       this.#later();
     } catch (why) {
       if (this.#sent.includes(sent)) this.#sent.splice(this.#sent.indexOf(sent), 1);
@@ -240,9 +238,9 @@ export class Composer extends Surface {
     const mine = this.#sent;
     for (const list of new Set(mine.filter(isOpen).map((one) => one.list))) {
       try {
-        const told = await statuses(this.view, list);
+        const told = await fates(this.view, list);
         for (const sent of mine) {
-          const status = told.get(sent.controlId);
+          const status = told.get(sent.controlId)?.status;
           if (status === undefined || status === sent.status) continue;
           sent.status = status;
           if (status === "acked") sent.since = this.view.now();

@@ -2,8 +2,9 @@
  * Teammates of another house: what they can do, how their task stands by their own word, and what they have to be told or allowed.
  */
 
-import { controlButton, define, element, say, words } from "./base.js";
+import { define, element, say, words } from "./base.js";
 import { keyOf } from "../client/store.js";
+import { controlButton } from "./handed.js";
 import { Lane, UNKNOWN, link, ownerOf, phrase, refsOf, tell } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

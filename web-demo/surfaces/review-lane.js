@@ -2,7 +2,8 @@
  * What reviewers and verifiers are asked, and their verdicts: on what each rests, and what has to be changed.
  */
 
-import { controlButton, define, element, keyed, mark, say, spoken } from "./base.js";
+import { define, element, keyed, mark, say, spoken } from "./base.js";
+import { controlButton } from "./handed.js";
 import { Lane, UNKNOWN, artifactsOf, evidenceOf, link, nameOf, ownerOf, phrase, refsOf, tell } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

@@ -2,8 +2,9 @@
  * How the runs stand: what they are busy with before the first word comes, what they wait for, why they failed.
  */
 
-import { Surface, controlButton, count, define, element, inspectButton, keyOf, keyed, mark, say, spoken, words } from "./base.js";
+import { Surface, count, define, element, inspectButton, keyOf, keyed, mark, say, spoken, words } from "./base.js";
 import { agentName } from "./card.js";
+import { controlButton } from "./handed.js";
 import { failure } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

@@ -2,7 +2,8 @@
  * Work that goes on beside the conversation, small: what needs somebody first, what is done last and counted.
  */
 
-import { Surface, controlButton, define, element, inspectButton, joined, keyOf, keyed, mark, say, spoken, stateOf, words } from "./base.js";
+import { Surface, define, element, inspectButton, joined, keyOf, keyed, mark, say, spoken, stateOf, words } from "./base.js";
+import { controlButton } from "./handed.js";
 import { failure } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

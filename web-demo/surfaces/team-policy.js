@@ -3,8 +3,9 @@
  * differs from the coordinator's is seen by standing beside it.
  */
 
-import { Surface, controlButton, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
+import { Surface, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
 import { keyOf } from "../client/store.js";
+import { controlButton } from "./handed.js";
 import { OVER, headed, link, nameOf, named, ownerOf, phrase, refsOf, tell } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

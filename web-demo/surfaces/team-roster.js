@@ -2,8 +2,9 @@
  * Who works here: the team, how it is organised, and its teammates, each under its own name.
  */
 
-import { controlButton, define, element, keyed, mark, say, spoken, words } from "./base.js";
+import { define, element, keyed, mark, say, spoken, words } from "./base.js";
 import { keyOf } from "../client/store.js";
+import { controlButton } from "./handed.js";
 import { Lane, OVER, face, link, ownerOf, phrase, tell } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

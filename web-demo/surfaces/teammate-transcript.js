@@ -3,9 +3,10 @@
  * teammate's name, and what is written to it goes to it alone.
  */
 
-import { Surface, controlButton, define, element, inspectButton, joined, keyed, mark, say, spoken, words } from "./base.js";
+import { Surface, define, element, inspectButton, joined, keyed, mark, say, spoken, words } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { describe } from "./describe.js";
+import { controlButton } from "./handed.js";
 import { OVER, face, headed, ofType, ownerOf, phrase, tell } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

@@ -5,8 +5,9 @@
  * whole is fetched when somebody asks for it.
  */
 
-import { badge, controlButton, count, define, duration, element, inspectButton, joined, mark, say, stateOf, words } from "./base.js";
+import { badge, count, define, duration, element, inspectButton, joined, mark, say, stateOf, words } from "./base.js";
 import { Card } from "./card.js";
+import { controlButton } from "./handed.js";
 
 /** Characters of an input in its one line. */
 const SUMMARY_CHARS = 160;

@@ -3,8 +3,9 @@
  * moves, and names somebody else, when the owner says so.
  */
 
-import { Surface, controlButton, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
+import { Surface, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
 import { keyOf } from "../client/store.js";
+import { controlButton } from "./handed.js";
 import { artifactsOf, evidenceOf, grouped, headed, link, nameOf, ownerOf, phrase, refsOf, tell } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

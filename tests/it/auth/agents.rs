@@ -1,7 +1,7 @@
 //! For which agents a token may take controls: a lease alone is not enough, and no wait outlasts a token.
 
 use super::matrix::leased;
-use super::{Guarded, Ws, admin, bearer, filled, now, token, token_of};
+use super::{Guarded, SOON_OVER, Ws, admin, bearer, filled, now, token, token_of};
 use crate::harness::Answer;
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ async fn a_claim_that_waits_ends_with_its_token_and_takes_nothing() {
     let guarded = Guarded::start().await;
     filled(&guarded).await;
     let here = json!({ "sessions": ["*"], "agents": ["a"], "can": ["publish"] });
-    let short = token_of(&json!({ "sub": "somebody", "exp": now() + 2, "proscenium": here }));
+    let short = token_of(&json!({ "sub": "somebody", "exp": now() + SOON_OVER, "proscenium": here }));
     let problem = guarded.post("/v1/agents/a/controls/claim?wait=60", &short, &json!({})).await.problem(401, "unauthenticated");
     assert_eq!(problem["reason"], "expired");
     let (id, lease) = leased(&guarded, "a").await;

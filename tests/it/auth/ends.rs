@@ -1,8 +1,8 @@
 //! Nothing outlasts the right to it: what is read slowly, what is read while it changes hands, and what is asked of a server that
 //! stops.
 
-use super::{Guarded, HIDDEN, SECRET, admin, bearer, now, reader, token_of};
-use crate::harness::{Client, Process, fact, lines, soon};
+use super::{Guarded, HIDDEN, SECRET, SOON_OVER, admin, bearer, now, reader, token_of};
+use crate::harness::{Client, PATIENCE, Process, fact, lines, soon};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ async fn an_export_that_is_read_slowly_is_cut_off_when_its_token_is_over() {
     let headers = [("authorization", &*bearer(&admin())), ("content-type", "application/x-ndjson")];
     guarded.client.post("/v1/runs/r/facts", &headers, lines(&vec![said; 12_000])).await.ok();
     let here = json!({ "sessions": ["*"], "can": ["read"] });
-    let short = token_of(&json!({ "sub": "somebody", "exp": now() + 3, "proscenium": here }));
+    let short = token_of(&json!({ "sub": "somebody", "exp": now() + SOON_OVER, "proscenium": here }));
     let mut ends = Vec::new();
     for token in [short, admin()] {
         let socket = TcpSocket::new_v4().unwrap();
@@ -34,7 +34,7 @@ async fn an_export_that_is_read_slowly_is_cut_off_when_its_token_is_over() {
         assert!(read.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&read));
         // The first token is over by then, and so is the clock's next look at it.
         if ends.is_empty() {
-            tokio::time::sleep(Duration::from_secs(4)).await;
+            tokio::time::sleep(Duration::from_secs(SOON_OVER.unsigned_abs() + 1)).await;
         }
         // It may end with a reset.
         let _ = soon("the end", socket.read_to_end(&mut read)).await;
@@ -43,6 +43,9 @@ async fn an_export_that_is_read_slowly_is_cut_off_when_its_token_is_over() {
     let [(is_whole, cut), (other_is_whole, all)] = ends[..] else { unreachable!("there were two") };
     assert!(!is_whole && other_is_whole && cut < all, "{ends:?}");
 }
+
+/// How often a run changes hands at least, and how often something of it is read.
+const ENOUGH: usize = 11;
 
 /// A run changes hands again and again: now it is of session `s`, now of `t`, where something is said that nobody in `s` may hear.
 #[tokio::test]
@@ -54,7 +57,7 @@ async fn what_is_read_while_a_run_changes_hands_is_of_the_one_who_reads() {
     let server = Process::start_with(dir.path(), &flags);
     let client = Client::new(server.at);
     let over = Arc::new(AtomicBool::new(false));
-    let (reads, heard) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let heard = Arc::new(AtomicUsize::new(0));
     let mut readers = Vec::new();
     let paths = [
         "/v1/runs/r",
@@ -65,14 +68,13 @@ async fn what_is_read_while_a_run_changes_hands_is_of_the_one_who_reads() {
         "/v1/sessions/s/window",
     ];
     for path in paths {
-        let (client, over, reads, heard) = (client.clone(), over.clone(), reads.clone(), heard.clone());
+        let (client, over, heard) = (client.clone(), over.clone(), heard.clone());
         readers.push(tokio::spawn(async move {
             let token = bearer(&reader(json!({ "sessions": ["s"] })));
             while !over.load(Ordering::SeqCst) {
                 let answer = client.get_with(path, &[("authorization", &token)]).await;
                 let text = String::from_utf8_lossy(&answer.body);
                 assert!(!text.contains(HIDDEN), "{path}: {}", text.chars().take(600).collect::<String>());
-                reads.fetch_add(1, Ordering::SeqCst);
                 heard.fetch_add(usize::from(text.contains("for all of s")), Ordering::SeqCst);
             }
         }));
@@ -82,7 +84,9 @@ async fn what_is_read_while_a_run_changes_hands_is_of_the_one_who_reads() {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let begun = std::time::Instant::now();
     let mut rounds = 0;
-    while begun.elapsed() < Duration::from_secs(3) {
+    // For a while, and until enough was read in it, however slow the machine.
+    while begun.elapsed() < Duration::from_secs(3) || rounds < ENOUGH || heard.load(Ordering::SeqCst) < ENOUGH {
+        assert!(begun.elapsed() < PATIENCE, "{rounds} rounds, {heard:?} heard");
         for (session, text) in [("s", "for all of s"), ("t", HIDDEN)] {
             let said = |n: u32| fact("text.final", json!({ "messageId": format!("m{n}"), "payload": { "text": text } }));
             let said: Vec<Value> = (0..20).map(said).collect();
@@ -96,8 +100,6 @@ async fn what_is_read_while_a_run_changes_hands_is_of_the_one_who_reads() {
     for reader in readers {
         soon("a reader", reader).await.unwrap();
     }
-    let (reads, heard) = (reads.load(Ordering::SeqCst), heard.load(Ordering::SeqCst));
-    assert!(rounds > 10 && heard > 10, "{rounds} rounds, {reads} reads, {heard} that saw something");
 }
 
 #[tokio::test]

@@ -32,6 +32,8 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 const SECRET: &str = "a secret of the tests, of more than thirty-two bytes";
 const OTHER_SECRET: &str = "another secret of the tests, of more than 32 bytes";
 const FRIEND: &str = "https://app.example";
+/// How long a token lasts that ends while it is used, in seconds: long enough to be used first, on a busy machine, too.
+const SOON_OVER: i64 = 8;
 
 fn now() -> i64 {
     jiff::Timestamp::now().as_second()
@@ -359,7 +361,7 @@ async fn streams_end_with_their_token_in_words_on_both_carriers() {
     let guarded = Guarded::start().await;
     filled(&guarded).await;
     let here = json!({ "sessions": ["*"], "can": ["read"] });
-    let short = token_of(&json!({ "sub": "somebody", "exp": now() + 3, "proscenium": here }));
+    let short = token_of(&json!({ "sub": "somebody", "exp": now() + SOON_OVER, "proscenium": here }));
     let mut streams = Vec::new();
     for via in BOTH {
         for path in ["/v1/runs/r/stream", "/v1/runs/never/stream?frames=events", "/v1/sessions/s/stream", "/v1/stream?runs=r,q"] {

@@ -1,6 +1,6 @@
 //! What one token's `sub` may use: so fast, and so much at once, however many tokens it has and wherever they are sent from.
 
-use super::{Guarded, Ws, bearer, now, token_of};
+use super::{Guarded, SOON_OVER, Ws, bearer, now, token_of};
 use crate::harness::{Answer, BOTH, Client, Sse, Via, fact, lines, soon};
 use proscenium::serve::Limits;
 use proscenium::serve::shares::Rate;
@@ -56,7 +56,7 @@ async fn the_rate_is_that_of_whom_the_tokens_are_for() {
 async fn a_body_that_waits_for_its_rate_does_not_outlast_its_token() {
     let guarded = Guarded::limited(Limits { publish: Some(Rate { facts: 1, burst: 1 }), ..Limits::default() }).await;
     let here = json!({ "sessions": ["*"], "can": ["publish"] });
-    let short = token_of(&json!({ "sub": "anna", "exp": now() + 3, "proscenium": here }));
+    let short = token_of(&json!({ "sub": "anna", "exp": now() + SOON_OVER, "proscenium": here }));
     // A burst of sixty is paid for afterwards: the next fact would have to wait for a minute.
     let headers = [("authorization", &*bearer(&short)), ("content-type", "application/x-ndjson")];
     guarded.client.post("/v1/runs/r/facts", &headers, lines(&facts(60))).await.ok();

@@ -1,6 +1,6 @@
 //! What those who talk to agents by the addresses of existing clients may, and are told.
 
-use super::{Guarded, OWN, admin, bearer, filled, now, token, token_of};
+use super::{Guarded, OWN, SOON_OVER, admin, bearer, filled, now, token, token_of};
 use crate::harness::fact;
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ async fn who_talks_in_a_session_is_told_of_its_runs_and_of_no_other_whoever_writ
 async fn a_page_that_waits_is_told_when_its_token_is_over_and_a_ticket_reads_what_it_is_for() {
     let guarded = Guarded::start().await;
     filled(&guarded).await;
-    let claims = json!({ "sub": "page", "exp": now() + 2,
+    let claims = json!({ "sub": "page", "exp": now() + SOON_OVER,
         "proscenium": { "sessions": ["s"], "agents": ["a"], "can": ["read", "control"] } });
     let told = guarded.post("/ag-ui/a", &token_of(&claims), &json!({ "threadId": "s", "runId": "new" })).await;
     assert_eq!(json!([last_event(&told)["type"], last_event(&told)["code"]]), json!(["RUN_ERROR", "unauthenticated"]));

@@ -5,8 +5,7 @@
  * the page's own policy, so that nothing works here which the policy would refuse there; everything else goes through to the server.
  *
  * PROSCENIUM_BIN names the binary (default target/debug/proscenium), CHROMIUM_BIN the browser (default /usr/bin/chromium).
- * PROSCENIUM_JITTER_MS is the longest that the front holds each request, answer and piece of a stream back, by chance (default 0):
- * with it tests meet orders of events that a quiet machine rarely has.
+ * With PROSCENIUM_JITTER_MS (tests/unsteady.mjs) everything that passes the front is late by chance.
  * Everything waits for what it wants to see, with a generous deadline; no test depends on how fast anything is.
  */
 
@@ -19,9 +18,8 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { extname, join, normalize } from "node:path";
 import { createInterface } from "node:readline";
-import { Transform } from "node:stream";
-import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { jitter, unsteady } from "../unsteady.mjs";
 
 // The page's development dependencies live beside the page.
 const require = createRequire(new URL("../../web-demo/package.json", import.meta.url));
@@ -33,7 +31,6 @@ const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", 
 export const DEADLINE = Number(process.env.PROSCENIUM_BROWSER_DEADLINE_MS ?? 60_000);
 /** How long one condition is waited for: less, so that the test says which one did not come. */
 const PATIENCE = DEADLINE / 2;
-const JITTER_MS = Number(process.env.PROSCENIUM_JITTER_MS ?? 0);
 
 /** The policy of the page: src/serve/workbench.rs. */
 const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -138,22 +135,6 @@ export const until = (page, holds, argument) => page.waitForFunction(holds, argu
 
 /** What stands there, without the space around it. */
 export const text = async (locator) => (await locator.innerText()).trim();
-
-/** Waits as long as chance has it; not at all, unless somebody asked for that. */
-const jitter = () => (JITTER_MS > 0 ? pause(Math.random() * JITTER_MS) : undefined);
-
-/** What passes through it keeps its order, and each piece is late by chance. */
-function unsteady() {
-  let line = Promise.resolve();
-  return new Transform({
-    transform(piece, _, then) {
-      const late = jitter();
-      line = line.then(() => late).then(() => void this.push(piece));
-      then();
-    },
-    flush: (then) => void line.then(() => then()),
-  });
-}
 
 /**
  * @param {number} port Of the server behind it.

@@ -13,6 +13,7 @@ import { readFileSync, readdirSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { unsteady } from "../unsteady.mjs";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
@@ -116,7 +117,7 @@ export const joined = (text) => (Array.isArray(text) ? text.join("") : (text ?? 
 
 /**
  * A line to the server that can be cut: what a proxy, a tunnel or a train does. Reconnection times that the server asks for are
- * shortened on the way, as long as they are: tests have no time to jitter.
+ * shortened on the way, as long as they are: tests have no time to jitter. With PROSCENIUM_JITTER_MS (tests/unsteady.mjs) all of it is late by chance.
  */
 export async function phoneLine(url) {
   const port = Number(new URL(url).port);
@@ -125,23 +126,27 @@ export async function phoneLine(url) {
   const line = { requests: [], bytes: 0, cut: () => open.forEach((end) => end.destroy()), cutInside: false, isOver: false };
   const exchange = createServer((near) => {
     const far = connect(port, "127.0.0.1");
-    for (const end of [near, far]) {
+    for (const [end, other] of [[near, far], [far, near]]) {
       open.add(end);
-      end.on("close", () => (near.destroy(), far.destroy(), open.delete(end)));
+      // What came before an end that was meant is still on its way.
+      end.on("close", () => (open.delete(end), end.readableEnded || other.destroy()));
       end.on("error", () => {});
     }
-    near.on("data", (bytes) => {
+    const [asked, told] = [near.pipe(unsteady()), far.pipe(unsteady())];
+    asked.on("data", (bytes) => {
       for (const [head] of String(bytes).matchAll(/^(?:GET|POST) [^\0]*?\r\n\r\n/gm)) line.requests.push(head);
       far.write(bytes);
     });
-    near.on("end", () => far.end());
-    far.on("end", () => near.end());
-    far.on("data", (bytes) => {
+    asked.on("end", () => far.end());
+    told.on("end", () => near.end());
+    told.on("data", (bytes) => {
       bytes = Buffer.from(bytes.toString("latin1").replace(/retry: \d{4}\n/, "retry: 0010\n"), "latin1");
       line.bytes += bytes.length;
       line.isOver = bytes.subarray(-5).equals(Buffer.from("0\r\n\r\n"));
       if (line.cutInside && bytes.includes("data: ")) {
         line.cutInside = line.isOver = false;
+        // Nothing comes after the half.
+        told.removeAllListeners("data").resume();
         near.write(bytes.subarray(0, bytes.length / 2), () => line.cut());
         return;
       }

@@ -4,21 +4,23 @@ import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { agUis } from "./ag-ui.mjs";
 import { ai } from "./ai-sdk.mjs";
-import { ack, activities, claim, heard, publish, serve, soon, spoken, until, work } from "./harness.mjs";
+import { ack, activities, claim, heard, phoneLine, publish, serve, soon, spoken, until, work } from "./harness.mjs";
 import { difference } from "./matrix.mjs";
 import { eventSource, fetchEvents } from "./native.mjs";
 import { tanstack } from "./tanstack.mjs";
 
 const CLIENTS = [eventSource, fetchEvents, ...agUis, tanstack, ...ai].filter(({ name }) => name.includes(process.env.PROSCENIUM_CLIENT ?? ""));
 
-let server, worker;
+let server, worker, line;
 let threads = 0;
 
 before(async () => {
   server = await serve();
   worker = await work(server.url, "worker");
+  line = await phoneLine(server.url);
 });
 after(async () => {
+  await line.close();
   await worker.stop();
   await server.stop();
 });
@@ -26,7 +28,7 @@ after(async () => {
 /** A conversation with an agent, and the pages that show it. */
 function conversation(client, agent) {
   const name = `${(threads += 1)}`;
-  const where = { url: server.url, agent, thread: `thread-${name}`, run: `run-${name}`, user: `user-${name}` };
+  const where = { url: line.url, agent, thread: `thread-${name}`, run: `run-${name}`, user: `user-${name}` };
   const pages = [];
   return {
     where,

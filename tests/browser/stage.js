@@ -75,7 +75,12 @@ export class Stage {
   /** Sends facts to a run, or to a session's own log (`session:<id>`). */
   async publish(to, facts, query = {}) {
     const path = to.startsWith("session:") ? `sessions/${encodeURIComponent(to.slice(8))}` : `runs/${encodeURIComponent(to)}`;
-    const answer = await fetch(`${this.url}/v1/${path}/facts?${new URLSearchParams(query)}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(facts) });
+    return this.#post(`/v1/${path}/facts?${new URLSearchParams(query)}`, facts);
+  }
+
+  /** What the server answers to something that it has to take. */
+  async #post(path, body) {
+    const answer = await fetch(`${this.url}${path}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
     assert.equal(answer.status, 200, await answer.clone().text());
     return answer.json();
   }
@@ -86,13 +91,11 @@ export class Stage {
    * @param {{ run?: string, how?: "ack" | "nack", reason?: string }} [verdict]
    */
   async claim(agent, { run, how = "ack", ...why } = {}) {
-    const post = (path, body) => fetch(`${this.url}${path}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
     for (;;) {
-      const [control] = (await (await post(`/v1/agents/${agent}/controls/claim?wait=30&max=1`)).json()).controls;
+      const { controls: [control] } = await this.#post(`/v1/agents/${agent}/controls/claim?wait=30&max=1`);
       assert.ok(control, "there is a control to take");
       const isWanted = run === undefined || control.runId === run;
-      const answer = await post(`/v1/controls/${control.controlId}/${isWanted ? how : "ack"}`, { lease: control.lease, ...(isWanted && why) });
-      assert.equal(answer.status, 200);
+      await this.#post(`/v1/controls/${control.controlId}/${isWanted ? how : "ack"}`, { lease: control.lease, ...(isWanted && why) });
       if (isWanted) return control;
     }
   }

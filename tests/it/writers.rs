@@ -1,0 +1,1 @@
+//! Writers under pressure: pending appends, conflicts, panics and bounds of one append.

@@ -81,7 +81,9 @@ fn joins(criterion: &mut Criterion) {
         let store = EmbeddedStore::open(dir.path(), Sync::Never).expect("a store");
         let (logs, groups) = Logs::open(AnyStore::Embedded(store)).expect("opens");
         let feed = Feed::new(logs.clone(), Sizes::default());
-        tokio::spawn(feed.clone().follow(groups));
+        for (_, task) in feed.tasks(groups) {
+            tokio::spawn(task);
+        }
         let ingest = Ingest::new(logs.clone(), Policy::default(), world());
         for (run, count) in RUNS {
             write(&ingest, run, count, progress).await;

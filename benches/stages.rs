@@ -91,7 +91,9 @@ fn stages(criterion: &mut Criterion) {
     let (ingest, feed, logs) = runtime.block_on(async {
         let (logs, groups) = Logs::open(AnyStore::Memory(MemoryStore::new())).expect("opens");
         let feed = Feed::new(logs.clone(), Sizes::default());
-        tokio::spawn(feed.clone().follow(groups));
+        for (_, task) in feed.tasks(groups) {
+            tokio::spawn(task);
+        }
         (Ingest::new(logs.clone(), Policy::default(), world()), feed, logs)
     });
     let mut n = 0;

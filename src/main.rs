@@ -11,6 +11,7 @@ use proscenium::config::{Config, LogFormat, StoreKind};
 use proscenium::ingest::World;
 use proscenium::log::embedded::EmbeddedStore;
 use proscenium::log::memory::MemoryStore;
+use proscenium::log::run::STORE_THREADS;
 use proscenium::log::{AnyStore, StoreError};
 use proscenium::serve::Server;
 use proscenium::serve::tls::Tls;
@@ -60,7 +61,7 @@ Examples:
   PROSCENIUM_LISTEN=127.0.0.1:9000 proscenium serve            every flag is a variable, too
 
 The first line on standard output is `listening on http://HOST:PORT` (with --tls-cert, https); logs go to standard error.
-SIGTERM and Ctrl-C finish what is under way and exit with 0; a store that fails exits with 1 and says why.";
+SIGTERM and Ctrl-C finish what is under way and exit with 0. A store or a task that fails exits with 1 and says why.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -123,8 +124,8 @@ fn failed(error: &Failure, code: ExitCode) -> ExitCode {
     code
 }
 
-/// Threads for reads of the store.
-const BLOCKING_THREADS: usize = 4;
+/// Threads that may wait: those that the store is read by, and some for files, the disk's probe and names.
+const BLOCKING_THREADS: usize = STORE_THREADS + 2;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -177,9 +178,7 @@ fn serve(config: &Config) -> Result<(), Failure> {
         // Before anybody can know that we are there: a signal that comes right after must find its handler.
         let stop = told_to_stop()?;
         let tls = config.tls().map(Tls::load).transpose()?.map(Arc::new);
-        if let Some(tls) = &tls {
-            renew_at_hangup(tls.clone())?;
-        }
+        let renewal = tls.clone().map(renew_at_hangup).transpose()?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let listener = listen(config).await?;
         let address = listener.local_addr()?;
@@ -190,7 +189,12 @@ fn serve(config: &Config) -> Result<(), Failure> {
             .reserving(config.reserve())
             .naming(config.agents.clone())
             .asking(Authority::open(config.auth(), WORLD)?, config.origins())
-            .known_as(config.hosts());
+            .known_as(config.hosts())
+            .panicking_in(panicking_task());
+        let server = match renewal {
+            Some(renewal) => server.beside("certificate-renewal-at-hangup", renewal),
+            None => server,
+        };
         // Whoever started us without a standard output does not want to know.
         let _ = writeln!(std::io::stdout(), "listening on {scheme}://{address}").and_then(|()| std::io::stdout().flush());
         tracing::info!(%address, store = ?config.store, workers = config.workers, "serving");
@@ -220,14 +224,18 @@ async fn listen(config: &Config) -> Result<TcpListener, Failure> {
 }
 
 /// Reads the certificate again at each SIGHUP, which is what programs that renew one send.
-fn renew_at_hangup(tls: Arc<Tls>) -> std::io::Result<()> {
+fn renew_at_hangup(tls: Arc<Tls>) -> std::io::Result<impl Future<Output = ()> + Send + 'static> {
     let mut hangup = signal(SignalKind::hangup())?;
-    tokio::spawn(async move {
+    Ok(async move {
         while hangup.recv().await.is_some() {
             tls.renew();
         }
-    });
-    Ok(())
+    })
+}
+
+/// The task that a test has panic. Programs that are built to be used do not look.
+fn panicking_task() -> Option<String> {
+    if cfg!(debug_assertions) { std::env::var("PROSCENIUM_PANIC_IN").ok() } else { None }
 }
 
 /// Resolves at the first SIGTERM or SIGINT. From this call on neither ends the process by itself, until one has come: the

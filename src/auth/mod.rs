@@ -407,10 +407,8 @@ impl Authority {
             tokio::time::sleep(TICK).await;
             let this = self.clone();
             // A file may be on a disk that takes its time.
-            let looked = tokio::task::spawn_blocking(move || this.look_again()).await;
-            if let Err(error) = looked {
-                tracing::error!(%error, "looking at the keys");
-            }
+            let looking = tokio::task::spawn_blocking(move || this.look_again());
+            looking.await.expect("nobody aborts it, and a panic in it is one here");
             self.tick();
         }
     }

@@ -24,7 +24,7 @@ use crate::log::queues::{Queues, Taken};
 use crate::log::run::Logs;
 use crate::log::{LogId, Store, StoreError};
 use crate::model::{AgentId, Audience, Control, ControlId, Ids, RunId, SessionId};
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use rules::{Bad, CREDENTIAL, TTL, TTL_MAX, Until, Wish};
 use serde::Serialize;
@@ -301,8 +301,16 @@ impl Controls {
                 continue;
             }
             let mut taking = Taking { queues, leases: taken.iter().map(|taken| taken.lease.clone()).collect() };
-            let handed = try_join_all(taken.iter().map(|taken| self.hand_over(ingest, taken, claim.lease))).await?;
-            let handed: Vec<_> = handed.into_iter().flatten().collect();
+            let mut handed = Vec::new();
+            for (taken, over) in
+                taken.iter().zip(join_all(taken.iter().map(|taken| self.hand_over(ingest, taken, claim.lease))).await)
+            {
+                match over {
+                    Ok(over) => handed.extend(over),
+                    Err(error) if error.is_of_one_log() => logs.set_aside(&taken.log, &error),
+                    Err(error) => return Err(error),
+                }
+            }
             taking.leases.retain(|lease| !handed.iter().any(|handed| handed.lease == *lease));
             drop(taking);
             if !handed.is_empty() {
@@ -461,7 +469,11 @@ impl Controls {
                     None => (0, Amendment::default()),
                 }
             };
-            closed += ingest.amend(&log, decide).await?;
+            match ingest.amend(&log, decide).await {
+                Ok(more) => closed += more,
+                Err(error) if error.is_of_one_log() => logs.set_aside(&log, &error),
+                Err(error) => return Err(error),
+            }
         }
         let mut held = self.held.lock();
         if !held.values.is_empty() {
@@ -647,8 +659,8 @@ pub async fn list<S: Store>(
     let Some(loaded) = logs.load(log).await? else { return Ok(None) };
     let prefix = crate::log::control::CONTROL.as_bytes();
     let saved = loaded.state.iter().filter(|(key, _)| key.starts_with(prefix));
-    let records = saved.filter_map(|(_, saved)| serde_json::from_slice::<ControlRecord>(saved).ok());
-    let mut records: Vec<_> = records.filter(|of| of.number > after && audience.admits(of.audience)).collect();
+    let mut records = saved.map(|(key, saved)| ControlRecord::read(log, key, saved)).collect::<Result<Vec<_>, _>>()?;
+    records.retain(|of| of.number > after && audience.admits(of.audience));
     records.sort_unstable_by_key(|record| record.number);
     let more = records.len() > limit;
     records.truncate(limit);

@@ -79,9 +79,15 @@ fn nearest<S: Store>(
     Ok(found.map(|(_, saved)| saved))
 }
 
-/// The view that was saved; a fresh one where none was. One that another version of the fold made means nothing to this one.
+/// The view that was saved; a fresh one where none was. One that another version of the fold made means nothing to this one. A
+/// checkpoint is a cache: one that cannot be read costs a fold of the log from its start, and a warning.
 fn restored(log: &LogId, audience: Audience, saved: Option<&[u8]>) -> View {
-    saved.and_then(|saved| View::restore(log, audience, saved)).unwrap_or_else(|| View::new(log, audience))
+    let restored = saved.map(|saved| View::restore(log, audience, saved)).transpose();
+    let restored = restored.unwrap_or_else(|error| {
+        tracing::warn!(%log, %audience, %error, "a checkpoint cannot be read; the log is folded from its start");
+        None
+    });
+    restored.flatten().unwrap_or_else(|| View::new(log, audience))
 }
 
 fn see(view: &mut View, row: &Row) {

@@ -14,6 +14,9 @@ pub mod reader;
 mod ring;
 pub mod several;
 
+#[cfg(test)]
+mod tests;
+
 use crate::encode::native::Encoder;
 use crate::log::row::{Row, Rows};
 use crate::log::run::{Compacted, Group, Log, Logs, Tail, rows_after};
@@ -24,6 +27,8 @@ use crate::projection;
 use crate::projection::stage::Activity;
 use bytes::Bytes;
 use dashmap::DashMap;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
@@ -230,18 +235,19 @@ const FLAT_OUT: u64 = 8;
 const GATE_READERS: usize = 16;
 
 impl View {
-    /// A place to wait at, and whether it is the only one.
-    fn gate(&self) -> (watch::Receiver<u64>, bool) {
+    /// A place to wait at, and the log's tail. The first reader to come brings the ring there, under the lock under which it
+    /// comes: one that comes next finds no ring of before.
+    fn join(&self, log: &Log) -> (watch::Receiver<u64>, Tail) {
         let mut gates = self.gates.lock();
         gates.retain(|gate| gate.receiver_count() > 0);
-        let first = gates.is_empty();
+        let tail = if gates.is_empty() { self.restart(log) } else { log.tail() };
         if let Some(gate) = gates.iter().find(|gate| gate.receiver_count() < GATE_READERS) {
-            return (gate.subscribe(), first);
+            return (gate.subscribe(), tail);
         }
         let gate = Gate::default();
         let place = gate.subscribe();
         gates.push(gate);
-        (place, first)
+        (place, tail)
     }
 
     /// Begins anew at the log's tail, which is looked up meanwhile: one that was looked up before may have been erased since.
@@ -399,6 +405,15 @@ impl Weighter<PageKey, Chunk> for ByBytes {
     }
 }
 
+/// What `find` finds of the readers of a log that has moved. Where there are none the log is announced anew from here on, and then
+/// they are looked for again: a reader that came in between may have missed a commit that was not announced.
+fn read_or_let_go<T>(log: &Log, find: impl Fn() -> Option<T>) -> Option<T> {
+    find().or_else(|| {
+        log.take_announcement();
+        find()
+    })
+}
+
 /// The read path of all logs.
 pub struct Feed<S> {
     logs: Arc<Logs<S>>,
@@ -417,11 +432,14 @@ impl<S: Store> Feed<S> {
         Arc::new(Self { logs, hubs: DashMap::new(), pages, sizes, counts: Counts::default() })
     }
 
-    /// Follows the committer until it stops: answers what waits for a commit, then has the logs flushed that moved.
-    pub async fn follow(self: Arc<Self>, mut groups: mpsc::UnboundedReceiver<Group>) {
+    /// What follows the committer until it stops, each a task of its own, by its name: the first answers what waits for a
+    /// commit, and no answer waits for a fan-out; the second flushes the logs that moved; the third makes checkpoints of those that
+    /// have grown.
+    #[must_use]
+    pub fn tasks(self: &Arc<Self>, mut groups: mpsc::UnboundedReceiver<Group>) -> [(&'static str, BoxFuture<'static, ()>); 3] {
         let (moved, flushes) = mpsc::unbounded_channel();
         let (grown, checkpoints) = mpsc::unbounded_channel();
-        let answering = async {
+        let answering = async move {
             while let Some(group) = groups.recv().await {
                 for (ack, result) in group.acks {
                     // The producer may be gone; then nobody needs the answer.
@@ -435,12 +453,12 @@ impl<S: Store> Feed<S> {
                 }
             }
         };
-        // A task of its own: an answer never waits for a fan-out.
-        let flushing = tokio::spawn(self.clone().flush_as_they_move(flushes));
-        let checkpointing = tokio::spawn(folds::checkpoint(self.logs.clone(), checkpoints));
-        answering.await;
-        flushing.abort();
-        checkpointing.abort();
+        let checkpointing = folds::checkpoint(self.logs.clone(), checkpoints);
+        [
+            ("follower", answering.boxed()),
+            ("flusher", self.clone().flush_as_they_move(flushes).boxed()),
+            ("checkpointer", checkpointing.boxed()),
+        ]
     }
 
     /// Flushes logs as they move: at once where the last flush is a tick ago, else when it will be.
@@ -463,10 +481,7 @@ impl<S: Store> Feed<S> {
                     continue;
                 }
             };
-            let Some(hub) = self.hubs.get(&log.id).map(|hub| hub.clone()) else {
-                log.take_announcement();
-                continue;
-            };
+            let Some(hub) = read_or_let_go(&log, || self.hubs.get(&log.id).map(|hub| hub.clone())) else { continue };
             let rested = hub.rested.lock().filter(|at| *at > Instant::now());
             match rested {
                 None => self.flush(&hub).await,
@@ -494,11 +509,7 @@ impl<S: Store> Feed<S> {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn read(self: &Arc<Self>, id: &LogId, wanted: Wanted, from: From) -> Result<Reader<S>, StoreError> {
-        let (hub, moved, is_first) = self.place(id, &wanted).await?;
-        let tail = match is_first {
-            true => hub.view(wanted.selection.audience, wanted.frames).restart(&hub.log),
-            false => hub.log.tail(),
-        };
+        let (hub, moved, tail) = self.place(id, &wanted).await?;
         Ok(Reader::new(self.clone(), hub, wanted, from, moved, &tail))
     }
 
@@ -508,13 +519,13 @@ impl<S: Store> Feed<S> {
         Several::new(self.clone(), wanted, members, from)
     }
 
-    /// A place among a log's readers, and whether it is the only one.
-    async fn place(&self, id: &LogId, wanted: &Wanted) -> Result<(Arc<Hub>, watch::Receiver<u64>, bool), StoreError> {
+    /// A place among a log's readers, and the log's tail when that was taken.
+    async fn place(&self, id: &LogId, wanted: &Wanted) -> Result<(Arc<Hub>, watch::Receiver<u64>, Tail), StoreError> {
         let log = self.logs.log(id).await?;
         let hub = self.hubs.entry(id.clone()).or_insert_with(|| Arc::new(Hub::new(log))).clone();
         hub.readers.fetch_add(1, Ordering::Relaxed);
-        let (moved, is_first) = hub.view(wanted.selection.audience, wanted.frames).gate();
-        Ok((hub, moved, is_first))
+        let (moved, tail) = hub.view(wanted.selection.audience, wanted.frames).join(&hub.log);
+        Ok((hub, moved, tail))
     }
 
     /// Brings up a view's activities, as of the log's tail, unless they are.

@@ -235,9 +235,7 @@ impl<S: Store> Several<S> {
             if self.members.iter().any(|member| member.hub.log.id == id) {
                 continue;
             }
-            let (hub, moved, is_first) = self.feed.place(&id, &self.wanted).await?;
-            let view = hub.view(self.wanted.selection.audience, self.wanted.frames);
-            let tail = if is_first { view.restart(&hub.log) } else { hub.log.tail() };
+            let (hub, moved, tail) = self.feed.place(&id, &self.wanted).await?;
             let mut member = Member {
                 // Where it is another, the first round finds that out.
                 epoch: self.erased.remove(&id).or(tail.epoch),

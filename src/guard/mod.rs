@@ -33,6 +33,7 @@ pub use walk::redact_value;
 
 use crate::model::{BlobId, Draft};
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use stream::{Key, Saved, Stream};
@@ -116,21 +117,32 @@ impl Guard {
     }
 
     /// A guard as it was when [`Self::save`] gave this, but for tails that were too telling to be saved: those read
-    /// `[redacted]`. A memory that cannot be read is a new one.
-    #[must_use]
-    pub fn restore(saved: &Value) -> Self {
-        let mut guard = Self { has_forgotten: saved["hasForgotten"] == true, ..Self::default() };
-        let streams = saved["streams"].as_array().into_iter().flatten();
-        for saved in streams.take(STREAMS_MAX) {
-            guard.clock += 1;
-            if let Ok(saved) = serde_json::from_value::<Saved>(saved.clone())
-                && let Some((key, stream)) = saved.restore(guard.clock)
-            {
-                guard.holding += usize::from(stream.holds());
-                guard.streams.insert(key, stream);
-            }
+    /// `[redacted]`.
+    ///
+    /// # Errors
+    /// Why it is not what was saved. A guard that began anew instead would let the rest of a secret pass.
+    pub fn restore(saved: &Value) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Memory {
+            streams: Vec<Saved>,
+            has_forgotten: bool,
         }
-        guard
+        if saved.is_null() {
+            return Ok(Self::default());
+        }
+        let Memory { streams, has_forgotten } = Memory::deserialize(saved).map_err(|error| error.to_string())?;
+        if streams.len() > STREAMS_MAX {
+            return Err(format!("it has {} streams, more than {STREAMS_MAX}", streams.len()));
+        }
+        let mut guard = Self { has_forgotten, ..Self::default() };
+        for (n, saved) in streams.into_iter().enumerate() {
+            guard.clock += 1;
+            let (key, stream) = saved.restore(guard.clock).ok_or_else(|| format!("its stream {n} contradicts itself"))?;
+            guard.holding += usize::from(stream.holds());
+            guard.streams.insert(key, stream);
+        }
+        Ok(guard)
     }
 
     /// What must be saved in the commit of the drafts that were passed; null when there is nothing to remember.

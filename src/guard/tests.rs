@@ -42,7 +42,7 @@ impl Door {
 
     fn crash(&mut self) -> &mut Self {
         let disk = self.guard.save().to_string();
-        self.guard = Guard::restore(&serde_json::from_str(&disk).unwrap());
+        self.guard = Guard::restore(&serde_json::from_str(&disk).unwrap()).unwrap();
         self
     }
 
@@ -624,16 +624,17 @@ fn a_long_rule_of_dashes_in_a_key_is_one_edit_not_millions() {
 }
 
 #[test]
-fn a_memory_that_cannot_be_read_is_a_new_one() {
-    for saved in [Value::Null, json!(7), json!({"streams": [{"kind": "no such"}, 1]})] {
-        assert!(Guard::restore(&saved).is_idle());
+fn a_memory_that_cannot_be_read_is_an_error() {
+    for saved in [json!(7), json!({}), json!({"streams": [{"kind": "no such"}, 1], "hasForgotten": false})] {
+        assert!(Guard::restore(&saved).is_err(), "{saved}");
     }
+    assert!(Guard::restore(&Value::Null).unwrap().is_idle(), "there was nothing to save");
     let mut door = Door::new();
     door.pass(chunk("see sk-"));
     let mut saved = door.guard.save();
-    assert!(!Guard::restore(&saved).is_idle());
+    assert!(!Guard::restore(&saved).unwrap().is_idle());
     saved["streams"][0]["scan"]["shown"] = json!(99);
-    assert!(Guard::restore(&saved).is_idle());
+    assert!(Guard::restore(&saved).is_err());
 }
 
 #[test]

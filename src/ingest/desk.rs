@@ -4,13 +4,12 @@ use super::World;
 use crate::guard::Guard;
 use crate::log::control::{CONTROL, ControlRecord};
 use crate::log::run::{Summary, summary_of};
-use crate::log::{Append, Blob, Loaded, LogId, META};
+use crate::log::{Append, Blob, Loaded, LogId, META, StoreError};
 use crate::model::{Audience, ControlId, Epoch, ProducerId, Sequence};
 use crate::source::ledger::{Ledger, RunState};
 use crate::source::{self, Adapter, SourceKind};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -71,39 +70,105 @@ impl EventIds {
     }
 }
 
+/// What the stages remember, entry by entry.
+#[derive(Default)]
+struct Entries<'s> {
+    things: Vec<(&'s str, u8)>,
+    guard: Option<(Guard, Bytes)>,
+    adapters: Vec<Seated>,
+    producers: HashMap<ProducerId, Numbering>,
+    controls: BTreeMap<ControlId, ControlRecord>,
+}
+
+impl<'s> Entries<'s> {
+    /// Reads one more entry. One of no stage, as the summary, is passed over.
+    fn add(&mut self, log: &LogId, key: &'s [u8], value: &'s Bytes) -> Result<(), StoreError> {
+        let unreadable = |why: &dyn std::fmt::Display| StoreError::unreadable(log, key, why);
+        let name = std::str::from_utf8(key).map_err(|error| unreadable(&error))?;
+        if name == GUARD {
+            let saved = serde_json::from_slice(value).map_err(|error| unreadable(&error))?;
+            self.guard = Some((Guard::restore(&saved).map_err(|why| unreadable(&why))?, value.clone()));
+        } else if let Some(thing) = name.strip_prefix("t:") {
+            match value[..] {
+                [byte] if Ledger::has_byte(byte) => self.things.push((thing, byte)),
+                _ => return Err(unreadable(&format_args!("{:?} is no thing's state", &value[..]))),
+            }
+        } else if let Some(source) = name.strip_prefix("a:") {
+            let kind = source::by_name(source).ok_or_else(|| unreadable(&"this version has no such source"))?;
+            let adapter = (kind.restore)(value).map_err(|error| unreadable(&error))?;
+            self.adapters.push(Seated { kind, adapter, saved: value.to_vec() });
+        } else if let Some(producer) = name.strip_prefix("p:") {
+            let producer = ProducerId::new(producer).map_err(|error| unreadable(&error))?;
+            let numbering = serde_json::from_slice(value).map_err(|error| unreadable(&error))?;
+            self.producers.insert(producer, numbering);
+        } else if name.starts_with(CONTROL) {
+            let record = ControlRecord::read(log, key, value)?;
+            self.controls.insert(record.id.clone(), record);
+        }
+        Ok(())
+    }
+}
+
+/// The summary of a log, which says that it ends where it does.
+fn summary_at(id: &LogId, loaded: &Loaded) -> Result<Summary, StoreError> {
+    let summary = summary_of(id, loaded)?;
+    if summary.last_sequence != loaded.last {
+        let why = format!("it ends at sequence {}, the log at {}", summary.last_sequence, loaded.last);
+        return Err(StoreError::unreadable(id, META, &why));
+    }
+    Ok(summary)
+}
+
+/// What of a log's stored state a writer could not go on from: each entry that cannot be read.
+#[must_use]
+pub fn unreadable_entries(id: &LogId, loaded: &Loaded) -> Vec<StoreError> {
+    let others = loaded.state.iter().filter(|(key, _)| key != META);
+    let others = others.filter_map(|(key, value)| Entries::default().add(id, key, value).err());
+    summary_at(id, loaded).err().into_iter().chain(others).collect()
+}
+
+impl Seated {
+    /// Takes the adapter back to where it was when it saved this; nothing is of before its first fact.
+    pub fn rewind(&mut self, memory: &[u8]) {
+        self.adapter = match memory {
+            [] => (self.kind.fresh)(),
+            saved => (self.kind.restore)(saved).expect("what an adapter has saved, it reads"),
+        };
+    }
+
+    /// Takes the adapter back to where it was when it was last saved with the log.
+    pub fn rewind_all(&mut self) {
+        self.rewind(&self.saved.clone());
+    }
+}
+
+/// The key of the guard's memory.
+const GUARD: &str = "g";
+
 impl Desk {
-    pub fn new(id: LogId, loaded: Option<Loaded>, world: World) -> Self {
+    /// The desk of a log as it was found in the store.
+    ///
+    /// # Errors
+    /// `Unreadable`, with the first entry that cannot be read. A part that began anew instead would forget what it promised: a
+    /// sequence, the facts that it has, half a secret.
+    pub fn new(id: LogId, loaded: Option<Loaded>, world: World) -> Result<Self, StoreError> {
         #[expect(clippy::cast_possible_truncation, reason = "any 64 of the random bits will do")]
         let fresh = Epoch::from_random((world.random)() as u64);
         let epoch = loaded.as_ref().map_or(fresh, |l| l.epoch);
-        let summary = loaded.as_ref().map(summary_of).unwrap_or_default();
-        let state = loaded.as_ref().map(|l| l.state.as_slice()).unwrap_or_default();
-        let under = |prefix: &'static str| {
-            state
-                .iter()
-                .filter_map(move |(key, value)| Some((std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?, value)))
+        let mut read = Entries::default();
+        for (key, value) in loaded.iter().flat_map(|loaded| &loaded.state) {
+            read.add(&id, key, value)?;
+        }
+        let summary = match &loaded {
+            None => Summary::default(),
+            Some(loaded) => summary_at(&id, loaded)?,
         };
-        let things = under("t:").filter_map(|(key, value)| Some((key, *value.first()?)));
-        let ledger = Ledger::restore(summary.run.clone(), things);
+        let ledger = Ledger::restore(summary.run.clone(), read.things.into_iter());
         let seen_runs = [Audience::User, Audience::Dashboard].map(|audience| summary.run_for(audience).clone());
-        let json = |bytes: &Bytes| serde_json::from_slice::<Value>(bytes).unwrap_or_default();
-        let guard = under("g").next().map_or_else(Guard::new, |(_, saved)| Guard::restore(&json(saved)));
-        let adapters = under("a:")
-            .filter_map(|(name, saved)| {
-                let kind = source::by_name(name)?;
-                Some(Seated { kind, adapter: (kind.restore)(saved), saved: saved.to_vec() })
-            })
-            .collect();
-        let producers = under("p:")
-            .filter_map(|(id, saved)| Some((ProducerId::new(id).ok()?, serde_json::from_slice(saved).ok()?)))
-            .collect();
-        let controls = under(CONTROL)
-            .filter_map(|(_, saved)| serde_json::from_slice::<ControlRecord>(saved).ok())
-            .map(|record| (record.id.clone(), record))
-            .collect();
-        let guard_saved = under("g").next().map_or_else(Bytes::new, |(_, saved)| saved.clone());
+        let (guard, guard_saved) = read.guard.unwrap_or_default();
+        let Entries { adapters, producers, controls, .. } = read;
         let written = loaded.is_some();
-        Self {
+        Ok(Self {
             id,
             epoch,
             written,
@@ -120,7 +185,7 @@ impl Desk {
             outbox: None,
             used: true,
             is_left: false,
-        }
+        })
     }
 
     /// Whether it was used since it was last asked.
@@ -173,7 +238,7 @@ impl Desk {
             let guard = self.guard.save();
             let held = if guard.is_null() { Bytes::new() } else { to_json(&guard) };
             if held != self.guard_saved {
-                state.push((Bytes::from_static(b"g"), (!held.is_empty()).then(|| held.clone())));
+                state.push((Bytes::from_static(GUARD.as_bytes()), (!held.is_empty()).then(|| held.clone())));
                 self.guard_saved = held;
             }
             state.extend(self.ledger.take_changed().into_iter().map(|(key, byte)| set(format!("t:{key}"), vec![byte])));

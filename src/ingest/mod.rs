@@ -34,6 +34,7 @@ mod past;
 
 pub use amend::{Amendment, Standing, Verdict};
 pub use delivery::{Delivery, Fence, PRODUCERS_MAX, Producer, Reach};
+pub use desk::unreadable_entries;
 pub use load::{Counts, Load};
 pub use past::Thinned;
 pub use receipt::{IngestError, Outside, Pending, Receipt, VIOLATIONS_MAX};
@@ -196,7 +197,7 @@ impl<S: Store> Ingest<S> {
 
     async fn sit_down(&self, id: &LogId) -> Result<Mutex<Desk>, StoreError> {
         let loaded = self.logs.load(id).await?;
-        Ok(Mutex::new(Desk::new(id.clone(), loaded, self.world)))
+        Ok(Mutex::new(Desk::new(id.clone(), loaded, self.world)?))
     }
 
     /// Forgets the desks of logs that nobody writes at this moment and that have nothing under way. Their state is saved.

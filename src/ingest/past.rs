@@ -21,20 +21,32 @@ impl<S: Store> Ingest<S> {
     /// Erases a log with everything that was taken for it before, durably; `false` when it was never written. What is taken
     /// after begins a new life of it.
     ///
+    /// A log whose state cannot be read has no desk, and is erased before there is one.
+    ///
     /// It must run to its end, whoever asked for it: a task of its own.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn erase(&self, id: &LogId) -> Result<bool, StoreError> {
         let mut gone = None;
+        let (_open, mut is_erased) = self.logs.log_to_erase(id).await?;
         let (leave, durable) = loop {
             let seat = self.seat(id).await?;
-            let desk = seat.desk.get_or_try_init(|| self.sit_down(id)).await?;
+            let sit_down = async || match self.sit_down(id).await {
+                // Nobody writes meanwhile: who would waits for this desk.
+                Err(error) if error.is_of_one_log() => {
+                    self.logs.erase(&seat.log).await?;
+                    is_erased = true;
+                    self.sit_down(id).await
+                }
+                desk => desk,
+            };
+            let desk = seat.desk.get_or_try_init(sit_down).await?;
             {
                 let mut desk = desk.lock();
                 if !desk.is_left {
-                    if !desk.written {
-                        return Ok(false);
+                    if is_erased || !desk.written {
+                        return Ok(is_erased);
                     }
                     desk.is_left = true;
                     // Behind everything that was taken.

@@ -6,7 +6,7 @@ use crate::guard::{Guarded, Policy};
 use crate::log::control::{ASKING_MAX, AskedAction, ControlRecord, ControlState};
 use crate::log::row::Row;
 use crate::log::run::Shown;
-use crate::log::{Blob, LogId};
+use crate::log::{Blob, LogId, StoreError};
 use crate::model::audience::{self, Audience, Sight};
 use crate::model::{BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, RunId, SessionId};
 use crate::source::ledger::{Ledger, Violation};
@@ -176,6 +176,17 @@ pub struct BlobMeta {
     pub run: Option<RunId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
+}
+
+impl BlobMeta {
+    /// What is kept beside a body.
+    ///
+    /// # Errors
+    /// `Unreadable`, for what was not saved as that.
+    pub fn read(blob: &Blob) -> Result<Self, StoreError> {
+        serde_json::from_slice(&blob.meta)
+            .map_err(|error| StoreError::unreadable(&format_args!("blob {}", blob.id), b"meta", &error))
+    }
 }
 
 /// Room for one envelope's texts, used again for the next.

@@ -86,7 +86,7 @@ impl Desk {
                     Some((true, _)) => owes = Owes::Nothing,
                     Some((false, session)) => {
                         refused = Some((index, Refused::Outside(Outside::Session(session.clone()))));
-                        seat.adapter = (seat.kind.restore)(&memory);
+                        seat.rewind(&memory);
                         drafts.truncate(from);
                         break;
                     }
@@ -103,13 +103,13 @@ impl Desk {
             let named = given.session.as_ref().filter(|_| drafts.is_empty());
             if !named.is_some_and(|session| delivery.fence.as_ref().is_some_and(|fence| fence.has(Reach::Session(session)))) {
                 let seat = self.seat(delivery.source);
-                seat.adapter = (seat.kind.restore)(&seat.saved);
+                seat.rewind_all();
                 return Err(IngestError::Foreign(Outside::Run(run)));
             }
         }
         let seat = self.seat(delivery.source);
         if refused.is_some() && delivery.atomic {
-            seat.adapter = (seat.kind.restore)(&seat.saved);
+            seat.rewind_all();
             drafts.clear();
             ends.clear();
             receipt.shed = 0;

@@ -5,6 +5,7 @@
 //! that takes it. What is open stands in [`Summary::controls`](super::run::Summary), in the order in which it was asked for, so
 //! that a server which starts finds every line without reading a log.
 
+use super::{LogId, StoreError};
 use crate::model::{ActionId, AgentId, Audience, Control, ControlId, Draft, EventType, Ids, Phase, Scope};
 use crate::source::ledger::RunState;
 use serde::{Deserialize, Serialize};
@@ -77,6 +78,14 @@ pub struct ControlRecord {
 }
 
 impl ControlRecord {
+    /// The record in a log's state entry.
+    ///
+    /// # Errors
+    /// `Unreadable`, for what no control was saved as.
+    pub fn read(log: &LogId, entry: &[u8], saved: &[u8]) -> Result<Self, StoreError> {
+        serde_json::from_slice(saved).map_err(|error| StoreError::unreadable(log, entry, &error))
+    }
+
     /// The ids that it is about.
     #[must_use]
     pub fn ids(&self) -> Ids {

@@ -45,7 +45,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tail::{Attested, Tail};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// When commits reach the disk. Whatever the choice, a commit is whole or absent, and nothing after an absent one is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +95,8 @@ struct Shared {
     bodies: Keyspace,
     db: Database,
     sync: Sync,
+    /// Why the store's own thread ended before the store was closed.
+    failed: watch::Sender<Option<StoreError>>,
     // Last, as it holds the lock of the directory: the engine must have let go before.
     writer: Mutex<Writer>,
 }
@@ -180,7 +182,17 @@ impl EmbeddedStore {
             .name("store-keeper".into())
             .spawn({
                 let shared = Arc::clone(&shared);
-                move || shared.keep(unswept, &received)
+                move || {
+                    let kept = std::panic::catch_unwind(AssertUnwindSafe(|| shared.keep(unswept, &received)));
+                    let kept = kept.unwrap_or_else(|panic| {
+                        Err(StoreError::failed("the store's upkeep", &format_args!("it panicked: {}", panic_message(&*panic))))
+                    });
+                    if let Err(error) = kept {
+                        tracing::error!(%error, "the store's upkeep ended; nothing more is written");
+                        shared.writer.lock().failed.get_or_insert_with(|| error.clone());
+                        shared.failed.send_replace(Some(error));
+                    }
+                }
             })
             .map_err(|e| StoreError::failed("starting the store's thread", &e))?;
         Ok(Self { shared, keeper: Some((orders, keeper)) })
@@ -203,9 +215,8 @@ impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         if let Some((orders, keeper)) = self.keeper.take() {
             drop(orders);
-            if keeper.join().is_err() {
-                tracing::error!("the store's thread panicked; what it had not swept is swept at the next start");
-            }
+            // It catches its own panics.
+            let _ = keeper.join();
         }
         let mut writer = self.shared.writer.lock();
         let closed = match &writer.failed {
@@ -287,7 +298,8 @@ impl Shared {
         }
         assert_eq!(names.id(), journal::SEAL_KEYSPACE, "the first keyspace that is made keeps the seals");
         let writer = Writer { seal: Seal::default(), known: HashMap::new(), failed: None, tail };
-        let shared = Self { names, rows, index, state, bodies, db, sync, writer: Mutex::new(writer) };
+        let (failed, writer) = (watch::Sender::new(None), Mutex::new(writer));
+        let shared = Self { names, rows, index, state, bodies, db, sync, failed, writer };
 
         let sealed = shared.names.get(journal::SEAL_KEY).map_err(|e| shared.fault("reading the last seal", &e))?;
         let sealed =
@@ -776,6 +788,7 @@ impl Shared {
     /// Removes one batch of what is left of a nameless log; whether that was the last of it.
     fn sweep(&self, sweep: &mut Sweep) -> Result<bool, StoreError> {
         let number = sweep.number;
+        assert!(!cfg!(test) || number < u64::MAX, "a test asked for this panic");
         let snapshot = self.db.snapshot();
         let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 2 * SWEEP_KEYS + 2);
         let mut left = SWEEP_KEYS;
@@ -815,7 +828,7 @@ impl Shared {
     }
 
     /// The store's own thread: syncs at the interval, sweeps in between, ends when the store is dropped.
-    fn keep(&self, mut sweeps: VecDeque<Sweep>, orders: &mpsc::Receiver<Sweep>) {
+    fn keep(&self, mut sweeps: VecDeque<Sweep>, orders: &mpsc::Receiver<Sweep>) -> Result<(), StoreError> {
         let interval = match self.sync {
             Sync::Interval(interval) => Some(interval),
             Sync::Always | Sync::Never => None,
@@ -825,21 +838,21 @@ impl Shared {
             let pause = interval.map(|interval| interval.saturating_sub(synced.0.elapsed()));
             let order = match (sweeps.is_empty(), pause) {
                 (false, _) => match orders.try_recv() {
-                    Err(mpsc::TryRecvError::Disconnected) => return,
+                    Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
                     order => order.ok(),
                 },
                 (true, None) => match orders.recv() {
-                    Err(mpsc::RecvError) => return,
+                    Err(mpsc::RecvError) => return Ok(()),
                     Ok(order) => Some(order),
                 },
                 (true, Some(pause)) => match orders.recv_timeout(pause) {
-                    Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
                     order => order.ok(),
                 },
             };
             sweeps.extend(order);
             if interval.is_some_and(|interval| synced.0.elapsed() >= interval) {
-                synced = (Instant::now(), self.sync_if_newer(synced.1));
+                synced = (Instant::now(), self.sync_if_newer(synced.1)?);
             }
             if let Some(mut sweep) = sweeps.pop_front() {
                 match self.sweep(&mut sweep) {
@@ -856,15 +869,12 @@ impl Shared {
     }
 
     /// Syncs unless the last batch is `synced` already; which batch is the last now.
-    fn sync_if_newer(&self, synced: u64) -> u64 {
+    fn sync_if_newer(&self, synced: u64) -> Result<u64, StoreError> {
         let mut writer = self.writer.lock();
-        if writer.seal.batch > synced
-            && writer.failed.is_none()
-            && let Err(e) = self.sync_now(&mut writer)
-        {
-            tracing::error!(error = %e, "syncing at the interval; every later commit fails");
+        if writer.seal.batch > synced {
+            self.sync_now(&mut writer)?;
         }
-        writer.seal.batch
+        Ok(writer.seal.batch)
     }
 }
 
@@ -1054,6 +1064,15 @@ impl Store for EmbeddedStore {
         // What cannot be told is not worth failing for.
         self.shared.db.disk_space().unwrap_or(0)
     }
+
+    async fn failed(&self) -> StoreError {
+        let mut failed = self.shared.failed.subscribe();
+        match failed.wait_for(Option::is_some).await.map(|error| error.clone()) {
+            Ok(Some(error)) => error,
+            // The sender is gone with the store.
+            _ => std::future::pending().await,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -1079,6 +1098,29 @@ mod tests {
             blobs: vec![Blob { id: BlobId::new(&format!("b{expected}")).unwrap(), meta: Bytes::new(), body: Bytes::new() }],
             state: vec![(Bytes::from("k"), Some(Bytes::from("v")))],
         }
+    }
+
+    #[test]
+    fn the_end_of_the_store_s_own_thread_is_the_store_s_failure() {
+        let patience = Duration::from_secs(30);
+        let failed = |store: &EmbeddedStore| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let failed = runtime.block_on(async { tokio::time::timeout(patience, store.failed()).await });
+            failed.expect("its end is known").to_string()
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let store = EmbeddedStore::open(dir.path(), Sync::Always).unwrap();
+        let (orders, _) = store.keeper.as_ref().unwrap();
+        orders.send(Sweep { number: u64::MAX, swept: Sequence::NONE, done: None }).unwrap();
+        let why = failed(&store);
+        assert!(why.contains("upkeep") && why.contains("a test asked for this panic"), "{why}");
+        assert_eq!(wait(store.commit(&[append(0)])).unwrap_err().to_string(), why);
+        drop(store);
+
+        let store = EmbeddedStore::open(dir.path(), Sync::Interval(Duration::from_millis(1))).unwrap();
+        store.shared.writer.lock().tail.break_for_tests(true);
+        wait(store.commit(&[append(0)])).unwrap();
+        assert!(failed(&store).contains("writing the tail file"), "the sync between commits has failed");
     }
 
     const ALL: Limit = Limit { rows: usize::MAX, bytes: usize::MAX };

@@ -232,6 +232,12 @@ pub enum StoreError {
     /// The disk or the machine failed. A failed sync is final: what was being written may or may not be there.
     #[error("{doing} failed: {why}")]
     Failed { doing: &'static str, why: String },
+    /// What a log remembers between appends is stored, and cannot be read. Other logs go on.
+    #[error(
+        "the stored state of {log} cannot be read: entry {entry}: {why}; `proscenium doctor` lists what is wrong; restore the \
+         data directory from a backup, or delete the run"
+    )]
+    Unreadable { log: String, entry: String, why: String },
     /// Another process holds the data directory.
     #[error("the data directory {path} is in use by another process; stop it, or give --data-dir another directory")]
     Locked { path: PathBuf },
@@ -242,6 +248,24 @@ impl StoreError {
     pub(crate) fn failed(doing: &'static str, why: &dyn fmt::Display) -> Self {
         Self::Failed { doing, why: why.to_string() }
     }
+
+    /// An entry of this log's stored state cannot be read.
+    pub(crate) fn unreadable(log: &impl fmt::Display, entry: &[u8], why: &dyn fmt::Display) -> Self {
+        Self::Unreadable { log: log.to_string(), entry: format!("{:?}", String::from_utf8_lossy(entry)), why: why.to_string() }
+    }
+
+    /// Whether it concerns one log alone, and the store goes on.
+    #[must_use]
+    pub const fn is_of_one_log(&self) -> bool {
+        matches!(self, Self::Unreadable { .. })
+    }
+}
+
+/// What a panic says.
+#[must_use]
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given")
 }
 
 /// A place that keeps logs. `tests/it/store.rs` is its suite: every store passes it.
@@ -334,6 +358,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// How many bytes it takes on disk, about; 0 for a store that has none.
     fn bytes(&self) -> impl Future<Output = u64> + Send;
+
+    /// Waits until the store has failed for good by itself, outside of any call.
+    fn failed(&self) -> impl Future<Output = StoreError> + Send {
+        std::future::pending()
+    }
 }
 
 /// The stores that a server can be started on.
@@ -419,5 +448,9 @@ impl Store for AnyStore {
 
     async fn bytes(&self) -> u64 {
         each_store!(self, store => store.bytes().await)
+    }
+
+    async fn failed(&self) -> StoreError {
+        each_store!(self, store => store.failed().await)
     }
 }

@@ -125,11 +125,12 @@ fn session_of<'a>(log: &'a LogId, summary: &'a Summary) -> Option<&'a SessionId>
 }
 
 impl Sessions {
-    /// Reads what the store's logs say. `also` is told it, too: it is read only once.
+    /// Reads what the store's logs say. `also` is told it, too: it is read only once. A log whose summary cannot be read is named
+    /// in the server's log, and is in no session.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn load(store: &impl Store, also: impl Fn(&LogId, &Summary)) -> Result<Self, StoreError> {
+    pub async fn load(store: &impl Store, also: impl Fn(&LogId, Option<&Summary>)) -> Result<Self, StoreError> {
         let mut logs = Vec::new();
         for kind in [LogKind::Run, LogKind::Session] {
             let mut before = None;
@@ -138,8 +139,9 @@ impl Sessions {
                 before = page.last().map(|log| log.created);
                 let is_last = page.len() < PAGE;
                 logs.extend(page.into_iter().filter_map(|listed| {
-                    let summary: Summary = serde_json::from_slice(&listed.meta).unwrap_or_default();
-                    also(&listed.log, &summary);
+                    let summary = Summary::listed(&listed);
+                    also(&listed.log, summary.as_ref());
+                    let summary = summary?;
                     let session = session_of(&listed.log, &summary)?.clone();
                     Some((listed.created, session, listed.log, summary.parent_session_id))
                 }));

@@ -157,19 +157,26 @@ impl View {
         Self { audience, through: Sequence::NONE, framed: Sequence::NONE, scene }
     }
 
-    /// The view as it was saved; `None` for what this fold did not save.
-    #[must_use]
-    pub fn restore(log: &LogId, audience: Audience, saved: &[u8]) -> Option<Self> {
-        let saved: Saved<'_> = serde_json::from_slice(saved).ok()?;
-        if saved.version != VERSION {
-            return None;
+    /// The view as it was saved; `None` for what another version of this fold saved.
+    ///
+    /// # Errors
+    /// What was never saved as a view.
+    pub fn restore(log: &LogId, audience: Audience, saved: &[u8]) -> serde_json::Result<Option<Self>> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
         }
+        // First, for the rest is as that version has it.
+        if serde_json::from_slice::<Version>(saved)?.version != VERSION {
+            return Ok(None);
+        }
+        let saved: Saved<'_> = serde_json::from_slice(saved)?;
         let mut view = Self::new(log, audience);
         (view.through, view.framed) = (saved.through, saved.framed);
         view.scene.own_agent = saved.own_agent;
         view.scene.run = saved.run.into_owned();
         view.scene.stage = Stage::restore(saved.activities.into_owned(), saved.is_over);
-        Some(view)
+        Ok(Some(view))
     }
 
     /// The view as text. The same view is the same text.

@@ -660,11 +660,12 @@ fn a_restored_view_goes_on_as_the_one_that_was_saved() {
     seen.fold("run.started", json!({"agentId": "lead"})).fold("text.delta", delta("p", "a"));
     seen.fold("tool.progress", activity(json!({"content": {"list": ["a", "b"]}})));
     let saved = seen.view.save();
-    seen.view = View::restore(&log, Audience::User, &saved).unwrap();
+    seen.view = View::restore(&log, Audience::User, &saved).unwrap().unwrap();
     assert_eq!(seen.view.save(), saved);
     seen.fold("text.delta", delta("p", "b")).fold("run.finished", json!({}));
     assert_eq!((seen.said("m"), seen.status("message", "m")), (vec!["ab".into()], "interrupted".into()));
-    assert!(View::restore(&log, Audience::User, b"{\"version\":1}").is_none());
+    assert!(View::restore(&log, Audience::User, b"{\"version\":1}").unwrap().is_none());
+    assert!(View::restore(&log, Audience::User, b"{\"version").is_err());
 }
 
 #[test]
@@ -763,14 +764,14 @@ fn a_run_of_too_many_activities_goes_on_says_that_there_is_more_and_may_still_as
     }
     assert_eq!((watched.view.activities().len(), watched.view.scene.stage.is_over()), (tasks + 1, false));
     let log = LogId::Run(RunId::new("r").unwrap());
-    let mut again = View::restore(&log, Audience::User, &watched.view.save()).unwrap();
+    let mut again = View::restore(&log, Audience::User, &watched.view.save()).unwrap().unwrap();
     for view in [&mut watched.view, &mut again] {
         assert_eq!(task(view, tasks, "open"), 2, "it is left out; the run and the diagnostics say so");
         assert_eq!(task(view, tasks, "done"), 0, "once");
         assert_eq!(task(view, 7, "done"), 1, "what is there goes on");
     }
     assert!(watched.view.save() == again.save(), "wherever it was saved");
-    let mut again = View::restore(&log, Audience::User, &again.save()).unwrap();
+    let mut again = View::restore(&log, Audience::User, &again.save()).unwrap().unwrap();
     assert_eq!(task(&mut again, tasks + 1, "open"), 0, "it was said before");
     assert_eq!(
         (watched.get("task", &format!("t{tasks}")), &watched.get("run", "r")["activitiesOmitted"]),

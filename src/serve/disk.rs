@@ -109,9 +109,7 @@ pub(super) async fn watch(app: Arc<App>, reserve: Reserve) {
         tokio::time::sleep(EVERY).await;
         let (app, reserve) = (app.clone(), reserve.clone());
         // A disk over a network may take its time.
-        if tokio::task::spawn_blocking(move || look(&app.disk, &reserve)).await.is_err() {
-            tracing::error!("looking at the disk panicked; it is not looked at any more");
-            return;
-        }
+        let looking = tokio::task::spawn_blocking(move || look(&app.disk, &reserve));
+        looking.await.expect("nobody aborts it, and a panic in it is one here");
     }
 }

@@ -94,9 +94,8 @@ pub async fn runs(State(app): State<Arc<App>>, pass: Pass, uri: Uri) -> Result<R
     let next = 'pages: loop {
         let listed = app.logs.list(LogKind::Run, at, page).await?;
         for run in &listed {
-            let summary: Summary = serde_json::from_slice(&run.meta).unwrap_or_default();
             let LogId::Run(id) = &run.log else { unreachable!("only runs were asked for") };
-            if pass.has_run(id, &summary) {
+            if let Some(summary) = Summary::listed(run).filter(|summary| pass.has_run(id, summary)) {
                 if runs.len() == limit {
                     break 'pages at;
                 }
@@ -373,7 +372,7 @@ pub async fn blob(State(app): State<Arc<App>>, pass: Pass, uri: Uri, headers: He
     let audience = Query::of(&uri).audience()?;
     let missing = || Problem::not_found("no_such_blob", format!("there is no body {id} for this audience"));
     let blob = app.logs.blob(&id).await?.ok_or_else(missing)?;
-    let meta: BlobMeta = serde_json::from_slice(&blob.meta).map_err(|_| missing())?;
+    let meta = BlobMeta::read(&blob)?;
     if !audience.admits(meta.audience) || !refers(&app, &pass, &meta).await? {
         return Err(missing());
     }

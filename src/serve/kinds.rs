@@ -84,6 +84,7 @@ kinds! {
     TOO_MANY_TICKETS = 429 "too_many_tickets", "`limit` tickets wait, or may be used again", "use those that there are, or come back";
     INTERNAL_ERROR = 500 "internal_error", "the server made a mistake", "its log says more; the request may be repeated";
     STORE_FAILED = 500 "store_failed", "the store could not answer", "the server's log says why; if it stopped, start it again";
+    STORED_STATE_UNREADABLE = 500 "stored_state_unreadable", "what is stored of a run or session cannot be read: `detail` names it and the entry; others go on", "stop the server and run `proscenium doctor`; then restore a backup, or delete the run";
     NOT_SERVED = 501 "not_served", "a stream in a format that is not served", "ask without `format`";
     STOPPING = 503 "stopping", "the server was told to stop", "use another one, or come back";
     BUSY = 503 "busy", "too much is under way to the store; nothing of this was taken", "send it again after `retryAfter`";

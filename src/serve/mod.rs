@@ -26,6 +26,7 @@ pub mod settle;
 pub mod shares;
 pub mod socket;
 pub mod stream;
+pub mod tasks;
 pub mod tickets;
 pub mod tls;
 pub mod trace;
@@ -45,12 +46,15 @@ use axum::middleware::from_fn_with_state;
 use compact::Compactor;
 use controls::Keeper;
 use disk::{Disk, Reserve};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use meters::Meters;
 use origin::{Hosts, Origins};
 use settle::{Patience, Settler};
 use shares::{Client, Rate, Rates, Shares};
 use std::sync::Arc;
 use std::time::Duration;
+use tasks::{TaskEnded, Tasks};
 use tls::Tls;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -168,6 +172,19 @@ pub struct Server {
     patience: Patience,
     tls: Option<Arc<Tls>>,
     reserve: Option<Reserve>,
+    /// Further tasks, by their names.
+    beside: Vec<(&'static str, BoxFuture<'static, ()>)>,
+    /// The task that is to panic, for tests.
+    panics: Option<String>,
+}
+
+/// Why a server stopped although nothing told it to. The process must stop, too, and say so.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Failure {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Task(#[from] TaskEnded),
 }
 
 impl Server {
@@ -207,7 +224,16 @@ impl Server {
             hosts: Hosts::default(),
             stopping: watch::Sender::new(None),
         };
-        Ok(Self { app: Arc::new(app), groups, compact_after: None, patience: Patience::default(), tls: None, reserve: None })
+        Ok(Self {
+            app: Arc::new(app),
+            groups,
+            compact_after: None,
+            patience: Patience::default(),
+            tls: None,
+            reserve: None,
+            beside: Vec::new(),
+            panics: None,
+        })
     }
 
     /// The same, which compacts ended runs this long after their last fact.
@@ -235,6 +261,21 @@ impl Server {
     #[must_use]
     pub fn reserving(mut self, reserve: Option<Reserve>) -> Self {
         self.reserve = reserve;
+        self
+    }
+
+    /// The same, beside which this runs: when it ends, so does the server.
+    #[must_use]
+    pub fn beside(mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.beside.push((name, task.boxed()));
+        self
+    }
+
+    /// The same, of which the task of this name panics, or `committer` at its next append: for tests of what follows.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn panicking_in(mut self, task: Option<String>) -> Self {
+        self.panics = task;
         self
     }
 
@@ -290,49 +331,64 @@ impl Server {
     /// [`Pulse::drain`], makes everything durable, and returns.
     ///
     /// # Errors
-    /// The store's failure, which is final: the process must stop and say so.
-    pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) -> Result<(), StoreError> {
-        let Self { app, groups, compact_after, patience, tls, reserve } = self;
+    /// The store's failure, or the end of a task that none is to have: both are final, and the process must stop and say so.
+    pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+        let Self { app, groups, compact_after, patience, tls, reserve, beside, panics } = self;
+        if panics.as_deref() == Some("committer") {
+            app.logs.panic_in_committer();
+        }
         if let Some(reserve) = &reserve {
             disk::look(&app.disk, reserve);
         }
-        let follower = tokio::spawn(app.feed.clone().follow(groups));
-        let sweeper = tokio::spawn(sweep(app.clone()));
-        let settling = tokio::spawn(Settler::new(app.clone(), patience).keep());
-        let keeping = tokio::spawn(Keeper::new(app.clone()).keep());
-        let watching = reserve.map(|reserve| tokio::spawn(disk::watch(app.clone(), reserve)));
-        let compacting = compact_after.map(|after| tokio::spawn(Compactor::new(app.clone(), after).keep()));
-        let renewing = tls.clone().map(|tls| tokio::spawn(tls.keep()));
-        let asking = app.authority.clone().map(|authority| tokio::spawn(authority.keep()));
+        let mut tasks = Tasks::panicking_in(panics);
+        for (name, task) in app.feed.tasks(groups).into_iter().chain(beside) {
+            tasks.spawn(name, task);
+        }
+        tasks.spawn("sweeper", sweep(app.clone()));
+        tasks.spawn("settler", Settler::new(app.clone(), patience).keep());
+        tasks.spawn("control-keeper", Keeper::new(app.clone()).keep());
+        if let Some(reserve) = reserve {
+            tasks.spawn("disk-watch", disk::watch(app.clone(), reserve));
+        }
+        if let Some(after) = compact_after {
+            tasks.spawn("compactor", Compactor::new(app.clone(), after).keep());
+        }
+        if let Some(tls) = tls.clone() {
+            tasks.spawn("certificate-renewal", tls.keep());
+        }
+        if let Some(authority) = app.authority.clone() {
+            tasks.spawn("key-renewal", authority.keep());
+        }
         let is_plain = tls.is_none();
         let connections = wire::Connections::new(app.limits.connections_max);
         let accepting = connections.accept(&listener, app.clone(), tls);
-        let mut ended = tokio::select! {
+        let mut ended: Result<(), Failure> = tokio::select! {
+            error = app.logs.failed() => Err(error.into()),
+            ended = tasks.ended() => Err(ended.into()),
             () = accepting => Ok(()),
             () = stop => Ok(()),
-            error = app.logs.failed() => Err(error),
         };
         app.stopping.send_replace(Some(tokio::time::Instant::now()));
         if ended.is_ok() {
             ended = tokio::select! {
+                error = app.logs.failed() => Err(error.into()),
+                ended = tasks.ended() => Err(ended.into()),
                 () = connections.drained(app.pulse.drain + FINISH_TIME_MAX) => Ok(()),
                 // Whoever asks whether we are ready has to hear that we are not.
                 () = wire::turn_away(&listener, &app, is_plain) => Ok(()),
-                error = app.logs.failed() => Err(error),
             };
         }
         drop(listener);
         if ended.is_ok() {
-            ended = app.logs.flush().await;
+            ended = app.logs.flush().await.map_err(Failure::from);
         }
-        watching.inspect(tokio::task::JoinHandle::abort);
-        sweeper.abort();
-        settling.abort();
-        keeping.abort();
-        compacting.inspect(tokio::task::JoinHandle::abort);
-        renewing.inspect(tokio::task::JoinHandle::abort);
-        asking.inspect(tokio::task::JoinHandle::abort);
-        follower.abort();
+        // Its end ends the tasks that follow the committer, and may have been seen after theirs, or after the signal to stop.
+        if let Some(error) = app.logs.failure() {
+            ended = Err(error.into());
+        }
+        if let Err(error) = &ended {
+            tracing::error!(%error, "stopping");
+        }
         ended
     }
 }

@@ -2,6 +2,7 @@
 
 use super::App;
 use super::problem::Problem;
+use crate::log::panic_message;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -55,8 +56,7 @@ pub async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
 /// A handler panicked: our mistake, told as such, and only this request's.
 #[expect(clippy::needless_pass_by_value, reason = "the layer hands it over")]
 pub fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
-    let why = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    tracing::error!(why = why.unwrap_or("unknown"), "a handler panicked");
+    tracing::error!(why = panic_message(&*panic), "a handler panicked");
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "the server made a mistake; its log says more")
         .into_response()
 }

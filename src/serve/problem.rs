@@ -98,6 +98,7 @@ impl IntoResponse for Problem {
 impl From<crate::log::StoreError> for Problem {
     fn from(error: crate::log::StoreError) -> Self {
         tracing::error!(%error, "the store could not answer");
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "store_failed", error.to_string())
+        let code = if error.is_of_one_log() { "stored_state_unreadable" } else { "store_failed" };
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, code, error.to_string())
     }
 }

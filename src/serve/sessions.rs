@@ -68,8 +68,7 @@ async fn line(app: &App, session: &SessionId, audience: Audience) -> Result<Opti
         // One look-up in the order of creation; a log's whole state would be read for nothing.
         let kind = log.kind();
         let found = app.logs.list(kind, Some(created + 1), 1).await?.pop().filter(|listed| listed.log == log);
-        let summary = found.and_then(|listed| serde_json::from_slice::<Summary>(&listed.meta).ok());
-        summaries.extend(summary.map(|summary| (kind, summary)));
+        summaries.extend(found.as_ref().and_then(Summary::listed).map(|summary| (kind, summary)));
     }
     Ok(Some(summed(app, session, &summaries, runs, audience)))
 }

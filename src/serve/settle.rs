@@ -93,9 +93,17 @@ impl Settler {
             if nth % TURN_RUNS == TURN_RUNS - 1 {
                 tokio::task::yield_now().await;
             }
+            let id = LogId::Run(run.clone());
             let mut known = match before.remove(&run) {
                 Some(known) => known,
-                None => Heard { log: self.app.logs.log(&LogId::Run(run.clone())).await?, count: None, since: now },
+                None => match self.app.logs.log(&id).await {
+                    Ok(log) => Heard { log, count: None, since: now },
+                    Err(error) if error.is_of_one_log() => {
+                        self.app.logs.set_aside(&id, &error);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                },
             };
             let heard = known.log.heard();
             if heard.is_none() || heard != known.count {
@@ -110,10 +118,18 @@ impl Settler {
             } else {
                 None
             };
-            if let Some(verdict) = verdict
-                && self.app.ingest.pronounce(&run, &verdict, heard).await?
-            {
-                tracing::info!(%run, ?silent, settled = verdict != Verdict::Stale, "a run is not heard of any more");
+            if let Some(verdict) = verdict {
+                match self.app.ingest.pronounce(&run, &verdict, heard).await {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        tracing::info!(%run, ?silent, settled = verdict != Verdict::Stale, "a run is not heard of any more");
+                    }
+                    Err(error) if error.is_of_one_log() => {
+                        self.app.logs.set_aside(&id, &error);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             self.runs.insert(run, known);
         }

@@ -134,7 +134,8 @@ impl Tls {
             tokio::time::sleep(LOOK_EVERY).await;
             let tls = self.clone();
             // They may lie on a disk that is slow to answer.
-            let _ = tokio::task::spawn_blocking(move || tls.renew()).await;
+            let renewing = tokio::task::spawn_blocking(move || tls.renew());
+            renewing.await.expect("nobody aborts it, and a panic in it is one here");
         }
     }
 }

@@ -73,8 +73,8 @@ pub struct SourceKind {
     pub name: &'static str,
     /// An adapter at the beginning of a run.
     pub fresh: fn() -> Box<dyn Adapter>,
-    /// An adapter as it was when `save` gave this; a memory that cannot be read is a fresh one.
-    pub restore: fn(&[u8]) -> Box<dyn Adapter>,
+    /// An adapter as it was when `save` gave this; an error for what it did not save.
+    pub restore: fn(&[u8]) -> serde_json::Result<Box<dyn Adapter>>,
     /// What a fact answers of that which runs before it have asked. It may be another log than the fact's that asked, which is
     /// why this is read off the fact alone. `None` for a source whose runs answer only themselves.
     pub answers: Option<fn(&Fact) -> Vec<Answer>>,

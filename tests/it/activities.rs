@@ -345,7 +345,9 @@ async fn a_log_that_grows_gets_checkpoints_and_they_change_nothing() {
     let world = World { now: || jiff::Timestamp::UNIX_EPOCH, random: || 7 };
     let ingest = Ingest::new(logs.clone(), Policy::default(), world);
     let feed = Feed::new(logs.clone(), Sizes::default());
-    tokio::spawn(feed.clone().follow(groups));
+    for (_, task) in feed.tasks(groups) {
+        tokio::spawn(task);
+    }
     let log = LogId::Run(RunId::new("r").unwrap());
     let deliver = async |name: &str| {
         let facts = recording(name);

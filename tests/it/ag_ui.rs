@@ -646,7 +646,7 @@ fn an_adapter_that_is_restored_between_any_two_facts_gives_the_same() {
             assert_eq!(memory, lasting.save(), "{name}, fact {n}");
             let bytes = memory.len();
             assert!(bytes <= MEMORY_BYTES_MAX, "{name}, fact {n}: memory is {bytes} bytes, the limit is {MEMORY_BYTES_MAX}");
-            restored = (source.restore)(&memory);
+            restored = (source.restore)(&memory).unwrap();
         }
     }
 }
@@ -724,7 +724,7 @@ fn whatever_is_done_to_a_stream_the_adapter_takes_it_and_is_restored_to_the_same
             let drafts = adapt_with(&mut *lasting, fact(event));
             prop_assert_eq!(&adapt_with(&mut *restored, fact(event)), &drafts);
             prop_assert!(!drafts.is_empty(), "{} says nothing", event);
-            restored = (source.restore)(&restored.save());
+            restored = (source.restore)(&restored.save()).unwrap();
             for mut draft in drafts {
                 ledger.enter(&mut draft, 0);
             }

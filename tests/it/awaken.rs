@@ -190,7 +190,7 @@ fn an_adapter_that_is_restored_between_any_two_facts_gives_the_same() {
             assert_eq!(memory, lasting.save(), "{name}, fact {n}");
             let bytes = memory.len();
             assert!(bytes <= MEMORY_BYTES_MAX, "{name}, fact {n}: memory is {bytes} bytes, the limit is {MEMORY_BYTES_MAX}");
-            restored = (source().restore)(&memory);
+            restored = (source().restore)(&memory).unwrap();
         }
     }
 }

@@ -611,7 +611,7 @@ fn adapt(facts: &[Value], context: &str) -> Vec<Draft> {
         assert_eq!(memory, lasting.save(), "{context}, fact {n}");
         let bytes = memory.len();
         assert!(bytes <= MEMORY_BYTES_MAX, "{context}, fact {n}: memory is {bytes} bytes, the limit is {MEMORY_BYTES_MAX}");
-        restored = (source().restore)(&memory);
+        restored = (source().restore)(&memory).unwrap();
         all.extend(drafts);
     }
     all

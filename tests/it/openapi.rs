@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 const NOT_HERE: &[(&str, &str)] = &[
     ("internal_error", "it takes a mistake of ours"),
     ("store_failed", "it takes a store that fails"),
+    ("stored_state_unreadable", "`supervision` damages a store"),
     ("stopping", "it takes a server that is told to stop in the middle of a request"),
     ("too_many_producers", "it takes ten thousand requests"),
     ("unauthenticated", "`auth` asks every address without a token"),

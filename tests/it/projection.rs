@@ -129,7 +129,7 @@ impl Reader {
                 self.frames.push(frame);
             }
             if self.forgets > 0 && row.sequence().0 % self.forgets == 0 {
-                self.view = View::restore(&self.log, self.view.audience, &self.view.save()).expect("as it was saved");
+                self.view = View::restore(&self.log, self.view.audience, &self.view.save()).unwrap().expect("as it was saved");
             }
         }
         self

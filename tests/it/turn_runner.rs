@@ -594,7 +594,7 @@ fn assert_restores(facts: &[Value]) {
         assert_eq!(adapt_with(&mut *restored, fact), adapt_with(&mut *lasting, fact), "fact {n}");
         let memory = restored.save();
         assert_eq!(memory, lasting.save(), "fact {n}");
-        restored = (source().restore)(&memory);
+        restored = (source().restore)(&memory).unwrap();
     }
 }
 

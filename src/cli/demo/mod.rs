@@ -92,6 +92,8 @@ pub enum DemoError {
     Directory(io::Error),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Serve(#[from] proscenium::serve::Failure),
 }
 
 /// Of a run that is not heard of, how long until it is said, and until it is settled. Much shorter than a server's own, so that

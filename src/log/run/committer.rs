@@ -5,12 +5,13 @@ use super::tail::Log;
 use crate::log::ongoing::Ongoing;
 use crate::log::queues::Queues;
 use crate::log::sessions::{Changed, Sessions};
-use crate::log::{Append, Outcome, Store, StoreError};
+use crate::log::{Append, Outcome, Store, StoreError, panic_message};
 use crate::meter::{Counter, Histogram};
 use crate::model::Epoch;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -62,6 +63,8 @@ pub struct Counts {
 pub(super) struct Line {
     pub waiting: Mutex<Waiting>,
     pub came: Condvar,
+    /// Whether the committer panics at the next group, for tests of what follows.
+    pub panics: AtomicBool,
 }
 
 #[derive(Default)]
@@ -87,12 +90,21 @@ pub(super) struct Committer<S> {
 }
 
 impl<S: Store> Committer<S> {
-    /// Commits until nobody can submit any more, or the store fails.
+    /// Commits until nobody can submit any more, or the store fails. A panic is a failure of the store, too: what was being
+    /// written may or may not be there.
     pub fn run(self) {
-        while let Some(group) = self.next_group() {
-            if self.commit(group).is_err() {
-                break;
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            while let Some(group) = self.next_group() {
+                assert!(!self.line.panics.load(Ordering::Relaxed), "a test asked for this panic");
+                if self.commit(group).is_err() {
+                    break;
+                }
             }
+        }));
+        if let Err(panic) = ended {
+            let why = format!("the committer panicked: {}", panic_message(&*panic));
+            tracing::error!(why, "the committer ended; stopping");
+            self.failed.send_replace(Some(StoreError::Failed { doing: "commit", why }));
         }
         let mut waiting = self.line.waiting.lock();
         waiting.is_closed = true;

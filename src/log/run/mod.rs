@@ -30,7 +30,7 @@ use committer::{Committer, Line};
 use dashmap::DashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use tokio::sync::{OnceCell, mpsc, watch};
+use tokio::sync::{OnceCell, Semaphore, mpsc, watch};
 
 /// All logs of one store.
 pub struct Logs<S> {
@@ -46,6 +46,30 @@ pub struct Logs<S> {
     line: Arc<Line>,
     failure: watch::Receiver<Option<StoreError>>,
     counts: Arc<Counts>,
+    lanes: Lanes,
+}
+
+/// Threads that wait for the store, at once: for the state of single logs, for pages and look-ups, and for work that reads page
+/// after page. Readers fill the last two; a writer that opens its log needs only the first.
+const STATE_THREADS: usize = 2;
+const READ_THREADS: usize = 4;
+const LONG_THREADS: usize = 2;
+
+/// All of them. A runtime that has fewer threads for blocking work lets readers stall writers.
+pub const STORE_THREADS: usize = STATE_THREADS + READ_THREADS + LONG_THREADS;
+
+/// Divides the runtime's threads for blocking work, so that one kind of it never takes those of another.
+struct Lanes {
+    state: Arc<Semaphore>,
+    reads: Arc<Semaphore>,
+    long: Arc<Semaphore>,
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        let [state, reads, long] = [STATE_THREADS, READ_THREADS, LONG_THREADS].map(|threads| Arc::new(Semaphore::new(threads)));
+        Self { state, reads, long }
+    }
 }
 
 impl<S: Store> Logs<S> {
@@ -67,8 +91,9 @@ impl<S: Store> Logs<S> {
         let ongoing = Arc::<Ongoing>::default();
         let queues = Arc::<Queues>::default();
         let counts = Arc::<Counts>::default();
-        let saw = |log: &LogId, summary: &Summary| {
+        let saw = |log: &LogId, summary: Option<&Summary>| {
             counts.logs.fetch_add(1, Ordering::Relaxed);
+            let Some(summary) = summary else { return };
             ongoing.note(log, None, summary);
             queues.note(log, None, summary);
         };
@@ -93,7 +118,8 @@ impl<S: Store> Logs<S> {
             .spawn(move || committer.run())
             .expect("a process that cannot start one thread cannot serve");
         let open = DashMap::new();
-        Ok((Arc::new(Self { store, open, position, life, sessions, ongoing, queues, line, failure, counts }), outbox))
+        let lanes = Lanes::default();
+        Ok((Arc::new(Self { store, open, position, life, sessions, ongoing, queues, line, failure, counts, lanes }), outbox))
     }
 
     /// The store's life; see [`Store::life`]. Of a store that was never written any epoch that means nothing.
@@ -114,18 +140,46 @@ impl<S: Store> Logs<S> {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn log(&self, id: &LogId) -> Result<Arc<Log>, StoreError> {
-        let cell = self.open.get(id).map(|cell| cell.clone());
-        let cell = cell.unwrap_or_else(|| self.open.entry(id.clone()).or_default().clone());
         // Loaded once for all who wait for it. Nobody can write or erase a log that is not open, so that a tail is never older
         // than its log.
-        let load = async || {
-            let tail = self.load(id).await?.map_or_else(Tail::default, |loaded| {
-                let summary = Arc::new(summary_of(&loaded));
-                Tail { epoch: Some(loaded.epoch), last: loaded.last, summary }
-            });
-            Ok(Arc::new(Log::new(id.clone(), tail)))
+        self.cell(id).get_or_try_init(|| self.opened(id)).await.cloned()
+    }
+
+    /// The log, for one who will erase it. One that cannot be opened, for its summary cannot be read, is erased first; whether it
+    /// was.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn log_to_erase(&self, id: &LogId) -> Result<(Arc<Log>, bool), StoreError> {
+        let mut is_erased = false;
+        let open = async || match self.opened(id).await {
+            Err(error) if error.is_of_one_log() => {
+                let (store, gone) = (self.store.clone(), id.clone());
+                blocking(&self.lanes.long, move || pollster::block_on(store.erase(&gone))).await?;
+                self.counts.logs.fetch_sub(1, Ordering::Relaxed);
+                is_erased = true;
+                self.opened(id).await
+            }
+            opened => opened,
         };
-        cell.get_or_try_init(load).await.cloned()
+        let log = self.cell(id).get_or_try_init(open).await?.clone();
+        Ok((log, is_erased))
+    }
+
+    fn cell(&self, id: &LogId) -> Arc<OnceCell<Arc<Log>>> {
+        let cell = self.open.get(id).map(|cell| cell.clone());
+        cell.unwrap_or_else(|| self.open.entry(id.clone()).or_default().clone())
+    }
+
+    async fn opened(&self, id: &LogId) -> Result<Arc<Log>, StoreError> {
+        let tail = match self.load(id).await? {
+            None => Tail::default(),
+            Some(loaded) => {
+                let summary = Arc::new(summary_of(id, &loaded)?);
+                Tail { epoch: Some(loaded.epoch), last: loaded.last, summary }
+            }
+        };
+        Ok(Arc::new(Log::new(id.clone(), tail)))
     }
 
     /// Which sessions there are. Whatever log is visible is in there, too.
@@ -152,7 +206,7 @@ impl<S: Store> Logs<S> {
     /// [`StoreError`] from the store.
     pub async fn load(&self, id: &LogId) -> Result<Option<Loaded>, StoreError> {
         let (store, id) = (self.store.clone(), id.clone());
-        blocking(move || pollster::block_on(store.load(&id))).await
+        blocking(&self.lanes.state, move || pollster::block_on(store.load(&id))).await
     }
 
     /// Rows after `after`, up to the log's tail; see [`Store::read`].
@@ -170,7 +224,7 @@ impl<S: Store> Logs<S> {
     /// [`StoreError`] from the store.
     pub async fn read_placed(&self, id: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Placed>, StoreError> {
         let (store, of) = (self.store.clone(), id.clone());
-        let mut placed = blocking(move || pollster::block_on(store.read(&of, epoch, after, limit))).await?;
+        let mut placed = blocking(&self.lanes.reads, move || pollster::block_on(store.read(&of, epoch, after, limit))).await?;
         // The store has an append a moment before the tail tells of it. A reader that took it would stand beyond the log's end,
         // as one does that comes with a cursor of rows which are gone.
         let tail = self.open.get(id).and_then(|cell| cell.get().map(|log| log.tail()));
@@ -186,7 +240,7 @@ impl<S: Store> Logs<S> {
     /// [`StoreError`] from the store.
     pub async fn locate(&self, id: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
         let (store, id) = (self.store.clone(), id.clone());
-        blocking(move || pollster::block_on(store.locate(&id, epoch, position))).await
+        blocking(&self.lanes.reads, move || pollster::block_on(store.locate(&id, epoch, position))).await
     }
 
     /// Logs, newest created first; see [`Store::list`].
@@ -195,7 +249,7 @@ impl<S: Store> Logs<S> {
     /// [`StoreError`] from the store.
     pub async fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<Listed>, StoreError> {
         let store = self.store.clone();
-        blocking(move || pollster::block_on(store.list(kind, before, limit))).await
+        blocking(&self.lanes.reads, move || pollster::block_on(store.list(kind, before, limit))).await
     }
 
     /// An offloaded body; see [`Store::blob`].
@@ -204,7 +258,7 @@ impl<S: Store> Logs<S> {
     /// [`StoreError`] from the store.
     pub async fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
         let (store, id) = (self.store.clone(), id.clone());
-        blocking(move || pollster::block_on(store.blob(&id))).await
+        blocking(&self.lanes.reads, move || pollster::block_on(store.blob(&id))).await
     }
 
     /// Keeps a checkpoint beside a log; see [`Store::save_checkpoint`].
@@ -220,7 +274,7 @@ impl<S: Store> Logs<S> {
         body: Bytes,
     ) -> Result<(), StoreError> {
         let (store, id) = (self.store.clone(), id.clone());
-        blocking(move || pollster::block_on(store.save_checkpoint(&id, epoch, kind, sequence, body))).await
+        blocking(&self.lanes.long, move || pollster::block_on(store.save_checkpoint(&id, epoch, kind, sequence, body))).await
     }
 
     /// The newest checkpoint of this kind at or before `at`; see [`Store::checkpoint`].
@@ -235,13 +289,13 @@ impl<S: Store> Logs<S> {
         at: Sequence,
     ) -> Result<Option<(Sequence, Bytes)>, StoreError> {
         let (store, id) = (self.store.clone(), id.clone());
-        blocking(move || pollster::block_on(store.checkpoint(&id, epoch, kind, at))).await
+        blocking(&self.lanes.long, move || pollster::block_on(store.checkpoint(&id, epoch, kind, at))).await
     }
 
     /// Works on the store in a thread that may wait: for whoever reads page after page and makes something of each.
     pub async fn work<T: Send + 'static>(&self, job: impl FnOnce(&S) -> T + Send + 'static) -> T {
         let store = self.store.clone();
-        blocking(move || job(&store)).await
+        blocking(&self.lanes.long, move || job(&store)).await
     }
 
     /// Rewrites a log's past; see [`Store::compact`]. `summary` is what is known of the log then. Only its one writer may ask for
@@ -252,7 +306,7 @@ impl<S: Store> Logs<S> {
     /// [`StoreError`] from the store.
     pub async fn compact(&self, log: &Arc<Log>, compaction: Compaction, summary: Arc<Summary>) -> Result<bool, StoreError> {
         let (store, log) = (self.store.clone(), log.clone());
-        blocking(move || {
+        blocking(&self.lanes.long, move || {
             let _alone = log.past.write();
             let is_done = pollster::block_on(store.compact(&compaction))?;
             if is_done {
@@ -270,7 +324,7 @@ impl<S: Store> Logs<S> {
     /// [`StoreError`] from the store.
     pub async fn erase(&self, log: &Log) -> Result<(), StoreError> {
         let (store, id) = (self.store.clone(), log.id.clone());
-        let erased = blocking(move || pollster::block_on(store.erase(&id))).await;
+        let erased = blocking(&self.lanes.long, move || pollster::block_on(store.erase(&id))).await;
         // A failure may have come after the log was gone.
         if erased.is_ok() || matches!(self.load(&log.id).await, Ok(None)) {
             let before = log.unwrite();
@@ -311,17 +365,35 @@ impl<S: Store> Logs<S> {
         });
     }
 
-    /// Waits until the store has failed for good. The process must then stop: what is on disk and what was promised may part.
+    /// Waits until the store has failed for good, or the committer has ended. The process must then stop: what is on disk and
+    /// what was promised may part.
     pub async fn failed(&self) -> StoreError {
         let mut failure = self.failure.clone();
-        loop {
-            if let Some(error) = failure.borrow_and_update().clone() {
-                return error;
+        let committer = async {
+            match failure.wait_for(Option::is_some).await.map(|error| error.clone()) {
+                Ok(Some(error)) => error,
+                _ => std::future::pending().await,
             }
-            if failure.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+        };
+        tokio::select! {
+            biased;
+            error = committer => error,
+            error = self.store.failed() => error,
         }
+    }
+
+    /// Has the committer panic at the next append: for tests of what follows.
+    #[doc(hidden)]
+    pub fn panic_in_committer(&self) {
+        self.line.panics.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes a log whose state cannot be read out of what is looked after without anybody's asking, and says so once: what asks
+    /// for it is answered with the error.
+    pub fn set_aside(&self, id: &LogId, error: &StoreError) {
+        tracing::error!(%error, log = %id, "the log is not looked after until it is repaired or deleted");
+        self.ongoing.forget(id);
+        self.queues.forget(id);
     }
 
     /// Why the store has failed for good, if it has.
@@ -336,7 +408,7 @@ impl<S: Store> Logs<S> {
     /// [`StoreError`] from the store.
     pub async fn flush(&self) -> Result<(), StoreError> {
         let store = self.store.clone();
-        blocking(move || pollster::block_on(store.flush())).await
+        blocking(&self.lanes.state, move || pollster::block_on(store.flush())).await
     }
 
     /// What was done so far.
@@ -386,6 +458,12 @@ pub fn rows_after(runs: Vec<Bytes>, after: Sequence) -> impl Iterator<Item = Row
     runs.into_iter().flat_map(Rows).filter(move |row| row.sequence() > after)
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work).await.expect("a store's call neither panics nor is cancelled")
+/// Works in a thread of this lane. The thread is the lane's until the work is done, whoever has ceased to wait for it.
+async fn blocking<T: Send + 'static>(lane: &Arc<Semaphore>, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let place = lane.clone().acquire_owned().await.expect("a lane is never closed");
+    let working = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        work()
+    });
+    working.await.expect("a store's call neither panics nor is cancelled")
 }

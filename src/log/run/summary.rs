@@ -1,7 +1,7 @@
 //! What is known of a log without reading it.
 
 use crate::log::control::{AskedAction, OpenControl};
-use crate::log::{Loaded, META};
+use crate::log::{Listed, Loaded, LogId, META, StoreError};
 use crate::model::{AgentId, Audience, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,21 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// The summary of a log, by its entry [`META`].
+    ///
+    /// # Errors
+    /// `Unreadable`, for what no summary was saved as.
+    pub fn read(log: &LogId, meta: &[u8]) -> Result<Self, StoreError> {
+        serde_json::from_slice(meta).map_err(|error| StoreError::unreadable(log, META, &error))
+    }
+
+    /// The summary of a log in a list. One that cannot be read is named in the server's log, and the list leaves it out.
+    #[must_use]
+    pub fn listed(listed: &Listed) -> Option<Self> {
+        let read = Self::read(&listed.log, &listed.meta);
+        read.inspect_err(|error| tracing::error!(%error, "a list leaves a log out")).ok()
+    }
+
     /// How the run stands, by what this audience saw of it.
     #[must_use]
     pub fn run_for(&self, audience: Audience) -> &RunState {
@@ -125,9 +140,12 @@ impl Shown {
     }
 }
 
-/// The summary that was saved with a log; a fresh one if it cannot be read.
-#[must_use]
-pub fn summary_of(loaded: &Loaded) -> Summary {
+/// The summary that was saved with a log.
+///
+/// # Errors
+/// `Unreadable`, also when it is missing.
+pub fn summary_of(log: &LogId, loaded: &Loaded) -> Result<Summary, StoreError> {
     let meta = loaded.state.iter().find(|(key, _)| key == META);
-    meta.and_then(|(_, json)| serde_json::from_slice(json).ok()).unwrap_or_default()
+    let (_, meta) = meta.ok_or_else(|| StoreError::unreadable(log, META, &"it is missing"))?;
+    Summary::read(log, meta)
 }

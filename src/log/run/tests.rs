@@ -147,3 +147,55 @@ async fn an_erased_log_is_open_as_one_that_nobody_has_written_and_its_session_fo
     // Those who wait are told last.
     waiting.changed().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_panic_of_the_committer_fails_the_store_by_its_reason_and_answers_all_who_wait() {
+    let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
+    let log = logs.log(&run("a")).await.unwrap();
+    let submit = |append: Append| {
+        let (ack, durable) = oneshot::channel();
+        logs.submit(Submission { log: log.clone(), append, summary: Arc::default(), ack });
+        durable
+    };
+    // Rows without a move of the tail: the store asserts that nobody asks for this.
+    let contradiction = Append { last: Sequence::NONE, ..append(&log.id, Sequence::NONE, &Summary::default()) };
+    let patience = std::time::Duration::from_secs(30);
+    let _unanswered = submit(contradiction).await;
+    assert!(groups.recv().await.is_none(), "nothing was committed, and nothing will be");
+    let failure = tokio::time::timeout(patience, logs.failed()).await.expect("its end is known").to_string();
+    assert!(failure.contains("committer") && failure.contains("rows exactly when the tail moves"), "{failure}");
+    assert_eq!(logs.failure().unwrap().to_string(), failure);
+    let later = submit(append(&log.id, Sequence::NONE, &Summary::default())).await.unwrap();
+    assert_eq!(later.unwrap_err().to_string(), failure);
+}
+
+#[test]
+fn a_writer_opens_its_log_while_every_thread_for_long_work_is_taken() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build().unwrap();
+    let (free, taken) = (Arc::new(std::sync::Barrier::new(2)), Arc::new(std::sync::Mutex::new(())));
+    let held = taken.lock().unwrap();
+    runtime.block_on(async {
+        let (logs, _groups) = Logs::open(MemoryStore::new()).unwrap();
+        for n in 0..16 {
+            let (logs, taken, free) = (logs.clone(), taken.clone(), free.clone());
+            tokio::spawn(async move {
+                let wait = move |_: &MemoryStore| {
+                    if n == 0 {
+                        free.wait();
+                    }
+                    drop(taken.lock());
+                };
+                logs.work(wait).await;
+            });
+        }
+        let begun = tokio::task::spawn_blocking(move || drop(free.wait()));
+        let patience = std::time::Duration::from_secs(10);
+        let opened = tokio::time::timeout(patience, async {
+            begun.await.unwrap();
+            (logs.log(&run("fresh")).await.unwrap(), logs.load(&run("fresh")).await.unwrap())
+        });
+        let opened = opened.await;
+        drop(held);
+        assert_eq!(opened.expect("a writer does not wait for readers").1, None);
+    });
+}

@@ -108,7 +108,7 @@ async fn agents(app: &App, pass: &Pass) -> Result<BTreeSet<String>, Problem> {
     let mut names: BTreeSet<String> = agents.iter().map(AgentId::to_string).collect();
     names.insert(DEFAULT_AGENT.to_owned());
     for listed in app.logs.list(LogKind::Run, None, AGENTS_OF_RUNS_MAX).await? {
-        let summary: Summary = serde_json::from_slice(&listed.meta).unwrap_or_default();
+        let Some(summary) = Summary::listed(&listed) else { continue };
         let is_seen = matches!(&listed.log, LogId::Run(run) if pass.has_run(run, &summary));
         names.extend(summary.agent.filter(|_| is_seen).map(|agent| agent.to_string()));
     }

@@ -89,7 +89,7 @@ const ACCESS: &[Kind] = &[kinds::UNAUTHENTICATED, kinds::FORBIDDEN];
 /// What whoever opens something that lasts may be answered with.
 const LASTS: &[Kind] = &[kinds::TOO_MANY_CONNECTIONS_OF_TOKEN];
 /// What whatever asks the store may answer with.
-const STORE: &[Kind] = &[kinds::STORE_FAILED];
+const STORE: &[Kind] = &[kinds::STORE_FAILED, kinds::STORED_STATE_UNREADABLE];
 const RUN_READ: &[Kind] = &[kinds::NO_SUCH_RUN];
 const SESSION_READ: &[Kind] = &[kinds::NO_SUCH_SESSION];
 /// What a body of facts may be refused for, by any transport.

@@ -40,7 +40,7 @@ use streams::{Chunk, Stream};
 pub const SOURCE: SourceKind = SourceKind {
     name: "ag-ui",
     fresh: || Box::new(AgUi::default()),
-    restore: |memory| Box::new(serde_json::from_slice::<AgUi>(memory).unwrap_or_default()),
+    restore: |memory| Ok(Box::new(serde_json::from_slice::<AgUi>(memory)?)),
     answers: Some(resume::answers),
 };
 

@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 pub const SOURCE: SourceKind = SourceKind {
     name: "awaken",
     fresh: || Box::new(Awaken::default()),
-    restore: |memory| Box::new(serde_json::from_slice::<Awaken>(memory).unwrap_or_default()),
+    restore: |memory| Ok(Box::new(serde_json::from_slice::<Awaken>(memory)?)),
     answers: None,
 };
 

@@ -30,7 +30,7 @@ use std::str::FromStr;
 pub const SOURCE: SourceKind = SourceKind {
     name: "ethos",
     fresh: || Box::new(Ethos::default()),
-    restore: |memory| Box::new(serde_json::from_slice::<Ethos>(memory).unwrap_or_default()),
+    restore: |memory| Ok(Box::new(serde_json::from_slice::<Ethos>(memory)?)),
     answers: None,
 };
 

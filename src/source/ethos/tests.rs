@@ -73,7 +73,7 @@ fn adapt_for(given: &Ids, facts: impl IntoIterator<Item = Value>) -> Vec<Draft> 
     let mut out = Vec::new();
     for fact in facts {
         adapter.adapt(object(fact), given, &mut out).unwrap();
-        adapter = (SOURCE.restore)(&adapter.save());
+        adapter = (SOURCE.restore)(&adapter.save()).unwrap();
     }
     out
 }

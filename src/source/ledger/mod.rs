@@ -51,6 +51,12 @@ impl Ledger {
         Self { things, changed: BTreeSet::new(), run }
     }
 
+    /// Whether a thing can have been saved as this byte.
+    #[must_use]
+    pub fn has_byte(byte: u8) -> bool {
+        Thing::from_byte(byte).is_some()
+    }
+
     /// The things that changed since the last call, with the byte to save.
     pub fn take_changed(&mut self) -> Vec<(Box<str>, u8)> {
         std::mem::take(&mut self.changed)

@@ -45,7 +45,7 @@ use turns::{Life, Outcome};
 pub const SOURCE: SourceKind = SourceKind {
     name: "turnrunner",
     fresh: || Box::new(TurnRunner::default()),
-    restore: |memory| Box::new(serde_json::from_slice::<TurnRunner>(memory).unwrap_or_default()),
+    restore: |memory| Ok(Box::new(serde_json::from_slice::<TurnRunner>(memory)?)),
     answers: None,
 };
 

@@ -94,7 +94,7 @@ fn adapt_for(given: &Ids, facts: impl IntoIterator<Item = Value>) -> Vec<Draft> 
     let mut out = Vec::new();
     for fact in facts {
         adapter.adapt(object(fact), given, &mut out).unwrap();
-        adapter = (SOURCE.restore)(&adapter.save());
+        adapter = (SOURCE.restore)(&adapter.save()).unwrap();
     }
     out
 }
@@ -747,6 +747,6 @@ fn a_body_is_never_remembered() {
         adapter.adapt(object(fact), &given(), &mut Vec::new()).unwrap();
         let memory = String::from_utf8(adapter.save()).unwrap();
         assert!(!memory.contains(TELLING), "{memory}");
-        adapter = (SOURCE.restore)(memory.as_bytes());
+        adapter = (SOURCE.restore)(memory.as_bytes()).unwrap();
     }
 }

@@ -76,7 +76,7 @@ fn adapter_goes_on_the_same(source: &SourceKind, facts: &[Value]) {
         if let Some(answers) = source.answers {
             answers(fact);
         }
-        let mut restored = (source.restore)(&saved);
+        let mut restored = (source.restore)(&saved).expect("as it was saved");
         let (mut by_lasting, mut by_restored) = (Vec::new(), Vec::new());
         let outcome = lasting.adapt(fact.clone(), &given, &mut by_lasting);
         assert_eq!(restored.adapt(fact.clone(), &given, &mut by_restored), outcome);
@@ -140,7 +140,7 @@ fn fold_holds(audience: Audience, events: &[Value], shown: &[Value]) {
     let mut half_way = None;
     for (n, event) in events.iter().enumerate() {
         if n == events.len() / 2 {
-            half_way = View::restore(&log, audience, &view.save());
+            half_way = View::restore(&log, audience, &view.save()).expect("as it was saved");
         }
         let (sequence, text) = (Sequence(event["sequence"].as_u64().expect("a number")), event.to_string());
         let folded = view.fold(sequence, Some(text.as_bytes()));

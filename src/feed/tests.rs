@@ -1,0 +1,75 @@
+//! Wakes and rings where threads meet: what a reader must not miss, however they interleave.
+
+use super::*;
+use crate::log::memory::MemoryStore;
+use crate::log::run::{Submission, Summary};
+use crate::log::{Append, META};
+use crate::model::RunId;
+use tokio::sync::oneshot;
+
+fn run(name: &str) -> LogId {
+    LogId::Run(RunId::new(name).unwrap())
+}
+
+fn activities() -> Wanted {
+    let selection = Selection { audience: Audience::Internal, surfaces: Vec::new(), types: Vec::new(), agent: None };
+    Wanted { selection, frames: Frames::Activities, replay: false }
+}
+
+/// Writes one row to a log, and gives what the committer says of it.
+async fn write(logs: &Logs<MemoryStore>, groups: &mut mpsc::UnboundedReceiver<Group>, log: &Arc<Log>) -> Group {
+    let last = log.tail().last;
+    let text = format!(
+        r#"{{"type":"text.delta","sequence":{},"messageId":"m","partId":"p","phase":"producing","surface":"conversation","payload":{{"text":"x"}}}}"#,
+        last.next()
+    );
+    let mut rows = Vec::new();
+    Row::encode(&mut rows, last.next(), [last; 3], [Some(text.as_bytes()); 3]);
+    let summary = Summary { last_sequence: last.next(), seen_last: [last.next(); 3], ..Summary::default() };
+    let append = Append {
+        log: log.id.clone(),
+        epoch: Epoch::from_random(1),
+        expected: last,
+        last: last.next(),
+        rows: rows.into(),
+        blobs: Vec::new(),
+        state: vec![(Bytes::from_static(META), Some(serde_json::to_vec(&summary).unwrap().into()))],
+    };
+    let (ack, _durable) = oneshot::channel();
+    logs.submit(Submission { log: log.clone(), append, summary: Arc::new(summary), ack });
+    groups.recv().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_second_reader_finds_no_ring_of_before_while_the_first_is_still_on_its_way() {
+    let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
+    let feed = Feed::new(logs.clone(), Sizes::default());
+    let log = logs.log(&run("r")).await.unwrap();
+    write(&logs, &mut groups, &log).await;
+    let mut early = feed.read(&log.id, activities(), From::Start).await.unwrap();
+    early.next().await.unwrap().unwrap();
+    drop(early);
+    // Nobody reads: nothing is done for the view, and its ring stays where it is.
+    write(&logs, &mut groups, &log).await;
+    // The first to come has its place, and its thread goes no further.
+    let _first = feed.place(&log.id, &activities()).await.unwrap();
+    let mut second = feed.read(&log.id, activities(), From::Start).await.unwrap();
+    let hydration = second.next().await.unwrap().unwrap();
+    let text = String::from_utf8_lossy(&hydration);
+    assert!(text.contains(&Cursor::at(Epoch::from_random(1), Sequence(2)).to_string()), "it has all there is: {text}");
+}
+
+#[tokio::test]
+async fn a_reader_that_comes_while_a_log_is_found_to_have_none_misses_no_commit() {
+    let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
+    let log = logs.log(&run("r")).await.unwrap();
+    log.watch();
+    assert_eq!(write(&logs, &mut groups, &log).await.moved.len(), 1);
+    // It comes right after nobody was found, and so does a commit, which is not announced again: the log waits to be looked after.
+    let found = write(&logs, &mut groups, &log).await.moved.is_empty().then_some(());
+    let times = std::cell::Cell::new(0);
+    let look = || found.filter(|()| times.replace(times.get() + 1) > 0);
+    assert_eq!(read_or_let_go(&log, look), Some(()), "it is looked for again");
+    assert_eq!(read_or_let_go(&log, || None::<()>), None);
+    assert_eq!(write(&logs, &mut groups, &log).await.moved.len(), 1, "what comes after is announced");
+}

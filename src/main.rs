@@ -5,7 +5,7 @@ mod cli;
 use clap::{Parser, Subcommand};
 #[cfg(feature = "otlp")]
 use cli::otlp;
-use cli::{check, demo, tail, token, transfer};
+use cli::{check, demo, doctor, tail, token, transfer};
 use proscenium::auth::Authority;
 use proscenium::config::{Config, LogFormat, StoreKind};
 use proscenium::ingest::World;
@@ -47,6 +47,7 @@ Examples:
   proscenium export my-run -o my-run.ndjson
   proscenium import my-run.ndjson --run a-copy
   proscenium check my-run                is everything in it as it should be?
+  proscenium doctor --data-dir data      is everything in this store as it was written?
   proscenium token --key secret --generate --sessions '*' --can read,publish
 
 Send a first fact to a server:
@@ -80,6 +81,8 @@ enum Command {
     Token(token::Token),
     /// Check a run, an export or a runtime's facts against what the Agent UI seed demands.
     Check(check::Check),
+    /// List what is wrong in the data directory of a server that is stopped.
+    Doctor(doctor::Doctor),
 }
 
 /// What the world outside is like: the clock and the operating system's randomness.
@@ -105,6 +108,10 @@ fn main() -> ExitCode {
         Command::Export(asked) => in_runtime(1, || async { Ok(transfer::export(asked).await?) }),
         Command::Import(asked) => in_runtime(1, || async { Ok(transfer::import(asked).await?) }),
         Command::Token(asked) => token::run(&asked, WORLD).map_err(Into::into),
+        Command::Doctor(asked) => {
+            let examined = log_to_stderr("warn", LogFormat::Text).and_then(|()| Ok(doctor::run(&asked)?));
+            return examined.map_or_else(|error| failed(&error, ExitCode::from(2)), |is_well| u8::from(!is_well).into());
+        }
         Command::Check(asked) => {
             let checked = in_runtime(1, || async { Ok(check::run(asked, WORLD).await?) });
             // 1 says that something is wrong with the log, 2 that nobody knows.

@@ -1,10 +1,11 @@
 //! The commands that talk to a server, as any other program would: over HTTP, and nothing else.
 //!
-//! They belong to the binary and see nothing of the server's inside, except that `demo` starts one, and that `check` is the
-//! linter of the library.
+//! They belong to the binary and see nothing of the server's inside, except that `demo` starts one, that `check` is the
+//! linter of the library, and that `doctor` reads a store that no server has open.
 
 pub mod check;
 pub mod demo;
+pub mod doctor;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 mod screen;

@@ -23,11 +23,16 @@
 //!
 //! An erased log is gone for every reader at once; its bytes leave the disk when the engine next rewrites their files.
 
+mod examine;
 mod journal;
 mod tables;
 mod tail;
 
-use super::{Append, Blob, Compaction, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Placed, Store, StoreError};
+pub use examine::{Examined, Finding};
+
+use super::{
+    Append, Blob, Compaction, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Placed, Store, StoreError, panic_message,
+};
 use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
 use bytes::Bytes;
 use fjall::config::FilterPolicy;
@@ -690,12 +695,13 @@ impl Shared {
     /// An entry of the index.
     fn place(&self, entry: fjall::Guard) -> Result<Place, StoreError> {
         let (key, value) = self.entry(entry)?;
-        let place = || {
-            let (position, empty_to) = value.split_at_checked(8)?;
-            let empty_to = if empty_to.is_empty() { None } else { Some(Sequence(number_of(empty_to)?)) };
-            Some(Place { last: last_of(&key)?, position: number_of(position)?, empty_to })
-        };
-        Self::decode(&self.index, place())
+        Self::decode(&self.index, self.place_of(&key, &value))
+    }
+
+    fn place_of(&self, key: &[u8], value: &[u8]) -> Option<Place> {
+        let (position, empty_to) = value.split_at_checked(8)?;
+        let empty_to = if empty_to.is_empty() { None } else { Some(Sequence(number_of(empty_to)?)) };
+        Some(Place { last: last_of(key)?, position: number_of(position)?, empty_to })
     }
 
     fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<Listed>, StoreError> {

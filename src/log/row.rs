@@ -100,6 +100,35 @@ fn offset(n: usize) -> u32 {
     u32::try_from(n).expect("a row is bounded by the largest fact, far below 4 GiB")
 }
 
+impl Row {
+    /// The rows of a run of encoded rows, each known to lie within it.
+    ///
+    /// # Errors
+    /// Why the bytes are no rows.
+    pub fn checked(mut bytes: Bytes) -> Result<Vec<Self>, &'static str> {
+        let mut rows = Vec::new();
+        while !bytes.is_empty() {
+            if bytes.len() < 4 {
+                return Err("bytes are left over behind the last row");
+            }
+            let length = bytes.get_u32_le() as usize;
+            if length < HEAD || length > bytes.len() {
+                return Err("a row's length is not that of a row");
+            }
+            let row = Self(bytes.split_to(length));
+            let is_within = |audience: Audience| {
+                let at = 32 + 8 * audience.index();
+                HEAD + row.u32_at(at) + row.u32_at(at + 4) <= length
+            };
+            if !Audience::ALL.into_iter().all(is_within) {
+                return Err("a row's text ends outside of it");
+            }
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+}
+
 /// The rows of one run of encoded rows, in order.
 #[derive(Debug, Clone)]
 pub struct Rows(pub Bytes);

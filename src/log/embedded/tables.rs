@@ -46,6 +46,33 @@ pub fn check(dir: &Path, whole_bytes_max: u64) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// All files that the keyspaces in `dir` list, and those that are damaged; each is read as a whole.
+///
+/// # Errors
+/// `Failed` when one cannot be read.
+pub fn examine(dir: &Path) -> Result<(Vec<PathBuf>, Vec<StoreError>), StoreError> {
+    let (mut files, mut damaged) = (Vec::new(), Vec::new());
+    let mut note = |checked: Result<(), StoreError>| match checked {
+        Err(error @ StoreError::Rot { .. }) => {
+            damaged.push(error);
+            Ok(())
+        }
+        checked => checked,
+    };
+    for keyspace in entries(dir).map_err(|e| StoreError::failed("listing the keyspaces", &e))? {
+        match manifest(&keyspace) {
+            Err(error) => note(Err(error))?,
+            Ok(listed) => {
+                for file in listed {
+                    note(file.check())?;
+                    files.push(file.path);
+                }
+            }
+        }
+    }
+    Ok((files, damaged))
+}
+
 /// The damaged file of one keyspace, looked for after a read has failed; `None` when all are whole, or are being replaced.
 pub fn blame(keyspace: &Path) -> Option<StoreError> {
     let damage =

@@ -56,17 +56,7 @@ impl Tail {
         let path = dir.join("tail");
         let failed = |e: std::io::Error| StoreError::failed("opening the tail file", &e);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
-        // Whoever closed the file a moment ago may still hold a copy of it in a child that is being started: fork copies
-        // descriptors, and only exec closes them.
-        let mut attempts = 0..LOCK_ATTEMPTS;
-        loop {
-            match file.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) if attempts.next().is_some() => std::thread::sleep(LOCK_PAUSE),
-                Err(TryLockError::WouldBlock) => return Err(StoreError::Locked { path: dir.to_owned() }),
-                Err(TryLockError::Error(e)) => return Err(failed(e)),
-            }
-        }
+        take_lock(&file, dir)?;
         let mut tail = Self { file, path, turn: 0 };
         if tail.file.metadata().map_err(failed)?.len() == 0 {
             return Ok((tail, None));
@@ -78,6 +68,16 @@ impl Tail {
         };
         tail.turn = turn;
         Ok((tail, Some(attested)))
+    }
+
+    /// Takes the lock of the data directory `dir`, and writes nothing.
+    ///
+    /// # Errors
+    /// `Locked` when another process has it, `Failed` when there is no tail file.
+    pub fn lock(dir: &Path) -> Result<File, StoreError> {
+        let file = File::open(dir.join("tail")).map_err(|e| StoreError::failed("opening the tail file", &e))?;
+        take_lock(&file, dir)?;
+        Ok(file)
     }
 
     fn slot(&self, at: u64) -> Option<(u64, Attested)> {
@@ -130,6 +130,20 @@ impl Tail {
     /// The file, to name it.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+fn take_lock(file: &File, dir: &Path) -> Result<(), StoreError> {
+    // Whoever closed the file a moment ago may still hold a copy of it in a child that is being started: fork copies
+    // descriptors, and only exec closes them.
+    let mut attempts = 0..LOCK_ATTEMPTS;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if attempts.next().is_some() => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => return Err(StoreError::Locked { path: dir.to_owned() }),
+            Err(TryLockError::Error(e)) => return Err(StoreError::failed("locking the tail file", &e)),
+        }
     }
 }
 

@@ -104,8 +104,8 @@ struct Log<'d> {
 struct Seen {
     last: Sequence,
     /// Per audience: the last row that it sees, and how many it sees.
-    seen_last: [Sequence; 3],
-    seen_count: [u64; 3],
+    last_for: [Sequence; 3],
+    count_for: [u64; 3],
 }
 
 impl Log<'_> {
@@ -182,15 +182,15 @@ impl Log<'_> {
         for audience in Audience::ALL {
             let n = audience.index();
             let Some(view) = row.view(audience) else { continue };
-            if row.prev(audience) != seen.seen_last[n] {
+            if row.prev(audience) != seen.last_for[n] {
                 let what = format!(
                     "for {audience} it follows sequence {}, and sequence {} stands there",
                     row.prev(audience),
-                    seen.seen_last[n]
+                    seen.last_for[n]
                 );
                 self.find(entry(), what);
             }
-            (seen.seen_last[n], seen.seen_count[n]) = (sequence, seen.seen_count[n] + 1);
+            (seen.last_for[n], seen.count_for[n]) = (sequence, seen.count_for[n] + 1);
             match serde_json::from_slice::<Value>(view) {
                 Err(error) => self.find(entry(), format!("its text for {audience} is not JSON: {error}")),
                 Ok(envelope) if envelope["sequence"] != sequence.0 => {
@@ -234,16 +234,16 @@ impl Log<'_> {
     fn agrees(&mut self, seen: &Seen, summary: &Summary) {
         for audience in Audience::ALL {
             let n = audience.index();
-            if summary.seen_last[n] != seen.seen_last[n] {
+            if summary.seen_last[n] != seen.last_for[n] {
                 let what = format!(
                     "it says that the last row for {audience} is sequence {}, and that is {}",
-                    summary.seen_last[n], seen.seen_last[n]
+                    summary.seen_last[n], seen.last_for[n]
                 );
                 self.find("state entry \"m\"", what);
             }
-            if summary.seen_count[n] != seen.seen_count[n] {
+            if summary.seen_count[n] != seen.count_for[n] {
                 let what =
-                    format!("it counts {} rows for {audience}, and there are {}", summary.seen_count[n], seen.seen_count[n]);
+                    format!("it counts {} rows for {audience}, and there are {}", summary.seen_count[n], seen.count_for[n]);
                 self.find("state entry \"m\"", what);
             }
         }

@@ -380,7 +380,7 @@ impl Server {
         }
         drop(listener);
         if ended.is_ok() {
-            ended = app.logs.flush().await.map_err(Failure::from);
+            ended = app.logs.close().await.map_err(Failure::from);
         }
         // Its end ends the tasks that follow the committer, and may have been seen after theirs, or after the signal to stop.
         if let Some(error) = app.logs.failure() {

@@ -163,7 +163,7 @@ pub async fn loaded(store: &EmbeddedStore, name: &str) -> Loaded {
 pub async fn set(store: &EmbeddedStore, name: &str, key: &[u8], value: &[u8]) {
     let Loaded { epoch, last, .. } = loaded(store, name).await;
     let state = vec![(key.to_vec().into(), Some(value.to_vec().into()))];
-    let append = Append { log: run(name), epoch, expected: last, last, rows: Default::default(), blobs: Vec::new(), state };
+    let append = Append { log: run(name), epoch, expected: last, last, rows: bytes::Bytes::new(), blobs: Vec::new(), state };
     store.commit(&[append]).await.unwrap();
 }
 
@@ -216,7 +216,7 @@ async fn each_entry_of_a_logs_state_that_cannot_be_read_is_named_and_other_logs_
                 assert_eq!(client.get("/v1/sessions").await.ok()["sessions"][0]["counts"]["runs"], 1);
             }
             false => {
-                assert_eq!((read.ok()["lastSequence"].as_u64(), runs["runs"].as_array().unwrap().len()), (Some(whole.last.0), 2))
+                assert_eq!((read.ok()["lastSequence"].as_u64(), runs["runs"].as_array().unwrap().len()), (Some(whole.last.0), 2));
             }
         }
         stop().await;

@@ -241,8 +241,7 @@ fn unclaimed_rows(position: u64) -> Finding {
 
 /// An entry that nothing leads to, or that is none of ours.
 fn stray(of: &Keyspace, key: &[u8]) -> Finding {
-    let keyspace = of.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Finding { at: format!("keyspace {keyspace}"), entry: format!("key {}", shown(key)), what: "it is of no log".into() }
+    Finding { at: format!("keyspace {}", of.name()), entry: format!("key {}", shown(key)), what: "it is of no log".into() }
 }
 
 /// A key for people: as text where it is that.
@@ -250,5 +249,81 @@ fn shown(key: &[u8]) -> String {
     match std::str::from_utf8(key) {
         Ok(text) if !text.contains(char::is_control) => text.to_owned(),
         _ => data_encoding::HEXLOWER.encode(key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{OwnedWriteBatch, index_key};
+    use super::*;
+    use crate::log::{Append, Blob, META, Store};
+    use crate::model::{BlobId, Epoch, RunId, Sequence};
+    use bytes::Bytes;
+
+    fn append(log: &str, expected: u64) -> Append {
+        let id = BlobId::new(&format!("{log}{expected}")).unwrap();
+        Append {
+            log: LogId::Run(RunId::new(log).unwrap()),
+            epoch: Epoch::from_random(1),
+            expected: Sequence(expected),
+            last: Sequence(expected + 1),
+            rows: Bytes::from("rows"),
+            blobs: vec![Blob { id, meta: Bytes::new(), body: Bytes::new() }],
+            state: vec![(Bytes::from_static(META), Some(Bytes::from("{}")))],
+        }
+    }
+
+    /// What is found after this was written past everything that keeps the keyspaces in agreement.
+    fn found(damage: impl Fn(&Shared, &mut OwnedWriteBatch)) -> Vec<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let store = EmbeddedStore::open(dir.path(), Sync::Never).unwrap();
+        let appends = [append("a", 0), append("a", 1), append("b", 0), append("gone", 0)];
+        pollster::block_on(store.commit(&appends)).unwrap();
+        pollster::block_on(store.erase(&appends[3].log)).unwrap();
+        let mut batch = OwnedWriteBatch::with_capacity(store.shared.db.clone(), 4);
+        damage(&store.shared, &mut batch);
+        let mut writer = store.shared.writer.lock();
+        let seal = writer.seal;
+        store.shared.write(&mut writer, batch, seal, true).unwrap();
+        drop(writer);
+        drop(store);
+        let examined = Examined::open(dir.path()).unwrap().ok().unwrap();
+        examined.findings().unwrap().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn keyspaces_that_disagree_are_found_whichever_side_is_wrong() {
+        let nothing = found(|_, _| {});
+        assert!(nothing.is_empty(), "{nothing:?}");
+        let a = LogId::Run(RunId::new("a").unwrap());
+        let of = |number: u64| number.to_be_bytes();
+        let check = |damage: &dyn Fn(&Shared, &mut OwnedWriteBatch), expected: &[&str]| {
+            let found = found(damage);
+            assert_eq!(found.len(), expected.len(), "{found:?}, and not {expected:?}");
+            for (line, begins) in found.iter().zip(expected) {
+                assert!(line.starts_with(begins), "{line}, and not {begins}");
+            }
+        };
+        check(
+            &|of_store, batch| batch.remove(&of_store.rows, of(2)),
+            &["run a: append up to sequence 2: its rows, at position 2"],
+        );
+        check(&|of_store, batch| batch.insert(&of_store.rows, of(9), "rows"), &["rows: position 9: "]);
+        check(&|of_store, batch| batch.remove(&of_store.index, index_key(1, Sequence(1))), &["rows: position 1: "]);
+        let shared = |of_store: &Shared, batch: &mut OwnedWriteBatch| {
+            batch.insert(&of_store.index, index_key(2, Sequence(1)), of(2));
+        };
+        check(&shared, &["run b: append up to sequence 1: its rows, at position 2", "rows: position 3: "]);
+        let nobodys = |of_store: &Shared, batch: &mut OwnedWriteBatch| batch.insert(&of_store.state, under(77, b"m"), "{}");
+        check(&nobodys, &["keyspace state: key 000000000000004d6d: it is of no log"]);
+        check(&|of_store, batch| batch.remove(&of_store.bodies, under(1, b"a0")), &["run a: body a0: it is missing"]);
+        check(&|of_store, batch| batch.insert(&of_store.bodies, under(1, b"a0"), "x"), &["run a: body a0: it cannot be read"]);
+        check(&|of_store, batch| batch.remove(&of_store.names, body_name_key(b"a0")), &["run a: body a0: it has no name"]);
+        check(&|of_store, batch| batch.remove(&of_store.names, name_key(&a)), &["run a: name: "]);
+        let unlisted = |of_store: &Shared, batch: &mut OwnedWriteBatch| {
+            let c = LogId::Run(RunId::new("c").unwrap());
+            batch.insert(&of_store.names, name_key(&c), [of(9), of(1)].concat());
+        };
+        check(&unlisted, &["log c: name: it is in no list of logs"]);
     }
 }

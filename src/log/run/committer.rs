@@ -67,6 +67,14 @@ pub(super) struct Line {
     pub panics: AtomicBool,
 }
 
+impl Line {
+    /// Nobody submits any more: the committer ends when it has committed what waits.
+    pub fn close(&self) {
+        self.waiting.lock().is_closed = true;
+        self.came.notify_one();
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Waiting {
     pub submissions: VecDeque<Submission>,

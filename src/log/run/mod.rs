@@ -402,11 +402,19 @@ impl<S: Store> Logs<S> {
         self.failure.borrow().clone()
     }
 
-    /// Makes everything durable that was committed, whatever the sync mode; see [`Store::flush`].
+    /// Ends the committer, once it has committed what was submitted, and makes everything durable, whatever the sync mode; see
+    /// [`Store::flush`]. What is submitted later is refused.
     ///
     /// # Errors
-    /// [`StoreError`] from the store.
-    pub async fn flush(&self) -> Result<(), StoreError> {
+    /// [`StoreError`] from the store, or from a committer that ended before.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.line.close();
+        let mut failure = self.failure.clone();
+        // Until the other end is gone, with the committer: one that panics answers those who wait before it can say why.
+        while failure.changed().await.is_ok() {}
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
         let store = self.store.clone();
         blocking(&self.lanes.state, move || pollster::block_on(store.flush())).await
     }
@@ -448,8 +456,7 @@ impl<S: Store> Logs<S> {
 
 impl<S> Drop for Logs<S> {
     fn drop(&mut self) {
-        self.line.waiting.lock().is_closed = true;
-        self.line.came.notify_one();
+        self.line.close();
     }
 }
 

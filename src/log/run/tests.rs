@@ -188,7 +188,7 @@ fn a_writer_opens_its_log_while_every_thread_for_long_work_is_taken() {
                 logs.work(wait).await;
             });
         }
-        let begun = tokio::task::spawn_blocking(move || drop(free.wait()));
+        let begun = tokio::task::spawn_blocking(move || free.wait());
         let patience = std::time::Duration::from_secs(10);
         let opened = tokio::time::timeout(patience, async {
             begun.await.unwrap();

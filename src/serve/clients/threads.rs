@@ -47,8 +47,7 @@ impl Part {
     }
 
     fn goes_on(&self, audience: Audience) -> bool {
-        let status = self.stands(audience).status;
-        !status.is_end() && status != Status::Waiting
+        self.stands(audience).ages()
     }
 }
 

@@ -45,11 +45,15 @@ impl Status {
 /// The run's state, as it is saved and as summaries show it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent: each is set by other facts")]
 pub struct RunState {
     pub status: Status,
     pub phase: Phase,
     /// 1 for the first start; one more for each start after an end.
     pub attempt: u32,
+    /// Whether text, a tool, an action or its acceptance came without a start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub begun: bool,
     /// Ids of actions that wait for somebody.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub pending: BTreeSet<String>,
@@ -70,12 +74,35 @@ impl Default for RunState {
             status: Status::Unknown,
             phase: Phase::Unknown,
             attempt: 0,
+            begun: false,
             pending: BTreeSet::new(),
             paused: false,
             stale: false,
             settled: false,
         }
     }
+}
+
+/// Whether a fact of this class shows that the run is at work, whatever else is known of it.
+const fn is_work(class: &EventType) -> bool {
+    use EventType as E;
+    matches!(
+        class,
+        E::TextDelta
+            | E::TextFinal
+            | E::ReasoningDelta
+            | E::ReasoningSummary
+            | E::PlanDelta
+            | E::PlanFinal
+            | E::ToolStarted
+            | E::ToolArgs
+            | E::ToolProgress
+            | E::ToolOutputDelta
+            | E::ToolResult
+            | E::ToolFailed
+            | E::ActionRequired
+            | E::ActionResolved
+    )
 }
 
 impl RunState {
@@ -91,11 +118,14 @@ impl RunState {
             }
             _ => self.stale = false,
         }
+        let is_accepted = *class == EventType::RunStatus && matches!(phase, Phase::Accepted | Phase::Submitted);
+        self.begun |= self.attempt == 0 && (is_accepted || is_work(class));
         let is_settlement = *class == EventType::RunFailed && marked("synthetic");
         if self.settled && !is_settlement {
             self.settled = false;
             if *class != EventType::RunStarted {
-                self.stand(Status::Running, &Phase::Acting);
+                let status = self.awake();
+                self.stand(status, if status == Status::Unknown { &Phase::Unknown } else { &Phase::Acting });
             }
         }
         match class {
@@ -122,11 +152,7 @@ impl RunState {
             }
             EventType::RunStatus => {
                 self.paused = *phase == Phase::Waiting;
-                let status = match phase {
-                    Phase::Accepted | Phase::Submitted => Status::Accepted,
-                    _ => self.awake(),
-                };
-                self.stand(status, phase);
+                self.stand(if is_accepted { Status::Accepted } else { self.awake() }, phase);
             }
             EventType::ActionRequired => {
                 if let Some(id) = action {
@@ -141,7 +167,9 @@ impl RunState {
                 self.stand(self.awake(), phase);
             }
             EventType::DiagnosticChanged | EventType::MetricChanged => {}
-            _ if matches!(self.status, Status::Accepted | Status::Unknown) => self.stand(Status::Running, phase),
+            _ if self.status == Status::Accepted || self.status == Status::Unknown && self.begun => {
+                self.stand(Status::Running, phase);
+            }
             // What the run is busy with. That one tool has completed says nothing of the run's phase.
             EventType::TextDelta
             | EventType::ReasoningDelta
@@ -159,8 +187,15 @@ impl RunState {
         matches!(self.status, Status::Accepted | Status::Running)
     }
 
+    /// How a run stands that has not ended. Nothing makes a run out of facts that only describe one.
     fn awake(&self) -> Status {
-        if self.paused || !self.pending.is_empty() { Status::Waiting } else { Status::Running }
+        if self.paused || !self.pending.is_empty() {
+            Status::Waiting
+        } else if self.attempt > 0 || self.begun {
+            Status::Running
+        } else {
+            Status::Unknown
+        }
     }
 
     fn stand(&mut self, status: Status, phase: &Phase) {

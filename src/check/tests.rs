@@ -313,6 +313,8 @@ fn a_run_that_waits_for_nobody_ends() {
     finds("run-never-ended", &[start(), delta("p", "a")], ["2: the log ends with text.delta while the run is running"]);
     finds("run-never-ended", &[start(), action("action.required", json!({"kind": "clarification"}))], []);
     finds("run-never-ended", &[fact("session.opened", json!({"^": {"runId": "-"}}))], []);
+    // What was only described was never known to go on.
+    finds("run-never-ended", &[fact("team.changed", json!({"teamId": "d", "^": {"topology": "solo_run"}}))], []);
 }
 
 // ── what every envelope has, and what each class needs ──
@@ -838,6 +840,15 @@ fn what_a_screen_folds_away_is_no_fact() {
 fn a_compaction_that_starts_completes() {
     let facts = [start(), fact("context.compaction.started", json!({"compactionId": "k"})), finish()];
     finds("compaction-never-ended", &facts, ["2: compaction k is still open when the run ends with run.finished at sequence 3"]);
+    let facts = [
+        fact("run.started", json!({"^": {"agentId": "lead"}})),
+        fact("context.compaction.started", json!({"^": {"agentId": "lead"}})),
+        fact("context.compaction.started", json!({"^": {"agentId": "mate"}})),
+        fact("context.compaction.completed", json!({})),
+        finish(),
+    ];
+    let expected = ["3: compaction mate is still open when the run ends with run.finished at sequence 5"];
+    finds("compaction-never-ended", &facts, expected);
 }
 
 #[test]

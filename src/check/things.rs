@@ -141,8 +141,13 @@ pub fn actions(log: &Log) -> Vec<Life<'_>> {
 /// Compactions of the context.
 pub fn compactions(log: &Log) -> Vec<Life<'_>> {
     let mut lives = Lives::default();
+    let mut own_agent = None;
     for entry in &log.entries {
-        let id = entry.text("compactionId").or_else(|| entry.text("id")).unwrap_or("compaction");
+        if entry.class == EventType::RunStarted {
+            own_agent = own_agent.or_else(|| entry.word("agentId"));
+        }
+        let teammate = || entry.word("agentId").filter(|agent| own_agent != Some(agent));
+        let id = entry.text("compactionId").or_else(|| entry.text("id")).or_else(teammate).unwrap_or("compaction");
         match entry.class {
             EventType::ContextCompactionStarted => lives.start(id, entry),
             EventType::ContextCompactionCompleted => lives.end(id, entry),

@@ -14,11 +14,16 @@ pub(super) fn context(seen: &Seen, scene: &mut Scene) {
     if seen.class != EventType::ContextChanged {
         return;
     }
-    let id = carry::name(seen, &["contextId"]).unwrap_or_else(|| "context".into());
+    let id = carry::name(seen, &["contextId"]).or_else(|| owner(seen, scene)).unwrap_or_else(|| "context".into());
     let surface = if seen.surface == Surface::Diagnostics { Surface::Diagnostics } else { Surface::InlineProcess };
     let mut edit = scene.stage.open("context", &id, surface, seen.ids.agent.as_ref());
     carry::all_in_brief(seen, &mut edit, &[]);
     carry::refs(seen, &mut edit);
+}
+
+/// The teammate that the fact is of. Its context, memory and permissions are not those of the run's own agent.
+fn owner(seen: &Seen, scene: &Scene) -> Option<String> {
+    scene.teammate(seen).map(|agent: &AgentId| agent.as_str().to_owned())
 }
 
 pub(super) fn compaction(seen: &Seen, scene: &mut Scene) {
@@ -27,7 +32,7 @@ pub(super) fn compaction(seen: &Seen, scene: &mut Scene) {
         EventType::ContextCompactionCompleted => false,
         _ => return,
     };
-    let id = carry::name(seen, &["compactionId", "id"]).unwrap_or_else(|| COMPACTION.into());
+    let id = carry::name(seen, &["compactionId", "id"]).or_else(|| owner(seen, scene)).unwrap_or_else(|| COMPACTION.into());
     let mut edit = scene.stage.open(COMPACTION, &id, Surface::InlineProcess, seen.ids.agent.as_ref());
     if starts && edit.get("status").is_some_and(|status| status != "running") {
         edit.replace(Map::new());
@@ -63,9 +68,8 @@ pub(super) fn permission(seen: &Seen, scene: &mut Scene) {
     if seen.class != EventType::PermissionChanged {
         return;
     }
-    // A teammate's permissions may differ from those of the run's own agent.
-    let teammate = scene.teammate(seen).map(|agent: &AgentId| agent.as_str().to_owned());
-    let id = carry::name(seen, &["permissionId", "policyId"]).or(teammate).unwrap_or_else(|| "permission".into());
+    let id = carry::name(seen, &["permissionId", "policyId"]).or_else(|| owner(seen, scene));
+    let id = id.unwrap_or_else(|| "permission".into());
     let mut edit = scene.stage.open("permission", &id, Surface::TeamPolicy, seen.ids.agent.as_ref());
     let mut told = Vec::new();
     seen.ids.for_each(|name, _| told.push(name));

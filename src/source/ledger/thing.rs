@@ -136,7 +136,9 @@ pub(super) fn thing_of(draft: &Draft) -> Option<String> {
             .or_else(|| ids.evidence.as_ref().map(|id| id.as_str().to_owned()))
             .map(|id| format!("review:{id}")),
         E::ContextCompactionStarted | E::ContextCompactionCompleted => {
-            Some(format!("compaction:{}", by_payload(&["compactionId", "id"]).unwrap_or_default()))
+            // Without an id it is the agent's: a teammate's memory is not the run's.
+            let agent = || draft.ids.agent.as_ref().map(|id| format!("@{id}"));
+            Some(format!("compaction:{}", by_payload(&["compactionId", "id"]).or_else(agent).unwrap_or_default()))
         }
         _ => None,
     }

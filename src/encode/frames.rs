@@ -110,7 +110,7 @@ mod tests {
         let epoch = Epoch::from_random(1);
         let at = Cursor::at(epoch, Sequence(7));
         let activity: Activity = serde_json::from_value(json!({
-            "kind": "message", "id": "m", "surface": "conversation", "opened": 3, "sequence": 7,
+            "kind": "message", "id": "m", "surface": "conversation", "opened": 3, "sequence": 7, "opened_at": 1, "updated_at": 2,
             "content": { "role": "assistant", "parts": [] },
         }))
         .unwrap();

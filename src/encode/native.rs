@@ -14,11 +14,12 @@
 //! `event:` line, or `EventSource.onmessage` would not fire. A heartbeat is a comment with one newline: a blank line after
 //! it would be delivered by some clients as an empty message (Azure/fetch-event-source#15).
 
-use crate::model::{Cursor, Epoch, Sequence};
+use crate::model::{Cursor, Epoch, ReceivedAt, Sequence};
 use crate::projection::stage::{Activity, Touch};
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::io::Write;
 
 /// The comment that keeps proxies from cutting a quiet stream, and the first byte of every stream.
 pub const HEARTBEAT: &[u8] = b":\n";
@@ -63,6 +64,10 @@ impl Encoder {
         let placed = self.head(out, "ActivityDelta", sequence, Some(prev));
         member(out, "activityType", &activity.kind);
         member(out, "activityId", &activity.id);
+        time(out, "at", activity.updated_at);
+        if let Some(ended) = touch.ended {
+            member(out, "ended", &ended);
+        }
         member(out, "patch", &touch.patch);
         out.extend_from_slice(b"}\n");
         placed
@@ -75,6 +80,11 @@ impl Encoder {
         member(out, "activityId", &activity.id);
         member(out, "surface", &activity.surface);
         member(out, "opened", &activity.opened);
+        time(out, "openedAt", activity.opened_at);
+        time(out, "updatedAt", activity.updated_at);
+        if let Some(ended_at) = activity.ended_at {
+            time(out, "endedAt", ended_at);
+        }
         if let Some(agent) = &activity.agent {
             member(out, "agentId", agent);
         }
@@ -185,8 +195,12 @@ fn member(out: &mut Vec<u8>, name: &str, value: &(impl Serialize + ?Sized)) {
     serde_json::to_writer(out, value).expect("plain data with string keys, and a Vec takes every byte");
 }
 
+/// Appends a time after other members.
+fn time(out: &mut Vec<u8>, name: &str, time: ReceivedAt) {
+    write!(out, ",\"{name}\":\"{time}\"").expect("a Vec takes every byte");
+}
+
 fn id(out: &mut Vec<u8>, cursor: Cursor) {
-    use std::io::Write;
     write!(out, "id: {cursor}\n\n").expect("a Vec takes every byte");
 }
 

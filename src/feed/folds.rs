@@ -265,6 +265,27 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_of_an_older_server_is_folded_anew_from_the_first_row() {
+        let log = LogId::Run(RunId::new("r").unwrap());
+        let rows = [1, 2, 3].map(|n| row(n, &Audience::ALL));
+        let mut whole = View::new(&log, Audience::User);
+        for row in &rows[..2] {
+            see(&mut whole, row);
+        }
+        let older = String::from_utf8(whole.save()).unwrap().replacen("\"version\":6", "\"version\":5", 1).into_bytes();
+        assert_ne!(older, whole.save());
+        see(&mut whole, &rows[2]);
+        for saved in [Some(&older[..]), Some(b"{}"), None] {
+            let mut view = restored(&log, Audience::User, saved);
+            assert_eq!(view.through, Sequence::NONE);
+            for row in &rows {
+                see(&mut view, row);
+            }
+            assert_eq!(view.save(), whole.save());
+        }
+    }
+
+    #[test]
     fn audiences_share_a_view_until_they_get_something_else_and_each_has_what_it_would_have_alone() {
         use Audience::{Dashboard, Internal, User};
         let log = LogId::Run(RunId::new("r").unwrap());

@@ -8,6 +8,7 @@ pub mod envelope;
 pub mod id;
 pub mod schema;
 pub mod taxonomy;
+pub mod time;
 
 pub use audience::{Audience, Sight};
 pub use cursor::{Cursor, Epoch, Sequence};
@@ -17,3 +18,4 @@ pub use id::{
     ThreadId, ToolCallId, TurnId,
 };
 pub use taxonomy::{Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
+pub use time::ReceivedAt;

@@ -263,17 +263,23 @@ pub fn frames() -> Value {
             "activityId": id,
             "surface": open(Surface::NAMES, "Where it is meant to be shown. It never changes."),
             "opened": sequence("The envelope with which it appeared: sort by it.", 1),
+            "openedAt": time("When that envelope was received."),
+            "updatedAt": time("When the envelope was received that changed it last."),
             "content": { "description": "What it is; `activities/` has a schema for each type.", "type": "object" },
         }), json!({
             "prev": prev,
+            "endedAt": time("When the envelope was received with which it ended. Absent while it has not, and where its source alone could tell."),
             "agentId": { "description": "The agent that it is of.", "$ref": "urn:proscenium:schema:agentui-event#/$defs/id" },
         })),
         "ActivityDelta": frame("ActivityDelta", "A change to an activity that this reader has.", json!({
             "prev": prev,
             "activityType": kind,
             "activityId": id,
+            "at": time("When the envelope was received: the activity's `updatedAt`."),
             "patch": { "description": "Applies, in order, to the content that this reader has.", "type": "array", "items": operation(), "minItems": 1 },
-        }), json!({})),
+        }), json!({
+            "ended": { "description": "`true`: the activity has ended, and `at` is its `endedAt`. `false`: it goes on again, and has no `endedAt`. Absent where that is as before.", "type": "boolean" },
+        })),
         "Hydrated": frame("Hydrated", "The snapshots are complete as of `sequence`; from here on live.", json!({}), json!({})),
         "Reset": frame("Reset", "Drop everything of this run; what follows begins anew.", json!({
             "reason": open(&["epoch", "expired"], "`epoch`: the log began another life. `expired`: the cursor stands where this log has nothing."),

@@ -1,11 +1,11 @@
 //! `agent`: teammates, workers and remote collaborators, each with its own card and lineage.
 //!
-//! A run's end ends no agent: it may outlive the run, and says itself when it is done.
+//! A run's end ends no agent: it may outlive the run, and says itself when it is done ([`lifecycle`]).
 
 use super::run::added;
 use super::seen::Seen;
 use super::stage::Edit;
-use super::{Scene, carry};
+use super::{Scene, carry, lifecycle};
 use crate::model::{EventType, Phase, Surface};
 use serde_json::Value;
 
@@ -17,6 +17,8 @@ const MEMBERS: &[&str] = &[
     "color", "avatar", "model", "policy", "transcriptRef", "spawnReason", "reason", "summary", "resultRef", "toolCount",
     "durationMs", "queueReason", "retryableOverload", "providerConcurrencyGroup", "providerParallelBudget", "capabilityRef",
     "remoteTaskId", "inputNeeds", "authNeeds", "schedule", "wakeReason", "lastRunRef", "message", "error", "topology",
+    "currentRunRef", "nextRunAt", "agentCard", "workItemId", "assignee", "blocker", "progress", "dependencies", "artifactRefs",
+    "evidenceRefs", "permissionMode", "sandbox", "planMode", "budget", "toolActivity", "pendingInput",
 ];
 
 pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
@@ -31,6 +33,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         return;
     }
     let mut edit = scene.stage.open(KIND, agent.as_str(), Surface::TeamRoster, Some(agent));
+    lifecycle::lift(&mut edit);
     if edit.get("agentName").is_none() {
         edit.set("agentName", agent.as_str());
     }
@@ -44,6 +47,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         edit.remove("error");
     }
     carry::members(seen, &mut edit, MEMBERS);
+    carry::refs(seen, &mut edit);
     carry::ids(seen, &mut edit, &["parentSessionId", "parentThreadId", "taskId"]);
     // A later fact may come out of the parent's session, where it says so.
     if seen.ids.parent_session.is_some() || edit.get("sessionId").is_none() {

@@ -1,7 +1,7 @@
 //! `artifact` and `evidence`: what there is, in which version, and where to read it. Never a body: those are loaded on demand.
 
 use super::seen::Seen;
-use super::{Scene, carry};
+use super::{Scene, carry, lifecycle};
 use crate::model::{ArtifactId, EventType, EvidenceId, Surface};
 use serde_json::{Map, Value, json};
 
@@ -40,6 +40,7 @@ pub(super) fn artifact(seen: &Seen, scene: &mut Scene) {
     };
     let Some(id) = seen.ids.artifact.as_ref().map(ArtifactId::as_str) else { return };
     let mut edit = scene.stage.open("artifact", id, Surface::ArtifactWorkspace, seen.ids.agent.as_ref());
+    lifecycle::lift(&mut edit);
     // What failed or is gone is so, whatever else its owner calls it.
     let is_plain = !matches!(seen.class, E::ArtifactFailed | E::ArtifactDeleted);
     edit.say("status", seen.text("status").filter(|_| is_plain).unwrap_or(by_class));

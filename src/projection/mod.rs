@@ -17,6 +17,7 @@ mod carry;
 mod context;
 mod custom;
 mod diagnostics;
+mod lifecycle;
 mod message;
 mod metrics;
 mod patch;
@@ -37,6 +38,7 @@ mod tool_call;
 use crate::log::LogId;
 use crate::model::{AgentId, Audience, EventType, Sequence};
 use crate::source::ledger::RunState;
+use lifecycle::Ends;
 use seen::Seen;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -50,6 +52,8 @@ pub struct Projection {
     fold: fn(&Seen, &mut Scene),
     /// Closes what is open of this type, for the run has ended. Asked with its end, and with whatever comes after it.
     end: fn(&mut Scene),
+    /// By what a content says that its activity has ended.
+    ends: Ends,
 }
 
 /// Of what outlives a run, or is never open.
@@ -57,30 +61,30 @@ const fn stays(_: &mut Scene) {}
 
 /// Every activity type. An envelope that changes several gives their frames in this order.
 pub static PROJECTIONS: &[Projection] = &[
-    Projection { kind: "message", fold: message::fold, end: message::interrupt_all },
-    Projection { kind: "reasoning", fold: thought::reasoning, end: thought::interrupt_reasoning },
-    Projection { kind: "plan", fold: thought::plan, end: thought::interrupt_plans },
-    Projection { kind: "tool-call-progress", fold: tool_call::fold, end: tool_call::end_all },
-    Projection { kind: "custom", fold: custom::fold, end: stays },
-    Projection { kind: "action", fold: action::fold, end: action::interrupt_all },
-    Projection { kind: "queue", fold: queue::fold, end: stays },
-    Projection { kind: "task", fold: task::fold, end: stays },
-    Projection { kind: "agent", fold: agent::fold, end: stays },
-    Projection { kind: "team", fold: team::team, end: stays },
-    Projection { kind: "handoff", fold: team::handoff, end: stays },
-    Projection { kind: "worker-notification", fold: team::notification, end: stays },
-    Projection { kind: "review", fold: review::fold, end: stays },
-    Projection { kind: "artifact", fold: artifact::artifact, end: stays },
-    Projection { kind: "evidence", fold: artifact::evidence, end: stays },
-    Projection { kind: "context", fold: context::context, end: stays },
-    Projection { kind: "compaction", fold: context::compaction, end: context::end_compactions },
-    Projection { kind: "permission", fold: context::permission, end: stays },
-    Projection { kind: "state", fold: state::fold, end: stays },
-    Projection { kind: "session", fold: session::fold, end: stays },
-    Projection { kind: "metrics", fold: metrics::fold, end: stays },
-    Projection { kind: "diagnostics", fold: diagnostics::fold, end: stays },
+    Projection { kind: "message", fold: message::fold, end: message::interrupt_all, ends: Ends::TEXT },
+    Projection { kind: "reasoning", fold: thought::reasoning, end: thought::interrupt_reasoning, ends: Ends::TEXT },
+    Projection { kind: "plan", fold: thought::plan, end: thought::interrupt_plans, ends: Ends::TEXT },
+    Projection { kind: "tool-call-progress", fold: tool_call::fold, end: tool_call::end_all, ends: Ends::CALL },
+    Projection { kind: "custom", fold: custom::fold, end: stays, ends: Ends::NEVER },
+    Projection { kind: "action", fold: action::fold, end: action::interrupt_all, ends: Ends::ACTION },
+    Projection { kind: "queue", fold: queue::fold, end: stays, ends: Ends::NEVER },
+    Projection { kind: "task", fold: task::fold, end: lifecycle::leave_tasks, ends: Ends::WORK },
+    Projection { kind: "agent", fold: agent::fold, end: lifecycle::leave_agents, ends: Ends::WORK },
+    Projection { kind: "team", fold: team::team, end: stays, ends: Ends::TEAM },
+    Projection { kind: "handoff", fold: team::handoff, end: lifecycle::leave_handoffs, ends: Ends::HANDOFF },
+    Projection { kind: "worker-notification", fold: team::notification, end: stays, ends: Ends::NEVER },
+    Projection { kind: "review", fold: review::fold, end: lifecycle::leave_reviews, ends: Ends::REVIEW },
+    Projection { kind: "artifact", fold: artifact::artifact, end: lifecycle::leave_artifacts, ends: Ends::ARTIFACT },
+    Projection { kind: "evidence", fold: artifact::evidence, end: stays, ends: Ends::NEVER },
+    Projection { kind: "context", fold: context::context, end: stays, ends: Ends::NEVER },
+    Projection { kind: "compaction", fold: context::compaction, end: context::end_compactions, ends: Ends::RUN },
+    Projection { kind: "permission", fold: context::permission, end: stays, ends: Ends::NEVER },
+    Projection { kind: "state", fold: state::fold, end: stays, ends: Ends::NEVER },
+    Projection { kind: "session", fold: session::fold, end: stays, ends: Ends::SESSION },
+    Projection { kind: "metrics", fold: metrics::fold, end: stays, ends: Ends::NEVER },
+    Projection { kind: "diagnostics", fold: diagnostics::fold, end: stays, ends: Ends::NEVER },
     // Last: a run that has ended has ended everything before.
-    Projection { kind: "run", fold: run::fold, end: stays },
+    Projection { kind: "run", fold: run::fold, end: stays, ends: Ends::RUN },
 ];
 
 /// What a fold works on: the activities, and the little that it remembers beside them.
@@ -142,7 +146,7 @@ struct Saved<'v> {
 }
 
 /// Counts up whenever a fold changes what it makes of the same envelopes.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 impl View {
     /// The view before the first envelope.
@@ -229,7 +233,7 @@ impl View {
     pub fn fold_seen(&mut self, seen: &Seen) -> Folded {
         self.pass(seen.sequence);
         let scene = &mut self.scene;
-        scene.stage.begin(seen.sequence);
+        scene.stage.begin(seen.sequence, seen.received_at);
         if seen.class == EventType::RunStarted && scene.own_agent.is_none() {
             scene.own_agent.clone_from(&seen.ids.agent);
         }
@@ -254,7 +258,7 @@ impl View {
             }
         }
         let prev = self.framed;
-        let touched = scene.stage.finish();
+        let touched = scene.stage.finish(has_ended_by_content);
         if !touched.is_empty() {
             self.framed = seen.sequence;
         }
@@ -272,6 +276,12 @@ impl View {
     pub fn touched(&self, touch: &Touch) -> &Activity {
         &self.activities()[touch.at]
     }
+}
+
+/// Whether an activity has ended. Of one that a source names, nothing tells.
+fn has_ended_by_content(activity: &Activity) -> bool {
+    let of = PROJECTIONS.iter().find(|projection| projection.kind == &*activity.kind).filter(|_| !activity.is_custom);
+    of.is_some_and(|projection| projection.ends.hold(&activity.content))
 }
 
 /// A number's value as it stands, where it is one.

@@ -1,8 +1,8 @@
-//! `queue`: the turns that wait, and why. One activity a session.
+//! `queue`: the turns that wait, and why. One activity a session; of a run without a session, one a run.
 
 use super::seen::Seen;
 use super::{Scene, carry};
-use crate::model::{EventType, SessionId, Surface};
+use crate::model::{EventType, Surface};
 use serde_json::{Value, json};
 
 /// Items that are shown, from the head of the queue.
@@ -23,10 +23,15 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     if seen.class != EventType::QueueChanged {
         return;
     }
-    let own = (!scene.is_run).then(|| scene.log.clone());
-    let Some(id) = seen.ids.session.as_ref().map(|id: &SessionId| id.as_str().into()).or(own) else { return };
-    let mut edit = scene.stage.open("queue", &id, Surface::Composer, None);
+    let Scene { stage, log, .. } = scene;
+    // The session of the fact, else of its run, else the log itself.
+    let session = seen.ids.session.as_ref().map(|session| session.as_str().to_owned());
+    let of_run = || Some(stage.get("run", log)?.content.get("sessionId")?.as_str()?.to_owned());
+    let id = session.or_else(of_run).unwrap_or_else(|| log.to_string());
+    let mut edit = stage.open("queue", &id, Surface::Composer, None);
     carry::members(seen, &mut edit, MEMBERS);
+    // Whatever else its source says of it: what steers the run, the order of what waits.
+    carry::all_in_brief(seen, &mut edit, &[MEMBERS, &["items"]].concat());
     match seen.get("items").and_then(Value::as_array) {
         Some(items) => {
             edit.set("items", items.iter().take(ITEMS_MAX).cloned().collect::<Vec<_>>());

@@ -181,6 +181,9 @@ fn find<E>(
             let folded = view.fold(sequence, text);
             let (Some(at), Some((agent, run))) = (at, before) else { continue };
             for touch in folded.touched {
+                if touch.ended == Some(true) {
+                    needed.insert(sequence);
+                }
                 touched.entry((who, touch.at)).or_default().push(at);
             }
             if view.scene.own_agent != agent || view.scene.run != run {

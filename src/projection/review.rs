@@ -1,7 +1,7 @@
 //! `review`: what a reviewer or verifier is asked, and its verdict. Asked and answered is one activity.
 
 use super::seen::Seen;
-use super::{Scene, carry};
+use super::{Scene, carry, lifecycle};
 use crate::model::{EventType, Phase, Surface};
 
 /// Verdicts that are a status, too.
@@ -15,6 +15,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     };
     let Some(id) = carry::name(seen, &["reviewId"]) else { return };
     let mut edit = scene.stage.open("review", &id, Surface::ReviewLane, seen.ids.agent.as_ref());
+    lifecycle::lift(&mut edit);
     edit.remove("withheld");
     if is_request {
         // Asked again, the verdict is open again.
@@ -34,6 +35,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     #[rustfmt::skip]
     carry::members(seen, &mut edit, &[
         "reviewer", "target", "verdict", "evidenceRefs", "artifactRefs", "requestedFixes", "summary", "reason", "title",
+        "topology",
     ]);
     carry::ids(seen, &mut edit, &["evidenceId", "artifactId", "taskId", "agentId"]);
     carry::refs(seen, &mut edit);

@@ -2,7 +2,7 @@
 
 use super::Scene;
 use super::seen::Seen;
-use crate::model::{AgentId, EventType, RunId, SessionId, Surface, ThreadId};
+use crate::model::{AgentId, EventType, Phase, RunId, SessionId, Surface, ThreadId};
 use serde_json::{Map, Value, json};
 
 /// What is kept of notices: progress that belongs to no single call, warnings.
@@ -12,8 +12,11 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     if !scene.is_run {
         return;
     }
+    let is_of_teammate = scene.teammate(seen).is_some();
     let Scene { run, stage, log, own_agent, is_late, .. } = scene;
     let mut edit = stage.open("run", log, Surface::RuntimeStatus, None);
+    let is_same_status = edit.text("status") == Some(run.status.as_str());
+    let is_same = is_same_status && edit.text("phase") == Some(run.phase.as_str());
     edit.say("status", run.status.as_str());
     edit.say("phase", run.phase.as_str());
     edit.set("attempt", run.attempt);
@@ -38,8 +41,22 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
             edit.remove(past);
         }
     }
+    if seen.class != EventType::RunStatus {
+        // The word is past: the run stands otherwise, or does again what the word said that it could not.
+        let is_past = match edit.text("detail") {
+            Some("blocked" | "retrying") => !is_same_status || !is_of_teammate && goes_on(&seen.class),
+            _ => !is_same_status,
+        };
+        if is_past {
+            edit.remove("detail");
+        }
+    }
+    if seen.class.is_run_boundary() || seen.class == EventType::RunStatus {
+        edit.set_some("topology", seen.text("topology"));
+    }
     match seen.class {
         EventType::RunStarted => {
+            edit.remove("message");
             let parent = seen.text("parentRunId").or_else(|| seen.related("parentRunId").and_then(Value::as_str));
             edit.set_some("parentRunId", parent.filter(|parent| RunId::new(parent).is_ok()));
         }
@@ -50,20 +67,29 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
             edit.set_some("retryable", seen.get("retryable").cloned());
             edit.set_some("synthetic", seen.get("synthetic").cloned());
         }
+        // The server's own: nothing was heard.
+        EventType::RunStatus if seen.get("stale").is_some() => {}
         EventType::RunStatus => {
-            if let Some(message) = seen.text("message") {
-                edit.push_bounded("notices", json!({ "sequence": seen.sequence, "message": message }), NOTICES_MAX);
+            let (message, status) = (seen.text("message"), seen.text("status"));
+            // A step or a notice says nothing of how the run stands.
+            let is_news = status.is_some() || !is_same;
+            match message {
+                Some(message) => edit.say("message", message),
+                None if is_news => edit.remove("message"),
+                None => {}
+            }
+            match status.filter(|word| !Phase::NAMES.contains(word) && *word != run.status.as_str()) {
+                Some(word) => edit.say("detail", word),
+                None if is_news => edit.remove("detail"),
+                None => {}
+            }
+            if message.is_some() {
+                edit.push_bounded("notices", notice(seen), NOTICES_MAX);
             }
         }
         // Of a call that nobody can name (Ethos joins progress to calls by the tool's name alone), or of no call at all.
         EventType::ToolProgress if seen.ids.tool_call.is_none() && seen.get("activityType").is_none() => {
-            let mut notice = json!({ "sequence": seen.sequence });
-            for member in ["toolName", "message", "progress", "status"] {
-                if let Some(value) = seen.get(member) {
-                    notice[member] = value.clone();
-                }
-            }
-            edit.push_bounded("notices", notice, NOTICES_MAX);
+            edit.push_bounded("notices", notice(seen), NOTICES_MAX);
         }
         EventType::MetricChanged => {
             if let Some(usage) = seen.get("usage").and_then(Value::as_object) {
@@ -73,6 +99,22 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         }
         _ => {}
     }
+}
+
+/// What is kept of a notice, and how much it matters.
+fn notice(seen: &Seen) -> Value {
+    let mut notice = json!({ "sequence": seen.sequence });
+    for member in ["toolName", "message", "progress", "status", "severity", "code"] {
+        if let Some(value) = seen.get(member) {
+            notice[member] = value.clone();
+        }
+    }
+    notice
+}
+
+/// Whether a fact of this class shows an agent at work.
+const fn goes_on(class: &EventType) -> bool {
+    matches!(class, EventType::TextDelta | EventType::ReasoningDelta | EventType::PlanDelta | EventType::ToolStarted)
 }
 
 /// There is more in the log than is shown.

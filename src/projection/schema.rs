@@ -105,6 +105,14 @@ fn clipped() -> Value {
     flag("A text goes on in the log: it has come to as many bytes as one may.")
 }
 
+fn topology() -> Value {
+    open(Topology::NAMES, "How the work is organised; unknown where nobody said.")
+}
+
+fn stale() -> Value {
+    json!({ "description": "It was open when its run ended, and nothing was said of it since.", "const": true })
+}
+
 fn run() -> Value {
     use Status::{Accepted, Cancelled, Completed, Failed, Interrupted, Running, Unknown, Waiting};
     let statuses = [Accepted, Running, Waiting, Completed, Failed, Cancelled, Interrupted, Unknown].map(Status::as_str);
@@ -117,13 +125,16 @@ fn run() -> Value {
             "attempt": json!({ "description": "1 for the first start, one more for each start after an end; 0 before any.", "type": "integer", "minimum": 0 }),
         }),
         json!({
+            "message": anything("What its runtime said last of how it stands."),
+            "detail": said("What its runtime calls that, where it is no phase: blocked, retrying, or a word of its own."),
+            "topology": topology(),
             "stale": flag("Nothing came from it for a while."),
             "synthetic": flag("The server ended it: its runtime was gone."),
             "withheld": withheld(),
             "error": anything("Why it failed: { code?, message }."),
             "retryable": anything("Whether its owner would take another attempt."),
             "usage": object("What its model calls used, summed by member."),
-            "notices": list("Progress that belongs to no single call, and warnings: the newest."),
+            "notices": list("Progress that belongs to no single call, and warnings with their severity: the newest."),
             "sessionId": said("The session that it is of."),
             "threadId": said("The thread that it is of."),
             "agentId": said("The agent that it is of: any other's messages are a teammate's."),
@@ -255,7 +266,7 @@ fn action() -> Value {
 fn queue() -> Value {
     content(
         "queue",
-        "The turns that wait, and why. One a session.",
+        "The turns that wait, why, and what steers the run; also by its source's names, bounded. One a session; of a run without a session, one a run.",
         json!({}),
         json!({
             "queuedTurnCount": anything("How many wait; absent where nobody said."),
@@ -271,8 +282,8 @@ fn queue() -> Value {
 fn task() -> Value {
     content(
         "task",
-        "A queued turn, work item, background job or remote task. A run's end ends none.",
-        json!({ "status": said("As its owner says; unknown where nobody said.") }),
+        "A queued turn, work item, background job or remote task. A run's end ends none, and leaves those that are open stale.",
+        json!({ "status": said("As its owner says; unknown where nobody said, or where it was running when its run ended.") }),
         json!({
             "runtimeEntity": open(&["agent_turn", "subagent_turn", "automation_job", "external_task", "work_item"], "What it is to its runtime."),
             "title": anything("What is to be done."),
@@ -290,6 +301,13 @@ fn task() -> Value {
             "inputNeeds": anything("What it has to be told."),
             "authNeeds": anything("What it has to be allowed."),
             "error": anything("Why it failed, while it stands so."),
+            "comments": list("What is said of it on the board: the newest."),
+            "claimedBy": anything("Who has claimed it."),
+            "artifactRefs": anything("Artifacts that it made or needs."),
+            "evidenceRefs": anything("Evidence for it."),
+            "refs": anything("Where else it is."),
+            "topology": topology(),
+            "stale": stale(),
         }),
     )
 }
@@ -297,10 +315,10 @@ fn task() -> Value {
 fn agent() -> Value {
     content(
         "agent",
-        "A teammate, worker or remote collaborator. A run's end ends none.",
+        "A teammate, worker or remote collaborator. A run's end ends none, and leaves those that are open stale.",
         json!({
             "agentName": said("Its name; its id where it has none."),
-            "status": said("As it is told, else by runtimeStatus; unknown where nobody said."),
+            "status": said("As it is told, else by runtimeStatus; unknown where nobody said, or where it was running when its run ended."),
         }),
         json!({
             "teamName": anything("Its team."),
@@ -318,6 +336,22 @@ fn agent() -> Value {
             "model": anything("The model that it runs on."),
             "policy": anything("What it may do."),
             "usage": object("What it used, summed by member."),
+            "schedule": anything("When it runs."),
+            "wakeReason": anything("What woke it."),
+            "currentRunRef": anything("The run that it is in."),
+            "lastRunRef": anything("Its last run."),
+            "capabilityRef": anything("The remote agent's card."),
+            "remoteTaskId": anything("Its task at the remote agent."),
+            "inputNeeds": anything("What it has to be told."),
+            "authNeeds": anything("What it has to be allowed."),
+            "blocker": anything("What it waits for."),
+            "dependencies": anything("What has to be done before."),
+            "progress": anything("How far it is."),
+            "artifactRefs": anything("Artifacts that it made or needs."),
+            "evidenceRefs": anything("Evidence for what it did."),
+            "refs": anything("Where else it is."),
+            "topology": topology(),
+            "stale": stale(),
             "withheld": withheld(),
         }),
     )
@@ -327,13 +361,14 @@ fn team() -> Value {
     content(
         "team",
         "A team and its limits.",
-        json!({ "topology": open(Topology::NAMES, "How the work is organised; unknown where nobody said.") }),
+        json!({ "topology": topology() }),
         json!({
             "teamName": anything("Its name."),
             "teamPhase": anything("How far it is: forming, active, waiting, merging, done."),
             "teamParallelBudget": anything("How many may work at once."),
             "teamActiveCount": anything("How many work."),
             "teamQueuedCount": anything("How many wait."),
+            "refs": anything("Where else it is."),
         }),
     )
 }
@@ -352,6 +387,9 @@ fn handoff() -> Value {
             "contextBoundary": anything("What of the context goes along."),
             "acceptedAt": anything("When it was accepted."),
             "acceptedTime": anything("The same, by another name."),
+            "refs": anything("Where else it is."),
+            "topology": topology(),
+            "stale": stale(),
         }),
     )
 }
@@ -385,6 +423,9 @@ fn review() -> Value {
             "verdict": anything("What came of it."),
             "evidenceRefs": anything("On what it rests."),
             "requestedFixes": anything("What has to be changed."),
+            "refs": anything("Where else it is."),
+            "topology": topology(),
+            "stale": stale(),
             "withheld": withheld(),
         }),
     )
@@ -422,6 +463,7 @@ fn artifact() -> Value {
             "versions": versions(),
             "error": anything("Why it failed, while it stands so."),
             "refs": anything("Where else it is."),
+            "stale": stale(),
         }),
     )
 }

@@ -2,7 +2,7 @@
 //!
 //! The audience rule was applied when the row was written (`log::row`), so what is not here cannot be folded by mistake.
 
-use crate::model::{EventType, Ids, Phase, Sequence, Surface};
+use crate::model::{EventType, Ids, Phase, ReceivedAt, Sequence, Surface};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, de};
 use serde_json::{Map, Value};
@@ -13,6 +13,8 @@ use std::fmt;
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub sequence: Sequence,
+    /// The start of 1970 for an envelope without a time, which no log of a server has.
+    pub received_at: ReceivedAt,
     pub class: EventType,
     pub ids: Ids,
     pub phase: Phase,
@@ -93,6 +95,7 @@ impl<'de> Visitor<'de> for Reading {
         let mut class = None;
         let mut seen = Seen {
             sequence: Sequence::NONE,
+            received_at: ReceivedAt::default(),
             class: EventType::Other(Box::default()),
             ids: Ids::default(),
             phase: Phase::Unknown,
@@ -108,8 +111,12 @@ impl<'de> Visitor<'de> for Reading {
                 "surface" => seen.surface = map.next_value()?,
                 "payload" => seen.payload = map.next_value()?,
                 "refs" => seen.refs = map.next_value()?,
-                "eventId" | "sequence" | "sourceSequence" | "timestamp" | "receivedAt" | "owner" | "scope" | "persistence"
-                | "control" | "audience" | "startAudience" | "rawEventRef" => {
+                "receivedAt" => {
+                    let Name(time) = map.next_value()?;
+                    seen.received_at = ReceivedAt::parse(&time).unwrap_or_default();
+                }
+                "eventId" | "sequence" | "sourceSequence" | "timestamp" | "owner" | "scope" | "persistence" | "control"
+                | "audience" | "startAudience" | "rawEventRef" => {
                     map.next_value::<IgnoredAny>()?;
                 }
                 member if Ids::MEMBERS.contains(&member) => match map.next_value()? {

@@ -7,7 +7,7 @@
 //! were sent, and no delta ever addresses one by its index.
 
 use super::patch::{self, CONTENT_BYTES_MAX};
-use crate::model::{AgentId, Sequence, Surface};
+use crate::model::{AgentId, ReceivedAt, Sequence, Surface};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -30,6 +30,12 @@ pub struct Activity {
     pub opened: Sequence,
     /// The envelope that changed it last.
     pub sequence: Sequence,
+    /// When the envelopes `opened` and `sequence` were received.
+    pub opened_at: ReceivedAt,
+    pub updated_at: ReceivedAt,
+    /// When the envelope was received with which the activity ended; `None` while it has not, or goes on again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<ReceivedAt>,
     pub content: Map<String, Value>,
     /// At least as many bytes as the content has, where that was worked out.
     #[serde(skip)]
@@ -95,6 +101,8 @@ pub struct Touch {
     pub is_snapshot: bool,
     /// Else the patch, never empty once the fold is done.
     pub patch: Vec<Op>,
+    /// Whether the activity has ended with this change, or goes on again; `None` where it is as before.
+    pub ended: Option<bool>,
     /// The envelope that changed it before.
     was: Sequence,
 }
@@ -118,6 +126,7 @@ pub struct Stage {
     customs: Places,
     touched: Vec<Touch>,
     now: Sequence,
+    received_at: ReceivedAt,
     /// Whether something was left out.
     is_over: bool,
     /// Where changes to what is left out go.
@@ -175,8 +184,8 @@ impl Stage {
     }
 
     /// Begins the changes of one envelope.
-    pub(super) fn begin(&mut self, sequence: Sequence) {
-        self.now = sequence;
+    pub(super) fn begin(&mut self, sequence: Sequence, received_at: ReceivedAt) {
+        (self.now, self.received_at) = (sequence, received_at);
     }
 
     /// The envelope that is being folded.
@@ -189,15 +198,22 @@ impl Stage {
         !self.touched.is_empty()
     }
 
-    /// What the envelope changed, in the order of the first change to each activity.
-    pub(super) fn finish(&mut self) -> Vec<Touch> {
+    /// What the envelope changed, in the order of the first change to each activity. `has_ended` says so of one by its content.
+    pub(super) fn finish(&mut self, has_ended: impl Fn(&Activity) -> bool) -> Vec<Touch> {
         let mut touched = std::mem::take(&mut self.touched);
-        touched.retain(|touch| {
-            let changed = touch.is_snapshot || !touch.patch.is_empty();
-            if !changed {
-                self.activities[touch.at].sequence = touch.was;
+        touched.retain_mut(|touch| {
+            let activity = &mut self.activities[touch.at];
+            if !touch.is_snapshot && touch.patch.is_empty() {
+                activity.sequence = touch.was;
+                return false;
             }
-            changed
+            activity.updated_at = self.received_at;
+            let has_ended = has_ended(activity);
+            if has_ended != activity.ended_at.is_some() {
+                touch.ended = Some(has_ended);
+                activity.ended_at = has_ended.then_some(self.received_at);
+            }
+            true
         });
         touched
     }
@@ -259,10 +275,13 @@ impl Stage {
             is_custom,
             opened: self.now,
             sequence: self.now,
+            opened_at: self.received_at,
+            updated_at: self.received_at,
+            ended_at: None,
             content: Map::new(),
             weight: Weight::default(),
         });
-        self.touched.push(Touch { at, is_snapshot: true, patch: Vec::new(), was: self.now });
+        self.touched.push(Touch { at, is_snapshot: true, was: self.now, ..Touch::default() });
         self.edit_at(at)
     }
 
@@ -297,7 +316,7 @@ impl Stage {
             _ => None,
         };
         let known = known.unwrap_or_else(|| {
-            self.touched.push(Touch { at, is_snapshot: false, patch: Vec::new(), was: activity.sequence });
+            self.touched.push(Touch { at, was: activity.sequence, ..Touch::default() });
             self.touched.len() - 1
         });
         activity.sequence = self.now;

@@ -1,14 +1,16 @@
 //! `task`: queued turns, work items, background jobs, remote tasks: what is worked on, apart from what is said.
 //!
-//! A run's end ends no task: whoever owns a task says how it stands.
+//! A run's end ends no task: its owner says how it stands ([`lifecycle`]).
 
 use super::seen::Seen;
-use super::{Scene, carry};
+use super::{Scene, carry, lifecycle};
 use crate::model::{AgentId, EventType, Phase, Surface, TaskId};
 use serde_json::{Map, Value, json};
 
 /// Failed attempts that are kept; the newest.
 const ATTEMPTS_MAX: usize = 20;
+/// Comments that are kept; the newest.
+const COMMENTS_MAX: usize = 50;
 
 #[rustfmt::skip]
 const MEMBERS: &[&str] = &[
@@ -16,7 +18,8 @@ const MEMBERS: &[&str] = &[
     "progress", "schedule", "wakeReason", "lastRunRef", "capabilityRef", "inputNeeds", "authNeeds", "workItemId", "remoteTaskId",
     "artifactRefs", "evidenceRefs", "resultRef", "transcriptRef", "summary", "reason", "spawnReason", "message", "error",
     "queuedTurnCount", "queueReason", "retryableOverload", "providerConcurrencyGroup", "providerParallelBudget", "agentName",
-    "teamName", "teamId", "usage", "durationMs", "toolCount",
+    "teamName", "teamId", "usage", "durationMs", "toolCount", "topology", "claimedBy", "claims", "currentRunRef", "nextRunAt",
+    "agentCard",
 ];
 
 pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
@@ -26,6 +29,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     let id = seen.ids.task.as_ref().map(|id: &TaskId| id.as_str().to_owned());
     let Some(id) = id.or_else(|| carry::name(seen, &["workItemId", "remoteTaskId"])) else { return };
     let mut edit = scene.stage.open("task", &id, surface(seen), seen.ids.agent.as_ref());
+    lifecycle::lift(&mut edit);
     let had_failed = edit.text("status") == Some("failed");
     let told = seen.text("status").or_else(|| seen.text("runtimeStatus"));
     match (told, edit.get("status")) {
@@ -42,6 +46,12 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     carry::ids(seen, &mut edit, &["sessionId", "threadId", "parentSessionId", "parentThreadId"]);
     edit.set_some("agentId", seen.ids.agent.as_ref().map(AgentId::as_str));
     carry::refs(seen, &mut edit);
+    if let Some(comments) = seen.get("comments").and_then(Value::as_array) {
+        edit.set("comments", carry::newest(comments, COMMENTS_MAX));
+    }
+    if let Some(comment) = comment(seen) {
+        edit.push_bounded("comments", comment, COMMENTS_MAX);
+    }
     match seen.get("attempts") {
         Some(Value::Array(attempts)) => edit.set("attempts", carry::newest(attempts, ATTEMPTS_MAX)),
         Some(count @ Value::Number(_)) => edit.set("attemptCount", count.clone()),
@@ -50,6 +60,16 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     if !had_failed && edit.text("status") == Some("failed") && !seen.get("attempts").is_some_and(Value::is_array) {
         edit.push_bounded("attempts", failed_attempt(seen), ATTEMPTS_MAX);
     }
+}
+
+/// A single comment, with the envelope that brought it.
+fn comment(seen: &Seen) -> Option<Value> {
+    let mut comment = Map::from_iter([("sequence".to_owned(), json!(seen.sequence))]);
+    match seen.get("comment")? {
+        Value::Object(told) => comment.extend(told.clone()),
+        text => drop(comment.insert("text".into(), text.clone())),
+    }
+    Some(Value::Object(comment))
 }
 
 /// Where it is shown, by what it plainly is.

@@ -3,7 +3,7 @@
 //! What a worker reports is never the user's word, whatever channel brought it.
 
 use super::seen::Seen;
-use super::{Scene, carry};
+use super::{Scene, carry, lifecycle};
 use crate::model::{EventType, Surface};
 
 pub(super) fn team(seen: &Seen, scene: &mut Scene) {
@@ -19,6 +19,7 @@ pub(super) fn team(seen: &Seen, scene: &mut Scene) {
         "policy", "coordinator", "memoryRefs", "workItemId", "assignee", "blocker", "artifactRefs", "evidenceRefs",
     ]);
     carry::members_in_brief(seen, &mut edit, &["members", "agents", "roster"]);
+    carry::refs(seen, &mut edit);
     match seen.text("topology") {
         Some(topology) => edit.say("topology", topology),
         None if edit.get("topology").is_none() => edit.set("topology", "unknown"),
@@ -32,10 +33,11 @@ pub(super) fn handoff(seen: &Seen, scene: &mut Scene) {
     }
     let Some(id) = carry::name(seen, &["handoffId"]) else { return };
     let mut edit = scene.stage.open("handoff", &id, Surface::HandoffLane, seen.ids.agent.as_ref());
+    lifecycle::lift(&mut edit);
     #[rustfmt::skip]
     carry::members(seen, &mut edit, &[
         "from", "to", "reason", "resumeTarget", "memoryBoundary", "contextBoundary", "acceptedAt", "acceptedTime", "status",
-        "summary",
+        "summary", "topology",
     ]);
     carry::ids(seen, &mut edit, &["agentId", "taskId", "sessionId", "threadId", "parentSessionId", "parentThreadId"]);
     carry::refs(seen, &mut edit);

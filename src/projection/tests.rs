@@ -279,10 +279,11 @@ fn after_the_end_of_a_run_nothing_is_open_and_what_comes_late_opens_nothing() {
             assert_eq!(seen.status(kind, &id), "interrupted", "{kind} {id}");
         }
         assert_eq!(seen.get("action", &format!("a{n}")).get("control"), None);
-        assert_eq!(
-            (seen.status("task", &format!("t{n}")), seen.status("agent", &format!("g{n}"))),
-            ("running".into(), "running".into())
-        );
+        // What was open is not known to go on. What is told of later is.
+        let outlives = if n == 1 { "unknown" } else { "running" };
+        for (kind, id) in [("task", format!("t{n}")), ("agent", format!("g{n}"))] {
+            assert_eq!((&*seen.status(kind, &id), seen.get(kind, &id)["stale"] == true), (outlives, n == 1), "{kind} {id}");
+        }
     }
     seen.fold("run.failed", json!({"payload": {"error": {"message": "late"}}}));
     assert_eq!(
@@ -666,6 +667,51 @@ fn a_restored_view_goes_on_as_the_one_that_was_saved() {
     assert_eq!((seen.said("m"), seen.status("message", "m")), (vec!["ab".into()], "interrupted".into()));
     assert!(View::restore(&log, Audience::User, b"{\"version\":1}").unwrap().is_none());
     assert!(View::restore(&log, Audience::User, b"{\"version").is_err());
+}
+
+#[test]
+fn a_view_that_an_older_server_saved_is_none_whatever_it_looks_like() {
+    let log = LogId::Run(RunId::new("r").unwrap());
+    let mut seen = Watched::new();
+    seen.fold("run.started", json!({})).fold("text.delta", delta("p", "a"));
+    let mut saved: Value = serde_json::from_slice(&seen.view.save()).unwrap();
+    assert!(View::restore(&log, Audience::User, saved.to_string().as_bytes()).is_some());
+    saved["version"] = json!(VERSION - 1);
+    assert!(View::restore(&log, Audience::User, saved.to_string().as_bytes()).is_none(), "of the same shape");
+    for activity in saved["activities"].as_array_mut().unwrap() {
+        for member in ["opened_at", "updated_at"] {
+            activity.as_object_mut().unwrap().remove(member).expect("a time");
+        }
+    }
+    assert!(View::restore(&log, Audience::User, saved.to_string().as_bytes()).is_none(), "without times");
+}
+
+#[test]
+fn an_activity_ends_once_however_much_is_told_of_it_later_and_has_no_end_while_it_goes_on_again() {
+    let mut seen = Watched::new();
+    let ends = |seen: &Watched, kind: &str| {
+        let activity = seen.view.activities().iter().find(|activity| *activity.kind == *kind).unwrap();
+        (activity.updated_at.to_string()[20..23].to_owned(), activity.ended_at.map(|at| at.to_string()[20..23].to_owned()))
+    };
+    let at = |ms: u32| format!("2026-11-21T10:00:00.{ms:03}Z");
+    let task = |ms: u32, payload: Value| json!({"taskId": "t", "receivedAt": at(ms), "payload": payload});
+    for (ms, payload, ended) in [
+        (1, json!({"status": "running"}), None),
+        (2, json!({"status": "failed"}), Some("002")),
+        (3, json!({"summary": "more"}), Some("002")),
+        (4, json!({"status": "completed"}), Some("002")),
+        (5, json!({"status": "running"}), None),
+        (6, json!({"status": "done"}), Some("006")),
+    ] {
+        seen.fold("task.changed", task(ms, payload));
+        assert_eq!(ends(&seen, "task"), (format!("{ms:03}"), ended.map(str::to_owned)));
+    }
+    // What changes nothing of it is not a change of it.
+    seen.fold("task.changed", task(7, json!({"status": "done"})));
+    assert_eq!(ends(&seen, "task"), ("006".into(), Some("006".into())));
+    let saved = seen.view.save();
+    seen.view = View::restore(&LogId::Run(RunId::new("r").unwrap()), Audience::User, &saved).unwrap();
+    assert_eq!(ends(&seen, "task"), ("006".into(), Some("006".into())));
 }
 
 #[test]

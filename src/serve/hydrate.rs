@@ -316,8 +316,13 @@ pub(super) fn shown(activity: &Activity) -> Value {
         "surface": activity.surface,
         "opened": activity.opened,
         "sequence": activity.sequence,
+        "openedAt": activity.opened_at.to_string(),
+        "updatedAt": activity.updated_at.to_string(),
         "content": activity.content,
     });
+    if let Some(ended_at) = activity.ended_at {
+        shown["endedAt"] = ended_at.to_string().into();
+    }
     if let Some(agent) = &activity.agent {
         shown["agentId"] = agent.as_str().into();
     }

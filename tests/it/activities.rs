@@ -35,11 +35,17 @@ fn key(of: &Value) -> (String, String) {
     (of["activityType"].as_str().expect("a type").into(), of["activityId"].as_str().expect("an id").into())
 }
 
+/// What a snapshot or REST tells of an activity.
+fn told(of: &Value) -> Value {
+    assert!(of["openedAt"].is_string() && of["updatedAt"].is_string(), "{of}");
+    let members = ["opened", "openedAt", "updatedAt", "endedAt", "surface", "content"];
+    members.iter().map(|member| ((*member).to_owned(), of[*member].clone())).collect()
+}
+
 impl Screen {
     /// A screen of what the server said there was.
     pub fn of(answer: &Value) -> Self {
-        let shown = |a: &Value| (key(a), json!({ "opened": a["opened"], "surface": a["surface"], "content": a["content"] }));
-        let activities = answer["activities"].as_array().expect("activities").iter().map(shown).collect();
+        let activities = answer["activities"].as_array().expect("activities").iter().map(|a| (key(a), told(a))).collect();
         Self { activities, ..Self::default() }
     }
 
@@ -51,14 +57,19 @@ impl Screen {
         }
         match frame.kind() {
             "ActivitySnapshot" => {
-                let shown = json!({ "opened": data["opened"], "surface": data["surface"], "content": data["content"] });
-                self.activities.insert(key(data), shown);
+                self.activities.insert(key(data), told(data));
             }
             "ActivityDelta" => {
                 let patch: json_patch::Patch = serde_json::from_value(data["patch"].clone()).expect("a JSON Patch");
                 assert!(!patch.0.is_empty(), "{data}");
                 let known = self.activities.get_mut(&key(data)).unwrap_or_else(|| panic!("a delta of nothing: {data}"));
                 json_patch::patch(&mut known["content"], &patch).unwrap_or_else(|error| panic!("{error}: {data} on {known}"));
+                known["updatedAt"] = data["at"].clone();
+                match data["ended"].as_bool() {
+                    Some(true) => known["endedAt"] = data["at"].clone(),
+                    Some(false) => known["endedAt"] = Value::Null,
+                    None => {}
+                }
             }
             "Hydrated" => self.hydrated += 1,
             "End" => self.ended = true,
@@ -101,6 +112,14 @@ fn join(kind: &str, content: &mut Value) {
 /// What the server says there is.
 pub async fn at_rest(client: &Client, run: &str, query: &str) -> BTreeMap<(String, String), Value> {
     Screen::of(&client.get(&format!("/v1/runs/{run}/activities?{query}")).await.ok()).activities
+}
+
+/// The same without times, which servers that were told the same have different ones of.
+pub fn dateless(mut shown: BTreeMap<(String, String), Value>) -> BTreeMap<(String, String), Value> {
+    for activity in shown.values_mut().filter_map(Value::as_object_mut) {
+        activity.retain(|member, _| !["openedAt", "updatedAt", "endedAt"].contains(&member.as_str()));
+    }
+    shown
 }
 
 async fn play(client: &Client, run: &str, name: &str) {

@@ -4,6 +4,7 @@
 //! nothing but the frames has to come to what the view holds.
 
 use crate::harness::{fact, recording, repository};
+use crate::lifecycle::ticking;
 use crate::schema::assert_activity;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -13,7 +14,7 @@ use proscenium::log::memory::MemoryStore;
 use proscenium::log::row::Row;
 use proscenium::log::run::{Logs, rows_after};
 use proscenium::log::{Limit, LogId};
-use proscenium::model::{Audience, EventType, Ids, RunId, Sequence};
+use proscenium::model::{Audience, EventType, Ids, ReceivedAt, RunId, Sequence};
 use proscenium::projection::View;
 use proscenium::projection::stage::Activity;
 use proscenium::source::by_name;
@@ -38,7 +39,7 @@ impl Line {
                 group.acks.into_iter().for_each(|(ack, outcome)| drop(ack.send(outcome)));
             }
         });
-        let world = World { now: jiff::Timestamp::now, random: || 7 };
+        let world = World { now: ticking, random: || 7 };
         Self { ingest: Ingest::new(logs.clone(), Policy::default(), world), logs, runs: Cell::new(0) }
     }
 
@@ -86,6 +87,8 @@ struct Reader {
     view: View,
     /// What the reader has, by key; whether it is a source's own.
     copies: HashMap<(String, String), (Value, bool)>,
+    /// When it changed last and when it ended, as the frames tell.
+    times: HashMap<(String, String), (ReceivedAt, Option<ReceivedAt>)>,
     frames: Vec<Value>,
     /// After how many rows the view is saved and restored; 0 for never.
     forgets: u64,
@@ -94,7 +97,7 @@ struct Reader {
 impl Reader {
     fn new(log: &LogId, audience: Audience) -> Self {
         let view = View::new(log, audience);
-        Self { log: log.clone(), view, copies: HashMap::new(), frames: Vec::new(), forgets: 0 }
+        Self { log: log.clone(), view, copies: HashMap::new(), times: HashMap::new(), frames: Vec::new(), forgets: 0 }
     }
 
     fn forgetting(log: &LogId, audience: Audience, forgets: u64) -> Self {
@@ -112,6 +115,12 @@ impl Reader {
                 let activity = self.view.touched(touch);
                 let key = (activity.kind.to_string(), activity.id.to_string());
                 let mut frame = json!({"kind": activity.kind, "id": activity.id, "sequence": row.sequence()});
+                let ended = match (touch.is_snapshot, touch.ended) {
+                    (true, _) => activity.ended_at,
+                    (false, Some(ended)) => ended.then_some(activity.updated_at),
+                    (false, None) => self.times[&key].1,
+                };
+                self.times.insert(key.clone(), (activity.updated_at, ended));
                 if touch.is_snapshot {
                     frame["content"] = Value::Object(activity.content.clone());
                     frame["surface"] = json!(activity.surface);
@@ -143,6 +152,9 @@ impl Reader {
             let content = Value::Object(activity.content.clone());
             let (copy, is_custom) = &self.copies[&(activity.kind.to_string(), activity.id.to_string())];
             assert_eq!(joined(copy, *is_custom), joined(&content, *is_custom), "{} {}", activity.kind, activity.id);
+            let key = (activity.kind.to_string(), activity.id.to_string());
+            assert_eq!(self.times[&key], (activity.updated_at, activity.ended_at), "{key:?}");
+            assert!(activity.opened_at <= activity.updated_at && activity.ended_at.is_none_or(|at| at <= activity.updated_at));
             if !is_custom {
                 assert_eq!(joined(&content, false), content, "text is held joined");
             }
@@ -431,6 +443,33 @@ fn a_view_that_was_saved_anywhere_goes_on_as_if_it_had_never_been_away() {
                 assert_eq!(again.frames, whole.frames);
                 assert_eq!(again.view.save(), whole.view.save());
             }
+        }
+    });
+}
+
+#[test]
+fn the_times_of_an_activity_are_those_of_the_envelopes_that_its_audience_sees_wherever_it_is_saved() {
+    law(100, async |line, facts| {
+        let one_by_one: Vec<_> = facts.iter().map(|fact| ("agentui", std::slice::from_ref(fact))).collect();
+        let (log, rows) = line.rows(&one_by_one).await;
+        for audience in Audience::ALL {
+            let received: HashMap<_, _> = rows
+                .iter()
+                .filter_map(|row| {
+                    let envelope: Value = serde_json::from_slice(row.view(audience)?).unwrap();
+                    Some((row.sequence(), envelope["receivedAt"].as_str().unwrap().to_owned()))
+                })
+                .collect();
+            let whole = Reader::new(&log, audience).read(&rows);
+            whole.check();
+            for activity in whole.view.activities() {
+                let times = [activity.opened_at, activity.updated_at].map(|time| time.to_string());
+                assert_eq!(times, [&received[&activity.opened], &received[&activity.sequence]].map(Clone::clone), "{activity:?}");
+                let ended = activity.ended_at.map(|time| time.to_string());
+                assert!(ended.is_none_or(|ended| received.values().any(|time| *time == ended)), "{activity:?}");
+            }
+            let again = Reader::forgetting(&log, audience, 3).read(&rows);
+            assert_eq!(again.times, whole.times);
         }
     });
 }

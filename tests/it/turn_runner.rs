@@ -1,7 +1,7 @@
 //! `TurnRunner`'s recordings through the real server: what its two buses said becomes what a reader needs, every turn ends, and
 //! telemetry decides nothing. Where a law is of the adapter alone, it is held at the adapter.
 
-use crate::activities::{Screen, at_rest};
+use crate::activities::{Screen, at_rest, dateless};
 use crate::harness::{AUDIENCES, Client, Process, lines, local, repository};
 use crate::schema::{assert_activity, assert_valid};
 use proptest::prelude::*;
@@ -91,7 +91,7 @@ fn of_turn(facts: &[Value], turn: &str) -> Vec<Value> {
     facts
 }
 
-/// What is shown, but for what counts envelopes and for what telemetry is for.
+/// What is shown, but for what counts and dates envelopes and for what telemetry is for.
 fn functional(mut shown: Shown) -> Shown {
     fn strip(value: &mut Value) {
         match value {
@@ -105,7 +105,7 @@ fn functional(mut shown: Shown) -> Shown {
     }
     shown.retain(|(kind, _), _| kind != "diagnostics" && kind != "metrics" && kind != "run");
     shown.values_mut().for_each(strip);
-    shown
+    dateless(shown)
 }
 
 async fn run_of(client: &Client, run: &str, audience: &str) -> Value {

@@ -260,9 +260,10 @@ export class Store {
 
   /** @param {Log} log @param {import("./types.js").Snapshot} frame */
   #snapshot(log, frame) {
-    const { activityType, activityId, surface, agentId, opened, sequence, content } = frame;
+    const { activityType, activityId, surface, agentId, opened, sequence, openedAt, updatedAt, endedAt, content } = frame;
     const { runId, sessionId } = log.run;
-    const activity = { runId, ...(sessionId && { sessionId }), activityType, activityId, surface, ...(agentId && { agentId }), opened, sequence, content };
+    const times = { ...(openedAt && { openedAt }), ...(updatedAt && { updatedAt }), ...(endedAt && { endedAt }) };
+    const activity = { runId, ...(sessionId && { sessionId }), activityType, activityId, surface, ...(agentId && { agentId }), opened, sequence, ...times, content };
     this.#put(log, keyOf(activity), activity);
     return this.#moved(log, frame);
   }
@@ -282,7 +283,7 @@ export class Store {
     try {
       const content = apply(known.content, frame.patch, texts && ((pointer) => texts.test(pointer)));
       if (typeof content !== "object" || content === null || Array.isArray(content)) return { key, sequence: frame.sequence, why: "a change leaves no object" };
-      this.#put(log, key, { ...known, sequence: frame.sequence, content });
+      this.#put(log, key, moved({ ...known, sequence: frame.sequence, content }, frame));
     } catch (error) {
       if (!(error instanceof PatchError)) throw error;
       return { key, sequence: frame.sequence, why: error.message };
@@ -349,6 +350,19 @@ export class Store {
   #rank(activity) {
     return this.#logs.get(logOf(activity))?.rank ?? 0;
   }
+}
+
+/**
+ * Gives an activity the times of a change: `at` is when it changed, and where the change ends it or has it go on again, `ended`.
+ * @param {Activity} activity
+ * @param {import("./types.js").Delta} change
+ * @returns {Activity}
+ */
+function moved(activity, { at, ended }) {
+  if (at) activity.updatedAt = at;
+  if (at && ended) activity.endedAt = at;
+  if (ended === false) delete activity.endedAt;
+  return activity;
 }
 
 /** @returns {Changes} */

@@ -14,6 +14,9 @@
  * @property {string} [agentId] The agent that it is of.
  * @property {number} opened The envelope with which it appeared, from 1. Activities of a run are sorted by it.
  * @property {number} sequence The envelope that changed it last.
+ * @property {string} [openedAt] When the server received the envelope `opened` (RFC 3339, UTC). Absent from servers of the first edition, as the other two.
+ * @property {string} [updatedAt] When it received the envelope `sequence`.
+ * @property {string} [endedAt] When it received the envelope with which the activity ended. Absent while it has not ended.
  * @property {Record<string, any>} content What it is; `schema/activities/` of the repository has a schema for each type.
  *
  * @typedef {object} Run How far a log has come, as a store knows it.
@@ -47,8 +50,8 @@
  * @property {number} sequence The envelope that caused the frame.
  * @property {number} [prev] The envelope before it that gave this reader a frame, 0 for none.
  *
- * @typedef {OfLog & { frame: "ActivitySnapshot", activityType: string, activityId: string, surface: string, opened: number, agentId?: string, content: Record<string, any> }} Snapshot
- * @typedef {OfLog & { frame: "ActivityDelta", activityType: string, activityId: string, patch: Operation[] }} Delta
+ * @typedef {OfLog & { frame: "ActivitySnapshot", activityType: string, activityId: string, surface: string, opened: number, openedAt?: string, updatedAt?: string, endedAt?: string, agentId?: string, content: Record<string, any> }} Snapshot
+ * @typedef {OfLog & { frame: "ActivityDelta", activityType: string, activityId: string, at?: string, ended?: boolean, patch: Operation[] }} Delta
  * @typedef {OfLog & { frame: "Hydrated" }} Hydrated
  * @typedef {OfLog & { frame: "Reset", reason: string }} Reset
  * @typedef {OfLog & { frame: "End", status: string }} End
@@ -101,7 +104,7 @@
  * @property {number} sequence Of the last frame that came.
  * @property {number | null} lagMs In milliseconds. Over SSE, how long ago the last byte came: the server says something at least every 15 s, so more than that
  * means that the line is dead or slow. (`EventSource` hides heartbeats: there it is the last frame.) Over a WebSocket, how long the last ping took there and back.
- * `null` while there is nothing to measure. It says nothing of how old a fact is: frames carry no time.
+ * `null` while there is nothing to measure. It does not say how old a fact is: `updatedAt` of its activity does.
  * @property {number} gaps How often something was missing before a frame; each time it was fetched again.
  * @property {number} faults How often a change did not apply; each time a snapshot took its place.
  * @property {number} resumes How often it came back after it was away, and went on where it was.

@@ -334,9 +334,16 @@ fn activity() -> Value {
             "surface": schema::open(Surface::NAMES, "Where it is meant to be shown."),
             "opened": count("The envelope with which it appeared: sort by it."),
             "sequence": count("The envelope that changed it last."),
+            "openedAt": time("When the envelope was received with which it appeared."),
+            "updatedAt": time("When the envelope was received that changed it last."),
             "content": { "description": "What it is.", "type": "object" },
         }),
-        json!({ "agentId": id(), "runId": id(), "sessionId": id() }),
+        json!({
+            "agentId": id(),
+            "runId": id(),
+            "sessionId": id(),
+            "endedAt": time("When the envelope was received with which it ended; absent while it has not."),
+        }),
     )
 }
 

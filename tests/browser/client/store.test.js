@@ -32,6 +32,34 @@ test("a snapshot brings an activity, a delta changes it into another object", ()
   assert.deepEqual(told, [{ keys: ["r message m"], runs: [], reset: false }, { keys: ["r message m"], runs: [], reset: false }]);
 });
 
+test("times come with snapshots and follow changes, which say what ends and what goes on again", () => {
+  const store = new Store();
+  const times = () => {
+    const { openedAt, updatedAt, endedAt } = store.get("r message m");
+    return [openedAt, updatedAt, endedAt];
+  };
+  const at = (n) => `2026-11-21T10:00:0${n}.000Z`;
+  store.take(snapshot({ openedAt: at(1), updatedAt: at(1) }));
+  assert.deepEqual(times(), [at(1), at(1), undefined]);
+  const before = store.get("r message m");
+  const change = (sequence, more) => store.take(delta([add("/n", sequence)], { sequence, at: at(sequence), ...more }));
+  change(2);
+  assert.deepEqual(times(), [at(1), at(2), undefined]);
+  change(3, { ended: true });
+  change(4);
+  assert.deepEqual(times(), [at(1), at(4), at(3)]);
+  change(5, { ended: false });
+  assert.deepEqual([times(), "endedAt" in store.get("r message m")], [[at(1), at(5), undefined], false]);
+  assert.deepEqual([before.updatedAt, "endedAt" in before], [at(1), false]);
+  store.take(snapshot({ sequence: 6, openedAt: at(1), updatedAt: at(6), endedAt: at(6) }));
+  assert.deepEqual(times(), [at(1), at(6), at(6)]);
+  // What REST says of the same is the same.
+  const told = heard(store);
+  const { runId: _, ...rest } = store.get("r message m");
+  store.load("r", [rest], 6);
+  assert.deepEqual(told, [{ keys: [], runs: ["r"], reset: false }]);
+});
+
 test("text grows joined where the server joins it; what a source names itself stays a list", () => {
   const cases = [
     ["message", { parts: [{ text: ["a"] }] }, "/parts/0/text/-", { parts: [{ text: ["ab"] }] }],

@@ -1,0 +1,46 @@
+//! When the server received an envelope: a point in time to the millisecond, as `receivedAt` has it.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Milliseconds since 1970, UTC. As text, the same as the `receivedAt` that it was read from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ReceivedAt(i64);
+
+impl ReceivedAt {
+    /// Reads an RFC 3339 time; `None` for any other text.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().map(|time: jiff::Timestamp| Self(time.as_millisecond()))
+    }
+}
+
+impl fmt::Display for ReceivedAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = jiff::Timestamp::from_millisecond(self.0).unwrap_or_default();
+        write!(f, "{time:.3}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_reads_as_the_text_that_it_was_read_from() {
+        for text in ["1970-01-01T00:00:00.000Z", "2026-11-21T10:00:00.007Z", "1969-12-31T23:59:59.999Z"] {
+            assert_eq!(ReceivedAt::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(ReceivedAt::parse("2026-11-21T12:00:00+02:00").unwrap().to_string(), "2026-11-21T10:00:00.000Z");
+        assert_eq!(ReceivedAt::parse("yesterday"), None);
+    }
+
+    #[test]
+    fn a_time_is_saved_as_a_number() {
+        let time = ReceivedAt::parse("2026-11-21T10:00:00.007Z").unwrap();
+        let saved = serde_json::to_string(&time).unwrap();
+        assert_eq!(saved, "1795255200007");
+        assert_eq!(serde_json::from_str::<ReceivedAt>(&saved).unwrap(), time);
+    }
+}

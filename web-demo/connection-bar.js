@@ -58,6 +58,18 @@ export class ConnectionBar extends HTMLElement {
     this.#end = link?.subscribe((state) => this.#draw(state)) ?? (() => {});
   }
 
+  /**
+   * A word on a connection that stands and has nothing to bring, such as for a session that does not exist.
+   * @param {string} text Empty for none.
+   */
+  set note(text) {
+    if (text === this.#note) return;
+    this.#note = text;
+    this.#draw(this.#link?.state);
+  }
+
+  #note = "";
+
   /** Drops the connection and stays away, or comes back: what came meanwhile is told then, and nothing twice. */
   #toggle() {
     if (!this.#link) return;
@@ -74,10 +86,11 @@ export class ConnectionBar extends HTMLElement {
 
   /** @param {State | undefined} state */
   #draw(state) {
-    const [word, look] = state ? KINDS[state.kind] : ["No connection", "unknown"];
+    const isIdle = state?.kind === "live" && this.#note !== "";
+    const [word, look] = isIdle ? ["Listening", "unknown"] : state ? KINDS[state.kind] : ["No connection", "unknown"];
     this.#state.dataset.kind = state?.kind ?? "none";
     this.#state.dataset.state = look;
-    const why = state?.kind === "ended" ? state.status : state?.why;
+    const why = isIdle ? this.#note : state?.kind === "ended" ? state.status : state?.why;
     say(this.#state, why ? `${word}: ${why}` : word);
     if (state) this.#transport.value = state.transport;
     const lag = state?.lagMs ?? null;

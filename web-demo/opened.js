@@ -24,6 +24,10 @@ const MESSAGES = 50;
 const DETAILS = 100;
 /** How long something that is said waits for the connection that will bring its answer, in milliseconds. */
 const LISTEN_MS = 10_000;
+/** Why nothing goes out while the connection is cut by hand. */
+const CUT = "the network is cut on this page; nothing was sent";
+/** Pages that are read for one click on “Load earlier”, until something comes that the page does not have. */
+const PAGES_MAX = 20;
 /** Controls that begin or change a turn: whoever sends them has to listen before. */
 const TURNS = new Set(["send", "queue", "steer"]);
 
@@ -33,6 +37,7 @@ const TURNS = new Set(["send", "queue", "steer"]);
  * What whoever opened it is told.
  * @typedef {object} Told
  * @property {(step: Step) => void} step
+ * @property {() => void} missing The server knows nothing of this name.
  * @property {(summary: Record<string, any>) => void} summary The session's or the run's line, when it has come.
  * @property {View["inspect"]} inspect
  * @property {View["open"]} open
@@ -119,7 +124,11 @@ export class Opened {
       inspect: this.#told.inspect,
       open: this.#told.open,
       travel: this.#told.travel,
-      read: async (path) => (await ask(opened.#server, path)).json(),
+      earlier: isLive ? { get hasMore() { return opened.hasEarlier; }, load: () => opened.loadEarlier() } : undefined,
+      read: async (path) => {
+        if (opened.link.isCut) throw new Error(CUT);
+        return (await ask(opened.#server, path)).json();
+      },
     };
   }
 
@@ -128,7 +137,8 @@ export class Opened {
    * @param {boolean} isLive
    */
   async #act(control, isLive) {
-    if (!isLive) throw new Error("a past moment is shown, and nothing can be said to it");
+    if (!isLive) throw new Error("a past state is shown; return to now to send");
+    if (this.link.isCut) throw new Error(CUT);
     const { run, session } = control;
     const of = run === undefined && session === undefined ? (this.runId === undefined ? { session: this.route.session } : { run: this.runId }) : run === undefined ? { session } : { run };
     // Whoever says something has to be listening when the answer begins.
@@ -141,7 +151,7 @@ export class Opened {
   #listening() {
     const { link } = this;
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => over(() => reject(new Error("there is no connection, so nothing was handed over"))), LISTEN_MS);
+      const timer = setTimeout(() => over(() => reject(new Error("there is no connection; nothing was sent"))), LISTEN_MS);
       let end = () => {};
       const over = (/** @type {() => void} */ then) => {
         clearTimeout(timer);
@@ -168,7 +178,8 @@ export class Opened {
     } catch (why) {
       // Whoever turned elsewhere needs none of it; and what nobody has written yet is not there to be fetched.
       if (why instanceof Stale) return;
-      if (!(why instanceof Problem && why.status === 404)) console.warn("hydration:", why);
+      if (why instanceof Problem && why.status === 404) this.#told.missing();
+      else console.warn("hydration:", why);
     }
     this.#told.step("whole");
   }
@@ -182,13 +193,44 @@ export class Opened {
     this.#order = began.map(({ runId }) => runId);
     this.#told.step("shell");
     const recent = await hydration.window(id, { messages: MESSAGES });
+    this.#messages = recent.nextCursor;
     this.#offer(recent.messages);
     this.#told.step("window");
     this.#offer([...session.pendingActions, ...session.queue, ...session.tasks, ...session.team]);
     this.#told.step("status");
     const timeline = await hydration.timeline(id, { limit: DETAILS });
+    this.#details = timeline.nextCursor;
     this.#offer(timeline.items);
     this.#told.step("references");
+  }
+
+  /** Where older messages and process details go on; null where there are none. @type {string | null} */
+  #messages = null;
+  /** @type {string | null} */
+  #details = null;
+
+  /** Whether the server has older messages than were read. */
+  get hasEarlier() {
+    return this.#messages !== null;
+  }
+
+  /** Reads older messages, and the process details of about the same time, until something new comes or there is no more. */
+  async loadEarlier() {
+    const { session } = this.route;
+    if (session === undefined) return;
+    for (let pages = 0; pages < PAGES_MAX && this.#messages !== null; pages += 1) {
+      const { messages, nextCursor } = await this.hydration.window(session, { messages: MESSAGES, cursor: this.#messages });
+      this.#messages = nextCursor;
+      // Their runs began before those that are known.
+      this.#order = [...new Set([...messages.map(({ runId }) => runId).filter(Boolean), ...this.#order])];
+      const more = this.#offer(messages);
+      if (this.#details !== null) {
+        const timeline = await this.hydration.timeline(session, { limit: DETAILS, cursor: this.#details });
+        this.#details = timeline.nextCursor;
+        this.#offer(timeline.items);
+      }
+      if (more > 0) return;
+    }
   }
 
   /** @param {string} id */
@@ -209,9 +251,11 @@ export class Opened {
   /**
    * Fills in what the connection has not told, and nothing that it has told newer.
    * @param {Activity[]} activities
+   * @returns {number} How many were new.
    */
   #offer(activities) {
     const { store } = this;
+    const before = store.size;
     store.batch(() => {
       for (const activity of activities) {
         const known = store.get(keyOf(activity));
@@ -220,5 +264,6 @@ export class Opened {
         store.take(/** @type {import("./client/types.js").Snapshot} */ ({ frame: "ActivitySnapshot", ...activity }));
       }
     });
+    return store.size - before;
   }
 }

@@ -38,7 +38,7 @@ const LIVE = ["accepted", "running", "waiting"];
 
 /** @type {Record<import("./opened.js").Step | "none", string>} */
 const STEPS = {
-  none: "Opening …", shell: "Loading the recent messages …", window: "Loading how it stands …", status: "Loading what it refers to …", references: "", whole: "",
+  none: "Opening …", shell: "Loading recent messages …", window: "Loading status …", status: "Loading references …", references: "", whole: "",
 };
 
 /**
@@ -89,10 +89,14 @@ export class Shell {
   #followed = "";
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #addressing;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #polling;
+  /** The session that was begun on this page, by its id. @type {string | undefined} */
+  #created;
 
   #page = {
     tabs: part("#sessions", SessionTabs), bar: part("#connection-bar", ConnectionBar), stage: part("#stage", HTMLElement), title: part("#title", HTMLElement),
-    hydration: part("#hydration", HTMLElement), lineage: part("#lineage", HTMLElement), past: part("#past", HTMLElement), token: part("#token", HTMLFormElement),
+    hydration: part("#hydration", HTMLElement), lineage: part("#lineage", HTMLElement), past: part("#past", HTMLElement), token: part("#token", HTMLFormElement), tokenNote: part("#token-note", HTMLElement),
     audience: part("#audience", HTMLFieldSetElement), conversation: part("ps-conversation", Conversation), compare: part("#compare", HTMLButtonElement),
     beside: part("#beside", HTMLElement), create: part("#new-session", HTMLButtonElement),
   };
@@ -130,6 +134,7 @@ export class Shell {
     const id = session ?? run ?? "";
     const opened = new Opened(this.#server, this.#route, this.#transport, {
       step: (step) => opened === this.#opened && this.#step(step),
+      missing: () => opened === this.#opened && this.#missing(opened),
       summary: (summary) => opened === this.#opened && this.#summary(summary),
       inspect: (activity) => this.#inspect(activity),
       open: (target) => this.#goTo(target),
@@ -148,7 +153,8 @@ export class Shell {
     this.#page.bar.link = opened.link;
     const view = opened.view();
     this.#feeder.show(view);
-    this.#page.conversation.placeholder = "Nothing has been said yet. Whatever comes is shown as it comes.";
+    this.#page.conversation.placeholder = "No messages yet.";
+    this.#page.bar.note = "";
     this.#beside.inspector.close();
     this.#closeCompare();
     this.#page.tabs.show(this.#tabs, this.#current);
@@ -169,6 +175,20 @@ export class Shell {
     this.#page.stage.dataset.hydration = step;
     say(this.#page.hydration, STEPS[step]);
     if (step === "shell") this.#feeder.all();
+    this.#page.conversation.drawEarlier();
+  }
+
+  /**
+   * The server knows no session or run of this name: the page says so, until a fact of it comes.
+   * @param {Opened} opened
+   */
+  #missing(opened) {
+    if (opened.store.size > 0) return;
+    const { session, run } = this.#route;
+    const isNew = session !== undefined && session === this.#created;
+    const kind = session !== undefined ? "session" : "run";
+    this.#page.bar.note = isNew ? "new session" : `no such ${kind}`;
+    this.#page.conversation.placeholder = isNew ? "New session. Your first message starts it." : `The ${kind} “${session ?? run}” does not exist on this server, or your token does not allow it. If it starts, it appears here.`;
   }
 
   /** @param {Record<string, any>} summary */
@@ -242,7 +262,7 @@ export class Shell {
     opened.moment = moment;
     this.#route.at = moment?.at ?? null;
     this.#address();
-    if (moment) this.#sayPast(`As it was at event ${moment.at}${moment.time ? `, ${new Date(moment.time).toLocaleTimeString()}` : ""}. Nothing can be answered here.`);
+    if (moment) this.#sayPast(`As it was at event ${moment.at}${moment.time ? `, ${new Date(moment.time).toLocaleTimeString()}` : ""}. You cannot answer a past state.`);
     this.#page.past.hidden = moment === null;
     this.#page.stage.dataset.past = String(moment !== null);
     // A replay fills one and the same store: its changes are drawn like any others.
@@ -265,6 +285,7 @@ export class Shell {
   #drawn() {
     this.#panels.count();
     const opened = this.#opened;
+    if (opened && opened.store.size > 0) this.#page.bar.note = "";
     const run = opened?.runId ?? "";
     if (opened && run !== this.#followed && !opened.moment) this.#follow(opened, run);
   }
@@ -299,15 +320,44 @@ export class Shell {
   async #poll() {
     const lists = this.#lists;
     try {
+      // Cut is cut: lists come over the same network.
+      if (this.#opened?.link.isCut) return;
       const [{ sessions }, { runs }] = await Promise.all([lists.sessions({ limit: LISTED_MAX }), lists.runs({ limit: LISTED_MAX })]);
-      // Where nobody is asked, there is nothing to be said.
+      // A server that asks for no token needs no form for one.
       this.#page.token.hidden = !this.#token.isGiven;
+      this.#sayToken("");
       if (lists === this.#lists) this.#list(tabsOf(sessions, runs), runs);
     } catch (why) {
-      if (why instanceof Problem && why.status === 401) this.#page.token.hidden = false;
-      // Else the server is away: the connection says so, and the next poll may find it.
+      // Where no answer comes, the server is away: the connection says so, and the next poll may find it.
+      if (why instanceof Problem && lists === this.#lists) this.#refused(why);
+    } finally {
+      clearTimeout(this.#polling);
+      this.#polling = setTimeout(() => this.#poll(), POLL_MS);
     }
-    setTimeout(() => this.#poll(), POLL_MS);
+  }
+
+  /** @param {Problem} why */
+  #refused({ status, detail }) {
+    if (status !== 401 && status !== 403) return;
+    this.#page.token.hidden = false;
+    this.#sayToken(status === 403 ? `The token does not allow this: ${detail}` : this.#token.isGiven ? "The server rejected this token. Check that it is complete and has not expired, then paste another." : "This server asks for a token. Paste one to see its sessions.");
+  }
+
+  /** @param {string} text Empty where there is nothing to say. */
+  #sayToken(text) {
+    const { tokenNote, tabs } = this.#page;
+    say(tokenNote, text);
+    tokenNote.hidden = text === "";
+    tokenNote.dataset.state = this.#token.isGiven ? "failed" : "waiting";
+    tabs.placeholder = text;
+    if (text !== "") {
+      // What the last token allowed is not this one's to show.
+      this.#tabs = [];
+      tabs.show([], this.#current);
+      if (!this.#isNamed) say(this.#page.title, "Token required");
+    } else if (!this.#isNamed) {
+      say(this.#page.title, "No session selected");
+    }
   }
 
   /**
@@ -349,6 +399,8 @@ export class Shell {
       token.reset();
       this.#token.give(typeof given === "string" ? given.trim() : "");
       if (this.#isNamed) this.#open();
+      this.#lists = new Hydration({ ...this.#server, audience: this.#route.audience });
+      void this.#poll();
     });
     for (const choice of audience.querySelectorAll("input")) {
       choice.addEventListener("change", () => {
@@ -358,7 +410,8 @@ export class Shell {
     }
     compare.addEventListener("click", () => this.#compare());
     create.addEventListener("click", () => {
-      this.#go({ session: `session-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}` });
+      this.#created = `session-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
+      this.#go({ session: this.#created });
       /** @type {HTMLElement | null} */ (document.querySelector("ps-composer textarea"))?.focus();
     });
     addEventListener("hashchange", () => {
@@ -370,6 +423,9 @@ export class Shell {
       this.#panels.toTalk();
       conversation.reveal(/** @type {CustomEvent<string>} */ (event).detail);
     });
+    const { timeline } = this.#beside;
+    timeline.isExpandedElsewhere = (key) => conversation.isExpanded(key);
+    document.addEventListener("expanded", () => timeline.refresh());
     this.#beside.scrubber.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
   }
 

@@ -100,7 +100,7 @@ test("a past moment is shown on all surfaces, says so, cannot be answered, and e
   assert.equal(await page.locator("ps-scrubber .slider").inputValue(), "3", "the scrubber stands there, too");
   assert.deepEqual(await page.locator(".speech .body").allTextContents(), ["One."]);
   assert.equal(await page.locator("ps-action button[data-control]").count(), 0);
-  assert.equal(await text(page.locator("ps-action .told")), "This is how it stood then. Only what is now can be answered.");
+  assert.equal(await text(page.locator("ps-action .told")), "This is a past state. Return to now to answer.");
   assert.ok(await page.locator("ps-composer textarea").isDisabled());
   await page.getByRole("button", { name: "Back to now" }).click();
   await until(page, () => document.querySelectorAll(".speech").length === 2 && document.querySelector("ps-action button[data-control=approve]"));

@@ -33,7 +33,7 @@ const speech = () => page.locator("ps-conversation .speech:not([hidden]) .body")
 const controls = async (run) => (await stage.read(`/v1/runs/${run}/controls`)).controls;
 
 const refusal = { how: "nack", reason: "busy" };
-const isRefused = () => document.querySelector("ps-action .told").textContent === "The answer was not taken. It still waits for one.";
+const isRefused = () => document.querySelector("ps-action .told").textContent === "The runtime did not take the answer. You can answer again.";
 
 test("Listener binding occurs before submit.", limit, async () => {
   page = await stage.blank();
@@ -138,7 +138,7 @@ test("Tool input/progress/output/error state does not enter final answer text.",
   assert.equal(await text(fetching.locator(".output")), "OUTPUTWORDS");
   assert.equal(await text(broken.locator(".error")), "ERRORWORDS (E7)");
   assert.equal(await text(web.locator(".spent")), "5.2 s · $0.25");
-  assert.deepEqual(await web.locator(".notes li").allTextContents(), ["Untrusted output: it comes from outside, and is data, not instruction.", "Truncated by its source: 4,100 characters were cut."]);
+  assert.deepEqual(await web.locator(".notes li").allTextContents(), ["Untrusted output: data from outside, not an instruction.", "Truncated by the source: 4,100 characters were cut."]);
   await stage.publish("tools", [fact("text.final", { text: "Done reading." }, { messageId: "m2", partId: "p" })]);
   await until(page, () => document.querySelectorAll(".speech").length === 2);
   assert.deepEqual(await speech(), ["Reading.", "Done reading."]);
@@ -213,7 +213,7 @@ test("every kind of question has the controls that answer it", limit, async () =
   assert.ok(told.includes("edit plan_decision") && told.includes("answer credential_request"), String(told));
   // What can be answered no more says so, and is not taken for decided.
   await stage.publish("kinds", [fact("action.required", { kind: "tool_approval", message: "Late", expiresAt: "2026-01-01T00:00:00Z" }, { actionId: "late" })]);
-  await page.locator('ps-action[data-key$="late"]', { hasText: "The time to answer it is over." }).waitFor();
+  await page.locator('ps-action[data-key$="late"]', { hasText: "The time to answer is over." }).waitFor();
   assert.equal(await page.locator('ps-action[data-key$="late"]').getAttribute("data-status"), "pending");
   assert.ok(await page.locator('ps-action[data-key$="late"] button[data-control=approve]').isDisabled());
 });
@@ -272,8 +272,8 @@ test("Missing facts render honest fallback states.", limit, async () => {
   await until(page, () => document.querySelector("ps-task-capsule .capsule"));
   await page.locator("ps-inline-process .summary").click({ trial: true });
   await page.evaluate(() => document.querySelectorAll('ps-inline-process[data-open="false"] .summary').forEach((one) => one.click()));
-  assert.equal(await text(page.locator("ps-tool .name")), "A tool that nobody named");
-  assert.deepEqual(await page.locator("ps-tool .notes li").allTextContents(), ["Its result is withheld: it is for a narrower audience than the one you look as."]);
+  assert.equal(await text(page.locator("ps-tool .name")), "Unnamed tool");
+  assert.deepEqual(await page.locator("ps-tool .notes li").allTextContents(), ["Result withheld: the selected audience may not see it."]);
   assert.equal(await text(page.locator("ps-action .facts")), "Kind\nunknown");
   assert.equal(await text(page.locator("ps-context .budget")), "budget unknown");
   assert.equal(await text(page.locator('.mark[data-type="handoff"] .words')), "Handed from unknown to unknown");
@@ -282,8 +282,8 @@ test("Missing facts render honest fallback states.", limit, async () => {
   // An end that nobody reported, and a failure of which it is not known whether it can be tried again.
   await stage.publish("honest", [fact("run.failed", { error: { code: "gone", message: "the line broke" } })]);
   await until(page, () => document.querySelector("ps-runtime-status .run").dataset.status === "failed");
-  assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), ["the line broke (gone)", "Whether it can be tried again is unknown."]);
-  assert.equal(await text(page.locator("ps-action .told")), "The run ended before it was decided.");
+  assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), ["the line broke (gone)", "Whether it can be retried is unknown."]);
+  assert.equal(await text(page.locator("ps-action .told")), "The run ended before a decision.");
   assert.deepEqual(page.problems, []);
 });
 
@@ -351,7 +351,7 @@ test("an approval waits for a click, says who asks, and is decided by its runtim
   assert.equal(await text(card.locator(".who")), "Asked by Rui (rui)");
   assert.equal(await text(card.locator(".facts")), "Tool\ndeploy\nScope\nrun");
   assert.equal(await text(card.locator(".chip")), "high risk");
-  await until(page, () => document.querySelector("#sessions .marks")?.textContent.includes("needs a decision"));
+  await until(page, () => document.querySelector("#sessions .marks")?.textContent.includes("1 decision pending"));
   await card.getByLabel("once").check();
   await card.getByRole("button", { name: "Approve" }).click();
   await until(page, () => document.querySelector("ps-action .badge").textContent === "answer submitted");
@@ -383,13 +383,14 @@ test("an answer that is refused before the page has heard that it was handed ove
   await until(page, () => document.querySelector(".speech .body")?.textContent === "After it.");
   tell();
   await until(page, isRefused);
-  // The stream is slower than everything: when it comes, the answer has come and gone.
-  await page.getByRole("button", { name: "Cut the network" }).click();
+  // The stream is away, and the rest is not: when it comes, the answer has come and gone.
+  await page.route("**/stream?*", (route) => route.abort());
+  stage.front.server.closeAllConnections();
   await until(page, () => document.getElementById("connection").dataset.kind === "away");
   await card.getByRole("button", { name: "Approve" }).click();
   await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Submitted."));
   await stage.claim("hasty", refusal);
-  await page.getByRole("button", { name: "Mend the network" }).click();
+  await page.unroute("**/stream?*");
   await until(page, isRefused);
   await card.getByRole("button", { name: "Approve" }).click();
   assert.equal((await stage.claim("hasty")).control, "approve");
@@ -398,8 +399,9 @@ test("an answer that is refused before the page has heard that it was handed ove
   // Asked again it is another question, to which nothing was answered yet.
   await stage.publish("hasty", [fact("action.required", { kind: "tool_approval", message: "And that?" }, { actionId: "ask" })]);
   await card.getByText("And that?").waitFor();
-  await until(page, () => document.querySelector("ps-action .badge").textContent === "waits for you" && document.querySelector("ps-action .told").hidden);
-  assert.deepEqual(page.problems, []);
+  await until(page, () => document.querySelector("ps-action .badge").textContent === "Needs approval" && document.querySelector("ps-action .told").hidden);
+  // A stream that is away is in the browser's log; the page has no fault.
+  assert.deepEqual(page.problems.filter((problem) => !problem.includes("net::ERR_")), []);
 });
 
 for (const transport of ["sse", "websocket"]) {

@@ -260,7 +260,7 @@ test("Missing facts render honest fallback states.", { timeout: DEADLINE }, asyn
   assert.deepEqual(await facts(page.locator("ps-handoff-lane .card")), { Why: "unknown", "Goes on at": "unknown", Memory: "unknown", Context: "unknown", Accepted: "not yet" });
   assert.equal(await text(page.locator("ps-handoff-lane .card-title")), "unknown → unknown");
   assert.equal(await text(page.locator('ps-work-board [data-column="otherwise"] .card-title')), "w");
-  assert.deepEqual(await facts(page.locator("ps-work-board .card")), { Assignee: "nobody yet" });
+  assert.deepEqual(await facts(page.locator("ps-work-board .card")), { Assignee: "unassigned" });
   assert.deepEqual(await facts(page.locator("ps-background-teammates .card")), { Teammate: "unknown", Schedule: "unknown", "Last run": "none known" });
   assert.deepEqual(await facts(page.locator("ps-remote-teammates .card")), { "Remote task": "far", Capability: "unknown" });
   assert.deepEqual(await facts(page.locator("ps-review-lane .card")), { Reviewer: "unknown", Target: "unknown", Verdict: "none yet, requested" });
@@ -274,14 +274,14 @@ test("Missing facts render honest fallback states.", { timeout: DEADLINE }, asyn
 test("whoever assigns a work item asks its owner, and the card moves when the owner says so", { timeout: DEADLINE }, async () => {
   const run = await look();
   const item = card("ps-work-board", "Name the currency");
-  assert.deepEqual(await facts(item), { Assignee: "nobody yet", "Depends on": "Collect the figures (running), access (unknown)" });
+  assert.deepEqual(await facts(item), { Assignee: "unassigned", "Depends on": "Collect the figures (running), access (unknown)" });
   await item.locator("select").selectOption({ label: "Writer" });
   await item.getByRole("button", { name: "Assign", exact: true }).click();
   await item.getByText("Submitted. The runtime has not confirmed it yet.").waitFor();
   assert.deepEqual(await bench("controls"), [{ control: "assign", run, taskId: "w2", value: { assignee: "writer" } }]);
   const { controls } = await stage.read(`/v1/runs/${run}/controls`);
   assert.deepEqual(controls.map(({ control, status, taskId }) => ({ control, status, taskId })), [{ control: "assign", status: "queued", taskId: "w2" }]);
-  assert.equal((await facts(item)).Assignee, "nobody yet");
+  assert.equal((await facts(item)).Assignee, "unassigned");
   assert.equal(await page.locator('ps-work-board [data-column="open"] .card').count(), 1);
 
   await stage.publish(run, [{ type: "task.changed", taskId: "w2", payload: { status: "claimed", assignee: "writer" } }]);

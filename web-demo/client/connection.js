@@ -158,6 +158,11 @@ export class Connection {
     return listening(this.#frameListeners, listener);
   }
 
+  /** Whether it was cut, and not mended since. */
+  get isCut() {
+    return this.#isCut;
+  }
+
   /** Drops the connection and stays away, as a network would that is gone. */
   cut() {
     if (this.#isClosed || this.#isCut || this.#isDone()) return;
@@ -409,7 +414,7 @@ export class Connection {
 
   #tick() {
     const quietMs = performance.now() - this.#heardAt;
-    if (this.#kind === "connecting" && quietMs > this.#timing.openMs) return this.#again("nobody answers");
+    if (this.#kind === "connecting" && quietMs > this.#timing.openMs) return this.#again("no answer");
     if (this.#kind !== "live") return;
     if (quietMs > this.#timing.silenceMs) {
       if (this.#options.reader === undefined) this.#byEventSource = false;

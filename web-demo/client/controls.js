@@ -18,6 +18,7 @@ import { Problem, ask, isPassing, part } from "./http.js";
  * @property {string} [agentId]
  * @property {string} [taskId]
  * @property {string} [artifactId]
+ * @property {string} [evidenceId]
  * @property {any} [value] What it says: an answer, a message, an edit.
  * @property {number} [ttlSeconds] How long it waits for its owner, in seconds.
  * @property {import("./types.js").Audience} [audience] As whom it is asked for: an action that an audience cannot see, it cannot answer.

@@ -1,14 +1,17 @@
 /**
- * What waits for somebody's decision: who asks, for what, at what risk, and the controls that answer it.
+ * A pending decision: who asks, for what, at what risk and scope, what is reviewed, and the controls that answer it.
  *
- * An answer settles nothing here. It goes to the runtime that asked; until that says otherwise the card stays pending and says
- * that an answer is on its way.
+ * An answer settles nothing here. It goes to the runtime that asked. Until that runtime reports a result, the card stays pending
+ * and says that an answer is on its way. What the source did not state is shown as not stated.
  */
 
 import { badge, define, duration, element, inspectButton, mark, say, spoken, stateOf, words } from "./base.js";
 import { Card, agentName } from "./card.js";
+import { contradicts, optionOf } from "./decision.js";
 import { choiceOf, formOf } from "./form.js";
 import { POLL_MS, TAKEN_MS, fates, isLost } from "./handed.js";
+import { phrase } from "./lane.js";
+import { Reviewed } from "./reviewed.js";
 import { inputSummary, pretty } from "./tool.js";
 
 /** How often the time that is left is said anew, in milliseconds. */
@@ -16,23 +19,29 @@ const TICK_MS = 1000;
 
 /** What is asked, as a title. @type {Record<string, string>} */
 const TITLES = {
-  tool_approval: "May this tool run?",
-  plan_decision: "Is this plan right?",
-  teammate_plan_decision: "A teammate's plan",
-  structured_input: "Some details are needed",
-  clarification: "A question",
-  permission_grant: "A permission is asked for",
-  delegated_permission: "A teammate asks for a permission",
-  credential_request: "A credential is needed",
-  artifact_review: "Please review",
+  tool_approval: "Approve this tool call?",
+  plan_decision: "Approve this plan?",
+  teammate_plan_decision: "Approve this teammate's plan?",
+  structured_input: "Input needed",
+  clarification: "Question",
+  permission_grant: "Grant this permission?",
+  delegated_permission: "Grant this permission to a teammate?",
+  credential_request: "Credential needed",
+  artifact_review: "Review this artifact",
 };
 
+/** Said in the place of a fact that the source left out. */
+export const NOT_STATED = "not stated";
 /** Kinds that want an answer; the others are approved or rejected. */
 const QUESTIONS = new Set(["structured_input", "clarification", "credential_request"]);
-/** Kinds where one may say what should be different. */
+/** Kinds whose answer may ask for a change. */
 const EDITED = new Set(["plan_decision", "teammate_plan_decision", "artifact_review"]);
-/** Kinds that a teammate asks, so that who asks is always said. */
+/** Kinds that a teammate asks, so that the card always says who asks. */
 const DELEGATED = new Set(["teammate_plan_decision", "delegated_permission"]);
+/** Kinds that allow something to run, so that tool, arguments, risk and scope each have a line, known or not. */
+const PERMISSIONS = new Set(["tool_approval", "permission_grant", "delegated_permission"]);
+/** The guard's mark in the place of a secret. Arguments that hold it are not the real ones, so they cannot be edited. */
+const REDACTED = "[redacted]";
 
 const RISKS = new Map([["low", "idle"], ["medium", "warning"], ["moderate", "warning"], ["high", "failed"], ["critical", "failed"]]);
 
@@ -45,7 +54,11 @@ export class Action extends Card {
   #who = element("p", "who");
   #message = element("p", "message");
   #facts = element("dl", "facts");
+  #inputLabel = element("p", "label", "Arguments");
   #input = element("pre", "preview");
+  #reviewed = new Reviewed();
+  #payloadLabel = element("p", "label", "Details from the source");
+  #payload = element("pre", "preview");
   #form = element("form", "stack ask");
   #told = element("p", "note told");
   #expiry = element("p", "hint expiry");
@@ -71,12 +84,15 @@ export class Action extends Card {
     const marks = element("span", "row");
     marks.append(this.#risk, this.#badge, inspectButton(() => this.view, () => this.activity));
     head.append(this.#title, marks);
-    this.#input.tabIndex = 0;
-    this.#input.setAttribute("aria-label", "What is to be allowed");
+    for (const [scrolled, label] of /** @type {[HTMLElement, string][]} */ ([[this.#input, "Arguments"], [this.#payload, "Details from the source"]])) {
+      scrolled.tabIndex = 0;
+      scrolled.setAttribute("role", "group");
+      scrolled.setAttribute("aria-label", label);
+    }
     this.#form.noValidate = true;
     this.#form.addEventListener("submit", (event) => event.preventDefault());
     this.#told.setAttribute("role", "status");
-    this.append(head, this.#who, this.#message, this.#facts, this.#input, this.#form, this.#told, this.#expiry);
+    this.append(head, this.#who, this.#message, this.#facts, this.#inputLabel, this.#input, this.#reviewed.root, this.#payloadLabel, this.#payload, this.#form, this.#told, this.#expiry);
   }
 
   disconnectedCallback() {
@@ -98,15 +114,18 @@ export class Action extends Card {
     this.dataset.status = words(content.status);
     this.dataset.kind = words(content.kind);
     this.dataset.state = stateOf(isPending ? "pending" : status);
-    say(this.#title, TITLES[content.kind] ?? "A decision is needed");
-    mark(this.#badge, isPending ? "pending" : status, isPending ? (this.#isOnItsWay ? "answer submitted" : "waits for you") : spoken(status));
+    say(this.#title, phrase(content.title) || (TITLES[content.kind] ?? "Decision needed"));
+    mark(this.#badge, isPending ? "pending" : status, isPending ? (this.#isOnItsWay ? "answer submitted" : QUESTIONS.has(content.kind) ? "Waiting for input" : "Needs approval") : spoken(status));
     this.#risk.hidden = content.risk === undefined;
-    this.#risk.dataset.state = RISKS.get(words(content.risk).toLowerCase()) ?? "unknown";
-    say(this.#risk, `${words(content.risk)} risk`);
+    const risk = phrase(content.risk?.level ?? content.risk);
+    this.#risk.dataset.state = RISKS.get(risk.toLowerCase()) ?? "unknown";
+    say(this.#risk, `${risk} risk`);
     this.#drawWho();
     this.#message.hidden = content.message === undefined;
     say(this.#message, words(content.message));
     this.#drawFacts();
+    this.#drawInput(isPending);
+    this.#reviewed.show(this.view, this.activity, isPending);
     this.#drawForm(isPending);
     this.#drawTold(isPending);
     this.#drawExpiry();
@@ -114,8 +133,8 @@ export class Action extends Card {
 
   /** What is asked: asked anew in other words it is another question. */
   get #wording() {
-    const { kind, message, schema, options } = this.content;
-    return JSON.stringify([kind, message, schema, options]);
+    const { kind, message, schema, responseSchema, options, title, parameters, versionId } = this.content;
+    return JSON.stringify([kind, message, schema, responseSchema, options, title, parameters, versionId]);
   }
 
   get #isOnItsWay() {
@@ -165,36 +184,69 @@ export class Action extends Card {
     if (isOver) this.#given = undefined;
   }
 
-  /** Who asks is a fact, and is said whenever there is one; of a delegated question it is said that it is unknown, if it is. */
+  /** Who asks is a fact. A request for a permission says it even where the source did not. */
   #drawWho() {
-    const { agentId, kind, parentRouting } = this.content;
-    this.#who.hidden = agentId === undefined && !DELEGATED.has(kind);
+    const { agentId, kind, parentRouting, agentName: given } = this.content;
+    const isKnown = agentId !== undefined || given !== undefined;
+    this.#who.hidden = !isKnown && !DELEGATED.has(kind) && !PERMISSIONS.has(kind);
     if (this.#who.hidden) return;
-    const name = agentId === undefined ? "a teammate that nobody named" : this.nameOf(words(agentId));
+    const name = agentId === undefined ? (words(given) || NOT_STATED) : this.nameOf(words(agentId));
     const id = agentId !== undefined && name !== agentId ? ` (${words(agentId)})` : "";
-    say(this.#who, `Asked by ${name}${id}${parentRouting === undefined ? "" : `, by way of ${words(parentRouting)}`}`);
+    say(this.#who, isKnown ? `Asked by ${name}${id}${parentRouting === undefined ? "" : `, by way of ${words(parentRouting)}`}` : `Asked by: ${NOT_STATED}`);
     if (agentId !== undefined) this.#who.dataset.agent = words(agentId);
   }
 
+  /** The call that waits for this decision, as far as this audience sees it. @returns {Record<string, any>} */
+  get #call() {
+    const { toolCallId } = this.content;
+    return (toolCallId === undefined ? undefined : this.beside("tool-call-progress", words(toolCallId))?.content) ?? {};
+  }
+
+  /** What the tool is about to be called with. */
+  get #arguments() {
+    const { parameters, safeInput, input } = this.content;
+    return parameters ?? safeInput ?? input ?? this.#call.input;
+  }
+
   #drawFacts() {
-    const { kind, policyScope, taskId, toolCallId, input, safeInput, outcome, value, status } = this.content;
-    const tool = toolCallId === undefined ? undefined : this.beside("tool-call-progress", words(toolCallId));
-    const toolName = words(/** @type {any} */ (tool?.content)?.tool_name);
+    const { kind, scope, policyScope, risk, reason, taskId, toolName, toolCallId, outcome, value, status } = this.content;
+    const isPermission = PERMISSIONS.has(kind);
+    const isPending = status === "pending";
+    // A line of its own for what a person needs to decide, also where the source is silent.
+    const needed = (/** @type {unknown} */ fact) => phrase(fact) || (isPermission && isPending ? NOT_STATED : "");
     /** @type {[string, string][]} */
-    const facts = [];
-    if (toolCallId !== undefined) facts.push(["Tool", toolName || "unknown"]);
-    if (kind === "unknown" || TITLES[kind] === undefined) facts.push(["Kind", spoken(kind)]);
-    if (policyScope !== undefined) facts.push(["Scope", spoken(policyScope)]);
-    if (taskId !== undefined) facts.push(["Task", words(taskId)]);
-    if (status === "resolved") facts.push(["Outcome", spoken(outcome)]);
-    // What answered a credential request is a secret, whoever put it there.
-    if (value !== undefined && kind !== "credential_request") facts.push(["Answer", inputSummary(value)]);
-    const rows = facts.flatMap(([name, said]) => [element("dt", "", name), element("dd", "", said)]);
-    if (this.#facts.textContent !== facts.flat().join("")) this.#facts.replaceChildren(...rows);
-    this.#facts.hidden = facts.length === 0;
-    const shown = safeInput ?? input;
-    this.#input.hidden = shown === undefined || status !== "pending";
-    say(this.#input, pretty(shown));
+    const facts = [
+      ["Tool", toolName === undefined && toolCallId === undefined && kind !== "tool_approval" ? "" : needed(toolName ?? this.#call.tool_name)],
+      ["Kind", kind === "unknown" || TITLES[kind] === undefined ? spoken(kind) : ""],
+      ["Risk", risk === undefined ? needed(undefined) : typeof risk === "object" ? phrase(risk) : ""],
+      ["Scope", spokenScope(needed(scope ?? policyScope))],
+      ["Reason", phrase(reason) === kind ? "" : spokenScope(phrase(reason))],
+      ["Task", words(taskId)],
+      ["Outcome", status === "resolved" ? spoken(outcome) : ""],
+      // What answered a credential request is a secret, also where a source repeats it.
+      ["Answer", value === undefined || kind === "credential_request" ? "" : inputSummary(value)],
+    ];
+    const said = facts.filter(([, text]) => text !== "");
+    if (this.#facts.textContent !== said.flat().join("")) {
+      this.#facts.replaceChildren(...said.flatMap(([name, text]) => {
+        const row = element("dd", "", text);
+        row.toggleAttribute("data-unknown", text === NOT_STATED);
+        return [element("dt", "", name), row];
+      }));
+    }
+    this.#facts.hidden = said.length === 0;
+  }
+
+  /** @param {boolean} isPending */
+  #drawInput(isPending) {
+    const { kind, payload } = this.content;
+    const shown = this.#arguments;
+    const isNeeded = kind === "tool_approval" || this.content.toolCallId !== undefined;
+    this.#inputLabel.hidden = this.#input.hidden = !isPending || (shown === undefined && !isNeeded);
+    say(this.#input, shown === undefined ? NOT_STATED : pretty(shown));
+    this.#input.toggleAttribute("data-unknown", shown === undefined);
+    this.#payloadLabel.hidden = this.#payload.hidden = !isPending || payload === undefined;
+    say(this.#payload, pretty(payload));
   }
 
   /** @param {boolean} isPending */
@@ -206,9 +258,9 @@ export class Action extends Card {
       this.#form.replaceChildren();
       return;
     }
-    const { kind, schema, options } = this.content;
-    const asked = JSON.stringify([kind, schema, options]);
-    // A form that somebody is filling in must not be taken away by a change of something else.
+    const { kind, schema, responseSchema, options, credentialKind } = this.content;
+    const asked = JSON.stringify([kind, schema, responseSchema, options, credentialKind, this.#canEdit ? this.#editable : undefined]);
+    // A form that is being filled in must not be replaced by a change of something else.
     if (asked !== this.#asked) {
       this.#asked = asked;
       this.#form.replaceChildren(...this.#fields());
@@ -217,29 +269,72 @@ export class Action extends Card {
     for (const control of this.#form.elements) /** @type {HTMLButtonElement} */ (control).disabled = isDisabled;
   }
 
+  get #canEdit() {
+    return this.content.kind === "tool_approval" && this.#editable !== undefined && !JSON.stringify(this.#editable).includes(REDACTED);
+  }
+
+  /** The arguments themselves: what a source shortened for showing must not go back as if it were all. */
+  get #editable() {
+    const { safeInput, parameters, input } = this.content;
+    return parameters ?? input ?? (safeInput === undefined ? this.#call.input : undefined);
+  }
+
   #fields() {
-    const { kind, schema, options, input, safeInput } = this.content;
+    const { kind, options } = this.content;
+    const schema = this.content.responseSchema ?? this.content.schema;
     const isQuestion = QUESTIONS.has(kind);
-    const choices = Array.isArray(options) && options.length > 0 ? choiceOf(isQuestion ? "Your answer" : "For how long, or how", options) : undefined;
+    if (kind === "credential_request" && schema === undefined && this.#isSignIn) return this.#signIn();
+    const offered = (Array.isArray(options) ? options : []).map(optionOf);
+    return isQuestion ? this.#answers(kind, schema, offered) : this.#decisions(kind, schema, offered);
+  }
+
+  /**
+   * A question: an answer, or none. Where the schema holds the decision, the buttons fill it in.
+   * @param {string} kind
+   * @param {unknown} schema
+   * @param {import("./decision.js").Option[]} offered
+   */
+  #answers(kind, schema, offered) {
+    const ask = offered.length > 0 && schema === undefined ? choiceOf("Your answer", this.content.options) : this.#question(kind, schema);
     const row = element("div", "row");
-    const fields = [];
-    /** @type {() => import("./form.js").Answer} */
-    const nothing = () => ({});
-    if (isQuestion) {
-      const ask = choices && schema === undefined ? choices : this.#question(kind, schema);
-      fields.push(ask.root);
-      row.append(this.#button("Send answer", "answer", ask.read, "primary"), this.#button("Decline", "reject", nothing, "danger"));
-    } else {
-      const form = schema === undefined ? undefined : formOf(schema);
-      if (choices) fields.push(choices.root);
-      if (form) fields.push(form.root);
-      const read = (choices ?? form)?.read ?? nothing;
-      row.append(this.#button("Approve", "approve", choices && form ? both(choices, form) : read, "primary"), this.#button("Reject", "reject", nothing, "danger"));
-      if (EDITED.has(kind)) fields.push(this.#edit("What should be different?", "Request changes", (text) => ({ value: text })));
-      else if ((input ?? safeInput) !== undefined && kind === "tool_approval" && input !== undefined) fields.push(this.#editInput(input));
+    if (ask.decides) row.append(this.#button("Approve", "answer", () => ask.read("approve"), "primary", "approve"), this.#button("Reject", "reject", () => ask.read("reject"), "danger", "reject"));
+    else row.append(this.#button("Send answer", "answer", () => ask.read(), "primary"), this.#button("Decline", "reject", () => ({}), "danger"));
+    return ask.isEmpty ? [row] : [ask.root, row];
+  }
+
+  /**
+   * An approval: each button sends what it says. An option that approves, rejects or asks for a change by its words is a button
+   * of its own; other options say how, or for how long.
+   * @param {string} kind
+   * @param {unknown} schema
+   * @param {import("./decision.js").Option[]} offered
+   */
+  #decisions(kind, schema, offered) {
+    const form = schema === undefined ? undefined : formOf(schema);
+    const plain = offered.filter(({ verdict }) => verdict === undefined);
+    const choice = plain.length > 0 ? choiceOf("For how long, or how", plain.map(({ value, label, description }) => ({ value, label, description }))) : undefined;
+    const row = element("div", "row");
+    const has = (/** @type {import("./decision.js").Verdict} */ verdict) => offered.some((one) => one.verdict === verdict);
+    /** @param {import("./decision.js").Verdict} verdict @param {() => import("./form.js").Answer} [option] */
+    const read = (verdict, option) => () => {
+      const given = form?.read(verdict) ?? {};
+      return option ? joint(option(), given) : given;
+    };
+    if (choice || !has("approve")) row.append(this.#button("Approve", "approve", read("approve", choice && (() => choice.read())), "primary", "approve"));
+    for (const { value, label, description, verdict } of offered) {
+      if (verdict === undefined) continue;
+      const style = verdict === "reject" ? "danger" : verdict === "approve" && !row.querySelector('[data-kind="primary"]') ? "primary" : undefined;
+      const button = this.#button(capital(label), verdict, read(verdict, () => ({ value })), style, verdict);
+      button.title = description;
+      row.append(button);
     }
-    fields.push(row);
-    return fields;
+    if (!has("reject")) row.append(this.#button("Reject", "reject", read("reject"), "danger", "reject"));
+    const fields = [];
+    if (choice) fields.push(choice.root);
+    if (form && !form.isEmpty) fields.push(form.root);
+    if (EDITED.has(kind)) fields.push(this.#edit("What should be different?", "Request changes", (text) => ({ value: text })));
+    else if (this.#canEdit) fields.push(this.#editInput(this.#editable));
+    return [...fields, row];
   }
 
   /**
@@ -247,12 +342,24 @@ export class Action extends Card {
    * @param {unknown} schema
    */
   #question(kind, schema) {
-    if (kind === "credential_request") return formOf({ title: "The credential. It goes to whoever asked for it, and is kept nowhere else.", type: "string", format: "password" });
-    return formOf(schema ?? { title: "Your answer", type: "string", format: "textarea" });
+    if (kind === "credential_request" && schema === undefined) return formOf({ title: "The credential. Only the runtime that asked receives it; this page does not keep it.", type: "string", format: "password" }, { isQuestion: true });
+    return formOf(schema ?? { title: "Your answer", type: "string", format: "textarea" }, { isQuestion: true });
+  }
+
+  /** Whether the credential comes of a sign-in elsewhere, so that there is nothing to type here. */
+  get #isSignIn() {
+    const { credentialKind, payload } = this.content;
+    return (credentialKind ?? payload?.credentialKind) === "oauth";
+  }
+
+  #signIn() {
+    const row = element("div", "row");
+    row.append(this.#button("Decline", "reject", () => ({}), "danger"));
+    return [element("p", "hint", "This credential needs a sign-in (OAuth) in the runtime's own interface. It cannot be given here."), row];
   }
 
   /**
-   * Words that say what should be different, behind a summary.
+   * A text that asks for a change, behind a summary.
    * @param {string} title
    * @param {string} label
    * @param {(text: string) => import("./form.js").Answer} valueOf
@@ -265,20 +372,20 @@ export class Action extends Card {
     control.rows = 3;
     control.value = text;
     field.append(element("span", "", title), control);
-    const read = () => (control.value.trim() === "" ? { problem: "Say what should be different.", field: control } : valueOf(control.value));
+    const read = () => (control.value.trim() === "" ? { problem: "Enter what should be different.", field: control } : valueOf(control.value));
     root.append(element("summary", "", label), field, this.#button(label, "edit", read));
     return root;
   }
 
   /** @param {unknown} input */
   #editInput(input) {
-    return this.#edit("The input, as JSON", "Edit the input", (text) => {
+    return this.#edit("The arguments, as JSON", "Edit the arguments", (text) => {
       try {
         return { value: JSON.parse(text) };
       } catch {
-        return { problem: "The input is not JSON." };
+        return { problem: "The arguments are not JSON." };
       }
-    }, pretty(input));
+    }, JSON.stringify(input, null, 2));
   }
 
   /**
@@ -286,13 +393,18 @@ export class Action extends Card {
    * @param {string} control
    * @param {() => import("./form.js").Answer} read
    * @param {"primary" | "danger" | "quiet"} [kind]
+   * @param {import("./decision.js").Verdict} [verdict] What the label says, which the answer must not contradict.
    */
-  #button(label, control, read, kind) {
+  #button(label, control, read, kind, verdict) {
     const button = element("button", "button", label);
     button.type = "button";
     button.dataset.control = control;
     if (kind) button.dataset.kind = kind;
-    button.addEventListener("click", () => this.#send(control, read()));
+    button.addEventListener("click", () => {
+      const answer = read();
+      const isContradiction = verdict !== undefined && answer.value !== undefined && contradicts(answer.value, verdict);
+      void this.#send(control, isContradiction ? { problem: `Not sent: the answer says the opposite of “${label}”. Change the answer or press the other button.` } : answer);
+    });
     return button;
   }
 
@@ -337,13 +449,13 @@ export class Action extends Card {
    */
   #state(isPending) {
     const question = this.#wording;
-    if (this.content.status === "interrupted") return ["warning", "The run ended before it was decided."];
+    if (this.content.status === "interrupted") return ["warning", "The run ended before a decision."];
     if (!isPending) return ["", ""];
-    if (!this.view.isLive) return ["stale", "This is how it stood then. Only what is now can be answered."];
+    if (!this.view.isLive) return ["stale", "This is a past state. Return to now to answer."];
     if (this.#isSending) return ["running", "Submitting your answer …"];
     if (this.#isOnItsWay) return ["waiting", "Submitted. It is not decided until the runtime confirms it."];
     if (this.#problem?.question === question) return [this.#problem.state, this.#problem.text];
-    if (this.#refused === question) return ["warning", "The answer was not taken. It still waits for one."];
+    if (this.#refused === question) return ["warning", "The runtime did not take the answer. You can answer again."];
     return ["", ""];
   }
 
@@ -358,7 +470,7 @@ export class Action extends Card {
     this.#expiry.hidden = !isCounting;
     if (!isCounting) return this.#stopTicking();
     const left = until - this.view.now();
-    say(this.#expiry, left > 0 ? `Can be answered for another ${duration(Math.ceil(left / 1000) * 1000)}.` : "The time to answer it is over. What becomes of it is for the runtime to say.");
+    say(this.#expiry, left > 0 ? `Time left to answer: ${duration(Math.ceil(left / 1000) * 1000)}.` : "The time to answer is over. The runtime decides what follows.");
     if (left <= 0) {
       for (const control of this.#form.elements) /** @type {HTMLButtonElement} */ (control).disabled = true;
       return this.#stopTicking();
@@ -370,17 +482,23 @@ export class Action extends Card {
 define("ps-action", Action);
 
 /**
- * A choice and a form at once: `{ option, …what the form gives }`.
- * @param {import("./form.js").Field} choice
- * @param {import("./form.js").Field} form
+ * An option and a form at once: the option alone, or `{ option, …what the form gives }`.
+ * @param {import("./form.js").Answer} option
+ * @param {import("./form.js").Answer} given
+ * @returns {import("./form.js").Answer}
  */
-function both(choice, form) {
-  return () => {
-    const [option, value] = [choice.read(), form.read()];
-    if (option.problem || value.problem) return option.problem ? option : value;
-    return { value: { option: option.value, ...(typeof value.value === "object" ? value.value : { value: value.value }) } };
-  };
+function joint(option, given) {
+  if (option.problem || given.problem) return option.problem ? option : given;
+  if (given.value === undefined) return option;
+  const isObject = typeof given.value === "object" && given.value !== null && !Array.isArray(given.value);
+  return { value: { option: option.value, ...(isObject ? given.value : { value: given.value }) } };
 }
+
+/** @param {string} text */
+const capital = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
+
+/** @param {string} text A name such as `tool_call`, or a sentence. */
+const spokenScope = (text) => (/^[a-z]+(_[a-z]+)+$/.test(text) ? text.replaceAll("_", " ") : text);
 
 /**
  * One line for a decision that is over, or waits elsewhere.

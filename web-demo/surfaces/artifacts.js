@@ -3,26 +3,20 @@
  * somebody asks for one, from where their owner or the log keeps them; none stands in the conversation.
  */
 
-import { Surface, count, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
+import { Surface, count, define, element, inspectButton, keyed, mark, say, spoken, standing, words } from "./base.js";
 import { keyOf } from "../client/store.js";
+import { BODIES, blobText, diffOf, drawDiff, keptText } from "./bodies.js";
 import { artifactState } from "./describe.js";
 import { controlButton } from "./handed.js";
 import { BLOB, evidenceOf, headed, link, ownerOf, phrase, refsOf, tell } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
-/** @typedef {{ text: string, isWhole: boolean }} Text A body, or its beginning. */
+/** @typedef {import("./bodies.js").Text} Text */
 
 /** Artifacts that are listed before somebody asks for more. */
 const LISTED_MAX = 100;
-/** Characters of a body that are put on the page, and bytes that are read for them. */
+/** Characters of a body that are put on the page. */
 const BODY_CHARS_MAX = 200_000;
-const BODY_BYTES_MAX = 800_000;
-/** Lines of a diff that are put on the page. */
-const DIFF_LINES_MAX = 5000;
-/** Envelopes that are looked at for a body or a diff that nothing points at. */
-const EVENTS_MAX = 1000;
-/** Members of an envelope's payload that are a body. */
-const BODIES = ["body", "content", "contents", "text", "markdown", "html", "data"];
 const REFS = ["bodyRef", "contentRef", "versionRef", "ref", "href"];
 
 export class Artifacts extends Surface {
@@ -76,6 +70,7 @@ export class Artifacts extends Surface {
       root, title: element("h3", "card-title"), state: element("span", "badge"), note: element("p", "note"), facts: element("dl", "facts"),
       preview: element("pre", "preview"), versions: element("ol", "versions"), links: element("div", "row links"), foot: element("div", "card-foot"),
       told: element("p", "hint told"), caption: element("p", "label"), body: element("pre", "body"), none: element("p", "hint", "No preview."),
+      edit: element("details", "stack edit"), text: element("textarea"),
       versionsLabel: element("p", "label", "versions"), previewLabel: element("p", "label", "preview"),
     };
     const head = element("div", "card-head");
@@ -103,8 +98,46 @@ export class Artifacts extends Surface {
       controlButton("Request review", () => this.view, control("request_review"), { told: made.told }),
     );
     made.foot.append(read, diff, writes);
-    root.append(head, made.note, made.facts, made.previewLabel, made.preview, made.none, made.versionsLabel, made.versions, made.links, made.foot, made.told, made.caption, made.body);
+    made.edit.append(element("summary", "", "Edit"), this.#editor(made.text, made.told));
+    root.append(head, made.note, made.facts, made.previewLabel, made.preview, made.none, made.versionsLabel, made.versions, made.links, made.foot, made.edit, made.told, made.caption, made.body);
     return made;
+  }
+
+  /**
+   * A new body for the artifact's owner: it becomes a version when the owner says so.
+   * @param {HTMLTextAreaElement} text
+   * @param {HTMLElement} told
+   */
+  #editor(text, told) {
+    const form = element("form", "stack");
+    const field = element("label", "field");
+    text.rows = 6;
+    field.append(element("span", "", "New body"), text);
+    const fill = this.#button("Start from the newest body", async () => {
+      const it = this.#artifact();
+      if (!it) return;
+      try {
+        const { text: body, isWhole } = await this.#bodyOf(it, undefined);
+        if (!isWhole) throw new Error("the body is too long to be edited here");
+        if (it.activityId === this.#artifact()?.activityId) text.value = body;
+      } catch (why) {
+        told.dataset.state = "failed";
+        say(told, why instanceof Error ? why.message : String(why));
+      }
+    });
+    fill.dataset.kind = "quiet";
+    const send = controlButton("Send edit", () => this.view, () => {
+      const it = this.#artifact();
+      if (!it || text.value === "") return say(told, "Enter the new body."), null;
+      const base = it.content.versionId ?? it.content.version;
+      return { control: "edit", ...ownerOf(it), artifactId: it.activityId, value: { body: text.value, ...(base === undefined ? {} : { baseVersion: base }) } };
+    }, { told });
+    send.dataset.does = "edit";
+    form.addEventListener("submit", (event) => event.preventDefault());
+    const row = element("div", "row");
+    row.append(fill, send);
+    form.append(field, row);
+    return form;
   }
 
   /**
@@ -140,6 +173,7 @@ export class Artifacts extends Surface {
   #choose(key) {
     if (key === this.#chosen) return;
     this.#chosen = key;
+    if (this.detail) this.detail.text.value = "";
     this.#asked += 1;
     this.#show("", "");
   }
@@ -174,8 +208,8 @@ export class Artifacts extends Surface {
     else button.removeAttribute("aria-current");
     say(title, phrase(content.title ?? content.name) || activityId);
     say(kind, [phrase(content.kind ?? content.artifactKind ?? content.artifactType ?? content.mimeType) || "unknown kind", content.version === undefined ? "" : `version ${phrase(content.version)}`].filter(Boolean).join(" · "));
-    mark(state, content.status, spoken(content.status));
-    state.dataset.state = artifactState(content.status);
+    mark(state, standing(content), spoken(standing(content)));
+    state.dataset.state = artifactState(standing(content));
   }
 
   #draw() {
@@ -185,10 +219,10 @@ export class Artifacts extends Surface {
     const { content } = it;
     detail.root.dataset.key = keyOf(it);
     say(detail.title, phrase(content.title ?? content.name) || it.activityId);
-    mark(detail.state, content.status);
-    detail.state.dataset.state = artifactState(content.status);
+    mark(detail.state, standing(content));
+    detail.state.dataset.state = artifactState(standing(content));
     const isGone = content.status === "deleted";
-    const trouble = content.status === "failed" ? `Failed: ${phrase(content.error?.message ?? content.error) || "nobody said why"}` : isGone ? "Deleted by its owner." : "";
+    const trouble = content.status === "failed" ? `Failed: ${phrase(content.error?.message ?? content.error) || "the source gave no reason"}` : isGone ? "Deleted by its owner." : "";
     detail.note.hidden = trouble === "";
     detail.note.dataset.state = isGone ? "idle" : "failed";
     say(detail.note, trouble);
@@ -225,7 +259,8 @@ export class Artifacts extends Surface {
     const part = (/** @type {string} */ name) => /** @type {HTMLElement} */ (detail.foot.querySelector(name));
     part(".read").hidden = isGone || it.runId === "";
     part(".show-diff").hidden = content.diffRef === undefined && content.diffStat === undefined && content.status !== "diff_ready";
-    part(".writes").hidden = !this.view.isLive || isGone;
+    part(".writes").hidden = detail.edit.hidden = !this.view.isLive || isGone;
+    detail.edit.hidden ||= content.readOnly === true;
   }
 
   /** @param {Record<string, any>} version */
@@ -258,25 +293,27 @@ export class Artifacts extends Surface {
     const it = this.#artifact();
     if (!it) return;
     const name = version ? `version ${phrase(version.version ?? version.versionId)}` : "the newest body";
-    await this.#load(`Reading ${name} …`, async () => {
-      const ref = REFS.map((member) => (version ?? it.content)[member]).find((href) => typeof href === "string" && BLOB.test(href));
-      if (ref) return { caption: name, ...(await this.#blob(ref)) };
-      const kept = await this.#kept(it, version?.sequence, BODIES, ["artifact.created", "artifact.updated", "artifact.changed", "artifact.version.created"]);
-      if (kept === undefined) throw new Error(`unavailable: no fact holds ${name}${version?.ref ? `; its owner keeps it at ${version.ref}` : ""}`);
-      return { caption: name, ...kept };
-    });
+    await this.#load(`Reading ${name} …`, async () => ({ caption: name, ...(await this.#bodyOf(it, version)) }));
+  }
+
+  /**
+   * @param {Activity} it
+   * @param {Record<string, any> | undefined} version
+   * @returns {Promise<Text>}
+   */
+  async #bodyOf(it, version) {
+    const name = version ? `version ${phrase(version.version ?? version.versionId)}` : "the newest body";
+    const ref = REFS.map((member) => (version ?? it.content)[member]).find((href) => typeof href === "string" && BLOB.test(href));
+    if (ref) return blobText(this.view, ref);
+    const kept = await keptText(this.view, it, version?.sequence, BODIES, ["artifact.created", "artifact.updated", "artifact.changed", "artifact.version.created"]);
+    if (kept === undefined) throw new Error(`unavailable: no fact holds ${name}${version?.ref ? `; its owner keeps it at ${version.ref}` : ""}`);
+    return kept;
   }
 
   async #diff() {
     const it = this.#artifact();
     if (!it) return;
-    await this.#load("Reading the diff …", async () => {
-      const { diffRef } = it.content;
-      if (typeof diffRef === "string" && BLOB.test(diffRef)) return { caption: "diff", ...(await this.#blob(diffRef)), isDiff: true };
-      const kept = await this.#kept(it, undefined, ["diff", "patch", ...BODIES], ["artifact.diff.ready"]);
-      if (kept === undefined) throw new Error(`unavailable: no fact holds the diff${diffRef ? `; its owner keeps it at ${phrase(diffRef)}` : ""}`);
-      return { caption: "diff", ...kept, isDiff: true };
-    });
+    await this.#load("Reading the diff …", async () => ({ caption: "diff", ...(await diffOf(this.view, it)), isDiff: true }));
   }
 
   /**
@@ -307,44 +344,8 @@ export class Artifacts extends Surface {
     body.hidden = text === "";
     body.dataset.kind = isDiff ? "diff" : "body";
     say(says, caption);
-    if (!isDiff) return body.replaceChildren(text);
-    const lines = text.split("\n").slice(0, DIFF_LINES_MAX).map((line) => {
-      const made = element("span", "", `${line}\n`);
-      made.dataset.line = line.startsWith("+") && !line.startsWith("+++") ? "added" : line.startsWith("-") && !line.startsWith("---") ? "removed" : line.startsWith("@@") ? "place" : "same";
-      return made;
-    });
-    body.replaceChildren(...lines);
-  }
-
-  /**
-   * A body out of the artifact's own envelopes: the one of this sequence, or else the newest that has any.
-   * @param {Activity} it
-   * @param {number | undefined} sequence
-   * @param {string[]} members
-   * @param {string[]} type
-   * @returns {Promise<Text | undefined>}
-   */
-  async #kept(it, sequence, members, type) {
-    if (!it.runId) return undefined;
-    const { audience } = this.view;
-    const place = sequence === undefined ? { after: it.opened - 1, limit: EVENTS_MAX, type } : { after: sequence - 1, before: sequence + 1 };
-    const { events } = await this.view.hydration.events(it.runId, { ...place, audience });
-    for (const event of events.toReversed()) {
-      if (event.artifactId !== it.activityId) continue;
-      const member = members.find((name) => event.payload?.[name] !== undefined);
-      if (member === undefined) continue;
-      // What is long was moved to a blob; the member keeps its beginning.
-      const refs = Array.isArray(event.refs) ? event.refs : [];
-      const ref = refs.find((/** @type {any} */ ref) => BLOB.test(words(ref?.href)) && words(ref?.member) === `/payload/${member}`);
-      return ref ? this.#blob(ref.href) : { text: words(event.payload?.[member]), isWhole: true };
-    }
-    return undefined;
-  }
-
-  /** @param {string} href */
-  async #blob(href) {
-    const { blob, isWhole } = await this.view.hydration.blob(href, { from: 0, to: BODY_BYTES_MAX - 1, audience: this.view.audience });
-    return { text: await blob.text(), isWhole };
+    if (isDiff) drawDiff(body, text);
+    else body.replaceChildren(text);
   }
 }
 

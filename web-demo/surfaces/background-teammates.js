@@ -4,7 +4,7 @@
 
 import { define, say, spoken, words } from "./base.js";
 import { controlButton } from "./handed.js";
-import { Lane, UNKNOWN, link, nameOf, ownerOf, phrase, refsOf, tell } from "./lane.js";
+import { Lane, UNKNOWN, link, nameOf, ownerOf, phrase, refsOf, tell, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
@@ -43,6 +43,7 @@ export class BackgroundTeammates extends Lane {
       ["Schedule", content.schedule ?? (content.wakeReason === undefined ? UNKNOWN : undefined)],
       ["Woken by", content.wakeReason],
       ["Blocked by", content.blocker],
+      ["Topology", topologyOf(content)],
       ["Last run", content.lastRunRef ?? "none known"],
       ["Failed attempts", Array.isArray(content.attempts) ? content.attempts.length : undefined],
       ["Attempts", content.attemptCount],

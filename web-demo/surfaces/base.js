@@ -23,6 +23,7 @@ export { keyOf };
  * @property {string} [agentId]
  * @property {string} [taskId]
  * @property {string} [artifactId]
+ * @property {string} [evidenceId]
  * @property {unknown} [value]
  */
 
@@ -52,6 +53,7 @@ export { keyOf };
  * @property {string | undefined} sessionId The session that is looked at.
  * @property {number | null} at The past moment of `runId` that is shown, as a sequence; null for now.
  * @property {(moment: Moment | null) => void} travel Shows all surfaces a past moment; null for now again.
+ * @property {{ hasMore: boolean, load: () => Promise<void> }} [earlier] Older history, which is read on demand.
  * @property {(path: string) => Promise<any>} read An authorised GET of a path of the server, as JSON; rejects with the server's words.
  */
 
@@ -241,7 +243,7 @@ export function words(value) {
 }
 
 /**
- * `needs_input` → `needs input`; what nobody said is `unknown`.
+ * `needs_input` → `needs input`; what is not given is `unknown`.
  * @param {unknown} name
  */
 export const spoken = (name) => words(name).replaceAll("_", " ") || "unknown";
@@ -273,7 +275,7 @@ export const count = (value) => (typeof value === "number" ? COUNT.format(value)
 const STATES = {
   completed: "ok", complete: "ok", done: "ok", passed: "ok", approved: "ok", answered: "ok", verified: "ok", resolved: "ok", accepted_review: "ok", ready: "ok", returned: "ok", "output-available": "ok",
   created: "ok", updated: "ok", preview_ready: "ok", version_created: "ok", diff_ready: "ok", export_completed: "ok", export_started: "running",
-  accepted: "running", running: "running", active: "running", streaming: "running", working: "running", started: "running", progress: "running", spawning: "running", claimed: "running",
+  accepted: "running", running: "running", retrying: "running", in_progress: "running", active: "running", streaming: "running", working: "running", started: "running", progress: "running", spawning: "running", claimed: "running",
   reviewing: "running", merging: "running", forming: "running", waking: "running", resumed: "running", promoted: "running", "input-streaming": "running", "input-available": "running", submitted: "running", assigned: "running", open: "running",
   waiting: "waiting", pending: "waiting", needs_input: "waiting", plan_ready: "waiting", input_required: "waiting", auth_required: "waiting", requested: "waiting", handoff_requested: "waiting", queued: "waiting",
   blocked: "warning", changes_requested: "warning", paused: "warning", interrupted: "warning", shutdown_requested: "warning", expired: "warning", unavailable: "warning", truncated: "warning",
@@ -301,6 +303,13 @@ export function mark(on, status, text = spoken(status)) {
   on.dataset.status = words(status) || "unknown";
   say(on, text);
 }
+
+/**
+ * A status as it looks: what is stale is not known to go on, whatever it last reported, so nothing about it moves.
+ * @param {Record<string, any>} content
+ * @returns {unknown}
+ */
+export const standing = (content) => (content.stale === true ? "stale" : content.status);
 
 /**
  * A badge of a status.

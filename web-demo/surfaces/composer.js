@@ -1,8 +1,8 @@
 /**
- * Where one says something to a run. A new turn, one that waits, a word into the turn that goes on, and a stop are four
- * different things, and look so.
+ * Where a person writes to a run. A new turn, a queued turn, a word into the running turn, and a stop are four different
+ * things, and look different.
  *
- * What was handed over stands in the outbox until the facts show it: the page never writes it into the conversation itself.
+ * A sent message stands in the outbox until the facts show it: the page never writes it into the conversation itself.
  */
 
 import { Surface, badge, count, define, element, inspectButton, joined, keyOf, keyed, mark, say, words } from "./base.js";
@@ -13,19 +13,23 @@ import { isLiveRun } from "./runtime-status.js";
 /** @typedef {"send" | "queue" | "steer"} Mode */
 /** @typedef {{ controlId: string, control: Mode, text: string, status: string, list: string, since: number, shown: number }} Sent `shown`: how often the facts had these words before. */
 
-/** The longest that can be said at once, in characters. A control's request may have 256 KiB. */
+/** The longest message, in characters. A control's request may have 256 KiB. */
 const TEXT_MAX = 60_000;
+/** Bytes of all attachments of a message: in base64 they and the longest text fit into one request. */
+const ATTACHED_BYTES_MAX = 96 * 1024;
+
+/** @typedef {{ name: string, mediaType: string, bytes: number, data: string }} Attachment `data` is base64. */
 
 /** What the three ways of saying something are. */
 const MODES = /** @type {const} */ ({
-  send: { label: "Send", sign: "↑", hint: "A new turn, as soon as the runtime takes it." },
-  queue: { label: "Queue", sign: "+", hint: "Waits until what goes on is over, then begins a turn of its own." },
-  steer: { label: "Steer", sign: "↪", hint: "Goes into the turn that is running, and changes its course." },
+  send: { label: "Send", sign: "↑", hint: "Starts a new turn as soon as the runtime accepts it." },
+  queue: { label: "Queue", sign: "+", hint: "Waits until the current turn ends, then starts a new turn." },
+  steer: { label: "Steer", sign: "↪", hint: "Goes into the running turn and changes its course." },
 });
 
 /** What became of a control, in words. @type {Record<string, string>} */
 const STATUSES = {
-  submitting: "on its way", queued: "nobody has taken it yet", claimed: "the runtime has it", acked: "taken by the runtime", nacked: "refused by the runtime", expired: "expired: nobody took it",
+  submitting: "sending", queued: "waiting for the runtime", claimed: "received by the runtime", acked: "accepted by the runtime", nacked: "refused by the runtime", expired: "expired: the runtime did not claim it",
 };
 
 /** Drafts, by what they are for. They are this tab's alone. @type {Map<string, string>} */
@@ -47,6 +51,10 @@ export class Composer extends Surface {
   #text = element("textarea");
   #modes = element("fieldset", "modes row");
   #hint = element("p", "hint mode-hint");
+  #files = element("ul", "row files");
+  #attach = element("label", "button attach");
+  /** What goes along with the next message. @type {Attachment[]} */
+  #attached = [];
   #submit = element("button", "button submit");
   #told = element("p", "hint told");
   /** @type {HTMLButtonElement | undefined} */
@@ -68,7 +76,7 @@ export class Composer extends Surface {
     this.#buildQueue();
     this.#buildForm();
     this.replaceChildren(this.#queue, this.#outbox, this.#form);
-    this.#outbox.setAttribute("aria-label", "Handed over");
+    this.#outbox.setAttribute("aria-label", "Sent, not yet part of the run");
   }
 
   disconnectedCallback() {
@@ -82,7 +90,7 @@ export class Composer extends Surface {
   #buildQueue() {
     this.#queueHead.replaceChildren(this.#queueCount, this.#queueWhy, inspectButton(() => this.view, () => this.#queueOf()));
     this.#queue.replaceChildren(this.#queueHead, this.#queueItems);
-    this.#queueItems.setAttribute("aria-label", "Turns that wait");
+    this.#queueItems.setAttribute("aria-label", "Queued turns");
   }
 
   #buildForm() {
@@ -111,9 +119,63 @@ export class Composer extends Surface {
     };
     const foot = element("div", "foot");
     const ends = element("div", "row");
-    ends.append(this.#interrupt, this.#submit);
+    ends.append(this.#attachment(), this.#interrupt, this.#submit);
     foot.append(this.#modes, ends);
-    this.#form.replaceChildren(label, this.#text, foot, this.#hint, this.#told);
+    this.#form.replaceChildren(label, this.#text, this.#files, foot, this.#hint, this.#told);
+  }
+
+  #attachment() {
+    const pick = element("input", "visually-hidden");
+    pick.type = "file";
+    pick.multiple = true;
+    pick.onchange = () => {
+      void this.#add([...(pick.files ?? [])]);
+      pick.value = "";
+    };
+    this.#attach.title = `Attach files, at most ${ATTACHED_BYTES_MAX / 1024} KiB together`;
+    this.#attach.dataset.kind = "quiet";
+    this.#attach.replaceChildren(pick, element("span", "", "File"));
+    this.#files.setAttribute("aria-label", "Attached files");
+    this.#attached = [];
+    this.#drawFiles();
+    return this.#attach;
+  }
+
+  /** @param {File[]} files */
+  async #add(files) {
+    const taken = this.#attached.reduce((sum, { bytes }) => sum + bytes, 0);
+    const size = files.reduce((sum, file) => sum + file.size, taken);
+    if (size > ATTACHED_BYTES_MAX) return this.#fail(`The attachments have ${count(size)} bytes; at most ${count(ATTACHED_BYTES_MAX)} fit into a message. Nothing was attached.`);
+    try {
+      const added = await Promise.all(files.map(attachmentOf));
+      this.#attached = [...this.#attached, ...added];
+      say(this.#told, "");
+    } catch (why) {
+      this.#fail(`A file could not be read: ${why instanceof Error ? why.message : why}`);
+    }
+    this.#drawFiles();
+  }
+
+  /** @param {string} text */
+  #fail(text) {
+    this.#told.dataset.state = "failed";
+    say(this.#told, text);
+  }
+
+  #drawFiles() {
+    this.#files.hidden = this.#attached.length === 0;
+    this.#files.replaceChildren(...this.#attached.map((one) => {
+      const row = element("li", "chip");
+      const remove = element("button", "inspect", "×");
+      remove.type = "button";
+      remove.setAttribute("aria-label", `Remove ${one.name}`);
+      remove.onclick = () => {
+        this.#attached = this.#attached.filter((other) => other !== one);
+        this.#drawFiles();
+      };
+      row.append(element("span", "", `${one.name} · ${count(one.bytes)} bytes`), remove);
+      return row;
+    }));
   }
 
   /** @param {Mode} mode */
@@ -168,7 +230,8 @@ export class Composer extends Surface {
     this.#submit.disabled = !isPossible;
     say(this.#submit, `${mode.sign} ${mode.label}`);
     this.#text.disabled = !isPossible;
-    this.#text.placeholder = isLive ? (isRunning ? (this.#mode === "steer" ? "Change the course of what is running …" : "Say what comes next …") : "Say something …") : "A past moment is shown: nothing can be said to it.";
+    /** @type {HTMLInputElement} */ (this.#attach.firstElementChild).disabled = !isPossible;
+    this.#text.placeholder = isLive ? (isRunning ? (this.#mode === "steer" ? "Change the course of the running turn …" : "What comes next …") : "Message the agent …") : "A past state is shown. Return to now to send a message.";
     say(this.#hint, isPossible ? mode.hint : "");
     const interrupt = /** @type {HTMLButtonElement} */ (this.#interrupt);
     interrupt.hidden = !isRunning || !isLive;
@@ -186,10 +249,10 @@ export class Composer extends Surface {
     mark(this.#queueCount, "queued", `${typeof waiting === "number" ? count(waiting) : "unknown number"} queued`);
     say(this.#queueWhy, [
       words(content.queueReason),
-      content.retryableOverload === true ? "the provider is overloaded, which passes" : "",
+      content.retryableOverload === true ? "the provider is overloaded; the runtime tries again" : "",
       content.providerParallelBudget === undefined ? "" : `at most ${words(content.providerParallelBudget)} at once${content.providerConcurrencyGroup === undefined ? "" : ` in ${words(content.providerConcurrencyGroup)}`}`,
     ].filter(Boolean).join(" · "));
-    keyed(this.#queueItems, items.map((item, at) => ({ id: words(item?.turnId) || String(at), text: words(item?.text ?? item?.title ?? item) })), ({ id }) => id, () => element("li", "queued"), (row, { text }) => say(row, text));
+    keyed(this.#queueItems, items.map((item, at) => ({ id: words(item?.turnId) || String(at), text: itemText(item) })), ({ id }) => id, () => element("li", "queued"), (row, { text }) => say(row, text));
   }
 
   /* ── handing over ── */
@@ -197,7 +260,8 @@ export class Composer extends Surface {
   async #say() {
     const text = this.#text.value.trim();
     const mode = this.#mode;
-    if (text === "" || this.#submit.disabled) return;
+    if ((text === "" && this.#attached.length === 0) || this.#submit.disabled) return;
+    const attachments = this.#attached;
     const { runId, sessionId } = this.view;
     // A word into what runs is the run's; a turn is the session's, where there is one.
     const isOfRun = mode === "steer" || sessionId === undefined;
@@ -205,19 +269,23 @@ export class Composer extends Surface {
     const sent = { controlId: "", control: mode, text, status: "submitting", list: "", since: this.view.now(), shown: this.#shown(text) };
     this.#sent.push(sent);
     this.#text.value = "";
+    this.#attached = [];
+    this.#drawFiles();
     drafts.delete(this.#place);
     say(this.#told, "");
     this.#drawOutbox();
     try {
       const agentId = isOfRun ? undefined : this.#agent;
-      const { controlId, list } = await this.view.act({ control: mode, ...(isOfRun ? { run: runId } : { session: sessionId }), ...(agentId ? { agentId } : {}), value: { text } });
+      const { controlId, list } = await this.view.act({ control: mode, ...(isOfRun ? { run: runId } : { session: sessionId }), ...(agentId ? { agentId } : {}), value: { text, ...(attachments.length > 0 ? { attachments } : {}) } });
       Object.assign(sent, { controlId, list, status: "queued" });
       this.#later();
     } catch (why) {
       if (this.#sent.includes(sent)) this.#sent.splice(this.#sent.indexOf(sent), 1);
       // What could not be handed over is the draft again, unless another was begun.
       if (this.#text.value === "") this.#text.value = text;
-      say(this.#told, `Not handed over: ${why instanceof Error ? why.message : why}`);
+      if (this.#attached.length === 0) this.#attached = attachments;
+      this.#drawFiles();
+      this.#fail(`Not sent: ${why instanceof Error ? why.message : why}`);
     }
     this.#drawOutbox();
   }
@@ -272,9 +340,26 @@ export class Composer extends Surface {
     return this.view.store.sorted(({ activityType, content }) => activityType === "message" && content.role === "user" && content.parts.some(isSame)).length;
   }
 
+  /** What was sent, but for what the queue lists already: a message stands once. */
+  #unqueued() {
+    const listed = this.#queueTexts();
+    return this.#sent.filter(({ control, status, text }) => {
+      const at = control === "steer" || isLost(status) ? -1 : listed.indexOf(text);
+      if (at >= 0) listed.splice(at, 1);
+      return at < 0;
+    });
+  }
+
+  /** The texts of the turns that the queue lists. @returns {string[]} */
+  #queueTexts() {
+    const items = this.#queueOf()?.content.items;
+    return Array.isArray(items) ? items.map((item) => itemText(item).trim()) : [];
+  }
+
   #drawOutbox() {
-    this.#outbox.hidden = this.#sent.length === 0;
-    keyed(this.#outbox, this.#sent, (sent) => `${sent.since} ${sent.text}`, (sent) => this.#outRow(sent), (row, sent) => {
+    const shown = this.#unqueued();
+    this.#outbox.hidden = shown.length === 0;
+    keyed(this.#outbox, shown, (sent) => `${sent.since} ${sent.text}`, (sent) => this.#outRow(sent), (row, sent) => {
       row.dataset.status = sent.status;
       mark(/** @type {HTMLElement} */ (row.querySelector(".badge")), sent.status === "submitting" ? "pending" : sent.status === "acked" ? "accepted" : sent.status === "nacked" ? "rejected" : sent.status, STATUSES[sent.status] ?? words(sent.status));
       /** @type {HTMLElement} */ (row.querySelector("button")).hidden = !isLost(sent.status);
@@ -285,7 +370,7 @@ export class Composer extends Surface {
   #outRow(sent) {
     const row = element("li", "sent");
     row.dataset.mode = sent.control;
-    const again = element("button", "button", "Take it back");
+    const again = element("button", "button", "Edit again");
     again.type = "button";
     again.dataset.kind = "quiet";
     again.onclick = () => {
@@ -302,6 +387,22 @@ export class Composer extends Surface {
 }
 
 define("ps-composer", Composer);
+
+/**
+ * @param {File} file
+ * @returns {Promise<Attachment>}
+ */
+function attachmentOf(file) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve({ name: file.name, mediaType: file.type || "application/octet-stream", bytes: file.size, data: String(reader.result).split(",")[1] ?? "" });
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}
+
+/** @param {any} item */
+const itemText = (item) => words(item?.text ?? item?.value?.text ?? item?.title ?? item);
 
 /** @param {Sent} sent */
 const isOpen = (sent) => sent.status === "queued" || sent.status === "claimed" || sent.status === "acked";

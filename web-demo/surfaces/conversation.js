@@ -11,6 +11,7 @@ import { Action } from "./action.js";
 import { agentName, beside } from "./card.js";
 import { Flow, kindOf } from "./flow.js";
 import { InlineProcess } from "./inline-process.js";
+import { drawMedia, hasMedia } from "./media.js";
 import { Prose } from "./prose.js";
 import { Windowed } from "./windowed.js";
 
@@ -35,6 +36,8 @@ export class Conversation extends Surface {
   #folds = new Map();
   #empty = element("p", "hint empty");
   #toEnd = element("button", "button to-end", "Jump to the newest");
+  #earlier = element("button", "button earlier", "Load earlier");
+  #earlierNote = element("p", "hint earlier-note");
 
   build() {
     this.#window?.close();
@@ -52,11 +55,55 @@ export class Conversation extends Surface {
       this.#drawEnd();
       scroller.focus();
     };
-    this.append(this.#empty, scroller, this.#toEnd);
+    this.#earlier.type = "button";
+    this.#earlier.dataset.kind = "quiet";
+    this.#earlier.onclick = () => this.#loadEarlier();
+    this.#earlierNote.setAttribute("role", "status");
+    say(this.#earlierNote, "");
+    this.append(this.#empty, this.#earlier, this.#earlierNote, scroller, this.#toEnd);
+    this.drawEarlier();
+  }
+
+  /** Older history comes on demand: the button is there while the server has more. */
+  drawEarlier() {
+    if (!this.isConnectedToView) return;
+    this.#earlier.hidden = !this.view.isLive || this.view.earlier?.hasMore !== true;
+    this.#earlierNote.hidden = this.#earlierNote.textContent === "";
+  }
+
+  async #loadEarlier() {
+    const { view } = this;
+    this.#earlier.disabled = true;
+    say(this.#earlier, "Loading …");
+    let note = "";
+    try {
+      await view.earlier?.load();
+      if (view.earlier?.hasMore === false) note = "This is the start of the history.";
+    } catch (why) {
+      note = `Earlier messages could not be loaded: ${why instanceof Error ? why.message : why}`;
+    }
+    this.#earlier.disabled = false;
+    say(this.#earlier, "Load earlier");
+    if (this.view !== view) return;
+    say(this.#earlierNote, note);
+    this.drawEarlier();
   }
 
   /**
-   * What is said where there is nothing yet.
+   * Whether an activity's process stands expanded here, so that it is not expanded elsewhere on the screen, too.
+   * @param {string} key
+   */
+  isExpanded(key) {
+    const flow = this.#flow;
+    if (!flow || this.offsetParent === null) return false;
+    return flow.rowsOf(key).some((id) => {
+      const row = flow.row(id);
+      return row?.kind === "process" && row.keys.includes(key) && (this.#folds.get(id) ?? flow.isOpen(row));
+    });
+  }
+
+  /**
+   * The text of an empty conversation.
    * @param {string} text
    */
   set placeholder(text) {
@@ -79,6 +126,8 @@ export class Conversation extends Surface {
     // Rows that stand otherwise than before may be headed, open or last otherwise, too.
     list.draw(isOther || dirty === null ? null : (id) => dirty.has(id));
     this.#drawEnd();
+    this.drawEarlier();
+    this.dispatchEvent(new CustomEvent("expanded", { bubbles: true }));
   }
 
   /**
@@ -127,6 +176,7 @@ export class Part extends HTMLElement {
   #note = element("span", "hint");
   #kind = element("p", "label");
   #body = element("div", "body prose");
+  #media = element("div", "stack media");
   #prose = new Prose(this.#body);
   /** @type {Activity | undefined} */
   #activity;
@@ -150,13 +200,15 @@ export class Part extends HTMLElement {
     this.dataset.status = words(part?.status);
     if (isTeammate(view, activity)) this.dataset.agent = words(activity.agentId);
     const isSaid = SAID.has(part?.kind);
-    this.hidden = lengthOf(part?.text) === 0 && part?.status !== "streaming" && !part?.withheld;
+    this.hidden = lengthOf(part?.text) === 0 && part?.status !== "streaming" && !part?.withheld && !hasMedia(part);
     this.#head.hidden = !isHeaded;
     say(this.#name, author(view, activity));
     this.#kind.hidden = isSaid;
     say(this.#kind, isSaid ? "" : spoken(part?.kind));
-    say(this.#note, [part?.status === "interrupted" ? "interrupted" : "", part?.withheld ? "the rest is withheld" : "", part?.clipped ? "goes on in the log" : ""].filter(Boolean).join(", "));
+    say(this.#note, [part?.status === "interrupted" ? "interrupted" : "", part?.withheld ? "the rest is withheld" : "", part?.clipped ? "continued in the log" : ""].filter(Boolean).join(", "));
     this.#prose.set(part?.text);
+    this.#body.hidden = lengthOf(part?.text) === 0 && hasMedia(part);
+    drawMedia(this.#media, view, part);
   }
 
   #build() {
@@ -166,7 +218,7 @@ export class Part extends HTMLElement {
     this.#head.append(this.#name);
     const foot = element("p", "row after");
     foot.append(this.#note, inspect);
-    this.append(this.#head, this.#kind, this.#body, foot);
+    this.append(this.#head, this.#kind, this.#body, this.#media, foot);
   }
 }
 

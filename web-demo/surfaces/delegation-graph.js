@@ -3,7 +3,7 @@
  * for what, and what was handed over. The same stands below as a list, and the keyboard goes from node to node.
  */
 
-import { Surface, define, drawing, element, keyed, say, spoken, stateOf, words } from "./base.js";
+import { Surface, define, drawing, element, keyed, say, spoken, standing, stateOf, words } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { grouped, headed, phrase } from "./lane.js";
 
@@ -210,7 +210,7 @@ export function graphOf(activities) {
     const parent = id === coordinator ? undefined : above !== undefined && above !== id ? above : rootOf(agent);
     const task = tasks.get(words(content.taskId));
     const node = add(id, {
-      name: words(content.agentName) || id, role: phrase(content.role), status: words(content.status) || "unknown", activity: agent,
+      name: words(content.agentName) || id, role: phrase(content.role), status: words(standing(content)) || "unknown", activity: agent,
       parent: parent === id ? undefined : parent, task: phrase(task?.content.title ?? content.spawnReason),
     });
     if (node?.parent) edges.push({ kind: "delegates", from: node.parent, to: id, words: node.task });

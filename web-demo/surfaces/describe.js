@@ -2,7 +2,7 @@
  * Any activity in a line: what it is, what it is called, how it stands, and what it says. For lists of all kinds of them.
  */
 
-import { joined, spoken, stateOf, words } from "./base.js";
+import { joined, spoken, standing, stateOf, words } from "./base.js";
 import { phrase } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -27,7 +27,7 @@ export function describe(activity) {
   const { activityType: type, content } = activity;
   const said = Object.hasOwn(SAYS, type) ? SAYS[type](content) : { title: "", text: phrase(content) };
   // The application's state is no status.
-  const status = content.status ?? (type === "state" ? undefined : content.state);
+  const status = standing(content) ?? (type === "state" ? undefined : content.state);
   return {
     label: Object.hasOwn(LABELS, type) ? LABELS[type] : spoken(type),
     title: said.title || activity.activityId,

@@ -1,5 +1,5 @@
 /**
- * For whoever looks for a fault: diagnostics, what calls cost, the state that a source shares. None of it is in the conversation.
+ * For debugging: diagnostics, cost and duration of calls, shared state. None of it is in the conversation.
  */
 
 import { Surface, count, define, duration, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
@@ -24,10 +24,11 @@ export class Diagnostics extends Surface {
 
   build() {
     this.head = headed(this, "Diagnostics", "Not part of the conversation.");
-    this.faults = table("What was noticed", ["Event", "Severity", "What", "Says"]);
-    this.costs = table("What calls cost", ["Event", "Name", "Agent", "Took", "Cost", "Value"]);
+    this.faults = table("Events", ["Event", "Severity", "Kind", "Message"]);
+    this.costs = table("Cost and duration", ["Event", "Name", "Agent", "Took", "Cost", "Value"]);
     this.others = element("div", "stack");
-    this.append(this.faults.root, this.costs.root, this.others);
+    this.hiddenFailures = element("p", "note hidden-failures");
+    this.append(this.hiddenFailures, this.faults.root, this.costs.root, this.others);
   }
 
   /** @param {Set<string> | null} _changed */
@@ -39,6 +40,12 @@ export class Diagnostics extends Surface {
       .flatMap((it) => (Array.isArray(it.content.entries) ? it.content.entries : []).map((/** @type {any} */ entry, /** @type {number} */ at) => ({ key: `${keyOf(it)} ${entry?.sequence} ${at}`, of: it, entry })))
       .slice(-ENTRIES_MAX).toReversed();
     const [faults, costs] = [entries("diagnostics"), entries("metrics")];
+    const hidden = all.reduce((sum, { content }) => sum + (typeof content.hiddenFailures === "number" ? content.hiddenFailures : 0), 0);
+    if (this.hiddenFailures) {
+      this.hiddenFailures.hidden = hidden === 0;
+      this.hiddenFailures.dataset.state = "failed";
+      say(this.hiddenFailures, hidden === 1 ? "A hidden step failed." : `${count(hidden)} hidden steps failed.`);
+    }
     say(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), `${count(faults.length)} noticed, ${count(costs.length)} measured`);
     this.#rows(this.faults, faults, ({ entry }) => [entry.sequence, entry.severity ?? "unknown", spoken(entry.kind), [entry.code, entry.message, entry.status].map((it) => phrase(it)).filter(Boolean).join(" · ")]);
     this.#rows(this.costs, costs, ({ entry }) => [

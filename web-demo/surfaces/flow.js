@@ -125,10 +125,25 @@ export class Flow {
   rowsOf(key) {
     const activity = this.#store.get(key);
     const own = this.#places.get(key) ?? [];
+    // A call says that it waits, and stops saying so, with the decision about it.
+    if (activity?.activityType === "action" && activity.content.toolCallId !== undefined) return [...own, ...(this.#places.get(keyOf({ ...activity, activityType: "tool-call-progress", activityId: String(activity.content.toolCallId) })) ?? [])];
     // A run's own change may open or fold its last row.
     if (activity?.activityType !== "run") return own;
     const last = this.#rows.get(activity.runId)?.at(-1);
     return last ? [...own, last.id] : own;
+  }
+
+  /**
+   * A row by its id.
+   * @param {string} id
+   * @returns {Row | undefined}
+   */
+  row(id) {
+    for (const rows of this.#rows.values()) {
+      const found = rows.find((row) => row.id === id);
+      if (found) return found;
+    }
+    return undefined;
   }
 
   /**

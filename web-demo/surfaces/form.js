@@ -2,13 +2,22 @@
  * A form from a JSON Schema: what an action asks for, as controls that a person can use.
  *
  * It knows objects one level deep, enums, booleans, strings, numbers, and lists of strings; anything else is asked for as JSON.
- * What it gives is what the schema wants, or the reason why it is not.
+ * What it gives is what the schema wants, or the reason why it is not. The member that holds the decision is not asked for: the
+ * button that is pressed fills it in.
  */
 
 import { element, spoken, words } from "./base.js";
+import { decisionOf, optionOf } from "./decision.js";
 
+/** @typedef {import("./decision.js").Verdict} Verdict */
 /** @typedef {{ value?: unknown, problem?: string, field?: HTMLElement }} Answer A value, or why there is none and where. */
-/** @typedef {{ root: HTMLElement, read: () => Answer }} Field */
+/**
+ * `decides`: whether the button fills some of it in. `isEmpty`: whether nothing else is asked for.
+ * @typedef {{ root: HTMLElement, read: (verdict?: Verdict) => Answer, decides?: boolean, isEmpty?: boolean }} Field
+ */
+
+/** Members that may explain a rejection. Of the other fields a rejection needs none. */
+const REMARK = /reason|comment|feedback|note|message|explanation|remark/i;
 
 /** Choices that are shown all at once; more become a list that opens. */
 const RADIOS_MAX = 5;
@@ -20,11 +29,38 @@ const unique = () => `ask-${(made += 1)}`;
 
 /**
  * @param {unknown} schema
+ * @param {{ isQuestion?: boolean }} [of] Of a question, a lone yes or no is the answer; of an approval it is the decision.
  * @returns {Field}
  */
-export function formOf(schema) {
+export function formOf(schema, { isQuestion = false } = {}) {
   const root = isObject(schema) ? schema : {};
-  return isObject(root.properties) ? objectField(root, 0) : field("value", { title: "Your answer", ...root }, true, 0);
+  if (isObject(root.properties)) return objectField(root, 0);
+  const title = words(root.title) || "Your answer";
+  const decision = isQuestion ? undefined : decided("", root, title);
+  if (decision) return decision;
+  // Unlike a box, it sends nothing that was not chosen.
+  if (root.type === "boolean") return radios(title, [{ value: true, label: "Yes", description: "" }, { value: false, label: "No", description: "" }], root.default, true);
+  return field("value", { title: "Your answer", ...root }, true, 0);
+}
+
+/**
+ * A member that the pressed button decides. What approves in several ways (once, always) is a choice among those.
+ * @param {string} name
+ * @param {Record<string, any>} schema
+ * @param {string} title
+ * @returns {Field | undefined}
+ */
+function decided(name, schema, title) {
+  const decision = decisionOf(name, schema);
+  if (!decision) return undefined;
+  const isChoice = decision.approve.length > 1;
+  const choice = isChoice ? radios(title, decision.approve.map((value) => ({ value, label: spoken(value), description: "" })), schema.default, true) : undefined;
+  const read = (/** @type {Verdict | undefined} */ verdict) => {
+    if (verdict === "reject") return decision.reject.length > 0 ? { value: decision.reject[0] } : {};
+    if (choice) return choice.read();
+    return decision.approve.length > 0 ? { value: decision.approve[0] } : { problem: "The schema of this request has no value that approves.", field: undefined };
+  };
+  return { root: choice?.root ?? element("div"), read, decides: true, isEmpty: !isChoice };
 }
 
 /**
@@ -37,13 +73,6 @@ export function choiceOf(legend, options) {
   return radios(legend, options.map(optionOf), undefined, true);
 }
 
-/** @param {unknown} option */
-export function optionOf(option) {
-  if (!isObject(option)) return { value: option, label: spoken(option), description: "" };
-  const value = option.value ?? option.id ?? option.optionId ?? option;
-  return { value, label: words(option.label ?? option.name ?? option.title ?? value), description: words(option.description) };
-}
-
 /**
  * @param {Record<string, any>} schema
  * @param {number} depth
@@ -52,22 +81,26 @@ export function optionOf(option) {
 function objectField(schema, depth) {
   const root = element("div", "stack");
   const required = new Set(Array.isArray(schema.required) ? schema.required : []);
-  const fields = Object.entries(schema.properties).map(([name, inner]) => {
-    const one = field(name, isObject(inner) ? inner : {}, required.has(name), depth);
-    root.append(one.root);
+  const fields = Object.entries(schema.properties).map(([name, given]) => {
+    const inner = isObject(given) ? given : {};
+    const one = decided(name, inner, words(inner.title) || spoken(name)) ?? field(name, inner, required.has(name), depth);
+    if (!one.isEmpty) root.append(one.root);
     return { name, ...one };
   });
-  const read = () => {
+  const read = (/** @type {Verdict | undefined} */ verdict) => {
     /** @type {Record<string, unknown>} */
     const value = {};
     for (const one of fields) {
-      const answer = one.read();
+      // A rejection needs no more than the decision; what explains it goes along.
+      if (verdict === "reject" && !one.decides && !REMARK.test(one.name)) continue;
+      const answer = one.read(verdict);
+      if (answer.problem && verdict === "reject" && !one.decides) continue;
       if (answer.problem) return answer;
       if (answer.value !== undefined) value[one.name] = answer.value;
     }
-    return { value };
+    return verdict === "reject" && Object.keys(value).length === 0 ? {} : { value };
   };
-  return { root, read };
+  return { root, read, decides: fields.some((one) => one.decides), isEmpty: fields.every((one) => one.isEmpty) };
 }
 
 /**
@@ -98,12 +131,12 @@ function nested(title, schema, isRequired) {
   const inner = objectField(schema, 1);
   const root = element("fieldset", "stack nested");
   root.append(element("legend", "label", title), inner.root);
-  const read = () => {
-    const answer = inner.read();
-    const isEmpty = !answer.problem && Object.keys(/** @type {object} */ (answer.value)).length === 0;
+  const read = (/** @type {Verdict | undefined} */ verdict) => {
+    const answer = inner.read(verdict);
+    const isEmpty = !answer.problem && Object.keys(/** @type {object} */ (answer.value ?? {})).length === 0;
     return isEmpty && !isRequired ? {} : answer;
   };
-  return { root, read };
+  return { root, read, decides: inner.decides, isEmpty: inner.isEmpty };
 }
 
 /**

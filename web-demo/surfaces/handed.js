@@ -56,13 +56,13 @@ export function controlButton(label, view, control, more = {}) {
     button.dataset.control = "submitting";
     say(button, `${label} …`);
     const note = more.told && new Note(more.told);
-    note?.say("On its way to the runtime.");
+    note?.say("Sending …");
     try {
       const handed = await view().act(wanted);
       note?.follow(view(), handed);
       more.sent?.();
     } catch (why) {
-      note?.say(why instanceof Error ? why.message : String(why));
+      note?.say(why instanceof Error ? why.message : String(why), "failed");
     } finally {
       button.disabled = false;
       delete button.dataset.control;
@@ -76,10 +76,10 @@ export function controlButton(label, view, control, more = {}) {
 function wordsOf({ status, reason }) {
   switch (status) {
     case "queued": return "Submitted. The runtime has not confirmed it yet.";
-    case "claimed": return "The runtime has it, and has not confirmed it yet.";
+    case "claimed": return "The runtime received it and has not confirmed it yet.";
     case "acked": return "The runtime has taken it.";
     case "nacked": return reason ? `The runtime refused it: ${reason}` : "The runtime refused it.";
-    case "expired": return "Nobody took it in time.";
+    case "expired": return "Expired: the runtime did not claim it in time.";
     default: return status;
   }
 }
@@ -98,9 +98,14 @@ class Note {
     newest.set(place, this);
   }
 
-  /** @param {string} text */
-  say(text) {
-    if (newest.get(this.#place) === this) say(this.#place, text);
+  /**
+   * @param {string} text
+   * @param {"idle" | "failed"} [state] Only what failed looks like a failure.
+   */
+  say(text, state = "idle") {
+    if (newest.get(this.#place) !== this) return;
+    this.#place.dataset.state = state;
+    say(this.#place, text);
   }
 
   /**
@@ -110,7 +115,7 @@ class Note {
    * @param {Fate} [known]
    */
   follow(view, handed, known = { status: "queued", reason: "" }) {
-    this.say(wordsOf(known));
+    this.say(wordsOf(known), isLost(known.status) ? "failed" : "idle");
     if (isLost(known.status)) return;
     if (known.status === "acked") return void setTimeout(() => this.say(""), TAKEN_MS);
     setTimeout(() => this.#look(view, handed, known), this.#wait);

@@ -4,7 +4,7 @@
  */
 
 import { define, element, say, words } from "./base.js";
-import { Lane, UNKNOWN, link, nameOf, refsOf, tell } from "./lane.js";
+import { Lane, UNKNOWN, link, nameOf, refsOf, tell, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
@@ -51,6 +51,7 @@ export class HandoffLane extends Lane {
       ["Memory", content.memoryBoundary ?? UNKNOWN],
       ["Context", content.contextBoundary ?? UNKNOWN],
       ["Accepted", content.acceptedAt ?? content.acceptedTime ?? "not yet"],
+      ["Topology", topologyOf(content)],
       ["Task", content.taskId],
       ["Parent session", content.parentSessionId],
       ["Parent thread", content.parentThreadId],

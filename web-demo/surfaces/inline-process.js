@@ -8,7 +8,8 @@
 import { define, element, inspectButton, keyOf, keyed, say, spoken, stateOf, words } from "./base.js";
 import { Card } from "./card.js";
 import { Prose } from "./prose.js";
-import { CustomActivity, Tool, isToolRunning, toolState } from "./tool.js";
+import { drawSteps, planOf } from "./plan.js";
+import { CustomActivity, Tool, isToolRunning, toolState, waitsFor } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
@@ -32,23 +33,30 @@ export class Thought extends Card {
   #state = element("span", "hint");
   #body = element("div", "body prose");
   #prose = new Prose(this.#body);
+  #steps = element("ol", "steps-list");
+  #note = element("p", "hint");
 
   build() {
     const head = element("div", "spread");
     const marks = element("span", "row");
     marks.append(this.#state, inspectButton(() => this.view, () => this.activity));
     head.append(this.#label, marks);
-    this.append(head, this.#body);
+    this.append(head, this.#body, this.#steps, this.#note);
   }
 
   draw() {
-    const { status, text, withheld, clipped } = this.content;
+    const { status, withheld, clipped, capped } = this.content;
+    const isPlan = this.activity.activityType === "plan";
+    const { text, steps } = isPlan ? planOf(this.content) : { text: this.content.text, steps: [] };
     this.dataset.status = words(status);
     this.dataset.kind = this.activity.activityType;
-    say(this.#label, this.activity.activityType === "plan" ? "Plan" : "Reasoning");
+    say(this.#label, isPlan ? "Plan" : "Reasoning");
     const notes = [status === "interrupted" ? "interrupted" : "", withheld ? "the rest is withheld" : "", clipped ? "goes on in the log" : ""];
     say(this.#state, notes.filter(Boolean).join(", "));
     this.#prose.set(text);
+    drawSteps(this.#steps, steps);
+    say(this.#note, typeof capped === "number" && capped > 0 ? `${capped} more left out by the source` : "");
+    this.#note.hidden = this.#note.textContent === "";
   }
 }
 
@@ -85,10 +93,13 @@ export class InlineProcess extends HTMLElement {
     const activities = group.keys.flatMap((key) => view.store.get(key) ?? []);
     const isOpen = folds.get(group.id) ?? group.isOpen;
     this.dataset.open = String(isOpen);
-    this.dataset.status = group.isOpen ? "running" : "completed";
+    // What waits for a person does not work.
+    const running = activities.filter(isRunning);
+    const waiting = running.length > 0 && running.every((one) => waitsFor(view, one)) ? running.at(-1) : undefined;
+    this.dataset.status = waiting ? "waiting" : group.isOpen ? "running" : "completed";
     this.#toggle.setAttribute("aria-expanded", String(isOpen));
-    say(this.#words, group.isOpen ? `Working: ${now(activities)}` : summary(activities));
-    this.#drawState(activities, group.isOpen);
+    say(this.#words, waiting ? `Waiting for ${waitsFor(view, waiting)}: ${now([waiting])}` : group.isOpen ? `Working: ${now(activities)}` : summary(activities));
+    this.#drawState(activities, group.isOpen, waiting !== undefined);
     this.#steps.hidden = !isOpen;
     // What is folded costs nothing: its steps are made when it is opened.
     keyed(this.#steps, isOpen ? activities : [], keyOf, (activity) => made(activity), (card, activity) => card.show(view, activity));
@@ -106,6 +117,7 @@ export class InlineProcess extends HTMLElement {
       if (!view || !group) return;
       folds.set(group.id, this.dataset.open !== "true");
       this.show(view, group, folds);
+      this.dispatchEvent(new CustomEvent("expanded", { bubbles: true }));
     });
     this.append(this.#toggle, this.#steps);
   }
@@ -113,10 +125,11 @@ export class InlineProcess extends HTMLElement {
   /**
    * @param {Activity[]} activities
    * @param {boolean} isOpen
+   * @param {boolean} isWaiting
    */
-  #drawState(activities, isOpen) {
+  #drawState(activities, isOpen, isWaiting) {
     const failed = activities.filter((activity) => toolStateOf(activity) === "output-error").length;
-    const status = isOpen ? "running" : failed > 0 ? "failed" : activities.some(isCut) ? "interrupted" : "done";
+    const status = isWaiting ? "waiting" : isOpen ? "running" : failed > 0 ? "failed" : activities.some(isCut) ? "interrupted" : "done";
     this.#state.hidden = status === "done";
     if (this.#state.dataset.status === status) return;
     this.#state.className = "badge";

@@ -2,7 +2,7 @@
  * What the surfaces of the team share: a titled list of cards, one for each activity, and values said in words.
  */
 
-import { Surface, badge, count, drawing, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
+import { Surface, badge, count, drawing, element, inspectButton, keyed, mark, say, spoken, standing, words } from "./base.js";
 import { keyOf } from "../client/store.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -133,7 +133,7 @@ export class Lane extends Surface {
     const card = /** @type {Card} */ (cards.get(root));
     card.activity = activity;
     root.dataset.key = keyOf(activity);
-    mark(card.state, activity.content.status);
+    mark(card.state, standing(activity.content));
     root.dataset.state = card.state.dataset.state;
     this.fill(card, activity.content);
     card.body.hidden = card.body.textContent === "";
@@ -340,6 +340,21 @@ export function nameOf(view, from, id) {
   if (typeof id !== "string") return phrase(id) || UNKNOWN;
   return words(ofType(view, from, "agent", id)?.content.agentName) || id;
 }
+
+/**
+ * The run whose log an activity is in, as an activity; nothing for a session's own log.
+ * @param {View} view
+ * @param {Activity} activity
+ */
+export function beganBy(view, { runId }) {
+  return runId === "" ? undefined : view.store.get(keyOf({ runId, activityType: "run", activityId: runId }));
+}
+
+/**
+ * How the work is organised, in words, where the source said so.
+ * @param {Record<string, any>} content
+ */
+export const topologyOf = ({ topology }) => (topology === undefined || topology === "unknown" ? undefined : spoken(topology));
 
 /**
  * The log whose control it is: its run's, or its session's where it is of no run.

@@ -5,7 +5,7 @@
 import { define, element, say, words } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./handed.js";
-import { Lane, UNKNOWN, link, ownerOf, phrase, refsOf, tell } from "./lane.js";
+import { Lane, UNKNOWN, link, ownerOf, phrase, refsOf, tell, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
@@ -65,6 +65,7 @@ export class RemoteTeammates extends Lane {
       ["Remote task", remote || UNKNOWN],
       ["Capability", content.capabilityRef ?? UNKNOWN],
       ["Teammate", content.agentId],
+      ["Topology", topologyOf(content)],
       ["Session", content.sessionId],
       ["Parent session", content.parentSessionId],
     ]);

@@ -4,7 +4,7 @@
 
 import { define, element, keyed, mark, say, spoken } from "./base.js";
 import { controlButton } from "./handed.js";
-import { Lane, UNKNOWN, artifactsOf, evidenceOf, link, nameOf, ownerOf, phrase, refsOf, tell } from "./lane.js";
+import { Lane, UNKNOWN, artifactsOf, evidenceOf, link, nameOf, ownerOf, phrase, refsOf, tell, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
@@ -40,6 +40,7 @@ export class ReviewLane extends Lane {
     tell(card.facts, [
       ["Reviewer", nameOf(this.view, card.activity, content.reviewer)],
       ["Target", content.target ?? UNKNOWN],
+      ["Topology", topologyOf(content)],
       ["Verdict", content.withheld === true ? "withheld from this audience" : isOpen ? `none yet, ${spoken(content.status)}` : spoken(content.verdict)],
     ]);
     const evidence = content.evidenceRefs ?? content.evidenceId;

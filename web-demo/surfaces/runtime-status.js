@@ -10,13 +10,15 @@ import { failure } from "./tool.js";
 /** @typedef {import("./base.js").Activity} Activity */
 
 const LIVE = new Set(["accepted", "running", "waiting"]);
+/** Details that say more about a live run than its status does. */
+const SHOWN_DETAILS = new Set(["blocked", "retrying"]);
 /** Notices that are shown at once; the run has more. */
 const NOTICES_MAX = 3;
 
 /** Phases in words of what one sees. @type {Record<string, string>} */
 const PHASES = {
   submitted: "Submitted", accepted: "Accepted", routing: "Choosing who does it", preparing: "Preparing the context", planning: "Planning", reasoning: "Thinking", acting: "Using tools",
-  waiting: "Waiting", reviewing: "Being reviewed", producing: "Writing", reconciling: "Checking what was written", completed: "Completed", failed: "Failed", cancelled: "Cancelled",
+  waiting: "Waiting", reviewing: "In review", producing: "Writing", reconciling: "Checking what was written", completed: "Completed", failed: "Failed", cancelled: "Cancelled",
   interrupted: "Interrupted", archived: "Archived", hydrating: "Restoring",
 };
 
@@ -26,12 +28,12 @@ export const isLiveRun = (activity) => LIVE.has(words(/** @type {any} */ (activi
 export class RuntimeStatus extends Surface {
   /** @param {Activity} activity */
   static shows(activity) {
-    return activity.activityType === "run" || activity.activityType === "action";
+    return activity.activityType === "run" || activity.activityType === "action" || activity.activityType === "diagnostics";
   }
 
   build() {
     this.setAttribute("role", "region");
-    this.setAttribute("aria-label", "How the run stands");
+    this.setAttribute("aria-label", "Run status");
   }
 
   update() {
@@ -53,7 +55,7 @@ export class RuntimeStatus extends Surface {
     const aloud = element("span", "row");
     aloud.setAttribute("role", "status");
     aloud.append(element("span", "badge"), element("span", "phase"));
-    const reveal = element("button", "button reveal", "Show it");
+    const reveal = element("button", "button reveal", "Show");
     reveal.type = "button";
     reveal.dataset.kind = "quiet";
     reveal.addEventListener("click", () => this.#reveal(run.runId));
@@ -80,24 +82,27 @@ export class RuntimeStatus extends Surface {
     row.dataset.key = keyOf(run);
     row.dataset.status = words(content.status);
     row.dataset.phase = words(content.phase);
-    mark(mine, content.stale ? "stale" : content.status, content.stale ? "stale" : undefined);
     const isOver = !isLiveRun(run);
-    say(phase, isOver ? "" : (PHASES[content.phase] ?? (content.phase === "unknown" || content.phase === undefined ? "What it is busy with is unknown" : spoken(content.phase))));
+    const detail = isOver ? undefined : content.detail;
+    mark(mine, content.stale ? "stale" : SHOWN_DETAILS.has(detail) ? detail : content.status);
+    row.dataset.detail = words(detail);
+    say(phase, isOver ? "" : detail !== undefined && !SHOWN_DETAILS.has(detail) ? capital(spoken(detail)) : (PHASES[content.phase] ?? (content.phase === "unknown" || content.phase === undefined ? "Phase not given" : capital(spoken(content.phase)))));
     const pending = activities.filter((one) => one.runId === run.runId && isPending(one)).length;
     say(more, [
       content.agentId ? agentName(this.view, run, words(content.agentId)) : "",
-      isOver ? "" : lastNotice(content),
+      isOver ? "" : messageOf(content),
       content.attempt > 1 ? `attempt ${content.attempt}` : "",
-      pending > 0 ? `${pending} ${pending === 1 ? "decision is" : "decisions are"} waited for` : "",
+      pending > 0 ? `${pending} ${pending === 1 ? "decision" : "decisions"} pending` : "",
       content.usage?.inputTokens === undefined ? "" : `${count(content.usage.inputTokens)} tokens in, ${count(content.usage.outputTokens)} out`,
     ].filter(Boolean).join(" · "));
     /** @type {HTMLElement} */ (row.querySelector(".reveal")).hidden = pending === 0;
-    this.#drawNotes(/** @type {HTMLElement} */ (row.querySelector(".notes")), content, pending);
+    const hidden = activities.find((one) => one.activityType === "diagnostics" && one.runId === run.runId)?.content.hiddenFailures;
+    this.#drawNotes(/** @type {HTMLElement} */ (row.querySelector(".notes")), content, pending, typeof hidden === "number" ? hidden : 0);
     /** @type {HTMLElement} */ (row.querySelector(".again")).hidden = !(content.status === "failed" && content.retryable !== false && this.view.isLive);
   }
 
   /**
-   * Goes to what is waited for: whoever shows the conversation hears it.
+   * Goes to the pending decision: the shell hears the event.
    * @param {string} runId
    */
   #reveal(runId) {
@@ -109,9 +114,10 @@ export class RuntimeStatus extends Surface {
    * @param {HTMLElement} list
    * @param {Record<string, any>} content
    * @param {number} pending
+   * @param {number} hidden
    */
-  #drawNotes(list, content, pending) {
-    const notes = notesOf(content, pending);
+  #drawNotes(list, content, pending, hidden) {
+    const notes = notesOf(content, pending, hidden);
     list.hidden = notes.length === 0;
     keyed(list, notes, ([, text]) => text, ([state, text]) => {
       const row = element("li", "note", text);
@@ -122,22 +128,24 @@ export class RuntimeStatus extends Surface {
 }
 
 /**
- * What has to be said of a run, each with its state.
+ * The notes of a run, each with its state.
  * @param {Record<string, any>} content
- * @param {number} pending
+ * @param {number} pending Decisions.
+ * @param {number} hidden Failures of steps that this audience does not see.
  * @returns {[string, string][]}
  */
-function notesOf(content, pending) {
+function notesOf(content, pending, hidden) {
   /** @type {[string, string][]} */
   const notes = [];
-  if (content.stale) notes.push(["stale", "Nothing has been heard of it for a while. Whether it still works is unknown."]);
-  if (content.status === "waiting" && pending === 0) notes.push(["waiting", content.message ? words(content.message) : "It waits; for what, nobody said."]);
-  if (content.status === "unknown") notes.push(["unknown", "Nobody has said how it stands."]);
-  if (content.synthetic) notes.push(["stale", "The server ended it: its runtime was not heard of any more."]);
-  if (content.withheld) notes.push(["unknown", "How it ended is withheld from the audience that you look as."]);
+  if (content.stale) notes.push(["stale", "No fact has come for a while. Whether the run still works is unknown."]);
+  if (content.status === "waiting" && pending === 0) notes.push(["waiting", messageOf(content) || "Waiting. The source does not say for what."]);
+  if (content.status === "unknown") notes.push(["unknown", "Status not given."]);
+  if (content.synthetic) notes.push(["stale", "The server ended this run because its runtime went silent."]);
+  if (content.withheld) notes.push(["unknown", "How it ended is withheld from the selected audience."]);
   if (content.error !== undefined) notes.push(["failed", failure(content.error)]);
   if (content.status === "failed") notes.push(retryability(content.retryable));
-  if (content.activitiesOmitted) notes.push(["warning", "There is more in its log than is shown here."]);
+  if (hidden > 0) notes.push(["failed", hidden === 1 ? "A hidden step failed." : `${count(hidden)} hidden steps failed.`]);
+  if (content.activitiesOmitted) notes.push(["warning", "The log holds more than this page shows."]);
   const notices = Array.isArray(content.notices) ? content.notices : [];
   for (const notice of notices.slice(-NOTICES_MAX)) if (isWarning(notice)) notes.push([words(notice.severity ?? notice.level) === "error" ? "failed" : "warning", noticeWords(notice)]);
   const seen = new Set();
@@ -147,6 +155,9 @@ function notesOf(content, pending) {
 /** @param {Activity} activity */
 const isPending = ({ activityType, content }) => activityType === "action" && content.status === "pending";
 
+/** @param {string} text */
+const capital = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
+
 /** @param {any} notice */
 const isWarning = (notice) => ["warning", "warn", "error"].includes(words(notice?.severity ?? notice?.level));
 
@@ -154,10 +165,11 @@ const isWarning = (notice) => ["warning", "warn", "error"].includes(words(notice
 const noticeWords = (notice) => words(notice?.message ?? notice?.text ?? notice);
 
 /**
- * What the run last said of its progress.
+ * The run's status message; of a server that keeps none, its last notice of progress.
  * @param {Record<string, any>} content
  */
-function lastNotice(content) {
+function messageOf(content) {
+  if (content.message !== undefined) return words(content.message);
   const last = Array.isArray(content.notices) ? content.notices.findLast((one) => !isWarning(one)) : undefined;
   return last === undefined ? "" : noticeWords(last);
 }
@@ -167,9 +179,9 @@ function lastNotice(content) {
  * @returns {[string, string]}
  */
 function retryability(retryable) {
-  if (retryable === true) return ["idle", "Its runtime would take another attempt."];
-  if (retryable === false) return ["idle", "It cannot be tried again."];
-  return ["unknown", "Whether it can be tried again is unknown."];
+  if (retryable === true) return ["idle", "The runtime accepts another attempt."];
+  if (retryable === false) return ["idle", "It cannot be retried."];
+  return ["unknown", "Whether it can be retried is unknown."];
 }
 
 define("ps-runtime-status", RuntimeStatus);

@@ -1,5 +1,5 @@
 /**
- * What there is to look at: sessions, and runs that are of none. What needs somebody comes first, then what runs.
+ * The list of sessions, and of runs without a session. What needs a decision comes first, then what runs.
  *
  * Rows keep their place among their like while they change: a list that shuffles cannot be clicked.
  */
@@ -15,17 +15,19 @@ import { define, element, keyed, mark, say, words } from "./base.js";
  * @property {string} preview
  * @property {boolean} isStale
  * @property {boolean} isPinned
- * @property {number} pending Decisions that are waited for.
+ * @property {number} pending Pending decisions, those of child sessions included.
+ * @property {number} pendingBelow How many of them are in child sessions.
  * @property {number} [unread] By the runtime's own count.
  * @property {string} lastActivity RFC 3339.
  * @property {string} [parent] The session that it is a child of.
  */
 
 const LIVE = new Set(["accepted", "running", "waiting", "active"]);
+const NO_SESSIONS = "No sessions yet. Send a fact to POST /v1/runs/{runId}/facts, or start proscenium demo.";
 
 export class SessionTabs extends HTMLElement {
   #list = element("ul", "tabs");
-  #empty = element("p", "hint empty", "No session yet. Send a fact to POST /v1/runs/{runId}/facts, or start proscenium demo.");
+  #empty = element("p", "hint empty", NO_SESSIONS);
   /** In which order tabs were first seen. @type {Map<string, number>} */
   #seen = new Map();
   /** What was new in a tab when it was last looked at, by its name. @type {Map<string, string>} */
@@ -36,6 +38,14 @@ export class SessionTabs extends HTMLElement {
     if (this.#list.isConnected) return;
     this.classList.add("session-tabs");
     this.append(this.#empty, this.#list);
+  }
+
+  /**
+   * What stands in the place of the list while it is empty.
+   * @param {string} text Empty for the usual words.
+   */
+  set placeholder(text) {
+    say(this.#empty, text || NO_SESSIONS);
   }
 
   /**
@@ -88,10 +98,11 @@ export class SessionTabs extends HTMLElement {
     mark(mine, tab.isStale ? "stale" : tab.status);
     say(glance, tab.preview);
     const said = [
-      tab.pending > 0 ? (tab.pending === 1 ? "needs a decision" : `needs ${tab.pending} decisions`) : "",
-      tab.unread ? `${tab.unread} unread` : isUnread ? "something new" : "",
+      tab.pending > 0 ? `${tab.pending} ${tab.pending === 1 ? "decision" : "decisions"} pending` : "",
+      tab.pendingBelow > 0 ? `${tab.pendingBelow} in child sessions` : "",
+      tab.unread ? `${tab.unread} unread` : isUnread ? "new activity" : "",
       tab.isPinned ? "pinned" : "",
-      tab.kind === "run" ? "run of no session" : "",
+      tab.kind === "run" ? "run without a session" : "",
       tab.parent ? `child of ${tab.parent}` : "",
     ].filter(Boolean);
     keyed(marks, said, (text) => text, (text) => element("span", "hint", text), () => {});
@@ -123,9 +134,10 @@ export function tabsOf(sessions, runs) {
  */
 function tabOf(kind, told) {
   const id = words(kind === "session" ? told.sessionId : told.runId);
+  const pendingBelow = Number(told.counts?.pendingActionsBelow ?? 0);
   return {
     kind, id, title: words(told.title), status: words(told.status) || "unknown", preview: words(told.preview), isStale: Boolean(told.stale), isPinned: Boolean(told.pinned),
-    pending: Number(told.counts?.pendingActions ?? 0), unread: typeof told.unread === "number" ? told.unread : undefined, lastActivity: words(told.lastActivity),
+    pending: Math.max(Number(told.counts?.pendingActions ?? 0), pendingBelow), pendingBelow, unread: Number(told.unread ?? 0) || undefined, lastActivity: words(told.lastActivity),
     parent: kind === "session" && told.parentSessionId ? words(told.parentSessionId) : undefined,
   };
 }

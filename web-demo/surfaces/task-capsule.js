@@ -1,9 +1,10 @@
 /**
- * Work that goes on beside the conversation, small: what needs somebody first, what is done last and counted.
+ * Work beside the conversation, small: what needs a person first, what is done last and counted.
  */
 
-import { Surface, define, element, inspectButton, joined, keyOf, keyed, mark, say, spoken, stateOf, words } from "./base.js";
+import { Surface, define, element, inspectButton, joined, keyOf, keyed, mark, say, spoken, standing, stateOf, words } from "./base.js";
 import { controlButton } from "./handed.js";
+import { topologyOf } from "./lane.js";
 import { failure } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -75,22 +76,24 @@ const rank = (task) => RANKS.indexOf(stateOf(task.content.status));
 function draw(row, task) {
   const { content } = task;
   row.dataset.key = keyOf(task);
-  row.dataset.state = stateOf(content.status);
+  row.dataset.state = stateOf(standing(content));
   const [mine, title, who, stop, facts] = ["badge", "title", "who", "stop", "facts"].map((name) => /** @type {HTMLElement} */ (row.querySelector(`.${name}`)));
-  mark(mine, content.status);
+  mark(mine, standing(content));
   say(title, words(content.title) || task.activityId);
   say(who, words(content.assignee));
   const bar = /** @type {HTMLProgressElement} */ (row.querySelector("progress"));
-  bar.hidden = typeof content.progress !== "number" || stateOf(content.status) !== "running";
+  bar.hidden = typeof content.progress !== "number" || stateOf(standing(content)) !== "running";
   if (!bar.hidden) bar.value = content.progress;
   bar.setAttribute("aria-label", `Progress of ${title.textContent}`);
-  stop.hidden = !STOPPABLE.has(words(content.status)) || row.classList.contains("is-past");
+  stop.hidden = content.stale === true || !STOPPABLE.has(words(content.status)) || row.classList.contains("is-past");
   /** @type {[string, string][]} */
   const said = [["Kind", spoken(content.runtimeEntity)], ["Assignee", words(content.assignee) || "unknown"]];
+  const topology = topologyOf(content);
+  if (topology !== undefined) said.push(["Topology", topology]);
   if (content.blocker !== undefined) said.push(["Blocked by", words(content.blocker)]);
-  if (content.queueReason !== undefined) said.push(["Waits because", words(content.queueReason)]);
-  if (content.inputNeeds !== undefined) said.push(["Needs to know", words(content.inputNeeds)]);
-  if (content.authNeeds !== undefined) said.push(["Needs to be allowed", words(content.authNeeds)]);
+  if (content.queueReason !== undefined) said.push(["Waiting because", words(content.queueReason)]);
+  if (content.inputNeeds !== undefined) said.push(["Needs input", words(content.inputNeeds)]);
+  if (content.authNeeds !== undefined) said.push(["Needs authorization", words(content.authNeeds)]);
   if (content.error !== undefined) said.push(["Error", failure(content.error)]);
   if (Array.isArray(content.attempts) && content.attempts.length > 0) said.push(["Failed before", content.attempts.map((/** @type {any} */ one) => failure(one.error) || spoken(one.status)).join("; ")]);
   if (facts.textContent !== joined(said.flat())) facts.replaceChildren(...said.flatMap(([name, text]) => [element("dt", "", name), element("dd", "", text)]));

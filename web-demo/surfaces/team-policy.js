@@ -6,7 +6,8 @@
 import { Surface, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./handed.js";
-import { OVER, headed, link, nameOf, named, ownerOf, phrase, refsOf, tell } from "./lane.js";
+import { canStop } from "./team-roster.js";
+import { headed, link, nameOf, named, ownerOf, phrase, refsOf, tell } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
@@ -114,7 +115,7 @@ export class TeamPolicy extends Surface {
     ]));
     link(part(".links"), refsOf(this.view, content.refs));
     part(".links").hidden = part(".links").childElementCount === 0;
-    part(".card-foot").hidden = !this.view.isLive || !agent || OVER.includes(phrase(agent.content.status));
+    part(".card-foot").hidden = !this.view.isLive || !agent || !canStop(this.view, agent);
   }
 }
 

@@ -6,7 +6,8 @@
 import { Surface, define, element, inspectButton, mark, say, spoken, words } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { describe } from "./describe.js";
-import { artifactsOf, evidenceOf, headed, link, named, refsOf, tell } from "./lane.js";
+import { controlButton } from "./handed.js";
+import { artifactsOf, evidenceOf, headed, link, named, ownerOf, refsOf, tell } from "./lane.js";
 import { Rows } from "./rows.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -55,6 +56,8 @@ export class Timeline extends Surface {
   #asked = 0;
   /** @type {string | undefined} The opened one, by key. */
   #opened;
+  /** Whether an activity is expanded elsewhere on this screen: then its detail is not expanded here, too. @type {(key: string) => boolean} */
+  isExpandedElsewhere = () => false;
 
   build() {
     this.#asked += 1;
@@ -76,7 +79,7 @@ export class Timeline extends Surface {
       });
       this.filters.append(button);
     }
-    this.earlier = element("button", "button", "Read earlier ones");
+    this.earlier = element("button", "button", "Load earlier");
     this.earlier.type = "button";
     this.earlier.dataset.kind = "quiet";
     this.earlier.addEventListener("click", () => this.#more());
@@ -151,7 +154,7 @@ export class Timeline extends Surface {
       this.note.dataset.why = `Earlier ones could not be read: ${why instanceof Error ? why.message : why}`;
     }
     this.earlier.disabled = false;
-    say(this.earlier, "Read earlier ones");
+    say(this.earlier, "Load earlier");
     this.update(null);
   }
 
@@ -209,6 +212,11 @@ export class Timeline extends Surface {
     state.hidden = told.status === "";
   }
 
+  /** Another surface expanded or folded what may be opened here. */
+  refresh() {
+    if (this.#opened !== undefined && this.isConnectedToView) this.#draw();
+  }
+
   /** What the opened line stands for. */
   #draw() {
     const { detail } = this;
@@ -221,12 +229,27 @@ export class Timeline extends Surface {
       detail.dataset.key = keyOf(it);
       const head = element("div", "card-head");
       head.append(element("h3", "card-title"), element("span", "badge"));
-      detail.replaceChildren(head, element("p", "card-body"), element("dl", "facts"), element("div", "row links"));
+      const elsewhere = element("div", "row elsewhere");
+      const show = element("button", "button", "Show");
+      show.type = "button";
+      show.dataset.kind = "quiet";
+      show.addEventListener("click", () => this.dispatchEvent(new CustomEvent("reveal", { bubbles: true, detail: keyOf(it) })));
+      elsewhere.append(element("span", "hint", "Expanded in the conversation."), show);
+      const foot = element("div", "card-foot");
+      const told = element("p", "hint told");
+      told.setAttribute("role", "status");
+      if (it.activityType === "evidence") foot.append(controlButton("Export", () => this.view, () => ({ control: "export", ...ownerOf(it), evidenceId: it.activityId }), { told }));
+      detail.replaceChildren(head, elsewhere, element("p", "card-body"), element("dl", "facts"), element("div", "row links"), foot, told);
     }
     const part = (/** @type {string} */ name) => /** @type {HTMLElement} */ (detail.querySelector(name));
     say(part(".card-title"), `${told.label}: ${told.title}`);
     mark(part(".badge"), told.status);
     part(".badge").dataset.state = told.state;
+    part(".card-foot").hidden = !this.view.isLive || part(".card-foot").childElementCount === 0;
+    const isElsewhere = this.isExpandedElsewhere(keyOf(it));
+    part(".elsewhere").hidden = !isElsewhere;
+    for (const name of [".card-body", ".facts", ".links"]) part(name).hidden = isElsewhere;
+    if (isElsewhere) return;
     say(part(".card-body"), it.content.text ? told.text : "");
     const { content } = it;
     tell(/** @type {HTMLDListElement} */ (part(".facts")), [

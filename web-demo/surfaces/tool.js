@@ -1,13 +1,14 @@
 /**
- * A tool call: what it is given, how far it is, what it gave, and what of that nobody may see or should believe.
+ * A tool call: its input, its progress, its output, and what of that is withheld or untrusted.
  *
- * It stands in the process of its turn, never in the answer's text. Long inputs and outputs are shown in their beginning; the
- * whole is fetched when somebody asks for it.
+ * It stands in the process of its turn, never in the answer's text. Long inputs and outputs show their beginning; a click
+ * fetches the whole.
  */
 
-import { badge, count, define, duration, element, inspectButton, joined, mark, say, stateOf, words } from "./base.js";
-import { Card } from "./card.js";
+import { badge, count, define, duration, element, inspectButton, joined, keyed, mark, say, stateOf, words } from "./base.js";
+import { Card, beside } from "./card.js";
 import { controlButton } from "./handed.js";
+import { link, refsOf } from "./lane.js";
 
 /** Characters of an input in its one line. */
 const SUMMARY_CHARS = 160;
@@ -33,6 +34,23 @@ export function toolState(content) {
   return byStatus[/** @type {keyof typeof byStatus} */ (content.status)] ?? "unknown";
 }
 
+/** Kinds of actions that ask for an answer rather than for an approval. */
+const QUESTIONS = new Set(["structured_input", "clarification", "credential_request"]);
+
+/**
+ * What a call waits for; nothing, if no decision about it is pending.
+ * @param {import("./base.js").View} view
+ * @param {import("./base.js").Activity} activity
+ * @returns {"approval" | "input" | undefined}
+ */
+export function waitsFor(view, activity) {
+  const { action_id: id } = /** @type {Record<string, any>} */ (activity.content);
+  if (typeof id !== "string" || !isToolRunning(/** @type {any} */ (activity.content))) return undefined;
+  const action = beside(view, activity, "action", id)?.content;
+  if (action?.status !== "pending") return undefined;
+  return QUESTIONS.has(words(action.kind)) ? "input" : "approval";
+}
+
 /** @param {Record<string, any>} content */
 export const isToolRunning = (content) => !ENDED.has(toolState(content)) && content.status !== "done" && content.status !== "failed" && content.status !== "cancelled";
 
@@ -45,6 +63,7 @@ export class Tool extends Card {
   #message = element("p", "hint message");
   #error = element("p", "note error");
   #preview = element("pre", "preview output");
+  #channels = element("div", "stack channels");
   #notes = element("ul", "stack notes");
   #details = element("details");
   #full = element("div", "stack");
@@ -64,22 +83,26 @@ export class Tool extends Card {
     this.#details.addEventListener("toggle", () => this.#drawDetails());
     const control = () => ({ control: "retry", run: this.activity.runId, toolCallId: this.activity.activityId });
     this.#retry.append(controlButton("Retry", () => this.view, control, { kind: "quiet", told: this.#told }));
-    this.append(head, this.#input, this.#bar, this.#message, this.#error, this.#preview, this.#notes, this.#details, this.#retry, this.#told);
+    this.append(head, this.#input, this.#bar, this.#message, this.#error, this.#preview, this.#channels, this.#notes, this.#details, this.#retry, this.#told);
   }
 
   draw() {
     const content = this.content;
     const state = toolState(content);
-    const isRunning = isToolRunning(content);
-    this.dataset.state = stateOf(state);
-    this.dataset.status = state;
+    const waits = waitsFor(this.view, this.activity);
+    // A call that waits for a person does not run, whatever it last reported.
+    const isRunning = isToolRunning(content) && waits === undefined;
+    this.dataset.state = waits ? "waiting" : stateOf(state);
+    this.dataset.status = waits ? "waiting" : state;
     this.dataset.nested = String(content.parent_call_id !== undefined);
-    say(this.#name, words(content.tool_name) || "A tool that nobody named");
-    mark(this.#badge, state, STATES[state] ?? "unknown");
+    say(this.#name, words(content.tool_name) || "Unnamed tool");
+    if (waits) mark(this.#badge, "waiting", `waiting for ${waits}`);
+    else mark(this.#badge, state, STATES[state] ?? "unknown");
     say(this.#spent, spent(content));
     this.#drawInput(content, state);
     this.#drawProgress(content, isRunning);
     this.#drawOutput(content, isRunning);
+    this.#drawChannels(content, isRunning);
     this.#drawNotes(content);
     this.#error.hidden = content.error === undefined;
     say(this.#error, failure(content.error));
@@ -131,17 +154,40 @@ export class Tool extends Card {
     say(this.#preview, shown.length < text.length ? (isRunning ? `… ${shown}` : `${shown} …`) : shown);
   }
 
+  /**
+   * Output of the channels besides stdout (stderr, log …), each under its name.
+   * @param {Record<string, any>} content
+   * @param {boolean} isRunning
+   */
+  #drawChannels(content, isRunning) {
+    const channels = Object.entries(content.output_channels ?? {}).map(([name, chunks]) => ({ name, text: joined(chunks) })).filter(({ text }) => text !== "");
+    this.#channels.hidden = channels.length === 0;
+    keyed(this.#channels, channels, ({ name }) => name, ({ name }) => {
+      const root = element("div", "stack channel");
+      root.dataset.channel = name;
+      const text = element("pre", "preview");
+      text.tabIndex = 0;
+      text.setAttribute("role", "group");
+      text.setAttribute("aria-label", name);
+      root.append(element("p", "label", name), text);
+      return root;
+    }, (root, { text }) => {
+      const shown = isRunning ? text.slice(-PREVIEW_CHARS) : text.slice(0, PREVIEW_CHARS);
+      say(/** @type {Element} */ (root.lastElementChild), shown.length < text.length ? (isRunning ? `… ${shown}` : `${shown} …`) : shown);
+    });
+  }
+
   /** @param {Record<string, any>} content */
   #drawNotes(content) {
     /** @type {[string, string][]} */
     const notes = [];
-    if (content.withheld) notes.push(["unknown", "Its result is withheld: it is for a narrower audience than the one you look as."]);
-    if (content.untrusted) notes.push(["warning", "Untrusted output: it comes from outside, and is data, not instruction."]);
-    if (content.truncated) notes.push(["warning", typeof content.truncated === "number" ? `Truncated by its source: ${count(content.truncated)} characters were cut.` : "Truncated by its source."]);
-    if (content.clipped) notes.push(["unknown", "There is more in the log than is shown here."]);
-    if (content.synthetic) notes.push(["stale", "Closed by the server: its run was not heard of any more. How it ended is unknown."]);
-    if (content.never_started) notes.push(["unknown", "It was given up before it ran."]);
-    if (content.awaits) notes.push(["waiting", `It waits for its result from ${words(content.awaits)}.`]);
+    if (content.withheld) notes.push(["unknown", "Result withheld: the selected audience may not see it."]);
+    if (content.untrusted) notes.push(["warning", "Untrusted output: data from outside, not an instruction."]);
+    if (content.truncated) notes.push(["warning", typeof content.truncated === "number" ? `Truncated by the source: ${count(content.truncated)} characters were cut.` : "Truncated by the source."]);
+    if (content.clipped) notes.push(["unknown", "The log holds more than this."]);
+    if (content.synthetic) notes.push(["stale", "Closed by the server because the run went silent. How the call ended is unknown."]);
+    if (content.never_started) notes.push(["unknown", "It never started."]);
+    if (content.awaits) notes.push(["waiting", `Waiting for the result from ${words(content.awaits)}.`]);
     const kept = notes.map(([state, text]) => {
       const row = element("li", "note", text);
       row.dataset.state = state;
@@ -153,8 +199,8 @@ export class Tool extends Card {
 
   /** Details are made when they are opened: most never are. */
   #drawDetails() {
-    const { input, output, structured, output_ref } = this.content;
-    this.#details.hidden = input === undefined && output === undefined && structured === undefined && output_ref === undefined;
+    const { input, output, structured, output_ref, refs } = this.content;
+    this.#details.hidden = [input, output, structured, output_ref, refs].every((one) => one === undefined);
     if (!this.#details.open) return;
     const rows = [];
     for (const [label, value] of [["Input", input], ["Output", output], ["For programs", structured]]) {
@@ -163,8 +209,13 @@ export class Tool extends Card {
       text.tabIndex = 0;
       rows.push(element("p", "label", String(label)), text);
     }
-    const link = blobButton(this, output_ref);
-    if (link) rows.push(link);
+    const whole = blobButton(this, output_ref);
+    if (whole) rows.push(whole);
+    if (refs !== undefined) {
+      const chips = element("div", "row links");
+      link(chips, refsOf(this.view, refs));
+      rows.push(chips);
+    }
     this.#full.replaceChildren(...rows);
   }
 }
@@ -205,7 +256,7 @@ function spent(content) {
  */
 export function failure(error) {
   if (error === undefined || error === null) return "";
-  const message = words(error.message ?? error) || "It failed, and nobody said why.";
+  const message = words(error.message ?? error) || "Failed. The source gave no reason.";
   return error.code ? `${message} (${words(error.code)})` : message;
 }
 

@@ -1,12 +1,12 @@
 /**
- * What there is to do: work items in columns by how they stand. Whoever assigns one here asks the board's owner; the card
- * moves, and names somebody else, when the owner says so.
+ * The work items, in columns by status. An assignment here asks the board's owner; the card moves, and names another assignee,
+ * when the owner reports it.
  */
 
-import { Surface, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
+import { Surface, define, element, inspectButton, keyed, mark, say, spoken, standing, words } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./handed.js";
-import { artifactsOf, evidenceOf, grouped, headed, link, nameOf, ownerOf, phrase, refsOf, tell } from "./lane.js";
+import { artifactsOf, evidenceOf, grouped, headed, link, nameOf, ownerOf, phrase, refsOf, tell, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
@@ -17,6 +17,8 @@ const SAME = { assigned: "claimed", submitted: "open", queued: "open", working: 
 const OTHER = "otherwise";
 /** Cards of a column that are drawn before somebody asks for more. */
 const CARDS_MAX = 50;
+/** Comments of a work item that are shown: the newest. */
+const COMMENTS_MAX = 10;
 /** Names that can be chosen. */
 const NAMES_MAX = 200;
 
@@ -104,11 +106,11 @@ export class WorkBoard extends Surface {
     const choice = element("select", "input");
     choice.setAttribute("aria-label", "Assign to");
     const button = controlButton("Assign", () => this.view, () => {
-      if (!choice.value) return say(told, "Choose who is to do it."), null;
+      if (!choice.value) return say(told, "Choose an assignee."), null;
       return { control: "assign", ...ownerOf(now()), taskId: now().activityId, value: { assignee: choice.value } };
     }, { told });
     assign.append(choice, button);
-    card.append(head, element("p", "note blocker"), meter, element("dl", "facts"), element("div", "row links"), assign, told);
+    card.append(head, element("p", "note blocker"), meter, element("dl", "facts"), element("ul", "stack comments"), element("div", "row links"), assign, told);
     return card;
   }
 
@@ -122,7 +124,7 @@ export class WorkBoard extends Surface {
     this.#tasks.set(card, task);
     card.dataset.key = keyOf(task);
     say(part(".card-title"), phrase(content.title) || task.activityId);
-    mark(part(".badge"), content.status);
+    mark(part(".badge"), standing(content));
     card.dataset.state = part(".badge").dataset.state;
     say(part(".priority"), phrase(content.priority));
     part(".priority").hidden = part(".priority").textContent === "";
@@ -130,19 +132,21 @@ export class WorkBoard extends Surface {
     const isBlocked = content.status === "blocked" || Boolean(content.blocker);
     blocker.hidden = !isBlocked || columnOf(task) === "done";
     blocker.dataset.state = "warning";
-    say(blocker, `Blocked: ${phrase(content.blocker) || "nobody said by what"}`);
+    say(blocker, `Blocked: ${phrase(content.blocker) || "by what is not stated"}`);
     const meter = /** @type {HTMLProgressElement} */ (part(".meter"));
     meter.hidden = typeof content.progress !== "number" || columnOf(task) === "done";
     if (!meter.hidden) meter.value = content.progress;
     meter.setAttribute("aria-label", `Progress of ${phrase(content.title) || task.activityId}`);
     const failed = Array.isArray(content.attempts) ? content.attempts.length : 0;
     tell(/** @type {HTMLDListElement} */ (part(".facts")), [
-      ["Assignee", content.assignee === undefined || content.assignee === null ? "nobody yet" : nameOf(this.view, task, content.assignee)],
+      ["Assignee", content.assignee === undefined || content.assignee === null ? "unassigned" : nameOf(this.view, task, content.assignee)],
       ["Depends on", this.#dependencies(task)],
       ["Error", content.error?.message],
       ["Failed before", failed > 0 ? `${failed} ${failed === 1 ? "attempt" : "attempts"}: ${phrase(content.attempts.at(-1)?.error?.message ?? content.attempts.at(-1)?.reason) || "no reason given"}` : undefined],
       ["Summary", content.summary],
+      ["Topology", topologyOf(content)],
     ]);
+    drawComments(part(".comments"), content.comments);
     const links = part(".links");
     link(links, [
       ...artifactsOf(this.view, task, content.artifactRefs),
@@ -184,6 +188,27 @@ export class WorkBoard extends Surface {
       return option;
     }, (option, [, name]) => say(option, name));
   }
+}
+
+/**
+ * The newest comments of a work item: who wrote each, and what.
+ * @param {HTMLElement} list
+ * @param {unknown} comments Texts, or `{ author | agentId | from | by, text | message | body, at | createdAt }`.
+ */
+function drawComments(list, comments) {
+  const all = Array.isArray(comments) ? comments : comments === undefined || comments === null ? [] : [comments];
+  list.hidden = all.length === 0;
+  const shown = all.slice(-COMMENTS_MAX).map((comment, at) => ({ key: `${all.length - Math.min(all.length, COMMENTS_MAX) + at}`, comment }));
+  keyed(list, shown, ({ key }) => key, () => {
+    const row = element("li", "comment");
+    row.append(element("span", "label"), element("p", ""));
+    return row;
+  }, (row, { comment }) => {
+    const isObject = comment !== null && typeof comment === "object";
+    const author = isObject ? phrase(comment.author ?? comment.agentName ?? comment.agentId ?? comment.from ?? comment.by) || "author unknown" : "comment";
+    say(row.children[0], [author, isObject ? phrase(comment.at ?? comment.createdAt ?? comment.timestamp) : ""].filter(Boolean).join(" · "));
+    say(row.children[1], phrase(isObject ? (comment.text ?? comment.message ?? comment.body ?? comment.comment ?? comment) : comment));
+  });
 }
 
 define("ps-work-board", WorkBoard);

@@ -1,0 +1,359 @@
+/**
+ * Approvals, from what a source sends to what its worker claims: what a button says is what its control says, for each source,
+ * with and without a schema. The recordings go in up to their suspension; then a person clicks.
+ */
+
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { after, afterEach, before, test } from "node:test";
+import { DEADLINE, Stage, text, until } from "./stage.js";
+
+let stage, page;
+let runs = 0;
+
+before(async () => void (stage = await Stage.open()), { timeout: DEADLINE });
+after(() => stage?.close());
+afterEach(() => page?.close());
+
+const limit = { timeout: 2 * DEADLINE };
+
+/** The facts of a recording up to the one that asks, which `change` may change. */
+async function upTo(name, isAsking, change = (fact) => fact) {
+  const lines = await readFile(new URL(`../recordings/${name}.ndjson`, import.meta.url), "utf8");
+  const facts = lines.trim().split("\n").map((line) => JSON.parse(line));
+  const at = facts.findIndex(isAsking);
+  assert.ok(at >= 0, `${name} asks`);
+  return [...facts.slice(0, at), change(facts[at])];
+}
+
+const DECISION = { type: "object", required: ["approved"], properties: { approved: { type: "boolean" } } };
+const DETAILS = { type: "object", required: ["city"], properties: { city: { type: "string", title: "City" } } };
+
+/**
+ * Each source: the facts with which it asks for an approval, or for an answer, with this schema or with none; the arguments of the
+ * call; and what the card knows besides.
+ */
+const SOURCES = {
+  agentui: {
+    ask: async (schema, isQuestion) => [
+      { type: "run.started" },
+      { type: "tool.started", toolCallId: "c", payload: { toolName: "delete_branch", input: { branch: "feat/old" } } },
+      { type: "action.required", actionId: "a", toolCallId: "c", payload: { kind: isQuestion ? "structured_input" : "tool_approval", message: "Delete it?", toolName: "delete_branch", input: { branch: "feat/old" }, risk: "high", policyScope: "run", ...(schema && { schema }) } },
+    ],
+    args: { branch: "feat/old" }, tool: "delete_branch", risk: "high risk", scope: "run",
+  },
+  awaken: {
+    ask: (schema, isQuestion) => upTo("awaken/hitl_approve", (fact) => fact.outcome === "suspended", (fact) => {
+      const ticket = fact.result.suspension;
+      if (schema) ticket.suspension.response_schema = schema;
+      else delete ticket.suspension.response_schema;
+      if (isQuestion) ticket.resume_mode = "use_decision_as_tool_result";
+      return fact;
+    }),
+    args: { branch: "feat/old" }, tool: "delete_branch", risk: "high risk",
+  },
+  turnrunner: {
+    ask: (schema, isQuestion) => upTo("turn-runner/handwritten-port-gate_approved", (fact) => fact.event === "turnGateOpen", (fact) => {
+      if (schema) fact.payload.payload.schema = schema;
+      if (isQuestion) fact.payload.reason = "details";
+      return fact;
+    }),
+    args: { env: "prod" }, tool: "deploy", risk: "high risk",
+  },
+  "ag-ui": {
+    ask: (schema, isQuestion) => upTo("ag-ui/scripted-sdk1.0-interrupt_resume", (fact) => fact.outcome?.type === "interrupt", (fact) => {
+      const [interrupt] = fact.outcome.interrupts;
+      if (schema) interrupt.responseSchema = schema;
+      else delete interrupt.responseSchema;
+      // In `tool_approval` a server may say what it asks; the recording's own reason is tested below.
+      interrupt.reason = isQuestion ? "input_required" : "tool_approval";
+      return fact;
+    }),
+    args: { branch: "feat/x" }, tool: undefined,
+  },
+};
+
+/** A run that asks, open on the page, and its card. */
+async function asks(source, facts, hash = {}) {
+  const run = `approval-${++runs}`;
+  const agent = `agent-${run}`;
+  await stage.publish(run, facts, { source, agentId: agent });
+  page = await stage.look({ run, ...hash });
+  const card = page.locator("ps-action");
+  await card.waitFor();
+  // Nothing moves any more that a click could miss.
+  await until(page, () => document.getElementById("stage").dataset.hydration === "whole" && document.getElementById("connection").dataset.kind === "live");
+  return { run, agent, card };
+}
+
+/** What the worker claims after a click on this button. */
+async function claimed({ run, agent, card }, name, exact = true) {
+  const button = card.getByRole("button", { name, exact });
+  const says = await button.getAttribute("data-control");
+  await button.click();
+  await until(page, () => /^(Submitted\.|Not )/.test(document.querySelector("ps-action .told").textContent));
+  assert.match(await text(card.locator(".told")), /^Submitted\./);
+  const control = await stage.claim(agent, { run });
+  assert.equal(control.control, says, "the button is marked with its control");
+  return { control: control.control, value: control.value };
+}
+
+for (const [source, { ask, args }] of Object.entries(SOURCES)) {
+  test(`${source}: Approve approves and Reject rejects, without a schema`, limit, async () => {
+    const facts = await ask(undefined, false);
+    assert.deepEqual(await claimed(await asks(source, facts), "Approve"), { control: "approve", value: undefined });
+    await page.close();
+    assert.deepEqual(await claimed(await asks(source, facts), "Reject"), { control: "reject", value: undefined });
+  });
+
+  test(`${source}: Approve sends approved: true and Reject approved: false, whatever the schema's form shows`, limit, async () => {
+    for (const schema of [DECISION, { type: "object", properties: { approved: { type: "boolean", default: false }, reason: { type: "string", title: "Reason" } } }]) {
+      const facts = await ask(schema, false);
+      const first = await asks(source, facts);
+      assert.equal(await first.card.locator('input[type="checkbox"]').count(), 0, "the form does not ask what the buttons decide");
+      assert.deepEqual(await claimed(first, "Approve"), { control: "approve", value: { approved: true } });
+      await page.close();
+      const second = await asks(source, facts);
+      const hasReason = schema !== DECISION;
+      if (hasReason) await second.card.getByLabel("Reason").fill("too risky");
+      assert.deepEqual(await claimed(second, "Reject"), { control: "reject", value: { approved: false, ...(hasReason && { reason: "too risky" }) } });
+      await page.close();
+    }
+  });
+
+  test(`${source}: edited arguments are claimed as an edit`, limit, async () => {
+    for (const schema of [undefined, DECISION]) {
+      const asked = await asks(source, await ask(schema, false));
+      await asked.card.locator(".edit summary").click();
+      const field = asked.card.locator(".edit textarea");
+      assert.deepEqual(JSON.parse(await field.inputValue()), args);
+      await field.fill('{"changed": true}');
+      assert.deepEqual(await claimed(asked, "Edit the arguments"), { control: "edit", value: { changed: true } });
+      await page.close();
+    }
+  });
+
+  test(`${source}: an answer is claimed as it was given, with and without a schema`, limit, async () => {
+    const plain = await asks(source, await ask(undefined, true));
+    await plain.card.locator("textarea").fill("Bern");
+    assert.deepEqual(await claimed(plain, "Send answer"), { control: "answer", value: "Bern" });
+    await page.close();
+    const asked = await asks(source, await ask(DETAILS, true));
+    await asked.card.getByLabel("City").fill("Bern");
+    assert.deepEqual(await claimed(asked, "Send answer"), { control: "answer", value: { city: "Bern" } });
+    await page.close();
+    // Where the schema holds the decision, a box that was left alone says nothing for the person.
+    const yes = await asks(source, await ask(DECISION, true));
+    assert.deepEqual(await claimed(yes, "Approve"), { control: "answer", value: { approved: true } });
+    await page.close();
+    const no = await asks(source, await ask(DECISION, true));
+    assert.deepEqual(await claimed(no, "Reject"), { control: "reject", value: { approved: false } });
+  });
+
+  test(`${source}: the card shows tool, arguments, risk, scope and who asks, or that they are not stated`, limit, async () => {
+    const { card, agent } = await asks(source, await ask(DECISION, false));
+    const { tool, risk, scope } = SOURCES[source];
+    const facts = await card.locator(".facts").evaluate((list) => Object.fromEntries([...list.querySelectorAll("dt")].map((name) => [name.textContent, name.nextElementSibling.textContent])));
+    if (tool) assert.equal(facts.Tool, tool);
+    else assert.ok(facts.Tool && facts.Tool !== "not stated", "the name of the call");
+    assert.deepEqual(JSON.parse(await card.locator('pre[aria-label="Arguments"]').textContent()), args);
+    if (risk) assert.equal(await text(card.locator(".card-head .chip")), risk);
+    else assert.equal(facts.Risk, "not stated");
+    assert.equal(facts.Scope, scope ?? "not stated");
+    assert.match(await text(card.locator(".who")), new RegExp(`Asked by (${agent}|.*|: not stated)`));
+    assert.equal(await text(card.locator(".badge").first()), "Needs approval");
+    // What waits for a person does not look as if it ran.
+    const call = page.locator("ps-tool").first();
+    assert.equal(await text(call.locator(".badge")), "waiting for approval");
+    assert.equal(await call.locator("progress").isVisible(), false);
+    assert.match(await text(page.locator("ps-inline-process .words").last()), /^Waiting for approval: /);
+  });
+}
+
+test("awaken: the recording's own suspension sends what its button says", limit, async () => {
+  const facts = await upTo("awaken/hitl_approve", (fact) => fact.event_type === "run_finish");
+  assert.deepEqual(await claimed(await asks("awaken", facts), "Approve"), { control: "approve", value: { approved: true } });
+});
+
+test("ag-ui: the recording's own interrupt sends what its button says", limit, async () => {
+  const facts = await upTo("ag-ui/scripted-sdk1.0-interrupt_resume", (fact) => fact.outcome?.type === "interrupt");
+  for (const [name, approved] of [["Approve", true], ["Reject", false]]) {
+    const { value } = await claimed(await asks("ag-ui", facts), name);
+    assert.deepEqual(value, { approved });
+    await page.close();
+  }
+});
+
+test("ethos: a credential that needs a sign-in cannot be typed here, and can be declined", limit, async () => {
+  const facts = await upTo("ethos/hitl_credential_required", (fact) => fact.type === "done");
+  const asked = await asks("ethos", facts);
+  assert.equal(await text(asked.card.locator(".card-title")), "Credential needed");
+  assert.match(await asked.card.innerText(), /Connect Linear/);
+  assert.deepEqual(await claimed(asked, "Decline"), { control: "reject", value: undefined });
+});
+
+test("ethos: a credential in plain text is answered, and nowhere on the page after that", limit, async () => {
+  const facts = await upTo("ethos/hitl_credential_required", (fact) => fact.type === "done");
+  facts.find((fact) => fact.type === "credential_required").kind = "api_key";
+  const asked = await asks("ethos", facts);
+  await asked.card.locator('input[type="password"]').fill("not-a-real-key-77");
+  const button = asked.card.getByRole("button", { name: "Send answer" });
+  await button.click();
+  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Submitted."));
+  assert.equal((await stage.claim(asked.agent, { run: asked.run })).control, "answer");
+});
+
+test("ethos: an approval that is announced and not gated offers no button", limit, async () => {
+  const facts = await upTo("ethos/approval_announced_not_gated", (fact) => fact.type === "tool_approval_required");
+  const run = `approval-${++runs}`;
+  await stage.publish(run, facts, { source: "ethos" });
+  page = await stage.look({ run });
+  await until(page, () => document.querySelector(".speech .body")?.textContent.startsWith("Deploying"));
+  assert.equal(await page.locator("ps-action").count(), 0);
+  assert.equal(await page.getByRole("button", { name: "Approve" }).count(), 0);
+});
+
+test("ethos: its own gate approves and rejects", limit, async () => {
+  const facts = [
+    { type: "run_start", provider: "scripted", model: "m", source: "global", traceId: "t" },
+    { type: "tool.approval_required", request: { approvalId: "ap", toolCallId: "c", toolName: "deploy", args: { env: "prod" }, reason: "production" } },
+  ];
+  for (const [name, control] of [["Approve", "approve"], ["Reject", "reject"]]) {
+    assert.deepEqual(await claimed(await asks("ethos", facts), name), { control, value: undefined });
+    await page.close();
+  }
+});
+
+/* ── combinations of schema, options and button ── */
+
+const approval = (payload) => [{ type: "run.started" }, { type: "action.required", actionId: "a", payload: { kind: "tool_approval", message: "May I?", ...payload } }];
+
+test("a decision in words, negated or nested is what its button says", limit, async () => {
+  for (const [schema, approve, reject] of [
+    [{ type: "object", properties: { decision: { enum: ["approve", "reject"] } } }, { decision: "approve" }, { decision: "reject" }],
+    [{ type: "object", properties: { rejected: { type: "boolean" } } }, { rejected: false }, { rejected: true }],
+    [{ type: "object", properties: { answer: { type: "object", properties: { isApproved: { type: "boolean" } } } } }, { answer: { isApproved: true } }, { answer: { isApproved: false } }],
+    [{ type: "boolean" }, true, false],
+    [{ enum: ["yes", "no"] }, "yes", "no"],
+  ]) {
+    assert.deepEqual(await claimed(await asks("agentui", approval({ schema })), "Approve"), { control: "approve", value: approve });
+    await page.close();
+    assert.deepEqual(await claimed(await asks("agentui", approval({ responseSchema: schema, schema })), "Reject"), { control: "reject", value: reject });
+    await page.close();
+  }
+});
+
+test("a member that allows more than the decision is shown, and never filled in by a button", limit, async () => {
+  const schema = { type: "object", properties: { approved: { type: "boolean" }, allowNetwork: { type: "boolean", title: "Allow the network" } } };
+  const asked = await asks("agentui", approval({ schema }));
+  assert.ok(await asked.card.getByLabel("Allow the network").isVisible());
+  assert.deepEqual(await claimed(asked, "Approve"), { control: "approve", value: { approved: true, allowNetwork: false } });
+});
+
+test("an answer that contradicts its button is not sent", limit, async () => {
+  const schema = { oneOf: [DECISION, { type: "null" }], type: "object" };
+  const { card } = await asks("agentui", approval({ schema }));
+  await card.locator("textarea").first().fill('{"approved": false}');
+  await card.getByRole("button", { name: "Approve", exact: true }).click();
+  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Not sent: the answer says the opposite of “Approve”."));
+  assert.deepEqual((await stage.read(`/v1/runs/approval-${runs}/controls`)).controls, []);
+});
+
+test("the choices of a source are buttons that say what they send", limit, async () => {
+  const options = [
+    { optionId: "o1", label: "Allow once", kind: "allow_once" },
+    { optionId: "o2", label: "Always allow", kind: "allow_always" },
+    { optionId: "o3", label: "Reject", kind: "reject_once" },
+  ];
+  for (const [name, control, value] of [["Allow once", "approve", "o1"], ["Always allow", "approve", "o2"], ["Reject", "reject", "o3"]]) {
+    const asked = await asks("agentui", approval({ options }));
+    assert.deepEqual(await asked.card.locator("button[data-control]").allTextContents(), ["Allow once", "Always allow", "Reject"]);
+    assert.deepEqual(await claimed(asked, name), { control, value });
+    await page.close();
+  }
+  // With a schema the option goes along with the decision.
+  assert.deepEqual(await claimed(await asks("agentui", approval({ options, schema: DECISION })), "Reject"), { control: "reject", value: { option: "o3", approved: false } });
+});
+
+/* ── what is reviewed ── */
+
+test("a review shows the artifact with its version and diff", limit, async () => {
+  const run = `approval-${++runs}`;
+  await stage.publish(run, [
+    { type: "run.started" },
+    { type: "artifact.created", artifactId: "report", payload: { title: "Report", kind: "document" } },
+    { type: "artifact.version.created", artifactId: "report", payload: { version: 2 } },
+    { type: "artifact.diff.ready", artifactId: "report", payload: { diff: "@@ -1 +1 @@\n-Revenue grew.\n+Revenue grew to 5 M EUR." } },
+  ]);
+  page = await stage.blank();
+  // The server may not keep the members yet that the protocol names: the stream has them.
+  await withMembers(run, "a", { kind: "artifact_review", message: "Good?", artifactId: "report", versionId: 2, evidenceId: "none", refs: [{ rel: "ticket", href: "T-1" }] });
+  await stage.look({ run }, page);
+  const card = page.locator("ps-action");
+  await until(page, () => document.querySelectorAll("ps-action .diff [data-line]").length === 3);
+  assert.deepEqual(await card.locator(".diff [data-line]").evaluateAll((all) => all.map((one) => one.dataset.line)), ["place", "removed", "added"]);
+  assert.equal(await text(card.locator(".artifact-name")), "Report · version 2");
+  assert.match(await text(card.locator(".links")), /no evidence fact[\s\S]*T-1/);
+  await card.getByRole("button", { name: "Open artifact" }).click();
+  assert.equal(await page.locator("#tab-artifacts").getAttribute("aria-selected"), "true");
+});
+
+test("a plan decision shows the plan: its steps, the newest plan of the run, or that there is none", limit, async () => {
+  const run = `approval-${++runs}`;
+  await stage.publish(run, [{ type: "run.started" }]);
+  page = await stage.blank();
+  await withMembers(run, "a", { kind: "plan_decision", plan: { summary: "Two steps.", steps: [{ title: "Read", status: "completed" }, { title: "Write", status: "pending" }] } });
+  await stage.look({ run }, page);
+  await until(page, () => document.querySelectorAll("ps-action .steps-list .step").length === 2);
+  assert.deepEqual(await page.locator("ps-action .step").evaluateAll((all) => all.map((one) => [...one.children].map((part) => part.textContent))), [["completed", "Read"], ["pending", "Write"]]);
+  assert.match(await page.locator("ps-action .plan").innerText(), /Two steps\./);
+  await page.close();
+  const { card } = await asks("agentui", [{ type: "run.started" }, { type: "plan.final", messageId: "m", partId: "p", payload: { text: "Read, then write." } }, { type: "action.required", actionId: "a", payload: { kind: "plan_decision" } }]);
+  assert.match(await card.innerText(), /Read, then write\.[\s\S]*newest plan of the run/);
+  await page.close();
+  const none = await asks("agentui", [{ type: "run.started" }, { type: "action.required", actionId: "a", payload: { kind: "plan_decision" } }]);
+  assert.match(await none.card.innerText(), /The source did not state the plan\./);
+});
+
+test("title, parameters, scope and the source's own payload stand on the card", limit, async () => {
+  const run = `approval-${++runs}`;
+  await stage.publish(run, [{ type: "run.started" }]);
+  page = await stage.blank();
+  await withMembers(run, "a", { kind: "tool_approval", title: "Delete the branch?", toolName: "delete_branch", parameters: { branch: "feat/old" }, risk: "high", scope: "repository", agentId: "rui", payload: { ticket: 7 }, responseSchema: DECISION });
+  await stage.look({ run }, page);
+  const card = page.locator("ps-action");
+  await card.waitFor();
+  assert.equal(await text(card.locator(".card-title")), "Delete the branch?");
+  assert.equal(await text(card.locator(".facts")), "Tool\ndelete_branch\nScope\nrepository");
+  assert.deepEqual(JSON.parse(await card.locator('pre[aria-label="Arguments"]').textContent()), { branch: "feat/old" });
+  assert.deepEqual(JSON.parse(await card.locator('pre[aria-label="Details from the source"]').textContent()), { ticket: 7 });
+  assert.equal(await text(card.locator(".who")), "Asked by rui");
+  assert.equal(await card.locator("input").count(), 0);
+});
+
+test("what the source did not state is shown as not stated", limit, async () => {
+  const run = `approval-${++runs}`;
+  await stage.publish(run, [{ type: "run.started" }, { type: "action.required", actionId: "a", payload: { kind: "tool_approval" } }]);
+  page = await stage.look({ run });
+  const card = page.locator("ps-action");
+  await card.waitFor();
+  assert.equal(await text(card.locator(".facts")), "Tool\nnot stated\nRisk\nnot stated\nScope\nnot stated");
+  assert.equal(await text(card.locator('pre[aria-label="Arguments"]')), "not stated");
+  assert.equal(await text(card.locator(".who")), "Asked by: not stated");
+});
+
+test("arguments with redacted secrets cannot be edited", limit, async () => {
+  const { card } = await asks("agentui", approval({ toolName: "call", input: { key: "sk-live-abcdef0123456789abcdef", to: "x" } }));
+  assert.match(await card.locator('pre[aria-label="Arguments"]').textContent(), /\[redacted\]/);
+  assert.equal(await card.locator('[data-control="edit"]').count(), 0);
+});
+
+/** Makes the stream of a run bring an action with these members, as protocol section 10 has them. */
+async function withMembers(run, actionId, { agentId, ...content }) {
+  await page.route(`**/v1/runs/${run}/stream?*`, async (route) => {
+    const { activities, sequence } = await stage.read(`/v1/runs/${run}/activities`);
+    const snapshots = [...activities, { activityType: "action", activityId: actionId, surface: "hitl", opened: sequence, sequence, ...(agentId && { agentId }), content: { status: "pending", ...(agentId && { agentId }), ...content } }];
+    const frames = [...snapshots.map((one) => ({ frame: "ActivitySnapshot", runId: run, ...one })), { frame: "Hydrated", runId: run, sequence }];
+    await route.fulfill({ contentType: "text/event-stream", body: frames.map((frame) => `data: ${JSON.stringify(frame)}\nid: 0000000000000001:${frame.sequence * 2}\n\n`).join("") });
+  });
+}

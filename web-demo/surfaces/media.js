@@ -1,0 +1,141 @@
+/**
+ * Parts of a message that are more than text: images, files and file changes. Only a body of this server, or one that came with
+ * the fact, is shown as an image: the page asks no other address for anything.
+ */
+
+import { badge, element, words } from "./base.js";
+import { drawDiff } from "./bodies.js";
+import { BLOB, link, phrase, refsOf } from "./lane.js";
+
+/** @typedef {import("./base.js").View} View */
+
+/** Bytes of an image that are fetched. */
+const IMAGE_BYTES_MAX = 4 * 1024 * 1024;
+/** Image types that a browser draws and that hold no script. */
+const IMAGE = /^image\/(png|jpeg|gif|webp|avif|bmp)$/;
+const DATA_IMAGE = /^data:image\/(png|jpeg|gif|webp|avif|bmp);base64,[A-Za-z0-9+/=\s]+$/;
+/** Kinds of parts that are text, however many members they have. */
+const TEXT = new Set(["assistant_text", "user_text", "text", "system_text", "tool_text", "reasoning", "plan"]);
+
+/** What an element shows. @type {WeakMap<HTMLElement, unknown>} */
+const shown = new WeakMap();
+
+/** @param {any} part */
+const hrefOf = (part) => [part.href, part.url, part.ref, part.src, part.uri, part.image_url?.url ?? part.image_url, part.image, part.source?.url, part.file?.url].find((one) => typeof one === "string");
+
+/** @param {any} part */
+const typeOf = (part) => words(part.mediaType ?? part.mimeType ?? part.mime_type ?? part.contentType ?? part.source?.mediaType);
+
+/**
+ * Whether a part has something to show beside its text.
+ * @param {any} part
+ */
+export function hasMedia(part) {
+  if (part === undefined || part === null) return false;
+  if (part.refs !== undefined || Array.isArray(part.attachments)) return true;
+  if (TEXT.has(part.kind)) return false;
+  return part.kind === "file_change" || part.diff !== undefined || part.patch !== undefined || part.path !== undefined || part.name !== undefined || part.data !== undefined || hrefOf(part) !== undefined;
+}
+
+/**
+ * Draws what a part holds beside its text.
+ * @param {HTMLElement} root
+ * @param {View} view
+ * @param {any} part
+ */
+export function drawMedia(root, view, part) {
+  root.hidden = !hasMedia(part);
+  if (root.hidden || shown.get(root) === part) return;
+  shown.set(root, part);
+  root.replaceChildren();
+  const isText = TEXT.has(part.kind);
+  if (part.kind === "file_change" || part.diff !== undefined || part.patch !== undefined) drawChange(root, part);
+  else if (!isText) drawFile(root, view, part);
+  for (const attachment of Array.isArray(part.attachments) ? part.attachments : []) drawFile(root, view, attachment);
+  if (part.refs !== undefined) {
+    const chips = element("div", "row links");
+    link(chips, refsOf(view, part.refs));
+    root.append(chips);
+  }
+}
+
+/**
+ * @param {HTMLElement} root
+ * @param {any} part
+ */
+function drawChange(root, part) {
+  const head = element("p", "row");
+  const change = part.change ?? part.changeKind ?? part.operation ?? part.action;
+  head.append(element("span", "mono", phrase(part.path ?? part.file ?? part.name ?? part.title) || "path not stated"));
+  if (change !== undefined) head.append(badge(words(change)));
+  if (part.diffStat !== undefined) head.append(element("span", "hint", phrase(part.diffStat)));
+  root.append(head);
+  const diff = part.diff ?? part.patch;
+  if (diff === undefined) return;
+  const body = element("pre", "preview body diff");
+  body.tabIndex = 0;
+  body.setAttribute("role", "group");
+  body.setAttribute("aria-label", "Diff");
+  drawDiff(body, words(diff));
+  root.append(body);
+}
+
+/**
+ * @param {HTMLElement} root
+ * @param {View} view
+ * @param {any} part
+ */
+function drawFile(root, view, part) {
+  const href = hrefOf(part);
+  const type = typeOf(part);
+  const name = phrase(part.name ?? part.filename ?? part.title ?? part.alt);
+  const isImage = part.kind === "image" || part.type === "image" || IMAGE.test(type);
+  const data = typeof part.data === "string" ? (part.data.startsWith("data:") ? part.data : `data:${type};base64,${part.data}`) : href?.startsWith("data:") ? href : undefined;
+  const row = element("p", "row file");
+  row.append(element("span", "label", isImage ? "Image" : "File"), element("span", "mono", [name, type].filter(Boolean).join(" · ") || "name not stated"));
+  root.append(row);
+  if (isImage && data !== undefined && DATA_IMAGE.test(data)) return void root.append(imageOf(data, name));
+  if (href === undefined || href.startsWith("data:")) return;
+  if (!BLOB.test(href)) return void row.append(element("span", "hint mono", phrase(href)));
+  if (!isImage) {
+    const open = element("button", "button", "Open");
+    open.type = "button";
+    open.dataset.kind = "quiet";
+    open.addEventListener("click", () => view.open({ kind: "blob", href }));
+    return void row.append(open);
+  }
+  void fetched(view, href, type).then((address) => {
+    if (shown.get(root) === part || root.contains(row)) row.after(imageOf(address, name));
+  }, (why) => row.append(element("span", "hint", `Unavailable: ${why instanceof Error ? why.message : why}`)));
+}
+
+/**
+ * @param {string} address
+ * @param {string} name
+ */
+function imageOf(address, name) {
+  const image = element("img", "image");
+  image.src = address;
+  image.alt = name || "Image without a description";
+  return image;
+}
+
+/**
+ * A stored image as a data address: an `img` cannot send a token.
+ * @param {View} view
+ * @param {string} href
+ * @param {string} type
+ * @returns {Promise<string>}
+ */
+async function fetched(view, href, type) {
+  const { blob, isWhole } = await view.hydration.blob(href, { from: 0, to: IMAGE_BYTES_MAX - 1, audience: view.audience });
+  if (!isWhole) throw new Error("the image is too large to be shown");
+  const kind = IMAGE.test(type) ? type : blob.type;
+  if (!IMAGE.test(kind)) throw new Error("the image type is not stated");
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(String(reader.result));
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(new Blob([blob], { type: kind }));
+  });
+}

@@ -65,8 +65,7 @@ const SOURCES = {
       const [interrupt] = fact.outcome.interrupts;
       if (schema) interrupt.responseSchema = schema;
       else delete interrupt.responseSchema;
-      // In `tool_approval` a server may say what it asks; the recording's own reason is tested below.
-      interrupt.reason = isQuestion ? "input_required" : "tool_approval";
+          interrupt.reason = isQuestion ? "input_required" : "tool_approval";
       return fact;
     }),
     args: { branch: "feat/x" }, tool: undefined,
@@ -348,12 +347,6 @@ test("arguments with redacted secrets cannot be edited", limit, async () => {
   assert.equal(await card.locator('[data-control="edit"]').count(), 0);
 });
 
-/** Makes the stream of a run bring an action with these members, as protocol section 10 has them. */
-async function withMembers(run, actionId, { agentId, ...content }) {
-  await page.route(`**/v1/runs/${run}/stream?*`, async (route) => {
-    const { activities, sequence } = await stage.read(`/v1/runs/${run}/activities`);
-    const snapshots = [...activities, { activityType: "action", activityId: actionId, surface: "hitl", opened: sequence, sequence, ...(agentId && { agentId }), content: { status: "pending", ...(agentId && { agentId }), ...content } }];
-    const frames = [...snapshots.map((one) => ({ frame: "ActivitySnapshot", runId: run, ...one })), { frame: "Hydrated", runId: run, sequence }];
-    await route.fulfill({ contentType: "text/event-stream", body: frames.map((frame) => `data: ${JSON.stringify(frame)}\nid: 0000000000000001:${frame.sequence * 2}\n\n`).join("") });
-  });
-}
+/** Makes the stream of a run bring a pending action with these members, as section 10 of the protocol has them. */
+const withMembers = (run, activityId, { agentId, ...content }) =>
+  stage.bring(page, run, [{ activityType: "action", activityId, surface: "hitl", ...(agentId && { agentId }), content: { status: "pending", ...(agentId && { agentId }), ...content } }]);

@@ -105,6 +105,22 @@ export class Stage {
     return (await fetch(`${this.url}${path}`)).json();
   }
 
+  /**
+   * Makes the stream of a run bring these activities beside its own: content that no source of these tests writes.
+   * @param {import("playwright-core").Page} page
+   * @param {string} run
+   * @param {{ activityType: string, activityId: string, surface?: string, agentId?: string, content: object }[]} activities
+   */
+  async bring(page, run, activities) {
+    await page.route(`**/v1/runs/${run}/stream?*`, async (route) => {
+      const { activities: own, sequence } = await this.read(`/v1/runs/${run}/activities`);
+      const brought = activities.map((one) => ({ surface: "conversation", opened: sequence, sequence, ...one }));
+      const isBrought = ({ activityType, activityId }) => activities.some((one) => one.activityType === activityType && one.activityId === activityId);
+      const frames = [...[...own.filter((one) => !isBrought(one)), ...brought].map((one) => ({ frame: "ActivitySnapshot", runId: run, ...one })), { frame: "Hydrated", runId: run, sequence }];
+      await route.fulfill({ contentType: "text/event-stream", body: frames.map((frame) => `data: ${JSON.stringify(frame)}\nid: 0000000000000001:${frame.sequence * 2}\n\n`).join("") });
+    });
+  }
+
   /** An empty page. Its errors are gathered in `problems`. */
   async blank() {
     const page = await this.browser.newPage();

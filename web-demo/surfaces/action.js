@@ -7,7 +7,7 @@
 
 import { badge, define, duration, element, inspectButton, mark, say, spoken, stateOf, words } from "./base.js";
 import { Card, agentName } from "./card.js";
-import { contradicts, optionOf } from "./decision.js";
+import { QUESTIONS, contradicts, isApproval, optionOf } from "./decision.js";
 import { choiceOf, formOf } from "./form.js";
 import { POLL_MS, TAKEN_MS, fates, isLost } from "./handed.js";
 import { phrase } from "./lane.js";
@@ -16,6 +16,8 @@ import { inputSummary, pretty } from "./tool.js";
 
 /** How often the time that is left is said anew, in milliseconds. */
 const TICK_MS = 1000;
+/** From this on a date says more than a number of hours. */
+const DAY_MS = 24 * 3_600_000;
 
 /** What is asked, as a title. @type {Record<string, string>} */
 const TITLES = {
@@ -32,8 +34,6 @@ const TITLES = {
 
 /** Said in the place of a fact that the source left out. */
 export const NOT_STATED = "not stated";
-/** Kinds that want an answer; the others are approved or rejected. */
-const QUESTIONS = new Set(["structured_input", "clarification", "credential_request"]);
 /** Kinds whose answer may ask for a change. */
 const EDITED = new Set(["plan_decision", "teammate_plan_decision", "artifact_review"]);
 /** Kinds that a teammate asks, so that the card always says who asks. */
@@ -114,8 +114,8 @@ export class Action extends Card {
     this.dataset.status = words(content.status);
     this.dataset.kind = words(content.kind);
     this.dataset.state = stateOf(isPending ? "pending" : status);
-    say(this.#title, phrase(content.title) || (TITLES[content.kind] ?? "Decision needed"));
-    mark(this.#badge, isPending ? "pending" : status, isPending ? (this.#isOnItsWay ? "answer submitted" : QUESTIONS.has(content.kind) ? "Waiting for input" : "Needs approval") : spoken(status));
+    say(this.#title, phrase(content.title) || this.#heading);
+    mark(this.#badge, isPending ? "pending" : status, isPending ? (this.#isOnItsWay ? "answer submitted" : isApproval(content) ? "Needs approval" : "Waiting for input") : spoken(status));
     this.#risk.hidden = content.risk === undefined;
     const risk = phrase(content.risk?.level ?? content.risk);
     this.#risk.dataset.state = RISKS.get(risk.toLowerCase()) ?? "unknown";
@@ -129,6 +129,19 @@ export class Action extends Card {
     this.#drawForm(isPending);
     this.#drawTold(isPending);
     this.#drawExpiry();
+  }
+
+  /** What it is called where the source gives no title. */
+  get #heading() {
+    const { kind, toolCallId } = this.content;
+    if (QUESTIONS.has(kind) && isApproval(this.content)) return toolCallId === undefined ? "Approve?" : TITLES.tool_approval;
+    return TITLES[kind] ?? "Decision needed";
+  }
+
+  /** Whether something is allowed to run, so that what a person needs to decide has a line, known or not. */
+  get #isPermission() {
+    const { kind, toolCallId } = this.content;
+    return PERMISSIONS.has(kind) || (toolCallId !== undefined && isApproval(this.content) && !EDITED.has(kind));
   }
 
   /** What is asked: asked anew in other words it is another question. */
@@ -188,7 +201,7 @@ export class Action extends Card {
   #drawWho() {
     const { agentId, kind, parentRouting, agentName: given } = this.content;
     const isKnown = agentId !== undefined || given !== undefined;
-    this.#who.hidden = !isKnown && !DELEGATED.has(kind) && !PERMISSIONS.has(kind);
+    this.#who.hidden = !isKnown && !DELEGATED.has(kind) && !this.#isPermission;
     if (this.#who.hidden) return;
     const name = agentId === undefined ? (words(given) || NOT_STATED) : this.nameOf(words(agentId));
     const id = agentId !== undefined && name !== agentId ? ` (${words(agentId)})` : "";
@@ -210,7 +223,7 @@ export class Action extends Card {
 
   #drawFacts() {
     const { kind, scope, policyScope, risk, reason, taskId, toolName, toolCallId, outcome, value, status } = this.content;
-    const isPermission = PERMISSIONS.has(kind);
+    const isPermission = this.#isPermission;
     const isPending = status === "pending";
     // A line of its own for what a person needs to decide, also where the source is silent.
     const needed = (/** @type {unknown} */ fact) => phrase(fact) || (isPermission && isPending ? NOT_STATED : "");
@@ -470,7 +483,7 @@ export class Action extends Card {
     this.#expiry.hidden = !isCounting;
     if (!isCounting) return this.#stopTicking();
     const left = until - this.view.now();
-    say(this.#expiry, left > 0 ? `Time left to answer: ${duration(Math.ceil(left / 1000) * 1000)}.` : "The time to answer is over. The runtime decides what follows.");
+    say(this.#expiry, left > DAY_MS ? `Answer before ${new Date(until).toLocaleString()}.` : left > 0 ? `Time left to answer: ${duration(Math.ceil(left / 1000) * 1000)}.` : "The time to answer is over. The runtime decides what follows.");
     if (left <= 0) {
       for (const control of this.#form.elements) /** @type {HTMLButtonElement} */ (control).disabled = true;
       return this.#stopTicking();

@@ -80,6 +80,28 @@ export function decisionOf(name, schema) {
   return { approve: values.filter((value) => meaning(name, value) === "approve"), reject: values.filter((value) => meaning(name, value) === "reject") };
 }
 
+/** Kinds of actions that ask for an answer rather than for an approval. */
+export const QUESTIONS = new Set(["structured_input", "clarification", "credential_request"]);
+
+/**
+ * Whether an action asks for an approval: by its kind, or because its schema holds the decision.
+ * @param {Record<string, any>} action Its content.
+ */
+export function isApproval({ kind, responseSchema, schema }) {
+  return !QUESTIONS.has(kind) || holdsDecision(responseSchema ?? schema, 1);
+}
+
+/**
+ * @param {any} schema
+ * @param {number} depth Objects inside of it that are looked into, as the form does.
+ * @returns {boolean}
+ */
+function holdsDecision(schema, depth) {
+  const properties = schema?.properties;
+  if (properties === null || typeof properties !== "object") return false;
+  return Object.entries(properties).some(([name, inner]) => inner !== null && typeof inner === "object" && (decisionOf(name, inner) !== undefined || (depth > 0 && holdsDecision(inner, depth - 1))));
+}
+
 /**
  * @param {string} name
  * @param {boolean} value

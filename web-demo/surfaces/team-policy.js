@@ -22,7 +22,7 @@ const NOT_SAID = ["agentId", "taskId", "toolCallId", "actionId", "refs", "withhe
 export class TeamPolicy extends Surface {
   /** @param {Activity} activity */
   static shows({ activityType, content }) {
-    return activityType === "permission" || (activityType === "agent" && content.policy !== undefined) || activityType === "action";
+    return activityType === "permission" || (activityType === "agent" && content.policy !== undefined) || activityType === "action" || activityType === "run";
   }
 
   build() {

@@ -21,7 +21,8 @@ export class TeamRoster extends Lane {
 
   /** @param {Activity} activity */
   static shows({ activityType }) {
-    return activityType === "agent" || activityType === "team";
+    // The end of a run decides what can still be stopped.
+    return activityType === "agent" || activityType === "team" || activityType === "run";
   }
 
   /** @param {Set<string> | null} changed */
@@ -110,7 +111,7 @@ export class TeamRoster extends Lane {
     }, { told });
     merge.dataset.does = "merge";
     retry.dataset.does = "retry";
-    const foot = element("div", "card-foot parallel");
+    const foot = element("div", "row parallel");
     foot.append(merge, retry);
     head.append(foot, told);
     return head;

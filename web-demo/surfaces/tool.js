@@ -7,6 +7,7 @@
 
 import { badge, count, define, duration, element, inspectButton, joined, keyed, mark, say, stateOf, words } from "./base.js";
 import { Card, beside } from "./card.js";
+import { isApproval } from "./decision.js";
 import { controlButton } from "./handed.js";
 import { link, refsOf } from "./lane.js";
 
@@ -34,9 +35,6 @@ export function toolState(content) {
   return byStatus[/** @type {keyof typeof byStatus} */ (content.status)] ?? "unknown";
 }
 
-/** Kinds of actions that ask for an answer rather than for an approval. */
-const QUESTIONS = new Set(["structured_input", "clarification", "credential_request"]);
-
 /**
  * What a call waits for; nothing, if no decision about it is pending.
  * @param {import("./base.js").View} view
@@ -48,7 +46,7 @@ export function waitsFor(view, activity) {
   if (typeof id !== "string" || !isToolRunning(/** @type {any} */ (activity.content))) return undefined;
   const action = beside(view, activity, "action", id)?.content;
   if (action?.status !== "pending") return undefined;
-  return QUESTIONS.has(words(action.kind)) ? "input" : "approval";
+  return isApproval(action) ? "approval" : "input";
 }
 
 /** @param {Record<string, any>} content */

@@ -1,0 +1,439 @@
+/**
+ * What the page says is what is known: states that look like what they are, nothing twice, nothing hidden that failed, and each
+ * control of seed 003 within reach.
+ */
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, afterEach, before, test } from "node:test";
+import { TEAM } from "./fixtures/story.js";
+import { BINARY, DEADLINE, Stage, text, until } from "./stage.js";
+
+let stage, page;
+
+before(async () => void (stage = await Stage.open()), { timeout: DEADLINE });
+after(() => stage?.close());
+afterEach(() => page?.close());
+
+const limit = { timeout: 2 * DEADLINE };
+const fact = (type, payload = {}, ids = {}) => ({ type, ...ids, payload });
+const said = (words, messageId) => fact("text.final", { text: words }, { messageId });
+
+/** The workbench on a run or a session, once all of it is there. */
+async function look(hash) {
+  page = await stage.look(hash, page && !page.isClosed() ? page : undefined);
+  await until(page, () => document.getElementById("stage").dataset.hydration === "whole");
+  return page;
+}
+
+/** The workbench on a run that holds these activities, too. */
+async function lookWith(run, facts, activities) {
+  await stage.publish(run, facts);
+  page = await stage.blank();
+  await stage.bring(page, run, activities);
+  return look({ run });
+}
+
+const runContent = (more) => ({ status: "running", phase: "acting", attempt: 1, ...more });
+const ofRun = (run, more) => ({ activityType: "run", activityId: run, surface: "runtime_status", content: runContent(more) });
+const facts = (card) => card.locator(".facts").first().evaluate((list) => Object.fromEntries([...list.querySelectorAll("dt")].map((name) => [name.textContent, name.nextElementSibling.textContent])));
+const sent = async (path) => (await stage.read(`${path}/controls`)).controls;
+/** What the page posts, as it is posted. */
+function posts() {
+  const bodies = [];
+  page.on("request", (request) => request.method() === "POST" && bodies.push(request.postDataJSON()));
+  return bodies;
+}
+
+/* ── states ── */
+
+test("what the runtime has taken is no failure, and what it refused is one", limit, async () => {
+  await stage.publish("colours", [fact("run.started", {}, { agentId: "colours" })]);
+  await look({ run: "colours" });
+  const told = page.locator("ps-composer .told");
+  await page.evaluate(() => {
+    window.heard = {};
+    const place = document.querySelector("ps-composer .told");
+    new MutationObserver(() => (window.heard[place.textContent] = [getComputedStyle(place).color, getComputedStyle(place.ownerDocument.querySelector(".mode-hint")).color])).observe(place, { childList: true, characterData: true, subtree: true, attributes: true });
+  });
+  await page.getByRole("button", { name: "Interrupt" }).click();
+  await stage.claim("colours", { run: "colours" });
+  await until(page, () => window.heard["The runtime has taken it."]);
+  const [taken, hint] = await page.evaluate(() => window.heard["The runtime has taken it."]);
+  assert.equal(taken, hint, "it looks like any other hint");
+  await page.getByRole("button", { name: "Interrupt" }).click();
+  await stage.claim("colours", { run: "colours", how: "nack", reason: "busy" });
+  await until(page, () => document.querySelector("ps-composer .told").textContent === "The runtime refused it: busy");
+  assert.equal(await told.getAttribute("data-state"), "failed");
+  assert.notEqual(await told.evaluate((place) => getComputedStyle(place).color), taken);
+});
+
+test("a queued message stands once, whether its runtime has acknowledged it or not", limit, async () => {
+  await stage.publish("once", [fact("run.started", {}, { agentId: "once" })], { sessionId: "once-s" });
+  await look({ session: "once-s" });
+  const composer = page.locator("ps-composer");
+  await until(page, () => document.querySelector("ps-composer").dataset.mode === "queue");
+  await composer.locator("textarea").fill("then the outlook");
+  await composer.locator("textarea").press("Enter");
+  await until(page, () => document.querySelector("ps-composer .sent")?.dataset.status === "queued");
+  // The runtime lists it before it acknowledges the control.
+  await stage.publish("once", [fact("queue.changed", { queuedTurnCount: 1, items: [{ turnId: "t2", text: "then the outlook" }] })], { sessionId: "once-s" });
+  await until(page, () => document.querySelector("ps-composer .queued"));
+  const shown = () => composer.evaluate((all) => [...all.querySelectorAll(".queued, .sent")].filter((one) => one.checkVisibility() && one.textContent.includes("then the outlook")).length);
+  assert.equal(await shown(), 1);
+});
+
+test("an idle teammate has no Stop once its run has ended", limit, async () => {
+  const story = [fact("run.started"), fact("agent.spawned", { agentName: "Rui", status: "idle" }, { agentId: "rui" })];
+  await stage.publish("idle", story);
+  await look({ run: "idle" });
+  const stop = page.locator('ps-team-roster .card [data-does="stop"]');
+  await stop.waitFor();
+  await stage.publish("idle", [fact("run.finished")]);
+  await until(page, () => document.querySelector('ps-team-roster .card [data-does="stop"]').hidden);
+  assert.equal(await page.locator("ps-team-roster").getByRole("button", { name: "Close", exact: true }).isVisible(), true);
+});
+
+test("what is stale is not shown as running", limit, async () => {
+  await lookWith("stale", [fact("run.started")], [
+    { activityType: "agent", activityId: "rui", surface: "team_roster", content: { status: "running", stale: true } },
+    { activityType: "task", activityId: "t", surface: "task_capsule", content: { status: "running", stale: true, progress: 0.5 } },
+    { activityType: "task", activityId: "w", surface: "work_board", content: { status: "running", stale: true } },
+  ]);
+  for (const badge of ["ps-team-roster .card .badge", "ps-task-capsule .badge", "ps-work-board .card .badge"]) {
+    await page.locator(badge).first().waitFor({ state: "attached" });
+    assert.equal(await page.locator(badge).first().getAttribute("data-state"), "stale", badge);
+  }
+  assert.equal(await page.locator("ps-task-capsule progress").isVisible(), false);
+});
+
+test("a run says that it is blocked or retrying, and why", limit, async () => {
+  for (const [detail, state] of [["blocked", "warning"], ["retrying", "running"]]) {
+    await lookWith(`detail-${detail}`, [fact("run.started")], [ofRun(`detail-${detail}`, { detail, message: "The quota is used up." })]);
+    assert.equal(await text(page.locator("ps-runtime-status .badge").first()), detail);
+    assert.equal(await page.locator("ps-runtime-status .badge").first().getAttribute("data-state"), state);
+    assert.match(await text(page.locator("ps-runtime-status .more")), /The quota is used up\./);
+    await page.close();
+  }
+  await lookWith("detail-other", [fact("run.started")], [ofRun("detail-other", { detail: "warming_up" })]);
+  assert.equal(await text(page.locator("ps-runtime-status .phase")), "Warming up");
+  await page.close();
+  await lookWith("waits", [fact("run.started")], [ofRun("waits", { status: "waiting", phase: "waiting", message: "For the build." })]);
+  assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), ["For the build."]);
+  await page.close();
+  await lookWith("waits-silently", [fact("run.started")], [ofRun("waits-silently", { status: "waiting", phase: "waiting" })]);
+  assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), ["Waiting. The source does not say for what."]);
+  await page.close();
+  await lookWith("unknown", [fact("run.started")], [ofRun("unknown", { status: "unknown", phase: "unknown" })]);
+  assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), ["Status not given."]);
+});
+
+test("a hidden step that failed is said, without its name", limit, async () => {
+  for (const [hiddenFailures, words] of [[1, "A hidden step failed."], [3, "3 hidden steps failed."]]) {
+    await lookWith(`hidden-${hiddenFailures}`, [fact("run.started")], [{ activityType: "diagnostics", activityId: "diagnostics", surface: "diagnostics", content: { hiddenFailures } }]);
+    await until(page, () => document.querySelector("ps-runtime-status .note"));
+    assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), [words]);
+    await page.locator("#tab-diagnostics").click();
+    assert.equal(await text(page.locator("ps-diagnostics .hidden-failures")), words);
+    await page.close();
+  }
+});
+
+/* ── what was sent stands on the page ── */
+
+test("topology stands on each card whose fact carries it", limit, async () => {
+  await lookWith("topology", [fact("run.started")], [
+    { activityType: "agent", activityId: "rui", surface: "team_roster", content: { status: "running", topology: "parallel_workers" } },
+    { activityType: "task", activityId: "w", surface: "work_board", content: { status: "running", topology: "human_agent_board" } },
+    { activityType: "handoff", activityId: "h", surface: "handoff_lane", content: { status: "accepted", from: "rui", to: "ana", topology: "specialist_handoff" } },
+    { activityType: "review", activityId: "r", surface: "review_lane", content: { status: "requested", topology: "review_team" } },
+  ]);
+  for (const [surface, words] of [["team-roster", "parallel workers"], ["work-board", "human agent board"], ["handoff-lane", "specialist handoff"], ["review-lane", "review team"]]) {
+    await page.locator(`ps-${surface} .card`).first().waitFor({ state: "attached" });
+    if (["work-board", "review-lane"].includes(surface)) await page.locator("#tab-work").click();
+    assert.equal((await facts(page.locator(`ps-${surface} .card`).first())).Topology, words, surface);
+    await page.locator("#tab-team").click();
+  }
+});
+
+test("a dry run's plan stands in the conversation, call by call, and so do the steps of any plan", limit, async () => {
+  const lines = await readFile(new URL("../recordings/ethos/dry_run_summary_after_done.ndjson", import.meta.url), "utf8");
+  await stage.publish("dry", lines.trim().split("\n").map((line) => JSON.parse(line)), { source: "ethos" });
+  await look({ run: "dry" });
+  await page.locator("ps-inline-process .summary").last().waitFor();
+  await page.evaluate(() => document.querySelectorAll('ps-inline-process[data-open="false"] .summary').forEach((one) => one.click()));
+  await until(page, () => document.querySelectorAll('ps-thought[data-kind="plan"] .step').length === 2);
+  assert.deepEqual(await page.locator("ps-thought .step .mono:first-child").allTextContents(), ["bash", "web_search"]);
+  await page.close();
+  await stage.publish("steps", [fact("run.started"), fact("plan.final", { text: "", steps: [{ title: "Read", status: "completed" }, "Write"] }, { messageId: "m", partId: "p" })]);
+  await look({ run: "steps" });
+  await until(page, () => document.querySelectorAll("ps-thought .step").length === 2);
+  assert.deepEqual(await page.locator("ps-thought .step").allTextContents(), ["completedRead", "Write"]);
+});
+
+test("output of each channel stands under its name", limit, async () => {
+  await lookWith("channels", [fact("run.started")], [{ activityType: "tool-call-progress", activityId: "c", surface: "tool_ui", content: { tool_name: "build", status: "running", state: "running", output_text: ["compiled"], output_channels: { stderr: ["warn", "ing"] } } }]);
+  await page.locator("ps-tool").waitFor();
+  assert.equal(await text(page.locator("ps-tool .output")), "compiled");
+  assert.equal(await page.locator('ps-tool [data-channel="stderr"]').evaluate((root) => [...root.children].map((one) => one.textContent).join(": ")), "stderr: warning");
+});
+
+test("comments, images, file changes, attachments and references are shown", limit, async () => {
+  const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+  const part = (partId, more) => ({ partId, opened: 2, status: "complete", text: [""], ...more });
+  await lookWith("rich", [fact("run.started")], [
+    { activityType: "message", activityId: "m", content: { role: "user", status: "complete", parts: [
+      part("i", { kind: "image", mediaType: "image/png", data: pixel, name: "a pixel" }),
+      part("o", { kind: "image", url: "https://elsewhere.example/a.png" }),
+      part("f", { kind: "file_change", path: "src/a.rs", change: "modified", diff: "@@ -1 +1 @@\n-old\n+new" }),
+      part("t", { kind: "user_text", text: ["See these."], attachments: [{ name: "notes.md", mediaType: "text/markdown" }], refs: [{ rel: "ticket", href: "T-1" }] }),
+    ] } },
+    { activityType: "task", activityId: "w", surface: "work_board", content: { status: "open", title: "Board item", comments: [{ author: "Ana", text: "Please hurry." }, "Noted."] } },
+  ]);
+  await page.locator("ps-part img").waitFor();
+  assert.deepEqual(await page.locator("ps-part img").evaluateAll((all) => all.map((image) => [image.alt, image.naturalWidth])), [["a pixel", 1]]);
+  assert.equal(await page.locator("ps-part", { hasText: "https://elsewhere.example/a.png" }).locator("img").count(), 0, "no other server is asked for anything");
+  assert.deepEqual(await page.locator('ps-part [data-line]').evaluateAll((all) => all.map((line) => line.dataset.line)), ["place", "removed", "added"]);
+  assert.match(await page.locator("ps-part", { hasText: "src/a.rs" }).innerText(), /modified/);
+  assert.match(await page.locator("ps-part", { hasText: "See these." }).innerText(), /notes\.md[\s\S]*T-1/);
+  await page.locator("#tab-work").click();
+  assert.deepEqual(await page.locator("ps-work-board .comment p").allTextContents(), ["Please hurry.", "Noted."]);
+  assert.deepEqual(page.problems, []);
+});
+
+test("tabs say how much is unread, what is stale and how many decisions are pending, here and below", limit, async () => {
+  page = await stage.blank();
+  const session = (sessionId, more) => ({ sessionId, status: "running", counts: { runs: 1, pendingActions: 0 }, lastActivity: "2026-01-01T00:00:00Z", ...more });
+  await page.route("**/v1/sessions?*", (route) => route.fulfill({ json: { activation: new URL(route.request().url()).searchParams.get("activation"), nextCursor: null, sessions: [
+    session("numbers", { unread: 3, counts: { runs: 1, pendingActions: 3, pendingActionsBelow: 2 } }),
+    session("flag", { unread: true, stale: true, counts: { runs: 1, pendingActions: 1 } }),
+    session("quiet", { unread: false }),
+  ] } }));
+  await stage.look({ session: "another" }, page);
+  const marks = async (id) => page.locator(`#sessions button[data-session="${id}"] .marks > *`).allTextContents();
+  await until(page, () => document.querySelectorAll("#sessions button[data-session]").length === 3);
+  assert.deepEqual(await marks("numbers"), ["3 decisions pending", "2 in child sessions", "3 unread"]);
+  assert.deepEqual(await marks("flag"), ["1 decision pending", "1 unread"]);
+  assert.equal(await text(page.locator('#sessions button[data-session="flag"] .badge')), "stale");
+  assert.deepEqual(await marks("quiet"), []);
+});
+
+/* ── nothing twice, nothing lost ── */
+
+test("a step is never expanded in the conversation and in the timeline at once", limit, async () => {
+  await stage.publish("twice", [
+    fact("run.started"), fact("tool.started", { toolName: "search", input: { q: "x" } }, { toolCallId: "c" }),
+    { ...fact("tool.result", { output: "found" }, { toolCallId: "c" }), audience: "user" }, said("Done.", "m"),
+  ]);
+  await look({ run: "twice", panel: "timeline" });
+  const detail = page.locator("ps-timeline .sheet");
+  const both = () => page.evaluate(() => document.querySelector('ps-inline-process[data-open="true"] ps-tool') !== null && document.querySelector("ps-timeline .sheet").checkVisibility() && document.querySelector("ps-timeline .sheet .facts").checkVisibility());
+  // Folded there, it is expanded here.
+  await page.locator("ps-timeline .line").first().click();
+  await detail.locator(".facts").waitFor();
+  assert.equal(await both(), false);
+  // Expanded there, the timeline gives it up.
+  await page.locator("ps-inline-process .summary").click();
+  await page.locator("ps-tool").waitFor();
+  assert.equal(await both(), false);
+  await detail.getByText("Expanded in the conversation.").waitFor();
+  await page.locator("ps-inline-process .summary").click();
+  await detail.locator(".facts").waitFor();
+  assert.equal(await both(), false);
+});
+
+test("older history comes on demand", limit, async () => {
+  await stage.publish("long-1", [fact("run.started"), ...Array.from({ length: 40 }, (_, at) => said(`old ${at}`, `o${at}`)), fact("run.finished")], { sessionId: "long" });
+  await stage.publish("long-2", [fact("run.started"), ...Array.from({ length: 40 }, (_, at) => said(`new ${at}`, `n${at}`))], { sessionId: "long" });
+  page = await stage.blank();
+  // No stream comes: a server that opens streams with recent runs only looks like this.
+  await page.route("**/stream?*", () => {});
+  await look({ session: "long" });
+  const keys = () => page.evaluate(() => document.querySelector("ps-conversation").view.store.sorted(({ activityType }) => activityType === "message").map(({ content }) => content.parts[0].text.join("")));
+  assert.equal((await keys()).length, 50);
+  await page.getByRole("button", { name: "Load earlier" }).first().click();
+  await until(page, () => document.querySelector("ps-conversation .earlier-note").textContent === "This is the start of the history.");
+  assert.equal((await keys()).length, 80);
+  assert.equal(await page.locator("ps-conversation .earlier").isVisible(), false);
+  await page.locator("ps-conversation .scroller").evaluate((scroller) => (scroller.scrollTop = 0));
+  await page.locator(".speech .body", { hasText: /^old 0$/ }).waitFor();
+});
+
+/* ── controls within reach ── */
+
+test("a task is delegated, waited for, retried and merged from the team's panel", limit, async () => {
+  await stage.publish("crew", [
+    fact("run.started", {}, { agentId: "lead" }),
+    fact("team.changed", { teamId: "crew", teamName: "Crew" }, { topology: "parallel_workers" }),
+    fact("agent.spawned", { agentName: "Ana", teamName: "Crew", status: "running" }, { agentId: "ana" }),
+    fact("agent.completed", { agentName: "Rui", teamName: "Crew", status: "completed" }, { agentId: "rui" }),
+    { ...fact("agent.completed", { agentName: "Kim", teamName: "Crew", status: "failed", error: { message: "no" } }, { agentId: "kim" }), phase: "failed" },
+  ]);
+  await look({ run: "crew" });
+  const bodies = posts();
+  const roster = page.locator("ps-team-roster");
+  await roster.locator(".delegate summary").click();
+  await roster.getByRole("textbox", { name: "Task" }).fill("Check the figures");
+  await roster.getByRole("combobox", { name: "Teammate" }).selectOption({ label: "Ana" });
+  await roster.getByRole("button", { name: "Delegate", exact: true }).click();
+  await roster.getByRole("button", { name: "Wait", exact: true }).click();
+  await roster.locator('.cards [data-does="retry"]').locator("visible=true").click();
+  await roster.getByRole("button", { name: "Merge results" }).click();
+  await roster.getByRole("button", { name: "Retry failed workers" }).click();
+  const wanted = [["delegate", "ana"], ["wait", "ana"], ["retry", "kim"], ["continue_agent", "lead"], ["retry", "kim"]].map(String).sort();
+  let all = [];
+  for (let tries = 0; tries < 200 && all.length < wanted.length; tries += 1) {
+    all = await sent("/v1/runs/crew");
+    await page.waitForTimeout(50);
+  }
+  assert.deepEqual(all.map(({ control, agentId }) => String([control, agentId])).sort(), wanted);
+  assert.deepEqual(bodies.find(({ control }) => control === "delegate").value, { text: "Check the figures" });
+  assert.deepEqual(bodies.find(({ control }) => control === "continue_agent").value.agentIds, ["rui"]);
+});
+
+test("an artifact is edited and evidence exported by their owners' controls", limit, async () => {
+  await stage.publish("made", TEAM);
+  await look({ run: "made", panel: "artifacts" });
+  const bodies = posts();
+  await page.locator("ps-artifacts .edit summary").click();
+  await page.getByRole("button", { name: "Start from the newest body" }).click();
+  await until(page, () => document.querySelector("ps-artifacts .edit textarea").value.startsWith("Revenue grew to 5 M EUR."));
+  await page.locator("ps-artifacts .edit textarea").fill("Revenue fell.");
+  await page.getByRole("button", { name: "Send edit" }).click();
+  await page.locator("ps-artifacts .told", { hasText: "Submitted." }).waitFor();
+  await page.locator("#tab-timeline").click();
+  await page.locator("ps-timeline").getByRole("button", { name: "Evidence", exact: true }).click();
+  await page.locator("ps-timeline .line", { hasText: "2025.pdf" }).click();
+  await page.locator("ps-timeline .sheet").getByRole("button", { name: "Export" }).click();
+  await page.locator("ps-timeline .sheet .told", { hasText: "Submitted." }).waitFor();
+  const all = await sent("/v1/runs/made");
+  assert.deepEqual(all.map(({ control, artifactId, evidenceId }) => [control, artifactId ?? evidenceId]).sort(), [["edit", "report"], ["export", "source-1"]]);
+  assert.deepEqual(bodies.find(({ control }) => control === "edit").value, { body: "Revenue fell.", baseVersion: 2 });
+});
+
+test("files go along with a message, and too large ones are refused before anything is sent", limit, async () => {
+  await stage.publish("files", [fact("run.started", {}, { agentId: "files" }), fact("run.finished")], { sessionId: "files-s" });
+  await look({ session: "files-s" });
+  const composer = page.locator("ps-composer");
+  await composer.locator('input[type="file"]').setInputFiles({ name: "big.bin", mimeType: "application/octet-stream", buffer: Buffer.alloc(200_000) });
+  await until(page, () => document.querySelector("ps-composer .told").textContent.startsWith("The attachments have 200,000 bytes; at most 98,304 fit into a message."));
+  await composer.locator('input[type="file"]').setInputFiles({ name: "notes.md", mimeType: "text/markdown", buffer: Buffer.from("# Notes") });
+  await composer.locator(".files .chip").waitFor();
+  await composer.locator("textarea").fill("See the notes.");
+  await composer.locator("textarea").press("Enter");
+  const control = await stage.claim("files");
+  assert.deepEqual(control.value, { text: "See the notes.", attachments: [{ name: "notes.md", mediaType: "text/markdown", bytes: 7, data: Buffer.from("# Notes").toString("base64") }] });
+  assert.equal(await composer.locator(".files .chip").count(), 0);
+});
+
+/* ── the shell ── */
+
+test("no tab makes the page itself scroll", limit, async () => {
+  await stage.publish("tall", [fact("run.started"), ...TEAM.slice(2), ...Array.from({ length: 60 }, (_, at) => fact("agent.spawned", { agentName: `Worker ${at}` }, { agentId: `w${at}` }))]);
+  await look({ run: "tall" });
+  for (const tab of await page.locator("#panels [role=tab]:visible").all()) {
+    await tab.click();
+    assert.deepEqual(await page.evaluate(() => [document.scrollingElement.scrollHeight <= innerHeight, document.scrollingElement.scrollWidth <= innerWidth]), [true, true], await tab.textContent());
+  }
+});
+
+test("the queue button is as readable under the pointer as elsewhere", limit, async () => {
+  await stage.publish("contrast", [fact("run.started")]);
+  for (const colorScheme of ["light", "dark"]) {
+    await look({ run: "contrast" });
+    await page.emulateMedia({ colorScheme });
+    await until(page, () => document.querySelector("ps-composer").dataset.mode === "queue");
+    await page.locator("ps-composer .submit").hover();
+    const ratio = await page.locator("ps-composer .submit").evaluate((button) => {
+      const { color, backgroundColor } = getComputedStyle(button);
+      const canvas = new OffscreenCanvas(1, 1).getContext("2d");
+      const luminance = (paint) => {
+        canvas.fillStyle = paint;
+        canvas.fillRect(0, 0, 1, 1);
+        const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((one) => (one / 255 <= 0.03928 ? one / 255 / 12.92 : ((one / 255 + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+      };
+      const [one, other] = [luminance(backgroundColor), luminance(color)].sort((a, b) => b - a);
+      return (one + 0.05) / (other + 0.05);
+    });
+    assert.ok(ratio >= 4.5, `${colorScheme}: ${ratio}`);
+    await page.close();
+  }
+});
+
+test("headers of the diagnostics do not break inside of a word", limit, async () => {
+  await stage.publish("headers", [fact("run.started"), { ...fact("diagnostic.changed", { kind: "slow_archive_that_has_a_very_long_name", message: "x".repeat(200), severity: "warning" }), audience: "user" }, { ...fact("metric.changed", { name: "first token", model: "large", durationMs: 1800, usage: { inputTokens: 9_000_000, outputTokens: 100 } }, { agentId: "coordinator-of-everything" }), audience: "user" }]);
+  await look({ run: "headers", panel: "diagnostics" });
+  await page.locator("ps-diagnostics th").first().waitFor();
+  const heights = await page.locator("ps-diagnostics th").evaluateAll((all) => all.filter((one) => one.checkVisibility()).map((head) => {
+    const range = document.createRange();
+    range.selectNodeContents(head);
+    return new Set([...range.getClientRects()].map(({ top }) => Math.round(top))).size;
+  }));
+  assert.ok(heights.length >= 8);
+  assert.deepEqual([...new Set(heights)], [1], "each header is one line");
+});
+
+test("a name that the server does not know is said, and no green connection stands over a blank page", limit, async () => {
+  for (const [hash, words] of [[{ session: "nope" }, "The session “nope” does not exist on this server"], [{ run: "nope-run" }, "The run “nope-run” does not exist on this server"]]) {
+    await look(hash);
+    await until(page, (words) => document.querySelector("ps-conversation .empty").textContent.startsWith(words), words);
+    await until(page, () => document.getElementById("connection").dataset.kind === "live");
+    assert.equal(await page.locator("#connection").getAttribute("data-state"), "unknown");
+    assert.match(await text(page.locator("#connection")), /^Listening: no such (session|run)$/);
+    await page.close();
+  }
+  // When it begins after all, it is live like any other.
+  await look({ run: "later" });
+  await until(page, () => document.getElementById("connection").dataset.state === "unknown");
+  await stage.publish("later", [fact("run.started"), said("Here.", "m")]);
+  await until(page, () => document.querySelector(".speech .body")?.textContent === "Here." && document.getElementById("connection").dataset.state === "ok");
+});
+
+test("nothing is sent while the network is cut", limit, async () => {
+  await stage.publish("severed", [fact("run.started", {}, { agentId: "severed" }), fact("action.required", { kind: "tool_approval", message: "May I?" }, { actionId: "a" })]);
+  await look({ run: "severed" });
+  const posted = [];
+  page.on("request", (request) => request.method() === "POST" && posted.push(request.url()));
+  await page.getByRole("button", { name: "Cut the network" }).click();
+  await until(page, () => document.getElementById("connection").dataset.kind === "away");
+  await page.locator("ps-action").getByRole("button", { name: "Approve" }).click();
+  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Not submitted: the network is cut on this page"));
+  await page.locator("ps-composer textarea").fill("Hello");
+  await page.locator("ps-composer textarea").press("Enter");
+  await until(page, () => document.querySelector("ps-composer .told").textContent.startsWith("Not sent: the network is cut on this page"));
+  assert.equal(await page.locator("ps-composer textarea").inputValue(), "Hello");
+  assert.deepEqual(posted, []);
+  await page.getByRole("button", { name: "Mend the network" }).click();
+  await until(page, () => document.getElementById("connection").dataset.kind === "live");
+  await page.locator("ps-action").getByRole("button", { name: "Approve" }).click();
+  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Submitted."));
+  assert.equal((await stage.claim("severed")).control, "approve");
+});
+
+test("a server that asks for tokens says so, and a token that it rejects is an error", { timeout: 3 * DEADLINE }, async () => {
+  const dir = await mkdtemp(join(tmpdir(), "proscenium-honest-"));
+  const key = join(dir, "key");
+  execFileSync(BINARY, ["token", "--key", key, "--generate", "--sessions", "*", "--can", "read"]);
+  const asking = await Stage.open("--auth-key", key);
+  try {
+    const token = execFileSync(BINARY, ["token", "--key", key, "--sessions", "*", "--can", "read"], { encoding: "utf8" }).trim();
+    const visitor = await asking.look();
+    await until(visitor, () => document.getElementById("token-note").textContent === "This server asks for a token. Paste one to see its sessions.");
+    assert.ok(!(await visitor.locator("#sessions").innerText()).includes("Send a fact"));
+    assert.equal(await text(visitor.locator("#title")), "Token required");
+    await visitor.locator("#token input").fill("not-a-token");
+    await visitor.locator("#token button").click();
+    await until(visitor, () => document.getElementById("token-note").textContent.startsWith("The server rejected this token."));
+    assert.equal(await visitor.locator("#token-note").getAttribute("data-state"), "failed");
+    await visitor.locator("#token input").fill(token);
+    await visitor.locator("#token button").click();
+    await until(visitor, () => document.getElementById("token-note").hidden && document.getElementById("sessions").textContent.includes("No sessions yet."));
+  } finally {
+    await asking.close();
+    await rm(dir, { recursive: true, force: true });
+  }
+});

@@ -62,7 +62,7 @@ test("Listener binding occurs before submit.", limit, async () => {
 test("Runtime accepted/routing/preparing status can render before first text.", limit, async () => {
   await look("early");
   const status = () => page.locator("ps-runtime-status .run");
-  for (const [phase, words] of [["accepted", "Accepted"], ["routing", "Choosing who does it"], ["preparing", "Preparing the context"]]) {
+  for (const [phase, words] of [["accepted", "Accepted"], ["routing", "Routing"], ["preparing", "Preparing the context"]]) {
     await stage.publish("early", [phase === "accepted" ? { ...fact("run.started"), phase } : { ...fact("run.status", { status: "running" }), phase }]);
     await until(page, (words) => document.querySelector("ps-runtime-status .phase")?.textContent === words, words);
     assert.equal(await status().getAttribute("data-phase"), phase);

@@ -216,7 +216,7 @@ test("Parent/child session/thread/task ids survive hydration, replay, evidence e
   await page.locator("ps-scrubber .live").click();
   await stage.publish("child-run", [{ type: "run.started", sessionId: "child", agentId: "researcher" }, { type: "text.final", messageId: "own", agentId: "researcher", payload: { text: "From my own session." } }]);
   await zoomed();
-  await page.getByRole("button", { name: "Read what its session has" }).click();
+  await page.getByRole("button", { name: "Load its session" }).click();
   await until(page, () => document.querySelector("ps-teammate-transcript .entry .text")?.textContent === "From my own session.");
 });
 

@@ -43,12 +43,12 @@ import { ask, part } from "./http.js";
  * @typedef {object} SessionLine A session in a list.
  * @property {string} sessionId
  * @property {string} status
- * @property {{ runs: number, pendingActions: number }} counts
+ * @property {{ runs: number, pendingActions: number, pendingActionsBelow?: number }} counts Pending actions include those of child sessions, which are counted again by themselves.
  * @property {string} [title]
  * @property {string} [preview]
- * @property {boolean | number} [unread] As its source says, like `pinned` and `stale`.
+ * @property {boolean | number} [unread] As its source says, like `pinned`.
  * @property {boolean} [pinned]
- * @property {boolean} [stale]
+ * @property {boolean} [stale] By its source, or by the server.
  * @property {string} [lastActivity]
  * @property {string} [parentSessionId]
  *

@@ -106,7 +106,7 @@ export class Composer extends Surface {
       event.preventDefault();
       this.#say();
     };
-    this.#modes.replaceChildren(element("legend", "visually-hidden", "How it is said"), ...Object.keys(MODES).map((mode) => this.#radio(/** @type {Mode} */ (mode))));
+    this.#modes.replaceChildren(element("legend", "visually-hidden", "Mode"), ...Object.keys(MODES).map((mode) => this.#radio(/** @type {Mode} */ (mode))));
     this.#submit.type = "submit";
     this.#submit.dataset.kind = "primary";
     this.#interrupt = controlButton("Interrupt", () => this.view, () => ({ control: "interrupt", run: this.view.runId }), { kind: "danger", told: this.#told });

@@ -17,8 +17,8 @@ const NOTICES_MAX = 3;
 
 /** Phases in words of what one sees. @type {Record<string, string>} */
 const PHASES = {
-  submitted: "Submitted", accepted: "Accepted", routing: "Choosing who does it", preparing: "Preparing the context", planning: "Planning", reasoning: "Thinking", acting: "Using tools",
-  waiting: "Waiting", reviewing: "In review", producing: "Writing", reconciling: "Checking what was written", completed: "Completed", failed: "Failed", cancelled: "Cancelled",
+  submitted: "Submitted", accepted: "Accepted", routing: "Routing", preparing: "Preparing the context", planning: "Planning", reasoning: "Thinking", acting: "Using tools",
+  waiting: "Waiting", reviewing: "In review", producing: "Writing", reconciling: "Reconciling the final text", completed: "Completed", failed: "Failed", cancelled: "Cancelled",
   interrupted: "Interrupted", archived: "Archived", hydrating: "Restoring",
 };
 

@@ -92,11 +92,11 @@ export class TeammateTranscript extends Surface {
     told.setAttribute("role", "status");
     const input = element("input", "input");
     input.setAttribute("aria-label", "Message to this teammate");
-    input.placeholder = "To this teammate alone";
+    input.placeholder = "Message this teammate only";
     const send = controlButton("Send", () => this.view, () => {
       const agent = this.#agent();
       const text = input.value.trim();
-      if (!agent || !text) return say(told, "Nothing is written yet."), null;
+      if (!agent || !text) return say(told, "Enter a message."), null;
       return { control: "continue_agent", ...ownerOf(agent), agentId: agent.activityId, value: { text } };
     }, { told, sent: () => (input.value = "") });
     form.addEventListener("submit", (event) => {
@@ -132,8 +132,8 @@ export class TeammateTranscript extends Surface {
     const canRead = session !== "" && (!this.#hasRead || this.#cursor !== null);
     this.earlier.hidden = shown.length === all.length && !canRead;
     this.earlier.disabled = false;
-    say(this.earlier, shown.length < all.length ? `Show ${Math.min(ENTRIES_MAX, all.length - shown.length)} earlier` : this.#hasRead ? "Read earlier ones" : "Read what its session has");
-    const missing = this.#why || (all.length > 0 ? "" : session ? "Nothing that it said is here yet." : "Its transcript is unavailable: no fact says where it is.");
+    say(this.earlier, shown.length < all.length ? `Show ${Math.min(ENTRIES_MAX, all.length - shown.length)} earlier` : this.#hasRead ? "Load earlier" : "Load its session");
+    const missing = this.#why || (all.length > 0 ? "" : session ? "No messages yet." : "Its transcript is unavailable: no fact says where it is.");
     this.note.hidden = missing === "";
     this.note.dataset.state = this.#why ? "failed" : "unknown";
     say(this.note, missing);

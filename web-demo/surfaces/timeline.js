@@ -106,7 +106,7 @@ export class Timeline extends Surface {
     [...this.filters.children].forEach((button, at) => button.setAttribute("aria-pressed", String(FILTERS[at][1] === this.#filter || (at === 0 && this.#filter.length === 0))));
     this.earlier.hidden = this.#session() === "" || (this.#hasRead && this.#cursor === null);
     const why = this.note.dataset.why ?? "";
-    say(this.note, why || (shown.length === 0 ? "None of this kind." : ""));
+    say(this.note, why || (shown.length === 0 ? "No entries of this kind." : ""));
     this.note.dataset.state = why ? "failed" : "unknown";
     this.note.hidden = this.note.textContent === "";
     this.rows.show(shown, this.#isPrepended ? shown.length - this.rows.size : 0);
@@ -151,7 +151,7 @@ export class Timeline extends Surface {
       delete this.note.dataset.why;
     } catch (why) {
       if (asked !== this.#asked) return;
-      this.note.dataset.why = `Earlier ones could not be read: ${why instanceof Error ? why.message : why}`;
+      this.note.dataset.why = `Earlier entries could not be loaded: ${why instanceof Error ? why.message : why}`;
     }
     this.earlier.disabled = false;
     say(this.earlier, "Load earlier");

@@ -188,6 +188,8 @@ test("ethos: a credential that needs a sign-in cannot be typed here, and can be 
   const asked = await asks("ethos", facts);
   assert.equal(await text(asked.card.locator(".card-title")), "Credential needed");
   assert.match(await asked.card.innerText(), /Connect Linear/);
+  await asked.card.getByText("needs a sign-in (OAuth)").waitFor();
+  assert.equal(await asked.card.locator("input").count(), 0);
   assert.deepEqual(await claimed(asked, "Decline"), { control: "reject", value: undefined });
 });
 
@@ -264,14 +266,14 @@ test("the choices of a source are buttons that say what they send", limit, async
     { optionId: "o2", label: "Always allow", kind: "allow_always" },
     { optionId: "o3", label: "Reject", kind: "reject_once" },
   ];
-  for (const [name, control, value] of [["Allow once", "approve", "o1"], ["Always allow", "approve", "o2"], ["Reject", "reject", "o3"]]) {
+  for (const [name, control, value] of [["Allow once", "approve", { optionId: "o1" }], ["Always allow", "approve", { optionId: "o2" }], ["Reject", "reject", { optionId: "o3" }]]) {
     const asked = await asks("agentui", approval({ options }));
     assert.deepEqual(await asked.card.locator("button[data-control]").allTextContents(), ["Allow once", "Always allow", "Reject"]);
     assert.deepEqual(await claimed(asked, name), { control, value });
     await page.close();
   }
   // With a schema the option goes along with the decision.
-  assert.deepEqual(await claimed(await asks("agentui", approval({ options, schema: DECISION })), "Reject"), { control: "reject", value: { option: "o3", approved: false } });
+  assert.deepEqual(await claimed(await asks("agentui", approval({ options, schema: DECISION })), "Reject"), { control: "reject", value: { optionId: "o3", approved: false } });
 });
 
 /* ── what is reviewed ── */

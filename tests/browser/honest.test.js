@@ -189,8 +189,8 @@ test("comments, images, file changes, attachments and references are shown", lim
       part("i", { kind: "image", mediaType: "image/png", data: pixel, name: "a pixel" }),
       part("o", { kind: "image", url: "https://elsewhere.example/a.png" }),
       part("f", { kind: "file_change", path: "src/a.rs", change: "modified", diff: "@@ -1 +1 @@\n-old\n+new" }),
-      part("t", { kind: "user_text", text: ["See these."], attachments: [{ name: "notes.md", mediaType: "text/markdown" }], refs: [{ rel: "ticket", href: "T-1" }] }),
-    ] } },
+      part("t", { kind: "user_text", text: ["See these."], refs: [{ rel: "ticket", href: "T-1" }] }),
+    ], attachments: [{ name: "notes.md", mediaType: "text/markdown" }] } },
     { activityType: "task", activityId: "w", surface: "work_board", content: { status: "open", title: "Board item", comments: [{ author: "Ana", text: "Please hurry." }, "Noted."] } },
   ]);
   await page.locator("ps-part img").waitFor();
@@ -198,7 +198,7 @@ test("comments, images, file changes, attachments and references are shown", lim
   assert.equal(await page.locator("ps-part", { hasText: "https://elsewhere.example/a.png" }).locator("img").count(), 0, "no other server is asked for anything");
   assert.deepEqual(await page.locator('ps-part [data-line]').evaluateAll((all) => all.map((line) => line.dataset.line)), ["place", "removed", "added"]);
   assert.match(await page.locator("ps-part", { hasText: "src/a.rs" }).innerText(), /modified/);
-  assert.match(await page.locator("ps-part", { hasText: "See these." }).innerText(), /notes\.md[\s\S]*T-1/);
+  assert.match(await page.locator("ps-part", { hasText: "See these." }).innerText(), /T-1[\s\S]*notes\.md/);
   await page.locator("#tab-work").click();
   assert.deepEqual(await page.locator("ps-work-board .comment p").allTextContents(), ["Please hurry.", "Noted."]);
   assert.deepEqual(page.problems, []);

@@ -53,6 +53,7 @@ export class Action extends Card {
   #risk = element("span", "chip");
   #who = element("p", "who");
   #message = element("p", "message");
+  #description = element("p", "hint description");
   #facts = element("dl", "facts");
   #inputLabel = element("p", "label", "Arguments");
   #input = element("pre", "preview");
@@ -92,7 +93,7 @@ export class Action extends Card {
     this.#form.noValidate = true;
     this.#form.addEventListener("submit", (event) => event.preventDefault());
     this.#told.setAttribute("role", "status");
-    this.append(head, this.#who, this.#message, this.#facts, this.#inputLabel, this.#input, this.#reviewed.root, this.#payloadLabel, this.#payload, this.#form, this.#told, this.#expiry);
+    this.append(head, this.#who, this.#message, this.#description, this.#facts, this.#inputLabel, this.#input, this.#reviewed.root, this.#payloadLabel, this.#payload, this.#form, this.#told, this.#expiry);
   }
 
   disconnectedCallback() {
@@ -123,6 +124,9 @@ export class Action extends Card {
     this.#drawWho();
     this.#message.hidden = content.message === undefined;
     say(this.#message, words(content.message));
+    this.#description.hidden = content.description === undefined;
+    say(this.#description, phrase(content.description));
+    this.#lookUpCredential(isPending);
     this.#drawFacts();
     this.#drawInput(isPending);
     this.#reviewed.show(this.view, this.activity, isPending);
@@ -271,8 +275,8 @@ export class Action extends Card {
       this.#form.replaceChildren();
       return;
     }
-    const { kind, schema, responseSchema, options, credentialKind } = this.content;
-    const asked = JSON.stringify([kind, schema, responseSchema, options, credentialKind, this.#canEdit ? this.#editable : undefined]);
+    const { kind, schema, responseSchema, options } = this.content;
+    const asked = JSON.stringify([kind, schema, responseSchema, options, this.#isSignIn, this.#canEdit ? this.#editable : undefined]);
     // A form that is being filled in must not be replaced by a change of something else.
     if (asked !== this.#asked) {
       this.#asked = asked;
@@ -362,7 +366,30 @@ export class Action extends Card {
   /** Whether the credential comes of a sign-in elsewhere, so that there is nothing to type here. */
   get #isSignIn() {
     const { credentialKind, payload } = this.content;
-    return (credentialKind ?? payload?.credentialKind) === "oauth";
+    return (credentialKind ?? payload?.credentialKind ?? this.#credentialKind) === "oauth";
+  }
+
+  /** The kind of credential, as the envelope of the request has it. @type {string | undefined} */
+  #credentialKind;
+  #hasLookedUp = false;
+
+  /**
+   * An activity need not say how a credential is given; its envelope does. A field for a password would be wrong for a sign-in.
+   * @param {boolean} isPending
+   */
+  async #lookUpCredential(isPending) {
+    const { runId, opened, content, activityId } = this.activity;
+    if (!isPending || content.kind !== "credential_request" || this.#hasLookedUp || !runId || !this.view.isLive) return;
+    this.#hasLookedUp = true;
+    try {
+      const { events } = await this.view.hydration.events(runId, { after: opened - 1, before: opened + 1, audience: this.view.audience });
+      const kind = events.find((event) => event.actionId === activityId)?.payload?.credentialKind;
+      if (typeof kind !== "string" || !this.isConnected) return;
+      this.#credentialKind = kind;
+      this.draw();
+    } catch {
+      // Then it is not known, and the field stays.
+    }
   }
 
   #signIn() {
@@ -495,7 +522,7 @@ export class Action extends Card {
 define("ps-action", Action);
 
 /**
- * An option and a form at once: the option alone, or `{ option, …what the form gives }`.
+ * An option and a form at once: the option alone, or `{ optionId | option, …what the form gives }`.
  * @param {import("./form.js").Answer} option
  * @param {import("./form.js").Answer} given
  * @returns {import("./form.js").Answer}
@@ -503,8 +530,9 @@ define("ps-action", Action);
 function joint(option, given) {
   if (option.problem || given.problem) return option.problem ? option : given;
   if (given.value === undefined) return option;
-  const isObject = typeof given.value === "object" && given.value !== null && !Array.isArray(given.value);
-  return { value: { option: option.value, ...(isObject ? given.value : { value: given.value }) } };
+  const isObject = (/** @type {unknown} */ value) => typeof value === "object" && value !== null && !Array.isArray(value);
+  const chosen = isObject(option.value) ? /** @type {object} */ (option.value) : { option: option.value };
+  return { value: { ...chosen, ...(isObject(given.value) ? /** @type {object} */ (given.value) : { value: given.value }) } };
 }
 
 /** @param {string} text */

@@ -177,6 +177,9 @@ export class Part extends HTMLElement {
   #kind = element("p", "label");
   #body = element("div", "body prose");
   #media = element("div", "stack media");
+  #whole = element("div", "stack media");
+  /** @type {unknown} */
+  #drawnWhole;
   #prose = new Prose(this.#body);
   /** @type {Activity | undefined} */
   #activity;
@@ -209,6 +212,14 @@ export class Part extends HTMLElement {
     this.#prose.set(part?.text);
     this.#body.hidden = lengthOf(part?.text) === 0 && hasMedia(part);
     drawMedia(this.#media, view, part);
+    // What came with the whole message stands below its last part.
+    const isLast = part !== undefined && content.parts.at(-1) === part;
+    const whole = { kind: "text", ...(content.attachments !== undefined && { attachments: content.attachments }), ...(content.refs !== undefined && { refs: content.refs }) };
+    this.#whole.hidden = true;
+    if (isLast && hasMedia(whole) && this.#drawnWhole !== content) drawMedia(this.#whole, view, whole);
+    this.#drawnWhole = content;
+    this.#whole.hidden = !(isLast && hasMedia(whole));
+    if (!this.#whole.hidden) this.hidden = false;
   }
 
   #build() {
@@ -218,7 +229,7 @@ export class Part extends HTMLElement {
     this.#head.append(this.#name);
     const foot = element("p", "row after");
     foot.append(this.#note, inspect);
-    this.append(this.#head, this.#kind, this.#body, this.#media, foot);
+    this.append(this.#head, this.#kind, this.#body, this.#media, this.#whole, foot);
   }
 }
 

@@ -132,7 +132,7 @@ export function contradicts(value, verdict, name = "", depth = DEPTH_MAX) {
 }
 
 /**
- * A choice that a source offers, in the words of the source, and what it means.
+ * A choice that a source offers, in the words of the source, and what it means. `value` goes out: `{ optionId }` where it has one.
  * @typedef {{ value: unknown, label: string, description: string, verdict?: Verdict }} Option
  */
 
@@ -143,8 +143,9 @@ export function contradicts(value, verdict, name = "", depth = DEPTH_MAX) {
 export function optionOf(option) {
   if (option === null || typeof option !== "object" || Array.isArray(option)) return { value: option, label: words(option).replaceAll("_", " "), description: "", verdict: verdictOf(option) };
   const { value: given, id, optionId, label, name, title, kind, description } = /** @type {Record<string, any>} */ (option);
-  const value = given ?? optionId ?? id ?? option;
-  const said = words(label ?? name ?? title ?? value);
-  // The label is what is read before the press, so it decides where the kind says otherwise.
-  return { value, label: said, description: words(description), verdict: verdictOf(said) ?? verdictOf(kind) ?? (typeof value === "string" ? verdictOf(value) : undefined) };
+  const choice = given ?? optionId ?? id;
+  const said = words(label ?? name ?? title ?? choice ?? option);
+  // The label is what is read before the press, so it decides where the kind says otherwise: the server refuses such a control.
+  const verdict = verdictOf(said) ?? verdictOf(kind) ?? (typeof choice === "string" ? verdictOf(choice) : undefined);
+  return { value: given === undefined && optionId !== undefined ? { optionId } : (choice ?? option), label: said, description: words(description), verdict };
 }

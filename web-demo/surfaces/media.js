@@ -4,7 +4,7 @@
  */
 
 import { badge, element, words } from "./base.js";
-import { drawDiff } from "./bodies.js";
+import { blobText, drawDiff } from "./bodies.js";
 import { BLOB, link, phrase, refsOf } from "./lane.js";
 
 /** @typedef {import("./base.js").View} View */
@@ -21,7 +21,7 @@ const TEXT = new Set(["assistant_text", "user_text", "text", "system_text", "too
 const shown = new WeakMap();
 
 /** @param {any} part */
-const hrefOf = (part) => [part.href, part.url, part.ref, part.src, part.uri, part.image_url?.url ?? part.image_url, part.image, part.source?.url, part.file?.url].find((one) => typeof one === "string");
+const hrefOf = (part) => [part.href, part.url, part.ref, part.src, part.uri, part.source, part.image_url?.url ?? part.image_url, part.image, part.source?.url, part.file?.url].find((one) => typeof one === "string");
 
 /** @param {any} part */
 const typeOf = (part) => words(part.mediaType ?? part.mimeType ?? part.mime_type ?? part.contentType ?? part.source?.mediaType);
@@ -34,7 +34,7 @@ export function hasMedia(part) {
   if (part === undefined || part === null) return false;
   if (part.refs !== undefined || Array.isArray(part.attachments)) return true;
   if (TEXT.has(part.kind)) return false;
-  return part.kind === "file_change" || part.diff !== undefined || part.patch !== undefined || part.path !== undefined || part.name !== undefined || part.data !== undefined || hrefOf(part) !== undefined;
+  return part.kind === "file_change" || part.diff !== undefined || part.patch !== undefined || part.diffRef !== undefined || part.path !== undefined || part.name !== undefined || part.data !== undefined || hrefOf(part) !== undefined;
 }
 
 /**
@@ -49,7 +49,7 @@ export function drawMedia(root, view, part) {
   shown.set(root, part);
   root.replaceChildren();
   const isText = TEXT.has(part.kind);
-  if (part.kind === "file_change" || part.diff !== undefined || part.patch !== undefined) drawChange(root, part);
+  if (part.kind === "file_change" || part.diff !== undefined || part.patch !== undefined || part.diffRef !== undefined) drawChange(root, view, part);
   else if (!isText) drawFile(root, view, part);
   for (const attachment of Array.isArray(part.attachments) ? part.attachments : []) drawFile(root, view, attachment);
   if (part.refs !== undefined) {
@@ -61,9 +61,10 @@ export function drawMedia(root, view, part) {
 
 /**
  * @param {HTMLElement} root
+ * @param {View} view
  * @param {any} part
  */
-function drawChange(root, part) {
+function drawChange(root, view, part) {
   const head = element("p", "row");
   const change = part.change ?? part.changeKind ?? part.operation ?? part.action;
   head.append(element("span", "mono", phrase(part.path ?? part.file ?? part.name ?? part.title) || "path not stated"));
@@ -71,13 +72,31 @@ function drawChange(root, part) {
   if (part.diffStat !== undefined) head.append(element("span", "hint", phrase(part.diffStat)));
   root.append(head);
   const diff = part.diff ?? part.patch;
-  if (diff === undefined) return;
-  const body = element("pre", "preview body diff");
-  body.tabIndex = 0;
-  body.setAttribute("role", "group");
-  body.setAttribute("aria-label", "Diff");
-  drawDiff(body, words(diff));
-  root.append(body);
+  const draw = (/** @type {string} */ text) => {
+    const body = element("pre", "preview body diff");
+    body.tabIndex = 0;
+    body.setAttribute("role", "group");
+    body.setAttribute("aria-label", "Diff");
+    drawDiff(body, text);
+    root.append(body);
+  };
+  if (diff !== undefined) return draw(words(diff));
+  const ref = words(part.diffRef?.href ?? part.diffRef);
+  if (!BLOB.test(ref)) return void (ref && root.append(element("p", "hint mono", ref)));
+  const show = element("button", "button", "Show diff");
+  show.type = "button";
+  show.dataset.kind = "quiet";
+  show.addEventListener("click", async () => {
+    show.disabled = true;
+    try {
+      draw((await blobText(view, ref)).text);
+      show.remove();
+    } catch (why) {
+      show.disabled = false;
+      head.append(element("span", "hint", `Unavailable: ${why instanceof Error ? why.message : why}`));
+    }
+  });
+  root.append(show);
 }
 
 /**

@@ -437,3 +437,18 @@ test("a server that asks for tokens says so, and a token that it rejects is an e
     await rm(dir, { recursive: true, force: true });
   }
 });
+
+test("no word of a button breaks on a phone", limit, async () => {
+  await stage.publish("phone", [fact("run.started")]);
+  page = await stage.blank();
+  await page.setViewportSize({ width: 360, height: 740 });
+  await look({ run: "phone" });
+  await until(page, () => document.querySelector("ps-composer").dataset.mode === "queue");
+  const broken = await page.locator("ps-composer .mode, ps-composer .button").evaluateAll((all) => all.filter((one) => one.checkVisibility()).filter((one) => {
+    const range = document.createRange();
+    range.selectNodeContents(one.querySelector("span:last-child") ?? one);
+    return new Set([...range.getClientRects()].filter(({ width }) => width > 1).map(({ top }) => Math.round(top / 8))).size > 1;
+  }).map((one) => one.textContent));
+  assert.deepEqual(broken, []);
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 360);
+});

@@ -8,6 +8,7 @@ import { keyOf } from "../client/store.js";
 import { describe } from "./describe.js";
 import { controlButton } from "./handed.js";
 import { OVER, face, headed, ofType, ownerOf, phrase, tell } from "./lane.js";
+import { waitsFor } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
@@ -203,16 +204,19 @@ export class TeammateTranscript extends Surface {
    * @param {Activity} activity
    */
   #change(item, activity) {
+    const told = describe(activity);
+    const waits = activity.activityType === "tool-call-progress" ? waitsFor(this.view, activity) : undefined;
+    const state = /** @type {HTMLElement} */ (item.querySelector(".badge"));
+    if (waits) mark(state, "waiting", `waiting for ${waits}`);
+    else mark(state, told.status);
     if (this.#of.get(item)?.content === activity.content) return;
     this.#of.set(item, activity);
-    const told = describe(activity);
     const { content } = activity;
     item.dataset.key = keyOf(activity);
     item.dataset.kind = activity.activityType;
     item.dataset.role = words(content.role);
     say(/** @type {HTMLElement} */ (item.querySelector(".label")), activity.activityType === "message" ? spoken(content.role) : told.label);
     say(/** @type {HTMLElement} */ (item.querySelector(".title")), activity.activityType === "message" ? "" : told.title);
-    mark(/** @type {HTMLElement} */ (item.querySelector(".badge")), told.status);
     const text = activity.activityType === "message" ? (content.parts ?? []).map((/** @type {any} */ part) => joined(part.text)).join("\n") : content.text ? joined(content.text) : told.text;
     say(/** @type {HTMLElement} */ (item.querySelector(".text")), text.length > TEXT_CHARS_MAX ? `…${text.slice(-TEXT_CHARS_MAX)}` : text || phrase(content.withheld === true ? "withheld from this audience" : ""));
   }

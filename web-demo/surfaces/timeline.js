@@ -9,6 +9,7 @@ import { describe } from "./describe.js";
 import { controlButton } from "./handed.js";
 import { artifactsOf, evidenceOf, headed, link, named, ownerOf, refsOf, tell } from "./lane.js";
 import { Rows } from "./rows.js";
+import { waitsFor } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
@@ -207,9 +208,21 @@ export class Timeline extends Surface {
     say(label, it.activityType === "evidence" && it.content.kind ? spoken(it.content.kind) : told.label);
     say(title, told.title);
     say(says, told.text);
-    mark(state, told.status);
-    state.dataset.state = told.state;
+    this.#mark(state, it, told);
     state.hidden = told.status === "";
+  }
+
+  /**
+   * How an entry stands; a call that waits for a person says so.
+   * @param {HTMLElement} badge
+   * @param {Activity} it
+   * @param {import("./describe.js").Description} told
+   */
+  #mark(badge, it, told) {
+    const waits = it.activityType === "tool-call-progress" ? waitsFor(this.view, it) : undefined;
+    if (waits) return mark(badge, "waiting", `waiting for ${waits}`);
+    mark(badge, told.status);
+    badge.dataset.state = told.state;
   }
 
   /** Another surface expanded or folded what may be opened here. */
@@ -243,8 +256,7 @@ export class Timeline extends Surface {
     }
     const part = (/** @type {string} */ name) => /** @type {HTMLElement} */ (detail.querySelector(name));
     say(part(".card-title"), `${told.label}: ${told.title}`);
-    mark(part(".badge"), told.status);
-    part(".badge").dataset.state = told.state;
+    this.#mark(part(".badge"), it, told);
     part(".card-foot").hidden = !this.view.isLive || part(".card-foot").childElementCount === 0;
     const isElsewhere = this.isExpandedElsewhere(keyOf(it));
     part(".elsewhere").hidden = !isElsewhere;

@@ -191,6 +191,7 @@ export class Opened {
     this.#told.summary(session);
     const began = [...session.runs].sort((a, b) => ((a.startedAt ?? "") < (b.startedAt ?? "") ? -1 : 1));
     this.#order = began.map(({ runId }) => runId);
+    this.#all = session.truncated ? undefined : this.#order;
     this.#told.step("shell");
     const recent = await hydration.window(id, { messages: MESSAGES });
     this.#messages = recent.nextCursor;
@@ -209,9 +210,14 @@ export class Opened {
   /** @type {string | null} */
   #details = null;
 
-  /** Whether the server has older messages than were read. */
+  /** All runs of the session; nothing while they are unknown, or are too many to be listed. @type {string[] | undefined} */
+  #all;
+
+  /** Whether the server has older messages than are here. Runs that the stream brought whole need no second reading. */
   get hasEarlier() {
-    return this.#messages !== null;
+    if (this.#messages === null) return false;
+    const isWhole = (/** @type {string} */ runId) => this.store.run(runId)?.isHydrated === true && this.store.get(keyOf({ runId, activityType: "run", activityId: runId }))?.content.activitiesOmitted !== true;
+    return !this.#all?.every(isWhole);
   }
 
   /** Reads older messages, and the process details of about the same time, until something new comes or there is no more. */

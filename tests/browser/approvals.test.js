@@ -80,7 +80,7 @@ async function asks(source, facts, hash = {}) {
   page = await stage.look({ run, ...hash });
   const card = page.locator("ps-action");
   await card.waitFor();
-  // Nothing moves any more that a click could miss.
+  // The layout is at rest, so that a click hits what it aims at.
   await until(page, () => document.getElementById("stage").dataset.hydration === "whole" && document.getElementById("connection").dataset.kind === "live");
   return { run, agent, card };
 }
@@ -105,7 +105,7 @@ for (const [source, { ask, args }] of Object.entries(SOURCES)) {
     assert.deepEqual(await claimed(await asks(source, facts), "Reject"), { control: "reject", value: undefined });
   });
 
-  test(`${source}: Approve sends approved: true and Reject approved: false, whatever the schema's form shows`, limit, async () => {
+  test(`${source}: Approve sends approved: true and Reject approved: false, with a schema that holds the decision`, limit, async () => {
     for (const schema of [DECISION, { type: "object", properties: { approved: { type: "boolean", default: false }, reason: { type: "string", title: "Reason" } } }]) {
       const facts = await ask(schema, false);
       const first = await asks(source, facts);
@@ -216,7 +216,7 @@ test("ethos: an approval that is announced and not gated offers no button", limi
   assert.equal(await page.getByRole("button", { name: "Approve" }).count(), 0);
 });
 
-test("ethos: its own gate approves and rejects", limit, async () => {
+test("ethos: its own gate approves, rejects and takes edits", limit, async () => {
   const facts = [
     { type: "run_start", provider: "scripted", model: "m", source: "global", traceId: "t" },
     { type: "tool.approval_required", request: { approvalId: "ap", toolCallId: "c", toolName: "deploy", args: { env: "prod" }, reason: "production" } },
@@ -225,6 +225,10 @@ test("ethos: its own gate approves and rejects", limit, async () => {
     assert.deepEqual(await claimed(await asks("ethos", facts), name), { control, value: undefined });
     await page.close();
   }
+  const edited = await asks("ethos", facts);
+  await edited.card.locator(".edit summary").click();
+  await edited.card.locator(".edit textarea").fill('{"env": "test"}');
+  assert.deepEqual(await claimed(edited, "Edit the arguments"), { control: "edit", value: { env: "test" } });
 });
 
 /* ── combinations of schema, options and button ── */

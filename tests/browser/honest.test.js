@@ -260,6 +260,11 @@ test("older history comes on demand", limit, async () => {
   assert.equal(await page.locator("ps-conversation .earlier").isVisible(), false);
   await page.locator("ps-conversation .scroller").evaluate((scroller) => (scroller.scrollTop = 0));
   await page.locator(".speech .body", { hasText: /^old 0$/ }).waitFor();
+  await page.close();
+  // What a stream brought whole is not offered again.
+  await look({ session: "long" });
+  await until(page, () => document.querySelector("ps-conversation").view.store.runs().filter(({ runId, isHydrated }) => runId && isHydrated).length === 2);
+  await until(page, () => !document.querySelector("ps-conversation .earlier").checkVisibility());
 });
 
 /* ── controls within reach ── */

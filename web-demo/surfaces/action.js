@@ -122,7 +122,7 @@ export class Action extends Card {
     this.#risk.dataset.state = RISKS.get(risk.toLowerCase()) ?? "unknown";
     say(this.#risk, `${risk} risk`);
     this.#drawWho();
-    this.#message.hidden = content.message === undefined;
+    this.#message.hidden = content.message === undefined || content.message === content.title;
     say(this.#message, words(content.message));
     this.#description.hidden = content.description === undefined;
     say(this.#description, phrase(content.description));

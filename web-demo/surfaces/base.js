@@ -305,7 +305,7 @@ export function mark(on, status, text = spoken(status)) {
 }
 
 /**
- * A status as it looks: what is stale is not known to go on, whatever it last reported, so nothing about it moves.
+ * A status as it looks. A stale item is not known to go on, so nothing about it moves.
  * @param {Record<string, any>} content
  * @returns {unknown}
  */

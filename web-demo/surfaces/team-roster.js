@@ -95,7 +95,7 @@ export class TeamRoster extends Lane {
     told.setAttribute("role", "status");
     const team = () => this.#teams.get(head);
     const workers = (/** @type {(agent: Activity) => boolean} */ which) => this.activities().filter((agent) => isOf(agent, team()) && which(agent)).map(({ activityId }) => activityId);
-    // The coordinator merges: it is told so as any agent is, by its input.
+    // The coordinator merges, so it gets the request as its input.
     const merge = controlButton("Merge results", () => this.view, () => {
       const it = team();
       if (!it) return null;

@@ -88,7 +88,7 @@ export class Tool extends Card {
     const content = this.content;
     const state = toolState(content);
     const waits = waitsFor(this.view, this.activity);
-    // A call that waits for a person does not run, whatever it last reported.
+    // A call that waits for a person does not run, also where its last report says so.
     const isRunning = isToolRunning(content) && waits === undefined;
     this.dataset.state = waits ? "waiting" : stateOf(state);
     this.dataset.status = waits ? "waiting" : state;

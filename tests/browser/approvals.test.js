@@ -206,6 +206,11 @@ test("ethos: a credential in plain text is answered, and nowhere on the page aft
   assert.equal((await stage.claim(asked.agent, { run: asked.run })).control, "answer");
 });
 
+test("a credential that a schema describes is typed out of sight", limit, async () => {
+  const { card } = await asks("agentui", [{ type: "run.started" }, { type: "action.required", actionId: "a", payload: { kind: "credential_request", message: "Key?", schema: { type: "object", required: ["key"], properties: { key: { type: "string", title: "Key" } } } } }]);
+  assert.equal(await card.getByLabel("Key").getAttribute("type"), "password");
+});
+
 test("ethos: an approval that is announced and not gated offers no button", limit, async () => {
   const facts = await upTo("ethos/approval_announced_not_gated", (fact) => fact.type === "tool_approval_required");
   const run = `approval-${++runs}`;

@@ -86,8 +86,8 @@ test("a queued message stands once, whether its runtime has acknowledged it or n
   assert.equal(await shown(), 1);
 });
 
-test("an idle teammate has no Stop once its run has ended", limit, async () => {
-  const story = [fact("run.started"), fact("agent.spawned", { agentName: "Rui", status: "idle" }, { agentId: "rui" })];
+test("an idle teammate has no Stop once its run has ended, and its team does not look active", limit, async () => {
+  const story = [fact("run.started"), fact("team.changed", { teamId: "t", teamPhase: "active" }), fact("agent.spawned", { agentName: "Rui", status: "idle" }, { agentId: "rui" })];
   await stage.publish("idle", story);
   await look({ run: "idle" });
   const stop = page.locator('ps-team-roster .card [data-does="stop"]');
@@ -95,6 +95,7 @@ test("an idle teammate has no Stop once its run has ended", limit, async () => {
   await stage.publish("idle", [fact("run.finished")]);
   await until(page, () => document.querySelector('ps-team-roster .card [data-does="stop"]').hidden);
   assert.equal(await page.locator("ps-team-roster").getByRole("button", { name: "Close", exact: true }).isVisible(), true);
+  assert.equal(await page.locator("ps-team-roster .team-head .phase").getAttribute("data-state"), "stale");
 });
 
 test("what is stale is not shown as running", limit, async () => {

@@ -313,6 +313,8 @@ export class Action extends Card {
    */
   #answers(kind, schema, offered) {
     const ask = offered.length > 0 && schema === undefined ? choiceOf("Your answer", this.content.options) : this.#question(kind, schema);
+    // A secret is never in plain sight, also where a schema asks for it.
+    if (kind === "credential_request") for (const input of ask.root.querySelectorAll("input")) if (input.type === "text") input.type = "password";
     const row = element("div", "row");
     if (ask.decides) row.append(this.#button("Approve", "answer", () => ask.read("approve"), "primary", "approve"), this.#button("Reject", "reject", () => ask.read("reject"), "danger", "reject"));
     else row.append(this.#button("Send answer", "answer", () => ask.read(), "primary"), this.#button("Decline", "reject", () => ({}), "danger"));

@@ -5,7 +5,7 @@
  * as fast as a short one.
  */
 
-import { Surface, count, define, element, inspectButton, keyOf, mark, say, spoken, words } from "./base.js";
+import { Surface, count, define, element, inspectButton, keyOf, mark, say, spoken, standing, words } from "./base.js";
 import { lengthOf } from "../client/store.js";
 import { Action } from "./action.js";
 import { agentName, beside } from "./card.js";
@@ -313,7 +313,7 @@ function targetOf({ activityType, activityId, runId }) {
 }
 
 /** @param {Activity} activity */
-const statusOf = ({ content }) => content.status;
+const statusOf = ({ content }) => standing(content);
 
 /**
  * @param {View} view

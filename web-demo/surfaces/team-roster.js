@@ -124,6 +124,10 @@ export class TeamRoster extends Lane {
   #changeTeam(head, team) {
     this.#teams.set(head, team);
     changeTeam(head, team);
+    // A team without a live run does not look as if it went on.
+    const run = beganBy(this.view, team);
+    const phase = /** @type {HTMLElement} */ (head.querySelector(".phase"));
+    if (run !== undefined && !isLiveRun(run) && phase.dataset.state === "running") phase.dataset.state = "stale";
     const workers = this.activities().filter((agent) => isOf(agent, team));
     const foot = /** @type {HTMLElement} */ (head.querySelector(".parallel"));
     const isParallel = words(team.content.topology) === "parallel_workers";

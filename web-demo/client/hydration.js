@@ -113,7 +113,12 @@ export class Hydration {
     return this.activation;
   }
 
-  /** Sessions, the newest first. @param {PageCall} [call] @returns {Promise<Sessions>} */
+  /**
+   * Sessions, the newest first.
+   * @param {PageCall & { status?: string, q?: string, needsAction?: boolean }} [call] Only those with this status, with these words in
+   * title, preview or id, or with pending actions.
+   * @returns {Promise<Sessions>}
+   */
   async sessions(call) {
     return this.#get("/v1/sessions", call);
   }
@@ -141,6 +146,26 @@ export class Hydration {
   /** A session's process details, the newest window first. @param {string} id @param {PageCall} [call] @returns {Promise<Timeline>} */
   async timeline(id, call) {
     return this.#get(`/v1/sessions/${part(id)}/timeline`, call);
+  }
+
+  /**
+   * The activities of all runs of a session: now, or as of a cursor of its stream.
+   * @param {string} id
+   * @param {Call & { at?: string, surfaces?: string[] }} [call]
+   * @returns {Promise<Page & { activities: Activity[] }>}
+   */
+  async sessionActivities(id, call) {
+    return this.#get(`/v1/sessions/${part(id)}/activities`, call);
+  }
+
+  /**
+   * Envelopes of all runs of a session by page, in commit order.
+   * @param {string} id
+   * @param {Call & { after?: number | string, before?: number | string, limit?: number }} [call]
+   * @returns {Promise<Page & { events: Envelope[] }>}
+   */
+  async sessionEvents(id, call) {
+    return this.#get(`/v1/sessions/${part(id)}/events`, call);
   }
 
   /** How a run stands. @param {string} id @param {Call} [call] @returns {Promise<RunLine>} */

@@ -65,6 +65,28 @@ test("envelopes come by page, for whom it is asked", TIMEOUT, async () => {
   assert.deepEqual(await sequences({ after: nextCursor }), [4, 5]);
 });
 
+test("a session's lists and logs are asked for by their addresses and filters", TIMEOUT, async () => {
+  const server = await pretend((request, response) => {
+    const activation = new URL(request.url, "http://x").searchParams.get("activation");
+    response.writeHead(200, { "content-type": "application/json" });
+    response.end(JSON.stringify({ activation, sessions: [], activities: [], events: [], nextCursor: null }));
+  });
+  const hydration = new Hydration({ base: server.base, audience: "dashboard" });
+  await hydration.sessions({ status: "waiting", q: "report 1", needsAction: true });
+  await hydration.sessionActivities("s 1", { at: "e:4" });
+  await hydration.sessionEvents("s 1", { after: 3, limit: 10 });
+  const asked = server.requests.map(({ url }) => {
+    const { pathname, searchParams } = new URL(url, "http://x");
+    searchParams.delete("activation");
+    return `${pathname}?${searchParams}`;
+  });
+  assert.deepEqual(asked, [
+    "/v1/sessions?audience=dashboard&status=waiting&q=report+1&needsAction=true",
+    "/v1/sessions/s%201/activities?audience=dashboard&at=e%3A4",
+    "/v1/sessions/s%201/events?audience=dashboard&after=3&limit=10",
+  ]);
+});
+
 test("an offloaded body comes whole or in part, and no other address is asked", TIMEOUT, async () => {
   const hydration = new Hydration({ base: server.base, fetch: (...asked) => (addresses.push(asked[0]), fetch(...asked)) });
   const addresses = [];

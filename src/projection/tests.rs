@@ -675,15 +675,15 @@ fn a_view_that_an_older_server_saved_is_none_whatever_it_looks_like() {
     let mut seen = Watched::new();
     seen.fold("run.started", json!({})).fold("text.delta", delta("p", "a"));
     let mut saved: Value = serde_json::from_slice(&seen.view.save()).unwrap();
-    assert!(View::restore(&log, Audience::User, saved.to_string().as_bytes()).is_some());
+    assert!(View::restore(&log, Audience::User, saved.to_string().as_bytes()).unwrap().is_some());
     saved["version"] = json!(VERSION - 1);
-    assert!(View::restore(&log, Audience::User, saved.to_string().as_bytes()).is_none(), "of the same shape");
+    assert!(View::restore(&log, Audience::User, saved.to_string().as_bytes()).unwrap().is_none(), "of the same shape");
     for activity in saved["activities"].as_array_mut().unwrap() {
         for member in ["opened_at", "updated_at"] {
             activity.as_object_mut().unwrap().remove(member).expect("a time");
         }
     }
-    assert!(View::restore(&log, Audience::User, saved.to_string().as_bytes()).is_none(), "without times");
+    assert!(View::restore(&log, Audience::User, saved.to_string().as_bytes()).unwrap().is_none(), "without times");
 }
 
 #[test]
@@ -710,7 +710,7 @@ fn an_activity_ends_once_however_much_is_told_of_it_later_and_has_no_end_while_i
     seen.fold("task.changed", task(7, json!({"status": "done"})));
     assert_eq!(ends(&seen, "task"), ("006".into(), Some("006".into())));
     let saved = seen.view.save();
-    seen.view = View::restore(&LogId::Run(RunId::new("r").unwrap()), Audience::User, &saved).unwrap();
+    seen.view = View::restore(&LogId::Run(RunId::new("r").unwrap()), Audience::User, &saved).unwrap().unwrap();
     assert_eq!(ends(&seen, "task"), ("006".into(), Some("006".into())));
 }
 

@@ -60,3 +60,32 @@ pub fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "the server made a mistake; its log says more")
         .into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::Sizes;
+    use crate::guard::Policy;
+    use crate::ingest::{Amendment, World};
+    use crate::log::memory::MemoryStore;
+    use crate::log::{AnyStore, LogId};
+    use crate::model::{Draft, EventType, RunId};
+    use crate::serve::{Limits, Pulse, Server};
+
+    #[tokio::test]
+    async fn readiness_ends_with_the_committer() {
+        let store = AnyStore::Memory(MemoryStore::new());
+        let world = World { now: || jiff::Timestamp::UNIX_EPOCH, random: || 7 };
+        let server = Server::new(store, Policy::default(), Sizes::default(), Limits::default(), Pulse::default(), world).unwrap();
+        let app = server.app.clone();
+        assert!(ready(State(app.clone())).await.is_ok());
+        app.logs.panic_in_committer();
+        let run = LogId::Run(RunId::new("r").unwrap());
+        let drafts = || vec![Draft::new(EventType::RunStatus)];
+        app.ingest.amend(&run, |_| ((), Amendment { drafts: drafts(), ..Amendment::default() })).await.unwrap_err();
+        app.logs.failed().await;
+        let problem = ready(State(app)).await.unwrap_err();
+        assert_eq!((problem.status.as_u16(), problem.code), (503, "store_failed"));
+        assert!(problem.detail.contains("the committer panicked"), "{}", problem.detail);
+    }
+}

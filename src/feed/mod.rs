@@ -10,6 +10,7 @@
 //! delayed, and a burst costs each reader one socket write a tick. Nothing here can slow the write path; it only follows tails.
 
 pub mod folds;
+pub mod merged;
 pub mod reader;
 mod ring;
 pub mod several;

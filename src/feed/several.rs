@@ -23,13 +23,18 @@ use tokio::sync::watch;
 const ROW_BITS: u32 = 20;
 
 /// A place in the order of commits: so many rows of that append, and all of those before it.
-fn place(position: u64, rows: u64) -> Sequence {
+pub(super) fn place(position: u64, rows: u64) -> Sequence {
     debug_assert!(rows < 1 << ROW_BITS, "an append is bounded far below");
     Sequence(position << ROW_BITS | rows)
 }
 
 /// The place after all of an append.
-const ALL_ROWS: u64 = (1 << ROW_BITS) - 1;
+pub(super) const ALL_ROWS: u64 = (1 << ROW_BITS) - 1;
+
+/// The two numbers of a place.
+pub(super) const fn position_and_rows(at: Sequence) -> (u64, u64) {
+    (at.0 >> ROW_BITS, at.0 & ALL_ROWS)
+}
 
 /// Where a reader of several logs stands who has everything there is.
 #[must_use]
@@ -273,7 +278,7 @@ impl<S: Store> Several<S> {
 
     /// How far a log was read by a reader who stood at this place.
     async fn located(&self, member: &Member, at: Sequence) -> Result<Sequence, StoreError> {
-        let (position, rows) = (at.0 >> ROW_BITS, at.0 & ALL_ROWS);
+        let (position, rows) = position_and_rows(at);
         let Some(epoch) = member.epoch else { return Ok(Sequence::NONE) };
         let id = &member.hub.log.id;
         let last = self.feed.logs.locate(id, epoch, position).await?;

@@ -5,7 +5,7 @@ use super::desk::Desk;
 use crate::guard::{Guarded, Policy};
 use crate::log::control::{ASKING_MAX, AskedAction, ControlRecord, ControlState};
 use crate::log::row::Row;
-use crate::log::run::Shown;
+use crate::log::run::{Shown, count_of};
 use crate::log::{Blob, LogId, StoreError};
 use crate::model::audience::{self, Audience, Sight};
 use crate::model::{BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, RunId, SessionId};
@@ -244,7 +244,8 @@ fn show(shown: &mut Shown, draft: &Draft) {
             if let Some(title) = get("title").and_then(Value::as_str) {
                 shown.title(title);
             }
-            for (flag, member) in [(&mut shown.unread, "unread"), (&mut shown.pinned, "pinned"), (&mut shown.stale, "stale")] {
+            shown.unread = get("unread").and_then(count_of).or(shown.unread);
+            for (flag, member) in [(&mut shown.pinned, "pinned"), (&mut shown.stale, "stale")] {
                 *flag = get(member).and_then(Value::as_bool).or(*flag);
             }
         }

@@ -166,7 +166,7 @@ impl EmbeddedStore {
     }
 
     fn open_checking(dir: &Path, sync: Sync, verify_bytes_max: u64) -> Result<Self, StoreError> {
-        std::fs::create_dir_all(dir).map_err(|e| StoreError::failed("creating the data directory", &e))?;
+        std::fs::create_dir_all(dir).map_err(|e| StoreError::failed("creating the data directory", &in_path(dir, &e)))?;
         let (mut tail, attested) = Tail::open(dir)?;
         let engine = dir.join("log");
         let attested = attested.unwrap_or_default();
@@ -201,6 +201,21 @@ impl EmbeddedStore {
             })
             .map_err(|e| StoreError::failed("starting the store's thread", &e))?;
         Ok(Self { shared, keeper: Some((orders, keeper)) })
+    }
+
+    /// Waits until nothing has the store in `dir` open; false when that takes longer than `time_max`. A server that has stopped
+    /// still closes its files for a moment.
+    #[must_use]
+    pub fn wait_until_closed(dir: &Path, time_max: Duration) -> bool {
+        let Ok(lock) = File::open(dir.join(tail::FILE)) else { return true };
+        let begun = Instant::now();
+        while matches!(lock.try_lock(), Err(std::fs::TryLockError::WouldBlock)) {
+            if begun.elapsed() > time_max {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        true
     }
 
     /// Moves what is in memory and in journals into tables. The engine does this by itself when there is enough of it.
@@ -250,7 +265,7 @@ fn check_version(engine: &Path) -> Result<(), StoreError> {
 
 /// Clears away a store that was never made completely, and says that a new one is being made.
 fn make_room(engine: &Path, tail: &mut Tail) -> Result<(), StoreError> {
-    let failed = |e: std::io::Error| StoreError::failed("creating the store", &e);
+    let failed = |e: std::io::Error| StoreError::failed("creating the store", &in_path(engine, &e));
     if tail.is_new() && engine.exists() {
         let what = "it is missing or empty, but there is a store beside it".into();
         return Err(StoreError::Rot { path: tail.path().to_owned(), what });
@@ -263,9 +278,14 @@ fn make_room(engine: &Path, tail: &mut Tail) -> Result<(), StoreError> {
     sync_dir(engine.parent().expect("the engine's directory is in the data directory"))
 }
 
+/// What failed, and where.
+fn in_path(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
 /// Makes the names in a directory last.
 fn sync_dir(dir: &Path) -> Result<(), StoreError> {
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| StoreError::failed("syncing a directory", &e))
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| StoreError::failed("syncing a directory", &in_path(dir, &e)))
 }
 
 impl Shared {
@@ -559,6 +579,14 @@ impl Shared {
             Some(number) => self.last_at(&snapshot, number, position),
             None => Ok(Sequence::NONE),
         }
+    }
+
+    fn position_of(&self, log: &LogId, epoch: Epoch, sequence: Sequence) -> Result<Option<u64>, StoreError> {
+        let snapshot = self.db.snapshot();
+        let Some(number) = self.numbered(&snapshot, log, epoch)? else { return Ok(None) };
+        let appends = index_key(number, sequence)..=index_key(number, Sequence(u64::MAX));
+        let found = snapshot.range(&self.index, appends).next().map(|entry| self.place(entry)).transpose()?;
+        Ok(found.map(|place| place.position))
     }
 
     /// The last sequence of a log's appends at or before this position.
@@ -1014,6 +1042,10 @@ impl Store for EmbeddedStore {
 
     async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
         self.shared.locate(log, epoch, position)
+    }
+
+    async fn position_of(&self, log: &LogId, epoch: Epoch, sequence: Sequence) -> Result<Option<u64>, StoreError> {
+        self.shared.position_of(log, epoch, sequence)
     }
 
     async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Placed>, StoreError> {

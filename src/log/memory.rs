@@ -168,6 +168,13 @@ impl Store for MemoryStore {
         Ok(log.appends[..until].last().map_or(Sequence::NONE, |append| append.last))
     }
 
+    async fn position_of(&self, log: &LogId, epoch: Epoch, sequence: Sequence) -> Result<Option<u64>, StoreError> {
+        let inner = self.inner.read();
+        let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(None) };
+        let at = log.appends.partition_point(|append| append.last < sequence);
+        Ok(log.appends.get(at).map(|append| append.placed.position))
+    }
+
     async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Placed>, StoreError> {
         let inner = self.inner.read();
         let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(Vec::new()) };

@@ -294,6 +294,15 @@ pub trait Store: Send + Sync + 'static {
     /// says how far many logs were read. It takes a few look-ups, however long the log is.
     fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> impl Future<Output = Result<Sequence, StoreError>> + Send;
 
+    /// The position of the append that brought this sequence to the log; `None` when the log has not come so far, is of another
+    /// epoch, or is not there. An append counts though nothing may be left of it. It takes one look-up.
+    fn position_of(
+        &self,
+        log: &LogId,
+        epoch: Epoch,
+        sequence: Sequence,
+    ) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
+
     /// Rows after `after`, in order, by append: as many whole ones as `limit` allows, at least one. The first may begin at or
     /// before `after`: the caller skips. Nothing is left out but what was compacted away; an append of which nothing is left
     /// is passed over. Empty only at the tail, for a log of another epoch, and for a log that is not there.
@@ -399,6 +408,10 @@ impl Store for AnyStore {
 
     async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
         each_store!(self, store => store.locate(log, epoch, position).await)
+    }
+
+    async fn position_of(&self, log: &LogId, epoch: Epoch, sequence: Sequence) -> Result<Option<u64>, StoreError> {
+        each_store!(self, store => store.position_of(log, epoch, sequence).await)
     }
 
     async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Placed>, StoreError> {

@@ -273,21 +273,25 @@ pub async fn events(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, P
         }
     };
     let next = page.next.map(|sequence| Cursor::at(epoch, sequence).to_string());
-    let mut text = Vec::with_capacity(page.events.iter().map(|(_, event)| event.len() + 1).sum::<usize>() + 256);
-    text.extend_from_slice(b"{\"events\":[");
-    for (i, (_, event)) in page.events.iter().enumerate() {
-        if i > 0 {
-            text.push(b',');
-        }
-        text.extend_from_slice(event);
-    }
     let mut rest = echo(&query, json!({ "nextCursor": next, "truncated": next.is_some(), "epoch": epoch.to_string() }));
     if !page.holes.is_empty() {
         rest["holes"] = page.holes.iter().map(|(from, to)| json!([from, to])).collect();
     }
+    Ok(page_of("events", page.events.iter().map(|(_, event)| &**event), &rest))
+}
+
+/// An answer with a list of texts that are JSON already, before its other members.
+pub(super) fn page_of<'t>(member: &str, texts: impl Iterator<Item = &'t [u8]>, rest: &Value) -> Response {
+    let mut text = format!("{{\"{member}\":[").into_bytes();
+    for (i, item) in texts.enumerate() {
+        if i > 0 {
+            text.push(b',');
+        }
+        text.extend_from_slice(item);
+    }
     text.extend_from_slice(b"],");
     text.extend_from_slice(&rest.to_string().as_bytes()[1..]);
-    Ok(([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], text).into_response())
+    ([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], text).into_response()
 }
 
 /// `GET /v1/runs/{run}/activities`: what there is to see now, or as of any sequence; of all surfaces or of some.

@@ -70,6 +70,7 @@ kinds! {
     BAD_RANGE = 416 "bad_range", "the range lies outside of the body's `limit` bytes", "ask for less, or for all";
     BAD_CONTROL = 422 "bad_control", "what the control is about cannot take it", "`member` and `expected` say which, and what it must be";
     BAD_MEMBER = 422 "bad_member", "a member of a fact, or of a body, is missing or cannot be what it is", "`member` and `expected` say which, and what it must be";
+    SESSION_TOO_LARGE = 422 "session_too_large", "the session has more than `limit` runs, too many to merge into one order", "read its runs one by one";
     NO_TYPE = 422 "no_type", "a fact does not say what it is", "add the member that `expected` names";
     NOT_AN_OBJECT = 422 "not_an_object", "a fact is no JSON object", "send an object";
     BAD_LINE = 422 "not_json", "a line of a streamed body is not JSON; what came before it is kept", "go on from `line`";

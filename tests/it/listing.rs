@@ -1,1 +1,420 @@
 //! Session lists, counts of pending actions, and the session-wide views of activities and events.
+
+use crate::harness::{AUDIENCES, Client, Process, Via, fact, local, recording, serve_it, world};
+use proscenium::feed::Sizes;
+use proscenium::guard::Policy;
+use proscenium::log::AnyStore;
+use proscenium::log::memory::MemoryStore;
+use proscenium::serve::settle::Patience;
+use proscenium::serve::{Limits, Pulse, Server};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Publishes facts to a run of a session, which may have a parent.
+async fn put(client: &Client, run: &str, session: &str, parent: &str, facts: &[Value]) {
+    let parent = if parent.is_empty() { String::new() } else { format!("&parentSessionId={parent}") };
+    let path = format!("/v1/runs/{run}/facts?sessionId={session}{parent}");
+    client.post(&path, &[("content-type", "application/json")], Value::from(facts).to_string()).await.ok();
+}
+
+fn asks(action: &str, audience: &str) -> Value {
+    fact("action.required", json!({"actionId": action, "audience": audience, "payload": {"kind": "tool_approval"}}))
+}
+
+fn says(text: &str) -> Value {
+    fact("text.delta", json!({"messageId": "m", "partId": "p", "payload": {"text": text}}))
+}
+
+async fn listed(client: &Client, query: &str) -> BTreeMap<String, Value> {
+    let page = client.get(&format!("/v1/sessions?{query}")).await.ok();
+    let line = |line: &Value| (line["sessionId"].as_str().unwrap().to_owned(), line.clone());
+    page["sessions"].as_array().unwrap().iter().map(line).collect()
+}
+
+/// The sessions' pending actions: with those below, and those below alone.
+async fn pending(client: &Client, audience: &str) -> BTreeMap<String, [u64; 2]> {
+    let lines = listed(client, &format!("audience={audience}")).await;
+    let counts = |line: &Value| ["pendingActions", "pendingActionsBelow"].map(|name| line["counts"][name].as_u64().unwrap());
+    let counted = lines.iter().map(|(session, line)| (session.clone(), counts(line)));
+    let counted: BTreeMap<_, _> = counted.filter(|(_, counts)| *counts != [0, 0]).collect();
+    for session in lines.keys() {
+        let shell = client.get(&format!("/v1/sessions/{session}?audience={audience}")).await.ok();
+        assert_eq!(counts(&shell), counted.get(session).copied().unwrap_or_default(), "the shell of {session} counts alike");
+    }
+    counted
+}
+
+fn counts(of: &[(&str, [u64; 2])]) -> BTreeMap<String, [u64; 2]> {
+    of.iter().map(|(session, counts)| ((*session).to_owned(), *counts)).collect()
+}
+
+#[tokio::test]
+async fn unread_is_a_number_for_numbers_and_booleans_alike() {
+    let client = local().await;
+    let shown = [
+        (json!({"unread": 7}), json!(7)),
+        (json!({"unread": true}), json!(1)),
+        (json!({"unread": false}), json!(0)),
+        (json!({"unread": 0}), json!(0)),
+        (json!({"unread": "many"}), Value::Null),
+        (json!({"unread": -3}), Value::Null),
+        (json!({}), Value::Null),
+    ];
+    for (n, (members, _)) in shown.iter().enumerate() {
+        put(&client, &format!("r{n}"), &format!("s{n}"), "", &[fact("session.updated", members.clone())]).await;
+    }
+    let lines = listed(&client, "").await;
+    for (n, (members, expected)) in shown.iter().enumerate() {
+        assert_eq!(lines[&format!("s{n}")]["unread"], *expected, "{members}");
+        assert_eq!(client.get(&format!("/v1/sessions/s{n}")).await.ok()["unread"], *expected, "{members}");
+    }
+    put(&client, "r0", "s0", "", &[fact("session.updated", json!({"title": "T"}))]).await;
+    assert_eq!(listed(&client, "").await["s0"]["unread"], 7, "a fact that does not say it changes nothing");
+}
+
+#[tokio::test]
+async fn a_session_is_stale_when_its_source_says_so_and_when_the_server_finds_a_run_stale() {
+    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), Pulse::default());
+    let store = AnyStore::Memory(MemoryStore::new());
+    let server = Server::new(store, Policy::default(), sizes, limits, pulse, world(jiff::Timestamp::now)).unwrap();
+    let mut settler = server.settler(Patience { stale: Duration::from_mins(1), settle: Duration::from_mins(5) });
+    let (client, _) = serve_it(server, std::future::pending()).await;
+    let begun = tokio::time::Instant::now();
+    put(&client, "r", "silent", "", &[fact("run.started", json!({}))]).await;
+    put(&client, "q", "denied", "", &[fact("run.started", json!({})), fact("session.updated", json!({"stale": false}))]).await;
+    put(&client, "p", "said", "", &[fact("session.updated", json!({"stale": true}))]).await;
+    settler.round(begun).await.unwrap();
+    let stale = async || {
+        let lines = listed(&client, "").await;
+        ["silent", "denied", "said"].map(|session| lines[session]["stale"].clone())
+    };
+    assert_eq!(stale().await, [Value::Null, json!(false), json!(true)]);
+    settler.round(begun + Duration::from_mins(1)).await.unwrap();
+    assert_eq!(stale().await, [json!(true), json!(true), json!(true)]);
+    assert_eq!(client.get("/v1/sessions/silent").await.ok()["stale"], true);
+    client.accept("r", &[says("still here")]).await;
+    assert_eq!(stale().await, [Value::Null, json!(true), json!(true)], "a fact lifts the server's own finding");
+}
+
+#[tokio::test]
+async fn pending_actions_are_counted_over_all_runs_and_descendants_for_each_audience() {
+    let client = local().await;
+    // More runs than a shell shows, the oldest of which ask.
+    for n in 0..40 {
+        let asked = match n {
+            0 => vec![asks("a", "user"), asks("b", "user"), asks("h", "internal")],
+            1 => vec![asks("c", "user")],
+            _ => vec![says("busy")],
+        };
+        put(&client, &format!("r{n}"), "s", "", &asked).await;
+    }
+    put(&client, "kid", "child", "s", &[asks("d", "user")]).await;
+    put(&client, "grandkid", "grandchild", "child", &[asks("e", "user"), asks("f", "internal")]).await;
+    put(&client, "other", "elsewhere", "", &[says("nothing to decide")]).await;
+    let own = fact("action.required", json!({"actionId": "own", "payload": {"kind": "tool_approval"}}));
+    client.post("/v1/sessions/s/facts", &[("content-type", "application/json")], json!([own]).to_string()).await.ok();
+
+    assert_eq!(pending(&client, "user").await, counts(&[("s", [6, 2]), ("child", [2, 1]), ("grandchild", [1, 0])]));
+    assert_eq!(pending(&client, "internal").await, counts(&[("s", [8, 3]), ("child", [3, 2]), ("grandchild", [2, 0])]));
+    let shell = client.get("/v1/sessions/s").await.ok();
+    let shown: Vec<_> = shell["pendingActions"].as_array().unwrap().iter().map(|action| &action["activityId"]).collect();
+    assert_eq!(shown, ["own", "c", "a", "b"], "actions of the oldest runs are among them");
+    assert_eq!((&shell["status"], &shell["truncated"]), (&json!("waiting"), &json!(true)));
+    assert_eq!(listed(&client, "").await["s"]["status"], "waiting");
+
+    client.accept("r0", &[fact("action.resolved", json!({"actionId": "a", "payload": {"outcome": "approved"}}))]).await;
+    client.accept("kid", &[fact("run.finished", json!({}))]).await;
+    assert_eq!(pending(&client, "user").await, counts(&[("s", [4, 1]), ("child", [1, 1]), ("grandchild", [1, 0])]));
+    assert_eq!(client.delete("/v1/runs/r1").await.status, 204);
+    assert_eq!(client.delete("/v1/runs/grandkid").await.status, 204);
+    assert_eq!(pending(&client, "user").await, counts(&[("s", [2, 0])]), "an erasure lowers the counts");
+    assert_eq!(pending(&client, "internal").await, counts(&[("s", [3, 0])]));
+}
+
+#[tokio::test]
+async fn a_circle_of_parents_counts_each_action_once() {
+    let client = local().await;
+    for (session, parent) in [("a", "c"), ("b", "a"), ("c", "b"), ("self", "self")] {
+        put(&client, session, session, parent, &[asks("x", "user")]).await;
+    }
+    put(&client, "leaf", "leaf", "b", &[asks("y", "user"), asks("z", "user")]).await;
+    let all = [("a", [5, 4]), ("b", [5, 4]), ("c", [5, 4]), ("leaf", [2, 0]), ("self", [1, 0])];
+    assert_eq!(pending(&client, "user").await, counts(&all));
+}
+
+#[tokio::test]
+async fn what_a_list_says_is_the_same_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start_in(dir.path());
+    let client = Client::new(server.at);
+    for n in 0..20 {
+        let said = match n {
+            0 => vec![asks("a", "user"), fact("session.updated", json!({"title": "Oldest", "unread": 3, "pinned": true}))],
+            _ => vec![fact("run.started", json!({})), says("hello"), fact("run.finished", json!({}))],
+        };
+        put(&client, &format!("r{n}"), "s", "", &said).await;
+    }
+    put(&client, "kid", "child", "s", &[asks("d", "user"), asks("e", "dashboard")]).await;
+    let (before, inside) = (listed(&client, "").await, pending(&client, "internal").await);
+    assert_eq!(before["s"]["title"], "Oldest", "the newest 16 runs do not say it");
+    assert_eq!((&before["s"]["unread"], &before["s"]["preview"]), (&json!(3), &json!("hello")));
+    assert!(before["s"]["lastActivity"].as_str().unwrap().ends_with('Z'));
+    assert_eq!(inside, counts(&[("s", [3, 2]), ("child", [2, 0])]));
+    server.kill();
+    let server = Process::start_in(dir.path());
+    let client = client.of(server.at);
+    assert_eq!((listed(&client, "").await, pending(&client, "internal").await), (before, inside));
+}
+
+#[tokio::test]
+async fn a_list_is_filtered_by_status_by_text_and_by_what_needs_an_action() {
+    let client = local().await;
+    put(&client, "r1", "taxes", "", &[fact("session.updated", json!({"title": "Income TAX"})), asks("a", "user")]).await;
+    put(&client, "r2", "garden", "", &[fact("run.started", json!({})), says("Roses and taxi drivers")]).await;
+    put(&client, "r3", "tax-office", "", &[fact("run.started", json!({})), fact("run.finished", json!({}))]).await;
+    put(&client, "r4", "house", "", &[fact("run.started", json!({}))]).await;
+    put(&client, "r5", "kitchen", "house", &[asks("b", "user")]).await;
+    put(&client, "r6", "cellar", "", &[asks("c", "internal")]).await;
+    let names = async |query: &str| listed(&client, query).await.into_keys().collect::<Vec<_>>();
+    assert_eq!(names("status=waiting").await, ["kitchen", "taxes"]);
+    assert_eq!(names("status=waiting&audience=internal").await, ["cellar", "kitchen", "taxes"]);
+    assert_eq!(names("status=completed,accepted").await, ["house", "tax-office"]);
+    assert_eq!(names("q=tax").await, ["garden", "tax-office", "taxes"]);
+    assert_eq!(names("q=tax&status=completed").await, ["tax-office"]);
+    assert_eq!(names("needsAction=true").await, ["house", "kitchen", "taxes"]);
+    assert_eq!(names("needsAction=1&audience=internal").await, ["cellar", "house", "kitchen", "taxes"]);
+    assert_eq!(names("needsAction=false&q=").await.len(), 6);
+    assert_eq!(names("q=nowhere").await, [""; 0]);
+    client.get("/v1/sessions?status=busy").await.problem(400, "bad_query");
+    // Page by page a filtered list is the same.
+    let (mut all, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = client.get(&format!("/v1/sessions?q=tax&limit=1{cursor}")).await.ok();
+        all.extend(page["sessions"].as_array().unwrap().iter().map(|line| line["sessionId"].clone()));
+        match page["nextCursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(all, ["tax-office", "garden", "taxes"]);
+}
+
+#[tokio::test]
+async fn a_search_looks_at_so_many_sessions_and_says_where_it_goes_on() {
+    let client = local().await;
+    put(&client, "first", "needle", "", &[says("x")]).await;
+    let mut writing = tokio::task::JoinSet::new();
+    for part in 0..8 {
+        let client = client.clone();
+        writing.spawn(async move {
+            for n in 0..520 {
+                put(&client, &format!("r{part}-{n}"), &format!("s{part}-{n}"), "", &[says("x")]).await;
+            }
+        });
+    }
+    writing.join_all().await;
+    let first = client.get("/v1/sessions?q=needle").await.ok();
+    assert_eq!(first["sessions"], json!([]));
+    let next = first["nextCursor"].as_str().unwrap();
+    let second = client.get(&format!("/v1/sessions?q=needle&cursor={next}")).await.ok();
+    assert_eq!((&second["sessions"][0]["sessionId"], &second["nextCursor"]), (&json!("needle"), &Value::Null));
+}
+
+/// Three runs and the session's own log, written in turns; some of it hidden, some of it in appends of several rows.
+async fn a_session(client: &Client) {
+    for n in 0..8 {
+        for run in ["r1", "r2", "r3"] {
+            let hidden = fact("diagnostic.changed", json!({"payload": {"code": format!("{run} {n}")}}));
+            let said = fact("text.delta", json!({"messageId": run, "partId": "p", "payload": {"text": format!("{n} ")}}));
+            put(client, run, "s", "", &[said.clone(), hidden, said]).await;
+        }
+        let title = fact("session.updated", json!({"title": format!("Title {n}")}));
+        client.post("/v1/sessions/s/facts", &[("content-type", "application/json")], json!([title]).to_string()).await.ok();
+        put(client, "elsewhere", "t", "", &[says("not of this session")]).await;
+    }
+    put(client, "r3", "s", "", &[fact("run.finished", json!({}))]).await;
+}
+
+/// The places and events of the session's stream.
+async fn streamed(client: &Client, audience: &str, count: usize) -> Vec<(String, Value)> {
+    let path = format!("/v1/sessions/s/stream?frames=events&audience={audience}");
+    let mut stream = client.open(Via::Hyper, &path, None).await;
+    let mut all = Vec::new();
+    while all.len() < count {
+        let frame = stream.frame().await;
+        if frame.kind() == "Event" {
+            all.push((frame.id().to_owned(), frame.data["event"].clone()));
+        }
+    }
+    all
+}
+
+/// One page of a session's events, each with its place, and the place of the next page.
+async fn page(client: &Client, query: &str) -> (Vec<(String, Value)>, Option<String>) {
+    let page = client.get(&format!("/v1/sessions/s/events?{query}")).await.ok();
+    let (events, cursors) = (page["events"].as_array().unwrap(), page["cursors"].as_array().unwrap());
+    assert_eq!(events.len(), cursors.len());
+    assert_eq!(page["truncated"].as_bool(), Some(page["nextCursor"].is_string()));
+    let placed = cursors.iter().map(|cursor| cursor.as_str().unwrap().to_owned()).zip(events.iter().cloned());
+    (placed.collect(), page["nextCursor"].as_str().map(str::to_owned))
+}
+
+#[tokio::test]
+async fn a_session_s_events_are_those_of_its_stream_however_they_are_paged() {
+    let client = local().await;
+    a_session(&client).await;
+    for (audience, count) in [("user", 3 * 8 * 2 + 8 + 1), ("internal", 3 * 8 * 3 + 8 + 1)] {
+        let expected = streamed(&client, audience, count).await;
+        let (whole, next) = page(&client, &format!("audience={audience}")).await;
+        assert_eq!((whole.len(), &next), (count, &None));
+        assert_eq!(whole, expected, "{audience}");
+        for limit in [1, 7, 1000] {
+            let (mut all, mut after) = (Vec::new(), String::new());
+            loop {
+                let (events, next) = page(&client, &format!("audience={audience}&limit={limit}&after={after}")).await;
+                assert!(events.len() <= limit);
+                all.extend(events);
+                match next {
+                    Some(next) => after = next,
+                    None => break,
+                }
+            }
+            assert_eq!(all, expected, "{audience}, forward by {limit}");
+            let newest = "ffffffffffffffff:9223372036854775807".replacen("ffffffffffffffff", after_epoch(&expected), 1);
+            let (mut all, mut before) = (Vec::new(), newest);
+            loop {
+                let (events, next) = page(&client, &format!("audience={audience}&limit={limit}&before={before}")).await;
+                assert!(events.len() <= limit);
+                all.splice(0..0, events);
+                match next {
+                    Some(next) => before = next,
+                    None => break,
+                }
+            }
+            assert_eq!(all, expected, "{audience}, backward by {limit}");
+        }
+        // Any place of the stream is a place of the pages.
+        for n in (0..count).step_by(5) {
+            let place = &expected[n].0;
+            assert_eq!(page(&client, &format!("audience={audience}&after={place}")).await.0, expected[n + 1..]);
+            assert_eq!(page(&client, &format!("audience={audience}&before={place}")).await.0, expected[..n]);
+            let last = &expected[count - 3].0;
+            let between = page(&client, &format!("audience={audience}&after={place}&before={last}")).await.0;
+            assert_eq!(between, expected.get(n + 1..count - 3).unwrap_or_default());
+        }
+    }
+    let (ends, _) = page(&client, "type=run.finished").await;
+    assert_eq!(ends.len(), 1);
+    assert_eq!(ends[0].1["runId"], "r3");
+}
+
+fn after_epoch(events: &[(String, Value)]) -> &str {
+    events[0].0.split_once(':').unwrap().0
+}
+
+#[tokio::test]
+async fn a_session_s_activities_at_a_place_are_those_of_its_runs_at_that_moment() {
+    let client = local().await;
+    for name in ["tool_progress_activity", "hitl_approve"] {
+        let run = name.split('_').next().unwrap();
+        for fact in recording(name) {
+            let path = format!("/v1/runs/{run}/facts?source=awaken&sessionId=s");
+            client.post(&path, &[("content-type", "application/json")], fact.to_string()).await.ok();
+        }
+    }
+    a_session(&client).await;
+    for audience in AUDIENCES {
+        let (events, _) = page(&client, &format!("audience={audience}")).await;
+        let mut reached = BTreeMap::<String, u64>::new();
+        for (n, (place, event)) in events.iter().enumerate() {
+            if let Some(run) = event["runId"].as_str() {
+                reached.insert(run.to_owned(), event["sequence"].as_u64().unwrap());
+            }
+            if n % 9 != 0 {
+                continue;
+            }
+            let answer = client.get(&format!("/v1/sessions/s/activities?audience={audience}&at={place}")).await.ok();
+            assert_eq!((&answer["cursor"], &answer["nextCursor"]), (&json!(place), &Value::Null));
+            let mut by_run = BTreeMap::<String, Vec<Value>>::new();
+            for activity in answer["activities"].as_array().unwrap() {
+                let mut activity = activity.clone();
+                let run = activity.as_object_mut().unwrap().remove("runId");
+                if let Some(run) = run {
+                    by_run.entry(run.as_str().unwrap().to_owned()).or_default().push(activity);
+                } else {
+                    assert_eq!(activity["sessionId"], "s");
+                }
+            }
+            for (run, at) in &reached {
+                let alone = client.get(&format!("/v1/runs/{run}/activities?audience={audience}&at={at}")).await.ok();
+                let alone = alone["activities"].as_array().unwrap();
+                assert_eq!(by_run.remove(run).unwrap_or_default(), *alone, "{run} at {at}, {place}, for {audience}");
+            }
+            assert!(by_run.is_empty(), "what came later is not there at {place}: {by_run:?}");
+        }
+    }
+    let now = client.get("/v1/sessions/s/activities?surfaces=tool_ui").await.ok();
+    let surfaces: Vec<_> = now["activities"].as_array().unwrap().iter().map(|activity| &activity["surface"]).collect();
+    assert!(!surfaces.is_empty() && surfaces.iter().all(|surface| *surface == "tool_ui"), "{surfaces:?}");
+    // Its cursor joins the stream where the answer ends.
+    let cursor = now["cursor"].as_str().unwrap();
+    let mut stream = client.open(Via::Hyper, "/v1/sessions/s/stream?frames=events", Some(cursor)).await;
+    client.accept("r1", &[says("news")]).await;
+    assert_eq!(stream.frame().await.data["event"]["payload"]["text"], "news");
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_there_and_a_cursor_of_another_store_are_refused() {
+    let client = local().await;
+    for address in ["events", "activities"] {
+        client.get(&format!("/v1/sessions/never/{address}")).await.problem(404, "no_such_session");
+    }
+    a_session(&client).await;
+    for query in ["events?after", "events?before", "activities?at"] {
+        client.get(&format!("/v1/sessions/s/{query}=7")).await.problem(400, "bad_cursor");
+        client.get(&format!("/v1/sessions/s/{query}=00000000deadbeef:8")).await.problem(410, "epoch_changed");
+    }
+}
+
+#[tokio::test]
+async fn a_session_with_more_logs_than_one_answer_has_gives_them_page_by_page() {
+    let client = local().await;
+    for n in 0..150 {
+        put(&client, &format!("r{n}"), "s", "", &[says("hello")]).await;
+    }
+    let first = client.get("/v1/sessions/s/activities?surfaces=conversation").await.ok();
+    put(&client, "r0", "s", "", &[says(" again")]).await;
+    let (at, next) = (first["cursor"].as_str().unwrap(), first["nextCursor"].as_str().unwrap());
+    assert_eq!((first["activities"].as_array().unwrap().len(), &first["truncated"]), (128, &json!(true)));
+    let query = format!("/v1/sessions/s/activities?surfaces=conversation&at={at}&cursor={next}");
+    let second = client.get(&query).await.ok();
+    assert_eq!((second["activities"].as_array().unwrap().len(), &second["nextCursor"]), (22, &Value::Null));
+    let runs = |page: &Value| page["activities"].as_array().unwrap().iter().map(|a| a["runId"].to_string()).collect::<Vec<_>>();
+    let mut all = runs(&first);
+    all.extend(runs(&second));
+    let expected: Vec<_> = (0..150).map(|n| format!("\"r{n}\"")).collect();
+    assert_eq!(all, expected);
+}
+
+#[tokio::test]
+async fn events_of_a_session_with_too_many_runs_to_merge_are_refused_with_the_limit() {
+    let client = local().await;
+    let mut writing = tokio::task::JoinSet::new();
+    for part in 0..8 {
+        let client = client.clone();
+        writing.spawn(async move {
+            for n in 0..513 {
+                put(&client, &format!("r{part}-{n}"), "s", "", &[says("x")]).await;
+            }
+        });
+    }
+    writing.join_all().await;
+    let problem = client.get("/v1/sessions/s/events").await.problem(422, "session_too_large");
+    assert_eq!(problem["limit"], 4096);
+    for n in 0..8 {
+        assert_eq!(client.delete(&format!("/v1/runs/r{n}-0")).await.status, 204);
+    }
+    let page = client.get("/v1/sessions/s/events?limit=10").await.ok();
+    assert_eq!(page["events"].as_array().unwrap().len(), 10);
+}

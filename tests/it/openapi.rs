@@ -32,6 +32,7 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("body_too_slow", "`limits`"),
     ("disk_full", "`limits`"),
     ("too_many_runs", "`limits`"),
+    ("session_too_large", "`listing`"),
     ("too_many_controls", "`control`"),
     ("too_many_tickets", "`auth`"),
     ("too_many_connections_of_token", "`auth`"),
@@ -137,7 +138,9 @@ async fn every_status_and_code_that_is_described_is_met() {
                     drop(ask(&client, operation, &address(operation, "never"), &[]).await);
                 }
                 "not_served" => drop(ask(&client, operation, &to("runs=r&format=morse"), &[]).await),
-                "epoch_changed" => drop(ask(&client, operation, &to("after=0123456789abcdef:4"), &[]).await),
+                "epoch_changed" => {
+                    drop(ask(&client, operation, &to("after=0123456789abcdef:4&at=0123456789abcdef:4"), &[]).await);
+                }
                 "unknown_source" => drop(ask(&client, operation, &to("source=moon"), &[]).await),
                 "bad_producer" => drop(ask(&client, operation, &to(""), &[("producer-id", "p")]).await),
                 "unsupported_media_type" => drop(ask(&client, operation, &to(""), &[("content-type", "text/plain")]).await),
@@ -407,6 +410,8 @@ async fn answers_are_of_the_shape_that_is_described() {
         ("Run", get("/v1/runs/r?activation=1").await),
         ("Events", get("/v1/runs/r/events?limit=1&activation=1&audience=internal").await),
         ("Activities", get("/v1/runs/r/activities?activation=1").await),
+        ("SessionEvents", get("/v1/sessions/s/events?limit=1&activation=1&audience=internal").await),
+        ("SessionActivities", get("/v1/sessions/s/activities?activation=1").await),
         ("ThreadAtRest", get("/ag-ui/a?threadId=s&activation=1").await),
         ("CopilotInfo", get("/copilotkit/info").await),
         ("ChatAtRest", get("/ai-sdk/a/s?activation=1").await),

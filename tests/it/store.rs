@@ -345,13 +345,21 @@ async fn a_position_says_how_far_each_log_had_come(store: impl Store) {
     }
     assert_eq!(store.position().await.unwrap(), 200);
     let locate = async |log: &LogId, bits, position| store.locate(log, epoch(bits), position).await.unwrap().0;
+    let placed = async |log: &LogId, bits, sequence| store.position_of(log, epoch(bits), Sequence(sequence)).await.unwrap();
     for (position, lasts) in (0..).zip(&reached) {
         assert_eq!([locate(&a, 1, position).await, locate(&b, 1, position).await], *lasts, "at {position}");
+    }
+    for (which, log) in [&a, &b].into_iter().enumerate() {
+        for sequence in 1..=lasts[which] {
+            let position = reached.iter().position(|lasts| lasts[which] >= sequence).map(|position| position as u64);
+            assert_eq!(placed(log, 1, sequence).await, position, "{log} {sequence}");
+        }
+        assert_eq!((placed(log, 1, lasts[which] + 1).await, placed(log, 2, 1).await), (None, None));
     }
     assert_eq!([locate(&a, 1, u64::MAX).await, locate(&b, 1, 201).await], lasts);
     assert_eq!((locate(&a, 2, 200).await, locate(&run("nobody's"), 1, 200).await), (0, 0));
     store.erase(&a).await.unwrap();
-    assert_eq!(locate(&a, 1, 200).await, 0);
+    assert_eq!((locate(&a, 1, 200).await, placed(&a, 1, 1).await), (0, None));
     assert_eq!(commit_one(&store, Append { epoch: epoch(3), ..append(&a, 0, &["anew"]) }).await, 201);
     assert_eq!((locate(&a, 3, 200).await, locate(&a, 3, 201).await, locate(&a, 1, 201).await), (0, 1, 0));
 }

@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
 
+/// The file's name in the data directory.
+pub const FILE: &str = "tail";
 const SLOT_BYTES: usize = 32;
 /// Far enough apart that no disk writes both at once.
 const SLOT_AT: [u64; 2] = [0, 512];
@@ -53,12 +55,13 @@ impl Tail {
     /// # Errors
     /// `Locked` when another process has it, `Rot` when neither slot can be read.
     pub fn open(dir: &Path) -> Result<(Self, Option<Attested>), StoreError> {
-        let path = dir.join("tail");
-        let failed = |e: std::io::Error| StoreError::failed("opening the tail file", &e);
+        let path = dir.join(FILE);
+        let failed = |e: std::io::Error| StoreError::failed("opening the tail file", &format!("{}: {e}", path.display()));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
         take_lock(&file, dir)?;
+        let is_new = file.metadata().map_err(failed)?.len() == 0;
         let mut tail = Self { file, path, turn: 0 };
-        if tail.file.metadata().map_err(failed)?.len() == 0 {
+        if is_new {
             return Ok((tail, None));
         }
         let mut slots: Vec<_> = SLOT_AT.iter().filter_map(|at| tail.slot(*at)).collect();
@@ -75,7 +78,9 @@ impl Tail {
     /// # Errors
     /// `Locked` when another process has it, `Failed` when there is no tail file.
     pub fn lock(dir: &Path) -> Result<File, StoreError> {
-        let file = File::open(dir.join("tail")).map_err(|e| StoreError::failed("opening the tail file", &e))?;
+        let path = dir.join(FILE);
+        let failed = |e: std::io::Error| StoreError::failed("opening the tail file", &format!("{}: {e}", path.display()));
+        let file = File::open(&path).map_err(failed)?;
         take_lock(&file, dir)?;
         Ok(file)
     }

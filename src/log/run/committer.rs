@@ -160,13 +160,10 @@ impl<S: Store> Committer<S> {
                     let (before, is_announced) = log.publish(&appends[i], position, summary.clone());
                     let is_new = before.epoch != Some(appends[i].epoch);
                     self.counts.logs.fetch_add(u64::from(is_new), Ordering::Relaxed);
-                    let differs = is_new || Sessions::differ(&before.summary, &summary);
                     let before = before.epoch.map(|_| &*before.summary);
                     self.ongoing.note(&log.id, before, &summary);
                     self.queues.note(&log.id, before, &summary);
-                    if differs {
-                        changed.extend(self.sessions.note(&log.id, created, before, &summary));
-                    }
+                    changed.extend(self.sessions.note(&log.id, created, before, &summary));
                     if is_announced {
                         done.moved.push(log.clone());
                     }

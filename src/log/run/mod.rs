@@ -16,7 +16,7 @@ mod committer;
 mod tests;
 
 pub use committer::{Ack, Counts, Group, Submission};
-pub use summary::{Compacted, SHOWN_CHARS_MAX, Shown, Summary, summary_of};
+pub use summary::{Compacted, SHOWN_CHARS_MAX, Shown, Summary, count_of, summary_of};
 pub use tail::{Log, OnTheLine, Tail};
 
 use super::ongoing::Ongoing;

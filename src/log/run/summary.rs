@@ -4,7 +4,8 @@ use crate::log::control::{AskedAction, OpenControl};
 use crate::log::{Listed, Loaded, LogId, META, StoreError};
 use crate::model::{AgentId, Audience, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 /// What is known of a log without reading it: saved with every append, shown in lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,11 +108,23 @@ pub struct Shown {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<(Box<str>, Box<str>)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unread: Option<bool>,
+    #[serde(deserialize_with = "count")]
+    pub unread: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stale: Option<bool>,
+}
+
+/// A number of things, as sources give it: a number, or a flag for one or none.
+#[must_use]
+pub fn count_of(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_bool().map(u64::from))
+}
+
+/// Stores of before the count kept a flag.
+fn count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    Ok(count_of(&Value::deserialize(from)?))
 }
 
 /// The longest title and preview, in characters.

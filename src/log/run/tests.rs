@@ -121,6 +121,15 @@ async fn a_session_is_known_once_what_belongs_to_it_is_visible_and_again_after_a
     assert_eq!((of(&logs, "s"), logs.sessions().has_own_log(&id("s")), logs.position()), (all, true, 5));
 }
 
+#[test]
+fn an_unread_flag_of_an_older_store_is_read_as_a_number() {
+    for (stored, unread) in [("true", Some(1)), ("false", Some(0)), ("7", Some(7)), ("null", None)] {
+        let shown: Shown = serde_json::from_str(&format!("{{\"unread\":{stored}}}")).unwrap();
+        assert_eq!(shown.unread, unread, "{stored}");
+    }
+    assert_eq!(serde_json::from_str::<Shown>("{}").unwrap(), Shown::default());
+}
+
 #[tokio::test]
 async fn an_erased_log_is_open_as_one_that_nobody_has_written_and_its_session_forgets_it() {
     let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();

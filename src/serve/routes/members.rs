@@ -106,6 +106,20 @@ pub const ACTIVATION: Member =
 pub const LIMIT: Member =
     Member::query("limit", "Items of a page: 1 to 1000, to which it is brought; 1000 unless given.", number, BAD_QUERY);
 pub const CURSOR: Member = Member::query("cursor", "The `nextCursor` of the page before.", number, BAD_QUERY);
+pub const STATUS: Member =
+    Member::query("status", "Only sessions of these statuses: names with commas between. All, unless given.", text, BAD_QUERY);
+pub const SEARCH: Member = Member::query(
+    "q",
+    "Only sessions with this text in their title, preview or id, in any case. A page may then have fewer sessions than its limit, and a `nextCursor`.",
+    text,
+    None,
+);
+pub const NEEDS_ACTION: Member = Member::query(
+    "needsAction",
+    "`true` or `1`: only sessions with a pending action, of their own or of a descendant.",
+    text,
+    None,
+);
 pub const WINDOW_LIMIT: Member =
     Member::query("limit", "Activities: 1 to 1000, to which it is brought; 50 unless given.", number, BAD_QUERY);
 pub const MESSAGES: Member =
@@ -120,6 +134,24 @@ pub const EVENTS_AFTER: Member =
     Member::query("after", "A sequence, or a `nextCursor` of this run: only envelopes after it.", text, BAD_CURSOR);
 pub const EVENTS_BEFORE: Member =
     Member::query("before", "A sequence, or a `nextCursor` of this run: only envelopes before it.", text, BAD_CURSOR);
+pub const SESSION_EVENTS_AFTER: Member = Member::query(
+    "after",
+    "A cursor of the session's stream, or a `nextCursor` or one of the `cursors` of this address: only envelopes after it.",
+    text,
+    BAD_CURSOR,
+);
+pub const SESSION_EVENTS_BEFORE: Member = Member::query(
+    "before",
+    "A cursor of the session's stream, or a `nextCursor` or one of the `cursors` of this address: only envelopes before it.",
+    text,
+    BAD_CURSOR,
+);
+pub const SESSION_AT: Member = Member::query(
+    "at",
+    "A cursor of the session's stream or of its events: as it was at that place in the order of commits. Now, unless given.",
+    text,
+    BAD_CURSOR,
+);
 pub const AT: Member = Member::query("at", "A sequence: as it was when that was the last. Now, unless given.", number, BAD_QUERY);
 
 pub const FRAMES: Member = Member::query(

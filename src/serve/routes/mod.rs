@@ -23,9 +23,10 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use http::{Method, StatusCode};
 use members::{
     ACTIVATION, AFTER, AGENT, AGENT_PATH, ASSET, AT, AUDIENCE, BEFORE, BLOB, CHAT, CHILDREN, CONTROL_PATH, CURSOR, EVENTS_AFTER,
-    EVENTS_BEFORE, FORMAT, FRAMES, JOINED, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE, LIMIT, MAX, MESSAGES, OFFSET, PLACE,
-    PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ, PROTOCOL_VERSION, RANGE, REPLAY, RUN, RUN_ID_HEADER, RUNS, SCHEMA, SESSION,
-    SOURCE, SUBAGENTS, SURFACE, SURFACES, THREAD, THREAD_PATH, TICKET, TYPE, UNTIL, VERSION, WAIT, WINDOW_LIMIT,
+    EVENTS_BEFORE, FORMAT, FRAMES, JOINED, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE, LIMIT, MAX, MESSAGES, NEEDS_ACTION,
+    OFFSET, PLACE, PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ, PROTOCOL_VERSION, RANGE, REPLAY, RUN, RUN_ID_HEADER, RUNS, SCHEMA,
+    SEARCH, SESSION, SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE, SOURCE, STATUS, SUBAGENTS, SURFACE, SURFACES,
+    THREAD, THREAD_PATH, TICKET, TYPE, UNTIL, VERSION, WAIT, WINDOW_LIMIT,
 };
 use std::sync::{Arc, OnceLock};
 
@@ -405,7 +406,7 @@ pub static OPERATIONS: &[Operation] = &[
         id: "listSessions",
         tag: "sessions",
         does: "Sessions, the newest first.",
-        takes: &[&[LIMIT, CURSOR, AUDIENCE, ACTIVATION]],
+        takes: &[&[LIMIT, CURSOR, STATUS, SEARCH, NEEDS_ACTION, AUDIENCE, ACTIVATION]],
         takes_ids: false,
         body: None,
         answers: json!("Sessions", "A page of sessions."),
@@ -418,7 +419,7 @@ pub static OPERATIONS: &[Operation] = &[
         right: To(Verb::Read),
         id: "getSession",
         tag: "sessions",
-        does: "A session's shell, and what of its newest 32 runs needs attention.",
+        does: "A session's shell, and what needs attention: of its newest 32 runs, and of up to 64 that have pending actions.",
         takes: &[&[SESSION, AUDIENCE, ACTIVATION]],
         takes_ids: false,
         body: None,
@@ -453,6 +454,37 @@ pub static OPERATIONS: &[Operation] = &[
         answers: json!("Timeline", "Activities, in order."),
         problems: &[STORE, SESSION_READ],
         serve: |method| on(method, sessions::timeline),
+    },
+    Operation {
+        method: Method::GET,
+        path: "/v1/sessions/{session}/events",
+        right: To(Verb::Read),
+        id: "getSessionEvents",
+        tag: "sessions",
+        does: "The envelopes of all runs of a session and of its own log, in the order of commits: with `before` alone the newest before it, else forward from `after`.",
+        takes: &[&[SESSION, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE, LIMIT], SELECTION, &[ACTIVATION]],
+        takes_ids: false,
+        body: None,
+        answers: json!("SessionEvents", "A page of envelopes."),
+        problems: &[STORE, SESSION_READ, &[kinds::EPOCH_CHANGED, kinds::SESSION_TOO_LARGE]],
+        serve: |method| on(method, sessions::events),
+    },
+    Operation {
+        method: Method::GET,
+        path: "/v1/sessions/{session}/activities",
+        right: To(Verb::Read),
+        id: "getSessionActivities",
+        tag: "sessions",
+        does: "What there is to see of all runs of a session and of its own log, now or as of any place in the order of commits.",
+        takes: &[&[SESSION, SESSION_AT, CURSOR], SELECTION, &[ACTIVATION]],
+        takes_ids: false,
+        body: None,
+        answers: json!(
+            "SessionActivities",
+            "Activities, by log in the order of creation, and in the order in which they appeared."
+        ),
+        problems: &[STORE, SESSION_READ, &[kinds::EPOCH_CHANGED]],
+        serve: |method| on(method, sessions::activities),
     },
     Operation {
         method: Method::GET,

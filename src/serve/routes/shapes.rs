@@ -25,6 +25,8 @@ pub const SHAPES: &[Shape] = &[
     ("Window", window),
     ("Timeline", timeline),
     ("Events", events),
+    ("SessionEvents", session_events),
+    ("SessionActivities", session_activities),
     ("Activities", activities),
     ("Activity", activity),
     ("ControlWanted", control_wanted),
@@ -226,17 +228,21 @@ fn sessions() -> Value {
 /// What a session's line in a list has: always, and sometimes.
 fn session_members() -> (Map<String, Value>, Map<String, Value>) {
     let counts = object(
-        "Of its runs.",
-        json!({ "runs": count("Runs of the session."), "pendingActions": count("Actions that wait for somebody.") }),
+        "Of all of its runs, as this audience sees them.",
+        json!({
+            "runs": count("Runs of the session."),
+            "pendingActions": count("Pending actions of the session and of its descendants."),
+            "pendingActionsBelow": count("Those of its descendants."),
+        }),
         json!({}),
     );
     let always = json!({ "sessionId": id(), "status": status(), "counts": counts });
     let sometimes = json!({
         "title": text("What it is called."),
         "preview": text("The beginning of its newest message."),
-        "unread": { "description": "As its source says: whether, or how many." },
-        "pinned": { "description": "As its source says." },
-        "stale": { "description": "As its source says." },
+        "unread": count("Unread items, as its source says; a source's `true` is 1."),
+        "pinned": flag("As its source says."),
+        "stale": flag("Its source says so, or the server found one of its runs stale."),
         "lastActivity": time("When its last fact came."),
         "parentSessionId": id(),
     });
@@ -248,14 +254,14 @@ fn session_members() -> (Map<String, Value>, Map<String, Value>) {
 
 fn session_line() -> Value {
     let (always, sometimes) = session_members();
-    object("A session's line in a list, made of its own log and its newest 16 runs.", always.into(), sometimes.into())
+    object("A session's line in a list, made of its own log and all of its runs.", always.into(), sometimes.into())
 }
 
 fn session() -> Value {
     let (mut always, mut sometimes) = session_members();
     let more = json!({
         "runs": list(shape("Run")),
-        "truncated": flag("Whether there are more runs than the 32 that this is made of."),
+        "truncated": flag("Whether there are more runs than those in `runs`."),
         "children": list(id()),
         "pendingActions": list(shape("Activity")),
         "queue": list(shape("Activity")),
@@ -308,6 +314,34 @@ fn events() -> Value {
             "holes": { "description": "Sequences that were compacted away, by stretch.", "type": "array", "items": hole },
             "activation": activation(),
         }),
+    )
+}
+
+fn session_events() -> Value {
+    object(
+        "A page of a session's envelopes, in the order of commits.",
+        json!({
+            "sessionId": id(),
+            "events": list(shape("AgentUiEvent")),
+            "cursors": list(text("The place of each of `events`, in the same order: for `at`, `after`, `before` and the session's stream.")),
+            "nextCursor": next_cursor(),
+            "truncated": flag("Whether there are more."),
+        }),
+        json!({ "activation": activation() }),
+    )
+}
+
+fn session_activities() -> Value {
+    object(
+        "What there is to see of a session, as of one place in the order of commits.",
+        json!({
+            "sessionId": id(),
+            "cursor": text("The place: joins the session's stream there, and as `at` gives further pages of the same moment."),
+            "activities": list(shape("Activity")),
+            "nextCursor": next_cursor(),
+            "truncated": flag("Whether there are further logs."),
+        }),
+        json!({ "activation": activation() }),
     )
 }
 

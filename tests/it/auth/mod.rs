@@ -867,6 +867,25 @@ async fn keys_of_other_kinds_sign_at_the_command_line_and_only_the_public_half_i
 }
 
 #[tokio::test]
+async fn a_token_learns_nothing_of_what_waits_in_sessions_below_that_it_does_not_name() {
+    let guarded = Guarded::start().await;
+    let asks = fact("action.required", json!({ "actionId": "a", "payload": { "kind": "tool_approval" } }));
+    for (run, session, parent) in [("r", "s", "none"), ("k", "kid", "s"), ("g", "grandkid", "kid")] {
+        let ids = format!("sessionId={session}&parentSessionId={parent}");
+        guarded.publish(run, &ids, &admin(), std::slice::from_ref(&asks)).await.ok();
+    }
+    let below = async |token: &str| {
+        let list = guarded.get("/v1/sessions", token).await.ok();
+        let line = list["sessions"].as_array().unwrap().iter().find(|line| line["sessionId"] == "s").unwrap()["counts"].clone();
+        assert_eq!(guarded.get("/v1/sessions/s", token).await.ok()["counts"], line, "list and shell agree");
+        [line["pendingActions"].as_u64().unwrap(), line["pendingActionsBelow"].as_u64().unwrap()]
+    };
+    assert_eq!(below(&admin()).await, [3, 2]);
+    assert_eq!(below(&reader(json!({ "sessions": ["s"] }))).await, [1, 0]);
+    assert_eq!(below(&reader(json!({ "sessions": ["s", "grandkid", "s"] }))).await, [2, 1]);
+}
+
+#[tokio::test]
 async fn no_token_and_no_ticket_is_in_any_line_of_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let secret = dir.path().join("secret");

@@ -1,0 +1,259 @@
+//! Pages of several logs at rest, merged in the order of commits.
+//!
+//! Each log is in the order of commits already, so a page is a merge: it looks up where each log goes on from the page's place,
+//! and reads the appends that come first. A page looks at a bounded number of appends and bytes, even
+//! where its reader sees none of them; it then ends with a place to go on from.
+
+use super::Selection;
+use super::several::{ALL_ROWS, place, position_and_rows};
+use crate::log::row::Rows;
+use crate::log::{Limit, LogId, Store, StoreError};
+use crate::model::{Epoch, Sequence};
+use bytes::Bytes;
+use pollster::block_on;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The most bytes of text in one page, before its last event.
+const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The most bytes of rows that one page looks at, before its last append.
+const LOOKED_AT_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// The most appends that one page looks at.
+const LOOKED_AT_APPENDS_MAX: usize = 16 * 1024;
+/// The most rows that one read asks for, where a log is alone for a stretch.
+const BURST_ROWS_MAX: usize = 256;
+
+/// One page of events.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The events' places and texts, in order.
+    pub events: Vec<(Sequence, Bytes)>,
+    /// The place that the next page begins at; `None` after the last.
+    pub next: Option<Sequence>,
+    bytes: usize,
+    looked_at_bytes: usize,
+    looked_at_appends: usize,
+}
+
+impl Page {
+    fn is_worn_out(&self) -> bool {
+        self.looked_at_bytes > LOOKED_AT_BYTES_MAX || self.looked_at_appends > LOOKED_AT_APPENDS_MAX
+    }
+
+    /// Takes an event, unless there is no room for it.
+    fn take(&mut self, at: Sequence, view: &[u8], limit: usize) -> bool {
+        let has_room = self.events.len() < limit && self.bytes <= PAGE_BYTES_MAX;
+        if has_room {
+            self.bytes += view.len();
+            self.events.push((at, Bytes::copy_from_slice(view)));
+        }
+        has_room
+    }
+}
+
+/// Logs that are read together, up to one position of the store.
+pub struct Merged<'s, S> {
+    pub store: &'s S,
+    pub logs: Vec<(LogId, Epoch)>,
+    /// The position up to which everything is visible.
+    pub until: u64,
+}
+
+/// How far a reader at this place in the order of commits has read a log.
+///
+/// # Errors
+/// [`StoreError`] from the store.
+pub fn located(store: &impl Store, log: &LogId, epoch: Epoch, at: Sequence) -> Result<Sequence, StoreError> {
+    let (position, rows) = position_and_rows(at);
+    let last = block_on(store.locate(log, epoch, position))?;
+    if rows == ALL_ROWS || last == Sequence::NONE {
+        return Ok(last);
+    }
+    // Only where the append at this position is of this log do its rows count.
+    let before = block_on(store.locate(log, epoch, position.saturating_sub(1)))?;
+    Ok(before.plus(rows).min(last))
+}
+
+impl<S: Store> Merged<'_, S> {
+    /// The first events after `after` and before `before` that the selection takes.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub fn forward(&self, want: &Selection, after: Sequence, before: Sequence, limit: usize) -> Result<Page, StoreError> {
+        let mut page = Page::default();
+        let (mut heads, mut read) = (BinaryHeap::new(), Vec::with_capacity(self.logs.len()));
+        for (n, (log, epoch)) in self.logs.iter().enumerate() {
+            let from = located(self.store, log, *epoch, after)?;
+            read.push((from, 1));
+            heads.extend(block_on(self.store.position_of(log, *epoch, from.next()))?.map(|position| Reverse((position, n))));
+        }
+        let mut at = after;
+        while let Some(Reverse((position, n))) = heads.pop() {
+            if position > self.until || place(position, 0) >= before {
+                break;
+            }
+            if page.is_worn_out() {
+                page.next = Some(at);
+                break;
+            }
+            let (log, epoch) = &self.logs[n];
+            let alone_to = heads.peek().map_or(self.until, |Reverse((other, _))| self.until.min(*other));
+            let (from, burst) = &mut read[n];
+            let appends = block_on(self.store.read(log, *epoch, *from, Limit { rows: *burst, bytes: LOOKED_AT_BYTES_MAX / 32 }))?;
+            if appends.is_empty() {
+                // It was erased meanwhile.
+                continue;
+            }
+            *burst = (*burst * 2).min(BURST_ROWS_MAX);
+            let mut goes_on_at = None;
+            for append in appends {
+                if append.position > alone_to {
+                    (goes_on_at, *burst) = (Some(append.position), 1);
+                    break;
+                }
+                page.looked_at_appends += 1;
+                page.looked_at_bytes += append.rows.len();
+                for row in Rows(append.rows).filter(|row| row.sequence() > *from).collect::<Vec<_>>() {
+                    let here = place(append.position, row.sequence().0 - append.before.0);
+                    if here >= before {
+                        return Ok(page);
+                    }
+                    if want.of(&row).is_some_and(|view| !page.take(here, view, limit)) {
+                        page.next = Some(at);
+                        return Ok(page);
+                    }
+                    (at, *from) = (here, row.sequence());
+                }
+            }
+            let goes_on_at = match goes_on_at {
+                None => block_on(self.store.position_of(log, *epoch, from.next()))?,
+                known => known,
+            };
+            heads.extend(goes_on_at.map(|position| Reverse((position, n))));
+        }
+        Ok(page)
+    }
+
+    /// The last events before `before` that the selection takes, in order.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub fn backward(&self, want: &Selection, before: Sequence, limit: usize) -> Result<Page, StoreError> {
+        let mut page = Page::default();
+        let mut at = before.min(place(self.until, ALL_ROWS).next());
+        let newest = Sequence(at.0.saturating_sub(1));
+        let (mut heads, mut left) = (BinaryHeap::new(), Vec::with_capacity(self.logs.len()));
+        for (n, (log, epoch)) in self.logs.iter().enumerate() {
+            left.push(located(self.store, log, *epoch, newest)?);
+            heads.extend(self.position_of_last(log, *epoch, left[n])?.map(|position| (position, n)));
+        }
+        'heads: while let Some((position, n)) = heads.pop() {
+            if page.is_worn_out() {
+                // All after this append was looked at, though there may have been no row.
+                page.next = Some(at.min(place(position + 1, 0)));
+                break;
+            }
+            let (log, epoch) = &self.logs[n];
+            let start = block_on(self.store.locate(log, *epoch, position.saturating_sub(1)))?;
+            let append = block_on(self.store.read(log, *epoch, start, Limit { rows: 1, bytes: 0 }))?.into_iter().next();
+            page.looked_at_appends += 1;
+            // Nothing may be left of it.
+            if let Some(append) = append.filter(|append| append.position == position) {
+                page.looked_at_bytes += append.rows.len();
+                let rows: Vec<_> = Rows(append.rows).filter(|row| row.sequence() <= left[n]).collect();
+                for row in rows.into_iter().rev() {
+                    let here = place(position, row.sequence().0 - append.before.0);
+                    if want.of(&row).is_some_and(|view| !page.take(here, view, limit)) {
+                        page.next = Some(at);
+                        break 'heads;
+                    }
+                    at = here;
+                }
+            }
+            left[n] = start;
+            heads.extend(self.position_of_last(log, *epoch, start)?.map(|position| (position, n)));
+        }
+        page.events.reverse();
+        Ok(page)
+    }
+
+    fn position_of_last(&self, log: &LogId, epoch: Epoch, last: Sequence) -> Result<Option<u64>, StoreError> {
+        if last == Sequence::NONE {
+            return Ok(None);
+        }
+        block_on(self.store.position_of(log, epoch, last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::memory::MemoryStore;
+    use crate::log::row::Row;
+    use crate::log::{Append, META};
+    use crate::model::{Audience, RunId};
+
+    /// Two logs with so many appends in turns, of which only the first and the last are of class `b`.
+    fn two_logs(count: u64) -> (MemoryStore, Vec<(LogId, Epoch)>) {
+        let (store, epoch) = (MemoryStore::new(), Epoch::from_random(1));
+        let logs = ["x", "y"].map(|name| LogId::Run(RunId::new(name).unwrap()));
+        let append = |n: u64| {
+            let class = if n == 0 || n == count - 1 { "b" } else { "a" };
+            let text = format!("{{\"type\":\"{class}\",\"surface\":\"s\",\"n\":{n}}}");
+            let (expected, mut rows) = (Sequence(n / 2), Vec::new());
+            Row::encode(&mut rows, expected.next(), [expected; 3], [Some(text.as_bytes()); 3]);
+            Append {
+                log: logs[usize::from(n % 2 == 1)].clone(),
+                epoch,
+                expected,
+                last: expected.next(),
+                rows: rows.into(),
+                blobs: Vec::new(),
+                state: vec![(Bytes::from_static(META), Some(Bytes::from_static(b"{}")))],
+            }
+        };
+        block_on(store.commit(&(0..count).map(append).collect::<Vec<_>>())).unwrap();
+        (store, logs.map(|log| (log, epoch)).to_vec())
+    }
+
+    #[test]
+    fn a_page_looks_at_so_many_appends_and_the_next_goes_on_there() {
+        let count = 3 * LOOKED_AT_APPENDS_MAX as u64;
+        let (store, logs) = two_logs(count);
+        let merged = Merged { store: &store, logs, until: count };
+        let want = Selection { audience: Audience::User, surfaces: Vec::new(), types: vec!["b".into()], agent: None };
+        let (mut pages, mut found, mut after) = (0, Vec::new(), Sequence::NONE);
+        loop {
+            let page = merged.forward(&want, after, Sequence::MAX, 10).unwrap();
+            assert!(page.looked_at_appends <= LOOKED_AT_APPENDS_MAX + BURST_ROWS_MAX);
+            (pages, after) = (pages + 1, page.next.unwrap_or_default());
+            found.extend(page.events);
+            if page.next.is_none() {
+                break;
+            }
+        }
+        assert_eq!((pages, found.len()), (3, 2));
+        let (mut pages, mut again, mut before) = (0, Vec::new(), Sequence::MAX);
+        loop {
+            let page = merged.backward(&want, before, 10).unwrap();
+            assert!(page.looked_at_appends <= LOOKED_AT_APPENDS_MAX + 1);
+            (pages, before) = (pages + 1, page.next.unwrap_or_default());
+            again.splice(0..0, page.events);
+            if page.next.is_none() {
+                break;
+            }
+        }
+        assert_eq!((pages, again), (3, found));
+    }
+
+    #[test]
+    fn nothing_beyond_the_visible_position_is_read() {
+        let (store, logs) = two_logs(10);
+        let merged = Merged { store: &store, logs, until: 7 };
+        let want = Selection { audience: Audience::User, surfaces: Vec::new(), types: Vec::new(), agent: None };
+        let forward = merged.forward(&want, Sequence::NONE, Sequence::MAX, 100).unwrap();
+        let backward = merged.backward(&want, Sequence::MAX, 100).unwrap();
+        assert_eq!((forward.events.len(), forward.next), (7, None));
+        assert_eq!(forward.events, backward.events);
+    }
+}

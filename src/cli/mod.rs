@@ -14,19 +14,25 @@ pub mod tail;
 pub mod token;
 pub mod transfer;
 
+use bytes::Bytes;
+use futures_util::Stream;
+use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use proscenium::reporter::trust::{self, TrustError};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use reqwest::{Response, StatusCode};
+use reqwest::{RequestBuilder, Response, StatusCode};
 use serde_json::Value;
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
 use tokio_rustls::rustls as tls;
 
 /// How long a server may take to be reached.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long a server may say nothing, not even a heartbeat.
+/// How long a server may say nothing, not even a heartbeat; and take nothing of what is sent to it.
 const SILENCE_MAX: Duration = Duration::from_secs(75);
 
 /// Where the server is.
@@ -144,13 +150,26 @@ impl Server {
     }
 
     fn client(&self) -> Result<reqwest::Client, CliError> {
+        self.client_with(|client| client.read_timeout(SILENCE_MAX))
+    }
+
+    /// A client for [`Self::upload`]. A read timeout counts from the request's first byte: it would end every upload that takes
+    /// longer, for the answer comes last.
+    fn uploading_client(&self) -> Result<reqwest::Client, CliError> {
+        self.client_with(|client| client)
+    }
+
+    fn client_with(
+        &self,
+        timeouts: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
+    ) -> Result<reqwest::Client, CliError> {
         let unreadable = |file: &Path, error: std::io::Error| CliError::File { file: file.to_owned(), why: error.to_string() };
         let read = |file: &PathBuf| std::fs::read(file).map_err(|error| unreadable(file, error));
         let authority = self.ca.as_ref().map(read).transpose()?;
         let client = trust::client(&self.url, authority.as_deref())?;
         let mut headers = HeaderMap::new();
         headers.extend(self.token.as_ref().map(|Secret(bearer)| (AUTHORIZATION, bearer.clone())));
-        let client = client.connect_timeout(CONNECT_TIME_MAX).read_timeout(SILENCE_MAX).default_headers(headers);
+        let client = timeouts(client.connect_timeout(CONNECT_TIME_MAX).default_headers(headers));
         Ok(client.build().expect("whom to believe is settled, and nothing else is needed from the machine"))
     }
 
@@ -163,6 +182,47 @@ impl Server {
             _ => {}
         }
         if error.is_connect() || error.is_builder() { CliError::Unreachable { url, why } } else { CliError::Broken { url, why } }
+    }
+
+    /// Sends a streamed body, for as long as there is more of it, and gives the whole answer. It breaks off when it is the
+    /// server's turn, to take more or to answer, and nothing comes of that for [`SILENCE_MAX`].
+    async fn upload(&self, request: RequestBuilder, body: impl Chunks) -> Result<Response, CliError> {
+        self.upload_within(request, body, SILENCE_MAX).await
+    }
+
+    async fn upload_within(
+        &self,
+        request: RequestBuilder,
+        body: impl Chunks,
+        silence_max: Duration,
+    ) -> Result<Response, CliError> {
+        let turn = Arc::new(Mutex::new(Some(Instant::now())));
+        let request = request.body(reqwest::Body::wrap_stream(Taken { body: Box::pin(body), turn: turn.clone() }));
+        let answered = async {
+            let answer = request.send().await?;
+            let (status, headers) = (answer.status(), answer.headers().clone());
+            *turn.lock() = Some(Instant::now());
+            let mut whole = http::Response::new(answer.bytes().await?);
+            (*whole.status_mut(), *whole.headers_mut()) = (status, headers);
+            Ok(Response::from(whole))
+        };
+        let silent = async {
+            loop {
+                let since = *turn.lock();
+                let left = silence_max.saturating_sub(since.map_or(Duration::ZERO, |since| since.elapsed()));
+                if left.is_zero() {
+                    return;
+                }
+                tokio::time::sleep(left).await;
+            }
+        };
+        tokio::select! {
+            answer = answered => answer.map_err(|error| self.failed(&error)),
+            () = silent => {
+                let why = format!("the server took nothing and said nothing for {} s", silence_max.as_secs_f64());
+                Err(CliError::Broken { url: self.url.clone(), why })
+            }
+        }
     }
 
     /// The answer, unless it is a refusal.
@@ -183,6 +243,27 @@ impl Server {
             _ => CliError::Stranger { url: self.url.clone(), status, body: text.chars().take(200).collect() },
         };
         (error, problem)
+    }
+}
+
+/// The chunks of a streamed body.
+trait Chunks: Stream<Item = Result<Bytes, io::Error>> + Send + 'static {}
+
+impl<S: Stream<Item = Result<Bytes, io::Error>> + Send + 'static> Chunks for S {}
+
+/// A body that notes since when it is the server's turn: not while the next chunk is being made.
+struct Taken<S> {
+    body: Pin<Box<S>>,
+    turn: Arc<Mutex<Option<Instant>>>,
+}
+
+impl<S: Chunks> Stream for Taken<S> {
+    type Item = Result<Bytes, io::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = self.body.as_mut().poll_next(context);
+        *self.turn.lock() = next.is_ready().then(Instant::now);
+        next
     }
 }
 
@@ -222,6 +303,56 @@ fn progress(length: Option<u64>, template: &str) -> indicatif::ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// Accepts one request on a free port and handles its connection; the server's address.
+    async fn served_by<F: Future<Output = ()> + Send + 'static>(
+        handle: impl FnOnce(tokio::net::TcpStream) -> F + Send + 'static,
+    ) -> Server {
+        // Another test may have been first.
+        let _ = tls::crypto::ring::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { handle(listener.accept().await.unwrap().0).await });
+        Server::at(url)
+    }
+
+    /// Chunks of 64 KiB: more than a few hundred of them fit into no socket's buffers.
+    fn chunks(pause: Duration, count: usize) -> impl Chunks {
+        futures_util::stream::unfold(count, move |left| async move {
+            tokio::time::sleep(pause).await;
+            Some((Ok(Bytes::from_static(&[b' '; 65_536])), left.checked_sub(1)?))
+        })
+    }
+
+    #[tokio::test]
+    async fn an_upload_may_take_as_long_as_its_chunks_do() {
+        let server = served_by(async |mut socket| {
+            let (mut read, mut some) = (Vec::new(), [0; 1024]);
+            while !read.ends_with(b"0\r\n\r\n") {
+                let count = socket.read(&mut some).await.unwrap();
+                read.extend_from_slice(&some[..count]);
+            }
+            socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+        })
+        .await;
+        let request = server.uploading_client().unwrap().post(&server.url);
+        // Each pause is longer than a server may be silent.
+        let answer = server.upload_within(request, chunks(Duration::from_secs(3), 1), Duration::from_secs(2)).await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.text().await.unwrap()), (200, "{}".into()));
+    }
+
+    #[tokio::test]
+    async fn an_upload_to_a_server_that_takes_nothing_or_never_answers_breaks_off() {
+        let (endless, whole) = (usize::MAX, 3);
+        for count in [endless, whole] {
+            let server = served_by(async |_unread| std::future::pending().await).await;
+            let request = server.uploading_client().unwrap().post(&server.url);
+            let sending = server.upload_within(request, chunks(Duration::ZERO, count), Duration::from_millis(200));
+            let error = tokio::time::timeout(Duration::from_mins(1), sending).await.unwrap().unwrap_err();
+            assert!(matches!(error, CliError::Broken { .. }), "{error}");
+        }
+    }
 
     #[test]
     fn a_run_is_addressed_whatever_its_name_has() {

@@ -65,7 +65,7 @@ pub enum Screen {
 impl Screen {
     /// Lines to anywhere.
     pub fn plain(out: Box<dyn Write>, colour: bool) -> Self {
-        Self::Plain(Plain { out, colour, flowing: None, told: HashMap::new() })
+        Self::Plain(Plain { out, colour, flowing: None, is_flowing: false, told: HashMap::new() })
     }
 
     /// A terminal.
@@ -75,12 +75,25 @@ impl Screen {
         Self::Live(Live { all, flow, line: String::new(), ink: None, colour, bars: HashMap::new() })
     }
 
+    /// Whether it is a terminal, which has no room for whole bodies.
+    pub const fn is_live(&self) -> bool {
+        matches!(self, Self::Live(_))
+    }
+
     /// Streamed text: goes on where the last such text of the same kind ended.
     pub fn flow(&mut self, ink: Ink, text: &str) -> io::Result<()> {
         let text = clean(text);
         match self {
             Self::Plain(plain) => plain.flow(ink, &text),
             Self::Live(live) => live.flow(ink, &text),
+        }
+    }
+
+    /// Whether the last line is streamed text that may go on.
+    pub const fn is_flowing(&self) -> bool {
+        match self {
+            Self::Plain(plain) => plain.is_flowing,
+            Self::Live(live) => live.ink.is_some(),
         }
     }
 
@@ -149,6 +162,8 @@ pub struct Plain {
     colour: bool,
     /// The kind of text that the last line is still open for.
     flowing: Option<Ink>,
+    /// Whether nothing but streamed text has come since it began; it may have just ended a line.
+    is_flowing: bool,
     /// What was last said of each tool: its tenths, or its note where it knows no fraction.
     told: HashMap<String, (Option<u8>, String)>,
 }
@@ -161,12 +176,13 @@ impl Plain {
         if self.flowing != Some(ink) {
             self.end_flow()?;
         }
-        self.flowing = (!text.ends_with('\n')).then_some(ink);
+        (self.flowing, self.is_flowing) = ((!text.ends_with('\n')).then_some(ink), true);
         write!(self.out, "{}", ink.on(text, self.colour))?;
         self.out.flush()
     }
 
     fn end_flow(&mut self) -> io::Result<()> {
+        self.is_flowing = false;
         if self.flowing.take().is_some() { writeln!(self.out) } else { Ok(()) }
     }
 

@@ -9,7 +9,7 @@ use super::{Audience, CliError, Server};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, VecDeque};
-use std::io;
+use std::io::{self, Write};
 use std::time::Duration;
 
 /// What `tail` is asked for.
@@ -68,6 +68,7 @@ async fn follow(asked: &Tail, watch: &mut Watch) -> Result<(), CliError> {
     let url =
         format!("{}?frames=events&audience={}&after={after}", asked.server.run(&asked.run, "stream"), asked.audience.as_str());
     let client = asked.server.client()?;
+    say_if_unknown(asked, &client).await;
     let mut parser = Parser::default();
     let (mut was_there, mut tries) = (false, 0);
     loop {
@@ -109,6 +110,17 @@ async fn follow(asked: &Tail, watch: &mut Watch) -> Result<(), CliError> {
         let least = parser.retry().unwrap_or(Duration::from_secs(1));
         tokio::time::sleep(least.saturating_mul(1 << tries.min(4)).min(WAIT_MAX)).await;
         tries += 1;
+    }
+}
+
+/// Says that there is nothing to show yet, for a run that nothing has written: perhaps its name is wrong. On standard error, for
+/// it is nothing of the run's.
+async fn say_if_unknown(asked: &Tail, client: &reqwest::Client) {
+    // What else is wrong, the stream's own request tells.
+    let Ok(answer) = client.get(asked.server.run(&asked.run, "")).send().await else { return };
+    if answer.status() == reqwest::StatusCode::NOT_FOUND {
+        let run = super::screen::clean(&asked.run).into_owned();
+        let _ = writeln!(io::stderr(), "run {run:?} has no facts yet; waiting for the first (Ctrl-C to stop)");
     }
 }
 
@@ -187,7 +199,7 @@ impl Watch {
 const SPEECHES_MAX: usize = 64;
 /// Tools whose names are remembered.
 const TOOLS_MAX: usize = 256;
-/// What is shown of a body that has no better form, in characters.
+/// What a terminal shows of a body that has no better form, in characters.
 const BRIEF_CHARS: usize = 100;
 
 /// What must be remembered to tell a run as it comes.
@@ -198,12 +210,46 @@ struct Story {
     voice: Option<String>,
     /// Names of tools that have started and not ended.
     tools: HashMap<String, String>,
+    /// The part whose text the screen's last line is.
+    flowing: Option<(String, String, Kind)>,
+}
+
+/// What a stretch of text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Answer,
+    Reasoning,
+    Plan,
+}
+
+impl Kind {
+    fn of(class: &str) -> Self {
+        match class {
+            "reasoning.delta" | "reasoning.summary" => Self::Reasoning,
+            "plan.delta" | "plan.final" => Self::Plan,
+            _ => Self::Answer,
+        }
+    }
+
+    const fn ink(self) -> Ink {
+        if matches!(self, Self::Answer) { Ink::Text } else { Ink::Aside }
+    }
+
+    /// What stands before such text, where there may be no colours to tell it apart.
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Answer => "",
+            Self::Reasoning => "reasoning",
+            Self::Plan => "plan",
+        }
+    }
 }
 
 /// The text that was streamed for one part.
 struct Speech {
     message: String,
     part: String,
+    kind: Kind,
     text: String,
 }
 
@@ -233,10 +279,8 @@ impl<'e> Event<'e> {
 impl Story {
     fn tell(&mut self, event: &Event<'_>, screen: &mut Screen) -> io::Result<()> {
         match event.id("type") {
-            "text.delta" => self.speak(event, Ink::Text, screen),
-            "reasoning.delta" | "plan.delta" => self.speak(event, Ink::Aside, screen),
-            "text.final" => self.finish(event, Ink::Text, screen),
-            "reasoning.summary" | "plan.final" => self.finish(event, Ink::Aside, screen),
+            class @ ("text.delta" | "reasoning.delta" | "plan.delta") => self.speak(event, Kind::of(class), screen),
+            class @ ("text.final" | "reasoning.summary" | "plan.final") => self.finish(event, Kind::of(class), screen),
             "messages.snapshot" => self.messages(event, screen),
             "tool.started" | "tool.args" | "tool.progress" | "tool.output.delta" | "tool.result" | "tool.failed" => {
                 self.tool(event, screen)
@@ -253,7 +297,10 @@ impl Story {
             "run.status" => self.status(event, screen),
             "run.failed" => screen.line(Ink::Bad, &format!("● failed: {}", event.error())),
             "run.finished" => screen.line(Ink::Note, &format!("● finished: {}", event.id("phase"))),
-            other => screen.line(Ink::Aside, &format!("· {other} {}", brief(event.0.get("payload")))),
+            other => {
+                let payload = brief(event.0.get("payload"), screen);
+                screen.line(Ink::Aside, &format!("· {other} {payload}"))
+            }
         }
     }
 
@@ -268,50 +315,66 @@ impl Story {
     }
 
     /// A chunk of streamed text.
-    fn speak(&mut self, event: &Event<'_>, ink: Ink, screen: &mut Screen) -> io::Result<()> {
+    fn speak(&mut self, event: &Event<'_>, kind: Kind, screen: &mut Screen) -> io::Result<()> {
         let text = event.text("text");
         let (message, part) = (event.id("messageId"), event.id("partId"));
-        match self.speeches.iter_mut().find(|speech| speech.message == message && speech.part == part) {
+        let is_of = |speech: &&mut Speech| speech.message == message && speech.part == part && speech.kind == kind;
+        match self.speeches.iter_mut().find(is_of) {
             Some(speech) => speech.text.push_str(text),
             None => {
-                screen.end_flow()?;
-                self.name_voice(event, ink, screen)?;
                 if self.speeches.len() == SPEECHES_MAX {
                     self.speeches.pop_front();
                 }
-                self.speeches.push_back(Speech { message: message.into(), part: part.into(), text: text.into() });
+                self.speeches.push_back(Speech { message: message.into(), part: part.into(), kind, text: text.into() });
             }
         }
-        screen.flow(ink, text)
+        self.begin_text(event, kind, screen)?;
+        screen.flow(kind.ink(), text)
     }
 
-    /// Says who speaks, where that is another than before.
-    fn name_voice(&mut self, event: &Event<'_>, ink: Ink, screen: &mut Screen) -> io::Result<()> {
+    /// Begins a line for a part's text, unless the last line is this part's.
+    fn begin_text(&mut self, event: &Event<'_>, kind: Kind, screen: &mut Screen) -> io::Result<()> {
+        let (message, part) = (event.id("messageId"), event.id("partId"));
+        let is_this = |(of, known, as_kind): &(String, String, Kind)| {
+            of == message && *as_kind == kind && (part.is_empty() || known == part)
+        };
+        if self.flowing.as_ref().is_some_and(is_this) && screen.is_flowing() {
+            return Ok(());
+        }
+        screen.end_flow()?;
+        self.flowing = Some((message.to_owned(), part.to_owned(), kind));
+        self.name_voice(event, kind, screen)
+    }
+
+    /// Says who speaks, where that is another than before, and what kind of text comes.
+    fn name_voice(&mut self, event: &Event<'_>, kind: Kind, screen: &mut Screen) -> io::Result<()> {
         let role = Some(event.text("role")).filter(|role| !role.is_empty() && *role != "assistant");
         let voice = role.unwrap_or_else(|| event.id("agentId"));
         let is_known = self.voice.as_deref().is_some_and(|known| known == voice) || self.voice.is_none() && role.is_none();
         self.voice = Some(voice.to_owned());
-        if is_known || voice.is_empty() { Ok(()) } else { screen.flow(ink, &format!("{voice}: ")) }
+        let voice = if is_known { "" } else { voice };
+        let label = [voice, kind.label()].into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ");
+        if label.is_empty() { Ok(()) } else { screen.flow(kind.ink(), &format!("{label}: ")) }
     }
 
     /// The end of a part, or of a message: text that was not streamed is shown now, what was streamed is not shown twice.
-    fn finish(&mut self, event: &Event<'_>, ink: Ink, screen: &mut Screen) -> io::Result<()> {
+    fn finish(&mut self, event: &Event<'_>, kind: Kind, screen: &mut Screen) -> io::Result<()> {
         let (message, part) = (event.id("messageId"), event.id("partId"));
-        let is_of = |speech: &Speech| speech.message == message && (part.is_empty() || speech.part == part);
+        let is_of =
+            |speech: &Speech| speech.message == message && speech.kind == kind && (part.is_empty() || speech.part == part);
         let streamed: String = self.speeches.iter().filter(|speech| is_of(speech)).map(|speech| speech.text.as_str()).collect();
         self.speeches.retain(|speech| !is_of(speech));
         let whole = event.text("text");
         if let Some(rest) = whole.strip_prefix(streamed.as_str()) {
-            if streamed.is_empty() && !rest.is_empty() {
-                self.name_voice(event, ink, screen)?;
-            }
             if !rest.is_empty() {
-                screen.flow(ink, rest)?;
+                self.begin_text(event, kind, screen)?;
+                screen.flow(kind.ink(), rest)?;
             }
         } else if !whole.is_empty() {
             screen.line(Ink::Note, "— the text above is now:")?;
-            screen.flow(ink, whole)?;
+            screen.flow(kind.ink(), whole)?;
         }
+        // Another part may be in the middle of its line; it goes on in a new one.
         screen.end_flow()
     }
 
@@ -349,13 +412,17 @@ impl Story {
                 screen.work(work("", None))
             }
             "tool.args" => match event.payload("input") {
-                Some(input) => screen.work(work(&brief(Some(input)), None)),
+                Some(input) => {
+                    let input = brief(Some(input), screen);
+                    screen.work(work(&input, None))
+                }
                 None => Ok(()),
             },
             "tool.output.delta" => screen.work(work(last_line(event.text("text")), None)),
             "tool.progress" if !event.text("activityType").is_empty() => {
                 let body = event.payload("content").or_else(|| event.payload("patch"));
-                screen.line(Ink::Aside, &format!("  {}: {}", event.text("activityType"), brief(body)))
+                let body = brief(body, screen);
+                screen.line(Ink::Aside, &format!("  {}: {body}", event.text("activityType")))
             }
             "tool.progress" => {
                 let (status, message) = (event.text("status"), event.text("message"));
@@ -373,7 +440,7 @@ impl Story {
             "tool.failed" => self.tool_over(id, Ink::Bad, &format!("✗ {name}: {}", event.error()), screen),
             _ => {
                 let withheld = event.payload("withheld") == Some(&Value::Bool(true));
-                let output = if withheld { "(not for this audience)".to_owned() } else { brief(event.payload("output")) };
+                let output = if withheld { "(not for this audience)".to_owned() } else { brief(event.payload("output"), screen) };
                 self.tool_over(id, Ink::Good, &format!("✓ {name}  {output}"), screen)
             }
         }
@@ -398,14 +465,14 @@ fn last_line(text: &str) -> &str {
     text.trim_end().lines().last().unwrap_or("")
 }
 
-/// The beginning of a body, on one line.
-fn brief(value: Option<&Value>) -> String {
+/// A body on one line; its beginning, on a terminal. What is piped is read by programs, to which half of a JSON text is none.
+fn brief(value: Option<&Value>, screen: &Screen) -> String {
     let text = match value {
         None | Some(Value::Null) => return String::new(),
         Some(Value::String(text)) => text.split_whitespace().collect::<Vec<_>>().join(" "),
         Some(other) => other.to_string(),
     };
-    match text.char_indices().nth(BRIEF_CHARS) {
+    match text.char_indices().nth(BRIEF_CHARS).filter(|_| screen.is_live()) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text,
     }
@@ -450,6 +517,36 @@ mod tests {
         let replaced = shown(&events(&[&streamed[..], &[text("text.final", json!({ "text": "Hi." }))]].concat()));
         assert_eq!(replaced, "Hello.\n— the text above is now:\nHi.\n");
         assert_eq!(shown(&events(&[text("text.final", json!({ "text": "All at once." }))])), "All at once.\n");
+    }
+
+    #[test]
+    fn reasoning_plan_and_answers_are_told_apart_and_parts_that_interleave_do_not_run_together() {
+        let of = |class: &str, part: &str, said: &str| json!({ "type": class, "messageId": "m", "partId": part, "payload": { "text": said } });
+        let plain = shown(&events(&[
+            of("reasoning.delta", "p", "Let me "),
+            of("reasoning.delta", "p", "think."),
+            of("reasoning.summary", "p", "Let me think."),
+            of("plan.delta", "p", "1. Look."),
+            of("text.delta", "p", "The answer "),
+            of("text.delta", "q", "Beside "),
+            of("text.delta", "p", "is 4."),
+            of("text.delta", "q", "it."),
+            of("text.final", "p", "The answer is 4."),
+            of("plan.final", "p", "1. Look. 2. Leap."),
+        ]));
+        assert_eq!(plain, "reasoning: Let me think.\nplan: 1. Look.\nThe answer \nBeside \nis 4.\nit.\nplan:  2. Leap.\n");
+    }
+
+    #[test]
+    fn what_is_piped_has_every_body_as_a_whole() {
+        let long: Vec<u32> = (0..200).collect();
+        let result = json!({ "type": "tool.result", "toolCallId": "c", "payload": { "output": { "numbers": long } } });
+        let other = json!({ "type": "task.changed", "taskId": "t", "payload": { "numbers": long } });
+        let shown = shown(&events(&[result, other]));
+        for (line, before) in shown.lines().zip(["✓ c  ", "· task.changed "]) {
+            let body: Value = serde_json::from_str(line.strip_prefix(before).unwrap()).unwrap();
+            assert_eq!(body["numbers"], json!(long));
+        }
     }
 
     #[test]

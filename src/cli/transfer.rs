@@ -152,6 +152,7 @@ fn in_file(file: &Path, why: &dyn std::fmt::Display) -> CliError {
 /// [`CliError`], with the line that is at fault if one is.
 pub async fn import(asked: Import) -> Result<(), CliError> {
     let (server, client) = (&asked.server, asked.server.client()?);
+    let uploading = server.uploading_client()?;
     let checked = Checked::read(&asked.file)?;
     let Some(run) = asked.run.clone().or(checked.run.clone()) else {
         let why = format!("{} does not say which run it is of; name one with --run", asked.file.display());
@@ -167,14 +168,13 @@ pub async fn import(asked: Import) -> Result<(), CliError> {
         read.set_position(lines.bytes);
         std::future::ready(chunk.map(|chunk| chunk.map(|chunk| (chunk, lines))))
     });
-    let request = client
+    let request = uploading
         .post(format!("{}?source=agentui", server.run(&run, "facts")))
         .header("content-type", "application/x-ndjson")
         .header("producer-id", &checked.producer)
         .header("producer-epoch", "0")
-        .header("producer-seq", "0")
-        .body(reqwest::Body::wrap_stream(body));
-    let answer = request.send().await.map_err(|error| server.failed(&error))?;
+        .header("producer-seq", "0");
+    let answer = server.upload(request, body).await?;
     bar.finish_and_clear();
     if !answer.status().is_success() {
         let (error, problem) = server.refusal(answer).await;

@@ -221,7 +221,7 @@ async fn tail_shows_a_finished_run_and_exits() {
     assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
     let text = stdout(&shown);
     for line in [
-        "Need to index first.",
+        "reasoning: Need to index first.",
         "▸ index_docs  50%  Indexed batch 5/10",
         "✓ index_docs  {\"indexed\":10}",
         "Indexed 10 batches.",
@@ -230,6 +230,54 @@ async fn tail_shows_a_finished_run_and_exits() {
         assert!(text.lines().any(|shown| shown == line), "{line:?} is not in\n{text}");
     }
     assert!(!text.contains('\x1b'), "colours are for terminals");
+}
+
+#[tokio::test]
+async fn tail_says_when_a_run_is_unknown_and_shows_it_once_it_comes() {
+    let server = Running::serve();
+    let mut child =
+        proscenium(&["tail", "later", "--url", &server.url]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "run \"later\" has no facts yet; waiting for the first (Ctrl-C to stop)\n");
+    let facts = json!([{ "type": "run.started" }, { "type": "run.finished" }]);
+    server.post("later", "agentui", "application/json", facts.to_string()).await;
+    let shown = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+    assert_eq!((shown.status.code(), stdout(&shown).contains("■ completed")), (Some(0), true));
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_made_is_named() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let below = file.join("data");
+    let refused = run(&mut proscenium(&["serve", "--listen", "127.0.0.1:0", "--data-dir", below.to_str().unwrap()]));
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains(&below.display().to_string()), "{}", stderr(&refused));
+}
+
+#[tokio::test]
+async fn a_demo_that_is_interrupted_leaves_no_directory_and_warns_of_nothing() {
+    let directory = TempDir::new().unwrap();
+    let log = directory.path().join("log");
+    for _ in 0..3 {
+        let temporary = TempDir::new().unwrap();
+        let mut command = proscenium(&["demo", "--listen", "127.0.0.1:0", "--speed", "0"]);
+        let written = std::fs::File::create(&log).unwrap();
+        let mut demo = Running::start_logging(command.env("TMPDIR", temporary.path()), Stdio::from(written));
+        let begun = Instant::now();
+        // The more it has written, the more its store cleans up at the end.
+        while demo.get("/v1/runs?limit=40").await["runs"].as_array().unwrap().len() < 40 {
+            assert!(begun.elapsed() < DEADLINE);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(Command::new("kill").args(["-INT", &demo.child.id().to_string()]).status().unwrap().success());
+        assert_eq!(tokio::task::spawn_blocking(move || demo.exit_code()).await.unwrap(), Some(0));
+        let said = std::fs::read_to_string(&log).unwrap();
+        assert!(!said.contains("lsm_tree") && !said.contains("cleanup"), "{said}");
+        assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0, "its directory is gone");
+    }
 }
 
 #[tokio::test]

@@ -390,12 +390,75 @@ async fn who_approves_is_heard_by_the_teammate_that_asked_and_the_page_goes_out(
     let exported = |shown: &Value| shown.to_string().contains("exports/release-notes.pdf").then_some(());
     demo.until("the export", &format!("/v1/runs/{LEAD}/activities"), exported).await;
     assert_eq!(demo.content(LEAD, "user", "task", "draft").await["assignee"], "you");
-    // What nobody here can do is refused, and says so.
-    demo.control(LEAD, json!({ "control": "rollback", "artifactId": "release-notes" })).await;
+    // What cannot be is refused, and says so.
+    demo.control(LEAD, json!({ "control": "rollback", "artifactId": "release-notes", "value": { "version": 77 } })).await;
     let refused = |listed: &Value| (listed["controls"][4]["status"] == "nacked").then(|| listed["controls"][4]["reason"].clone());
     let reason = demo.until("the refusal", &format!("/v1/runs/{LEAD}/controls"), refused).await;
-    assert_eq!(reason, "the demo's script has no part for that");
+    assert_eq!(reason, "the artifact has no such version");
     assert_eq!(demo.checked(LEAD), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn each_control_that_the_page_offers_is_taken_and_told_by_facts() {
+    let demo = up_to_the_approval().await;
+    let taken = async |run: &str, body: Value| {
+        let (status, asked) = demo.post(&format!("/v1/runs/{run}/controls"), &body).await;
+        assert_eq!(status, 202, "{body}: {asked}");
+        let id = asked["controlId"].as_str().unwrap().to_owned();
+        let look = |listed: &Value| {
+            let all = listed["controls"].as_array()?;
+            let control = all.iter().find(|control| control["controlId"] == id)?;
+            assert_ne!(control["status"], "nacked", "{body}: {control}");
+            (control["status"] == "acked").then_some(())
+        };
+        demo.until(&body.to_string(), &format!("/v1/runs/{run}/controls"), look).await;
+        id
+    };
+    let shows = async |run: &str, kind: &str, id: &str, what: &str, wanted: Value| {
+        let path = format!("/v1/runs/{run}/activities");
+        let look = |shown: &Value| {
+            let all = shown["activities"].as_array()?;
+            let of = all.iter().find(|of| of["activityType"] == kind && of["activityId"] == id)?;
+            (of["content"][what] == wanted).then_some(())
+        };
+        demo.until(&format!("{kind} {id}: {what} {wanted}"), &path, look).await;
+    };
+    // The page's own controls, as its surfaces send them.
+    let review = taken(
+        LEAD,
+        json!({ "control": "request_review", "artifactId": "release-notes", "value": { "target": "release-notes" } }),
+    )
+    .await;
+    shows(LEAD, "review", &format!("review-{review}"), "verdict", json!("passed")).await;
+    let again = json!({ "reviewId": "review-of-version-2", "target": { "artifactId": "release-notes", "version": 2 }, "reviewer": "editor" });
+    taken(LEAD, json!({ "control": "request_review", "value": again })).await;
+    taken(LEAD, json!({ "control": "rollback", "artifactId": "release-notes", "value": { "version": 2 } })).await;
+    shows(LEAD, "artifact", "release-notes", "version", json!(4)).await;
+    taken(LEAD, json!({ "control": "edit", "artifactId": "release-notes", "value": { "text": "# Mine" } })).await;
+    shows(LEAD, "artifact", "release-notes", "preview", json!("# Mine")).await;
+    taken(LEAD, json!({ "control": "retry", "taskId": "link-check" })).await;
+    shows(LEAD, "task", "link-check", "status", json!("sleeping")).await;
+    taken(LEAD, json!({ "control": "close", "agentId": "researcher" })).await;
+    shows(LEAD, "agent", "researcher", "status", json!("closed")).await;
+    taken(LEAD, json!({ "control": "stop", "taskId": "translate" })).await;
+    shows(LEAD, "task", "translate", "status", json!("canceled")).await;
+    taken(LEAD, json!({ "control": "stop", "agentId": "translator" })).await;
+    let task =
+        taken(LEAD, json!({ "control": "delegate", "value": { "text": "Count the links", "assignee": "researcher" } })).await;
+    shows(LEAD, "task", &format!("delegated-{task}"), "status", json!("done")).await;
+    taken(LEAD, json!({ "control": "wait", "agentId": "writer" })).await;
+    taken(LEAD, json!({ "control": "export", "evidenceId": "tests-4.2" })).await;
+    let call = taken("demo-1-research", json!({ "control": "retry", "toolCallId": "issue-first-try" })).await;
+    shows("demo-1-research", "tool-call-progress", &format!("issue-first-try-{call}"), "tool_name", json!("fetch_issue")).await;
+    // The run whose process died begins again.
+    taken("demo-1-benchmark", json!({ "control": "retry" })).await;
+    demo.status("demo-1-benchmark", "completed").await;
+    assert_eq!(demo.get("/v1/runs/demo-1-benchmark").await["attempt"], 2);
+    // An edit is an answer to what is asked.
+    taken(LEAD, json!({ "control": "edit", "actionId": "publish-page", "value": { "page": "releases/4.2" } })).await;
+    demo.status(LEAD, "completed").await;
+    taken(LEAD, json!({ "control": "retry" })).await;
+    demo.status(LEAD, "completed").await;
 }
 
 #[tokio::test]

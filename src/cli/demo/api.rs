@@ -1,6 +1,6 @@
 //! The server as a runtime meets it: facts in, controls out. Its public HTTP API, and nothing else of it.
 
-use crate::cli::{CliError, Server as Address};
+use crate::cli::{Chunks, CliError, Server as Address};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -15,12 +15,14 @@ const RETRY: Duration = Duration::from_millis(300);
 pub struct Api {
     address: Address,
     client: reqwest::Client,
+    uploading: reqwest::Client,
 }
 
 impl Api {
     pub fn new(address: Address) -> Self {
-        let client = address.client().expect("a plain address needs nobody to vouch for it");
-        Self { address, client }
+        let plain = "a plain address needs no certificate";
+        let (client, uploading) = (address.client().expect(plain), address.uploading_client().expect(plain));
+        Self { address, client, uploading }
     }
 
     /// The server's address, for whoever brings a client of his own.
@@ -45,6 +47,11 @@ impl Api {
     /// How a run stands.
     pub async fn run(&self, run: &str) -> Result<Value, CliError> {
         self.json(Method::GET, self.address.run(run, ""), None).await
+    }
+
+    /// What there is to see of a run.
+    pub async fn activities(&self, run: &str) -> Result<Value, CliError> {
+        self.json(Method::GET, self.address.run(run, "activities"), None).await
     }
 
     /// A session's shell, and what in it needs attention.
@@ -98,9 +105,10 @@ impl Api {
     }
 
     /// Sends a run's facts as one streamed body, a fact a line.
-    pub async fn stream(&self, run: &str, ids: &[(&str, &str)], lines: reqwest::Body) -> Result<(), CliError> {
-        let request = self.client.post(with(&self.address.run(run, "facts"), ids));
-        self.ask(request.header("content-type", "application/x-ndjson").body(lines)).await.map(drop)
+    pub async fn stream(&self, run: &str, ids: &[(&str, &str)], lines: impl Chunks) -> Result<(), CliError> {
+        let request = self.uploading.post(with(&self.address.run(run, "facts"), ids));
+        let answer = self.address.upload(request.header("content-type", "application/x-ndjson"), lines).await?;
+        self.address.accepted(answer).await.map(drop)
     }
 }
 

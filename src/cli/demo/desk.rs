@@ -4,6 +4,7 @@
 
 use super::Stage;
 use super::actor::Place;
+use super::changes::worker;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -29,6 +30,14 @@ impl Control {
 
     pub fn text(&self, member: &str) -> Option<&str> {
         self.0[member].as_str()
+    }
+
+    /// The same, naming the teammate whose task it is about, where it names the task alone.
+    fn of_worker(mut self) -> Self {
+        if let Some((agent, _)) = worker(&self) {
+            self.0["agentId"] = agent.into();
+        }
+        self
     }
 
     pub fn id(&self) -> &str {
@@ -244,14 +253,20 @@ impl Stage {
 
     /// Takes one control, or says why not.
     async fn take(self: Arc<Self>, control: Control) {
+        let waits_for_none = "no run of the demo waits for this answer; a recording goes on as it was recorded";
         let refused = match control.text("control").unwrap_or_default() {
-            "approve" | "reject" | "answer" => self.desk.answer(control).map_err(|it| (it, "nobody waits for this answer here")),
-            "interrupt" | "stop" | "steer" => self.desk.tell(control).map_err(|it| (it, "nobody plays that turn here any more")),
+            "approve" | "reject" | "answer" => self.desk.answer(control).map_err(|it| (it, waits_for_none)),
+            "edit" if control.text("actionId").is_some() => self.desk.answer(control).map_err(|it| (it, waits_for_none)),
+            "interrupt" | "steer" => self.desk.tell(control).map_err(|it| (it, "no run of the demo plays that turn now")),
+            "stop" | "close" => match self.desk.tell(control.of_worker()) {
+                Ok(()) => return,
+                Err(control) => return self.change(control).await,
+            },
             "send" | "continue_agent" => return self.reply(control).await,
             "queue" => return self.reply_later(control).await,
             "assign" => return self.assign(control).await,
             "export" => return self.export(control).await,
-            _ => Err((control, "the demo's script has no part for that")),
+            _ => return self.change(control).await,
         };
         if let Err((control, reason)) = refused {
             self.api.nack(&control.0, reason).await;

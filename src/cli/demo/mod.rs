@@ -6,6 +6,7 @@
 //! | `actor` | a run that somebody plays: it says facts at a human pace, asks, waits, and can be interrupted |
 //! | `desk` | the controls of all agents: claimed, handed to whoever waits for them, answered |
 //! | `replies` | what comes of a viewer's `send`, `queue`, `continue_agent`, `assign` and `export` |
+//! | `changes` | what comes of a viewer's `retry`, `stop`, `close`, `request_review`, `rollback`, `edit`, `delegate` and `wait` |
 //! | `visitor` | `--unattended`: a user who decides what waits, by the same API as the page |
 //! | `story` | the team and what it does |
 //! | `recordings` | runs of other runtimes, recorded and played as they are |
@@ -14,6 +15,7 @@
 
 mod actor;
 mod api;
+mod changes;
 mod desk;
 mod recordings;
 mod replies;
@@ -126,19 +128,33 @@ impl Stage {
     }
 }
 
-/// Serves and plays until `stop` resolves. What it leaves is the directory, which goes when it is dropped: after the runtime, with
-/// which the last that has a file open there is gone.
+/// The demo's directory. Dropping it, after the runtime, removes it once the store has closed its files there: else the store
+/// would warn of each file that it cannot clean up.
+pub struct Directory(TempDir);
+
+/// How long the server has to notice that the producers are gone.
+const LEAVING: Duration = Duration::from_millis(100);
+/// How long the store may take to close.
+const CLOSING_TIME_MAX: Duration = Duration::from_secs(10);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = EmbeddedStore::wait_until_closed(self.0.path(), CLOSING_TIME_MAX);
+    }
+}
+
+/// Serves and plays until `stop` resolves. What it leaves is the directory.
 ///
 /// # Errors
 /// [`DemoError`].
-pub async fn run(demo: Demo, world: World, stop: impl Future<Output = ()>) -> Result<TempDir, DemoError> {
+pub async fn run(demo: Demo, world: World, stop: impl Future<Output = ()>) -> Result<Directory, DemoError> {
     let (listener, hosts) = (listen(&demo.listen).await?, Hosts::of_listen(&demo.listen));
     let address = listener.local_addr().map_err(|error| DemoError::Listen { listen: demo.listen, why: error.to_string() })?;
     if !address.ip().is_loopback() {
         return Err(DemoError::NotLoopback(address));
     }
-    let directory = tempfile::Builder::new().prefix("proscenium-demo-").tempdir().map_err(DemoError::Directory)?;
-    let store = AnyStore::Embedded(EmbeddedStore::open(directory.path(), Sync::Never)?);
+    let directory = Directory(tempfile::Builder::new().prefix("proscenium-demo-").tempdir().map_err(DemoError::Directory)?);
+    let store = AnyStore::Embedded(EmbeddedStore::open(directory.0.path(), Sync::Never)?);
     // Nobody's work hangs on these streams: end them at once.
     let pulse = Pulse { drain: Duration::from_millis(200), ..Pulse::default() };
     let server = Server::new(store, Policy::default(), Sizes::default(), Limits::default(), pulse, world)?;
@@ -148,7 +164,7 @@ pub async fn run(demo: Demo, world: World, stop: impl Future<Output = ()>) -> Re
     let server = server.known_as(hosts).bearing(patience);
     let url = format!("http://{address}");
     // Without a terminal there is nobody to welcome.
-    let _ = welcome(&url, directory.path(), demo.unattended);
+    let _ = welcome(&url, directory.0.path(), demo.unattended);
 
     // From here on everything knows of the server what any other program would: its address.
     let api = Api::new(Address::at(url));
@@ -167,7 +183,9 @@ pub async fn run(demo: Demo, world: World, stop: impl Future<Output = ()>) -> Re
     }
     let stop = async {
         stop.await;
-        players.abort_all();
+        // The server would warn of each body that it has to cut off.
+        players.shutdown().await;
+        tokio::time::sleep(LEAVING).await;
     };
     server.run(listener, stop).await?;
     Ok(directory)

@@ -89,11 +89,11 @@ impl Stage {
         let lines = futures_util::stream::unfold((self.clone(), facts.into_iter()), async |(stage, mut facts)| {
             let fact = facts.next()?;
             stage.wait(fact.before).await;
-            Some((Ok::<_, std::convert::Infallible>(fact.line), (stage, facts)))
+            Some((Ok(fact.line), (stage, facts)))
         });
         let session = format!("demo-{name}");
         let ids = [("source", source), ("sessionId", &session)];
-        self.api.stream(run, &ids, reqwest::Body::wrap_stream(lines)).await
+        self.api.stream(run, &ids, lines).await
     }
 
     async fn wait(&self, pause: Pause) {

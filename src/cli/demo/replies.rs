@@ -13,7 +13,7 @@ use std::sync::Arc;
 const REPEATED_CHARS_MAX: usize = 120;
 
 /// The beginning of what somebody said, on one line.
-fn gist(words: &str) -> String {
+pub fn gist(words: &str) -> String {
     let line: String = words.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut gist: String = line.chars().take(REPEATED_CHARS_MAX).collect();
     if gist.len() < line.len() {
@@ -131,8 +131,16 @@ impl Stage {
 
     /// Exports an artifact: its owner says when that begins, and where it is to be had.
     pub async fn export(self: Arc<Self>, control: Control) {
+        if let (Some(run), Some(evidence)) = (control.text("runId"), control.text("evidenceId")) {
+            let refs = json!([{ "rel": "export", "href": format!("exports/{evidence}.json") }]);
+            let exported = json!({ "type": "evidence.changed", "evidenceId": evidence, "refs": refs });
+            return match self.api.producer(run, &[]).publish(&[exported]).await {
+                Ok(()) => self.api.ack(&control.0).await,
+                Err(_) => self.api.nack(&control.0, "the evidence's owner takes no such request").await,
+            };
+        }
         let (Some(run), Some(artifact)) = (control.text("runId"), control.text("artifactId")) else {
-            return self.api.nack(&control.0, "what is exported is an artifact of a run").await;
+            return self.api.nack(&control.0, "what is exported is an artifact or evidence of a run").await;
         };
         let mut producer = self.api.producer(run, &[]);
         let about = |class: &str, payload: Value| json!({ "type": class, "artifactId": artifact, "payload": payload });

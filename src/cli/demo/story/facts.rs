@@ -4,7 +4,7 @@ use super::{PRODUCT, TEAM, run};
 use serde_json::{Value, json};
 
 /// A member of the team.
-pub(super) struct Member {
+pub struct Member {
     pub agent: &'static str,
     pub name: &'static str,
     pub role: &'static str,
@@ -19,7 +19,7 @@ pub(super) struct Member {
 
 /// The team, but for its coordinator.
 #[rustfmt::skip]
-pub(super) const MEMBERS: &[Member] = &[
+pub const MEMBERS: &[Member] = &[
     Member { agent: "researcher", name: "Rui", role: "researcher", model: "scripted-large", task: "research", reason: "reads the commits and the issues since 4.1", mode: "read", topology: "parallel_workers" },
     Member { agent: "writer", name: "Wanda", role: "writer", model: "scripted-large", task: "draft", reason: "writes the page", mode: "plan", topology: "parallel_workers" },
     Member { agent: "profiler", name: "Pavel", role: "profiler", model: "scripted-small", task: "benchmark", reason: "measures the start-up time that the page will claim", mode: "read", topology: "parallel_workers" },
@@ -28,7 +28,7 @@ pub(super) const MEMBERS: &[Member] = &[
 ];
 
 /// An object with further members, or with others in their place.
-pub(super) fn joined(mut base: Value, more: Value) -> Value {
+pub fn joined(mut base: Value, more: Value) -> Value {
     for (member, value) in more.as_object().into_iter().flatten() {
         base[member] = value.clone();
     }
@@ -72,7 +72,7 @@ pub(super) fn spawned(member: &Member, session: &str) -> [Value; 2] {
 }
 
 /// How a member stands, and a word about it.
-pub(super) fn stands(agent: &str, status: &str, message: &str) -> Value {
+pub fn stands(agent: &str, status: &str, message: &str) -> Value {
     let turn = match status {
         "idle" | "sleeping" | "completed" => "completed",
         "failed" | "killed" => "failed",
@@ -83,7 +83,7 @@ pub(super) fn stands(agent: &str, status: &str, message: &str) -> Value {
 }
 
 /// An item on the board, or what has changed of it.
-pub(super) fn item(id: &str, what: Value) -> Value {
+pub fn item(id: &str, what: Value) -> Value {
     let payload = joined(json!({ "runtimeEntity": "work_item", "workItemId": id }), what);
     json!({ "type": "task.changed", "taskId": id, "surface": "work_board", "topology": "human_agent_board", "payload": payload })
 }
@@ -113,7 +113,7 @@ pub(super) fn stopped(agent: &str, task: &str, run: &str) -> Vec<Value> {
 }
 
 /// A citation or another piece of evidence, which is kept elsewhere.
-pub(super) fn evidence(id: &str, agent: &str, kind: &str, title: &str, summary: &str, href: &str) -> Value {
+pub fn evidence(id: &str, agent: &str, kind: &str, title: &str, summary: &str, href: &str) -> Value {
     json!({
         "type": "evidence.changed", "evidenceId": id, "agentId": agent, "refs": [{ "rel": "source", "href": href }],
         "payload": { "kind": kind, "title": title, "summary": summary, "status": "verified", "source": href },

@@ -14,7 +14,7 @@
 //! told in the coordinator's run.
 
 mod beside;
-mod facts;
+pub(super) mod facts;
 mod lead;
 mod publisher;
 mod research;
@@ -28,8 +28,10 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Everybody whose controls are taken here. What is asked of the profiler nobody takes any more.
-pub(super) const AGENTS: &[&str] = &["coordinator", "researcher", "writer", "publisher", "link-watch", "editor"];
+/// Everybody whose controls are taken here. For those who are gone or elsewhere, the profiler and the translator, their
+/// coordinator's process takes them.
+pub(super) const AGENTS: &[&str] =
+    &["coordinator", "researcher", "writer", "publisher", "link-watch", "editor", "profiler", "translator"];
 
 /// The run to look at first.
 pub(super) const FIRST_RUN: &str = "demo-1-release";

@@ -1,9 +1,11 @@
 //! Patches that a source made: applied as a whole or not at all, to contents that stay bounded.
 //!
-//! A patch costs what it changes, except where it moves or copies: the library cannot take back half a move, and copies grow
-//! a content without a body on the wire. Such a patch works on a copy, and counts.
+//! The work for a patch follows the patch's size, not the content's: it is applied in place, undone where it fails, and the
+//! content's weight is updated by each change. Only shifting the items of a list, copying, and moving deeper cost what the content
+//! holds: these count as steps, of which a patch has [`STEPS_MAX`].
 
 use json_patch::PatchOperation;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// The most that a content may come to by patches, in bytes; about, as [`weight`] has it.
@@ -11,6 +13,13 @@ pub(super) const CONTENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// How deep a patch may build. Our own checkpoints and many a reader's JSON stop at 128.
 const DEPTH_MAX: usize = 96;
+
+/// The most list items that one patch shifts, plus values that it copies or moves deeper. Without this limit a fact of 90 KB with
+/// 2,000 moves stalled the server for seconds.
+pub(super) const STEPS_MAX: usize = 1 << 20;
+
+/// This many bytes of a text count as one step.
+const BYTES_PER_STEP: usize = 16;
 
 /// A patch's operations: a bare one is wrapped.
 pub(super) fn operations(patch: &Value) -> Vec<Value> {
@@ -20,72 +29,268 @@ pub(super) fn operations(patch: &Value) -> Vec<Value> {
     }
 }
 
-/// Applies a patch to a content, which stays an object.
+/// Applies a patch to a content, which stays an object. `known` is what the content weighs, where that has been worked out.
 ///
 /// # Errors
 /// Why it does not apply. Then nothing has changed.
-pub(super) fn apply(content: &mut Map<String, Value>, patch: &[Value]) -> Result<(), String> {
+pub(super) fn apply(content: &mut Map<String, Value>, patch: &[Value], known: &mut Option<usize>) -> Result<(), String> {
     for op in patch {
         let is = |member: &str, value: &str| op.get(member).and_then(Value::as_str) == Some(value);
-        if is("path", "") && !is("op", "test") && !op.get("value").is_some_and(Value::is_object) {
+        // Other operations than these ignore a member `value`.
+        let gives_object = (is("op", "add") || is("op", "replace")) && op.get("value").is_some_and(Value::is_object);
+        if is("path", "") && !is("op", "test") && !gives_object {
             return Err("it would make the content something other than an object".into());
         }
     }
-    let parsed: json_patch::Patch =
-        serde_json::from_value(Value::Array(patch.to_vec())).map_err(|error| format!("it is no JSON Patch: {error}"))?;
-    let mut carries = false;
-    for op in &parsed.0 {
+    let parsed: Vec<PatchOperation> = patch
+        .iter()
+        .map(PatchOperation::deserialize)
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("it is no JSON Patch: {error}"))?;
+    let before = *known.get_or_insert_with(|| weight_of(content));
+    let mut change = Change { document: Value::Object(std::mem::take(content)), ..Change::default() };
+    let outcome = change.apply(parsed).and_then(|()| change.weight_after(before));
+    if outcome.is_err() {
+        change.take_back();
+    }
+    let Value::Object(document) = change.document else {
+        unreachable!("the root is only ever replaced by an object: asked above")
+    };
+    *content = document;
+    *known = Some(*outcome.as_ref().unwrap_or(&before));
+    outcome.map(drop)
+}
+
+/// A patch on its way.
+#[derive(Default)]
+struct Change {
+    document: Value,
+    /// How to take it back, the last first.
+    undo: Vec<Undo>,
+    /// The value on its way from one place to another.
+    hand: Option<Value>,
+    steps: usize,
+    /// The weight that the patch adds, and the weight that it frees besides the values in `undo`.
+    added: usize,
+    freed: usize,
+}
+
+/// How to take back one change.
+enum Undo {
+    /// A value came into the object or list at this pointer.
+    Inserted(String, Slot),
+    /// This value left it; `None` for a move, whose value is in the hand when this is undone.
+    Removed(String, Slot, Option<Value>),
+    /// This value stood at this pointer before.
+    Replaced(String, Value),
+}
+
+enum Slot {
+    Member(String),
+    Item(usize),
+}
+
+impl Change {
+    fn apply(&mut self, patch: Vec<PatchOperation>) -> Result<(), String> {
+        for (i, op) in patch.into_iter().enumerate() {
+            let path = op.path().to_string();
+            self.step(op, &path).map_err(|error| format!("operation {i} at {path:?}: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, op: PatchOperation, path: &str) -> Result<(), String> {
         match op {
-            PatchOperation::Add(op) => is_shallow(op.path.as_str(), &op.value)?,
-            PatchOperation::Replace(op) => is_shallow(op.path.as_str(), &op.value)?,
-            PatchOperation::Move(_) | PatchOperation::Copy(_) => carries = true,
-            PatchOperation::Remove(_) | PatchOperation::Test(_) => {}
+            PatchOperation::Add(op) => {
+                is_shallow(path, &op.value)?;
+                self.added += weight(&op.value);
+                self.put(path, op.value)
+            }
+            PatchOperation::Replace(op) => {
+                is_shallow(path, &op.value)?;
+                self.added += weight(&op.value);
+                let target = self.document.pointer_mut(path).ok_or(NOTHING_THERE)?;
+                let before = std::mem::replace(target, op.value);
+                self.undo.push(Undo::Replaced(path.into(), before));
+                Ok(())
+            }
+            PatchOperation::Remove(_) => {
+                let (value, parent, slot) = self.take(path)?;
+                self.undo.push(Undo::Removed(parent, slot, Some(value)));
+                Ok(())
+            }
+            PatchOperation::Move(op) => {
+                let from = op.from.as_str();
+                if path.strip_prefix(from).is_some_and(|rest| rest.starts_with('/')) {
+                    return Err("a value cannot be moved into itself".into());
+                }
+                // Only a deeper place can make the content too deep.
+                if path.matches('/').count() > from.matches('/').count() {
+                    self.look_at(path, from)?;
+                }
+                let (value, parent, slot) = self.take(from)?;
+                self.undo.push(Undo::Removed(parent, slot, None));
+                self.put(path, value)
+            }
+            PatchOperation::Copy(op) => {
+                self.added += self.look_at(path, op.from.as_str())?;
+                let value = self.document.pointer(op.from.as_str()).ok_or(NOTHING_THERE)?.clone();
+                self.put(path, value)
+            }
+            PatchOperation::Test(op) => match self.document.pointer(path) {
+                Some(value) if *value == op.value => Ok(()),
+                Some(_) => Err("the value is another".into()),
+                None => Err(NOTHING_THERE.into()),
+            },
         }
     }
-    if carries {
-        return apply_to_copy(content, &parsed.0);
+
+    /// Checks that the value at `from` may stand at `path`, and returns its weight.
+    fn look_at(&mut self, path: &str, from: &str) -> Result<usize, String> {
+        let value = self.document.pointer(from).ok_or(NOTHING_THERE)?;
+        spend_on(&mut self.steps, value)?;
+        is_shallow(path, value)?;
+        Ok(weight(value))
     }
-    let mut document = Value::Object(std::mem::take(content));
-    let outcome = json_patch::patch(&mut document, &parsed).map_err(|error| error.to_string());
-    *content = object(document);
-    outcome
-}
 
-fn object(document: Value) -> Map<String, Value> {
-    let Value::Object(content) = document else { unreachable!("the root is only ever replaced by an object: asked above") };
-    content
-}
-
-fn apply_to_copy(content: &mut Map<String, Value>, patch: &[PatchOperation]) -> Result<(), String> {
-    let mut document = Value::Object(content.clone());
-    let mut bytes = weight(&document);
-    for op in patch {
-        let moved = match op {
-            PatchOperation::Move(op) => document.pointer(op.from.as_str()).map(|value| (op.path.as_str(), value, false)),
-            PatchOperation::Copy(op) => document.pointer(op.from.as_str()).map(|value| (op.path.as_str(), value, true)),
-            _ => None,
+    /// Puts a value where a patch adds one. Where it cannot, the value stays in the hand.
+    fn put(&mut self, path: &str, value: Value) -> Result<(), String> {
+        let Some((parent, last)) = path.rsplit_once('/') else {
+            self.undo.push(Undo::Replaced(path.into(), std::mem::replace(&mut self.document, value)));
+            return Ok(());
         };
-        if let Some((path, value, is_copy)) = moved {
-            is_shallow(path, value)?;
-            bytes += if is_copy { weight(value) } else { 0 };
-            if bytes > CONTENT_BYTES_MAX {
-                return Err(format!("it would copy the content to more than {CONTENT_BYTES_MAX} bytes, the limit"));
+        let value = self.hand.insert(value);
+        match self.document.pointer_mut(parent) {
+            Some(Value::Object(map)) => {
+                let name = unescaped(last);
+                if let Some(target) = map.get_mut(&name) {
+                    self.undo.push(Undo::Replaced(path.into(), std::mem::replace(target, value.take())));
+                } else {
+                    self.added += MEMBER_BYTES + name.len();
+                    map.insert(name.clone(), value.take());
+                    self.undo.push(Undo::Inserted(parent.into(), Slot::Member(name)));
+                }
+            }
+            Some(Value::Array(items)) => {
+                let at = if last == "-" { items.len() } else { index(last).ok_or(NOTHING_THERE)? };
+                spend(&mut self.steps, items.len().checked_sub(at).ok_or(NOTHING_THERE)?)?;
+                self.added += ITEM_BYTES;
+                items.insert(at, value.take());
+                self.undo.push(Undo::Inserted(parent.into(), Slot::Item(at)));
+            }
+            _ => return Err(NOTHING_THERE.into()),
+        }
+        self.hand = None;
+        Ok(())
+    }
+
+    /// Takes a value out of the object or list that it is in.
+    fn take(&mut self, path: &str) -> Result<(Value, String, Slot), String> {
+        let (parent, last) = path.rsplit_once('/').ok_or(NOTHING_THERE)?;
+        match self.document.pointer_mut(parent) {
+            Some(Value::Object(map)) => {
+                let name = unescaped(last);
+                // Shifting the other members is linear in their number, and the order of members means nothing.
+                let value = map.swap_remove(&name).ok_or(NOTHING_THERE)?;
+                self.freed += MEMBER_BYTES + name.len();
+                Ok((value, parent.into(), Slot::Member(name)))
+            }
+            Some(Value::Array(items)) => {
+                let at = index(last).filter(|at| *at < items.len()).ok_or(NOTHING_THERE)?;
+                spend(&mut self.steps, items.len() - at)?;
+                self.freed += ITEM_BYTES;
+                Ok((items.remove(at), parent.into(), Slot::Item(at)))
+            }
+            _ => Err(NOTHING_THERE.into()),
+        }
+    }
+
+    /// The content's weight after the patch.
+    ///
+    /// # Errors
+    /// It is over the limit.
+    fn weight_after(&self, before: usize) -> Result<usize, String> {
+        let gone = self.undo.iter().map(|undo| match undo {
+            Undo::Removed(_, _, Some(value)) | Undo::Replaced(_, value) => weight(value),
+            Undo::Removed(_, _, None) | Undo::Inserted(..) => 0,
+        });
+        let after = (before + self.added).saturating_sub(self.freed + gone.sum::<usize>());
+        if after > CONTENT_BYTES_MAX {
+            return Err(format!("it would make the content larger than {CONTENT_BYTES_MAX} bytes, the limit"));
+        }
+        Ok(after)
+    }
+
+    fn take_back(&mut self) {
+        const THERE: &str = "it was there when the patch changed it";
+        for undo in self.undo.drain(..).rev() {
+            match undo {
+                Undo::Inserted(parent, slot) => {
+                    let removed = match (self.document.pointer_mut(&parent).expect(THERE), slot) {
+                        (Value::Object(map), Slot::Member(name)) => map.swap_remove(&name),
+                        (Value::Array(items), Slot::Item(at)) => Some(items.remove(at)),
+                        _ => None,
+                    };
+                    self.hand = removed;
+                }
+                Undo::Removed(parent, slot, value) => {
+                    let value = value.or_else(|| self.hand.take()).expect(THERE);
+                    match (self.document.pointer_mut(&parent).expect(THERE), slot) {
+                        (Value::Object(map), Slot::Member(name)) => drop(map.insert(name, value)),
+                        (Value::Array(items), Slot::Item(at)) => items.insert(at, value),
+                        _ => {}
+                    }
+                }
+                Undo::Replaced(path, before) => {
+                    let target = self.document.pointer_mut(&path).expect(THERE);
+                    self.hand = Some(std::mem::replace(target, before));
+                }
             }
         }
-        json_patch::patch(&mut document, std::slice::from_ref(op)).map_err(|error| error.to_string())?;
     }
-    *content = object(document);
+}
+
+const NOTHING_THERE: &str = "its path leads nowhere";
+
+/// An index of a list (RFC 6901).
+fn index(token: &str) -> Option<usize> {
+    let is_index = token.bytes().all(|b| b.is_ascii_digit()) && (token.len() == 1 || !token.starts_with('0'));
+    token.parse().ok().filter(|_| is_index)
+}
+
+fn unescaped(token: &str) -> String {
+    token.replace("~1", "/").replace("~0", "~")
+}
+
+fn spend(steps: &mut usize, more: usize) -> Result<(), String> {
+    *steps += more;
+    if *steps > STEPS_MAX {
+        return Err(format!("it would shift, copy or move more than {STEPS_MAX} values, the limit of a patch"));
+    }
     Ok(())
 }
 
-/// What a patch may add to a content, in bytes: what its operations bring. Copies are counted as they are made.
-pub(super) fn brings(patch: &[Value]) -> usize {
-    patch.iter().filter_map(|op| op.get("value")).map(weight).sum()
+/// Spends what it takes to look at a value, and stops where that is too much.
+fn spend_on(steps: &mut usize, value: &Value) -> Result<(), String> {
+    spend(steps, 1)?;
+    match value {
+        Value::Array(items) => items.iter().try_for_each(|item| spend_on(steps, item)),
+        Value::Object(map) => map.iter().try_for_each(|(name, value)| {
+            spend(steps, name.len() / BYTES_PER_STEP)?;
+            spend_on(steps, value)
+        }),
+        Value::String(text) => spend(steps, text.len() / BYTES_PER_STEP),
+        _ => Ok(()),
+    }
 }
 
+/// What a member's name and an item cost besides the value and the name's own bytes.
+const MEMBER_BYTES: usize = 4;
+const ITEM_BYTES: usize = 1;
+
 /// About as many bytes as the content's text has.
-pub(super) fn weight_of(content: &Map<String, Value>) -> usize {
-    content.iter().map(|(name, value)| 4 + name.len() + weight(value)).sum()
+fn weight_of(content: &Map<String, Value>) -> usize {
+    content.iter().map(|(name, value)| MEMBER_BYTES + name.len() + weight(value)).sum()
 }
 
 /// Whether a value at this path keeps a content within what may be built.
@@ -110,8 +315,8 @@ fn depth(value: &Value) -> usize {
 /// About as many bytes as the value's text has.
 fn weight(value: &Value) -> usize {
     match value {
-        Value::Array(items) => 2 + items.iter().map(|item| 1 + weight(item)).sum::<usize>(),
-        Value::Object(map) => 2 + map.iter().map(|(name, value)| 4 + name.len() + weight(value)).sum::<usize>(),
+        Value::Array(items) => 2 + items.iter().map(|item| ITEM_BYTES + weight(item)).sum::<usize>(),
+        Value::Object(map) => 2 + weight_of(map),
         Value::String(text) => 2 + text.len(),
         _ => 8,
     }
@@ -120,6 +325,9 @@ fn weight(value: &Value) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
     use serde_json::json;
 
     fn content(value: Value) -> Map<String, Value> {
@@ -138,7 +346,7 @@ mod tests {
             json!({"op": "replace", "path": "", "value": {}}),
         ] {
             let mut after = before.clone();
-            apply(&mut after, &[op.clone(), fail.clone()]).unwrap_err();
+            apply(&mut after, &[op.clone(), fail.clone()], &mut None).unwrap_err();
             assert_eq!(after, before, "{op}");
         }
     }
@@ -150,10 +358,12 @@ mod tests {
             json!({"op": "remove", "path": ""}),
             json!({"op": "copy", "from": "/a", "path": ""}),
             json!({"op": "move", "from": "/a", "path": ""}),
+            json!({"op": "copy", "from": "/n", "path": "", "value": {}}),
+            json!({"op": "move", "from": "/n", "path": "", "value": {}}),
         ] {
-            let mut after = content(json!({"a": {}}));
-            apply(&mut after, std::slice::from_ref(&op)).unwrap_err();
-            assert_eq!(after, content(json!({"a": {}})), "{op}");
+            let mut after = content(json!({"a": {}, "n": 1}));
+            apply(&mut after, std::slice::from_ref(&op), &mut None).unwrap_err();
+            assert_eq!(after, content(json!({"a": {}, "n": 1})), "{op}");
         }
     }
 
@@ -161,12 +371,128 @@ mod tests {
     fn what_copies_itself_is_stopped_by_size_and_by_depth() {
         let mut after = content(json!({"a": ["x".repeat(1000)]}));
         let grow = json!({"op": "copy", "from": "/a", "path": "/a/-"});
-        assert!(apply(&mut after, &vec![grow; 60]).unwrap_err().contains("limit"));
+        assert!(apply(&mut after, &vec![grow; 60], &mut None).unwrap_err().contains("limit"));
         let mut deep = content(json!({}));
         let path = |n: usize| "/a".repeat(n);
-        let outcome = (1..200).try_for_each(|n| apply(&mut deep, &[json!({"op": "add", "path": path(n), "value": {}})]));
+        let outcome =
+            (1..200).try_for_each(|n| apply(&mut deep, &[json!({"op": "add", "path": path(n), "value": {}})], &mut None));
         assert!(outcome.unwrap_err().contains("deeper"));
         assert_eq!(depth(&Value::Object(deep)), DEPTH_MAX);
+    }
+
+    /// JSON of objects and lists with few names, so that random paths meet what is there.
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![Just(json!(1)), Just(json!("text")), Just(Value::Null)];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                vec(inner.clone(), 0..4).prop_map(Value::from),
+                vec((select(&["a", "b", "a/b", "c~"][..]), inner), 0..4).prop_map(|members| Value::Object(
+                    members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+                )),
+            ]
+        })
+    }
+
+    fn operation() -> impl Strategy<Value = Value> {
+        let path = || {
+            vec(select(&["/a", "/b", "/a~1b", "/c~0", "/0", "/1", "/2", "/-", "/01", "/+1"][..]), 0..4)
+                .prop_map(|tokens| tokens.concat())
+        };
+        let op = select(&["add", "remove", "replace", "move", "copy", "test"][..]);
+        (op, path(), path(), value())
+            .prop_map(|(op, path, from, value)| json!({"op": op, "path": path, "from": from, "value": value}))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_patch_does_what_the_library_does_or_nothing_and_its_weight_is_the_contents(
+            before in vec((select(&["a", "b", "a/b", "c~"][..]), value()), 0..4),
+            patch in vec(operation(), 1..6),
+        ) {
+            let before: Map<_, _> = before.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            let (mut after, mut known) = (before.clone(), None);
+            let outcome = apply(&mut after, &patch, &mut known);
+            let mut document = Value::Object(before.clone());
+            let parsed: json_patch::Patch = serde_json::from_value(json!(patch)).unwrap();
+            // The library cannot always take back half a patch; what it says is right.
+            let expected = json_patch::patch_unsafe(&mut document, &parsed);
+            match outcome {
+                Ok(()) => {
+                    prop_assert!(expected.is_ok());
+                    prop_assert_eq!(&Value::Object(after.clone()), &document);
+                }
+                Err(error) => {
+                    prop_assert!(expected.is_err() || error.contains("something other than an object"), "{error}");
+                    prop_assert_eq!(&after, &before);
+                }
+            }
+            prop_assert!(known.is_none_or(|known| known == weight_of(&after)));
+        }
+    }
+
+    /// How many steps a patch takes.
+    fn steps(content: &Map<String, Value>, patch: Value) -> usize {
+        let mut change = Change { document: Value::Object(content.clone()), ..Change::default() };
+        change.apply(serde_json::from_value(patch).unwrap()).unwrap();
+        change.steps
+    }
+
+    #[test]
+    fn the_work_for_a_patch_does_not_grow_with_the_content() {
+        let rounds = |n: usize| -> Vec<Value> {
+            let rounds = [json!({"op": "move", "from": "/a", "path": "/b"}), json!({"op": "move", "from": "/b", "path": "/a"})];
+            rounds.into_iter().cycle().take(n).collect()
+        };
+        let of = |n: usize| content(json!({"a": {"list": vec![json!({"x": "y"}); n]}, "c": vec![1; n]}));
+        for n in [10, 100_000] {
+            assert_eq!(steps(&of(n), json!(rounds(2_000))), 0);
+            assert_eq!(steps(&of(n), json!([{"op": "move", "from": "/a/list", "path": "/list"}])), 0);
+            assert_eq!(steps(&of(n), json!([{"op": "add", "path": "/c/-", "value": 1}])), 0);
+            assert_eq!(steps(&of(n), json!([{"op": "remove", "path": format!("/c/{}", n - 1)}])), 1);
+            assert_eq!(steps(&of(n), json!([{"op": "replace", "path": "/a", "value": 1}, {"op": "remove", "path": "/c"}])), 0);
+        }
+        // And so does the time, which is that of the operations: 100 times the content is not 10 times the time.
+        let time = |n: usize, patch: &[Value]| {
+            let (mut content, mut known) = (of(n), None);
+            apply(&mut content, &[], &mut known).unwrap();
+            let once = |_| {
+                let start = std::time::Instant::now();
+                apply(&mut content, patch, &mut known).unwrap();
+                start.elapsed()
+            };
+            (0..3).map(once).min().unwrap()
+        };
+        let (small, large) = (time(1_000, &rounds(2_000)), time(100_000, &rounds(2_000)));
+        assert!(large < 10 * small, "{small:?} and {large:?}");
+    }
+
+    #[test]
+    fn a_patch_that_shifts_copies_or_moves_too_much_is_refused_and_changes_nothing() {
+        let n = STEPS_MAX / 8;
+        let before = content(json!({"list": vec![json!({"x": 1}); n], "texts": ["x".repeat(4096)], "deep": {}}));
+        let shift = json!({"op": "move", "from": "/list/0", "path": "/list/-"});
+        let deeper = json!({"op": "move", "from": "/list", "path": "/deep/list"});
+        let back = json!({"op": "move", "from": "/deep/list", "path": "/list"});
+        let copy = json!({"op": "copy", "from": "/list", "path": "/copy"});
+        let copy_text = json!({"op": "copy", "from": "/texts/0", "path": "/texts/-"});
+        for (patch, may) in [
+            (vec![shift.clone(); 8], true),
+            (vec![shift; 9], false),
+            (vec![deeper.clone(), back.clone(), deeper.clone(), back.clone(), deeper.clone(), back.clone()], true),
+            ([deeper, back].into_iter().cycle().take(8).collect(), false),
+            (vec![copy.clone(); 3], true),
+            (vec![copy; 4], false),
+            (vec![copy_text.clone(); 3_000], true),
+            (vec![copy_text; 4_200], false),
+        ] {
+            let (mut after, mut known) = (before.clone(), None);
+            let outcome = apply(&mut after, &patch, &mut known);
+            assert_eq!(outcome.is_ok(), may, "{outcome:?} {}", patch[0]);
+            assert!(outcome.is_ok() || (outcome.unwrap_err().contains("the limit of a patch") && after == before));
+            assert_eq!(known, Some(weight_of(&after)));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! Text is kept joined: an array of at most one string. A delta appends a chunk (`add …/-`), readers may hold as many as they
 //! were sent, and no delta ever addresses one by its index.
 
-use super::patch::{self, CONTENT_BYTES_MAX};
+use super::patch;
 use crate::model::{AgentId, ReceivedAt, Sequence, Surface};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ pub struct Activity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<ReceivedAt>,
     pub content: Map<String, Value>,
-    /// At least as many bytes as the content has, where that was worked out.
+    /// How many bytes the content has, as patches count them, where that was worked out.
     #[serde(skip)]
     weight: Weight,
 }
@@ -372,6 +372,7 @@ impl Edit<'_> {
 
     /// Adds what `op` makes to the patch, unless readers get the whole.
     fn note(&mut self, op: impl FnOnce(&Self) -> Op) {
+        self.forget_weight();
         if !self.touch.is_snapshot {
             let op = op(self);
             self.touch.patch.push(op);
@@ -493,13 +494,13 @@ impl Edit<'_> {
             return;
         }
         *self.content = content;
-        self.weigh_anew();
+        self.forget_weight();
         self.touch.is_snapshot = true;
         self.touch.patch = Vec::new();
     }
 
-    /// The content is another: what it weighs is worked out when that is asked for.
-    fn weigh_anew(&mut self) {
+    /// What the content weighs is worked out anew when that is asked for.
+    const fn forget_weight(&mut self) {
         if let Some(weight) = &mut self.weight {
             weight.0 = None;
         }
@@ -510,22 +511,7 @@ impl Edit<'_> {
     /// # Errors
     /// Why it does not apply. Then nothing has changed.
     pub fn apply(&mut self, patch: &[Value]) -> Result<(), String> {
-        if let Some(weight) = &mut self.weight {
-            // What patches bring is added up; only where that comes to too much is the content weighed, for it may have lost as
-            // much. So the answer is that of weighing it each time.
-            let brings = patch::brings(patch);
-            let known = weight.0.unwrap_or_else(|| patch::weight_of(self.content));
-            let exact = if known + brings > CONTENT_BYTES_MAX { patch::weight_of(self.content) } else { known };
-            if exact + brings > CONTENT_BYTES_MAX {
-                weight.0 = Some(exact);
-                return Err(format!("it would make the content larger than {CONTENT_BYTES_MAX} bytes, the limit"));
-            }
-            weight.0 = Some(exact + brings);
-        }
-        patch::apply(self.content, patch)?;
-        if patch.iter().any(|op| op.get("op").and_then(Value::as_str) == Some("copy")) {
-            self.weigh_anew();
-        }
+        patch::apply(self.content, patch, self.weight.as_deref_mut().map_or(&mut None, |weight| &mut weight.0))?;
         if !self.touch.is_snapshot {
             self.touch.patch.extend(patch.iter().cloned().map(Op::Given));
         }

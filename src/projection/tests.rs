@@ -901,3 +901,18 @@ fn a_content_grows_by_patches_up_to_its_limit_and_shrinking_it_makes_room() {
     }
     assert_eq!(send(json!({"patch": [add]})), (4, 2));
 }
+
+#[test]
+fn a_patch_that_would_shift_too_many_items_is_not_applied_and_diagnostics_says_so() {
+    let mut watched = Watched::new();
+    watched.fold("state.snapshot", json!({"payload": {"state": {"list": vec![1; 100_000], "a": 1}}}));
+    let mut patch = vec![json!({"op": "replace", "path": "/a", "value": 2})];
+    patch.extend(vec![json!({"op": "move", "from": "/list/0", "path": "/list/99999"}); 2_000]);
+    watched.fold("state.delta", json!({"payload": {"patch": patch}}));
+    assert_eq!(watched.get("state", "state")["state"]["a"], 1);
+    let entry = watched.get("diagnostics", "diagnostics")["entries"][0].clone();
+    assert_eq!((&entry["kind"], &entry["activityType"]), (&json!("patch_not_applied"), &json!("state")));
+    assert!(entry["error"].as_str().unwrap().contains("1048576"), "{entry}");
+    watched.fold("state.delta", json!({"payload": {"patch": [{"op": "remove", "path": "/list/0"}]}}));
+    assert_eq!(watched.get("state", "state")["state"]["list"].as_array().unwrap().len(), 99_999);
+}

@@ -162,7 +162,7 @@ fn progress(seen: &Seen, edit: &mut Edit<'_>) -> Result<(), String> {
     let patched = match seen.get("patch").filter(|_| is_activity && content.is_none()) {
         Some(patch) => {
             let mut reported = reported(edit);
-            patch::apply(&mut reported, &patch::operations(patch))?;
+            patch::apply(&mut reported, &patch::operations(patch), &mut None)?;
             Some(reported)
         }
         None => None,

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use std::collections::HashSet;
 
 /// The longest preview, in bytes of its text.
 const PREVIEW_BYTES_MAX: usize = 1024;
@@ -20,6 +21,9 @@ pub(super) const PAYLOAD_FACTOR: usize = 8;
 pub(super) const BODIES_MAX: usize = 32;
 /// Members that go whole: outputs are opened, not folded.
 const OUTPUTS: &[&str] = &["output", "structured", "content", "result"];
+/// The longest JSON pointer of a reference, in bytes. A value that needs a longer one moves together with the value around it:
+/// each reference repeats its pointer, and keys have no limit of their own.
+pub(super) const POINTER_BYTES_MAX: usize = 1024;
 /// Where members end up that are too many rather than too large.
 const REST: &str = "…";
 
@@ -108,84 +112,102 @@ struct Mover<'a> {
     links: Vec<Value>,
 }
 
+/// A value that is too large by itself, and the values inside that are too large as well.
+struct Large {
+    /// How many of them are texts, itself included.
+    texts: usize,
+    /// By their place among the items or members.
+    inside: Vec<(usize, Large)>,
+}
+
+/// The length of the value's JSON text in bytes, and the values in it that are longer than `bytes_max`, in one pass.
+fn measure(value: &Value, bytes_max: usize) -> (usize, Option<Large>) {
+    let mut inside = Vec::new();
+    let mut look = |at: usize, value: &Value| {
+        let (bytes, large) = measure(value, bytes_max);
+        inside.extend(large.map(|large| (at, large)));
+        bytes
+    };
+    let bytes = match value {
+        Value::Array(items) => {
+            items.iter().enumerate().fold(2 + items.len().saturating_sub(1), |sum, (i, item)| sum + look(i, item))
+        }
+        Value::Object(map) => map
+            .iter()
+            .enumerate()
+            .fold(2 + map.len().saturating_sub(1), |sum, (i, (name, value))| sum + json_bytes(name) + 1 + look(i, value)),
+        leaf => json_bytes(leaf),
+    };
+    let texts = inside.iter().map(|(_, large)| large.texts).sum::<usize>() + usize::from(value.is_string());
+    (bytes, (bytes > bytes_max).then_some(Large { texts, inside }))
+}
+
 impl Mover<'_> {
     /// Moves out of `map`, which stands at the JSON pointer `at`, first what is too large by itself, then as much as it takes.
     fn relieve(&mut self, at: &str, map: &mut Map<String, Value>) {
+        // A member whose name is too long for a pointer moves together with its name.
+        let mut gone = HashSet::new();
         for (name, value) in map.iter_mut() {
-            self.fit(&pointer(at, name), name, value);
+            let Some(large) = measure(value, self.inline_bytes_max).1 else { continue };
+            match pointer(at, name) {
+                Some(at) => self.fit(&at, name, value, &large),
+                None => drop(gone.insert(name.clone())),
+            }
         }
         let bytes_max = PAYLOAD_FACTOR * self.inline_bytes_max;
         let mut bytes = json_bytes(map);
-        if bytes <= bytes_max {
-            return;
+        if bytes > bytes_max {
+            self.shrink(at, map, &mut bytes, bytes_max);
         }
+        if bytes > bytes_max || !gone.is_empty() {
+            self.gather(at, map, bytes.saturating_sub(bytes_max), gone);
+        }
+    }
+
+    /// Moves texts and then whole members out of `map`, the largest first, until it has no more than `bytes_max`.
+    fn shrink(&mut self, at: &str, map: &mut Map<String, Value>, bytes: &mut usize, bytes_max: usize) {
         // The largest texts first: they are what a reader opens anyway, and the shape around them stays foldable.
         let mut texts = Vec::new();
-        for (name, value) in map.iter() {
-            list_texts(&pointer("", name), value, 2 * self.preview_bytes_max(), &mut texts);
+        for (i, (name, value)) in map.iter().enumerate() {
+            if let Some(room) = POINTER_BYTES_MAX.checked_sub(at.len() + token_bytes(name)) {
+                list_texts(&mut vec![i], room, value, 2 * self.preview_bytes_max(), &mut texts);
+            }
         }
-        texts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-        let mut root = Value::Object(std::mem::take(map));
-        for (path, _) in texts {
-            if bytes <= bytes_max || self.is_full() {
+        texts.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+        for (path, size) in texts {
+            if *bytes <= bytes_max || self.is_full() {
                 break;
             }
-            let text = root.pointer_mut(&path).expect("the path was just listed");
-            self.replace(&format!("{at}{path}"), text);
-            bytes = json_bytes(&root);
+            if let Some((at, text)) = member_at(at, map, &path) {
+                self.replace(&at, text);
+                *bytes = *bytes - size + json_bytes(text);
+            }
         }
-        if let Value::Object(shape) = root {
-            *map = shape;
-        }
-        // Then whole members, and last, where there are too many for that, all that is in the way, as one.
-        let mut names: Vec<(String, usize)> = map.iter().map(|(name, value)| (name.clone(), json_bytes(value))).collect();
-        names.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-        for (name, size) in names {
-            if bytes <= bytes_max || self.is_full() || size <= 2 * self.preview_bytes_max() {
+        // Then whole members.
+        let members = map.iter().enumerate().filter(|(_, (name, _))| pointer(at, name).is_some());
+        let mut members: Vec<_> = members.map(|(i, (_, value))| (i, json_bytes(value))).collect();
+        members.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+        for (i, size) in members {
+            if *bytes <= bytes_max || self.is_full() || size <= 2 * self.preview_bytes_max() {
                 break;
             }
-            if let Some(value) = map.get_mut(&name) {
-                self.replace(&pointer(at, &name), value);
+            if let Some((at, value)) = member_at(at, map, &[i]) {
+                self.replace(&at, value);
+                *bytes = *bytes - size + json_bytes(value);
             }
-            bytes = json_bytes(map);
-        }
-        if bytes > bytes_max {
-            self.gather(at, map, bytes - bytes_max);
         }
     }
 
-    /// Moves what is too large by itself at or below `value`.
-    fn fit(&mut self, at: &str, name: &str, value: &mut Value) {
-        let is_text = value.is_string();
-        if !self.is_too_large(value) {
-            return;
+    /// Moves what is too large by itself at or below `value`. The value moves whole where the texts inside would need too many
+    /// bodies, or a pointer that is too long.
+    fn fit(&mut self, at: &str, name: &str, value: &mut Value, large: &Large) {
+        let goes_whole = value.is_string() || OUTPUTS.contains(&name) || self.bodies.len() + large.texts + 2 > BODIES_MAX;
+        let inside = if goes_whole { None } else { inside(at, value, large) };
+        match inside {
+            Some(inside) => inside.into_iter().for_each(|(at, name, value, large)| self.fit(&at, &name, value, large)),
+            None if !self.is_full() => self.replace(at, value),
+            None => {}
         }
-        let mut texts = Vec::new();
-        list_texts("", value, self.inline_bytes_max, &mut texts);
-        if is_text || OUTPUTS.contains(&name) || self.bodies.len() + texts.len() + 2 > BODIES_MAX {
-            if !self.is_full() {
-                self.replace(at, value);
-            }
-            return;
-        }
-        match value {
-            Value::Array(items) => {
-                for (i, item) in items.iter_mut().enumerate() {
-                    self.fit(&format!("{at}/{i}"), "", item);
-                }
-            }
-            Value::Object(map) => {
-                for (name, value) in map.iter_mut() {
-                    self.fit(&pointer(at, name), name, value);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn is_too_large(&self, value: &Value) -> bool {
-        let mut room = self.inline_bytes_max;
-        !weigh(value, &mut room) && json_bytes(value) > self.inline_bytes_max
     }
 
     /// Two bodies are kept back for what must be gathered in the end, of the payload and of the top level.
@@ -230,16 +252,16 @@ impl Mover<'_> {
         format!("{}…", &text[..end])
     }
 
-    /// Moves the largest members, names and all, into one body: `bytes` at least.
-    fn gather(&mut self, at: &str, map: &mut Map<String, Value>, bytes: usize) {
+    /// Moves members, names and all, into one body: those that are `gone`, and of the largest as many as free `bytes`.
+    fn gather(&mut self, at: &str, map: &mut Map<String, Value>, bytes: usize, mut gone: HashSet<String>) {
         let mut names: Vec<(usize, String)> =
             map.iter().map(|(name, value)| (json_bytes(name) + json_bytes(value), name.clone())).collect();
         names.sort_by(|one, other| other.cmp(one));
         // What is gathered leaves a preview of up to six bytes a character, and its name.
-        let mut gone = std::collections::HashSet::new();
+        let enough = if bytes == 0 { 0 } else { bytes + 6 * self.preview_bytes_max() + 64 };
         let mut freed = 0;
         for (size, name) in names {
-            if freed >= bytes + 6 * self.preview_bytes_max() + 64 {
+            if freed >= enough {
                 break;
             }
             freed += size;
@@ -253,30 +275,74 @@ impl Mover<'_> {
     }
 }
 
-/// The pointer of a member of what stands at `at` (RFC 6901).
-fn pointer(at: &str, name: &str) -> String {
-    format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"))
+/// The pointer of a member of what stands at `at` (RFC 6901), unless it is too long to be repeated.
+fn pointer(at: &str, name: &str) -> Option<String> {
+    let fits = at.len() + token_bytes(name) <= POINTER_BYTES_MAX;
+    fits.then(|| format!("{at}/{}", name.replace('~', "~0").replace('/', "~1")))
 }
 
-/// Lists every text at or below `value` whose JSON is longer than `bytes_min`.
-fn list_texts(at: &str, value: &Value, bytes_min: usize, texts: &mut Vec<(String, usize)>) {
+/// How much a member's name adds to a pointer.
+fn token_bytes(name: &str) -> usize {
+    1 + name.len() + memchr::memchr2_iter(b'~', b'/', name.as_bytes()).count()
+}
+
+/// The too large values directly inside `value`, each with its pointer and name; `None` if a pointer would be too long.
+fn inside<'v, 'l>(at: &str, value: &'v mut Value, large: &'l Large) -> Option<Vec<(String, String, &'v mut Value, &'l Large)>> {
+    let mut wanted = large.inside.iter().peekable();
+    let mut found = Vec::with_capacity(large.inside.len());
+    let mut find = |i: usize, name: &str, value: &'v mut Value, is_member: bool| {
+        let Some((_, large)) = wanted.next_if(|(at, _)| *at == i) else { return Some(()) };
+        let at = if is_member { pointer(at, name)? } else { pointer(at, &i.to_string())? };
+        found.push((at, name.to_owned(), value, large));
+        Some(())
+    };
+    match value {
+        Value::Array(items) => items.iter_mut().enumerate().try_for_each(|(i, item)| find(i, "", item, false))?,
+        Value::Object(map) => map.iter_mut().enumerate().try_for_each(|(i, (name, value))| find(i, name, value, true))?,
+        _ => {}
+    }
+    Some(found)
+}
+
+/// The value that a path of indices leads to, and its pointer; `None` if that is too long.
+fn member_at<'m>(at: &str, map: &'m mut Map<String, Value>, path: &[usize]) -> Option<(String, &'m mut Value)> {
+    let (first, path) = path.split_first()?;
+    let (name, mut value) = map.iter_mut().nth(*first)?;
+    let mut at = pointer(at, name)?;
+    for &i in path {
+        (at, value) = match value {
+            Value::Array(items) => (pointer(&at, &i.to_string())?, items.get_mut(i)?),
+            Value::Object(map) => {
+                let (name, value) = map.iter_mut().nth(i)?;
+                (pointer(&at, name)?, value)
+            }
+            _ => return None,
+        };
+    }
+    Some((at, value))
+}
+
+/// Lists every text at or below `value`, which stands at `path`, whose JSON is longer than `bytes_min`, and to which a pointer
+/// leads that is at most `room` bytes longer than that of `value`.
+fn list_texts(path: &mut Vec<usize>, room: usize, value: &Value, bytes_min: usize, texts: &mut Vec<(Vec<usize>, usize)>) {
+    let mut look = |i: usize, value: &Value, token_bytes: usize| {
+        if let Some(room) = room.checked_sub(token_bytes) {
+            path.push(i);
+            list_texts(path, room, value, bytes_min, texts);
+            path.pop();
+        }
+    };
     match value {
         Value::String(text) if 2 + 6 * text.len() > bytes_min => {
             let bytes = json_bytes(text);
             if bytes > bytes_min {
-                texts.push((at.into(), bytes));
+                texts.push((path.clone(), bytes));
             }
         }
         Value::Array(items) => {
-            for (i, item) in items.iter().enumerate() {
-                list_texts(&format!("{at}/{i}"), item, bytes_min, texts);
-            }
+            items.iter().enumerate().for_each(|(i, item)| look(i, item, 2 + i.checked_ilog10().unwrap_or(0) as usize));
         }
-        Value::Object(map) => {
-            for (name, value) in map {
-                list_texts(&pointer(at, name), value, bytes_min, texts);
-            }
-        }
+        Value::Object(map) => map.iter().enumerate().for_each(|(i, (name, value))| look(i, value, token_bytes(name))),
         _ => {}
     }
 }

@@ -9,6 +9,7 @@ use data_encoding::HEXLOWER;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 /// Where a value stands.
 #[derive(Clone, Copy, PartialEq)]
@@ -117,13 +118,16 @@ fn redact_keys(map: &mut Map<String, Value>) -> bool {
     if map.keys().all(|name| matches!(redact_text(name), Cow::Borrowed(_))) {
         return false;
     }
+    // Counting goes on from the last name that reads the same: in a map by API key all of them do, and counting from 2 for each
+    // made the work quadratic.
+    let mut next = HashMap::<String, usize>::new();
     for (name, value) in std::mem::take(map) {
         let redacted = redact_text(&name).into_owned();
         let mut unique = redacted.clone();
-        let mut n = 2;
         while map.contains_key(&unique) {
+            let n = next.entry(redacted.clone()).or_insert(1);
+            *n += 1;
             unique = format!("{redacted}{n}");
-            n += 1;
         }
         map.insert(unique, value);
     }

@@ -47,6 +47,10 @@ pub const HOLDING_STREAMS_MAX: usize = 64;
 /// streams that are not remembered are redacted whole until the run starts or ends anew: nobody could tell its rest from theirs.
 pub const STREAMS_MAX: usize = 1024;
 
+/// The most streams that are saved only because their text ends inside a word: the youngest. In the others a restart takes the
+/// rest of the word for a new word, which can only hide more.
+const SAVED_WORDS_MAX: usize = 64;
+
 /// What the guard is told to do.
 #[derive(Debug, Clone)]
 pub struct Policy {
@@ -148,23 +152,29 @@ impl Guard {
     /// What must be saved in the commit of the drafts that were passed; null when there is nothing to remember.
     ///
     /// It goes to disk, so a tail that might already be most of a secret is in it only as "redacted", and how to swallow the
-    /// rest. That a word was cut in two by a crash is not remembered: its second half is taken for a word of its own, which
-    /// can only hide more.
+    /// rest. A caller that drops the guard while [`Self::is_lost_by_saving`] loses that text.
     #[must_use]
     pub fn save(&self) -> Value {
-        if self.is_idle() {
+        let mut kept: Vec<_> = self.streams.iter().filter(|(_, stream)| !is_forgettable(stream)).collect();
+        kept.sort_unstable_by_key(|(_, stream)| std::cmp::Reverse(stream.age));
+        let mut words = 0;
+        kept.retain(|(_, stream)| {
+            matters(stream) || {
+                words += 1;
+                words <= SAVED_WORDS_MAX
+            }
+        });
+        if kept.is_empty() && !self.has_forgotten {
             return Value::Null;
         }
-        let mut kept: Vec<_> = self.streams.iter().filter(|(_, stream)| matters(stream)).collect();
-        kept.sort_by_key(|(_, stream)| stream.age);
-        let streams: Vec<_> = kept.into_iter().map(|(key, stream)| Saved::of(key, stream)).collect();
+        let streams: Vec<_> = kept.into_iter().rev().map(|(key, stream)| Saved::of(key, stream)).collect();
         json!({ "streams": streams, "hasForgotten": self.has_forgotten })
     }
 
-    /// Whether there is nothing to save: no tail is held, and no stream ended in the middle of a name or a secret.
+    /// Whether a tail is held that is too telling to be saved.
     #[must_use]
-    pub fn is_idle(&self) -> bool {
-        !self.has_forgotten && !self.streams.values().any(matters)
+    pub fn is_lost_by_saving(&self) -> bool {
+        self.streams.values().any(Stream::is_lost_by_saving)
     }
 
     /// Passes one draft; appends what may be stored, in order. A chunk whose text is held back entirely gives nothing.

@@ -77,6 +77,24 @@ fn ends_authority(c: char) -> bool {
         || matches!(c, '\u{2000}'..='\u{206f}' | '\u{3000}'..='\u{303f}' | '\u{ff00}'..='\u{ff0f}')
 }
 
+/// Whether an unfinished authority may be a host and a port: `localhost:3000`, `[::1]:80`. The beginning of a password looks the
+/// same only up to five digits, which give little away.
+fn may_be_host_and_port(authority: &str) -> bool {
+    let port = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let address = rest.find(']').unwrap_or(rest.len());
+            let is_address = rest.bytes().take(address).all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'.'));
+            if !is_address || address > IP_BYTES_MAX {
+                return false;
+            }
+            rest[address..].strip_prefix(']').unwrap_or_default()
+        }
+        None => authority.find(':').map_or("", |colon| &authority[colon..]),
+    };
+    let digits = port.strip_prefix(':').unwrap_or_default();
+    (port.is_empty() || port.starts_with(':')) && digits.len() <= PORT_BYTES_MAX && digits.bytes().all(|b| b.is_ascii_digit())
+}
+
 /// A provider's keys: how they begin, and how much more it takes to be one. The minima are below what providers issue, since
 /// half a key is worth hiding too, and above what prose and code put behind the same letters.
 pub(super) struct KeyRule {
@@ -275,8 +293,8 @@ impl View<'_> {
         }
         let overlong = len >= HELD_BYTES_MAX;
         if len == rest.len() && !overlong && !self.last {
-            // "user" alone is no secret, but it may be a provider's key.
-            let risky = colon || next_anchor(&rest[..len], 0).is_some();
+            // "user" alone is no secret, but it may be a provider's key. Nor is what a host and a port begin with.
+            let risky = (colon && !may_be_host_and_port(rest)) || next_anchor(rest, 0).is_some();
             return Verdict::Undecided { start, risk: risky.then_some(Mode::Token(Rest::Authority)) };
         }
         match at_sign {
@@ -445,6 +463,9 @@ impl View<'_> {
 pub(super) const AUTHORIZATION: &str = "authorization";
 pub(super) const DATA_URL: &[u8] = b";base64,";
 pub(super) const LITERAL_BYTES_MAX: usize = 11;
+/// The longest IPv6 address in text.
+const IP_BYTES_MAX: usize = 45;
+const PORT_BYTES_MAX: usize = 5;
 
 pub(super) const fn is_space(b: u8) -> bool {
     matches!(b, b' ' | b'\t' | b'\n' | b'\r')

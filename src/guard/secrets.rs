@@ -216,26 +216,25 @@ fn quoted_end(bytes: &[u8], from: usize, quote: u8, k: usize, last: bool) -> (us
     (bytes.len() - held, None)
 }
 
-/// The text from `shown` to `end` without what does not pass; and how much of it stems from before `seam`.
-fn render(text: &str, shown: usize, end: usize, edits: &[Edit], seam: usize) -> (String, usize) {
-    let mut out = String::with_capacity(end.saturating_sub(shown) + MARK.len());
-    let (mut at, mut before_seam) = (shown, None);
+/// The text from `from` to `to` without the edits. The `first` range that is shown also takes the marks of edits that begin before
+/// it, the `last` those that begin at its end.
+fn render(text: &str, from: usize, to: usize, edits: &[Edit], first: bool, last: bool) -> String {
+    let mut out = String::with_capacity(to.saturating_sub(from) + MARK.len());
+    let mut at = from;
     for edit in edits {
-        let from = edit.from.max(at);
-        if seam <= edit.from && before_seam.is_none() {
-            before_seam = Some(out.len() + seam.saturating_sub(at));
+        if edit.from > to || (edit.from == to && !last) {
+            break;
         }
-        out.push_str(&text[at..from]);
-        if edit.marked {
+        out.push_str(&text[at..edit.from.max(at)]);
+        if edit.marked && (first || edit.from >= from) {
             out.push_str(MARK);
         }
         at = at.max(edit.to);
     }
-    let before_seam = before_seam.unwrap_or_else(|| out.len() + seam.saturating_sub(at).min(end.saturating_sub(at)));
-    if at < end {
-        out.push_str(&text[at..end]);
+    if at < to {
+        out.push_str(&text[at..to]);
     }
-    (out, before_seam)
+    out
 }
 
 /// `text` without what looks like a secret. Borrowed if there is none.
@@ -256,7 +255,7 @@ pub fn redact_text(text: &str) -> Cow<'_, str> {
     if scanned.edits.is_empty() {
         return Cow::Borrowed(text);
     }
-    let redacted = render(text, 0, text.len(), &scanned.edits, 0).0;
+    let redacted = render(text, 0, text.len(), &scanned.edits, true, true);
     // Under a secret's name stands what was redacted before.
     if redacted == text { Cow::Borrowed(text) } else { Cow::Owned(redacted) }
 }
@@ -272,8 +271,8 @@ pub(super) struct Scan {
     shown: usize,
     /// Up to here `kept` has been decided; before `shown` only where showing was forced.
     decided: usize,
-    /// Whether `kept` begins in the middle of a word. Not saved: a word that is taken for a beginning can only hide more.
-    #[serde(skip)]
+    /// Whether `kept` begins in the middle of a word.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     in_word: bool,
     /// How to go on if `kept` must be given up: set while it may hold most of a secret.
     #[serde(skip)]
@@ -282,12 +281,18 @@ pub(super) struct Scan {
 
 /// What feeding a chunk gave, besides the text.
 pub(super) struct Fed {
-    /// How much of the text that passed was held before the chunk came.
-    pub before: usize,
-    /// Whether some of what was held before still is.
-    pub still_holds: bool,
+    /// What became of each part of what was held before the chunk came.
+    pub parts: Vec<Part>,
     /// Whether all that is held is the letter that came last, which may begin a key.
     pub holds_one_letter: bool,
+}
+
+/// What became of a part of the held text.
+pub(super) struct Part {
+    /// What may be seen of it now.
+    pub text: String,
+    /// How many bytes of it are no longer held.
+    pub passed: usize,
 }
 
 impl Scan {
@@ -296,19 +301,32 @@ impl Scan {
         Self { mode: Mode::Token(Rest::All), ..Self::default() }
     }
 
-    /// Whether this can be a memory: it may come from a disk that others wrote to.
-    pub(super) fn is_sound(&self) -> bool {
+    /// Whether this can be a memory of a text that is held in `parts` of these lengths.
+    pub(super) fn is_sound(&self, mut parts: impl Iterator<Item = usize>) -> bool {
         let fits = |at: usize| self.kept.is_char_boundary(at);
         let depth = match self.mode {
             Mode::Quoted { backslashes, .. } => backslashes,
             Mode::Text | Mode::Token(_) | Mode::Pem => 0,
         };
-        self.decided <= self.shown && fits(self.shown) && fits(self.decided) && depth <= BACKSLASHES_MAX
+        let mut at = self.shown;
+        self.decided <= self.shown
+            && fits(self.shown)
+            && fits(self.decided)
+            && depth <= BACKSLASHES_MAX
+            && parts.all(|bytes| {
+                at = at.saturating_add(bytes);
+                fits(at)
+            })
     }
 
     /// How much is held back.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.kept.len() - self.shown
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.kept.len().saturating_sub(self.shown)
+    }
+
+    /// Whether what is held may be most of a secret.
+    pub(super) const fn is_telling(&self) -> bool {
+        self.risk.is_some() && self.held_bytes() > 0
     }
 
     /// Whether what comes next is read as if nothing had been before it, but for a word that goes on.
@@ -326,9 +344,8 @@ impl Scan {
         self.mode != Mode::Text || self.risk.is_some()
     }
 
-    /// Takes the next chunk and leaves in its place what may pass now.
-    pub(super) fn feed(&mut self, chunk: &mut String, last: bool) -> Fed {
-        let held = self.held_bytes() > 0;
+    /// Takes the next chunk and leaves in its place what may pass of it now. `parts` are the lengths of the parts of what is held.
+    pub(super) fn feed(&mut self, chunk: &mut String, last: bool, parts: impl Iterator<Item = usize>) -> Fed {
         let seam = self.kept.len();
         let fresh = seam == 0;
         if !fresh {
@@ -336,30 +353,33 @@ impl Scan {
         }
         let text: &str = if fresh { chunk } else { &self.kept };
         let scanned = scan(text, self.decided, self.mode, self.in_word, last);
-        let shown = self.shown.max(scanned.held_from);
-        let rendered =
-            (held || !scanned.edits.is_empty()).then(|| render(text, self.shown, scanned.held_from, &scanned.edits, seam));
+        let edits = &scanned.edits;
+        let (held_from, mut at) = (scanned.held_from, self.shown);
+        let parts = parts.map(|bytes| {
+            let (from, to) = (at, (at + bytes).min(held_from.max(at)));
+            at += bytes;
+            let text = render(text, from, to, edits, from == self.shown, from < to && to == held_from && held_from < seam);
+            Part { text, passed: to - from }
+        });
+        let parts: Vec<_> = parts.collect();
+        let passed =
+            (!edits.is_empty() && held_from >= seam).then(|| render(text, seam, held_from, edits, seam == self.shown, true));
+        let shown = self.shown.max(held_from);
         if fresh {
             self.kept.push_str(&chunk[scanned.keep_from..]);
         } else {
             self.kept.drain(..scanned.keep_from);
         }
-        let before = match rendered {
-            Some((text, before)) => {
-                *chunk = text;
-                before
-            }
-            None => {
-                chunk.truncate(scanned.held_from.saturating_sub(seam));
-                0
-            }
-        };
+        match passed {
+            Some(passed) => *chunk = passed,
+            None => chunk.truncate(held_from.saturating_sub(seam)),
+        }
         self.mode = scanned.mode;
         self.in_word = scanned.in_word;
         self.risk = scanned.risk;
-        self.decided = scanned.held_from - scanned.keep_from;
+        self.decided = held_from - scanned.keep_from;
         self.shown = shown - scanned.keep_from;
-        Fed { before, still_holds: held && scanned.held_from < seam, holds_one_letter: scanned.holds_one_letter }
+        Fed { parts, holds_one_letter: scanned.holds_one_letter }
     }
 
     /// Decides what is held before its time: shows it where it is too short to be any secret, else gives the mark. What comes
@@ -377,7 +397,7 @@ impl Scan {
     /// The memory as it may be written to disk; the mark stands for what is held if it might be most of a secret.
     pub(super) fn for_disk(&self) -> (Self, bool) {
         let mut saved = self.clone();
-        let gives_up = saved.risk.is_some() && saved.held_bytes() > 0;
+        let gives_up = saved.is_telling();
         if gives_up {
             saved.force();
         }

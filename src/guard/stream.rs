@@ -1,9 +1,10 @@
 //! Streamed text: what is remembered of each open stream between its chunks, and when a stream ends.
 //!
 //! A held tail belongs to the draft that brought it. When the next chunk decides it, the two go out as one; when the stream
-//! ends first, or when the next chunk is for another audience, the tail goes out in a chunk of its own.
+//! ends first, or when the next chunk is for another audience, the tail goes out in a chunk of its own. Text for different
+//! audiences is never joined: a tail of both is kept in parts. Only a chunk or the stream's end decides a tail, never time.
 
-use super::secrets::{MARK, Scan};
+use super::secrets::{MARK, Part, Scan};
 use crate::model::{
     AgentId, Audience, Draft, EventType, Ids, MessageId, Owner, PartId, Persistence, Phase, Scope, Surface, ToolCallId, Topology,
 };
@@ -109,16 +110,28 @@ pub(super) fn ends_every_stream(draft: &Draft) -> bool {
     draft.class.is_run_boundary() || (draft.class == EventType::MessagesSnapshot && draft.text("mode") == Some("repair"))
 }
 
+/// The most parts of one held text that alternate between audiences. Beyond it the guard decides the text at once, as it does with
+/// too many held tails: each part holds a bare draft.
+pub(super) const PARTS_MAX: usize = 8;
+
 /// What is remembered of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub scan: Scan,
-    /// The draft to send the held tail in, should the stream end before another chunk comes.
-    pub tail: Option<Box<Draft>>,
-    /// Whether the tail was given up for the mark when it was saved, which is yet to be sent.
+    /// The drafts to send the held text in, should the stream end before another chunk comes. Neighbours differ in visibility.
+    held: Vec<Held>,
+    /// Whether the held text was given up for the mark when it was saved, which is yet to be sent.
     owes_mark: bool,
     /// Larger is younger.
     pub age: u64,
+}
+
+/// A part of the held text.
+#[derive(Debug)]
+struct Held {
+    draft: Box<Draft>,
+    /// How much of the text came with such drafts. Over all parts it is what the scan holds.
+    bytes: usize,
 }
 
 impl Stream {
@@ -129,36 +142,48 @@ impl Stream {
 
     /// Whether something of it may still be sent.
     pub(super) const fn holds(&self) -> bool {
-        self.tail.is_some()
+        !self.held.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) const fn held_parts(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether the held text may be so much of a secret that [`Saved::of`] gives it up.
+    pub(super) fn is_lost_by_saving(&self) -> bool {
+        self.scan.is_telling()
     }
 
     /// Takes a chunk, `text` having been taken out of `draft`, and calls `send` with what may pass of the stream now.
     pub(super) fn take(&mut self, mut draft: Draft, member: &'static str, mut text: String, send: &mut dyn FnMut(Draft)) {
         if self.owes_mark {
-            self.tail.get_or_insert_with(|| Box::new(bare(&draft, member)));
-            self.send_tail(MARK.into(), send);
+            if self.held.is_empty() {
+                self.held.push(Held { draft: Box::new(bare(&draft, member)), bytes: 0 });
+            }
+            self.send_mark(send);
         }
         let came_empty = text.is_empty();
-        let fed = if came_empty { None } else { Some(self.scan.feed(&mut text, false)) };
-        // One letter is no part of any secret, and a chunk that is nothing else must not seem lost. What it may begin is still
-        // recognised; then the letter stands before the mark.
-        if fed.as_ref().is_some_and(|fed| fed.holds_one_letter) {
-            text.push_str(&self.scan.force());
-        }
-        if let Some(fed) = fed {
-            // A tail that was for other eyes stays for other eyes.
-            if fed.before > 0 && self.tail.as_deref().is_some_and(|tail| !is_for_same(tail, &draft)) {
-                let rest = text.split_off(fed.before);
-                self.send_tail(std::mem::replace(&mut text, rest), send);
+        if !came_empty {
+            let fed = self.scan.feed(&mut text, false, self.held.iter().map(|part| part.bytes));
+            // One letter is no part of any secret, and a chunk that is nothing else must not seem lost. What it may begin is
+            // still recognised; then the letter stands before the mark.
+            if fed.holds_one_letter {
+                text.push_str(&self.scan.force());
             }
-            self.tail = (self.scan.held_bytes() > 0).then(|| {
-                let mut tail = bare(&draft, member);
-                if let Some(older) = self.tail.take().filter(|_| fed.still_holds) {
-                    tail.audience = tail.audience.max(older.audience);
-                    tail.start_audience = tail.start_audience.max(older.start_audience);
+            // Held text keeps the visibility that it came with: it joins this chunk only where that has the same.
+            let joined = self.send_parts(fed.parts, Some(&draft), send);
+            if !joined.is_empty() {
+                text.insert_str(0, &joined);
+            }
+            let bytes = self.scan.held_bytes() - self.held.iter().map(|part| part.bytes).sum::<usize>();
+            if bytes > 0 {
+                let tail = Box::new(bare(&draft, member));
+                match self.held.last_mut() {
+                    Some(last) if is_for_same(&last.draft, &tail) => *last = Held { draft: tail, bytes: last.bytes + bytes },
+                    _ => self.held.push(Held { draft: tail, bytes }),
                 }
-                Box::new(tail)
-            });
+            }
         }
         if came_empty || !text.is_empty() || carries_more(&draft, member) {
             if let Some(slot) = draft.payload.get_mut(member) {
@@ -166,41 +191,77 @@ impl Stream {
             }
             send(draft);
         }
+        if self.held.len() > PARTS_MAX {
+            self.force(send);
+        }
     }
 
-    /// Decides the held tail: nothing more will come.
+    /// Decides the held text: nothing more will come.
     pub(super) fn end(mut self, send: &mut dyn FnMut(Draft)) {
-        let mut text = String::new();
         if self.owes_mark {
-            text.push_str(MARK);
-        } else {
-            self.scan.feed(&mut text, true);
+            return self.send_mark(send);
         }
-        if !text.is_empty() {
-            self.send_tail(text, send);
-        }
+        let fed = self.scan.feed(&mut String::new(), true, self.held.iter().map(|part| part.bytes));
+        self.send_parts(fed.parts, None, send);
     }
 
-    /// Sends the held tail before its time. What follows is still recognised.
+    /// Sends the held text before its time. What follows is still recognised.
     pub(super) fn force(&mut self, send: &mut dyn FnMut(Draft)) {
-        let text = if self.owes_mark { MARK.into() } else { self.scan.force() };
-        self.send_tail(text, send);
+        if self.owes_mark || self.scan.is_telling() {
+            self.scan.force();
+            return self.send_mark(send);
+        }
+        let text = self.scan.force();
+        let mut at = 0;
+        let parts = self.held.iter().map(|part| {
+            at += part.bytes;
+            Part { text: text[at - part.bytes..at].into(), passed: part.bytes }
+        });
+        let parts = parts.collect();
+        self.send_parts(parts, None, send);
     }
 
-    fn send_tail(&mut self, text: String, send: &mut dyn FnMut(Draft)) {
+    /// Sends the mark for all of the held text, with the visibility of its first part.
+    fn send_mark(&mut self, send: &mut dyn FnMut(Draft)) {
         self.owes_mark = false;
-        if let Some(mut tail) = self.tail.take() {
-            if let Some(member) = bare_member(&tail) {
-                tail.payload.insert(member.into(), Value::String(text));
-            }
-            send(*tail);
+        if let Some(first) = self.held.drain(..).next() {
+            send_text(*first.draft, MARK.into(), send);
         }
+    }
+
+    /// Sends the decided text of each held part and forgets it; returns the text that goes out with `next`.
+    fn send_parts(&mut self, parts: Vec<Part>, next: Option<&Draft>, send: &mut dyn FnMut(Draft)) -> String {
+        let mut joined = String::new();
+        let count = parts.len();
+        let held = std::mem::take(&mut self.held);
+        for (i, (mut held, part)) in held.into_iter().zip(parts).enumerate() {
+            held.bytes -= part.passed;
+            let is_joined = i + 1 == count && next.is_some_and(|next| is_for_same(&held.draft, next));
+            if is_joined {
+                joined = part.text;
+            } else if !part.text.is_empty() {
+                send_text((*held.draft).clone(), part.text, send);
+            }
+            if held.bytes > 0 {
+                self.held.push(held);
+            }
+        }
+        joined
     }
 }
 
-/// Whether everyone who sees one draft sees the other.
+fn send_text(mut draft: Draft, text: String, send: &mut dyn FnMut(Draft)) {
+    if let Some(member) = bare_member(&draft) {
+        draft.payload.insert(member.into(), Value::String(text));
+    }
+    send(draft);
+}
+
+/// Whether everything that decides who sees one draft is the same in the other.
 fn is_for_same(one: &Draft, other: &Draft) -> bool {
-    one.audience == other.audience && one.start_audience == other.start_audience
+    let decides =
+        |draft: &Draft| (draft.audience, draft.start_audience, draft.call_audience, draft.missed_by, draft.may_be_abort);
+    decides(one) == decides(other)
 }
 
 /// Members besides the text that every chunk of a stream repeats.
@@ -261,10 +322,21 @@ pub(super) struct Saved {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     channel: Option<Box<str>>,
     scan: Scan,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    held: Vec<SavedHeld>,
+    /// The held text's one draft, as it was saved up to version 0.1.0: without all that decides who sees it.
+    #[serde(default, skip_serializing)]
     tail: Option<SavedDraft>,
     #[serde(default)]
     owes_mark: bool,
+}
+
+/// A part of the held text as it is saved.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SavedHeld {
+    draft: SavedDraft,
+    bytes: usize,
 }
 
 /// A bare draft as it is saved.
@@ -283,7 +355,57 @@ struct SavedDraft {
     topology: Option<Topology>,
     audience: Audience,
     start_audience: Option<Audience>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    call_audience: Option<Audience>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    missed_by: Option<Audience>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    may_be_abort: bool,
     payload: Map<String, Value>,
+}
+
+impl SavedDraft {
+    fn of(draft: &Draft) -> Self {
+        Self {
+            class: draft.class.clone(),
+            timestamp: draft.timestamp.clone(),
+            source_sequence: draft.source_sequence,
+            ids: save_ids(&draft.ids),
+            owner: draft.owner.clone(),
+            scope: draft.scope.clone(),
+            phase: draft.phase.clone(),
+            surface: draft.surface.clone(),
+            persistence: draft.persistence.clone(),
+            topology: draft.topology.clone(),
+            audience: draft.audience,
+            start_audience: draft.start_audience,
+            call_audience: draft.call_audience,
+            missed_by: draft.missed_by,
+            may_be_abort: draft.may_be_abort,
+            payload: draft.payload.clone(),
+        }
+    }
+
+    fn restore(self) -> Option<Draft> {
+        Some(Draft {
+            timestamp: self.timestamp,
+            source_sequence: self.source_sequence,
+            ids: restore_ids(self.ids)?,
+            owner: self.owner,
+            scope: self.scope,
+            phase: self.phase,
+            surface: self.surface,
+            persistence: self.persistence,
+            topology: self.topology,
+            audience: self.audience,
+            start_audience: self.start_audience,
+            call_audience: self.call_audience,
+            missed_by: self.missed_by,
+            may_be_abort: self.may_be_abort,
+            payload: self.payload,
+            ..Draft::new(self.class)
+        })
+    }
 }
 
 fn save_ids(ids: &Ids) -> Map<String, Value> {
@@ -299,38 +421,38 @@ fn restore_ids(mut map: Map<String, Value>) -> Option<Ids> {
 }
 
 impl Saved {
-    /// What is saved goes to disk, where a held tail that may already be most of a secret must not be: such a tail is saved as
-    /// the mark, and after a crash it reads so. A tail too short to be any secret is saved as text.
+    /// What is saved goes to disk, where a held text that may already be most of a secret must not be: such a text is saved as
+    /// the mark, and after a restart it reads so. A text too short to be any secret is saved as it is.
     pub(super) fn of(key: &Key, stream: &Stream) -> Self {
         let (scan, gives_up) = stream.scan.for_disk();
         let Key { kind, message, part, agent, call, channel } = key.clone();
         let ids = Ids { message, part, agent, tool_call: call, ..Ids::default() };
-        Self {
-            kind,
-            ids: save_ids(&ids),
-            channel,
-            scan,
-            owes_mark: stream.owes_mark || gives_up,
-            tail: stream.tail.as_deref().map(|tail| SavedDraft {
-                class: tail.class.clone(),
-                timestamp: tail.timestamp.clone(),
-                source_sequence: tail.source_sequence,
-                ids: save_ids(&tail.ids),
-                owner: tail.owner.clone(),
-                scope: tail.scope.clone(),
-                phase: tail.phase.clone(),
-                surface: tail.surface.clone(),
-                persistence: tail.persistence.clone(),
-                topology: tail.topology.clone(),
-                audience: tail.audience,
-                start_audience: tail.start_audience,
-                payload: tail.payload.clone(),
-            }),
-        }
+        let held = stream.held.iter().map(|part| SavedHeld { draft: SavedDraft::of(&part.draft), bytes: part.bytes });
+        let held = match gives_up {
+            true => held.take(1).map(|part| SavedHeld { bytes: 0, ..part }).collect(),
+            false => held.collect(),
+        };
+        Self { kind, ids: save_ids(&ids), channel, scan, held, tail: None, owes_mark: stream.owes_mark || gives_up }
     }
 
+    /// The stream, unless what was saved cannot be one.
     pub(super) fn restore(self, age: u64) -> Option<(Key, Stream)> {
-        if !self.scan.is_sound() {
+        let mut held = Vec::with_capacity(self.held.len());
+        for part in self.held {
+            held.push(Held { draft: Box::new(part.draft.restore()?), bytes: part.bytes });
+        }
+        if let Some(tail) = self.tail {
+            let mut draft = tail.restore()?;
+            if draft.class == EventType::ToolOutputDelta {
+                // A call that started again may have hidden it; the older version did not save that.
+                draft.missed_by = Some(Audience::Dashboard);
+            }
+            held.push(Held { draft: Box::new(draft), bytes: self.scan.held_bytes() });
+        }
+        // It may come from a disk that others wrote to.
+        let bytes = held.iter().try_fold(0, |sum: usize, part| sum.checked_add(part.bytes))?;
+        let fits = bytes == self.scan.held_bytes() && held.iter().all(|part| part.bytes > 0 || self.owes_mark);
+        if !self.scan.is_sound(held.iter().map(|part| part.bytes)) || !fits || held.len() > PARTS_MAX {
             return None;
         }
         let ids = restore_ids(self.ids)?;
@@ -342,24 +464,6 @@ impl Saved {
             call: ids.tool_call,
             channel: self.channel,
         };
-        let tail = match self.tail {
-            None => None,
-            Some(saved) => Some(Box::new(Draft {
-                timestamp: saved.timestamp,
-                source_sequence: saved.source_sequence,
-                ids: restore_ids(saved.ids)?,
-                owner: saved.owner,
-                scope: saved.scope,
-                phase: saved.phase,
-                surface: saved.surface,
-                persistence: saved.persistence,
-                topology: saved.topology,
-                audience: saved.audience,
-                start_audience: saved.start_audience,
-                payload: saved.payload,
-                ..Draft::new(saved.class)
-            })),
-        };
-        Some((key, Stream { scan: self.scan, tail, owes_mark: self.owes_mark, age }))
+        Some((key, Stream { scan: self.scan, held, owes_mark: self.owes_mark, age }))
     }
 }

@@ -1,14 +1,17 @@
 //! What the guard promises: no planted secret reaches what is passed, however it is nested, cut or interrupted; a text reads
 //! the same streamed and whole; and what is no secret is not touched.
 
-use super::offload::{BODIES_MAX, PAYLOAD_FACTOR, json_bytes};
+use super::offload::{BODIES_MAX, PAYLOAD_FACTOR, POINTER_BYTES_MAX, json_bytes};
 use super::secrets::{HELD_BYTES_MAX, MARK};
+use super::stream::PARTS_MAX;
 use super::*;
+use crate::model::audience::Sight;
 use crate::model::{Audience, EventType, MessageId, PartId, ToolCallId};
+use crate::source::ledger::Ledger;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use serde_json::json;
+use serde_json::{Map, json};
 use std::borrow::Cow;
 
 /// A guard with everything that it takes to run one.
@@ -55,6 +58,13 @@ impl Door {
     fn only(&mut self) -> Guarded {
         assert_eq!(self.out.len(), 1, "{:?}", self.out);
         self.out.pop().unwrap()
+    }
+}
+
+impl Guard {
+    /// Whether no tail is held, and no stream ended in the middle of a name or a secret.
+    fn is_idle(&self) -> bool {
+        !self.has_forgotten && !self.streams.values().any(matters)
     }
 }
 
@@ -847,5 +857,399 @@ fn the_price_of_a_chunk() {
         }
         let seconds = start.elapsed().as_secs_f64() / 50.0;
         println!("redact_text, {name}: {:.2} GB/s", text.len() as f64 / seconds / 1e9);
+    }
+}
+
+/// One step of a run whose call and message change their audience: what the ledger and the guard make of it.
+#[derive(Debug, Clone)]
+enum Step {
+    /// The call starts, or starts again.
+    Start(Audience),
+    Result,
+    /// A piece of the call's output.
+    Output(&'static str, Audience),
+    /// A piece of a message's text, of one of two parts.
+    Text(&'static str, Audience, bool),
+    Final,
+}
+
+impl Step {
+    fn draft(&self) -> Draft {
+        let of_call = |class: EventType, audience: Option<Audience>| {
+            let mut draft = Draft::new(class);
+            draft.ids.tool_call = Some(ToolCallId::new("c").unwrap());
+            draft.audience = audience.unwrap_or(draft.audience);
+            draft
+        };
+        match self {
+            Self::Start(audience) => of_call(EventType::ToolStarted, Some(*audience)),
+            Self::Result => of_call(EventType::ToolResult, None),
+            Self::Output(text, audience) => of_call(EventType::ToolOutputDelta, Some(*audience)).with("text", *text),
+            Self::Text(text, audience, second) => {
+                let mut draft = chunk(text);
+                draft.audience = *audience;
+                draft.ids.part = Some(PartId::new(if *second { "p2" } else { "p1" }).unwrap());
+                draft
+            }
+            Self::Final => {
+                let mut draft = Draft::new(EventType::TextFinal);
+                draft.ids.message = Some(MessageId::new("m").unwrap());
+                draft
+            }
+        }
+    }
+}
+
+/// What each audience sees of the streamed texts, by stream.
+type Sights = [std::collections::BTreeMap<String, String>; 3];
+
+fn see(sights: &mut Sights, draft: &Draft) {
+    let (EventType::ToolOutputDelta | EventType::TextDelta) = draft.class else { return };
+    let envelope = crate::model::Envelope {
+        sequence: crate::model::Sequence(1),
+        event_id: uuid::Uuid::nil(),
+        received_at: "".into(),
+        draft: draft.clone(),
+    };
+    let stream = draft.ids.part.as_ref().map_or("output", PartId::as_str);
+    for reader in Audience::ALL {
+        if reader.sight(&envelope) == Sight::Body {
+            sights[reader.index()].entry(stream.into()).or_default().push_str(draft.text("text").unwrap());
+        }
+    }
+}
+
+/// What each audience would see without a guard, and what it does see; and whether a tail was given up by a restore.
+fn play(steps: &[Step], restores: &[bool]) -> (Sights, Sights, bool) {
+    let (mut before, mut after) = (Sights::default(), Sights::default());
+    let (mut ledger, mut door, mut gave_up) = (Ledger::default(), Door::new(), false);
+    for (i, step) in steps.iter().enumerate() {
+        let mut draft = step.draft();
+        ledger.enter(&mut draft, 0);
+        see(&mut before, &draft);
+        door.pass(draft);
+        if !restores.is_empty() && restores[i % restores.len()] {
+            gave_up |= door.guard.save().to_string().contains("\"owesMark\":true");
+            door.crash();
+        }
+    }
+    door.pass(Draft::new(EventType::RunFinished));
+    assert!(door.guard.is_idle() && door.guard.holding == 0);
+    door.out.iter().for_each(|guarded| see(&mut after, guarded.draft()));
+    for sights in [&mut before, &mut after] {
+        for streams in sights.iter_mut() {
+            streams.retain(|_, text| !text.is_empty());
+        }
+    }
+    (before, after, gave_up)
+}
+
+fn steps(pieces: &'static [&'static str], count: usize) -> impl Strategy<Value = Vec<Step>> {
+    let audience = || select(&Audience::ALL[..]);
+    let step = prop_oneof![
+        3 => audience().prop_map(Step::Start),
+        2 => Just(Step::Result),
+        6 => (select(pieces), audience()).prop_map(|(text, audience)| Step::Output(text, audience)),
+        4 => (select(pieces), audience(), any::<bool>()).prop_map(|(text, audience, second)| Step::Text(text, audience, second)),
+        1 => Just(Step::Final),
+    ];
+    vec(step, 1..count)
+}
+
+/// Beginnings of secrets that never become one, and their ends.
+const BENIGN: &[&str] = &[
+    "http://loc",
+    "alhost:",
+    ":",
+    "/",
+    ":30",
+    "sk-",
+    "s",
+    "learn,",
+    " ",
+    " Bea",
+    "rer ",
+    "xo",
+    "\n---",
+    "ta",
+    "\"pass",
+    "word",
+    "é",
+];
+
+/// The same, with those that do.
+const MIXED: &[&str] = &[
+    "http://us",
+    "er:",
+    "hunter2",
+    "@h/",
+    "sk-",
+    "live-",
+    "abcdef0123456789",
+    "k",
+    "ta",
+    " ",
+    "Bearer ",
+    "\"password\":\"",
+    "\"",
+    "-----BEGIN PRIVATE KEY-----",
+    "-----END PRIVATE KEY-----",
+    "3000/",
+    "learn",
+];
+
+proptest! {
+    #![proptest_config(many())]
+
+    #[test]
+    fn each_audience_sees_exactly_the_text_that_is_for_it_wherever_the_memory_is_restored(
+        steps in steps(BENIGN, 14),
+        restores in vec(prop::bool::weighted(0.5), 0..9),
+    ) {
+        let (before, after, gave_up) = play(&steps, &restores);
+        if gave_up {
+            // A telling tail reads as the mark after a restore, and the rest of its token is swallowed.
+            for (before, after) in before.iter().zip(&after) {
+                for (stream, text) in after {
+                    let expected = before.get(stream).map_or("", String::as_str);
+                    let mut letters = expected.chars();
+                    prop_assert!(text.replace(MARK, "").chars().all(|c| letters.any(|e| e == c)), "{text:?} is not of {expected:?}");
+                }
+            }
+        } else {
+            prop_assert_eq!(before, after);
+        }
+    }
+
+    #[test]
+    fn each_audience_sees_the_same_with_and_without_restores(
+        steps in steps(MIXED, 30),
+        restores in vec(prop::bool::weighted(0.5), 1..9),
+    ) {
+        let (_, with, gave_up) = play(&steps, &restores);
+        let (_, without, _) = play(&steps, &[]);
+        if !gave_up {
+            prop_assert_eq!(with, without);
+        }
+    }
+}
+
+#[test]
+fn a_member_that_only_a_long_pointer_could_name_goes_with_what_is_around_it() {
+    let long = "k".repeat(POINTER_BYTES_MAX);
+    let text = "x".repeat(40_000);
+    let draft = Draft::new(EventType::StateSnapshot)
+        .with("state", json!({"a": {&long: text}, "b": 1}))
+        .with("other", json!([text]))
+        .with(&long, text.as_str());
+    let guarded = Door::new().pass(draft).only();
+    let refs = guarded.draft().refs.clone().unwrap();
+    let members: Vec<_> = refs.as_array().unwrap().iter().map(|link| link["member"].as_str().unwrap()).collect();
+    assert_eq!(members, ["/payload/state/a", "/payload/other/0", "/payload"]);
+    let kept: Vec<_> = guarded.draft().payload.keys().map(String::as_str).collect();
+    assert_eq!(kept, ["state", "other", "…"]);
+    assert_eq!(guarded.draft().payload["state"]["b"], 1);
+    assert!(json_bytes(&refs) < 4096);
+    let bodies: Vec<Value> = guarded.bodies().iter().filter_map(|body| serde_json::from_slice(&body.bytes).ok()).collect();
+    assert_eq!(bodies, [json!({&long: text}), json!({&long: text})]);
+}
+
+fn output(text: &str) -> Draft {
+    Step::Output("", Audience::User).draft().with("text", text)
+}
+
+/// A call that users saw starts again hidden from them; then a held tail of output that says it is for users.
+fn hidden_tail() -> (Ledger, Door) {
+    let (mut ledger, mut door) = (Ledger::default(), Door::new());
+    let before = [Step::Start(Audience::User), Step::Result, Step::Start(Audience::Internal)];
+    for mut draft in before.iter().map(Step::draft).chain([output("https://internal-host")]) {
+        ledger.enter(&mut draft, 0);
+        door.pass(draft);
+    }
+    (ledger, door)
+}
+
+#[test]
+fn a_tail_that_users_must_not_see_stays_hidden_after_a_restore_whatever_ends_it() {
+    let finished = Draft::new(EventType::RunFinished);
+    let again = Step::Start(Audience::User).draft();
+    for (restores, ends) in [
+        (true, vec![Step::Result.draft()]),
+        (true, vec![finished.clone()]),
+        (false, vec![again.clone(), output(" and on"), finished.clone()]),
+        (true, vec![again.clone(), output(" and on"), finished.clone()]),
+        (false, vec![again.clone(), output("-more"), output(" and on"), finished.clone()]),
+        (true, vec![again, output("-more"), output(" and on"), finished]),
+    ] {
+        let (mut ledger, mut door) = hidden_tail();
+        if restores {
+            door.crash();
+        }
+        for mut draft in ends {
+            ledger.enter(&mut draft, 0);
+            door.pass(draft);
+        }
+        let mut seen = Sights::default();
+        door.out.iter().for_each(|guarded| see(&mut seen, guarded.draft()));
+        let text = |audience: Audience| seen[audience.index()].get("output").cloned().unwrap_or_default();
+        assert!(!text(Audience::User).contains("internal"), "{}", text(Audience::User));
+        assert!(text(Audience::Internal).starts_with("https://internal-host"), "{}", text(Audience::Internal));
+        assert!(text(Audience::Internal).matches("host").count() == 1);
+    }
+}
+
+#[test]
+fn a_tail_of_many_audiences_in_turn_is_decided_beyond_8_parts_and_each_part_goes_to_its_own() {
+    let play = |count: usize, restores: &[bool]| {
+        let audiences = [Audience::User, Audience::Internal];
+        let of =
+            |i: usize| if i == 0 { Step::Text("http://", audiences[1], false) } else { Step::Text("x", audiences[i % 2], false) };
+        play(&(0..count).map(of).collect::<Vec<_>>(), restores)
+    };
+    for count in [PARTS_MAX - 1, PARTS_MAX, PARTS_MAX + 1, 3 * PARTS_MAX] {
+        for restores in [&[][..], &[true]] {
+            let (before, after, gave_up) = play(count, restores);
+            assert!(!gave_up);
+            assert_eq!(before, after);
+        }
+    }
+    let mut door = Door::new();
+    for i in 0..=PARTS_MAX {
+        let mut piece = chunk(if i == 0 { "http://x" } else { "y" });
+        piece.audience = Audience::ALL[i % 2];
+        door.pass(piece);
+        assert_eq!(door.guard.streams.values().next().unwrap().held_parts(), if i == PARTS_MAX { 0 } else { i + 1 });
+    }
+}
+
+#[test]
+fn a_tail_that_an_older_version_saved_is_read_and_one_of_a_call_is_for_internal_eyes() {
+    let (_, mut door) = hidden_tail();
+    door.pass(chunk("see sk-"));
+    let mut saved = door.guard.save();
+    for stream in saved["streams"].as_array_mut().unwrap() {
+        let mut tail = stream["held"][0]["draft"].take();
+        for member in ["callAudience", "missedBy", "mayBeAbort"] {
+            tail.as_object_mut().unwrap().shift_remove(member);
+        }
+        stream["tail"] = tail;
+        stream.as_object_mut().unwrap().shift_remove("held");
+    }
+    door.guard = Guard::restore(&saved).unwrap();
+    door.out.clear();
+    door.flush();
+    assert_eq!(door.text(), "internal-hostsk-");
+    let missed: Vec<_> = door.out.iter().map(|guarded| guarded.draft().missed_by).collect();
+    assert_eq!(missed, [Some(Audience::Dashboard), None]);
+}
+
+#[test]
+fn a_port_that_comes_after_a_restart_is_no_password() {
+    for (before, after) in [
+        ("see http://localhost:", "3000/ now"),
+        ("see http://localhost:30", "00/ now"),
+        ("see http://[::1]:", "3000/ now"),
+        ("see http://[fe80::", "1]:3000/ now"),
+        ("see http://git@host:22", "/x now"),
+    ] {
+        let mut door = Door::new();
+        door.pass(chunk(before)).crash().crash().pass(chunk(after)).flush();
+        assert_eq!(door.text(), format!("{before}{after}"));
+    }
+    for (before, after) in [("http://me:1234", "5678@h/"), ("http://me:", "hunter2@h/"), ("http://[", "x:hunter2@h/")] {
+        let mut door = Door::new();
+        door.pass(chunk(before)).crash().pass(chunk(after)).flush();
+        assert_eq!(door.text(), "http://[redacted]@h/");
+    }
+}
+
+#[test]
+fn a_word_that_a_restart_cuts_in_two_stays_one_word() {
+    let mut door = Door::new();
+    door.pass(chunk("ta")).crash().pass(chunk("sk-0123456789abcdef is a task ")).flush();
+    assert_eq!(door.text(), "task-0123456789abcdef is a task ");
+}
+
+/// How long this thread has had a processor, which other programs do not change; else how long it has been.
+fn clock() -> std::time::Duration {
+    static BEGAN: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = stat.split(' ').next().and_then(|nanos| nanos.parse().ok()).filter(|nanos| *nanos > 0);
+    nanos.map_or_else(|| BEGAN.elapsed(), std::time::Duration::from_nanos)
+}
+
+/// How long this takes, at its best of three.
+fn time(work: impl Fn()) -> std::time::Duration {
+    let once = || {
+        let start = clock();
+        work();
+        clock().saturating_sub(start)
+    };
+    (0..3).map(|_| once()).min().unwrap()
+}
+
+/// Holds that four times as much takes less than eight times as long; quadratic work takes sixteen times. Below some ten
+/// milliseconds caches and the clock decide.
+#[track_caller]
+fn is_linear<T>(name: &str, n: usize, make: impl Fn(usize) -> T, work: impl Fn(&T)) {
+    let (small, large) = (make(n), make(4 * n));
+    let mut measured = Vec::new();
+    let is_linear = |(short, long)| long < 8 * short + std::time::Duration::from_millis(20);
+    while measured.len() < 3 && !measured.last().is_some_and(|times| is_linear(*times)) {
+        measured.push((time(|| work(&small)), time(|| work(&large))));
+    }
+    assert!(is_linear(*measured.last().unwrap()), "{name}: for {n}, and for four times as much: {measured:?}");
+}
+
+#[test]
+fn the_time_for_a_fact_grows_with_its_size_and_not_with_its_square() {
+    let pass = |value: &Value| {
+        Door::new().pass(Draft::new(EventType::StateSnapshot).with("state", value.clone()));
+    };
+    let text = |n: usize| "x".repeat(n);
+    let nested = |depth: usize, name: &dyn Fn(usize) -> String, leaf: Value| {
+        (0..depth).fold(leaf, |inner, i| Value::Object(Map::from_iter([(name(i), inner)])))
+    };
+    let secret_keys = |n: usize| Value::Object((0..n).map(|i| (format!("sk-live-{i:016}"), json!(i))).collect());
+    is_linear("keys that are secrets", 2_000, secret_keys, pass);
+    is_linear("a long key over many items", 2_000, |n| json!({ (text(20 * n)): vec![1; 5 * n] }), pass);
+    is_linear("a long key over many texts", 4_000, |n| json!({ (text(20 * n)): vec![text(3_000); n / 100] }), pass);
+    is_linear("nested long keys", 2_000, |n| nested(50, &|i| format!("{i}{}", text(n)), json!(vec![1; 5 * n])), pass);
+    is_linear("items under nested keys", 20_000, |n| nested(60, &|i| format!("k{i}"), json!(vec![1; n])), pass);
+    is_linear("texts under nested keys", 20_000, |n| nested(60, &|i| format!("k{i}"), json!(vec!["text"; n])), pass);
+    is_linear("large texts under nested keys", 10, |n| nested(60, &|i| format!("k{i}"), json!(vec![text(40_000); n])), pass);
+    is_linear(
+        "members of a payload",
+        10_000,
+        |n| json!((0..n).map(|i| (format!("m{i}"), json!(text(100)))).collect::<Map<_, _>>()),
+        |value| {
+            let payload = value.as_object().unwrap().clone();
+            Door::new().pass(Draft { payload, ..Draft::new(EventType::StateSnapshot) });
+        },
+    );
+    is_linear("paths of secret names", 20_000, |n| json!({"path": "/x/password".repeat(n), "value": vec![1; n]}), pass);
+}
+
+#[test]
+fn the_time_for_a_text_grows_with_its_size_and_not_with_its_square_whole_or_by_the_letter() {
+    for (name, begin, repeated) in [
+        ("addresses without an end", "", "http://a:"),
+        ("quotes and backslashes", "\"password\":\"", r#"\\\""#),
+        ("backslashes", "\"password\":\"", r"\"),
+        ("names without values", "", r#""password":"#),
+        ("bearers", "", "Authorization: Bearer "),
+        ("keys without an end", "", "eyJ"),
+        ("secrets", "", "sk-live-abcdef0123456789 "),
+        ("private keys without an end", "-----BEGIN PRIVATE KEY-----", "-----END "),
+        ("dashes", "-----BEGIN PRIVATE KEY-----", "-"),
+    ] {
+        let make = |n: usize| format!("{begin}{}", repeated.repeat(n / repeated.len()));
+        is_linear(name, 100_000, make, |text| drop(redact_text(text).into_owned()));
+        is_linear(name, 2_000, make, |text| {
+            let mut door = Door::new();
+            for letter in text.chars() {
+                door.pass(chunk(&letter.to_string()));
+            }
+        });
     }
 }

@@ -50,6 +50,10 @@ use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::{OnceCell, Semaphore, oneshot, watch};
 
+/// The most idle logs that keep their desk because the guard holds text that may be most of a secret and therefore is not saved.
+/// Beyond it such a text reads `[redacted]`, as it does after a restart.
+pub const HOLDING_LOGS_MAX: usize = 1024;
+
 /// Where time and randomness come from: given by `main`, so that everything else is a function of its arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct World {
@@ -200,8 +204,19 @@ impl<S: Store> Ingest<S> {
         Ok(Mutex::new(Desk::new(id.clone(), loaded, self.world)?))
     }
 
-    /// Forgets the desks of logs that nobody writes at this moment and that have nothing under way. Their state is saved.
+    /// Forgets the desks of logs that nobody writes at this moment and that have nothing under way. Their state is saved. A desk
+    /// whose guard holds text that it does not save stays, for at most [`HOLDING_LOGS_MAX`] logs: a pause must not redact.
     pub fn sweep(&self) {
-        self.desks.retain(|_, seat| Arc::strong_count(seat) > 1 || seat.desk.get().is_some_and(|desk| desk.lock().touch_again()));
+        let mut holding = 0;
+        self.desks.retain(|_, seat| {
+            Arc::strong_count(seat) > 1
+                || seat.desk.get().is_some_and(|desk| {
+                    let mut desk = desk.lock();
+                    desk.touch_again() || {
+                        holding += usize::from(desk.guard.is_lost_by_saving());
+                        desk.guard.is_lost_by_saving() && holding <= HOLDING_LOGS_MAX
+                    }
+                })
+        });
     }
 }

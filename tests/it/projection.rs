@@ -46,7 +46,21 @@ impl Line {
     /// Sends facts to a run that nobody has written yet, and reads its rows.
     pub async fn rows(&self, deliveries: &[(&str, &[Value])]) -> (LogId, Vec<Row>) {
         self.runs.set(self.runs.get() + 1);
-        let log = LogId::Run(RunId::new(&format!("run-{}", self.runs.get())).unwrap());
+        self.deliver(&format!("run-{}", self.runs.get()), deliveries).await
+    }
+
+    /// Sends native facts to a run, and reads all its rows.
+    pub async fn append(&self, run: &str, facts: &[Value]) -> (LogId, Vec<Row>) {
+        self.deliver(run, &[("agentui", facts)]).await
+    }
+
+    /// Lets go of what nobody uses.
+    pub fn sweep(&self) {
+        self.ingest.sweep();
+    }
+
+    async fn deliver(&self, run: &str, deliveries: &[(&str, &[Value])]) -> (LogId, Vec<Row>) {
+        let log = LogId::Run(RunId::new(run).unwrap());
         for (source, facts) in deliveries {
             let delivery = Delivery {
                 log: log.clone(),

@@ -1,5 +1,6 @@
 //! One reader of one log: a place, and how to go on from it.
 
+use super::ring::{HYDRATION_BYTES_MAX, Pass, Ring};
 use super::{Feed, From, Hub, PAGE, Past, Selection, View, Wanted};
 use crate::encode::native::with_prev;
 use crate::log::run::{Tail, rows_after};
@@ -33,6 +34,10 @@ pub struct Reader<S> {
     prev: Option<Sequence>,
     /// Whether this reader of activities has all that there was up to its place.
     is_hydrated: bool,
+    /// How far it is with what it joins with.
+    pass: Option<Pass>,
+    /// The most that it takes of that at once, in bytes.
+    page_bytes_max: usize,
     replay: Replay,
     nothing_more: bool,
     done: bool,
@@ -86,7 +91,32 @@ impl<S: Store> Reader<S> {
         let replay = if replay && frames == Frames::Activities { Replay::On(None) } else { Replay::Never };
         let is_hydrated = frames == Frames::Events;
         let prev = (from == From::Start).then_some(Sequence::NONE);
-        Self { feed, hub, audience, selection, frames, moved, epoch, after, prev, is_hydrated, replay, nothing_more, done: false }
+        let (pass, page_bytes_max, done) = (None, HYDRATION_BYTES_MAX, false);
+        Self {
+            feed,
+            hub,
+            audience,
+            selection,
+            frames,
+            moved,
+            epoch,
+            after,
+            prev,
+            is_hydrated,
+            pass,
+            page_bytes_max,
+            replay,
+            nothing_more,
+            done,
+        }
+    }
+
+    /// Sets that the activities at the reader's place come as of one moment and each once, as a client needs them that shows
+    /// them all at once. The reader then holds all of them.
+    #[must_use]
+    pub fn at_once(mut self) -> Self {
+        self.page_bytes_max = usize::MAX;
+        self
     }
 
     /// Whether it wants only part of what the view has, which is taken out for this reader alone.
@@ -160,6 +190,7 @@ impl<S: Store> Reader<S> {
         self.after = Sequence::NONE;
         self.prev = Some(Sequence::NONE);
         self.is_hydrated = self.frames == Frames::Events;
+        self.pass = None;
         self.replay = Replay::Never;
         self.done = false;
     }
@@ -180,6 +211,7 @@ impl<S: Store> Reader<S> {
             // Deltas again, where the ring still has them. With a selection it would take a look at the activities of then to know
             // its `prev`: snapshots do without.
             self.is_hydrated = !self.is_filtered();
+            self.pass = None;
             if let Replay::On(past) = &mut self.replay {
                 // A reader that does not read keeps its place, and no activities.
                 *past = None;
@@ -223,30 +255,37 @@ impl<S: Store> Reader<S> {
                 // A page took this reader past what the ring knows; a flush is due.
                 return Step::Wait;
             }
-            if self.is_hydrated {
-                self.feed.counts.ring_misses.add(1);
-            }
-            self.is_hydrated = true;
+            self.feed.counts.ring_misses.add(u64::from(self.is_hydrated));
+            self.is_hydrated = false;
             self.replay = Replay::Never;
-            let (bytes, framed) = ring.hydration(&hub.encoder, self.after, self.selection.among_activities());
-            self.after = ring.through;
-            self.prev = Some(framed);
+            let chosen = self.selection.among_activities();
+            let (bytes, framed) = ring.hydrate(&hub.encoder, self.after, chosen, &mut self.pass, self.page_bytes_max);
+            if framed.is_some() {
+                (self.is_hydrated, self.after, self.prev) = (true, ring.through, framed);
+            }
             return Step::Frames(bytes);
         }
-        if self.after >= ring.through {
-            return match ring.ended {
-                // Only where nothing was committed since: a later start is on its way to the ring. A page may have taken this
-                // reader past what the ring knows; then what the ring says of the end is old, and a flush is due.
-                Some(status) if self.after == ring.through && hub.log.tail().last <= self.after => {
-                    Step::Last(hub.encoder.end(epoch, self.after, status).into())
-                }
-                _ => Step::Wait,
-            };
+        if self.after < ring.through {
+            if self.frames == Frames::Events && (self.after < ring.base || self.is_filtered()) {
+                self.feed.counts.ring_misses.add(u64::from(self.after < ring.base));
+                return Step::Page(epoch, ring.through);
+            }
+            if let Some(frames) = self.chunk(&ring, epoch) {
+                return Step::Frames(frames);
+            }
         }
-        if self.frames == Frames::Events && (self.after < ring.base || self.is_filtered()) {
-            self.feed.counts.ring_misses.add(u64::from(self.after < ring.base));
-            return Step::Page(epoch, ring.through);
+        match ring.ended {
+            // Only where nothing was committed since: a later start is on its way to the ring. A page may have taken this
+            // reader past what the ring knows; then what the ring says of the end is old, and a flush is due.
+            Some(status) if self.after == ring.through && hub.log.tail().last <= self.after => {
+                Step::Last(hub.encoder.end(epoch, self.after, status).into())
+            }
+            _ => Step::Wait,
         }
+    }
+
+    /// The frames of the first of the ring's chunks that has any for this reader. Without one, the reader is at the ring's place.
+    fn chunk(&mut self, ring: &Ring, epoch: Epoch) -> Option<Bytes> {
         // Nearly every reader wants what came last.
         let from = match ring.chunks.back() {
             Some(newest) if newest.after <= self.after => ring.chunks.len() - 1,
@@ -264,12 +303,14 @@ impl<S: Store> Reader<S> {
                     chunk.chosen_after(self.after, epoch, &self.selection, prev)
                 }
             };
-            self.after = chunk.last;
-            if let Some(frames) = frames {
-                return Step::Frames(frames);
+            self.after = chunk.last.max(self.after);
+            if frames.is_some() {
+                return frames;
             }
         }
-        Step::Wait
+        // What came after the last chunk gave this view no frames.
+        self.after = ring.through;
+        None
     }
 
     fn reset(&mut self, epoch: Epoch, reason: &str) -> Bytes {
@@ -277,6 +318,7 @@ impl<S: Store> Reader<S> {
         self.after = Sequence::NONE;
         self.prev = Some(Sequence::NONE);
         self.is_hydrated = self.frames == Frames::Events;
+        self.pass = None;
         if let Replay::On(past) = &mut self.replay {
             *past = None;
         }

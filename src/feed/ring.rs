@@ -6,7 +6,6 @@ use crate::log::row::Row;
 use crate::log::run::Tail;
 use crate::model::{AgentId, Audience, Cursor, Epoch, Sequence, Surface};
 use crate::projection;
-use crate::projection::stage::Activity;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -154,8 +153,36 @@ pub(super) struct Ring {
     pub ended: Option<&'static str>,
     /// The activities as of `through`; `None` until a reader brings it up, and for events.
     pub fold: Option<Box<projection::View>>,
-    /// What a new reader of everything is told, as of a sequence: many who come at once share it.
-    whole: Option<(Sequence, Bytes)>,
+    /// Pages of what new readers of everything get, as of [`Self::through`]: many that come at once share them.
+    pages: Vec<Page>,
+}
+
+/// How much of the activities a joining reader gets at once, in bytes; or one activity, if that is larger. A reader that does
+/// not read holds no more than this.
+pub(super) const HYDRATION_BYTES_MAX: usize = 64 * 1024;
+
+/// How far a joining reader is with the activities. It takes them page by page, while they change: each pass over them brings
+/// what changed since the pass before it began, and the last pass is one in which nothing changed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pass {
+    /// Before this pass the reader knows everything up to here.
+    known: Sequence,
+    /// Where the ring stood when the pass began.
+    begun: Sequence,
+    /// The place of the activity that comes next. Activities keep their places.
+    next: usize,
+    /// How often the log was compacted when the pass began.
+    compacted: u64,
+}
+
+/// A page of the first pass of a reader of everything.
+struct Page {
+    /// The places of its activities: from here, up to the one before `next`.
+    from: usize,
+    next: usize,
+    bytes: Bytes,
+    /// Set on the page that ends the pass: the last envelope that gave a frame.
+    framed: Option<Sequence>,
 }
 
 impl Ring {
@@ -169,15 +196,19 @@ impl Ring {
             bytes: 0,
             ended: None,
             fold: None,
-            whole: None,
+            pages: Vec::new(),
         };
         ring.restart(tail);
         ring
     }
 
+    /// Takes what a flush made. Of a flush that made no frames only its place is kept: a reader may stay for a million of them.
     pub fn push(&mut self, chunk: Chunk, bytes_max: usize) {
         self.through = chunk.last;
-        self.whole = None;
+        self.pages.clear();
+        if chunk.frame_count() == 0 {
+            return;
+        }
         self.bytes += chunk.weight();
         self.chunks.push_back(chunk);
         while self.bytes > bytes_max && self.chunks.len() > 1 {
@@ -197,7 +228,7 @@ impl Ring {
         self.through = tail.last;
         self.ended = tail.end();
         self.fold = None;
-        self.whole = None;
+        self.pages.clear();
     }
 
     /// The log's past was rewritten. What comes later goes on from the ring's place all the same, if that is where the log ended
@@ -210,33 +241,64 @@ impl Ring {
         self.chunks.clear();
         self.bytes = 0;
         self.base = self.through;
-        self.whole = None;
+        self.pages.clear();
         self.compacted = compacted.times;
     }
 
-    /// What brings a reader who knows everything up to `after` to where the ring stands: the activities that changed since,
-    /// as they are, and that this is all. Also the last envelope that gave its selection a frame.
-    pub fn hydration(&mut self, encoder: &Encoder, after: Sequence, chosen: Option<&Selection>) -> (Bytes, Sequence) {
-        let through = self.through;
-        let is_whole = after == Sequence::NONE && chosen.is_none();
+    /// The next page of what brings a reader that knows everything up to `after` to where the ring stands: the activities that
+    /// changed since, as they are, and at the end that this is all. Then it also returns the last envelope that gave the
+    /// reader's selection a frame; until then `pass` says how the reader goes on.
+    pub fn hydrate(
+        &mut self,
+        encoder: &Encoder,
+        after: Sequence,
+        chosen: Option<&Selection>,
+        pass: &mut Option<Pass>,
+        bytes_max: usize,
+    ) -> (Bytes, Option<Sequence>) {
+        let (through, compacted) = (self.through, self.compacted);
+        let anew = |known| Pass { known, begun: through, next: 0, compacted };
+        let mut at = pass.take().filter(|pass| pass.compacted == compacted).unwrap_or_else(|| anew(after));
         let fold = self.fold.as_ref().expect("the caller saw that there is a fold");
-        let takes = |activity: &&Activity| chosen.is_none_or(|chosen| chosen.takes_activity(activity));
-        let framed = framed(fold, chosen);
-        if let Some((_, whole)) = self.whole.as_ref().filter(|(at, _)| is_whole && *at == through) {
-            return (whole.clone(), framed);
+        let (from, is_shared) = (at.next, at.known == Sequence::NONE && chosen.is_none() && bytes_max == HYDRATION_BYTES_MAX);
+        let known = self.pages.iter().find(|page| is_shared && page.from == from);
+        if let Some(page) = known.filter(|page| page.framed.is_none() || at.begun == through) {
+            *pass = page.framed.is_none().then_some(Pass { next: page.next, ..at });
+            return (page.bytes.clone(), page.framed);
         }
         let mut out = Vec::new();
-        for activity in fold.activities().iter().filter(takes).filter(|activity| activity.sequence > after) {
-            encoder.snapshot(&mut out, activity.sequence, None, activity);
-            end_of_frame(&mut out, None);
+        loop {
+            for activity in &fold.activities()[at.next..] {
+                if out.len() >= bytes_max {
+                    break;
+                }
+                at.next += 1;
+                if activity.sequence > at.known && chosen.is_none_or(|chosen| chosen.takes_activity(activity)) {
+                    encoder.snapshot(&mut out, activity.sequence, None, activity);
+                    end_of_frame(&mut out, None);
+                }
+            }
+            if at.next < fold.activities().len() || at.begun == through {
+                break;
+            }
+            at = anew(at.begun);
         }
-        let cursor = self.epoch.map(|epoch| Cursor::at(epoch, through));
-        out.extend_from_slice(&encoder.hydrated(framed, cursor));
+        let framed = (at.next == fold.activities().len() && at.begun == through).then(|| framed(fold, chosen));
+        if let Some(framed) = framed {
+            out.extend_from_slice(&encoder.hydrated(framed, self.epoch.map(|epoch| Cursor::at(epoch, through))));
+        }
         let bytes = Bytes::from(out);
-        if is_whole {
-            self.whole = Some((through, bytes.clone()));
+        if is_shared && at.known == Sequence::NONE {
+            self.pages.push(Page { from, next: at.next, bytes: bytes.clone(), framed });
         }
+        *pass = framed.is_none().then_some(at);
         (bytes, framed)
+    }
+
+    /// The same at once, for a reader of several logs.
+    pub fn hydration(&mut self, encoder: &Encoder, after: Sequence, chosen: Option<&Selection>) -> (Bytes, Sequence) {
+        let (bytes, framed) = self.hydrate(encoder, after, chosen, &mut None, usize::MAX);
+        (bytes, framed.expect("nothing was left for another page"))
     }
 }
 
@@ -248,5 +310,136 @@ pub(super) fn framed(fold: &projection::View, chosen: Option<&Selection>) -> Seq
             let taken = fold.activities().iter().filter(|activity| chosen.takes_activity(activity));
             taken.map(|activity| activity.sequence).max().unwrap_or_default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::LogId;
+    use crate::log::row::Rows;
+    use crate::model::RunId;
+    use std::collections::BTreeMap;
+
+    const EPOCH: u64 = 1;
+
+    fn log() -> LogId {
+        LogId::Run(RunId::new("r").unwrap())
+    }
+
+    /// The ring of a view that has seen nothing.
+    fn ring() -> Ring {
+        Ring {
+            epoch: Some(Epoch::from_random(EPOCH)),
+            compacted: 0,
+            base: Sequence::NONE,
+            through: Sequence::NONE,
+            chunks: VecDeque::new(),
+            bytes: 0,
+            ended: None,
+            fold: Some(Box::new(projection::View::new(&log(), Audience::User))),
+            pages: Vec::new(),
+        }
+    }
+
+    /// A row of text for one message, as the audiences get it that may see it.
+    fn row(sequence: u64, message: usize, text: &str, audiences: &[Audience]) -> Row {
+        let text = format!(
+            r#"{{"type":"text.delta","sequence":{sequence},"messageId":"m{message}","partId":"p","phase":"producing","surface":"conversation","payload":{{"text":"{text}"}}}}"#
+        );
+        let views = Audience::ALL.map(|audience| audiences.contains(&audience).then_some(text.as_bytes()));
+        let mut rows = Vec::new();
+        Row::encode(&mut rows, Sequence(sequence), [Sequence::NONE; 3], views);
+        Rows(rows.into()).next().unwrap()
+    }
+
+    /// A flush of text for one message.
+    fn flush(ring: &mut Ring, message: usize, text: &str, audiences: &[Audience]) {
+        let rows = [row(ring.through.0 + 1, message, text, audiences)];
+        let encoder = Encoder::new(&log());
+        let fold = ring.fold.as_mut().unwrap();
+        let chunk = Chunk::activities(&encoder, Epoch::from_random(EPOCH), fold, rows.into_iter());
+        ring.push(chunk, usize::MAX);
+    }
+
+    #[test]
+    fn flushes_without_frames_move_the_ring_and_take_no_memory() {
+        let mut ring = ring();
+        flush(&mut ring, 0, "seen", &Audience::ALL);
+        for _ in 0..10_000 {
+            flush(&mut ring, 0, "hidden", &[Audience::Internal]);
+        }
+        assert_eq!((ring.through, ring.base, ring.chunks.len()), (Sequence(10_001), Sequence::NONE, 1));
+        flush(&mut ring, 0, "seen", &Audience::ALL);
+        assert_eq!((ring.through, ring.chunks.len()), (Sequence(10_002), 2));
+        assert_eq!(ring.chunks.back().unwrap().after(Sequence(1)), ring.chunks.back().unwrap().after(Sequence(10_001)));
+    }
+
+    /// Takes snapshots as a reader does: the last of each activity counts.
+    fn take(known: &mut BTreeMap<String, u64>, page: &Bytes) {
+        let text = std::str::from_utf8(page).unwrap();
+        for frame in text.split("\n\n").filter(|frame| frame.contains("ActivitySnapshot")) {
+            let frame: serde_json::Value = serde_json::from_str(frame.strip_prefix("data: ").unwrap()).unwrap();
+            known.insert(frame["activityId"].to_string(), frame["sequence"].as_u64().unwrap());
+        }
+    }
+
+    #[test]
+    fn activities_that_change_while_a_reader_takes_them_page_by_page_come_as_they_are_at_the_end() {
+        const BYTES_MAX: usize = 2000;
+        let encoder = Encoder::new(&log());
+        let mut ring = ring();
+        for message in 0..100 {
+            flush(&mut ring, message, "a text of some length, so that a page has a few of them", &Audience::ALL);
+        }
+        let (mut pass, mut known, mut pages) = (None, BTreeMap::new(), 0);
+        let framed = loop {
+            let (page, framed) = ring.hydrate(&encoder, Sequence::NONE, None, &mut pass, BYTES_MAX);
+            assert!(page.len() < BYTES_MAX + 1000, "a page has one activity more than fits: {}", page.len());
+            take(&mut known, &page);
+            pages += 1;
+            assert_eq!(page.ends_with(b"\n\n") && memchr::memmem::find(&page, b"Hydrated").is_some(), framed.is_some());
+            match framed {
+                Some(framed) => break framed,
+                // Those that were sent, those that were not, and new ones, for as long as the first pass goes.
+                None if pages < 15 => {
+                    for message in [0, 50, 99, 100 + pages] {
+                        flush(&mut ring, message, "more", &Audience::ALL);
+                    }
+                }
+                None => assert!(pages < 100, "it comes to an end once the activities are at rest"),
+            }
+        };
+        let fold = ring.fold.as_ref().unwrap();
+        let there: BTreeMap<_, _> = fold.activities().iter().map(|a| (format!("\"{}\"", a.id), a.sequence.0)).collect();
+        assert_eq!((known, framed), (there, fold.framed));
+        assert!(pages > 15 && pass.is_none(), "{pages}");
+    }
+
+    #[test]
+    fn readers_that_join_at_the_same_place_share_their_pages_and_one_that_knows_a_part_gets_the_rest() {
+        let encoder = Encoder::new(&log());
+        let mut ring = ring();
+        for message in 0..8 {
+            flush(&mut ring, message, &"x".repeat(HYDRATION_BYTES_MAX / 3), &Audience::ALL);
+        }
+        let join = |after, ring: &mut Ring| {
+            let (mut pass, mut pages) = (None, Vec::new());
+            loop {
+                let (page, framed) = ring.hydrate(&encoder, after, None, &mut pass, HYDRATION_BYTES_MAX);
+                pages.push(page);
+                if framed.is_some() {
+                    return pages;
+                }
+            }
+        };
+        let (first, second) = (join(Sequence::NONE, &mut ring), join(Sequence::NONE, &mut ring));
+        assert_eq!(first.len(), 3);
+        assert!(first.iter().zip(&second).all(|(first, second)| first.as_ptr() == second.as_ptr()));
+        let mut known = BTreeMap::new();
+        join(Sequence(6), &mut ring).iter().for_each(|page| take(&mut known, page));
+        assert!(known.values().eq(&[7, 8]), "{known:?}");
+        flush(&mut ring, 0, "more", &Audience::ALL);
+        assert!(join(Sequence::NONE, &mut ring)[0].as_ptr() != first[0].as_ptr(), "what changed is encoded anew");
     }
 }

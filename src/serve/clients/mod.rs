@@ -376,7 +376,7 @@ async fn stream(app: &Arc<App>, begun: Begun, audience: Audience, dialect: &mut 
     let from = after.map_or(From::Start, From::After);
     let selection = Selection { audience, surfaces: Vec::new(), types: Vec::new(), agent: None };
     let wanted = Wanted { selection, frames: Frames::Activities, replay };
-    let reader = app.feed.read(&LogId::Run(run), wanted, from).await?;
+    let reader = app.feed.read(&LogId::Run(run), wanted, from).await?.at_once();
     let mut stream = Stream::new(app, Reading::One(reader), audience, pass.open(app)?);
     // It rides on an event of the dialect.
     stream.take_retry();

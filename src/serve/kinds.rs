@@ -28,6 +28,7 @@ macro_rules! kinds {
 kinds! {
     BAD_AUDIENCE = 400 "bad_audience", "`audience` is none that there is", "ask for `user`, `dashboard` or `internal`";
     BAD_CURSOR = 400 "bad_cursor", "a cursor, or a place in a list, that was never given out here", "use one as it was given, or begin anew without";
+    BAD_HEAD = 400 "bad_head", "the head of a request is not HTTP/1.1, or two parsers could read it in two ways", "`detail` names the header or the line; send it as RFC 9112 says";
     BAD_ID = 400 "bad_id", "an id in the address, the query or a message cannot be one", "1 to 256 bytes of UTF-8 without control characters";
     BAD_PRODUCER = 400 "bad_producer", "of a producer's id, epoch and number some are missing or no numbers", "send all three, or none";
     BAD_QUERY = 400 "bad_query", "a member of the query, or of a message, is not what it must be", "`detail` says what it must be";
@@ -83,10 +84,12 @@ kinds! {
     TOO_MANY_CONNECTIONS_OF_TOKEN = 429 "too_many_connections_of_token", "`limit` streams, sockets, streamed bodies and claims are open under tokens of this `sub`", "close some, or raise `--connections-per-token-max`";
     TOO_MANY_CONTROLS = 429 "too_many_controls", "`limit` controls of the run or session wait for their owner", "come back when it has taken some";
     TOO_MANY_TICKETS = 429 "too_many_tickets", "`limit` tickets wait, or may be used again", "use those that there are, or come back";
+    HEAD_TOO_LARGE = 431 "head_too_large", "the head of a request is larger than `limit`: bytes, or headers", "send fewer or shorter headers, or raise `--head-max`";
     INTERNAL_ERROR = 500 "internal_error", "the server made a mistake", "its log says more; the request may be repeated";
     STORE_FAILED = 500 "store_failed", "the store could not answer", "the server's log says why; if it stopped, start it again";
     STORED_STATE_UNREADABLE = 500 "stored_state_unreadable", "what is stored of a run or session cannot be read: `detail` names it and the entry; others go on", "stop the server and run `proscenium doctor`; then restore a backup, or delete the run";
     NOT_SERVED = 501 "not_served", "a stream in a format that is not served", "ask without `format`";
+    UNSUPPORTED_TRANSFER_CODING = 501 "unsupported_transfer_coding", "a body has a transfer coding other than `chunked`", "send it as it is, or chunked";
     STOPPING = 503 "stopping", "the server was told to stop", "use another one, or come back";
     BUSY = 503 "busy", "too much is under way to the store; nothing of this was taken", "send it again after `retryAfter`";
     DISK_NEARLY_FULL = 503 "disk_full", "`/readyz`: less is free on the store's disk than its reserve", "free some, or lower `--disk-reserve`";

@@ -10,6 +10,7 @@ pub mod controls;
 pub mod disk;
 pub mod erase;
 pub mod facts;
+pub mod head;
 pub mod hydrate;
 pub mod kinds;
 pub mod meters;

@@ -2,12 +2,13 @@
 //!
 //! An open stream says nothing for most of its life. hyper keeps 8 to 20 KiB for each, a task on the bare socket about one,
 //! and a delivery costs half; a post of one fact costs a third less. So each request's head is read
-//! before anybody is chosen: a plain `GET …/stream` and a plain `POST …/facts` with a small JSON body stay here. With any other
+//! and checked ([`head`]) before anybody is chosen: a plain `GET …/stream` and a plain `POST …/facts` with a small JSON body stay here. With any other
 //! request the connection goes to hyper, with the bytes that were already read, and stays there: same handlers, same answers.
 //! With TLS the handshake agrees on HTTP/2 or HTTP/1.1 (ALPN), and hyper carries both.
 
 use super::access::enter;
 use super::facts::{Pace, is_address, is_lines};
+use super::head::{self, Body, Checked, HEADERS_MAX, Head};
 use super::meters;
 use super::origin::{FETCH_SITE, known};
 use super::problem::{CHALLENGE, Problem};
@@ -18,6 +19,7 @@ use super::tls::{H2, Tls};
 use super::trace::{self, Told};
 use super::{App, told_to_stop};
 use crate::ingest::Receipt;
+use axum::response::IntoResponse;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use hyper::body::Incoming;
@@ -26,12 +28,12 @@ use hyper::server::conn::http2;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
 use std::io::{self, Write};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::server::TlsStream;
@@ -39,10 +41,8 @@ use tracing::Instrument;
 
 /// What a stalled reader may hold of frames that its socket does not take, in bytes; or one frame, if that is larger.
 pub const HELD_BYTES_MAX: usize = 8 * 1024;
-/// Headers of one request.
-const HEADERS_MAX: usize = 100;
 /// The largest body of a post that stays here, in bytes.
-const POST_BYTES_MAX: usize = 256 * 1024;
+const POST_BYTES_MAX: u64 = 256 * 1024;
 /// What is read at once of a request's head, in bytes: nearly all heads, and a small fact with them.
 const READ_BYTES: usize = 4096;
 /// What an HTTP/2 connection begins with, in bytes (RFC 9113, section 3.4).
@@ -247,7 +247,7 @@ async fn secured(app: Arc<App>, router: axum::Router, tls: Arc<Tls>, socket: Tcp
             Ok(socket) if socket.get_ref().1.alpn_protocol() == Some(H2) => http2_on(app, router, socket, permit).await,
             Ok(socket) => {
                 let half_close = false;
-                hyper_on(app, router, Rewound { read: Bytes::new(), socket }, permit, half_close).await
+                hyper_on(app, router, socket, BytesMut::new(), permit, half_close).await
             }
             Err(socket) => {
                 let detail = "this port speaks TLS, and the request came without; use https://";
@@ -265,6 +265,8 @@ enum Request {
     Facts(Uri, HeaderMap, usize),
     /// hyper's.
     Other,
+    /// Nothing that can be read as one request.
+    Refused(Problem),
     /// The client has nothing more to ask.
     Gone,
 }
@@ -319,7 +321,11 @@ async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, 
             }
             Ok(Ok(Request::Other)) => {
                 drop(stopping);
-                return Box::pin(hyper_on(app, router, Rewound { read: read.freeze(), socket }, permit, true)).await;
+                return Box::pin(hyper_on(app, router, socket, read, permit, true)).await;
+            }
+            Ok(Ok(Request::Refused(problem))) => {
+                app.meters.problems.add(problem.code);
+                return refuse(socket, problem, (app.world.now)()).await;
             }
         }
     }
@@ -327,6 +333,7 @@ async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, 
 
 /// Reads until the next request can be told. What stays here is taken out of `read`; of any other, nothing is.
 async fn read_request(app: &App, socket: &mut TcpStream, read: &mut BytesMut) -> io::Result<Request> {
+    let (bytes_max, mut seen) = (app.limits.head_bytes_max, 0);
     loop {
         if !read.is_empty() {
             // Most connections are told by their first bytes.
@@ -334,19 +341,18 @@ async fn read_request(app: &App, socket: &mut TcpStream, read: &mut BytesMut) ->
             if !b"GET ".starts_with(&start[..start.len().min(4)]) && !b"POST ".starts_with(start) {
                 return Ok(Request::Other);
             }
-            let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-            let mut request = httparse::Request::new(&mut headers);
-            match request.parse(read) {
-                Ok(httparse::Status::Partial) if read.len() < app.limits.head_bytes_max => {}
-                Ok(httparse::Status::Complete(end)) => {
-                    let told = told(app, &request).unwrap_or(Request::Other);
-                    if !matches!(told, Request::Other) {
-                        read.advance(end);
+            if head::may_be_whole(read, seen, bytes_max) {
+                match head::check(read, bytes_max, &mut [httparse::EMPTY_HEADER; HEADERS_MAX]) {
+                    Ok(Some(head)) => {
+                        let (told, end) = (told(app, &head).unwrap_or(Request::Other), head.end);
+                        if !matches!(told, Request::Other) {
+                            read.advance(end);
+                        }
+                        return Ok(told);
                     }
-                    return Ok(told);
+                    Ok(None) => seen = read.len(),
+                    Err(problem) => return Ok(Request::Refused(problem)),
                 }
-                // Whatever else it is, hyper knows what to answer.
-                _ => return Ok(Request::Other),
             }
         }
         // Memory only for those who speak: an idle connection keeps none.
@@ -362,7 +368,8 @@ async fn read_request(app: &App, socket: &mut TcpStream, read: &mut BytesMut) ->
 }
 
 /// The request, if it is one of the plain ones that stay here.
-fn told(app: &App, request: &httparse::Request<'_, '_>) -> Option<Request> {
+fn told(app: &App, head: &Head<'_, '_>) -> Option<Request> {
+    let request = &head.request;
     let target = request.path?;
     let path = target.split('?').next().unwrap_or(target);
     let is_facts = match request.method? {
@@ -394,16 +401,11 @@ fn told(app: &App, request: &httparse::Request<'_, '_>) -> Option<Request> {
     let uri: Uri = target.parse().ok().filter(|uri: &Uri| uri.path() == path)?;
     // Why a name is none of ours is told there, too.
     known(app, &uri, &headers).ok()?;
-    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
-    let length = match (lengths.next(), lengths.next()) {
-        (None, _) => None,
-        (Some(length), None) => Some(length.to_str().ok()?.parse::<usize>().ok()?),
-        _ => return None,
-    };
-    match (is_facts, length) {
-        (false, None) => Some(Request::Stream(uri, headers)),
-        (true, Some(length)) if length <= POST_BYTES_MAX && matches!(is_lines(&headers), Ok(false)) => {
-            Some(Request::Facts(uri, headers, length))
+    let has_length = headers.contains_key(header::CONTENT_LENGTH);
+    match (is_facts, head.body) {
+        (false, Body::Length(0)) if !has_length => Some(Request::Stream(uri, headers)),
+        (true, Body::Length(length)) if has_length && length <= POST_BYTES_MAX && matches!(is_lines(&headers), Ok(false)) => {
+            Some(Request::Facts(uri, headers, usize::try_from(length).ok()?))
         }
         _ => None,
     }
@@ -567,23 +569,53 @@ async fn is_gone(socket: &TcpStream) -> io::Result<()> {
 
 /// What hyper calls for each request of a connection.
 macro_rules! service {
-    ($router:expr, $permit:expr) => {{
-        let (router, permit) = (TowerToHyperService::new($router), $permit);
+    ($app:expr, $router:expr, $permit:expr, $refusal:expr) => {{
+        let (meters, router, permit) = ($app.meters.clone(), TowerToHyperService::new($router), $permit);
+        let refusal: head::Refusal = $refusal;
         service_fn(move |mut request: http::Request<Incoming>| {
             request.extensions_mut().insert(permit.clone());
-            router.call(request)
+            let refused = refusal.get().filter(|_| request.method().as_str() == head::REFUSED).cloned();
+            refused.iter().for_each(|problem| meters.problems.add(problem.code));
+            // What comes after a request for a WebSocket was not checked: it is no other request, whatever the answer.
+            let is_last = refused.is_some()
+                || request
+                    .headers()
+                    .get_all(header::UPGRADE)
+                    .iter()
+                    .any(|name| name.as_bytes().eq_ignore_ascii_case(b"websocket"));
+            let answering = refused.map_or_else(|| Ok(router.call(request)), Err);
+            async move {
+                let mut response = match answering {
+                    Ok(answering) => answering.await?,
+                    Err(problem) => problem.into_response(),
+                };
+                if is_last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(response)
+            }
         })
     }};
 }
 
-/// HTTP/1.1. With `half_close` a client that says no more is still answered; without, it is gone.
-async fn hyper_on<S>(app: Arc<App>, router: axum::Router, socket: Rewound<S>, permit: Permit, half_close: bool) -> io::Result<()>
+/// HTTP/1.1, of which `read` was read already. With `half_close` a client that says no more is still answered; without, it is
+/// gone.
+async fn hyper_on<S>(
+    app: Arc<App>,
+    router: axum::Router,
+    socket: S,
+    read: BytesMut,
+    permit: Permit,
+    half_close: bool,
+) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(app.limits.head_time_max).half_close(half_close);
-    let connection = http.serve_connection(TokioIo::new(socket), service!(router, permit)).with_upgrades();
+    let socket = Checked::new(socket, read, app.limits.head_bytes_max);
+    let service = service!(app, router, permit, socket.refusal());
+    let connection = http.serve_connection(TokioIo::new(socket), service).with_upgrades();
     drained(&app, connection, UpgradeableConnection::graceful_shutdown).await
 }
 
@@ -612,8 +644,9 @@ async fn http2_on(app: Arc<App>, router: axum::Router, mut socket: TlsStream<Tcp
         // As a WebSocket: who leaves a ping unanswered is gone.
         .keep_alive_interval(app.pulse.heartbeat)
         .keep_alive_timeout(app.pulse.heartbeat);
-    let socket = TokioIo::new(Rewound { read: read.freeze(), socket });
-    drained(&app, http.serve_connection(socket, service!(router, permit)), http2::Connection::graceful_shutdown).await
+    let service = service!(app, router, permit, head::Refusal::default());
+    let connection = http.serve_connection(TokioIo::new(Checked::unchecked(socket, read)), service);
+    drained(&app, connection, http2::Connection::graceful_shutdown).await
 }
 
 /// Serves a connection to its end; once the server is told to stop, it takes no more requests.
@@ -635,47 +668,4 @@ where
         }
     };
     ended.map_err(io::Error::other)
-}
-
-/// A socket of which something was already read.
-struct Rewound<S> {
-    read: Bytes,
-    socket: S,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.read.is_empty() {
-            return Pin::new(&mut self.socket).poll_read(context, into);
-        }
-        let count = self.read.len().min(into.remaining());
-        into.put_slice(&self.read.split_to(count));
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write_vectored(context, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.socket.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(context)
-    }
 }

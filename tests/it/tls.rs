@@ -429,3 +429,26 @@ fn a_server_that_cannot_speak_tls_does_not_start_and_names_the_file() {
     assert!(!output.status.success() && output.stdout.is_empty(), "{said}");
     assert!(said.contains(cert) && said.contains(key) && said.contains("not that of the certificate"), "{said}");
 }
+
+#[tokio::test]
+async fn a_request_head_above_the_limit_is_refused_in_both_versions_and_one_with_two_readings_in_the_first() {
+    let server = Secure::start().await;
+    for version in BOTH {
+        let client = server.pair.client(version);
+        let ask = |bytes: usize| client.get(server.url("/healthz")).header("x", "x".repeat(bytes)).send();
+        let refused = soon("an answer", ask(20_000)).await.unwrap();
+        assert_eq!((refused.status().as_u16(), refused.version()), (431, version));
+        if version == Version::HTTP_11 {
+            assert_eq!(refused.json::<Value>().await.unwrap()["code"], "head_too_large");
+        }
+        assert_eq!(soon("an answer", ask(15_000)).await.unwrap().status(), 200, "{version:?}");
+    }
+    let mut socket = server.pair.connect(server.at, &["http/1.1"]).await.unwrap();
+    let first = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    socket.write_all(format!("{first}{}", first.replace("\r\n", "\n")).as_bytes()).await.unwrap();
+    let mut said = Vec::new();
+    soon("the server to end the connection", socket.read_to_end(&mut said)).await.unwrap();
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 200 ") && said.contains("HTTP/1.1 400 ") && said.contains("bad_head"), "{said}");
+    server.is_fine().await;
+}

@@ -168,8 +168,15 @@ const MESSAGE: &[Kind] = &[
 /// What is told where no address was found, by HTTP itself.
 pub const NOWHERE: &[Kind] = &[kinds::NO_SUCH_ADDRESS, kinds::METHOD_NOT_ALLOWED];
 /// What is told before any request was read.
-pub const CONNECTION: &[Kind] =
-    &[kinds::TOO_MANY_CONNECTIONS, kinds::TOO_MANY_CONNECTIONS_OF_CLIENT, kinds::TLS_REQUIRED, kinds::STOPPING];
+pub const CONNECTION: &[Kind] = &[
+    kinds::TOO_MANY_CONNECTIONS,
+    kinds::TOO_MANY_CONNECTIONS_OF_CLIENT,
+    kinds::TLS_REQUIRED,
+    kinds::STOPPING,
+    kinds::BAD_HEAD,
+    kinds::HEAD_TOO_LARGE,
+    kinds::UNSUPPORTED_TRANSFER_CODING,
+];
 /// What a message on a WebSocket may be answered with.
 pub const SOCKET: &[&[Kind]] = &[FACTS, STORE, MESSAGE, ACCESS];
 

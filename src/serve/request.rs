@@ -11,6 +11,9 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use std::str::FromStr;
 
+/// The longest text of a client that an error repeats, in characters.
+const QUOTED_CHARS_MAX: usize = 64;
+
 /// What a request says by name, each member by its first value.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
@@ -99,7 +102,7 @@ impl Query {
     pub fn number(&self, member: &'static str) -> Result<Option<u64>, Problem> {
         let Some(text) = self.get(member) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| {
-            let detail = format!("{member} is {text:?}; it must be a whole number from 0");
+            let detail = format!("{member} is {}; it must be a whole number from 0", quoted(text));
             Problem::bad_request("bad_query", detail).with("member", member)
         })
     }
@@ -111,7 +114,7 @@ impl Query {
     pub fn audience(&self) -> Result<Audience, Problem> {
         let Some(name) = self.get("audience") else { return Ok(Audience::User) };
         Audience::parse(name).ok_or_else(|| {
-            let detail = format!("audience is {name:?}; it must be user, dashboard or internal");
+            let detail = format!("audience is {}; it must be user, dashboard or internal", quoted(name));
             Problem::bad_request("bad_audience", detail).with("member", "audience")
         })
     }
@@ -140,7 +143,7 @@ impl Query {
             None | Some("activities") => Frames::Activities,
             Some("events") => Frames::Events,
             Some(other) => {
-                let detail = format!("frames is {other:?}; it must be activities or events");
+                let detail = format!("frames is {}; it must be activities or events", quoted(other));
                 return Err(Problem::bad_request("bad_query", detail).with("member", "frames"));
             }
         };
@@ -148,7 +151,7 @@ impl Query {
             None | Some("snapshots") => false,
             Some("deltas") => true,
             Some(other) => {
-                let detail = format!("replay is {other:?}; it must be deltas or snapshots");
+                let detail = format!("replay is {}; it must be deltas or snapshots", quoted(other));
                 return Err(Problem::bad_request("bad_query", detail).with("member", "replay"));
             }
         };
@@ -165,6 +168,15 @@ impl Query {
         let mut ids = Ids::default();
         ids.take_from(&mut map).map_err(|(member, error)| bad_id(member, &error.to_string()))?;
         Ok(ids)
+    }
+}
+
+/// A client's text as an error repeats it: its beginning, for it may be as long as a message.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    match text.char_indices().nth(QUOTED_CHARS_MAX) {
+        None => format!("{text:?}"),
+        Some((at, _)) => format!("{:?}…", &text[..at]),
     }
 }
 
@@ -226,4 +238,19 @@ pub fn from(text: Option<&str>) -> Result<crate::feed::From, Problem> {
 /// 400 `bad_cursor`, with the member that it was in.
 pub fn cursor<T: FromStr<Err = CursorError>>(member: &'static str, text: &str) -> Result<T, Problem> {
     text.parse().map_err(|error: CursorError| Problem::bad_request("bad_cursor", error.to_string()).with("member", member))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_repeats_no_more_than_the_beginning_of_a_text() {
+        assert_eq!(quoted("a\"b"), r#""a\"b""#);
+        let long = "\u{e4}".repeat(QUOTED_CHARS_MAX);
+        assert_eq!(quoted(&long), format!("{long:?}"));
+        assert_eq!(quoted(&format!("{long}x")), format!("{long:?}\u{2026}"));
+        let query = Query { members: vec![("audience".into(), "x".repeat(1_000_000))], ..Query::default() };
+        assert!(query.audience().unwrap_err().detail.len() < 200);
+    }
 }

@@ -34,6 +34,10 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 /// Messages that wait for their answers to be ready or taken; beyond it no more are read.
 const ANSWERS_AHEAD_MAX: usize = 64;
+/// The answers among them, in bytes; or one answer, if that is larger.
+const ANSWERS_BYTES_MAX: usize = 256 * 1024;
+/// Pings of the other side that are answered while it reads no answer.
+const PONGS_AHEAD_MAX: usize = 64;
 /// Pings that may stay unanswered.
 const PINGS_UNANSWERED_MAX: u32 = 2;
 /// How long a connection that is being closed gets to read what it was told, and what of its own words is thrown away meanwhile.
@@ -93,6 +97,8 @@ pub(super) struct Connection<'a> {
     heard: bool,
     /// Whether the socket took no more when it was last asked.
     stalled: bool,
+    /// Pings that came since the socket last took everything.
+    pinged: usize,
 }
 
 /// How we close a connection: what it is told before, if anything, and the close itself.
@@ -131,6 +137,7 @@ impl<'a> Connection<'a> {
             unanswered: 0,
             heard: true,
             stalled: false,
+            pinged: 0,
         }
     }
 
@@ -174,7 +181,13 @@ impl<'a> Connection<'a> {
                         break Some(close);
                     }
                 }
-                Ok(Some(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+                Ok(Some(Message::Ping(_))) => {
+                    self.pinged += 1;
+                    if self.pinged > PONGS_AHEAD_MAX && !poll_fn(|context| self.poll_flushed(context)).await {
+                        break Some(Close::with(CloseCode::Policy, "pings come, and their pongs are not read", None));
+                    }
+                }
+                Ok(Some(Message::Pong(_) | Message::Frame(_))) => {}
                 Ok(Some(Message::Close(_)) | None) => break None,
                 Ok(Some(Message::Binary(_))) => {
                     let detail = "a message is binary; send JSON as a text message";
@@ -229,6 +242,20 @@ impl<'a> Connection<'a> {
 
     fn has_room(&self) -> bool {
         self.answers.len() + self.publishes.len() < ANSWERS_AHEAD_MAX
+            && self.answers.iter().map(String::len).sum::<usize>() < ANSWERS_BYTES_MAX
+    }
+
+    /// Whether the socket takes everything that was handed over.
+    fn poll_flushed(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        match self.socket.poll_flush_unpin(context) {
+            Poll::Ready(flushed) => {
+                self.pinged = 0;
+                Poll::Ready(flushed.is_ok())
+            }
+            Poll::Pending if tokio::task::coop::has_budget_remaining() => Poll::Ready(false),
+            // This task has had its share for now.
+            Poll::Pending => Poll::Pending,
+        }
     }
 
     /// Hands over for as long as the socket takes more.
@@ -249,7 +276,7 @@ impl<'a> Connection<'a> {
             let Poll::Ready(flushed) = self.socket.poll_flush_unpin(context) else { return Ok(()) };
             flushed?;
             // Somebody has read. That is a sign of life: a ping may be far behind in what a slow reader has before it.
-            (self.stalled, self.heard) = (false, true);
+            (self.stalled, self.heard, self.pinged) = (false, true, 0);
         }
         loop {
             let Poll::Ready(ready) = self.socket.poll_ready_unpin(context) else {
@@ -267,7 +294,10 @@ impl<'a> Connection<'a> {
             }
         }
         match self.socket.poll_flush_unpin(context) {
-            Poll::Ready(flushed) => flushed,
+            Poll::Ready(flushed) => {
+                self.pinged = 0;
+                flushed
+            }
             Poll::Pending => {
                 self.stalled = tokio::task::coop::has_budget_remaining();
                 Ok(())

@@ -2,7 +2,7 @@
 //!
 //! A connection is one task and keeps no queue: its readers are asked for more only once the socket has taken what it was given,
 //! and those that have something take turns, a chunk each. Answers go before frames; while too many wait to be taken, nothing
-//! more is read. What a message asks for is read by the code that reads queries and bodies, and a frame is the very object that
+//! more is read, and a connection whose pongs nobody takes is closed. What a message asks for is read by the code that reads queries and bodies, and a frame is the very object that
 //! SSE carries: there is one way to read a log, and this is another way to carry it.
 //!
 //! Who connects says who it is: in a header, by a ticket, or, as browsers can do neither of the first, with its first message.
@@ -42,6 +42,8 @@ pub const SUBPROTOCOL: &str = "proscenium.v1";
 /// beginning, for the other from its first frame; by default it would be 128 KiB each.
 const READ_BYTES: usize = 2048;
 const WRITE_BYTES: usize = 4096;
+/// The most that is written and not taken, in bytes: a piece of a message, and the pongs that may be behind it.
+const WRITE_BYTES_MAX: usize = 64 * 1024;
 
 /// `GET /v1/ws`
 pub async fn get(State(app): State<Arc<App>>, mut request: Request<Body>) -> Response {
@@ -65,6 +67,7 @@ pub async fn get(State(app): State<Arc<App>>, mut request: Request<Body>) -> Res
                 let config = WebSocketConfig::default()
                     .read_buffer_size(READ_BYTES)
                     .write_buffer_size(WRITE_BYTES)
+                    .max_write_buffer_size(WRITE_BYTES_MAX)
                     .max_message_size(Some(app.limits.body_bytes_max))
                     .max_frame_size(Some(app.limits.body_bytes_max));
                 let room = who.is_none().then_some(UNKNOWN_BYTES_MAX);

@@ -10,7 +10,7 @@ use crate::serve::access::{Target, Who, allow, unauthenticated};
 use crate::serve::controls::refusal_of;
 use crate::serve::facts::{self, Address};
 use crate::serve::problem::Problem;
-use crate::serve::request::id_of;
+use crate::serve::request::{id_of, quoted};
 use futures_util::StreamExt;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -65,7 +65,7 @@ impl Op {
     fn of(name: &str) -> Result<Self, Problem> {
         Self::ALL.into_iter().find(|op| op.as_str() == name).ok_or_else(|| {
             let known = Self::ALL.map(Self::as_str);
-            let detail = format!("op is {name:?}; it must be one of {}", known.join(", "));
+            let detail = format!("op is {}; it must be one of {}", quoted(name), known.join(", "));
             Problem::bad_request("unknown_op", detail).with("member", "op").with("expected", known.as_slice())
         })
     }

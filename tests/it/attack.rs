@@ -1,1 +1,537 @@
-//! Hostile input to the real binary, while a second client measures that the server goes on answering.
+//! What hostile clients send to the real binary: each input costs its sender its answer, and other clients nothing.
+//!
+//! Beside each input a [`Bystander`] asks for `/healthz` and posts to a run of its own. Sizes are such that each defect of the
+//! review would have held the server up for several seconds, or have cost it hundreds of megabytes, in a debug build too.
+
+use crate::activities::Screen;
+use crate::harness::{Client, Process, Sse, Via, fact, soon};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+/// How long the bystander may wait for one answer, in a debug build on a busy machine.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long it rests between two rounds.
+const REST: Duration = Duration::from_millis(10);
+const MIB: u64 = 1024 * 1024;
+
+/// A second client, on a thread of its own: whether it is served is the question of every test here.
+struct Bystander {
+    stop: Arc<AtomicBool>,
+    rounds: std::sync::mpsc::Receiver<()>,
+    asking: std::thread::JoinHandle<(usize, Duration)>,
+}
+
+impl Bystander {
+    /// Begins to ask, and returns once it was served.
+    fn beside(at: SocketAddr) -> Self {
+        let (stop, (served, rounds)) = (Arc::new(AtomicBool::new(false)), std::sync::mpsc::channel());
+        let asking = std::thread::spawn({
+            let stop = stop.clone();
+            move || {
+                let (mut count, mut worst) = (0, Duration::ZERO);
+                while !stop.load(Ordering::Relaxed) {
+                    for request in [GET_HEALTH, POST_FACT] {
+                        let begun = Instant::now();
+                        let answer = Self::ask(at, request).expect("an answer within a minute");
+                        assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
+                        worst = worst.max(begun.elapsed());
+                    }
+                    count += 1;
+                    // The test may not wait for it.
+                    let _ = served.send(());
+                    std::thread::sleep(REST);
+                }
+                (count, worst)
+            }
+        });
+        rounds.recv_timeout(crate::harness::PATIENCE).expect("the bystander is served before anything is sent");
+        Self { stop, rounds, asking }
+    }
+
+    fn ask(at: SocketAddr, request: &str) -> std::io::Result<Vec<u8>> {
+        let mut socket = std::net::TcpStream::connect(at)?;
+        socket.set_read_timeout(Some(crate::harness::PATIENCE))?;
+        socket.write_all(request.as_bytes())?;
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// Ends, after one more round; fails if an answer took too long.
+    fn was_served(self, beside: &str) {
+        while self.rounds.try_recv().is_ok() {}
+        self.rounds.recv_timeout(crate::harness::PATIENCE).expect("the bystander is served after all was sent");
+        self.stop.store(true, Ordering::Relaxed);
+        let (count, worst) = self.asking.join().expect("the bystander was always answered with 200");
+        println!("attack: {beside}: {count} rounds, the longest wait {worst:.1?}");
+        assert!(worst <= ANSWER_TIME_MAX, "{beside}: another client waited {worst:?} for an answer, of {ANSWER_TIME_MAX:?}");
+    }
+}
+
+const GET_HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+const POST_FACT: &str = "POST /v1/runs/bystander/facts HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 21\r\n\r\n{\"type\":\"run.status\"}";
+
+/// A connection of a client that reads little: its system keeps next to nothing for it.
+async fn stalling(at: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    soon("a connection", socket.connect(at)).await.unwrap()
+}
+
+/// Says this on a connection of its own, and reads what comes until the server ends it.
+async fn say(at: SocketAddr, what: &[u8]) -> String {
+    let (mut reads, mut writes) = soon("a connection", TcpStream::connect(at)).await.unwrap().into_split();
+    let mut said = Vec::new();
+    let writing = async {
+        // The server may have answered and gone already.
+        let _ = writes.write_all(what).await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        read = soon("the server to end the connection", reads.read_to_end(&mut said)) => drop(read.unwrap()),
+        () = writing => {}
+    }
+    String::from_utf8(said).unwrap()
+}
+
+/// The statuses and the codes of the answers on a connection.
+fn answers(said: &str) -> Vec<(u16, String)> {
+    let answer = |text: &str| {
+        let status = text.split(' ').next()?.parse().ok()?;
+        let code = text.split("\"code\":\"").nth(1).and_then(|rest| rest.split('"').next());
+        Some((status, code.unwrap_or_default().to_owned()))
+    };
+    said.split("HTTP/1.1 ").skip(1).filter_map(answer).collect()
+}
+
+/// Opens a WebSocket by hand, to send what no library would.
+async fn web_socket(at: SocketAddr) -> TcpStream {
+    let mut socket = stalling(at).await;
+    let head = "GET /v1/ws HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut said = Vec::new();
+    while !said.ends_with(b"\r\n\r\n") {
+        said.push(soon("a handshake", socket.read_u8()).await.unwrap());
+    }
+    assert!(said.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&said));
+    socket
+}
+
+/// A masked frame of a client: the mask is zero.
+fn web_socket_frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
+    let head = match payload.len() {
+        short @ 0..=125 => vec![0x80 | opcode, 0x80 | short as u8],
+        long => [&[0x80 | opcode, 0x80 | 126][..], &u16::try_from(long).unwrap().to_be_bytes()].concat(),
+    };
+    [&head, &[0; 4][..], payload].concat()
+}
+
+/// Sends frames and reads nothing, until the server takes no more or has closed; then reads all. The close code, if one came.
+async fn flood(mut socket: TcpStream, frames: &[u8], bytes_max: usize) -> (usize, Option<u16>) {
+    let mut sent = 0;
+    while sent < bytes_max {
+        match tokio::time::timeout(Duration::from_millis(500), socket.write(&frames[sent % frames.len()..])).await {
+            Ok(Ok(written)) => sent += written,
+            Ok(Err(_)) | Err(_) => break,
+        }
+    }
+    let mut said = Vec::new();
+    // The server may have gone, with what it had left to say.
+    let _ = soon("the end of the connection", socket.read_to_end(&mut said)).await;
+    let mut at = 0;
+    while let Some([first, length, ..]) = said.get(at..) {
+        let (head, length) = match length {
+            126 => (4, usize::from(u16::from_be_bytes([said[at + 2], said[at + 3]]))),
+            short => (2, usize::from(*short)),
+        };
+        if *first == 0x88 {
+            return (sent, Some(u16::from_be_bytes([said[at + 2], said[at + 3]])));
+        }
+        at += head + length;
+    }
+    (sent, None)
+}
+
+// Entry 8.
+
+#[tokio::test]
+async fn a_web_socket_that_sends_pings_and_reads_no_pongs_is_closed_and_takes_no_memory() {
+    let server = Process::start();
+    let beside = Bystander::beside(server.at);
+    let before = server.resident_kib();
+    let pings = web_socket_frame(9, &[b'x'; 125]).repeat(1000);
+    let (mut sent, mut closed) = (0, Vec::new());
+    for _ in 0..2 {
+        let (one, close) = flood(web_socket(server.at).await, &pings, 48 * MIB as usize).await;
+        (sent, closed) = (sent + one, [closed, vec![close]].concat());
+    }
+    let grown = server.resident_kib().saturating_sub(before) / 1024;
+    beside.was_served("pings without end");
+    assert!(grown < 32, "{grown} MiB for {} MiB of pings", sent as u64 / MIB);
+    assert!(sent < 64 * MIB as usize, "the server goes on to take them");
+    assert_eq!(closed, [Some(1008); 2]);
+}
+
+#[tokio::test]
+async fn a_web_socket_that_asks_and_reads_no_answers_is_read_no_more_and_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start_with(dir.path(), &["--heartbeat-ms", "700"]);
+    let beside = Bystander::beside(server.at);
+    let before = server.resident_kib();
+    let ping = web_socket_frame(1, br#"{"op":"ping"}"#).repeat(1000);
+    // This one is answered with what it says.
+    let long = json!({ "op": "subscribe", "id": 1, "run": "r", "after": "x".repeat(60_000) });
+    for message in [ping, web_socket_frame(1, long.to_string().as_bytes())] {
+        let (sent, closed) = flood(web_socket(server.at).await, &message, 64 * MIB as usize).await;
+        assert!(sent < 48 * MIB as usize, "the server goes on to take them");
+        assert_eq!(closed, Some(1008), "after {sent} bytes");
+    }
+    let grown = server.resident_kib().saturating_sub(before) / 1024;
+    beside.was_served("questions without end");
+    assert!(grown < 32, "{grown} MiB");
+}
+
+// Entry 10. That nothing is kept is a test of the ring: what it would take here is too little to measure.
+
+#[tokio::test]
+async fn a_reader_that_sees_nothing_of_a_run_gets_what_comes_at_last_and_its_end() {
+    let server = Process::start();
+    let client = Client::new(server.at);
+    let beside = Bystander::beside(server.at);
+    let mut readers = Vec::new();
+    for query in ["audience=user", "audience=user&frames=events", "audience=user&surface=conversation,run"] {
+        let mut reader = client.activities("r", query, None).await;
+        reader.opened().await;
+        readers.push(reader);
+    }
+    for n in 0..200 {
+        client
+            .accept("r", &[fact("diagnostic.changed", json!({"audience": "internal", "payload": {"kind": "noise", "n": n}}))])
+            .await;
+    }
+    client.accept("r", &[fact("run.finished", json!({}))]).await;
+    for mut reader in readers {
+        let frames = reader.all().await;
+        assert_eq!(frames.last().map(|frame| (frame.kind(), frame.sequence())), Some(("End", 201)), "{frames:?}");
+    }
+    beside.was_served("facts that a reader does not see");
+}
+
+// Entry 12.
+
+/// What the activities of the run come to, in MiB, and the readers that join it each way.
+const ACTIVITIES_MIB: u64 = 8;
+const READERS: usize = 8;
+
+#[tokio::test]
+async fn readers_that_join_a_large_run_and_read_nothing_cost_a_page_each() {
+    let server = Process::start();
+    let client = Client::new(server.at);
+    for n in 0..ACTIVITIES_MIB * 8 {
+        let text =
+            (0..4).map(|_| fact("text.delta", json!({"messageId": n.to_string(), "payload": {"text": "word ".repeat(6500)}})));
+        client.accept("r", &text.collect::<Vec<_>>()).await;
+    }
+    // What the server keeps for a first reader is there before anything is measured.
+    let mut first = client.activities("r", "", None).await;
+    while first.frame().await.kind() != "Hydrated" {}
+    let beside = Bystander::beside(server.at);
+    let before = server.resident_kib();
+    let (mut streams, mut sockets) = (Vec::new(), Vec::new());
+    for n in 0..READERS {
+        // No two of them join at the same place.
+        client.accept("r", &[fact("text.delta", json!({"messageId": "0", "payload": {"text": "more"}}))]).await;
+        for (via, query) in [(Via::Raw, ""), (Via::Hyper, ""), (Via::Raw, "?surface=conversation")] {
+            streams.push(Sse::ask(stalling(server.at).await, via, &format!("/v1/runs/r/stream{query}"), &[]).await);
+        }
+        let mut socket = web_socket(server.at).await;
+        let subscribe = json!({ "op": "subscribe", "id": n, "run": "r" }).to_string();
+        socket.write_all(&web_socket_frame(1, subscribe.as_bytes())).await.unwrap();
+        sockets.push(socket);
+    }
+    // The server has written to each of them all that it takes.
+    beside.was_served("readers that join and read nothing");
+    let grown = server.resident_kib().saturating_sub(before) / 1024;
+    println!("attack: {} stalled readers of {ACTIVITIES_MIB} MiB: {grown} MiB", READERS * 4);
+    assert!(grown < 40, "{grown} MiB for {} readers of {ACTIVITIES_MIB} MiB", READERS * 4);
+    // Those that read on get all of it, and then what comes.
+    client.accept("r", &[fact("run.finished", json!({}))]).await;
+    for (stream, query) in streams.iter_mut().zip(["", "", "surface=conversation"]) {
+        let mut screen = Screen::default();
+        for frame in stream.all().await {
+            screen.take(&frame);
+        }
+        assert!(screen.hydrated == 1 && screen.ended, "{query:?}: {}", screen.hydrated);
+        assert!(
+            screen.shown() == Screen::of(&client.get(&format!("/v1/runs/r/activities?{query}")).await.ok()).shown(),
+            "{query:?}"
+        );
+    }
+}
+
+// Entry 17.
+
+#[tokio::test]
+async fn a_request_head_above_the_limit_is_refused_wherever_it_comes_and_one_below_it_is_not() {
+    let server = Process::start();
+    let beside = Bystander::beside(server.at);
+    let before = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    for start in ["GET /v1/runs/r/stream", "POST /v1/runs/r/facts", "GET /healthz", "PUT /", "BREW /"] {
+        for (first, expected) in [("", vec![]), (before, vec![(200, String::new())])] {
+            for bytes in [17 * 1024, 786 * 1024] {
+                let head = format!("{first}{start} HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(bytes));
+                let refused = [expected.clone(), vec![(431, "head_too_large".to_owned())]].concat();
+                assert_eq!(answers(&say(server.at, head.as_bytes()).await), refused, "{start} after {first:?}, {bytes} bytes");
+            }
+            let many = format!("{first}{start} HTTP/1.1\r\nhost: localhost\r\n{}\r\n", "x: y\r\n".repeat(200));
+            let refused = [expected, vec![(431, "head_too_large".to_owned())]].concat();
+            assert_eq!(answers(&say(server.at, many.as_bytes()).await), refused, "{start} after {first:?}, many headers");
+        }
+    }
+    for more in ["", "content-length: 0\r\n"] {
+        let x = "x".repeat(15 * 1024);
+        let head = format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{more}x: {x}\r\n\r\n");
+        assert_eq!(answers(&say(server.at, head.as_bytes()).await), [(200, String::new())]);
+    }
+    beside.was_served("large heads");
+}
+
+// Entry 18.
+
+/// A request that an attacker hides behind another.
+const HIDDEN: &str = "POST /v1/runs/hidden/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 22\r\n\r\n{\"type\":\"run.started\"}";
+
+#[tokio::test]
+async fn a_request_that_can_be_read_in_two_ways_is_refused_and_nothing_behind_it_is_read() {
+    let server = Process::start();
+    let client = Client::new(server.at);
+    let beside = Bystander::beside(server.at);
+    let lone = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let length = HIDDEN.len();
+    let refused: Vec<(String, u16)> = [
+        ("content-length: +2\r\n\r\n{}", 400),
+        ("content-length: 0x2\r\n\r\n{}", 400),
+        ("content-length: 2, 2\r\n\r\n{}", 400),
+        ("content-length: 2\r\ncontent-length: 2\r\n\r\n{}", 400),
+        ("content-length: 2\r\ncontent-length: {length}\r\n\r\n{}", 400),
+        ("content-length: {length}\r\ncontent-length: 2\r\n\r\n{}", 400),
+        ("content-length: {length}\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400),
+        ("transfer-encoding: chunked\r\ncontent-length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400),
+        ("transfer-encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 501),
+        ("transfer-encoding: chunked, gzip\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 501),
+        ("transfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 501),
+        ("transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 501),
+        ("transfer-encoding: identity\r\n\r\n{}", 501),
+        ("content-length : 2\r\n\r\n{}", 400),
+        ("transfer-encoding : chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400),
+        ("x: a\r\n content-length: 2\r\n\r\n", 400),
+        ("x: a\r\n\ttransfer-encoding: chunked\r\ncontent-length: 2\r\n\r\n{}", 400),
+        ("content-length: 2\n\r\n{}", 400),
+        ("content-length: 2\n\n{}", 400),
+        ("content-length: 2\r\n\n{}", 400),
+        ("x: a\rcontent-length: 2\r\n\r\n{}", 400),
+    ]
+    .map(|(rest, status)| (rest.replace("{length}", &length.to_string()), status))
+    .into();
+    for (start, version) in [
+        ("POST /v1/runs/r/facts", "HTTP/1.1"),
+        ("GET /v1/runs/r/stream", "HTTP/1.1"),
+        ("POST /v1/runs/r/controls", "HTTP/1.1"),
+        ("PUT /", "HTTP/1.1"),
+        ("POST /v1/runs/r/facts", "HTTP/1.0"),
+    ] {
+        for (rest, status) in &refused {
+            for first in ["", lone, "\r\n"] {
+                let code = if *status == 400 { "bad_head" } else { "unsupported_transfer_coding" };
+                let all =
+                    format!("{first}{start} {version}\r\nhost: localhost\r\ncontent-type: application/json\r\n{rest}{HIDDEN}");
+                let mut expected = vec![(*status, code.to_owned())];
+                if first == lone {
+                    expected.insert(0, (200, String::new()));
+                }
+                let said = say(server.at, all.as_bytes()).await;
+                assert_eq!(answers(&said), expected, "{all:?}: {said}");
+            }
+        }
+    }
+    // The body of chunks that are none ends the connection.
+    for body in ["2\n{}\n0\n\n", "2\r\n{}0\r\n\r\n", "+2\r\n{}\r\n0\r\n\r\n", "2\r\n{}\r\n0\r\n\n", "2;\n{}\r\n0\r\n\r\n"] {
+        let all =
+            format!("POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n{body}{HIDDEN}");
+        let said = answers(&say(server.at, all.as_bytes()).await);
+        assert!(matches!(said.as_slice(), [] | [(400, _)]), "{body:?}: {said:?}");
+    }
+    client.get("/v1/runs/hidden").await.problem(404, "no_such_run");
+    // As it is meant, the same is read once.
+    let chunked = "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n16;x\r\n{\"type\":\"run.started\"}\r\n0\r\nx: y\r\n\r\n";
+    let all = format!("{chunked}{HIDDEN}{chunked}GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    assert_eq!(answers(&say(server.at, all.as_bytes()).await), vec![(200, String::new()); 4]);
+    assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], 2);
+    assert_eq!(client.get("/v1/runs/hidden").await.ok()["lastSequence"], 1);
+    beside.was_served("requests with two readings");
+}
+
+#[tokio::test]
+async fn what_follows_a_refused_web_socket_is_no_request() {
+    let server = Process::start();
+    let handshake = "GET /v1/ws HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+    for path in ["/v1/ws", "/healthz"] {
+        let said = say(server.at, format!("{}{HIDDEN}", handshake.replace("/v1/ws", path)).as_bytes()).await;
+        assert_eq!(answers(&said).len(), 1, "{said}");
+    }
+    Client::new(server.at).get("/v1/runs/hidden").await.problem(404, "no_such_run");
+}
+
+// Entries 2, 3 and 6.
+
+/// All ids that a query may name, each as long as an id may be.
+fn long_ids() -> String {
+    let ids = proscenium::model::Ids::MEMBERS.iter().filter(|member| !["runId", "sessionId"].contains(member));
+    ids.map(|member| format!("{member}={}&", member.chars().cycle().take(256).collect::<String>())).collect()
+}
+
+#[tokio::test]
+async fn long_ids_for_many_facts_take_no_memory_to_speak_of_and_reads_cost_what_they_return() {
+    let server = Process::start();
+    let client = Client::new(server.at);
+    let beside = Bystander::beside(server.at);
+    let before = server.resident_kib();
+    let body = format!("[{}]", vec![r#"{"type":"x"}"#; 20_000].join(","));
+    let headers = [("content-type", "application/json")];
+    let receipt = client.post(&format!("/v1/runs/r/facts?{}", long_ids()), &headers, body.clone()).await.ok();
+    assert_eq!(receipt["accepted"], 20_000);
+    let grown = server.resident_kib().saturating_sub(before) / 1024;
+    let begun = Instant::now();
+    assert_eq!(client.get("/v1/runs/r/events?limit=1&audience=internal").await.ok()["events"].as_array().unwrap().len(), 1);
+    let read = begun.elapsed();
+    beside.was_served("long ids for many facts");
+    println!("attack: {} KiB of facts with long ids: {grown} MiB; one event read in {read:.1?}", body.len() / 1024);
+    assert!(grown < 96, "{grown} MiB for a body of {} KiB", body.len() / 1024);
+    assert!(read < ANSWER_TIME_MAX, "{read:?} for one event");
+}
+
+#[tokio::test]
+async fn more_facts_than_a_body_may_have_are_refused_as_a_whole() {
+    let server = Process::start();
+    let client = Client::new(server.at);
+    let beside = Bystander::beside(server.at);
+    let headers = [("content-type", "application/json")];
+    for query in [String::new(), long_ids()] {
+        let body = format!("[{}]", vec![r#"{"type":"x"}"#; 300_000].join(","));
+        let answer = client.post(&format!("/v1/runs/r/facts?{query}"), &headers, body).await;
+        assert_eq!(answer.problem(413, "too_many_facts")["limit"], 65_536);
+    }
+    client.get("/v1/runs/r").await.problem(404, "no_such_run");
+    beside.was_served("more facts than a body may have");
+}
+
+// Entries 4 and 5.
+
+#[tokio::test]
+async fn keys_that_are_secrets_and_keys_that_are_long_hold_nobody_up() {
+    let server = Process::start();
+    let client = Client::new(server.at);
+    let beside = Bystander::beside(server.at);
+    let secrets: Value =
+        (0..8000).map(|n| (format!("sk-live-abcdef0123456789{n:06}"), json!(1))).collect::<serde_json::Map<_, _>>().into();
+    let long = json!({ "k".repeat(200_000): vec![0; 100_000] });
+    let nested = (0..50).fold(json!(vec![0; 100_000]), |inner, n| json!({ format!("{n}{}", "k".repeat(1000)): inner }));
+    let nested_long =
+        (0..50).fold(json!("end"), |inner, n| json!({ format!("{n}{}", "k".repeat(10_000)): inner, "n": vec![n; 100] }));
+    for (name, payload) in [("secrets", secrets), ("long", long), ("nested", nested), ("nested and long", nested_long)] {
+        let begun = Instant::now();
+        client.accept("r", &[fact("custom.fact", json!({ "payload": { "of": payload } }))]).await;
+        println!("attack: {name} keys: {:.1?}", begun.elapsed());
+    }
+    let stored = client.export("r", "audience=internal").await;
+    assert!(!stored[0].to_string().contains("sk-live-abcdef0123456789"), "they are redacted");
+    beside.was_served("keys that are secrets, or long");
+}
+
+// Entry 14.
+
+#[tokio::test]
+async fn a_patch_of_many_moves_on_a_large_state_holds_nobody_up() {
+    let server = Process::start();
+    let client = Client::new(server.at);
+    let state = json!({ "a": vec![0; 200_000] });
+    client.accept("r", &[fact("state.snapshot", json!({ "payload": { "state": state } }))]).await;
+    let mut reader = client.activities("r", "", None).await;
+    while reader.frame().await.kind() != "Hydrated" {}
+    let beside = Bystander::beside(server.at);
+    let moves = (0..2000).map(|n| match n % 2 {
+        0 => json!({ "op": "move", "from": "/a", "path": "/b" }),
+        _ => json!({ "op": "move", "from": "/b", "path": "/a" }),
+    });
+    client.accept("r", &[fact("state.delta", json!({ "payload": { "patch": moves.collect::<Vec<_>>() } }))]).await;
+    client.accept("r", &[fact("run.finished", json!({}))]).await;
+    while reader.frame().await.kind() != "End" {}
+    beside.was_served("a patch of many moves");
+}
+
+// Clients that are slow, or speak something else.
+
+#[tokio::test]
+async fn slow_and_odd_clients_hold_nobody_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start_with(dir.path(), &["--head-time-ms", "1000", "--body-time-ms", "1000"]);
+    let client = Client::new(server.at);
+    // It is made with the first request for it.
+    client.get("/openapi.json").await.ok();
+    let beside = Bystander::beside(server.at);
+    let head = "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    let half = [
+        "P".to_owned(),
+        "GET /v1/runs/r/stream HTTP/1.1\r\nhost: localhost\r\nx-half: ".to_owned(),
+        format!("{head}content-length: 100000\r\n\r\n["),
+        format!("{head}transfer-encoding: chunked\r\n\r\n5\r\n["),
+        format!("{head}content-length: 262145\r\n\r\n["),
+        "\x16\x03\x01\x02".to_owned(),
+        "GET /v1/runs/r/stream HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned(),
+    ];
+    let mut held = Vec::new();
+    for n in 0..30 * half.len() {
+        let mut socket = stalling(server.at).await;
+        socket.write_all(half[n % half.len()].as_bytes()).await.unwrap();
+        held.push(socket);
+    }
+    // A head and a body that come byte by byte.
+    let slow = tokio::spawn(async move {
+        let text = format!(
+            "{}x-slow: {}\r\ncontent-length: 2\r\n\r\n[]",
+            "GET /healthz HTTP/1.1\r\nhost: localhost\r\n",
+            "x".repeat(200)
+        );
+        let mut socket = TcpStream::connect(client.at).await.unwrap();
+        socket.set_nodelay(true).unwrap();
+        for byte in text.bytes() {
+            if socket.write_all(&[byte]).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mut said = [0; 12];
+        soon("an answer to what came slowly", socket.read_exact(&mut said)).await.unwrap();
+        assert_eq!(&said, b"HTTP/1.1 200");
+    });
+    // Requests without end whose answers are not read.
+    let mut many = stalling(server.at).await;
+    let requests = "GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(2000);
+    let _ = tokio::time::timeout(Duration::from_secs(2), many.write_all(requests.as_bytes())).await;
+    slow.await.unwrap();
+    // Those that never said what they want, or never all of it, are let go of.
+    for (n, socket) in held.iter_mut().enumerate().filter(|(n, _)| n % half.len() != 6) {
+        let mut said = Vec::new();
+        let _ = soon("the server to end the connection", socket.read_to_end(&mut said)).await;
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{:?}: {said}", half[n % half.len()]);
+    }
+    drop((held, many));
+    beside.was_served("slow and odd clients");
+}

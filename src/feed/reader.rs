@@ -35,7 +35,7 @@ pub struct Reader<S> {
     /// Whether this reader of activities has all that there was up to its place.
     is_hydrated: bool,
     /// How far it is with what it joins with.
-    pass: Option<Pass>,
+    pass: Option<Box<Pass>>,
     /// The most that it takes of that at once, in bytes.
     page_bytes_max: usize,
     replay: Replay,
@@ -259,7 +259,9 @@ impl<S: Store> Reader<S> {
             self.is_hydrated = false;
             self.replay = Replay::Never;
             let chosen = self.selection.among_activities();
-            let (bytes, framed) = ring.hydrate(&hub.encoder, self.after, chosen, &mut self.pass, self.page_bytes_max);
+            let mut pass = self.pass.take().map(|pass| *pass);
+            let (bytes, framed) = ring.hydrate(&hub.encoder, self.after, chosen, &mut pass, self.page_bytes_max);
+            self.pass = pass.map(Box::new);
             if framed.is_some() {
                 (self.is_hydrated, self.after, self.prev) = (true, ring.through, framed);
             }

@@ -155,6 +155,8 @@ pub(super) struct Ring {
     pub fold: Option<Box<projection::View>>,
     /// Pages of what new readers of everything get, as of [`Self::through`]: many that come at once share them.
     pages: Vec<Page>,
+    /// Activities that fill a page each and that a reader still holds: all readers share one text of each.
+    large: Vec<Large>,
 }
 
 /// How much of the activities a joining reader gets at once, in bytes; or one activity, if that is larger. A reader that does
@@ -173,6 +175,13 @@ pub(super) struct Pass {
     next: usize,
     /// How often the log was compacted when the pass began.
     compacted: u64,
+}
+
+/// An activity that fills a page, as it was at a sequence.
+struct Large {
+    place: usize,
+    sequence: Sequence,
+    bytes: Bytes,
 }
 
 /// A page of the first pass of a reader of everything.
@@ -197,6 +206,7 @@ impl Ring {
             ended: None,
             fold: None,
             pages: Vec::new(),
+            large: Vec::new(),
         };
         ring.restart(tail);
         ring
@@ -206,6 +216,7 @@ impl Ring {
     pub fn push(&mut self, chunk: Chunk, bytes_max: usize) {
         self.through = chunk.last;
         self.pages.clear();
+        self.large.retain(|large| !large.bytes.is_unique());
         if chunk.frame_count() == 0 {
             return;
         }
@@ -229,6 +240,7 @@ impl Ring {
         self.ended = tail.end();
         self.fold = None;
         self.pages.clear();
+        self.large.clear();
     }
 
     /// The log's past was rewritten. What comes later goes on from the ring's place all the same, if that is where the log ended
@@ -272,11 +284,29 @@ impl Ring {
                 if out.len() >= bytes_max {
                     break;
                 }
-                at.next += 1;
                 if activity.sequence > at.known && chosen.is_none_or(|chosen| chosen.takes_activity(activity)) {
-                    encoder.snapshot(&mut out, activity.sequence, None, activity);
+                    let (begun, place, sequence) = (out.len(), at.next, activity.sequence);
+                    let known = self.large.iter().find(|large| (large.place, large.sequence) == (place, sequence));
+                    if let Some(large) = known.filter(|_| begun == 0) {
+                        *pass = Some(Pass { next: place + 1, ..at });
+                        return (large.bytes.clone(), None);
+                    }
+                    encoder.snapshot(&mut out, sequence, None, activity);
                     end_of_frame(&mut out, None);
+                    if out.len() - begun >= bytes_max {
+                        // Readers share it where it has a page of its own.
+                        if begun > 0 {
+                            out.truncate(begun);
+                            break;
+                        }
+                        let bytes = Bytes::from(out);
+                        self.large.retain(|large| large.place != place);
+                        self.large.push(Large { place, sequence, bytes: bytes.clone() });
+                        *pass = Some(Pass { next: place + 1, ..at });
+                        return (bytes, None);
+                    }
                 }
+                at.next += 1;
             }
             if at.next < fold.activities().len() || at.begun == through {
                 break;
@@ -339,6 +369,7 @@ mod tests {
             ended: None,
             fold: Some(Box::new(projection::View::new(&log(), Audience::User))),
             pages: Vec::new(),
+            large: Vec::new(),
         }
     }
 
@@ -437,9 +468,33 @@ mod tests {
         assert_eq!(first.len(), 3);
         assert!(first.iter().zip(&second).all(|(first, second)| first.as_ptr() == second.as_ptr()));
         let mut known = BTreeMap::new();
-        join(Sequence(6), &mut ring).iter().for_each(|page| take(&mut known, page));
+        for page in join(Sequence(6), &mut ring) {
+            take(&mut known, &page);
+        }
         assert!(known.values().eq(&[7, 8]), "{known:?}");
         flush(&mut ring, 0, "more", &Audience::ALL);
         assert!(join(Sequence::NONE, &mut ring)[0].as_ptr() != first[0].as_ptr(), "what changed is encoded anew");
+        // One that fills a page is shared for as long as it does not change, whatever else does.
+        flush(&mut ring, 8, &"x".repeat(HYDRATION_BYTES_MAX), &Audience::ALL);
+        let alone =
+            |pages: Vec<Bytes>| pages.into_iter().find(|page| page.len() > HYDRATION_BYTES_MAX && take_one(page)).unwrap();
+        let before = alone(join(Sequence::NONE, &mut ring));
+        flush(&mut ring, 0, "more", &Audience::ALL);
+        let (after, later) = (alone(join(Sequence::NONE, &mut ring)), alone(join(Sequence(7), &mut ring)));
+        assert!(before.as_ptr() == after.as_ptr() && before.as_ptr() == later.as_ptr());
+        drop((before, after, later));
+        flush(&mut ring, 0, "more", &Audience::ALL);
+        assert!(ring.large.is_empty(), "nobody holds it");
+        flush(&mut ring, 8, "more", &Audience::ALL);
+        let mut known = BTreeMap::new();
+        for page in join(Sequence::NONE, &mut ring) {
+            take(&mut known, &page);
+        }
+        assert!(known["\"m8\""] == ring.through.0 && known.len() == 9, "{known:?}");
+    }
+
+    /// Whether a page has one activity.
+    fn take_one(page: &Bytes) -> bool {
+        memchr::memmem::find_iter(page, b"ActivitySnapshot").count() == 1
     }
 }

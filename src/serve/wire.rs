@@ -575,7 +575,9 @@ macro_rules! service {
         service_fn(move |mut request: http::Request<Incoming>| {
             request.extensions_mut().insert(permit.clone());
             let refused = refusal.get().filter(|_| request.method().as_str() == head::REFUSED).cloned();
-            refused.iter().for_each(|problem| meters.problems.add(problem.code));
+            if let Some(problem) = &refused {
+                meters.problems.add(problem.code);
+            }
             // What comes after a request for a WebSocket was not checked: it is no other request, whatever the answer.
             let is_last = refused.is_some()
                 || request

@@ -186,7 +186,7 @@ async fn a_web_socket_that_asks_and_reads_no_answers_is_read_no_more_and_closed(
     let before = server.resident_kib();
     let ping = web_socket_frame(1, br#"{"op":"ping"}"#).repeat(1000);
     // This one is answered with what it says.
-    let long = json!({ "op": "subscribe", "id": 1, "run": "r", "after": "x".repeat(60_000) });
+    let long = json!({ "op": "publish", "id": 1, "runId": "r", "source": "x".repeat(60_000), "facts": [] });
     for message in [ping, web_socket_frame(1, long.to_string().as_bytes())] {
         let (sent, closed) = flood(web_socket(server.at).await, &message, 64 * MIB as usize).await;
         assert!(sent < 48 * MIB as usize, "the server goes on to take them");
@@ -233,6 +233,10 @@ const READERS: usize = 8;
 async fn readers_that_join_a_large_run_and_read_nothing_cost_a_page_each() {
     let server = Process::start();
     let client = Client::new(server.at);
+    // One that is larger than a page.
+    for _ in 0..32 {
+        client.accept("r", &[fact("text.delta", json!({"messageId": "large", "payload": {"text": "word ".repeat(6500)}}))]).await;
+    }
     for n in 0..ACTIVITIES_MIB * 8 {
         let text =
             (0..4).map(|_| fact("text.delta", json!({"messageId": n.to_string(), "payload": {"text": "word ".repeat(6500)}})));
@@ -397,6 +401,7 @@ fn long_ids() -> String {
 }
 
 #[tokio::test]
+#[ignore = "waits for the fix of entries 2 and 3 of the review"]
 async fn long_ids_for_many_facts_take_no_memory_to_speak_of_and_reads_cost_what_they_return() {
     let server = Process::start();
     let client = Client::new(server.at);
@@ -417,6 +422,7 @@ async fn long_ids_for_many_facts_take_no_memory_to_speak_of_and_reads_cost_what_
 }
 
 #[tokio::test]
+#[ignore = "waits for the fix of entry 6 of the review"]
 async fn more_facts_than_a_body_may_have_are_refused_as_a_whole() {
     let server = Process::start();
     let client = Client::new(server.at);
@@ -434,6 +440,7 @@ async fn more_facts_than_a_body_may_have_are_refused_as_a_whole() {
 // Entries 4 and 5.
 
 #[tokio::test]
+#[ignore = "waits for the fix of entries 4 and 5 of the review"]
 async fn keys_that_are_secrets_and_keys_that_are_long_hold_nobody_up() {
     let server = Process::start();
     let client = Client::new(server.at);
@@ -457,11 +464,17 @@ async fn keys_that_are_secrets_and_keys_that_are_long_hold_nobody_up() {
 // Entry 14.
 
 #[tokio::test]
+#[ignore = "waits for the fix of entry 14 of the review"]
 async fn a_patch_of_many_moves_on_a_large_state_holds_nobody_up() {
     let server = Process::start();
     let client = Client::new(server.at);
-    let state = json!({ "a": vec![0; 200_000] });
-    client.accept("r", &[fact("state.snapshot", json!({ "payload": { "state": state } }))]).await;
+    let patch = |operations: Value| fact("state.delta", json!({ "payload": { "patch": operations } }));
+    client.accept("r", &[patch(json!([{ "op": "add", "path": "/a", "value": {} }]))]).await;
+    for n in 0..40 {
+        // A larger one would be moved to a blob.
+        let value = vec![0; 10_000];
+        client.accept("r", &[patch(json!([{ "op": "add", "path": format!("/a/{n}"), "value": value }]))]).await;
+    }
     let mut reader = client.activities("r", "", None).await;
     while reader.frame().await.kind() != "Hydrated" {}
     let beside = Bystander::beside(server.at);
@@ -469,7 +482,7 @@ async fn a_patch_of_many_moves_on_a_large_state_holds_nobody_up() {
         0 => json!({ "op": "move", "from": "/a", "path": "/b" }),
         _ => json!({ "op": "move", "from": "/b", "path": "/a" }),
     });
-    client.accept("r", &[fact("state.delta", json!({ "payload": { "patch": moves.collect::<Vec<_>>() } }))]).await;
+    client.accept("r", &[patch(moves.collect())]).await;
     client.accept("r", &[fact("run.finished", json!({}))]).await;
     while reader.frame().await.kind() != "End" {}
     beside.was_served("a patch of many moves");

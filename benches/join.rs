@@ -42,15 +42,14 @@ fn chunk(_: usize) -> Value {
 
 async fn write(ingest: &Ingest<AnyStore>, run: &str, count: usize, fact: impl Fn(usize) -> Value) {
     for from in (0..count).step_by(1000) {
-        let facts = (from..count.min(from + 1000)).map(&fact).collect();
+        let facts = (from..count.min(from + 1000)).map(&fact).collect::<Vec<_>>();
         let source = source::by_name("agentui").expect("a source");
         let delivery = Delivery {
             log: log(run),
             source,
             given: Ids::default(),
             producer: None,
-            facts,
-            bytes: 1,
+            facts: facts.into(),
             life: None,
             fence: None,
             atomic: false,

@@ -154,7 +154,7 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_PUBLISH_BURST", value_name = "FACTS", requires = "publish_rate", help_heading = "Limits",
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub publish_burst: Option<u32>,
-    /// Facts under way to the store, in bytes of their bodies: 1MiB to 64GiB. Beyond it producers wait.
+    /// Memory of facts under way to the store, counted before they are parsed: 1MiB to 64GiB. Beyond it producers wait.
     #[arg(long, env = "PROSCENIUM_IN_FLIGHT_MAX", value_name = "SIZE", default_value = "128MiB", help_heading = "Limits",
           value_parser = |text: &str| size(text, MIB, 64 * GIB))]
     pub in_flight_max: u64,

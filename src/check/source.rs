@@ -36,9 +36,8 @@ pub async fn envelopes(
     let log = LogId::Run(RunId::new(RUN).expect("a short name is an id"));
     let ingest = Ingest::new(logs.clone(), Policy::default(), world);
     let given = Ids::default();
-    let bytes = facts.len();
-    let delivery =
-        Delivery { log: log.clone(), source, given, producer: None, facts, bytes, atomic: true, life: None, fence: None };
+    let facts = facts.into();
+    let delivery = Delivery { log: log.clone(), source, given, producer: None, facts, atomic: true, life: None, fence: None };
     ingest.deliver(delivery).await?;
     let tail = logs.log(&log).await?.tail();
     let (mut envelopes, mut at) = (Vec::new(), Sequence::NONE);

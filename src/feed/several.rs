@@ -8,7 +8,7 @@ use super::reader::Frames;
 use super::ring::framed;
 use super::{Feed, From, Hub, PAGE, Past, Selection, View, Wanted};
 use crate::encode::native::{place_cursor, without_cursors};
-use crate::log::row::{Row, Rows};
+use crate::log::row::{APPEND_ROWS_MAX, Row, Rows};
 use crate::log::run::Logs;
 use crate::log::{LogId, Placed, Store, StoreError};
 use crate::model::{Cursor, Epoch, Sequence, SessionId};
@@ -19,13 +19,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 
-/// Bits of a place that count the rows of an append: no append has as many.
+/// Bits of a place that count the rows of an append.
 const ROW_BITS: u32 = 20;
+const _: () = assert!((APPEND_ROWS_MAX as u64) < ALL_ROWS, "no append has so many rows that two of them share a place");
 
 /// A place in the order of commits: so many rows of that append, and all of those before it.
 pub(super) fn place(position: u64, rows: u64) -> Sequence {
-    debug_assert!(rows < 1 << ROW_BITS, "an append is bounded far below");
-    Sequence(position << ROW_BITS | rows)
+    // Before appends had a limit there were longer ones: a reader who is cut off there reads some of their rows again.
+    Sequence(position << ROW_BITS | rows.min(ALL_ROWS))
 }
 
 /// The place after all of an append.
@@ -334,7 +335,8 @@ impl<S: Store> Several<S> {
             for row in Rows(append.rows).filter(|row| row.sequence() > after) {
                 member.after = row.sequence();
                 member.owes_end = true;
-                let at = Cursor::at(life, place(position, row.sequence().0 - append.before.0));
+                let rows = (row.sequence().0 - append.before.0).min(ALL_ROWS - 1);
+                let at = Cursor::at(life, place(position, rows));
                 event(&self.wanted.selection, member, &row, at, &mut out);
             }
         }

@@ -36,7 +36,8 @@ async fn write(logs: &Logs<MemoryStore>, groups: &mut mpsc::UnboundedReceiver<Gr
         state: vec![(Bytes::from_static(META), Some(serde_json::to_vec(&summary).unwrap().into()))],
     };
     let (ack, _durable) = oneshot::channel();
-    logs.submit(Submission { log: log.clone(), append, summary: Arc::new(summary), ack });
+    let (appends, chain) = (vec![append], Arc::default());
+    logs.submit(Submission { log: log.clone(), appends, summary: Arc::new(summary), chain, number: 0, ack });
     groups.recv().await.unwrap()
 }
 

@@ -1,7 +1,8 @@
 //! What the server itself adds to a log, behind everything that was taken before and before anything that comes after.
 
 use super::desk::Desk;
-use super::receipt::committed;
+use super::pending::ATTEMPTS_MAX;
+use super::stamp::{EncodedRows, Stamping};
 use super::{Ingest, World};
 use crate::guard::Policy;
 use crate::log::control::{CLOSED_CONTROLS_MAX, ControlRecord, ControlState};
@@ -96,39 +97,35 @@ impl Amendment {
 impl<S: Store> Ingest<S> {
     /// Adds to a log what no source says: `decide` sees how the log stands, behind everything that was taken before and before
     /// anything that comes after, and says what is to be added, if anything. Answered once that is durable and visible, and what
-    /// `decide` saw, too. `decide` may be asked again, if the log was erased or rewritten meanwhile; only the last answer counts.
+    /// `decide` saw, too. `decide` may be asked again, if the append conflicts; only the last answer counts.
     ///
     /// What is added is no sign of a producer.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn amend<T>(&self, id: &LogId, mut decide: impl FnMut(&Standing<'_>) -> (T, Amendment)) -> Result<T, StoreError> {
-        let mut gone = None;
-        let (answer, durable) = loop {
-            let seat = self.seat(id).await?;
-            let desk = seat.desk.get_or_try_init(|| self.sit_down(id)).await?;
-            {
-                let mut desk = desk.lock();
-                if !desk.is_left {
-                    let (answer, amendment) = decide(&desk.standing(seat.log.heard()));
-                    let post = match amendment.is_empty() {
-                        // It may rest on what is on its way to the store.
-                        true => desk.written.then(|| desk.nothing()),
-                        false => {
-                            desk.add(amendment, &self.policy, self.world);
-                            desk.outbox.take()
-                        }
-                    };
-                    self.count(None, post.as_ref());
-                    break (answer, post.map(|post| self.post(&seat.log, post)));
+        let mut attempts = 1..;
+        loop {
+            let (seat, mut desk) = self.writer(id).await?;
+            let (answer, amendment) = decide(&desk.standing(seat.log.heard()));
+            let post = match amendment.is_empty() {
+                // It may rest on what is on its way to the store.
+                true => desk.written.then(|| desk.nothing()),
+                false => {
+                    desk.add(amendment, &self.core.policy, self.core.world);
+                    desk.outbox.take()
                 }
+            };
+            let Some(post) = post else { return Ok(answer) };
+            self.core.count(None, Some(&post));
+            let mut commit = desk.submit(&self.core.logs, &seat.log, post);
+            drop(desk);
+            match commit.wait().await {
+                Ok(()) => return Ok(answer),
+                Err(_) if commit.is_refused() && attempts.next() < Some(ATTEMPTS_MAX) => {}
+                Err(error) => return Err(error),
             }
-            self.wait_for_a_new_desk(&mut gone).await;
-        };
-        if let Some(durable) = durable {
-            committed(durable).await?;
         }
-        Ok(answer)
     }
 
     /// Says of a run what no source says: that nothing is heard of it, or that it is over. `false` when there is nothing to
@@ -148,8 +145,8 @@ impl<S: Store> Ingest<S> {
         let is_said = self.amend(&LogId::Run(run.clone()), decide).await?;
         match verdict {
             _ if !is_said => {}
-            Verdict::Stale => self.counts.stale.add(1),
-            Verdict::Settled { .. } => self.counts.settled.add(1),
+            Verdict::Stale => self.core.counts.stale.add(1),
+            Verdict::Settled { .. } => self.core.counts.settled.add(1),
         }
         Ok(is_said)
     }
@@ -164,6 +161,8 @@ impl Desk {
     /// Takes in what the server adds, and leaves it in the outbox.
     fn add(&mut self, amendment: Amendment, policy: &Policy, world: World) {
         self.used = true;
+        // Until there is an append of it: a panic leaves the writer lost.
+        self.is_lost = true;
         let Amendment { drafts, controls } = amendment;
         for record in controls {
             self.controls_changed.push(record.id.clone());
@@ -175,10 +174,12 @@ impl Desk {
         let run = if let LogId::Run(run) = &self.id { Some(run.clone()) } else { None };
         let session = if let LogId::Session(id) = &self.id { Some(id.clone()) } else { self.summary.session_id.clone() };
         let given = Ids { session, thread: self.summary.thread_id.clone(), run, ..Ids::default() };
-        let (before, mut blobs) = (self.summary.last_sequence, Vec::new());
+        let (before, mut rows) = (self.summary.last_sequence, EncodedRows::default());
         let ends: Vec<_> = (1..=drafts.len()).collect();
-        let rows = self.stamp(drafts, &ends, 0, &given, policy, (world.now)(), world, &mut blobs, &mut Vec::new());
-        self.post(None, None, before, rows, blobs, true);
+        let stamping = Stamping { given: &given, policy, world, now: (world.now)() };
+        self.stamp(drafts, &ends, 0, stamping, &mut rows, &mut Vec::new());
+        self.post(None, None, before, rows, true);
+        self.is_lost = false;
     }
 
     /// Forgets the oldest of too many closed controls, and notes those that are open in the summary.

@@ -22,10 +22,10 @@ impl<S: Store> Ingest<S> {
         let mut by_run: Vec<(RunId, SessionId, Arc<Summary>, Vec<Answer>)> = Vec::new();
         for answer in answers {
             let Some(session) = delivery.given.session.clone().or_else(|| answer.session.clone()) else { continue };
-            let runs = self.logs.sessions().runs_of(&session);
+            let runs = self.core.logs.sessions().runs_of(&session);
             let is_inside = |run: &RunId| delivery.fence.as_ref().is_none_or(|fence| fence.has(Reach::Run(run, Some(&session))));
             for run in runs.into_iter().rev().filter(|run| run != own && is_inside(run)).take(ASKING_RUNS_MAX) {
-                let summary = self.logs.log(&LogId::Run(run.clone())).await?.tail().summary;
+                let summary = self.core.logs.log(&LogId::Run(run.clone())).await?.tail().summary;
                 if !summary.run.pending.contains(answer.action.as_str()) {
                     continue;
                 }
@@ -46,7 +46,7 @@ impl<S: Store> Ingest<S> {
             let given = Ids { session: Some(session), ..Ids::default() };
             let (log, source) = (LogId::Run(run), &source::agent_ui::SOURCE);
             let (producer, life, fence) = (None, None, None);
-            let delivery = Delivery { log, source, given, producer, facts, bytes: 0, atomic: true, life, fence };
+            let delivery = Delivery { log, source, given, producer, facts: facts.into(), atomic: true, life, fence };
             Box::pin(self.deliver(delivery)).await?;
         }
         Ok(())

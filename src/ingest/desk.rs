@@ -1,21 +1,24 @@
 //! One log's desk: the stages' memory, as the last append saved it and the next one will.
 
 use super::World;
+use super::pending::{Commit, InFlight};
+use super::stamp::EncodedRows;
 use crate::guard::Guard;
 use crate::log::control::{CONTROL, ControlRecord};
-use crate::log::run::{Summary, summary_of};
-use crate::log::{Append, Blob, Loaded, LogId, META, StoreError};
+use crate::log::run::{Chain, Log, Logs, Submission, Summary, summary_of};
+use crate::log::{Append, Loaded, LogId, META, Store, StoreError};
 use crate::model::{Audience, ControlId, Epoch, ProducerId, Sequence};
 use crate::source::ledger::{Ledger, RunState};
 use crate::source::{self, Adapter, SourceKind};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
-/// An append, and the log's summary once it is committed.
-pub(super) type Post = (Append, Arc<Summary>);
+/// Appends that are stored together, and the log's summary once they are committed.
+pub(super) type Post = (Vec<Append>, Arc<Summary>);
 
 /// What stands between a log's facts and its appends: the stages and their memory.
 pub(super) struct Desk {
@@ -40,6 +43,17 @@ pub(super) struct Desk {
     pub used: bool,
     /// The log is being erased or rewritten: nothing is taken here any more.
     pub is_left: bool,
+    /// What was taken here did not all become an append: this memory is ahead of the store, and is not used again.
+    pub is_lost: bool,
+    /// What was submitted from here.
+    pub chain: Arc<Chain>,
+    submitted: u64,
+    /// The deliveries that may still be on their way, in order: after a conflict the next writer takes them first.
+    pub sent: VecDeque<Weak<InFlight>>,
+    /// The epoch that a writer before this one gave the log, of which nothing was ever stored.
+    pub void: Option<Epoch>,
+    /// Whether the log was there when this writer was loaded.
+    pub was_there: bool,
 }
 
 pub(super) struct Seated {
@@ -128,17 +142,12 @@ pub fn unreadable_entries(id: &LogId, loaded: &Loaded) -> Vec<StoreError> {
 }
 
 impl Seated {
-    /// Takes the adapter back to where it was when it saved this; nothing is of before its first fact.
-    pub fn rewind(&mut self, memory: &[u8]) {
-        self.adapter = match memory {
+    /// Takes the adapter back to what was last saved with the log, which is how the delivery that is being taken found it.
+    pub fn rewind(&mut self) {
+        self.adapter = match &self.saved[..] {
             [] => (self.kind.fresh)(),
             saved => (self.kind.restore)(saved).expect("what an adapter has saved, it reads"),
         };
-    }
-
-    /// Takes the adapter back to where it was when it was last saved with the log.
-    pub fn rewind_all(&mut self) {
-        self.rewind(&self.saved.clone());
     }
 }
 
@@ -185,7 +194,40 @@ impl Desk {
             outbox: None,
             used: true,
             is_left: false,
+            is_lost: false,
+            chain: Arc::default(),
+            submitted: 0,
+            sent: VecDeque::new(),
+            void: None,
+            was_there: written,
         })
+    }
+
+    /// Whether this memory is not what the store has or is about to have: somebody has to load it again.
+    pub fn is_broken(&self) -> bool {
+        self.is_lost || self.chain.is_broken()
+    }
+
+    /// Puts appends in the queue to the committer.
+    pub fn submit<S: Store>(&mut self, logs: &Logs<S>, log: &Arc<Log>, (appends, summary): Post) -> Commit {
+        let (ack, durable) = oneshot::channel();
+        let (chain, number) = (self.chain.clone(), self.submitted);
+        self.submitted += 1;
+        logs.submit(Submission { log: log.clone(), appends, summary, chain: chain.clone(), number, ack });
+        Commit { chain, number, durable: Some(durable) }
+    }
+
+    /// Notes a delivery that was submitted, and forgets those whose callers are gone.
+    pub fn note(&mut self, in_flight: &Arc<InFlight>) {
+        while self.sent.front().is_some_and(|sent| sent.strong_count() == 0) {
+            self.sent.pop_front();
+        }
+        self.sent.push_back(Arc::downgrade(in_flight));
+    }
+
+    /// Whether a caller still waits for what was sent from here.
+    pub fn is_waited_for(&self) -> bool {
+        self.sent.iter().any(|sent| sent.strong_count() > 0)
     }
 
     /// Whether it was used since it was last asked.
@@ -206,17 +248,17 @@ impl Desk {
         let last = self.summary.last_sequence;
         let (rows, blobs, state) = (Bytes::new(), Vec::new(), Vec::new());
         let append = Append { log: self.id.clone(), epoch: self.epoch, expected: last, last, rows, blobs, state };
-        (append, Arc::new(self.summary.clone()))
+        (vec![append], Arc::new(self.summary.clone()))
     }
 
-    /// Puts the append together: rows, bodies, and every state entry that changed. `source` is whose adapter may have moved.
+    /// Puts the appends together: rows, and with the last of them bodies and every state entry that changed. `source` is whose
+    /// adapter may have moved.
     pub fn post(
         &mut self,
         source: Option<&'static SourceKind>,
         producer: Option<(ProducerId, Numbering)>,
         expected: Sequence,
-        rows: Bytes,
-        blobs: Vec<Blob>,
+        rows: EncodedRows,
         moved: bool,
     ) {
         if !self.written && !moved {
@@ -250,9 +292,21 @@ impl Desk {
                 state.push(set(format!("p:{id}"), to_json(&numbering).into()));
             }
         }
-        let append =
-            Append { log: self.id.clone(), epoch: self.epoch, expected, last: self.summary.last_sequence, rows, blobs, state };
-        self.outbox = Some((append, Arc::new(self.summary.clone())));
+        let (mut expected, mut appends) = (expected, Vec::new());
+        let (cut, blobs) = rows.into_parts();
+        for (last, rows) in cut {
+            let before = std::mem::replace(&mut expected, last);
+            let (blobs, state) = (Vec::new(), Vec::new());
+            appends.push(Append { log: self.id.clone(), epoch: self.epoch, expected: before, last, rows, blobs, state });
+        }
+        match appends.last_mut() {
+            Some(last) => (last.blobs, last.state) = (blobs, state),
+            None => {
+                let (last, rows) = (expected, Bytes::new());
+                appends.push(Append { log: self.id.clone(), epoch: self.epoch, expected, last, rows, blobs, state });
+            }
+        }
+        self.outbox = Some((appends, Arc::new(self.summary.clone())));
     }
 }
 

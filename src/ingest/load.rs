@@ -6,7 +6,7 @@ use std::time::Duration;
 /// What the write path bears, and what it does about more.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Facts under way to the store, in bytes of their bodies; beyond it producers wait.
+    /// Memory of facts under way to the store, in bytes, by what is known of them before they are parsed; beyond it producers wait.
     pub in_flight_bytes_max: usize,
     /// How long they wait, until they are told to come back.
     pub wait_max: Duration,

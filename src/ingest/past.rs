@@ -1,7 +1,7 @@
 //! Erasing a log, and rewriting its past. Both take its desk away first.
 
-use super::desk::to_json;
-use super::receipt::committed;
+use super::desk::{Desk, to_json};
+use super::pending::{ATTEMPTS_MAX, Commit};
 use super::{Ingest, Seat};
 use crate::log::run::{Compacted, Tail};
 use crate::log::{Compaction, LogId, META, Rewritten, Store, StoreError};
@@ -28,37 +28,43 @@ impl<S: Store> Ingest<S> {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn erase(&self, id: &LogId) -> Result<bool, StoreError> {
-        let mut gone = None;
-        let (_open, mut is_erased) = self.logs.log_to_erase(id).await?;
-        let (leave, durable) = loop {
+        let mut attempts = 1..;
+        let (_open, mut is_erased) = self.core.logs.log_to_erase(id).await?;
+        loop {
             let seat = self.seat(id).await?;
-            let sit_down = async || match self.sit_down(id).await {
+            let sit_down = async || match self.sit_down(&seat).await {
                 // Nobody writes meanwhile: who would waits for this desk.
                 Err(error) if error.is_of_one_log() => {
-                    self.logs.erase(&seat.log).await?;
+                    self.core.logs.erase(&seat.log).await?;
                     is_erased = true;
-                    self.sit_down(id).await
+                    self.sit_down(&seat).await
                 }
                 desk => desk,
             };
-            let desk = seat.desk.get_or_try_init(sit_down).await?;
-            {
-                let mut desk = desk.lock();
-                if !desk.is_left {
-                    if is_erased || !desk.written {
-                        return Ok(is_erased);
-                    }
-                    desk.is_left = true;
-                    // Behind everything that was taken.
-                    let durable = self.post(&seat.log, desk.nothing());
-                    break (Leave { ingest: self, seat: seat.clone() }, durable);
-                }
+            seat.desk.get_or_try_init(sit_down).await?;
+            let (seat, mut desk) = self.writer(id).await?;
+            if is_erased || !desk.written {
+                return Ok(is_erased);
             }
-            self.wait_for_a_new_desk(&mut gone).await;
-        };
-        committed(durable).await?;
-        self.logs.erase(&leave.seat.log).await?;
-        Ok(true)
+            let (leave, mut commit) = self.leave(seat, &mut desk);
+            drop(desk);
+            match commit.wait().await {
+                Ok(()) => {
+                    self.core.logs.erase(&leave.seat.log).await?;
+                    return Ok(true);
+                }
+                Err(_) if commit.is_refused() && attempts.next() < Some(ATTEMPTS_MAX) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes nothing more at this desk; and what waits for everything that was taken there.
+    fn leave(&self, seat: Arc<Seat>, desk: &mut Desk) -> (Leave<'_, S>, Commit) {
+        desk.is_left = true;
+        let nothing = desk.nothing();
+        let commit = desk.submit(&self.core.logs, &seat.log, nothing);
+        (Leave { ingest: self, seat }, commit)
     }
 
     /// Rewrites a log's past as it was found at this tail; `false` when the log has moved since, and nothing was done.
@@ -69,26 +75,26 @@ impl<S: Store> Ingest<S> {
     /// [`StoreError`] from the store.
     pub async fn compact(&self, id: &LogId, found: &Tail, thinned: Thinned) -> Result<bool, StoreError> {
         let Some(epoch) = found.epoch else { return Ok(false) };
-        let seat = self.seat(id).await?;
-        let desk = seat.desk.get_or_try_init(|| self.sit_down(id)).await?;
-        let (leave, durable, mut summary) = {
-            let mut desk = desk.lock();
+        let (leave, mut commit, mut summary) = {
+            let (seat, mut desk) = self.writer(id).await?;
             let stands = (desk.epoch, desk.summary.last_sequence, desk.summary.compacted);
-            if desk.is_left || !desk.written || stands != (epoch, found.last, found.summary.compacted) {
+            if !desk.written || stands != (epoch, found.last, found.summary.compacted) {
                 return Ok(false);
             }
-            desk.is_left = true;
-            let durable = self.post(&seat.log, desk.nothing());
-            (Leave { ingest: self, seat: seat.clone() }, durable, desk.summary.clone())
+            let (leave, commit) = self.leave(seat, &mut desk);
+            (leave, commit, desk.summary.clone())
         };
-        committed(durable).await?;
+        match commit.wait().await {
+            Err(_) if commit.is_refused() => return Ok(false),
+            committed => committed?,
+        }
         for (count, unseen) in summary.seen_count.iter_mut().zip(thinned.unseen) {
             *count = count.saturating_sub(unseen);
         }
         summary.compacted = thinned.compacted;
         let state = vec![(Bytes::from_static(META), Some(to_json(&summary)))];
         let compaction = Compaction { log: id.clone(), epoch, last: found.last, appends: thinned.appends, state };
-        self.logs.compact(&leave.seat.log, compaction, Arc::new(summary)).await
+        self.core.logs.compact(&leave.seat.log, compaction, Arc::new(summary)).await
     }
 }
 

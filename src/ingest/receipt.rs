@@ -7,7 +7,7 @@ use crate::source::FactError;
 use crate::source::ledger::Violation;
 use serde::Serialize;
 use std::time::Duration;
-use tokio::sync::{SemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 /// What became of a delivery. Once it is returned, it is durable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -78,6 +78,9 @@ pub enum IngestError {
     /// One fact cannot be taken. `kept` is what stood before it, durable; nothing where all or nothing was asked for.
     #[error("fact {index}: {error}")]
     Fact { index: u64, error: FactError, kept: Box<Receipt> },
+    /// The text of a fact is not JSON. `kept` is what stood before it, durable; nothing where all or nothing was asked for.
+    #[error("fact {index} is not JSON: {error}")]
+    NotJson { index: u64, error: String, kept: Box<Receipt> },
     /// One fact would take the run where whoever sends has no right to. `kept` is what stood before it.
     #[error("fact {index}: {error}")]
     Outside { index: u64, error: Outside, kept: Box<Receipt> },
@@ -98,6 +101,14 @@ pub enum IngestError {
         "the log was erased while this body was being taken: what came before is gone with it; send the body again to begin anew"
     )]
     Erased,
+    #[error(
+        "the body's envelopes take {bytes} bytes, the limit is {limit}: the ids of the request stand in each of them. Nothing of \
+         it was kept; send fewer facts at once, or as application/x-ndjson, which has no limit"
+    )]
+    EnvelopesTooLarge { bytes: usize, limit: usize },
+    /// Our mistake: the writer's memory is thrown away and loaded again.
+    #[error("the server made a mistake while it took the facts; its log says more. Nothing of them was kept")]
+    Panicked,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -107,7 +118,7 @@ impl IngestError {
     #[must_use]
     pub fn kept(&self) -> Option<&Receipt> {
         match self {
-            Self::Fact { kept, .. } | Self::Outside { kept, .. } => Some(kept),
+            Self::Fact { kept, .. } | Self::NotJson { kept, .. } | Self::Outside { kept, .. } => Some(kept),
             _ => None,
         }
     }
@@ -124,39 +135,7 @@ pub enum Outside {
     Run(RunId),
 }
 
-/// A delivery that is in the line to the store.
-pub struct Pending<'i> {
-    pub(super) taken: Result<Receipt, IngestError>,
-    pub(super) durable: Option<oneshot::Receiver<Result<(), StoreError>>>,
-    pub(super) _permit: SemaphorePermit<'i>,
-}
-
-impl Pending<'_> {
-    /// Whether a fact was refused: what follows it in the same body must not be sent.
-    #[must_use]
-    pub const fn is_refused(&self) -> bool {
-        self.taken.is_err()
-    }
-
-    /// The log's life that it went to; `None` where nothing was written, or a fact was refused.
-    #[must_use]
-    pub fn life(&self) -> Option<Epoch> {
-        self.taken.as_ref().ok().and_then(|receipt| receipt.epoch)
-    }
-
-    /// Waits until everything that was taken is durable and visible.
-    ///
-    /// # Errors
-    /// As [`Ingest::deliver`](super::Ingest::deliver).
-    pub async fn durable(self) -> Result<Receipt, IngestError> {
-        if let Some(durable) = self.durable {
-            committed(durable).await?;
-        }
-        self.taken
-    }
-}
-
-pub(super) async fn committed(durable: oneshot::Receiver<Result<(), StoreError>>) -> Result<(), StoreError> {
+pub(super) async fn committed(durable: &mut oneshot::Receiver<Result<(), StoreError>>) -> Result<(), StoreError> {
     let stopped = |_| StoreError::Failed { doing: "commit", why: "the server is stopping".into() };
     durable.await.map_err(stopped)?
 }

@@ -4,34 +4,87 @@ use super::World;
 use super::desk::Desk;
 use crate::guard::{Guarded, Policy};
 use crate::log::control::{ASKING_MAX, AskedAction, ControlRecord, ControlState};
-use crate::log::row::Row;
+use crate::log::row::{APPEND_BYTES_MAX, APPEND_ROWS_MAX, Row};
 use crate::log::run::{Shown, count_of};
 use crate::log::{Blob, LogId, StoreError};
 use crate::model::audience::{self, Audience, Sight};
-use crate::model::{BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, RunId, SessionId};
+use crate::model::{BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, RunId, Sequence, SessionId};
 use crate::source::ledger::{Ledger, Violation};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+/// The rows that a delivery leads to, cut into appends of bounded size, and the bodies that they refer to.
+#[derive(Default)]
+pub(super) struct EncodedRows {
+    /// The last sequence and the rows of each append that is full.
+    full: Vec<(Sequence, Bytes)>,
+    rows: Vec<u8>,
+    count: usize,
+    last: Sequence,
+    blobs: Vec<Blob>,
+    bytes: usize,
+}
+
+impl EncodedRows {
+    /// Rows and bodies, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn push(&mut self, sequence: Sequence, prev: [Sequence; 3], views: [Option<&[u8]>; 3]) {
+        let before = self.rows.len();
+        Row::encode(&mut self.rows, sequence, prev, views);
+        self.bytes += self.rows.len() - before;
+        (self.count, self.last) = (self.count + 1, sequence);
+        if self.count >= APPEND_ROWS_MAX || self.rows.len() >= APPEND_BYTES_MAX {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        if self.count > 0 {
+            self.full.push((self.last, std::mem::take(&mut self.rows).into()));
+            self.count = 0;
+        }
+    }
+
+    fn push_blob(&mut self, blob: Blob) {
+        self.bytes += blob.body.len();
+        self.blobs.push(blob);
+    }
+
+    /// The rows of each append with its last sequence, and all bodies.
+    pub fn into_parts(mut self) -> (Vec<(Sequence, Bytes)>, Vec<Blob>) {
+        self.cut();
+        (self.full, self.blobs)
+    }
+}
+
+/// When and under which rules drafts become rows.
+#[derive(Clone, Copy)]
+pub(super) struct Stamping<'p> {
+    pub given: &'p Ids,
+    pub policy: &'p Policy,
+    pub world: World,
+    pub now: jiff::Timestamp,
+}
+
 impl Desk {
-    /// Ledger, guard and stamp: drafts become encoded rows. `ends` says where each fact's drafts end.
-    #[expect(clippy::too_many_arguments, reason = "the stages' whole context, in one call")]
+    /// Ledger, guard and stamp: drafts become encoded rows. `ends` says where each fact's drafts end, and `first_index` which
+    /// fact is the first.
     pub fn stamp(
         &mut self,
         drafts: Vec<Draft>,
         ends: &[usize],
         first_index: u64,
-        given: &Ids,
-        policy: &Policy,
-        now: jiff::Timestamp,
-        world: World,
-        blobs: &mut Vec<Blob>,
+        Stamping { given, policy, world, now }: Stamping<'_>,
+        rows: &mut EncodedRows,
         violations: &mut Vec<Violation>,
-    ) -> Bytes {
+    ) {
         if drafts.is_empty() {
-            return Bytes::new();
+            return;
         }
         let received_at: Box<str> = format!("{now:.3}").into();
         let millis = u64::try_from(now.as_millisecond()).unwrap_or(0);
@@ -40,7 +93,7 @@ impl Desk {
             let random = Uuid::from_u128((world.random)());
             BlobId::new(&random.simple().to_string()).expect("hexadecimal digits are an id")
         };
-        let mut rows = Vec::with_capacity(drafts.len() * 640);
+        rows.rows.reserve((drafts.len() * 640).min(APPEND_BYTES_MAX));
         let mut scratch = Scratch::default();
         let mut guarded = Vec::new();
         let mut fact = 0;
@@ -58,7 +111,7 @@ impl Desk {
             violations.extend(self.ledger.enter(&mut draft, first_index + fact as u64));
             self.guard.pass(policy, &mut new_blob_id, draft, &mut guarded);
             for guarded in guarded.drain(..) {
-                self.place(guarded, &received_at, &mut scratch, &mut rows, blobs);
+                self.place(guarded, &received_at, &mut scratch, rows);
             }
         }
         let summary = &mut self.summary;
@@ -74,18 +127,17 @@ impl Desk {
             true => drop(self.summary.ended_at.get_or_insert(received_at)),
             false => self.summary.ended_at = None,
         }
-        Bytes::from(rows)
     }
 
     /// Gives one guarded draft its place, and writes its row: each audience's view of it.
-    fn place(&mut self, guarded: Guarded, received_at: &str, scratch: &mut Scratch, rows: &mut Vec<u8>, blobs: &mut Vec<Blob>) {
+    fn place(&mut self, guarded: Guarded, received_at: &str, scratch: &mut Scratch, rows: &mut EncodedRows) {
         let (draft, bodies) = guarded.into_parts();
         let sequence = self.summary.last_sequence.next();
         let mut envelope = Envelope { sequence, event_id: self.event_ids.next(), received_at: received_at.into(), draft };
         name_by_sequence(&mut envelope);
         let sights = Audience::ALL.map(|reader| reader.sight(&envelope));
         let views = scratch.write(&envelope, sights, &self.ledger);
-        Row::encode(rows, sequence, self.summary.seen_last, views);
+        rows.push(sequence, self.summary.seen_last, views);
         for (i, view) in views.iter().enumerate() {
             if view.is_some() {
                 if let Some(run) = self.seen_runs.get_mut(i) {
@@ -102,15 +154,15 @@ impl Desk {
             let is_snapshot = envelope.draft.class == EventType::MessagesSnapshot;
             let reads = |a: &Audience| sights[a.index()] == Sight::Body && !(is_snapshot && self.ledger.hides_from(*a));
             let readable = Audience::ALL.into_iter().find(reads).unwrap_or(Audience::Internal);
-            blobs.extend(bodies.into_iter().map(|body| {
+            for body in bodies {
                 let (run, session) = match self.id.clone() {
                     LogId::Run(run) => (Some(run), None),
                     LogId::Session(session) => (None, Some(session)),
                 };
                 let meta = BlobMeta { audience: readable, media_type: body.media_type.into(), run, session };
                 let meta = serde_json::to_vec(&meta).expect("plain data").into();
-                Blob { id: body.id, meta, body: body.bytes }
-            }));
+                rows.push_blob(Blob { id: body.id, meta, body: body.bytes });
+            }
         }
         self.summary.last_sequence = sequence;
         if let Some(asked) = AskedAction::of(&envelope.draft) {

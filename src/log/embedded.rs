@@ -375,24 +375,31 @@ impl Shared {
 
     // Writing.
 
-    fn commit(&self, group: &[Append]) -> Result<Vec<Outcome>, StoreError> {
+    fn commit(&self, group: &[Append], follows: impl Iterator<Item = bool>) -> Result<Vec<Outcome>, StoreError> {
         let mut writer = self.writer.lock();
         // Only between groups: within one, what is known is ahead of what is stored.
         if writer.known.len() >= KNOWN_MAX {
             writer.known.clear();
         }
-        let committed = self.commit_group(&mut writer, group);
+        let committed = self.commit_group(&mut writer, group, follows);
         committed.inspect_err(|e| writer.failed = Some(e.clone()))
     }
 
-    fn commit_group(&self, writer: &mut Writer, group: &[Append]) -> Result<Vec<Outcome>, StoreError> {
+    fn commit_group(
+        &self,
+        writer: &mut Writer,
+        group: &[Append],
+        follows: impl Iterator<Item = bool>,
+    ) -> Result<Vec<Outcome>, StoreError> {
         writer.alive()?;
         let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 1 + 3 * group.len());
         let mut outcomes = Vec::with_capacity(group.len());
-        let mut seal = writer.seal;
-        for append in group {
+        let (mut seal, mut refused) = (writer.seal, HashMap::new());
+        for (append, follows) in group.iter().zip(follows) {
             let known = self.known(writer, &append.log)?;
-            if let Some(conflict) = append.conflict(known.map(|known| (known.epoch, known.last))) {
+            let behind = refused.get(&append.log).copied().filter(|_| follows);
+            if let Some(conflict) = behind.or_else(|| append.conflict(known.map(|known| (known.epoch, known.last)))) {
+                refused.insert(&append.log, conflict);
                 outcomes.push(conflict);
                 continue;
             }
@@ -1024,7 +1031,11 @@ fn body_of(value: &[u8]) -> Option<(Bytes, Bytes)> {
 
 impl Store for EmbeddedStore {
     async fn commit(&self, group: &[Append]) -> Result<Vec<Outcome>, StoreError> {
-        self.shared.commit(group)
+        self.shared.commit(group, std::iter::repeat(false))
+    }
+
+    async fn commit_linked(&self, group: &[Append], follows: &[bool]) -> Result<Vec<Outcome>, StoreError> {
+        self.shared.commit(group, follows.iter().copied())
     }
 
     async fn load(&self, log: &LogId) -> Result<Option<Loaded>, StoreError> {

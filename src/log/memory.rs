@@ -139,9 +139,24 @@ impl Inner {
 
 impl Store for MemoryStore {
     async fn commit(&self, group: &[Append]) -> Result<Vec<Outcome>, StoreError> {
+        self.commit_linked(group, &vec![false; group.len()]).await
+    }
+
+    async fn commit_linked(&self, group: &[Append], follows: &[bool]) -> Result<Vec<Outcome>, StoreError> {
         self.gate.pass();
         let mut inner = self.inner.write();
-        Ok(group.iter().map(|append| inner.append(append)).collect())
+        let mut refused = HashMap::new();
+        let outcomes = group.iter().zip(follows).map(|(append, follows)| {
+            let outcome = match refused.get(&append.log) {
+                Some(conflict) if *follows => *conflict,
+                _ => inner.append(append),
+            };
+            if outcome.position().is_none() {
+                refused.insert(&append.log, outcome);
+            }
+            outcome
+        });
+        Ok(outcomes.collect())
     }
 
     async fn load(&self, log: &LogId) -> Result<Option<Loaded>, StoreError> {

@@ -71,7 +71,8 @@ pub struct Append {
     pub expected: Sequence,
     /// The log's last sequence after it; equals `expected` when only state is saved.
     pub last: Sequence,
-    /// The rows `expected + 1 ..= last`, one after another as [`row::Row`] encodes them.
+    /// The rows `expected + 1 ..= last`, one after another as [`row::Row`] encodes them: at most [`row::APPEND_ROWS_MAX`], so
+    /// that the smallest read stays small. What must be stored as a whole and is longer goes as several appends of one group.
     pub rows: Bytes,
     /// Bodies that the rows refer to. They belong to this log: erasing it erases them.
     pub blobs: Vec<Blob>,
@@ -98,6 +99,11 @@ impl Append {
     pub fn conflict(&self, standing: Option<(Epoch, Sequence)>) -> Option<Outcome> {
         assert!(self.last >= self.expected, "an append moves the tail forward or not at all");
         assert_eq!(self.last == self.expected, self.rows.is_empty(), "there are rows exactly when the tail moves");
+        assert!(
+            self.last.0 - self.expected.0 <= row::APPEND_ROWS_MAX as u64,
+            "an append has at most {} rows",
+            row::APPEND_ROWS_MAX
+        );
         assert!(
             self.state.iter().all(|(key, _)| (1..=STATE_KEY_BYTES_MAX).contains(&key.len())),
             "state keys are 1 to {STATE_KEY_BYTES_MAX} bytes long"
@@ -134,6 +140,17 @@ pub enum Outcome {
     /// The log stands elsewhere than expected (another writer, another epoch, or `None`: it is not there); nothing of this
     /// append was kept.
     Conflict { last: Sequence, epoch: Option<Epoch> },
+}
+
+impl Outcome {
+    /// Where it was committed, and its log's place in the order of creation; `None` for a conflict.
+    #[must_use]
+    pub const fn position(&self) -> Option<(u64, u64)> {
+        match *self {
+            Self::Committed { position, created } => Some((position, created)),
+            Self::Conflict { .. } => None,
+        }
+    }
 }
 
 /// A log as it was found.
@@ -272,12 +289,23 @@ pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
 pub trait Store: Send + Sync + 'static {
     /// Commits a group of appends in their order, durably, and answers for each. Each is judged as if the ones before it were
     /// in already, so appends of one log in one group may follow each other, and a conflict of one leaves the others alone.
+    /// Those that do not conflict are stored all or none, whatever ends the process meanwhile.
     /// Called by one committer at a time; it may block the thread it is called on. The other calls may come from anywhere
     /// meanwhile, and block no longer than a bounded read takes.
     ///
     /// # Errors
     /// [`StoreError`]: final. The caller stops; it must not go on as if only this group had failed.
     fn commit(&self, group: &[Append]) -> impl Future<Output = Result<Vec<Outcome>, StoreError>> + Send;
+
+    /// The same, where `follows` says of each append whether it builds on the one of its log before it in the group. If that one
+    /// conflicts, so does this one: it could stand by chance where the log really does, once another writer has added to it.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    fn commit_linked(&self, group: &[Append], follows: &[bool]) -> impl Future<Output = Result<Vec<Outcome>, StoreError>> + Send {
+        debug_assert_eq!(group.len(), follows.len(), "there is a word on each");
+        self.commit(group)
+    }
 
     /// The log's epoch, tail and state; `None` for a log that nobody has written.
     fn load(&self, log: &LogId) -> impl Future<Output = Result<Option<Loaded>, StoreError>> + Send;
@@ -392,6 +420,10 @@ macro_rules! each_store {
 impl Store for AnyStore {
     async fn commit(&self, group: &[Append]) -> Result<Vec<Outcome>, StoreError> {
         each_store!(self, store => store.commit(group).await)
+    }
+
+    async fn commit_linked(&self, group: &[Append], follows: &[bool]) -> Result<Vec<Outcome>, StoreError> {
+        each_store!(self, store => store.commit_linked(group, follows).await)
     }
 
     async fn load(&self, log: &LogId) -> Result<Option<Loaded>, StoreError> {

@@ -13,6 +13,11 @@ use bytes::{Buf, Bytes};
 
 const HEAD: usize = 8 + 3 * 8 + 3 * 8;
 
+/// The most rows of one append. A read returns whole appends, so this bounds the cost of the smallest one.
+pub const APPEND_ROWS_MAX: usize = 1024;
+/// Bytes of rows at which an append is closed and the next one begins; it is larger by at most one row.
+pub const APPEND_BYTES_MAX: usize = 128 * 1024;
+
 /// One row, sharing the bytes of the append that it came in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row(Bytes);

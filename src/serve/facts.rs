@@ -2,6 +2,8 @@
 //!
 //! A JSON body is atomic. A streamed one (`application/x-ndjson`) is appended in groups as it arrives, a few groups ahead of
 //! the store, and answered once, when all of it is durable. What is wrong is told with the fact's `index` or `line`.
+//!
+//! A body is only cut into facts here. Parsing takes many times its memory, and waits until there is room for that.
 
 use super::access::{Hold, Pass, Right, Who};
 use super::problem::Problem;
@@ -9,20 +11,20 @@ use super::request::{Query, path_id};
 use super::trace::step;
 use super::{App, BODY_BYTES_A_SECOND, stopped};
 use crate::auth::rights::Verb;
-use crate::ingest::{Delivery, Fence, IngestError, Outside, Pending, Producer, Receipt};
-use crate::log::LogId;
+use crate::ingest::{Admitted, Delivery, Facts, Fence, IngestError, Outside, Pending, Producer, Receipt, envelope_bytes_with};
 use crate::log::run::OnTheLine;
+use crate::log::{AnyStore, LogId};
 use crate::model::{Epoch, Ids, ProducerId};
 use crate::source::{self, FactError, SOURCES, SourceKind};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Request, StatusCode, Uri, header};
 use http_body_util::BodyExt;
-use serde_json::Value;
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -31,6 +33,12 @@ use tokio::time::Instant;
 
 /// Groups of one streamed body that may be on their way to the store at once.
 const GROUPS_AHEAD_MAX: usize = 8;
+/// What one group of a streamed body holds: facts, and bytes of the envelopes that they lead to, if there are several facts. A group
+/// is what has arrived; it never waits for more.
+const GROUP_FACTS_MAX: usize = 1024;
+const GROUP_BYTES_MAX: usize = 1024 * 1024;
+/// Facts of one JSON body.
+pub const BODY_FACTS_MAX: usize = 65_536;
 /// When whoever found too much under way may come back, in seconds.
 const BUSY_RETRY_AFTER: u64 = 1;
 /// What is read and thrown away of a body that was refused in the middle, so that its sender gets to read why.
@@ -49,7 +57,7 @@ pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body
         }
         let pace = Pace::new(app.limits.body_time_max);
         let text = read_whole(body, app.limits.body_bytes_max, &pace).await?;
-        whole(&app, to, &text).await
+        whole(&app, to, text).await
     };
     taking.await.inspect_err(|problem| app.meters.refused.add(problem.code)).map(Json)
 }
@@ -58,7 +66,7 @@ pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body
 ///
 /// # Errors
 /// The [`Problem`] to answer with.
-pub async fn at_once(app: &App, pass: &Pass, uri: &Uri, headers: &HeaderMap, body: &[u8]) -> Result<Receipt, Problem> {
+pub async fn at_once(app: &App, pass: &Pass, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Result<Receipt, Problem> {
     let taking = async {
         let to = Address::of(pass, uri, headers)?;
         if body.len() > app.limits.body_bytes_max {
@@ -139,10 +147,10 @@ impl Address {
         }
     }
 
-    fn delivery(&self, facts: Vec<Value>, bytes: usize, atomic: bool, sent: u64) -> Delivery {
+    fn delivery(&self, facts: Facts, atomic: bool, sent: u64) -> Delivery {
         let producer = self.producer.clone().map(|producer| Producer { seq: producer.seq + sent, ..producer });
         let (log, given, fence) = (self.log.clone(), self.given.clone(), self.fence.clone());
-        Delivery { log, source: self.source, given, producer, facts, bytes, atomic, life: None, fence }
+        Delivery { log, source: self.source, given, producer, facts, atomic, life: None, fence }
     }
 }
 
@@ -237,34 +245,45 @@ pub(super) async fn read_whole(mut body: Body, limit: usize, pace: &Pace) -> Res
 }
 
 /// A whole JSON body: one fact or an array, all of it or nothing.
-async fn whole(app: &App, to: Address, text: &[u8]) -> Result<Receipt, Problem> {
-    let pending = step("append", submit(app, to, text)).await?;
+async fn whole(app: &App, to: Address, text: Bytes) -> Result<Receipt, Problem> {
+    let taking = async {
+        let delivery = delivery(app, &to, text)?;
+        let admitted = app.ingest.admit(&delivery).await;
+        submit(app, delivery, admitted).await
+    };
+    let pending = step("append", taking).await?;
     step("commit", durable(pending)).await
+}
+
+/// A whole JSON body, to be [admitted](crate::ingest::Ingest::admit) and then [submitted](submit).
+///
+/// # Errors
+/// The [`Problem`] of a body that cannot be taken, whatever its facts say.
+pub fn delivery(app: &App, to: &Address, text: Bytes) -> Result<Delivery, Problem> {
+    app.disk.has_room()?;
+    let places = cut(&text, app.limits.depth_max)?;
+    if text.len() > app.limits.fact_bytes_max {
+        check_fact_sizes(&text, &places, app.limits.fact_bytes_max)?;
+    }
+    let delivery = to.delivery(Facts::of_text(text, places), true, 0);
+    app.disk.has_room_for(&delivery)?;
+    if let Some(rates) = &app.rates {
+        rates.take(to.publisher(), delivery.facts.len(), Instant::now()).map_err(|wait| rates.refused(wait))?;
+    }
+    Ok(delivery)
 }
 
 /// Puts a whole JSON body in the line to the store.
 ///
 /// # Errors
 /// The [`Problem`] of a body that does not even get there.
-pub async fn submit<'a>(app: &'a App, to: Address, text: &[u8]) -> Result<Pending<'a>, Problem> {
-    app.disk.has_room()?;
-    check_depth(text, app.limits.depth_max)?;
-    let facts = match serde_json::from_slice::<Value>(text) {
-        Ok(Value::Array(facts)) => facts,
-        Ok(fact) => vec![fact],
-        Err(error) => {
-            let detail = format!("the body is not JSON: {error}; nothing of it was kept");
-            return Err(Problem::bad_request("not_json", detail).with("expected", "one JSON object, or an array of them"));
-        }
-    };
-    if text.len() > app.limits.fact_bytes_max {
-        check_fact_sizes(&facts, app.limits.fact_bytes_max)?;
-    }
-    if let Some(rates) = &app.rates {
-        rates.take(to.publisher(), facts.len(), Instant::now()).map_err(|wait| rates.refused(wait))?;
-    }
-    let delivery = to.delivery(facts, text.len(), true, 0);
-    app.ingest.submit(delivery).await.map_err(|error| told(error, &Place::Index))
+pub async fn submit<'a>(
+    app: &'a App,
+    delivery: Delivery,
+    admitted: Result<Admitted<'a>, IngestError>,
+) -> Result<Pending<'a, AnyStore>, Problem> {
+    let submitting = async { app.ingest.submit(delivery, admitted?).await };
+    submitting.await.map_err(|error| told(error, &Place::Index))
 }
 
 /// What a submission comes to, unless it has to wait. There is a limit to what is under way to the store, and whoever has a part
@@ -281,18 +300,84 @@ pub async fn ready_now<F: Future>(mut submission: Pin<&mut F>) -> Option<F::Outp
 ///
 /// # Errors
 /// The [`Problem`] to answer with.
-pub async fn durable(pending: Pending<'_>) -> Result<Receipt, Problem> {
+pub async fn durable(mut pending: Pending<'_, AnyStore>) -> Result<Receipt, Problem> {
     pending.durable().await.map_err(|error| told(error, &Place::Index))
 }
 
-fn check_fact_sizes(facts: &[Value], limit: usize) -> Result<(), Problem> {
-    for (index, fact) in facts.iter().enumerate() {
-        let bytes = serde_json::to_vec(fact).map_or(0, |text| text.len());
+fn check_fact_sizes(text: &[u8], places: &[Range<usize>], limit: usize) -> Result<(), Problem> {
+    for (index, place) in places.iter().enumerate().filter(|(_, place)| place.len() > limit) {
+        let bytes = text[place.clone()].trim_ascii().len();
         if bytes > limit {
             return Err(fact_too_large(bytes, limit).with("index", index));
         }
     }
     Ok(())
+}
+
+fn not_json(why: &dyn std::fmt::Display) -> Problem {
+    let detail = format!("the body is not JSON: {why}; nothing of it was kept");
+    Problem::bad_request("not_json", detail).with("expected", "one JSON object, or an array of them")
+}
+
+/// Where the facts of a JSON body stand: the body itself, or the items of an array. What stands there need not be JSON; if all of
+/// it is, so is the body.
+fn cut(text: &[u8], depth_max: usize) -> Result<Vec<Range<usize>>, Problem> {
+    let open = text.len() - text.trim_ascii_start().len();
+    if text.get(open) != Some(&b'[') {
+        check_depth(text, depth_max)?;
+        return Ok(std::iter::once(0..text.len()).collect());
+    }
+    let (mut places, mut from, mut at, mut depth) = (Vec::new(), open + 1, open + 1, 0);
+    loop {
+        match text.get(at) {
+            Some(b'"') => at = string_end(text, at + 1),
+            Some(b'{' | b'[') if depth == depth_max => return Err(too_deep(depth_max, places.len() as u64)),
+            Some(b'{' | b'[') => depth += 1,
+            Some(b']') if depth == 0 => break,
+            Some(b'}' | b']') => depth = depth.saturating_sub(1),
+            Some(b',') if depth == 0 => {
+                places.push(from..at);
+                from = at + 1;
+                if places.len() == BODY_FACTS_MAX {
+                    return Err(too_many_facts());
+                }
+            }
+            Some(_) => {}
+            None => return Err(not_json(&"its array does not end")),
+        }
+        at += 1;
+    }
+    if !text[at + 1..].trim_ascii().is_empty() {
+        return Err(not_json(&"something stands behind its array"));
+    }
+    if !(places.is_empty() && text[from..at].trim_ascii().is_empty()) {
+        places.push(from..at);
+    }
+    Ok(places)
+}
+
+/// Where a string ends whose text begins here: its closing quote, or the end of it all.
+fn string_end(text: &[u8], mut at: usize) -> usize {
+    while let Some(found) = text.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+        at += found;
+        if text[at] == b'"' {
+            return at;
+        }
+        at += 2;
+    }
+    text.len()
+}
+
+fn too_many_facts() -> Problem {
+    let remedy = "send it in parts, or as application/x-ndjson, which has no limit";
+    let detail = format!("the body has more than {BODY_FACTS_MAX} facts, the limit for one JSON body; {remedy}");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_many_facts", detail).with("limit", BODY_FACTS_MAX)
+}
+
+fn too_deep(limit: usize, index: u64) -> Problem {
+    let detail = format!("the JSON nests deeper than {limit}, the limit; flatten it, or send the inner part as text");
+    let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_deep", detail);
+    problem.with("limit", limit).with("index", index)
 }
 
 fn body_too_large(limit: usize) -> Problem {
@@ -324,10 +409,7 @@ pub(super) fn check_depth(text: &[u8], limit: usize) -> Result<(), Problem> {
             b'{' | b'[' => {
                 depth += 1;
                 if depth > limit + around {
-                    let detail =
-                        format!("the JSON nests deeper than {limit}, the limit; flatten it, or send the inner part as text");
-                    let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_deep", detail);
-                    return Err(problem.with("limit", limit).with("index", index));
+                    return Err(too_deep(limit, index));
                 }
             }
             b'}' | b']' => depth = depth.saturating_sub(1),
@@ -362,7 +444,7 @@ struct Ahead<'a> {
     first: u64,
     /// The line of each of its facts.
     lines: Vec<u64>,
-    pending: Pending<'a>,
+    pending: Pending<'a, AnyStore>,
 }
 
 impl<'a> Lines<'a> {
@@ -385,7 +467,7 @@ impl<'a> Lines<'a> {
             Some(receipt) => Ok(receipt),
             // Nothing but blank lines: alive, with nothing to say.
             None => {
-                let delivery = self.to.delivery(Vec::new(), 0, false, 0);
+                let delivery = self.to.delivery(Vec::new().into(), false, 0);
                 self.app.ingest.deliver(delivery).await.map_err(|error| told(error, &Place::Index))
             }
         }
@@ -395,18 +477,27 @@ impl<'a> Lines<'a> {
         let mut stopping = self.app.stopping.subscribe();
         let (patience, moment) = (self.app.limits.line_time_max, self.app.moment_in_drain());
         loop {
+            let Self { hold, ahead, .. } = self;
             let frame = tokio::select! {
                 biased;
                 frame = tokio::time::timeout(patience, body.frame()) => frame.map_err(|_| silent(patience))?,
                 // A body may last longer than the right to send it.
-                problem = self.hold.over() => return Err(problem),
+                problem = hold.over() => return Err(problem),
                 // What has come is taken; its sender goes on elsewhere, and knows from where.
                 () = stopped(&mut stopping, moment) => return Err(super::stopping()),
+                // A body that says nothing for a while keeps no part of what may be under way.
+                outcome = first(ahead) => {
+                    self.absorb(outcome)?;
+                    continue;
+                }
             };
             let Some(frame) = frame else { break };
             let Ok(data) = frame.map_err(cut_off)?.into_data() else { continue };
+            let has_newline = data.contains(&b'\n');
             self.buffer.extend_from_slice(&data);
-            self.group(false).await?;
+            if has_newline {
+                self.group(false).await?;
+            }
             if self.buffer.len() > self.app.limits.fact_bytes_max {
                 return Err(self.too_long(self.buffer.len()));
             }
@@ -418,58 +509,71 @@ impl<'a> Lines<'a> {
         fact_too_large(bytes, self.app.limits.fact_bytes_max).with("line", self.read + 1)
     }
 
-    /// Hands on every whole line that has come; at the body's end also what stands without a newline.
+    /// Hands on every whole line that has come, group by group; at the body's end also what stands without a newline.
     async fn group(&mut self, at_end: bool) -> Result<(), Problem> {
         let end = match memchr::memrchr(b'\n', &self.buffer) {
             _ if at_end => self.buffer.len(),
             Some(newline) => newline + 1,
             None => return Ok(()),
         };
-        let text = self.buffer.split_to(end);
-        let mut facts = Vec::new();
-        let mut at = Vec::new();
-        let mut bad = None;
-        let mut rest = &text[..];
-        while !rest.is_empty() {
-            let newline = memchr::memchr(b'\n', rest);
-            let line = &rest[..newline.unwrap_or(rest.len())];
-            rest.advance(newline.map_or(rest.len(), |n| n + 1));
-            match self.line(line) {
-                Ok(Some(fact)) => {
-                    facts.push(fact);
-                    at.push(self.read + 1);
+        let text = self.buffer.split_to(end).freeze();
+        let each = envelope_bytes_with(&self.to.given);
+        let mut from = 0;
+        while from < text.len() {
+            let (begin, mut bytes, mut places, mut at, mut bad) = (from, 0, Vec::new(), Vec::new(), None);
+            while from < text.len() && places.len() < GROUP_FACTS_MAX && bytes < GROUP_BYTES_MAX {
+                let newline = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |n| from + n);
+                match self.is_fact(&text[from..newline]) {
+                    Ok(true) => {
+                        places.push(from - begin..newline - begin);
+                        at.push(self.read + 1);
+                        bytes += each + newline - from;
+                    }
+                    Ok(false) => {}
+                    Err(problem) => {
+                        bad = Some(problem);
+                        break;
+                    }
                 }
-                Ok(None) => {}
-                Err(problem) => {
-                    bad = Some(problem);
-                    break;
-                }
+                self.read += 1;
+                from = text.len().min(newline + 1);
             }
-            self.read += 1;
+            if !places.is_empty() {
+                self.hand_on(Facts::of_text(text.slice(begin..from), places), at).await?;
+            }
+            if let Some(problem) = bad {
+                return Err(problem);
+            }
         }
-        if !facts.is_empty() {
-            self.app.disk.has_room()?;
-            self.keep_to_the_rate(facts.len()).await?;
-            let count = facts.len() as u64;
-            let first = self.sent;
-            let delivery = Delivery { life: self.life, ..self.to.delivery(facts, text.len(), false, first) };
-            self.sent += count;
-            let app = self.app;
-            let mut submitting = pin!(app.ingest.submit(delivery));
-            let submitted = match ready_now(submitting.as_mut()).await {
-                Some(submitted) => submitted,
+        Ok(())
+    }
+
+    /// Hands on one group of facts, which stand in these lines.
+    async fn hand_on(&mut self, facts: Facts, lines: Vec<u64>) -> Result<(), Problem> {
+        let (app, first, count) = (self.app, self.sent, facts.len());
+        let delivery = Delivery { life: self.life, ..self.to.delivery(facts, false, first) };
+        app.disk.has_room_for(&delivery)?;
+        self.keep_to_the_rate(count).await?;
+        self.sent += count as u64;
+        let admitted = {
+            let mut admitting = pin!(app.ingest.admit(&delivery));
+            match ready_now(admitting.as_mut()).await {
+                Some(admitted) => admitted,
                 None => {
                     self.settle(0).await?;
-                    submitting.await
+                    admitting.await
                 }
-            };
-            let pending = submitted.map_err(|error| told(error, &Place::Index))?;
-            self.life = pending.life().or(self.life);
-            let refused = pending.is_refused();
-            self.ahead.push_back(Ahead { first, lines: at, pending });
-            self.settle(if refused { 0 } else { GROUPS_AHEAD_MAX }).await?;
-        }
-        bad.map_or(Ok(()), Err)
+            }
+        };
+        let submitting = async { app.ingest.submit(delivery, admitted?).await };
+        let pending = submitting.await.map_err(|error| told(error, &Place::Index))?;
+        self.life = pending.life().or(self.life);
+        let refused = pending.is_refused();
+        self.ahead.push_back(Ahead { first, lines, pending });
+        self.settle(if refused { 0 } else { GROUPS_AHEAD_MAX }).await?;
+        // What has come at once may be many groups, and others have their turn.
+        tokio::task::yield_now().await;
+        Ok(())
     }
 
     /// Reads no faster than the producer may publish.
@@ -486,10 +590,11 @@ impl<'a> Lines<'a> {
         Ok(())
     }
 
-    fn line(&self, line: &[u8]) -> Result<Option<Value>, Problem> {
+    /// Whether a line is a fact, and not blank. Whether it is JSON is seen when its turn comes.
+    fn is_fact(&self, line: &[u8]) -> Result<bool, Problem> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.iter().all(u8::is_ascii_whitespace) {
-            return Ok(None);
+            return Ok(false);
         }
         if line.len() > self.app.limits.fact_bytes_max {
             return Err(self.too_long(line.len()));
@@ -499,39 +604,45 @@ impl<'a> Lines<'a> {
             problem.members.shift_remove("index");
             problem.with("line", number)
         })?;
-        serde_json::from_slice(line).map(Some).map_err(|error| {
-            let detail = format!("line {number} is not JSON: {error}; what came before it is kept");
-            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "not_json", detail)
-                .with("line", number)
-                .with("expected", "one JSON object a line")
-        })
+        Ok(true)
     }
 
     /// Waits until no more than `ahead` groups are on their way, adding up what became of them.
     async fn settle(&mut self, ahead: usize) -> Result<(), Problem> {
-        let mut first = None;
+        let mut outcome = Ok(());
         while self.ahead.len() > ahead {
-            let Ahead { first: offset, lines, pending } = self.ahead.pop_front().expect("there are more than `ahead`");
-            let kept = match pending.durable().await {
-                Ok(receipt) => Some(receipt),
-                Err(error) => {
-                    let kept = error.kept().cloned();
-                    first.get_or_insert_with(|| told(error, &Place::Line(&lines)));
-                    kept
-                }
-            };
-            // A group counts its own facts; its sender counts those of the body.
-            let kept = kept.map(|mut kept| {
-                kept.violations.iter_mut().for_each(|violation| violation.index += offset);
-                kept
-            });
-            match (&mut self.receipt, kept) {
-                (Some(total), Some(kept)) => total.extend(kept),
-                (total, Some(kept)) => *total = Some(kept),
-                (_, None) => {}
-            }
+            let became = first(&mut self.ahead).await;
+            outcome = outcome.and(self.absorb(became));
         }
-        first.map_or(Ok(()), Err)
+        outcome
+    }
+
+    /// Adds what became of the first group that is on its way.
+    fn absorb(&mut self, became: Result<Receipt, IngestError>) -> Result<(), Problem> {
+        let Some(Ahead { first: offset, lines, .. }) = self.ahead.pop_front() else { return Ok(()) };
+        let (kept, outcome) = match became {
+            Ok(receipt) => (Some(receipt), Ok(())),
+            Err(error) => (error.kept().cloned(), Err(told(error, &Place::Line(&lines)))),
+        };
+        // A group counts its own facts; its sender counts those of the body.
+        let kept = kept.map(|mut kept| {
+            kept.violations.iter_mut().for_each(|violation| violation.index += offset);
+            kept
+        });
+        match (&mut self.receipt, kept) {
+            (Some(total), Some(kept)) => total.extend(kept),
+            (total, Some(kept)) => *total = Some(kept),
+            (_, None) => {}
+        }
+        outcome
+    }
+}
+
+/// What became of the first of these groups; never anything while there is none. Dropping the future loses nothing.
+async fn first(ahead: &mut VecDeque<Ahead<'_>>) -> Result<Receipt, IngestError> {
+    match ahead.front_mut() {
+        Some(group) => group.pending.durable().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -587,6 +698,15 @@ fn told(error: IngestError, place: &Place<'_>) -> Problem {
             outside(&error, format!("{member} {number}: {error}; {kept}")).with(member, number)
         }
         IngestError::Foreign(error) => outside(&error, detail),
+        IngestError::NotJson { index, error, .. } => match placed(index) {
+            ("line", line, kept) => {
+                let detail = format!("line {line} is not JSON: {error}; {kept}");
+                Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "not_json", detail)
+                    .with("line", line)
+                    .with("expected", "one JSON object a line")
+            }
+            (_, index, _) => not_json(&format_args!("{error}, in fact {index}")),
+        },
         IngestError::Fact { index, error, .. } => {
             let (member, number, kept) = placed(index);
             let code = match &error {
@@ -615,6 +735,10 @@ fn told(error: IngestError, place: &Place<'_>) -> Problem {
         }
         IngestError::Busy(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).retry_after(BUSY_RETRY_AFTER),
         IngestError::Erased => Problem::new(StatusCode::CONFLICT, "run_erased", detail),
+        IngestError::EnvelopesTooLarge { bytes, limit } => {
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "envelopes_too_large", detail).with("bytes", bytes).with("limit", limit)
+        }
+        IngestError::Panicked => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail),
         IngestError::Store(error) => error.into(),
     }
 }

@@ -189,8 +189,11 @@ async fn forward(
 ) -> Result<Page, Problem> {
     let mut page = Page::default();
     let (mut at, mut bytes) = (after, 0);
+    // A page costs what it holds; where the selection leaves out most rows, more are read each time.
+    let mut read = Limit { rows: limit.map_or(READ.rows, |limit| (limit + 1).min(READ.rows)), ..READ };
     loop {
-        let rows = app.feed.rows(log, epoch, at, READ).await?;
+        let rows = app.feed.rows(log, epoch, at, read).await?;
+        read.rows = (2 * read.rows).min(READ.rows);
         if rows.is_empty() {
             return Ok(page);
         }

@@ -65,6 +65,8 @@ kinds! {
     RUN_ENDED = 409 "run_ended", "the control means something only while the run goes on, and it has ended", "start another run";
     EPOCH_CHANGED = 410 "epoch_changed", "the cursor is of an earlier life of the run", "begin anew without it";
     BODY_TOO_LARGE = 413 "body_too_large", "a JSON body or a message is larger than `limit` bytes", "send it in parts, or as `application/x-ndjson`";
+    TOO_MANY_FACTS = 413 "too_many_facts", "a JSON body, or a `publish` message, has more than `limit` facts; nothing of it was kept", "send it in parts, or as `application/x-ndjson`";
+    ENVELOPES_TOO_LARGE = 413 "envelopes_too_large", "the envelopes of a body take `bytes` bytes, more than `limit`: the ids of the request stand in each; nothing of it was kept", "send fewer facts at once, or `application/x-ndjson`";
     CONTROL_TOO_LARGE = 413 "control_too_large", "a control, its answer, or what a client tells an agent is larger than `limit` bytes", "store what it is about elsewhere, and send a reference";
     FACT_TOO_LARGE = 413 "fact_too_large", "a fact is larger than `limit` bytes", "store the output elsewhere, and send a reference";
     UNSUPPORTED_MEDIA_TYPE = 415 "unsupported_media_type", "the body is of a type that brings no facts", "send `application/json` or `application/x-ndjson`; on a WebSocket, text";

@@ -339,7 +339,7 @@ impl Server {
             app.logs.panic_in_committer();
         }
         if let Some(reserve) = &reserve {
-            disk::look(&app.disk, reserve);
+            disk::look(&app.disk, reserve, || 0);
         }
         let mut tasks = Tasks::panicking_in(panics);
         for (name, task) in app.feed.tasks(groups).into_iter().chain(beside) {

@@ -301,7 +301,7 @@ async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, 
                         let span = tracing::debug_span!("request", id = trace::text(&id), run);
                         let taking = async {
                             let pass = enter(&app, super::facts::RIGHT, &uri, &headers).await?;
-                            super::facts::at_once(&app, &pass, &uri, &headers, &body).await
+                            super::facts::at_once(&app, &pass, &uri, &headers, body).await
                         };
                         told.traced(taking.instrument(span)).await
                     }

@@ -167,6 +167,11 @@ async fn every_status_and_code_that_is_described_is_met() {
 
     // What only facts can have wrong.
     for path in ["/v1/runs/f/facts", "/v1/sessions/f/facts"] {
+        let long = "i".repeat(256);
+        let many = |count: usize| format!("[{}]", vec!["{\"type\":\"x\"}"; count].join(","));
+        client.post(path, &[], many(65_537)).await.problem(413, "too_many_facts");
+        let ids = format!("{path}?turnId={long}&taskId={long}&messageId={long}&partId={long}");
+        client.post(&ids, &[], many(65_536)).await.problem(413, "envelopes_too_large");
         let deep = format!("[{}{}]", "[".repeat(70), "]".repeat(70));
         for body in ["{", "[1]", "[{}]", r#"[{"type":"tool.started","toolCallId":""}]"#, &deep] {
             client.post(path, &[], body.to_owned()).await;

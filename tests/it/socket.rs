@@ -25,7 +25,7 @@ struct Ws {
 }
 
 /// Connects with these headers.
-async fn connect(client: &Client, headers: &[(&str, &str)]) -> Result<(WebSocketStream<TcpStream>, Response), Error> {
+pub async fn connect(client: &Client, headers: &[(&str, &str)]) -> Result<(WebSocketStream<TcpStream>, Response), Error> {
     let mut request = http::Request::get(format!("ws://{}/v1/ws", client.at))
         .header("host", client.at.to_string())
         .header("connection", "Upgrade")

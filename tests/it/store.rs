@@ -36,6 +36,7 @@ suite! {
     rows_come_back_in_order_and_as_they_were
     appends_of_one_log_may_follow_each_other_in_one_group
     an_append_that_expects_another_tail_conflicts_and_leaves_the_rest_of_its_group_alone
+    an_append_that_follows_one_that_conflicts_is_not_taken_for_another_that_fits
     a_log_that_is_not_there_conflicts_with_whoever_expects_one
     another_epoch_conflicts_and_reads_nothing
     state_is_set_replaced_and_forgotten_with_its_append
@@ -187,6 +188,19 @@ async fn an_append_that_expects_another_tail_conflicts_and_leaves_the_rest_of_it
     assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one", "two"]));
     assert_eq!(store.load(&a).await.unwrap().unwrap().state, []);
     assert_eq!(store.blob(&BlobId::new("lost").unwrap()).await.unwrap(), None);
+}
+
+async fn an_append_that_follows_one_that_conflicts_is_not_taken_for_another_that_fits(store: impl Store) {
+    let (a, b) = (run("a"), run("b"));
+    commit_one(&store, append(&a, 0, &["one"])).await;
+    commit_one(&store, append(&a, 1, &["of another writer"])).await;
+    // The second stands by chance where the log does.
+    let group = [append(&a, 1, &["x"]), append(&a, 2, &["y"]), append(&b, 0, &["one"]), append(&b, 1, &["two"])];
+    let outcomes = store.commit_linked(&group, &[false, true, false, true]).await.unwrap();
+    let conflict = Outcome::Conflict { last: Sequence(2), epoch: Some(epoch(1)) };
+    assert_eq!(outcomes, [conflict, conflict, committed((3, 2)), committed((4, 2))]);
+    assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one", "of another writer"]));
+    assert_eq!(store.commit_linked(&group[1..2], &[false]).await.unwrap(), [committed((5, 1))], "alone it fits");
 }
 
 async fn a_log_that_is_not_there_conflicts_with_whoever_expects_one(store: impl Store) {

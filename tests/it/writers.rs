@@ -1,1 +1,484 @@
 //! Writers under pressure: pending appends, conflicts, panics and bounds of one append.
+
+use crate::harness::{Client, Process, fact, lines, local, serve_it, soon, world};
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use proscenium::feed::Sizes;
+use proscenium::guard::Policy;
+use proscenium::ingest::{Delivery, Ingest, Pending, Producer, Receipt, World};
+use proscenium::log::memory::{Gate, MemoryStore};
+use proscenium::log::row::{APPEND_BYTES_MAX, APPEND_ROWS_MAX, Row};
+use proscenium::log::run::{Logs, Summary, rows_after};
+use proscenium::log::{AnyStore, Append, Limit, LogId, META, Outcome, Store};
+use proscenium::model::{Audience, Ids, ProducerId, RunId, Sequence};
+use proscenium::serve::disk::Reserve;
+use proscenium::serve::{Limits, Pulse, Server};
+use serde_json::{Value, json};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+
+const MIB: u64 = 1024 * 1024;
+const ALL: Limit = Limit { rows: usize::MAX, bytes: usize::MAX };
+
+/// The write path on a store whose commits pass a gate.
+struct Line {
+    logs: Arc<Logs<MemoryStore>>,
+    ingest: Ingest<MemoryStore>,
+    gate: Gate,
+}
+
+fn line() -> Line {
+    line_in(world(jiff::Timestamp::now))
+}
+
+fn line_in(world: World) -> Line {
+    let (store, gate) = MemoryStore::gated();
+    let (logs, mut groups) = Logs::open(store).unwrap();
+    // What the server does for those who wait, without its readers.
+    tokio::spawn(async move {
+        while let Some(group) = groups.recv().await {
+            group.acks.into_iter().for_each(|(ack, outcome)| drop(ack.send(outcome)));
+        }
+    });
+    Line { ingest: Ingest::new(logs.clone(), Policy::default(), world), logs, gate }
+}
+
+fn log() -> LogId {
+    LogId::Run(RunId::new("r").unwrap())
+}
+
+fn says(text: &str) -> Value {
+    fact("text.delta", json!({"messageId": "m", "payload": {"text": text}}))
+}
+
+fn facts(facts: &[Value], seq: Option<u64>) -> Delivery {
+    Delivery {
+        log: log(),
+        source: proscenium::source::by_name("agentui").unwrap(),
+        given: Ids::default(),
+        producer: seq.map(|seq| Producer { id: ProducerId::new("p").unwrap(), epoch: 1, seq }),
+        facts: facts.to_vec().into(),
+        atomic: false,
+        life: None,
+        fence: None,
+    }
+}
+
+impl Line {
+    async fn submit(&self, delivery: Delivery) -> Pending<'_, MemoryStore> {
+        let admitted = self.ingest.admit(&delivery).await.unwrap();
+        self.ingest.submit(delivery, admitted).await.unwrap()
+    }
+
+    async fn rows(&self) -> Vec<Row> {
+        let epoch = self.logs.log(&log()).await.unwrap().tail().epoch.unwrap();
+        rows_after(self.logs.read(&log(), epoch, Sequence::NONE, ALL).await.unwrap(), Sequence::NONE).collect()
+    }
+
+    /// The sequence and the text of each envelope.
+    async fn texts(&self) -> Vec<(u64, String)> {
+        let text = |row: &Row| serde_json::from_slice::<Value>(row.view(Audience::Internal).unwrap()).unwrap();
+        let rows = self.rows().await;
+        let text = |row: &Row| text(row)["payload"]["text"].as_str().unwrap_or_default().to_owned();
+        rows.iter().map(|row| (row.sequence().0, text(row))).collect()
+    }
+
+    /// Another writer, of which the one here knows nothing, adds one row.
+    async fn another_writer_adds(&self, text: &str) {
+        let tail = self.logs.log(&log()).await.unwrap().tail();
+        let (epoch, last) = (tail.epoch.unwrap(), tail.last);
+        let view = json!({"type": "text.delta", "sequence": last.next(), "payload": {"text": text}}).to_string();
+        let mut rows = Vec::new();
+        Row::encode(&mut rows, last.next(), [last; 3], [Some(view.as_bytes()); 3]);
+        let summary = Summary { last_sequence: last.next(), ..(*tail.summary).clone() };
+        let (log, rows, blobs, state) = (log(), rows.into(), Vec::new(), saved(&summary));
+        let append = Append { log, epoch, expected: last, last: last.next(), rows, blobs, state };
+        let outcomes = self.logs.work(move |store| pollster::block_on(store.commit(&[append]))).await.unwrap();
+        assert!(matches!(outcomes[..], [Outcome::Committed { .. }]), "{outcomes:?}");
+    }
+}
+
+/// A log's summary, as a writer saves it.
+fn saved(summary: &Summary) -> Vec<(Bytes, Option<Bytes>)> {
+    vec![(Bytes::from_static(META), Some(serde_json::to_vec(summary).unwrap().into()))]
+}
+
+/// Whether the answer is there already.
+async fn is_answered(pending: &mut Pending<'_, MemoryStore>) -> bool {
+    let mut answer = pin!(pending.durable());
+    poll_fn(|context| Poll::Ready(answer.as_mut().poll(context).is_ready())).await
+}
+
+fn numbers(receipt: &Receipt) -> (u64, u64, Option<u64>) {
+    (receipt.accepted, receipt.duplicates, receipt.first_sequence.map(|sequence| sequence.0))
+}
+
+#[tokio::test]
+async fn a_writer_whose_append_waits_for_the_store_stays_through_any_number_of_sweeps() {
+    let line = line();
+    line.ingest.deliver(facts(&[says("0")], Some(0))).await.unwrap();
+    line.gate.close();
+    let first = line.submit(facts(&[says("1")], Some(1))).await;
+    // Its client goes away; what it sent is on its way all the same.
+    drop(first);
+    for _ in 0..5 {
+        line.ingest.sweep();
+    }
+    assert_eq!(line.ingest.writer_count(), 1);
+    let mut second = line.submit(facts(&[says("2")], Some(2))).await;
+    let mut again = line.submit(facts(&[says("1"), says("2")], Some(1))).await;
+    for _ in 0..5 {
+        line.ingest.sweep();
+    }
+    assert!(!is_answered(&mut second).await && !is_answered(&mut again).await, "nothing is durable yet");
+    line.gate.open();
+    assert_eq!(numbers(&second.durable().await.unwrap()), (1, 0, Some(3)));
+    assert_eq!(numbers(&again.durable().await.unwrap()), (0, 2, None), "told once what it repeats is durable");
+    assert_eq!(line.texts().await, [(1, "0".into()), (2, "1".into()), (3, "2".into())]);
+    drop((second, again));
+    for _ in 0..5 {
+        line.ingest.sweep();
+    }
+    assert_eq!(line.ingest.writer_count(), 0, "a writer that has nothing under way is let go of");
+}
+
+#[tokio::test]
+async fn what_conflicts_is_taken_again_in_its_order_behind_what_another_writer_added() {
+    for is_one_group in [true, false] {
+        let line = line();
+        line.ingest.deliver(facts(&[says("0")], Some(0))).await.unwrap();
+        line.another_writer_adds("theirs").await;
+        if !is_one_group {
+            line.gate.close();
+        }
+        let mut sent = Vec::new();
+        for n in 1..6 {
+            sent.push(line.submit(facts(&[says(&n.to_string())], Some(n))).await);
+            if !is_one_group && n == 1 {
+                // It is before the gate, alone.
+                soon("the committer", async {
+                    while line.logs.waiting() > 0 {
+                        tokio::task::yield_now().await;
+                    }
+                })
+                .await;
+            }
+        }
+        // These are none yet: what they repeat was not stored.
+        let mut again = line.submit(facts(&[says("1"), says("2")], Some(1))).await;
+        line.gate.open();
+        assert_eq!(numbers(&again.durable().await.unwrap()), (0, 2, None));
+        let mut got = Vec::new();
+        for pending in &mut sent {
+            got.push(numbers(&pending.durable().await.unwrap()));
+        }
+        assert_eq!(got, (3..8).map(|sequence| (1, 0, Some(sequence))).collect::<Vec<_>>());
+        let texts: Vec<_> = line.texts().await.into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts, ["0", "theirs", "1", "2", "3", "4", "5"], "in one group: {is_one_group}");
+        assert_eq!(line.logs.failure().map(|error| error.to_string()), None);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_another_writer_begins_takes_what_was_sent_to_it_meanwhile() {
+    let line = line();
+    // The writer is loaded before there is a run.
+    line.ingest.deliver(facts(&[], None)).await.unwrap();
+    let (epoch, other) = (proscenium::model::Epoch::from_random(9), line.logs.clone());
+    let mut rows = Vec::new();
+    Row::encode(&mut rows, Sequence(1), [Sequence::NONE; 3], [Some(b"{}"); 3]);
+    let summary = Summary { last_sequence: Sequence(1), ..Summary::default() };
+    let (rows, blobs, state) = (rows.into(), Vec::new(), saved(&summary));
+    let append = Append { log: log(), epoch, expected: Sequence::NONE, last: Sequence(1), rows, blobs, state };
+    other.work(move |store| pollster::block_on(store.commit(&[append]))).await.unwrap();
+    // Two groups of one body: the second says to which epoch the first went, of which nothing was stored.
+    let mut first = line.submit(facts(&[says("1")], None)).await;
+    let life = first.life();
+    let mut second = line.submit(Delivery { life, ..facts(&[says("2")], None) }).await;
+    for pending in [&mut first, &mut second] {
+        assert_eq!(pending.durable().await.unwrap().epoch, Some(epoch));
+    }
+    assert_eq!(line.rows().await.len(), 3);
+}
+
+static PANICS: AtomicBool = AtomicBool::new(false);
+
+/// Randomness that a test can have panic: bodies are named by it, midway through a delivery.
+fn panicking() -> World {
+    let random = || {
+        assert!(!PANICS.load(Ordering::SeqCst), "a test has randomness fail");
+        u128::from(std::process::id())
+    };
+    World { now: jiff::Timestamp::now, random }
+}
+
+#[tokio::test]
+async fn a_panic_midway_costs_its_own_request_and_the_run_goes_on_where_the_store_has_it() {
+    let server = Server::new(
+        AnyStore::Memory(MemoryStore::new()),
+        Policy::default(),
+        Sizes::default(),
+        Limits::default(),
+        Pulse::default(),
+        panicking(),
+    );
+    let client = serve_it(server.unwrap(), std::future::pending()).await.0;
+    let text = |n: u64| fact("text.delta", json!({"messageId": "m", "payload": {"text": n.to_string()}}));
+    client.accept("r", &[text(1)]).await;
+    // The first fact moves the writer; the body of the second one gets a name.
+    let large = fact("tool.result", json!({"toolCallId": "c", "payload": {"output": "x".repeat(100_000)}}));
+    let body = json!([fact("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "t"}})), large]);
+    for is_streamed in [false, true] {
+        PANICS.store(true, Ordering::SeqCst);
+        let answer = match is_streamed {
+            false => client.facts("r", &body).await,
+            true => client.lines("/v1/runs/r/facts", lines(body.as_array().unwrap())).await,
+        };
+        PANICS.store(false, Ordering::SeqCst);
+        answer.problem(500, "internal_error");
+    }
+    let receipt = client.accept("r", &[text(2)]).await;
+    assert_eq!(receipt["firstSequence"], 2, "nothing of what panicked is there: {receipt}");
+    let receipt = client.accept("r", body.as_array().unwrap()).await;
+    assert_eq!((&receipt["firstSequence"], &receipt["lastSequence"]), (&json!(3), &json!(4)));
+    let events = client.events("r", "audience=internal", 100).await;
+    assert_eq!(events.iter().map(|event| event["sequence"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4]);
+}
+
+#[tokio::test]
+async fn a_json_body_has_at_most_65_536_facts_and_lines_have_no_limit() {
+    let client = local().await;
+    let body = |count: usize| format!("[{}]", vec!["{\"type\":\"x\"}"; count].join(","));
+    let json = [("content-type", "application/json")];
+    let problem = client.post("/v1/runs/r/facts", &json, body(65_537)).await.problem(413, "too_many_facts");
+    assert_eq!(problem["limit"], 65_536);
+    assert_eq!(client.get("/v1/runs/r").await.status, 404, "nothing of it was kept");
+    assert_eq!(client.post("/v1/runs/r/facts", &json, body(65_536)).await.ok()["accepted"], 65_536);
+    let lines = "{\"type\":\"x\"}\n".repeat(70_000);
+    assert_eq!(client.lines("/v1/runs/r/facts", lines).await.ok()["lastSequence"], 65_536 + 70_000);
+    // Every row has a place of its own, across appends, for one who is cut off anywhere.
+    let mut stream = client.open(crate::harness::Via::Raw, "/v1/stream?runs=r&frames=events&audience=internal", None).await;
+    let mut cursors = std::collections::HashSet::new();
+    for sequence in 1..=3_000 {
+        let frame = stream.next().await.unwrap();
+        assert_eq!(frame.data["sequence"], sequence);
+        assert!(cursors.insert(frame.id.unwrap()), "two frames share a cursor");
+    }
+}
+
+#[tokio::test]
+async fn a_body_is_cut_into_appends_that_the_smallest_read_can_afford_and_is_there_as_a_whole() {
+    let line = line();
+    line.gate.close();
+    let many = vec![says("x"); 5000];
+    let text = json!(many).to_string();
+    let mut whole = line.submit(Delivery { atomic: true, ..facts(&many, None) }).await;
+    line.gate.open();
+    assert_eq!(numbers(&whole.durable().await.unwrap()), (5000, 0, Some(1)));
+    let epoch = line.logs.log(&log()).await.unwrap().tail().epoch.unwrap();
+    let placed = line.logs.read_placed(&log(), epoch, Sequence::NONE, ALL).await.unwrap();
+    for append in &placed {
+        let rows = rows_after(vec![append.rows.clone()], Sequence::NONE).collect::<Vec<_>>();
+        let before_last = append.rows.len() - rows.last().unwrap().size();
+        assert!(rows.len() <= APPEND_ROWS_MAX && before_last < APPEND_BYTES_MAX + 4, "{} rows", rows.len());
+    }
+    let one = line.logs.read(&log(), epoch, Sequence(2500), Limit { rows: 1, bytes: 0 }).await.unwrap();
+    let bytes: usize = one.iter().map(|rows| rows.len()).sum();
+    assert!(bytes < 2 * APPEND_BYTES_MAX, "one row costs {bytes} bytes");
+    // What is known of it before it is parsed is about what it comes to.
+    let stored: usize = placed.iter().map(|append| append.rows.len()).sum();
+    let known = text.len() + 5000 * proscenium::ingest::envelope_bytes_with(&Ids::default());
+    assert!(stored < 2 * known && known < 2 * stored, "{known} bytes were expected, {stored} came");
+    println!("writers: {} bytes of facts, {known} expected, {stored} stored", text.len());
+    assert!(placed.len() > 10, "it was long enough to be cut: {}", placed.len());
+    assert_eq!(line.logs.position(), placed.len() as u64, "and all of it was committed at once, behind nothing else");
+}
+
+#[tokio::test]
+async fn a_long_body_of_which_one_fact_is_refused_leaves_nothing_or_what_stood_before_it() {
+    let client = local().await;
+    let mut facts = vec![says("x"); 3000];
+    facts[2500] = json!({"no": "type"});
+    let problem = client.facts("r", &json!(facts)).await.problem(422, "no_type");
+    assert_eq!(problem["index"], 2500);
+    assert_eq!(client.get("/v1/runs/r").await.status, 404);
+    let problem = client.lines("/v1/runs/r/facts", lines(&facts)).await.problem(422, "no_type");
+    assert_eq!((&problem["line"], &problem["accepted"]), (&json!(2501), &json!(2500)));
+    // Not being JSON is worse than any fact.
+    let text = json!(facts).to_string().replace("]", ",{]");
+    let json = [("content-type", "application/json")];
+    client.post("/v1/runs/s/facts", &json, text).await.problem(400, "not_json");
+    for text in ["[{\"type\":\"x\"},]", "[{\"type\":\"x\"}", "[{\"type\":\"x\"}] 1", "[,]", "[}", "[{\"a\":\"]", "", "[\"\\"] {
+        client.post("/v1/runs/s/facts", &json, text).await.problem(400, "not_json");
+    }
+    for text in ["[]", " [ ] ", "[{\"type\":\"x\",\"payload\":{\"text\":\"a,]\\\"[{\\\\\"}}]"] {
+        client.post("/v1/runs/t/facts", &json, text).await.ok();
+    }
+    assert_eq!(client.get("/v1/runs/t").await.ok()["lastSequence"], 1);
+}
+
+/// Ids of 256 bytes for the query.
+fn long_ids() -> String {
+    let names = ["threadId", "turnId", "messageId", "partId", "taskId", "agentId", "parentSessionId", "parentThreadId"];
+    let names = names.into_iter().chain(["toolCallId", "actionId", "artifactId", "evidenceId", "sessionId"]);
+    names.map(|name| format!("{name}={}&", "i".repeat(256))).collect()
+}
+
+#[tokio::test]
+async fn ids_that_stand_in_every_envelope_make_no_giant_of_a_small_body() {
+    let client = local().await;
+    let path = format!("/v1/runs/r/facts?{}", long_ids());
+    let json = [("content-type", "application/json")];
+    let body = |count: usize| format!("[{}]", vec!["{\"type\":\"x\"}"; count].join(","));
+    let problem = client.post(&path, &json, body(65_536)).await.problem(413, "envelopes_too_large");
+    let (bytes, limit) = (problem["bytes"].as_u64().unwrap(), problem["limit"].as_u64().unwrap());
+    assert!(limit == 64 * MIB && bytes > 65_536 * 13 * 256, "{problem}");
+    assert_eq!(client.get("/v1/runs/r").await.status, 404, "nothing of it was kept");
+    // Lines are taken in groups that are small however they expand.
+    assert_eq!(client.lines(&path, "{\"type\":\"x\"}\n".repeat(5_000)).await.ok()["lastSequence"], 5_000);
+    let page = client.get("/v1/runs/r/events?limit=1&after=2500&audience=internal").await.ok();
+    assert_eq!(page["events"][0]["sequence"], 2501);
+}
+
+#[tokio::test]
+async fn a_web_socket_publishes_no_more_facts_at_once_than_a_body_has() {
+    let client = local().await;
+    let (mut socket, _) = crate::socket::connect(&client, &[]).await.unwrap();
+    let facts = vec![json!({"type": "x"}); 65_537];
+    let publish = json!({"op": "publish", "id": 1, "runId": "r", "facts": facts});
+    socket.send(Message::text(publish.to_string())).await.unwrap();
+    let answer = soon("an answer", socket.next()).await.unwrap().unwrap();
+    let answer: Value = serde_json::from_str(answer.to_text().unwrap()).unwrap();
+    assert_eq!((&answer["op"], &answer["code"], &answer["limit"]), (&json!("error"), &json!("too_many_facts"), &json!(65_536)));
+}
+
+#[tokio::test]
+async fn a_small_body_for_another_run_is_answered_while_a_large_one_is_taken() {
+    let client = local().await;
+    let large = format!("[{}]", vec!["{\"type\":\"x\"}"; 65_536].join(","));
+    let taking = tokio::spawn({
+        let client = client.clone();
+        async move { client.post("/v1/runs/large/facts", &[("content-type", "application/json")], large).await.ok() }
+    });
+    let mut answered = 0;
+    while !taking.is_finished() {
+        client.accept("small", &[says("x")]).await;
+        answered += 1;
+    }
+    assert_eq!(taking.await.unwrap()["accepted"], 65_536);
+    assert!(answered >= 10, "only {answered} small bodies were answered meanwhile");
+}
+
+#[tokio::test]
+async fn bodies_that_wait_for_room_are_not_parsed_and_cost_little_more_than_their_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start_with(dir.path(), &["--in-flight-max", "4MiB"]);
+    let client = Client::new(server.at);
+    client.accept("r", &[says("x")]).await;
+    let before = server.resident_kib();
+    // 60,000 facts of 35 bytes each: two MiB of text, of which each would be 60 in memory.
+    let body: bytes::Bytes = format!("[{}]", vec!["{\"type\":\"x\",\"payload\":{\"n\":[1,2]}}"; 60_000].join(",")).into();
+    let posts = (0..16).map(|n| {
+        let (client, body) = (client.clone(), body.clone());
+        tokio::spawn(async move {
+            client.post(&format!("/v1/runs/r{n}/facts"), &[("content-type", "application/json")], body).await.status
+        })
+    });
+    let mut peak = before;
+    let posts: Vec<_> = posts.collect();
+    while posts.iter().any(|post| !post.is_finished()) {
+        peak = peak.max(server.resident_kib());
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    for post in posts {
+        let status = post.await.unwrap();
+        assert!(status == 200 || status == 503, "{status}");
+    }
+    let grown = (peak - before) / 1024;
+    println!("writers: 16 bodies of {} KiB: {grown} MiB more", body.len() / 1024);
+    // Sixteen at once took more than a GiB.
+    assert!(grown < 500, "{grown} MiB");
+}
+
+#[tokio::test]
+async fn what_is_under_way_counts_against_the_reserve_of_the_disk() {
+    let free = Arc::new(AtomicU64::new(50 * MIB));
+    let probe = {
+        let free = free.clone();
+        Arc::new(move || Ok(free.load(Ordering::SeqCst)))
+    };
+    let (store, gate) = MemoryStore::gated();
+    let (limits, pulse, world) = (Limits::default(), Pulse::default(), world(jiff::Timestamp::now));
+    let server = Server::new(AnyStore::Memory(store), Policy::default(), Sizes::default(), limits, pulse, world);
+    let server = server.unwrap().reserving(Some(Reserve { bytes: 40 * MIB, probe }));
+    let client = serve_it(server, std::future::pending()).await.0;
+    client.accept("r", &[says("x")]).await;
+    let body = |mib: usize| json!([says(&"x".repeat(mib << 20))]);
+    client.facts("r", &body(7)).await.problem(507, "disk_full");
+    // Several small ones fit no better than a large one, as long as they are under way.
+    gate.close();
+    let waiting = tokio::spawn({
+        let (client, body) = (client.clone(), body(4));
+        async move { client.facts("r", &body).await }
+    });
+    soon("it to be under way", async {
+        while crate::ops::metric(&client, "proscenium_in_flight_bytes").await < 4.0 * MIB as f64 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let problem = client.facts("r", &body(2)).await.problem(507, "disk_full");
+    assert_eq!(problem["limit"], 40 * MIB);
+    client.lines("/v1/runs/r/facts", lines(body(2).as_array().unwrap())).await.problem(507, "disk_full");
+    gate.open();
+    waiting.await.unwrap().ok();
+    // Once it is written, what is free says so itself.
+    soon("room", async {
+        while client.facts("r", &body(2)).await.status != 200 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_streamed_body_that_says_nothing_keeps_no_part_of_what_may_be_under_way() {
+    let client = local().await;
+    let mut socket = TcpStream::connect(client.at).await.unwrap();
+    let head = "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
+    socket.write_all(format!("{head}17\r\n{{\"type\":\"run.started\"}}\n\r\n").as_bytes()).await.unwrap();
+    soon("the fact", async {
+        while client.get("/v1/runs/r").await.status != 200 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    soon("its part to be given back", async {
+        while crate::ops::metric(&client, "proscenium_in_flight_bytes").await > 0.0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    socket.write_all(b"0\r\n\r\n").await.unwrap();
+    let mut answer = vec![0; 15];
+    soon("an answer", socket.read_exact(&mut answer)).await.unwrap();
+    assert_eq!(answer, b"HTTP/1.1 200 OK");
+}
+
+#[tokio::test]
+async fn a_writer_that_conflicts_again_and_again_goes_on_each_time_behind_the_other() {
+    let line = line();
+    line.ingest.deliver(facts(&[says("0")], None)).await.unwrap();
+    for n in 0..3 {
+        line.another_writer_adds(&n.to_string()).await;
+        // The tail here knows nothing of it; the next delivery finds out, and is taken behind it.
+        let receipt = line.ingest.deliver(facts(&[says("mine")], None)).await.unwrap();
+        assert_eq!(receipt.first_sequence, Some(Sequence(3 + 2 * n)));
+    }
+}

@@ -15,7 +15,7 @@ mod committer;
 #[cfg(test)]
 mod tests;
 
-pub use committer::{Ack, Counts, Group, Submission};
+pub use committer::{Ack, Chain, Counts, Group, Submission};
 pub use summary::{Compacted, SHOWN_CHARS_MAX, Shown, Summary, count_of, summary_of};
 pub use tail::{Log, OnTheLine, Tail};
 
@@ -26,7 +26,7 @@ use super::sessions::Sessions;
 use super::{Blob, Compaction, Limit, Listed, Loaded, LogId, LogKind, Placed, Store, StoreError};
 use crate::model::{BlobId, Epoch, RunId, Sequence};
 use bytes::Bytes;
-use committer::{Committer, Line};
+use committer::{Committer, Line, Queued};
 use dashmap::DashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -338,19 +338,20 @@ impl<S: Store> Logs<S> {
         erased
     }
 
-    /// Puts an append in the line to the store. The line's order is the order of commits; the caller holds its log's writer
+    /// Puts appends of a log in the line to the store. The line's order is the order of commits; the caller holds its log's writer
     /// lock, so a log's appends stand in their own order too. Must be called inside a tokio runtime.
     pub fn submit(&self, submission: Submission) {
+        let queued = Queued::new(submission);
         let mut waiting = self.line.waiting.lock();
         if waiting.is_closed {
             drop(waiting);
             let why = self.failure.borrow().clone();
             let why = why.unwrap_or(StoreError::Failed { doing: "commit", why: "the committer has stopped".into() });
             // The producer may be gone; then nobody needs the answer.
-            let _ = submission.ack.send(Err(why));
+            let _ = queued.into_submission().ack.send(Err(why));
             return;
         }
-        waiting.submissions.push_back(submission);
+        waiting.submissions.push_back(queued);
         if std::mem::replace(&mut waiting.is_announced, true) {
             return;
         }

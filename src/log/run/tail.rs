@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
+use tokio::sync::Notify;
 
 /// What a watched log keeps of its newest rows for those who encode them, in bytes. What fell out is read from the store.
 const RECENT_BYTES_MAX: usize = 1024 * 1024;
@@ -58,6 +59,10 @@ pub struct Log {
     heard: AtomicU64,
     /// Streamed bodies that are being read for it: somebody is there, whether or not he says something.
     bodies: AtomicUsize,
+    /// Submissions between their writer and the store.
+    under_way: AtomicUsize,
+    /// Told when the last of them is committed or refused.
+    idle: Notify,
     /// Held by those who need the log's past to stay as it is while they read page after page.
     pub(super) past: RwLock<()>,
 }
@@ -76,6 +81,8 @@ impl Log {
             grown_at: AtomicU64::new(GROWN_FIRST),
             heard: AtomicU64::new(0),
             bodies: AtomicUsize::new(0),
+            under_way: AtomicUsize::new(0),
+            idle: Notify::new(),
             past: RwLock::new(()),
         }
     }
@@ -212,14 +219,15 @@ impl Log {
         recent.tail.summary = summary;
     }
 
-    /// Moves the tail past an append that was committed at this position: where it was, and whether that is to be announced.
-    pub(super) fn publish(&self, append: &Append, position: u64, summary: Arc<Summary>) -> (Tail, bool) {
+    /// Moves the tail past appends that were committed at these positions: where it was, and whether that is to be announced.
+    pub(super) fn publish(&self, appends: &[Append], positions: &[(u64, u64)], summary: Arc<Summary>) -> (Tail, bool) {
         let mut recent = self.recent.lock();
         let watched = self.watchers.load(Ordering::Relaxed) > 0;
-        let before = std::mem::replace(&mut recent.tail, Tail { epoch: Some(append.epoch), last: append.last, summary });
-        if watched && append.last > append.expected {
+        let Append { epoch, last, .. } = *appends.last().expect("a submission has appends");
+        let before = std::mem::replace(&mut recent.tail, Tail { epoch: Some(epoch), last, summary });
+        for (append, (position, _)) in appends.iter().zip(positions).filter(|(append, _)| watched && !append.rows.is_empty()) {
             recent.bytes += append.rows.len();
-            recent.rows.push_back(Placed { position, before: append.expected, rows: append.rows.clone() });
+            recent.rows.push_back(Placed { position: *position, before: append.expected, rows: append.rows.clone() });
             while recent.bytes > RECENT_BYTES_MAX && recent.rows.len() > 1 {
                 let dropped = recent.rows.pop_front().map_or(0, |placed| placed.rows.len());
                 recent.bytes -= dropped;
@@ -230,6 +238,42 @@ impl Log {
             recent.announced_at.get_or_insert_with(Instant::now);
         }
         (before, is_announced)
+    }
+
+    /// Whether a submission of this log is between its writer and the store.
+    #[must_use]
+    pub fn is_under_way(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) > 0
+    }
+
+    /// Waits until no submission of this log is between its writer and the store. What is loaded then is the whole log.
+    pub async fn idle(&self) {
+        loop {
+            let mut told = std::pin::pin!(self.idle.notified());
+            told.as_mut().enable();
+            if !self.is_under_way() {
+                return;
+            }
+            told.await;
+        }
+    }
+}
+
+/// A submission that its log counts as under way for as long as this is held.
+pub(super) struct UnderWay(Arc<Log>);
+
+impl UnderWay {
+    pub(super) fn of(log: &Arc<Log>) -> Self {
+        log.under_way.fetch_add(1, Ordering::AcqRel);
+        Self(log.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if self.0.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.idle.notify_waiters();
+        }
     }
 }
 

@@ -32,7 +32,8 @@ fn append(log: &LogId, last: Sequence, summary: &Summary) -> Append {
 async fn write(logs: &Logs<impl Store>, groups: &mut Groups, log: &Arc<Log>, summary: Summary) {
     let append = append(&log.id, log.tail().last, &summary);
     let (ack, durable) = oneshot::channel();
-    logs.submit(Submission { log: log.clone(), append, summary: Arc::new(summary), ack });
+    let (appends, chain) = (vec![append], Arc::default());
+    logs.submit(Submission { log: log.clone(), appends, summary: Arc::new(summary), chain, number: 0, ack });
     for (ack, result) in groups.recv().await.unwrap().acks {
         ack.send(result).unwrap();
     }
@@ -163,7 +164,8 @@ async fn a_panic_of_the_committer_fails_the_store_by_its_reason_and_answers_all_
     let log = logs.log(&run("a")).await.unwrap();
     let submit = |append: Append| {
         let (ack, durable) = oneshot::channel();
-        logs.submit(Submission { log: log.clone(), append, summary: Arc::default(), ack });
+        let (appends, chain) = (vec![append], Arc::default());
+        logs.submit(Submission { log: log.clone(), appends, summary: Arc::default(), chain, number: 0, ack });
         durable
     };
     // Rows without a move of the tail: the store asserts that nobody asks for this.

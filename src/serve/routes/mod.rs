@@ -98,6 +98,8 @@ const FACTS: &[Kind] = &[
     kinds::NOT_JSON,
     kinds::BODY_TOO_LARGE,
     kinds::FACT_TOO_LARGE,
+    kinds::TOO_MANY_FACTS,
+    kinds::ENVELOPES_TOO_LARGE,
     kinds::TOO_DEEP,
     kinds::NOT_AN_OBJECT,
     kinds::NO_TYPE,

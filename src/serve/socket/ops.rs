@@ -11,6 +11,7 @@ use crate::serve::controls::refusal_of;
 use crate::serve::facts::{self, Address};
 use crate::serve::problem::Problem;
 use crate::serve::request::{id_of, quoted};
+use bytes::Bytes;
 use futures_util::StreamExt;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -178,18 +179,22 @@ impl Connection<'_> {
         let (app, who) = (self.app, self.known()?.clone());
         let pass = allow(app, &who, Verb::Publish, target, None).await?;
         let to = Address::new(&pass, log, query.get("source"), given, producer)?;
-        let mut submitting = pin!(facts::submit(self.app, to, facts.get().as_bytes()));
-        let submitted = match facts::ready_now(submitting.as_mut()).await {
-            Some(submitted) => submitted,
-            None => {
-                // See `ready_now`.
-                while let Some(answer) = self.publishes.next().await {
-                    self.answers.push_back(answer);
+        let delivery = facts::delivery(app, &to, Bytes::copy_from_slice(facts.get().as_bytes()))?;
+        let admitted = {
+            let mut admitting = pin!(app.ingest.admit(&delivery));
+            match facts::ready_now(admitting.as_mut()).await {
+                Some(admitted) => admitted,
+                None => {
+                    // See `ready_now`.
+                    while let Some(answer) = self.publishes.next().await {
+                        self.answers.push_back(answer);
+                    }
+                    admitting.await
                 }
-                submitting.await
             }
         };
-        let (pending, meters) = (submitted?, self.app.meters.clone());
+        let pending = facts::submit(app, delivery, admitted).await?;
+        let meters = app.meters.clone();
         self.publishes.push_back(Box::pin(async move {
             match facts::durable(pending).await {
                 Ok(receipt) => answer("ack", Some(&id), receipt),

@@ -8,7 +8,7 @@ use crate::model::EventType;
 /// The seed's action types, and what each card must show: one of each group.
 #[rustfmt::skip]
 const KINDS: &[(&str, &[&[&str]])] = &[
-    ("tool_approval", &[&["toolName", "toolCallId"], &["input", "safeInput"], &["risk", "policyScope", "parameters"]]),
+    ("tool_approval", &[&["toolName", "toolCallId"], &["input", "safeInput", "parameters", "toolCallId"], &["risk", "scope", "policyScope", "payload"]]),
     ("plan_decision", &[]),
     ("teammate_plan_decision", &[&["agentId"]]),
     ("structured_input", &[&["schema", "options"]]),

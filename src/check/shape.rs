@@ -67,6 +67,7 @@ fn ids_of(entry: &Entry) -> &'static [&'static [&'static str]] {
         E::ToolProgress if is_custom(entry) => &[&["toolCallId", "messageId"]],
         // Progress that its source cannot pin on one call is the turn's.
         E::ToolProgress if entry.word("scope").is_some_and(|scope| scope != "tool_call") => &[],
+        E::ToolFailed if entry.seen.is_hidden_failure() => &[],
         E::ToolStarted | E::ToolArgs | E::ToolProgress | E::ToolOutputDelta | E::ToolResult | E::ToolFailed => &[&["toolCallId"]],
         E::ActionRequired | E::ActionResolved => &[&["actionId"]],
         E::EvidenceChanged => &[&["evidenceId"]],

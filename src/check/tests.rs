@@ -733,7 +733,7 @@ fn an_action_is_of_a_kind_and_shows_what_its_kind_must() {
         asks(json!({"kind": "plan_decision"})),
     ];
     let expected = [
-        "1: tool_approval a has no input or safeInput, no risk or policyScope or parameters",
+        "1: tool_approval a has no input or safeInput or parameters or toolCallId, no risk or scope or policyScope or payload",
         "2: structured_input a has no schema or options",
     ];
     finds("action-fields", &facts, expected);

@@ -400,7 +400,8 @@ impl Story {
         let id = event.id("toolCallId");
         let has_started = self.tools.contains_key(id);
         let said = Some(event.text("toolName")).filter(|name| !name.is_empty());
-        let name = said.map(str::to_owned).or_else(|| self.tools.get(id).cloned()).unwrap_or_else(|| id.to_owned());
+        let name = said.map(str::to_owned).or_else(|| self.tools.get(id).cloned());
+        let name = name.unwrap_or_else(|| if id.is_empty() { "a hidden step".to_owned() } else { id.to_owned() });
         let nested = if event.text("parent_call_id").is_empty() { "" } else { "↳ " };
         let name = format!("{nested}{name}");
         let work = |note, fraction| Work { id, name: &name, fraction, note };

@@ -577,7 +577,7 @@ fn record(
             return Err(Refusal::ActionNotPending { action: action.to_string() });
         }
         asked = summary.asking.iter().find(|asked| asked.action == *action);
-        wish.fits_action(asked.and_then(|asked| asked.kind.as_deref())).map_err(Refusal::Bad)?;
+        wish.fits_action(asked).map_err(Refusal::Bad)?;
     }
     if let Some(call) = &ids.tool_call
         && is_run

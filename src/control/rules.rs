@@ -3,6 +3,7 @@
 //! Pure. What is wrong is told with the member at fault and with what was expected in its place.
 
 use crate::log::LogKind;
+use crate::log::control::AskedAction;
 use crate::model::{Control, ControlId, Ids};
 use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
@@ -87,6 +88,15 @@ impl Bad {
     }
 }
 
+/// Whether a value says that something is approved: by its `approved`, or by being that itself.
+#[must_use]
+pub fn approves(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(approved) => Some(*approved),
+        other => other.get("approved").and_then(Value::as_bool),
+    }
+}
+
 /// Until when a control waits, as it was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
@@ -158,7 +168,26 @@ impl Wish {
         if rule.needs_value && value.is_none() {
             return Err(Bad::new("value", format!("{name} says nothing without a value"), "a value"));
         }
-        Ok(Self { id, control: rule.control.clone(), targets, value, until })
+        let wish = Self { id, control: rule.control.clone(), targets, value, until };
+        match wish.value.as_ref().and_then(approves).filter(|says| wish.verdict().is_some_and(|verdict| verdict != *says)) {
+            Some(says) => Err(wish.contradiction(&format!("approved: {says}"), says)),
+            None => Ok(wish),
+        }
+    }
+
+    /// Whether it says that what was asked is allowed; `None` for what says neither.
+    const fn verdict(&self) -> Option<bool> {
+        match self.control {
+            Control::Approve => Some(true),
+            Control::Reject => Some(false),
+            _ => None,
+        }
+    }
+
+    fn contradiction(&self, what: &str, says: bool) -> Bad {
+        let meant = if says { Control::Approve } else { Control::Reject };
+        let detail = format!("the control is {} and its value says {what}; send {meant}, or another value", self.control);
+        Bad::new("value", detail, format!("a value that says what the control says, or the control {meant}"))
     }
 
     /// Whether it means something only while the run's attempt goes on.
@@ -179,11 +208,19 @@ impl Wish {
         matches!(self.control, Control::Interrupt | Control::Stop) && !is_part
     }
 
-    /// Whether an action of this kind can be answered so.
+    /// Whether this action can be answered so.
     ///
     /// # Errors
-    /// [`Bad`] where approving would say nothing.
-    pub fn fits_action(&self, kind: Option<&str>) -> Result<(), Bad> {
+    /// [`Bad`] where approving would say nothing, or where the option that is chosen says the opposite.
+    pub fn fits_action(&self, asked: Option<&AskedAction>) -> Result<(), Bad> {
+        let chosen = self.value.as_ref().and_then(|value| value.get("optionId")).and_then(Value::as_str);
+        let says = chosen.and_then(|chosen| asked?.options.get(chosen).copied());
+        if let (Some(says), Some(verdict)) = (says, self.verdict())
+            && says != verdict
+        {
+            return Err(self.contradiction(&format!("option {:?}", chosen.unwrap_or_default()), says));
+        }
+        let kind = asked.and_then(|asked| asked.kind.as_deref());
         match kind.filter(|kind| self.control == Control::Approve && QUESTIONS.contains(kind)) {
             None => Ok(()),
             Some(kind) => {

@@ -140,7 +140,8 @@ impl Desk {
         rows.push(sequence, self.summary.seen_last, views);
         for (i, view) in views.iter().enumerate() {
             if view.is_some() {
-                if let Some(run) = self.seen_runs.get_mut(i) {
+                // What is only counted tells nothing of how the run stands.
+                if let Some(run) = self.seen_runs.get_mut(i).filter(|_| sights[i] != Sight::Counted) {
                     let of = &envelope.draft;
                     run.follow(&of.class, &of.phase, of.ids.action.as_ref(), &of.payload);
                 }
@@ -246,6 +247,7 @@ impl BlobMeta {
 struct Scratch {
     body: Vec<u8>,
     edge: Vec<u8>,
+    counted: Vec<u8>,
     own: [Vec<u8>; 3],
 }
 
@@ -258,6 +260,10 @@ impl Scratch {
             self.edge.clear();
             audience::edge(envelope).write_json(&mut self.edge);
         }
+        if sights.contains(&Sight::Counted) {
+            self.counted.clear();
+            audience::counted(envelope).write_json(&mut self.counted);
+        }
         for (i, reader) in Audience::ALL.into_iter().enumerate() {
             self.own[i].clear();
             match sights[i] {
@@ -267,12 +273,13 @@ impl Scratch {
                         filtered.write_json(&mut self.own[i]);
                     }
                 }
-                Sight::Hidden | Sight::Edge => {}
+                Sight::Hidden | Sight::Counted | Sight::Edge => {}
             }
         }
-        let (body, edge, own) = (&self.body, &self.edge, &self.own);
+        let (body, edge, counted, own) = (&self.body, &self.edge, &self.counted, &self.own);
         std::array::from_fn(|i| match sights[i] {
             Sight::Hidden => None,
+            Sight::Counted => Some(counted.as_slice()),
             Sight::Edge => Some(edge.as_slice()),
             Sight::Body | Sight::Trimmed if !own[i].is_empty() => Some(own[i].as_slice()),
             Sight::Body | Sight::Trimmed => Some(body.as_slice()),

@@ -207,7 +207,15 @@ pub struct AskedAction {
     /// In milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<i64>,
+    /// Options by their ids, and whether choosing one allows what is asked; at most [`OPTIONS_MAX`] of those that say so.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<Box<str>, bool>,
 }
+
+/// Options of one action that are remembered, so that no control contradicts the choice that it carries.
+pub const OPTIONS_MAX: usize = 8;
+/// The longest id of such an option, in bytes.
+const OPTION_BYTES_MAX: usize = 64;
 
 /// The longest name of an action's kind that is remembered, in bytes.
 const KIND_BYTES_MAX: usize = 64;
@@ -224,6 +232,22 @@ impl AskedAction {
             agent: draft.ids.agent.clone(),
             kind: said("kind").filter(|kind| kind.len() <= KIND_BYTES_MAX).map(Into::into),
             expires_at: expires.map(jiff::Timestamp::as_millisecond),
+            options: draft.said("options").and_then(Value::as_array).map(|options| verdicts(options)).unwrap_or_default(),
         })
     }
+}
+
+/// The options whose kind says what choosing them means: `allow_…` or `reject_…`.
+fn verdicts(options: &[Value]) -> BTreeMap<Box<str>, bool> {
+    let verdict = |option: &Value| {
+        let text = |member: &str| option.get(member).and_then(Value::as_str);
+        let id = text("optionId").filter(|id| id.len() <= OPTION_BYTES_MAX)?;
+        let allows = match text("kind")?.split('_').next() {
+            Some("allow") => true,
+            Some("reject") => false,
+            _ => return None,
+        };
+        Some((Box::from(id), allows))
+    };
+    options.iter().filter_map(verdict).take(OPTIONS_MAX).collect()
 }

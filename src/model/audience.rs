@@ -4,9 +4,9 @@
 //! is written; live frames, resume, replay, REST, blobs and exports all read what it decided then, so that no path can
 //! forget to ask.
 
-use super::envelope::Envelope;
+use super::envelope::{Draft, Envelope};
 use super::id::EvidenceId;
-use super::taxonomy::{EventType, Phase};
+use super::taxonomy::{EventType, Persistence, Phase, Scope, Surface};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -63,7 +63,7 @@ impl Audience {
     /// The rules, in order: run boundaries reach everyone; outside a thing's start audience there is nothing of it; a patch
     /// is nothing to whoever lacks what it builds on; a failure takes the start audience, whatever its own; who saw a start
     /// sees an end, as an edge where the end's own audience is narrower; an action loses what tells of a call that this
-    /// reader cannot see.
+    /// reader cannot see; and the failure of a hidden call is counted, for a failure always reaches users (seed 000).
     #[must_use]
     pub fn sight(self, envelope: &Envelope) -> Sight {
         let class = &envelope.draft.class;
@@ -72,7 +72,7 @@ impl Audience {
             return if own || *class == EventType::RunFailed { Sight::Body } else { Sight::Edge };
         }
         if !self.admits(envelope.draft.start_audience.unwrap_or(envelope.draft.audience)) {
-            return Sight::Hidden;
+            return if is_failed_call(envelope) { Sight::Counted } else { Sight::Hidden };
         }
         if envelope.draft.missed_by.is_some_and(|missed| self <= missed) {
             return Sight::Hidden;
@@ -101,6 +101,8 @@ impl fmt::Display for Audience {
 pub enum Sight {
     /// Nothing, not even that it exists.
     Hidden,
+    /// That a hidden call failed: neither its ids nor its name nor a body.
+    Counted,
     /// That the thing ended: ids, status, duration, and that the rest is withheld.
     Edge,
     /// The body without what tells of a call that this reader cannot see.
@@ -152,13 +154,61 @@ pub fn edge(envelope: &Envelope) -> Envelope {
     edge
 }
 
-/// `envelope` without what tells of its tool call: `toolCallId`, its name and its input.
+/// Whether a tool call failed. One that was stopped has not.
+fn is_failed_call(envelope: &Envelope) -> bool {
+    envelope.draft.class == EventType::ToolFailed && !matches!(envelope.draft.phase, Phase::Cancelled | Phase::Interrupted)
+}
+
+/// `payload.kind` of [`counted`].
+pub const HIDDEN_FAILURE: &str = "hidden_failure";
+
+/// The failure of a hidden call as a reader that cannot see the call gets it. Only its place in the log is the failure's own.
+#[must_use]
+pub fn counted(envelope: &Envelope) -> Envelope {
+    let mut draft = Draft::new(EventType::ToolFailed).with("kind", HIDDEN_FAILURE).with("withheld", true);
+    draft.ids.run.clone_from(&envelope.draft.ids.run);
+    draft.scope = if draft.ids.run.is_some() { Scope::Run } else { Scope::Session };
+    (draft.surface, draft.persistence) = (Surface::Diagnostics, Persistence::DiagnosticsLog);
+    Envelope { draft, received_at: envelope.received_at.clone(), ..*envelope }
+}
+
+/// Payload members of an action that tell of the question and its answer. Every other member may tell of the call.
+#[rustfmt::skip]
+const OF_THE_QUESTION: &[&str] = &[
+    "kind", "title", "message", "reason", "description", "schema", "responseSchema", "options", "default", "risk", "scope",
+    "policyScope", "plan", "versionId", "artifactRefs", "evidenceRefs", "expiresAt", "parentRouting", "agentName", "teamName",
+    "runtimeEntity", "resumeMode", "outcome", "value", "decision", "decidedBy", "resolvedBy", "status", "controlId", "attempt",
+    "requeued", "withheld",
+];
+
+/// Relations to what is reviewed. Any other reference may lead to the call.
+const OF_THE_REVIEWED: &[&str] =
+    &["artifact", "artifactId", "version", "versionId", "evidence", "evidenceId", "plan", "diff", "review"];
+
+/// `envelope` of an action without what tells of its tool call: only what is known to tell of the question stays.
 #[must_use]
 pub fn trimmed(envelope: &Envelope) -> Envelope {
     let mut trimmed = envelope.clone();
-    trimmed.draft.ids.tool_call = None;
-    for member in ["input", "safeInput", "toolCallId", "toolName"] {
-        trimmed.draft.payload.shift_remove(member);
-    }
+    let draft = &mut trimmed.draft;
+    draft.ids.tool_call = None;
+    draft.payload.retain(|member, _| OF_THE_QUESTION.contains(&member.as_str()));
+    draft.extra.retain(|member, _| OF_THE_QUESTION.contains(&member.as_str()));
+    draft.raw_event_ref = None;
+    draft.refs = draft.refs.take().and_then(reviewed);
     trimmed
+}
+
+/// The references to what is reviewed.
+fn reviewed(refs: Value) -> Option<Value> {
+    match refs {
+        Value::Array(mut links) => {
+            links.retain(|link| link.get("rel").and_then(Value::as_str).is_some_and(|rel| OF_THE_REVIEWED.contains(&rel)));
+            (!links.is_empty()).then_some(Value::Array(links))
+        }
+        Value::Object(mut map) => {
+            map.retain(|rel, _| OF_THE_REVIEWED.contains(&rel.as_str()));
+            (!map.is_empty()).then_some(Value::Object(map))
+        }
+        _ => None,
+    }
 }

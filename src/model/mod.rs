@@ -17,5 +17,5 @@ pub use id::{
     ActionId, AgentId, ArtifactId, BlobId, ControlId, EvidenceId, Ids, MessageId, PartId, ProducerId, RunId, SessionId, TaskId,
     ThreadId, ToolCallId, TurnId,
 };
-pub use taxonomy::{Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
+pub use taxonomy::{ActionKind, Control, EventType, Owner, PartKind, Persistence, Phase, Scope, Surface, Topology};
 pub use time::ReceivedAt;

@@ -120,6 +120,24 @@ taxonomy! {
         BackgroundTeammate = "background_teammate", RemoteTeammate = "remote_teammate",
     }
 
+    /// What a human-in-the-loop request asks for.
+    ActionKind {
+        ToolApproval = "tool_approval", PlanDecision = "plan_decision", TeammatePlanDecision = "teammate_plan_decision",
+        StructuredInput = "structured_input", Clarification = "clarification", PermissionGrant = "permission_grant",
+        DelegatedPermission = "delegated_permission", CredentialRequest = "credential_request",
+        ArtifactReview = "artifact_review",
+    }
+
+    /// What a part of a message is.
+    PartKind {
+        UserText = "user_text", AssistantText = "assistant_text", ReasoningSummary = "reasoning_summary",
+        ReasoningDetail = "reasoning_detail", Plan = "plan", RuntimeStatus = "runtime_status", ToolCall = "tool_call",
+        ToolResult = "tool_result", ActionRequired = "action_required", ArtifactRef = "artifact_ref",
+        EvidenceRef = "evidence_ref", ContextEvent = "context_event", AgentTask = "agent_task", AgentRoster = "agent_roster",
+        AgentHandoff = "agent_handoff", WorkerNotification = "worker_notification",
+        RemoteAgentStatus = "remote_agent_status", FileChange = "file_change", Error = "error", Diagnostic = "diagnostic",
+    }
+
     /// The event class, `type` on the wire: the 52 of seed 003, and `control.changed`, the one class of our own.
     EventType {
         SessionOpened = "session.opened", SessionHydrated = "session.hydrated", SessionUpdated = "session.updated",
@@ -199,8 +217,8 @@ pub static CLASSES: &[(EventType, ClassDefaults)] = &{
         row(E::AgentChanged, O::Agent, S::Agent, P::Acting, U::TeamRoster, K::Snapshot, A::User),
         row(E::AgentSpawned, O::Agent, S::Agent, P::Acting, U::TeamRoster, K::Snapshot, A::User),
         row(E::AgentCompleted, O::Agent, S::Agent, P::Completed, U::TeamRoster, K::Archive, A::User),
-        row(E::AgentHandoff, O::Agent, S::Agent, P::Acting, U::HandoffLane, K::Archive, A::User),
-        row(E::TeamChanged, O::Agent, S::Team, P::Acting, U::TeamRoster, K::Snapshot, A::User),
+        row(E::AgentHandoff, O::Agent, S::Agent, P::Interrupted, U::HandoffLane, K::Archive, A::User),
+        row(E::TeamChanged, O::Agent, S::Team, P::Routing, U::TeamRoster, K::Snapshot, A::User),
         row(E::WorkerNotification, O::Agent, S::Agent, P::Archived, U::WorkerNotifications, K::Archive, A::User),
         row(E::ReviewRequested, O::Evidence, S::Evidence, P::Reviewing, U::ReviewLane, K::EvidencePack, A::User),
         row(E::ReviewCompleted, O::Evidence, S::Evidence, P::Reviewing, U::ReviewLane, K::EvidencePack, A::User),
@@ -216,7 +234,7 @@ pub static CLASSES: &[(EventType, ClassDefaults)] = &{
         row(E::ArtifactExportStarted, O::Artifact, S::Artifact, P::Producing, U::ArtifactWorkspace, K::ArtifactStore, A::User),
         row(E::ArtifactExportCompleted, O::Artifact, S::Artifact, P::Producing, U::ArtifactWorkspace, K::ArtifactStore, A::User),
         row(E::ArtifactFailed, O::Artifact, S::Artifact, P::Failed, U::ArtifactWorkspace, K::ArtifactStore, A::User),
-        row(E::ArtifactDeleted, O::Artifact, S::Artifact, P::Archived, U::ArtifactWorkspace, K::ArtifactStore, A::User),
+        row(E::ArtifactDeleted, O::Artifact, S::Artifact, P::Producing, U::ArtifactWorkspace, K::ArtifactStore, A::User),
         row(E::ArtifactChanged, O::Artifact, S::Artifact, P::Producing, U::ArtifactWorkspace, K::ArtifactStore, A::User),
         row(E::EvidenceChanged, O::Evidence, S::Evidence, P::Reviewing, U::TimelineEvidence, K::EvidencePack, A::User),
         row(E::StateSnapshot, O::Runtime, S::Thread, P::Unknown, U::Custom, K::Snapshot, A::User),
@@ -227,6 +245,39 @@ pub static CLASSES: &[(EventType, ClassDefaults)] = &{
         row(E::ControlChanged, O::Session, S::Run, P::Submitted, U::Composer, K::Archive, A::User),
     ]
 };
+
+impl ActionKind {
+    /// Who owns a request of this kind, unless its producer says otherwise.
+    #[must_use]
+    pub const fn owner(&self) -> Owner {
+        match self {
+            Self::ToolApproval | Self::PermissionGrant | Self::DelegatedPermission | Self::CredentialRequest => Owner::Policy,
+            Self::PlanDecision | Self::TeammatePlanDecision | Self::Clarification => Owner::Runtime,
+            Self::ArtifactReview => Owner::Artifact,
+            Self::StructuredInput | Self::Other(_) => Owner::Action,
+        }
+    }
+}
+
+impl PartKind {
+    /// What the plain text of a role is. System prompts are not for a transcript, and a tool's text is no answer.
+    #[must_use]
+    pub fn of_role(role: &str) -> Self {
+        match role {
+            "user" => Self::UserText,
+            "tool" => Self::ToolResult,
+            "notification" => Self::WorkerNotification,
+            "system" | "developer" | "unknown" => Self::Diagnostic,
+            _ => Self::AssistantText,
+        }
+    }
+
+    /// Whether it is plain text that somebody says.
+    #[must_use]
+    pub const fn is_text(&self) -> bool {
+        matches!(self, Self::UserText | Self::AssistantText | Self::WorkerNotification | Self::Diagnostic)
+    }
+}
 
 static UNKNOWN_CLASS: ClassDefaults = ClassDefaults {
     owner: Owner::Unknown,

@@ -28,6 +28,16 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     push(scene, entry);
 }
 
+/// Counts the failure of a call that this audience does not see: a failure always reaches users (seed 000).
+pub(super) fn count_hidden(scene: &mut Scene) {
+    let mut edit = scene.stage.open("diagnostics", "diagnostics", Surface::Diagnostics, None);
+    if edit.get("entries").is_none() {
+        edit.set("entries", json!([]));
+    }
+    let count = edit.get("hiddenFailures").and_then(Value::as_u64).unwrap_or(0);
+    edit.set("hiddenFailures", count + 1);
+}
+
 /// An entry of the projection's own: something that it was told and could not show.
 pub(super) fn note(scene: &mut Scene, mut entry: Value) {
     for value in entry.as_object_mut().into_iter().flat_map(|entry| entry.values_mut()) {

@@ -3,13 +3,20 @@
 //! A part's text grows by chunks; its final text never appends twice: it is compared with what was streamed, and only what
 //! differs is changed. Reasoning, tools and approvals are activities of their own that interleave with parts by `opened`.
 
-use super::Scene;
 use super::seen::Seen;
 use super::stage::{Edit, joined, text};
-use crate::model::{AgentId, EventType, Surface};
+use super::{Scene, carry};
+use crate::model::{AgentId, EventType, PartKind, Surface};
 use serde_json::{Map, Value, json};
 
 const KIND: &str = "message";
+
+/// What a part that is no plain text (an image, a file, a change of one, a reference) is told by.
+#[rustfmt::skip]
+const OF_A_PART: &[&str] = &[
+    "title", "name", "path", "url", "uri", "href", "ref", "source", "mediaType", "mimeType", "alt", "language", "range", "size",
+    "bytes", "sha256", "diff", "diffRef", "diffStat", "previewRef", "versionId", "citations", "artifactRefs", "evidenceRefs",
+];
 
 /// Parts of one message. What would be one more is left out, and the message says so.
 pub(super) const PARTS_MAX: usize = 4096;
@@ -41,9 +48,34 @@ fn delta(seen: &Seen, scene: &mut Scene) {
             part.append("text", chunk);
             part.say("status", "streaming");
         }
-        None => add(&mut edit, new_part(part, &kind_of(role), seen, "streaming", chunk)),
+        None => add(&mut edit, new_part(part, &kind_of(seen, role), seen, "streaming", chunk)),
     }
+    detail(seen, &mut edit, Some(part));
     edit.say("status", "streaming");
+}
+
+/// What comes with a text: what its part refers to, and what the whole message has attached.
+fn detail(seen: &Seen, edit: &mut Edit<'_>, part: Option<&str>) {
+    if seen.is_withheld() {
+        return;
+    }
+    carry::members_in_brief(seen, edit, &["attachments"]);
+    match part.and_then(|part| find(edit, part)).and_then(|at| edit.item("parts", at)) {
+        Some(mut part) => {
+            of_part(seen, &mut part);
+            carry::refs(seen, &mut part);
+        }
+        None => carry::refs(seen, edit),
+    }
+}
+
+fn of_part(seen: &Seen, part: &mut Edit<'_>) {
+    // Of plain text a source may say such things in passing.
+    if PartKind::from(part.text("kind").unwrap_or_default()).is_text() {
+        return;
+    }
+    carry::members_in_brief(seen, part, OF_A_PART);
+    carry::ids(seen, part, &["artifactId", "evidenceId", "toolCallId", "taskId"]);
 }
 
 fn is_final(seen: &Seen, scene: &mut Scene) {
@@ -57,10 +89,11 @@ fn is_final(seen: &Seen, scene: &mut Scene) {
             match find(&edit, part.as_str()) {
                 Some(at) => seal(&mut edit, at, whole),
                 None => {
-                    let part = new_part(part.as_str(), &kind_of(role), seen, "complete", whole.unwrap_or_default());
+                    let part = new_part(part.as_str(), &kind_of(seen, role), seen, "complete", whole.unwrap_or_default());
                     add(&mut edit, part);
                 }
             }
+            detail(seen, &mut edit, Some(part.as_str()));
             if seen.is_withheld()
                 && let Some(at) = find(&edit, part.as_str())
             {
@@ -71,7 +104,13 @@ fn is_final(seen: &Seen, scene: &mut Scene) {
         }
         None => {
             if let Some(whole) = whole {
-                reconcile(&mut edit, whole, &kind_of(role), seen);
+                reconcile(&mut edit, whole, &kind_of(seen, role), seen);
+            }
+            detail(seen, &mut edit, None);
+            if parts(&edit).len() == 1
+                && let Some(mut only) = edit.item("parts", 0)
+            {
+                of_part(seen, &mut only);
             }
             for at in 0..parts(&edit).len() {
                 seal(&mut edit, at, None);
@@ -147,6 +186,7 @@ fn snapshot(seen: &Seen, scene: &mut Scene) {
                         add(&mut edit, part);
                     }
                 }
+                attach(&mut edit, message);
                 edit.say("status", "complete");
             }
         }
@@ -178,7 +218,15 @@ fn repair(seen: &Seen, scene: &mut Scene, id: &str, role: &str, message: &Value)
             None => add(&mut edit, part.clone()),
         }
     }
+    attach(&mut edit, message);
     edit.say("status", "complete");
+}
+
+/// What a message of a snapshot has beside its parts.
+fn attach(edit: &mut Edit<'_>, message: &Value) {
+    for member in ["attachments", "refs"] {
+        edit.set_some(member, message.get(member).filter(|value| !value.is_null()).map(carry::brief));
+    }
 }
 
 fn listed(message: &Value) -> Vec<&Map<String, Value>> {
@@ -193,7 +241,7 @@ fn restored(seen: &Seen, part: &Map<String, Value>, n: usize, role: &str) -> Val
         _ => String::new(),
     };
     let id = part.get("partId").and_then(Value::as_str).map_or_else(|| n.to_string(), str::to_owned);
-    let kind = part.get("kind").and_then(Value::as_str).map_or_else(|| kind_of(role), str::to_owned);
+    let kind = part.get("kind").and_then(Value::as_str).map_or_else(|| PartKind::of_role(role).to_string(), str::to_owned);
     let mut restored = new_part(&id, &kind, seen, "complete", &whole);
     let members = restored.as_object_mut().expect("a part is an object");
     for (member, value) in part {
@@ -250,7 +298,8 @@ fn new_part(id: &str, kind: &str, seen: &Seen, status: &str, whole: &str) -> Val
     json!({ "partId": id, "kind": kind, "opened": seen.sequence, "status": status, "text": text(whole) })
 }
 
-/// Seed 003's name for the text of who speaks.
-fn kind_of(role: &str) -> String {
-    format!("{role}_text")
+/// What a part is: as its source says, else seed 003's name for the text of who speaks.
+fn kind_of(seen: &Seen, role: &str) -> String {
+    let said = seen.payload.get("kind").and_then(Value::as_str).filter(|kind| !kind.is_empty());
+    said.map_or_else(|| PartKind::of_role(role).to_string(), str::to_owned)
 }

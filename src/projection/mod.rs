@@ -146,7 +146,7 @@ struct Saved<'v> {
 }
 
 /// Counts up whenever a fold changes what it makes of the same envelopes.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 impl View {
     /// The view before the first envelope.
@@ -234,6 +234,10 @@ impl View {
         self.pass(seen.sequence);
         let scene = &mut self.scene;
         scene.stage.begin(seen.sequence, seen.received_at);
+        if seen.is_hidden_failure() {
+            diagnostics::count_hidden(scene);
+            return self.finish(seen.sequence);
+        }
         if seen.class == EventType::RunStarted && scene.own_agent.is_none() {
             scene.own_agent.clone_from(&seen.ids.agent);
         }
@@ -257,10 +261,14 @@ impl View {
                 run::leaves_out(scene);
             }
         }
+        self.finish(seen.sequence)
+    }
+
+    fn finish(&mut self, sequence: Sequence) -> Folded {
         let prev = self.framed;
-        let touched = scene.stage.finish(has_ended_by_content);
+        let touched = self.scene.stage.finish(has_ended_by_content);
         if !touched.is_empty() {
-            self.framed = seen.sequence;
+            self.framed = sequence;
         }
         Folded { prev, touched }
     }

@@ -37,7 +37,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     }
     // Also of a run that its server had given up, and that goes on.
     if !run.status.is_end() {
-        for past in ["error", "retryable", "synthetic", "withheld"] {
+        for past in ["error", "retryable", "synthetic", "withheld", "result"] {
             edit.remove(past);
         }
     }
@@ -66,6 +66,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
             edit.set_some("error", seen.get("error").cloned());
             edit.set_some("retryable", seen.get("retryable").cloned());
             edit.set_some("synthetic", seen.get("synthetic").cloned());
+            edit.set_some("result", seen.get("result").cloned());
         }
         // The server's own: nothing was heard.
         EventType::RunStatus if seen.get("stale").is_some() => {}

@@ -6,7 +6,7 @@
 
 use super::tool_call;
 use crate::model::schema::{DIALECT, open, sequence};
-use crate::model::{Phase, Topology};
+use crate::model::{ActionKind, PartKind, Phase, Topology};
 use crate::source::ledger::Status;
 use serde_json::{Map, Value, json};
 
@@ -20,7 +20,7 @@ pub fn documents() -> Vec<(&'static str, Value)> {
         ("compaction", compaction()),
         ("context", context()),
         ("custom", custom()),
-        ("diagnostics", entries("diagnostics", "What is of use to whoever looks for a fault: the newest entries.", &["kind"])),
+        ("diagnostics", diagnostics()),
         ("evidence", evidence()),
         ("handoff", handoff()),
         ("message", message()),
@@ -133,6 +133,7 @@ fn run() -> Value {
             "withheld": withheld(),
             "error": anything("Why it failed: { code?, message }."),
             "retryable": anything("Whether its owner would take another attempt."),
+            "result": anything("What it came to, as its end says."),
             "usage": object("What its model calls used, summed by member."),
             "notices": list("Progress that belongs to no single call, and warnings with their severity: the newest."),
             "sessionId": said("The session that it is of."),
@@ -149,10 +150,11 @@ fn message() -> Value {
         "type": "object",
         "properties": {
             "partId": said("Unique within the message."),
-            "kind": said("Seed 003's name of the part: assistant_text, user_text …"),
+            "kind": open(PartKind::NAMES, "What it is; image, file or another name of its source's for what the seed does not name."),
             "opened": sequence("The envelope with which it appeared: parts and calls interleave by it.", 1),
             "status": closed(&["streaming", "complete", "interrupted"], "Whether more may come."),
             "text": text("What it says."),
+            "refs": anything("What it refers to."),
             "withheld": withheld(),
             "clipped": clipped(),
         },
@@ -167,7 +169,7 @@ fn message() -> Value {
             "status": closed(&["streaming", "complete", "interrupted"], "Whether more may come."),
             "parts": json!({ "description": "In the order in which they appeared. None is ever removed; a retracted one is empty and interrupted.", "type": "array", "items": part }),
         }),
-        json!({ "agentId": said("The agent that speaks."), "withheld": withheld(), "clipped": flag("There are more parts in the log than are shown.") }),
+        json!({ "agentId": said("The agent that speaks."), "attachments": anything("What came with it: references, never bodies."), "refs": anything("What the whole message refers to."), "withheld": withheld(), "clipped": flag("There are more parts in the log than are shown.") }),
     )
 }
 
@@ -193,7 +195,7 @@ fn tool() -> Value {
             "node_id": said("Its node in the tree of calls."),
             "call_id": said("The call."),
             "tool_name": said("The tool; empty where nobody said."),
-            "status": closed(tool_call::STATUSES, "As its author reports."),
+            "status": closed(tool_call::STATUSES, "As its author reports; pending while it waits for a decision (action_id)."),
         }),
         json!({
             "state": closed(tool_call::STATES, "Where it is in its life; absent before anything happened."),
@@ -207,7 +209,9 @@ fn tool() -> Value {
             "input": anything("Its arguments, parsed."),
             "input_text": text("Its arguments while they stream; gone once they are parsed."),
             "output": anything("What it gave."),
-            "output_text": text("What it put out while it ran."),
+            "output_text": text("What it put out while it ran: its standard output, and what names no channel."),
+            "output_channels": json!({ "description": "What it put out on other channels, each a list of chunks as output_text.", "type": "object", "additionalProperties": { "type": "array", "items": { "type": "string" } }, "maxProperties": tool_call::CHANNELS_MAX }),
+            "unannounced": flag("Nobody announced its start here: it is known by reports of its progress alone."),
             "output_ref": anything("Where the whole output is."),
             "structured": anything("What it gave, for programs."),
             "error": json!({ "description": "Why it failed.", "type": "object" }),
@@ -239,17 +243,29 @@ fn action() -> Value {
         "action",
         "What waits for somebody's decision. Pending until its owner says otherwise, or the run has ended.",
         json!({
-            "kind": said("An action type of seed 003: tool_approval, structured_input …; unknown where nobody said."),
+            "kind": open(ActionKind::NAMES, "What is asked for; unknown where nobody said."),
             "status": closed(&["pending", "resolved", "interrupted"], "Whether it still waits. An answer alone resolves nothing."),
         }),
         json!({
             "outcome": open(&["approved", "rejected", "answered", "cancelled", "expired"], "How it was decided."),
             "value": anything("What was answered."),
+            "title": anything("What is asked, in a line."),
             "message": anything("What is asked."),
-            "schema": anything("Of the answer that is wanted."),
-            "options": anything("To choose from."),
+            "description": anything("More of what is asked."),
+            "schema": anything("Of the answer that is wanted: the same as responseSchema."),
+            "responseSchema": anything("Of the answer that is wanted."),
+            "options": anything("To choose from: { optionId, label, kind } where the source offers choices."),
             "risk": anything("What is at stake."),
-            "input": anything("The arguments that are to be allowed."),
+            "scope": anything("For what an approval holds."),
+            "toolName": anything("The tool that asks; the call's where the source names the call alone."),
+            "parameters": anything("What the tool is about to be called with; the call's where the source names the call alone."),
+            "payload": anything("What the source says of the question by names of its own."),
+            "plan": anything("The plan that is to be accepted."),
+            "artifactId": said("The artifact that is reviewed."),
+            "versionId": anything("Its version."),
+            "evidenceId": said("The evidence that is reviewed."),
+            "refs": anything("What the question refers to."),
+            "input": anything("The arguments that are to be allowed, by their older name."),
             "safeInput": anything("What of the arguments may be shown."),
             "policyScope": anything("For what a permission holds."),
             "parentRouting": anything("By way of whom a delegated question came."),
@@ -540,6 +556,13 @@ fn session() -> Value {
             "parentSessionId": said("The session that it is a child of."),
         }),
     )
+}
+
+fn diagnostics() -> Value {
+    let mut schema = entries("diagnostics", "What is of use to whoever looks for a fault: the newest entries.", &["kind"]);
+    schema["properties"]["hiddenFailures"] =
+        json!({ "description": "How many calls failed that this reader cannot see.", "type": "integer", "minimum": 1 });
+    schema
 }
 
 fn entries(kind: &str, purpose: &str, required: &[&str]) -> Value {

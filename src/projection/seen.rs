@@ -2,6 +2,7 @@
 //!
 //! The audience rule was applied when the row was written (`log::row`), so what is not here cannot be folded by mistake.
 
+use crate::model::audience::HIDDEN_FAILURE;
 use crate::model::{EventType, Ids, Phase, ReceivedAt, Sequence, Surface};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, de};
@@ -56,6 +57,12 @@ impl Seen {
     #[must_use]
     pub fn is_withheld(&self) -> bool {
         self.payload.get("withheld") == Some(&Value::Bool(true))
+    }
+
+    /// Whether it tells no more than that a call failed which this audience does not see.
+    #[must_use]
+    pub fn is_hidden_failure(&self) -> bool {
+        self.class == EventType::ToolFailed && self.is_withheld() && self.text("kind") == Some(HIDDEN_FAILURE)
     }
 
     /// Whether it ends the run: whatever is still open ends with it.

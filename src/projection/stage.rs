@@ -60,7 +60,7 @@ const RESERVED: usize = 1_000;
 /// The longest streamed text of an activity, in bytes. What goes on beyond it is left out, and the activity says so.
 pub const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The most bytes that one character takes.
-const LONGEST_CHAR: usize = 4;
+pub(super) const LONGEST_CHAR: usize = 4;
 /// Stands by a text that goes on in the log.
 const CLIPPED: &str = "clipped";
 
@@ -485,6 +485,16 @@ impl Edit<'_> {
     pub fn item(&mut self, list: &str, index: usize) -> Option<Edit<'_>> {
         let path = format!("{}/{index}", self.at(list));
         let content = self.content.get_mut(list)?.get_mut(index)?.as_object_mut()?;
+        Some(Edit { content, path, touch: self.touch, weight: None })
+    }
+
+    /// An object that is a member, to be changed in its place; empty if it was not there.
+    pub fn object(&mut self, member: &str) -> Option<Edit<'_>> {
+        if !self.content.contains_key(member) {
+            self.set(member, Value::Object(Map::new()));
+        }
+        let path = self.at(member);
+        let content = self.content.get_mut(member)?.as_object_mut()?;
         Some(Edit { content, path, touch: self.touch, weight: None })
     }
 

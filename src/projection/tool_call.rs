@@ -3,11 +3,12 @@
 //!
 //! `status` is what the call's author reports (pending, running, done, failed, cancelled), `state` where the call is in its
 //! life. An end is final: late progress changes the `message` only, and a call that starts again is a new attempt. A call whose
-//! result somebody outside of the run has to give (`awaits`) outlives the run's end, until it comes.
+//! result somebody outside of the run has to give (`awaits`) outlives the run's end, until it comes. A call that waits for a
+//! decision is `pending`: it does not run before it is allowed to.
 
 use super::seen::Seen;
-use super::stage::Edit;
-use super::{Scene, diagnostics, number, patch};
+use super::stage::{Edit, LONGEST_CHAR, TEXT_BYTES_MAX, joined};
+use super::{Scene, action, diagnostics, number, patch};
 use crate::model::{EventType, MessageId, Phase, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
 
@@ -30,10 +31,20 @@ const REPORTED: &[&str] = &[
     "parent_call_id",
 ];
 
+/// Channels of output that a call shows beside `stdout`. Of what would be one more the call says that it is clipped.
+pub(super) const CHANNELS_MAX: usize = 8;
+/// The longest name of such a channel, in bytes.
+const CHANNEL_BYTES_MAX: usize = 256;
+
+/// Pending actions that are looked at for one about a call that starts.
+const ACTIONS_LOOKED_AT_MAX: usize = 64;
+
 pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     use EventType as E;
-    if let E::ActionRequired = seen.class {
-        return ask(seen, scene);
+    match seen.class {
+        E::ActionRequired => return ask(seen, scene),
+        E::ActionResolved => return decided(seen, scene),
+        _ => {}
     }
     // A reporter's activity, by whatever class it came.
     let is_report = matches!(seen.class, E::ToolProgress | E::StateSnapshot | E::StateDelta)
@@ -43,20 +54,26 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     }
     let Some(id) = call(seen) else { return };
     let is_known = scene.stage.get(KIND, id).is_some();
+    let waits = action_of(scene, id).is_some_and(|action| action::waiting_call(scene, &action) == Some(id));
+    let asked = if matches!(seen.class, E::ToolStarted | E::ToolArgs) { asked_about(scene, id) } else { None };
     let mut edit = scene.stage.open(KIND, id, Surface::ToolUi, seen.ids.agent.as_ref());
     if !is_known {
         begin(&mut edit, id);
+        if is_report {
+            edit.set("unannounced", true);
+        }
     }
     if seen.class == E::ToolStarted && has_ended(&edit) {
         begin_again(&mut edit, id);
     }
     if is_report {
-        if let Err(error) = progress(seen, &mut edit) {
+        if let Err(error) = progress(seen, &mut edit, waits) {
             let note = json!({ "kind": "patch_not_applied", "activityType": KIND, "activityId": id, "error": error });
             diagnostics::note(scene, note);
         }
         return;
     }
+    edit.remove("unannounced");
     name(seen, &mut edit);
     match seen.class {
         E::ToolStarted => start(seen, &mut edit),
@@ -64,6 +81,21 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         E::ToolOutputDelta => output(seen, &mut edit),
         _ => end(seen, &mut edit),
     }
+    if let Some(action) = asked {
+        edit.set("action_id", action);
+        wait(&mut edit);
+    }
+}
+
+/// The last action that asks about a call.
+pub(super) fn action_of(scene: &Scene, call: &str) -> Option<String> {
+    Some(scene.stage.get(KIND, call)?.content.get("action_id")?.as_str()?.to_owned())
+}
+
+/// A pending action that is about a call. It may have come before the call.
+fn asked_about(scene: &Scene, call: &str) -> Option<String> {
+    let mut pending = scene.run.pending.iter().take(ACTIONS_LOOKED_AT_MAX);
+    pending.find(|action| action::waiting_call(scene, action) == Some(call)).cloned()
 }
 
 /// The call that the fact is about. An activity may give the id in its content, or, as Awaken does, in the place of a message's.
@@ -149,9 +181,11 @@ fn streamed(edit: &mut Edit<'_>) {
 
 /// What the call's author reports: members of a fact, seed 002's state as an activity's content, or a patch of that.
 ///
+/// One that `waits` for a decision goes on waiting, unless its author says that it does something else.
+///
 /// # Errors
 /// Why a patch does not apply. It has changed nothing.
-fn progress(seen: &Seen, edit: &mut Edit<'_>) -> Result<(), String> {
+fn progress(seen: &Seen, edit: &mut Edit<'_>, waits: bool) -> Result<(), String> {
     let is_activity = seen.text("activityType").is_some();
     let content = seen.said("content").or_else(|| seen.said("state")).filter(|_| is_activity);
     let is_first = edit.text("state").is_none_or(|state| state != "progress");
@@ -197,7 +231,10 @@ fn progress(seen: &Seen, edit: &mut Edit<'_>) -> Result<(), String> {
         return Ok(());
     }
     edit.remove("awaits");
-    edit.say("status", text("status").filter(|status| STATUSES.contains(status)).unwrap_or("running"));
+    match text("status").filter(|status| STATUSES.contains(status)) {
+        None | Some("pending") if waits => return Ok(()),
+        status => edit.say("status", status.unwrap_or("running")),
+    }
     edit.say("state", "progress");
     Ok(())
 }
@@ -209,12 +246,37 @@ fn reported(edit: &Edit<'_>) -> Map<String, Value> {
 }
 
 fn output(seen: &Seen, edit: &mut Edit<'_>) {
-    edit.append("output_text", seen.text("text").unwrap_or_default());
+    let chunk = seen.text("text").unwrap_or_default();
+    match seen.text("channel").filter(|channel| !matches!(*channel, "" | "stdout")) {
+        None => edit.append("output_text", chunk),
+        Some(channel) => channel_output(edit, channel, chunk),
+    }
     refer(seen, edit);
     if !has_ended(edit) || reopen(edit) {
         edit.remove("awaits");
         edit.say("status", "running");
         edit.say("state", "progress");
+    }
+}
+
+/// Appends to a channel of its own. All of them together have as much room as one text.
+fn channel_output(edit: &mut Edit<'_>, channel: &str, chunk: &str) {
+    let channels = edit.get("output_channels").and_then(Value::as_object);
+    let is_known = channels.is_some_and(|channels| channels.contains_key(channel));
+    let count = channels.map_or(0, Map::len);
+    let used: usize = channels.into_iter().flatten().map(|(_, text)| joined(Some(text)).len()).sum();
+    let room = TEXT_BYTES_MAX.saturating_sub(used);
+    let is_taken = is_known || count < CHANNELS_MAX && channel.len() <= CHANNEL_BYTES_MAX;
+    // A text that was cut before a long character takes no short one after it.
+    if !is_taken || room < LONGEST_CHAR && edit.get("clipped").is_some() {
+        return edit.set("clipped", true);
+    }
+    let whole = &chunk[..chunk.floor_char_boundary(room)];
+    if whole.len() < chunk.len() {
+        edit.set("clipped", true);
+    }
+    if let Some(mut channels) = edit.object("output_channels") {
+        channels.append(channel, whole);
     }
 }
 
@@ -264,11 +326,37 @@ fn ask(seen: &Seen, scene: &mut Scene) {
     let (Some(call), Some(action)) = (&seen.ids.tool_call, &seen.ids.action) else { return };
     if let Some(mut edit) = scene.stage.edit(KIND, call.as_str()) {
         edit.say("action_id", action.as_str());
+        wait(&mut edit);
     }
 }
 
-/// The run has ended: no call goes on. One whose author reported an end of it keeps that; one whose result somebody else has to
-/// give waits for it.
+/// It does not run before somebody has decided.
+fn wait(edit: &mut Edit<'_>) {
+    if has_ended(edit) || edit.get("awaits").is_some() {
+        return;
+    }
+    edit.say("status", "pending");
+    if edit.text("state") != Some("input-streaming") {
+        edit.say("state", "input-available");
+    }
+}
+
+/// A call that was allowed goes on. One that was refused ends by its own fact.
+fn decided(seen: &Seen, scene: &mut Scene) {
+    let Some(action) = &seen.ids.action else { return };
+    let told = seen.ids.tool_call.as_ref().map(ToolCallId::as_str);
+    let Some(call) = told.or_else(|| action::waiting_call(scene, action.as_str())).map(str::to_owned) else { return };
+    let Some(mut edit) = scene.stage.edit(KIND, &call) else { return };
+    let waits = edit.text("status") == Some("pending") && edit.get("awaits").is_none() && !has_ended(&edit);
+    let is_about = edit.text("action_id") == Some(action.as_str());
+    if waits && is_about && matches!(seen.text("outcome"), Some("approved" | "answered")) {
+        edit.say("status", "running");
+        edit.say("state", "running");
+    }
+}
+
+/// The run has ended: no call goes on. One whose result somebody else has to give waits for it. One that was never announced
+/// here, but reported by another run, is not open in this one: its author's end of it holds.
 pub(super) fn end_all(scene: &mut Scene) {
     let is_settled = scene.run.settled;
     let ended = ["output-available", "output-error", "cancelled"];
@@ -278,7 +366,7 @@ pub(super) fn end_all(scene: &mut Scene) {
         if is_settled {
             edit.set("synthetic", true);
         }
-        let state = match edit.text("status") {
+        let state = match edit.text("status").filter(|_| edit.get("unannounced").is_some()) {
             Some("done") => "output-available",
             Some("failed") => "output-error",
             _ => {

@@ -7,7 +7,7 @@
 
 use super::members::{RESERVED, bad_id, carry, instant, take_type};
 use super::{Adapter, Fact, FactError, SourceKind};
-use crate::model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId, Phase};
+use crate::model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId, Phase, Scope};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -42,7 +42,7 @@ const PAYLOAD_MEMBERS: &[&str] = &[
     "text", "role", "toolName", "input", "inputText", "status", "progress", "loaded", "total", "message", "activityType",
     "content", "replace", "patch", "channel", "output", "structured", "outputRef", "durationMs", "costUsd", "truncated",
     "untrusted", "error", "neverStarted", "kind", "schema", "options", "risk", "outcome", "value", "retryable", "result",
-    "messages", "mode", "state", "expiresAt",
+    "messages", "mode", "state", "expiresAt", "parameters", "responseSchema", "plan", "versionId", "attachments",
 
     "runtimeEntity", "runtimeStatus", "latestTurnStatus", "queuedTurnCount", "queueReason", "retryableOverload",
     "providerConcurrencyGroup", "providerParallelBudget", "items", "agentName", "teamName", "teamId", "teamPhase",
@@ -100,7 +100,11 @@ impl Adapter for AgentUi {
         let mut draft = Draft::new(class);
         draft.ids.take_from(&mut fact).map_err(|(member, error)| bad_id(member, &error))?;
         let knows_phase = matches!(fact.get("phase"), Some(Value::String(_)));
+        let permission_scope = if draft.class == EventType::ActionRequired { scope_of_permission(&fact) } else { None };
         take_members(fact, &mut draft);
+        if let Some(scope) = permission_scope {
+            draft.payload.entry("scope").or_insert(scope);
+        }
         read_ids_of_payload(&mut draft);
         settle_run(&mut draft, given);
         if !knows_phase {
@@ -131,6 +135,12 @@ fn is_worker_speech(class: &EventType, fact: &Fact) -> bool {
     let payload = fact.get("payload").and_then(Value::as_object);
     let said = |member: &str| payload.and_then(|p| p.get(member)).or_else(|| fact.get(member));
     said("role").and_then(Value::as_str) == Some("user") && is_workers(said)
+}
+
+/// What a question's permission would hold for, where it stands in the place of the fact's own scope: no name of the seed's.
+fn scope_of_permission(fact: &Fact) -> Option<Value> {
+    let scope = fact.get("scope").filter(|scope| !scope.is_null())?;
+    (!scope.as_str().is_some_and(|name| Scope::NAMES.contains(&name))).then(|| scope.clone())
 }
 
 /// Whether its producer marks what it says as a worker's.

@@ -128,12 +128,23 @@ pub(super) fn carrying(mut draft: Draft, rest: Fact) -> Draft {
     draft
 }
 
-/// The part that a role's plain text is. What neither the user nor the assistant said (system prompts) is not for a transcript.
-pub(super) fn part_kind(role: &str) -> &'static str {
-    match role {
-        "user" => "user_text",
-        "assistant" => "assistant_text",
-        "tool" => "tool_result",
-        _ => "diagnostic",
+/// What a source may say of a question by our names, wherever it keeps what is its own.
+#[rustfmt::skip]
+const OF_A_QUESTION: &[&str] = &[
+    "title", "message", "description", "risk", "scope", "policyScope", "plan", "versionId", "schema", "responseSchema", "options",
+    "default", "expiresAt",
+];
+
+/// Takes what `own` says of a question by our names, unless the draft says it already: then it stays where it is.
+pub(super) fn take_question(draft: &mut Draft, own: &mut Map<String, Value>) {
+    for member in OF_A_QUESTION {
+        if own.get(*member).is_some_and(|value| !value.is_null()) && !draft.payload.contains_key(*member) {
+            draft.payload.extend(own.shift_remove(*member).map(|value| ((*member).to_owned(), value)));
+        }
+    }
+    draft.ids.artifact = draft.ids.artifact.take().or_else(|| take_id(own, "artifactId"));
+    draft.ids.evidence = draft.ids.evidence.take().or_else(|| take_id(own, "evidenceId"));
+    if draft.refs.is_none() && own.get("refs").is_some_and(|refs| refs.is_array() || refs.is_object()) {
+        draft.refs = own.shift_remove("refs");
     }
 }

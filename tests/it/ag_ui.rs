@@ -229,13 +229,13 @@ async fn an_interrupt_is_a_pause_with_one_action_each_and_the_next_run_s_input_a
     let (a, b) = (content(&shown, "action", "a"), content(&shown, "action", "b"));
     assert_eq!(
         (&a["status"], &a["kind"], &a["toolCallId"], &a["schema"]),
-        (&json!("pending"), &json!("structured_input"), &json!("c"), &json!({"type": "object"}))
+        (&json!("pending"), &json!("tool_approval"), &json!("c"), &json!({"type": "object"}))
     );
     assert_eq!(
         (&b["status"], &b["kind"], &b["expiresAt"]),
         (&json!("pending"), &json!("clarification"), &json!("2026-12-31T23:59:59Z"))
     );
-    assert_eq!(content(&shown, "tool-call-progress", "c")["status"], "running", "it goes on once somebody has answered");
+    assert_eq!(content(&shown, "tool-call-progress", "c")["status"], "pending", "it goes on once somebody has answered");
     let resume = json!([
         {"interruptId": "a", "status": "resolved", "payload": {"approved": false}},
         {"interruptId": "b", "status": "cancelled"},
@@ -266,7 +266,7 @@ async fn awaken_s_bare_interrupt_pauses_the_run_and_the_same_run_id_goes_on() {
     let shown = screen(&client, "r").await;
     assert_eq!(content(&shown, "run", "r")["status"], "waiting");
     let action = content(&shown, "action", "perm_call_del");
-    assert_eq!((&action["status"], &action["kind"]), (&json!("pending"), &json!("structured_input")));
+    assert_eq!((&action["status"], &action["kind"]), (&json!("pending"), &json!("tool_approval")));
     send(&client, "r", &events[paused..=paused]).await;
     let shown = screen(&client, "r").await;
     assert_eq!((&content(&shown, "run", "r")["status"], &content(&shown, "run", "r")["attempt"]), (&json!("running"), &json!(1)));

@@ -15,7 +15,7 @@ pub enum Version {
 /// What each event has: members that must be there, and members that may.
 const EVENTS: &[(&str, &str, &str)] = &[
     ("RUN_STARTED", "threadId runId", "protocolVersion"),
-    ("RUN_FINISHED", "threadId runId", "outcome"),
+    ("RUN_FINISHED", "threadId runId", "outcome result"),
     ("RUN_ERROR", "message", "code"),
     ("TEXT_MESSAGE_START", "messageId role", "subagentRunId"),
     ("TEXT_MESSAGE_CONTENT", "messageId delta", ""),
@@ -40,7 +40,7 @@ const EVENTS: &[(&str, &str, &str)] = &[
 ];
 
 /// Members that may hold anything.
-const OPAQUE: &[&str] = &["snapshot", "content", "metadata"];
+const OPAQUE: &[&str] = &["snapshot", "content", "metadata", "result"];
 
 /// A client that has read some events.
 #[derive(Debug, Clone)]

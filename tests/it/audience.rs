@@ -170,7 +170,9 @@ async fn of_a_thing_that_started_hidden_nothing_is_seen_whatever_its_later_facts
             facts.extend(middle.iter().map(|class| of(class, "user")));
             facts.push(of(end, "user"));
             let all: Vec<&str> = facts.iter().map(|fact| fact["type"].as_str().expect("a type")).collect();
-            let got = check(facts.clone(), sees.map(|sees| if sees { &all[..] } else { &[] })).await;
+            // That a call failed is counted for whoever does not see the call.
+            let none: &[&str] = if end == "tool.failed" { &["tool.failed (edge)"] } else { &[] };
+            let got = check(facts.clone(), sees.map(|sees| if sees { &all[..] } else { none })).await;
             assert!(got[2].iter().all(|event| event["startAudience"] == audience), "{start}: {:#?}", got[2]);
         }
     }
@@ -230,13 +232,16 @@ async fn a_failure_is_for_whoever_saw_the_start() {
     let seen = ["tool.started", "tool.failed"];
     let [user, ..] = check(vec![tool("tool.started", json!({})), failed()], [&seen, &seen, &seen]).await;
     assert_eq!(user[1]["payload"]["error"]["message"], "it broke");
-    check(vec![tool("tool.started", json!({"audience": "dashboard"})), failed()], [&[], &seen, &seen]).await;
+    let counted = ["tool.failed (edge)"];
+    let started = tool("tool.started", json!({"audience": "dashboard"}));
+    let [user, ..] = check(vec![started, failed()], [&counted, &seen, &seen]).await;
+    assert_eq!((&user[0]["payload"], user[0].get("toolCallId")), (&json!({"kind": "hidden_failure", "withheld": true}), None));
     // Without any start it is for users, unless it is nested in another call and marked narrower.
     check(vec![failed()], [&seen[1..]; 3]).await;
     for nesting in [json!({"refs": {"parentToolCallId": "outer"}}), json!({"parentToolCallId": "outer"})] {
         let mut nested = failed();
         nested.as_object_mut().expect("an object").extend(nesting.as_object().expect("an object").clone());
-        check(vec![nested.clone()], [&[], &[], &seen[1..]]).await;
+        check(vec![nested.clone()], [&counted, &counted, &seen[1..]]).await;
         nested["audience"] = json!("user");
         check(vec![nested], [&seen[1..]; 3]).await;
     }
@@ -262,7 +267,8 @@ async fn what_a_hidden_agent_says_and_does_is_hidden() {
         fact("text.delta", json!({"messageId": "m", "partId": "p", "text": "I am no ghost"})),
     ];
     let all: Vec<&str> = facts.iter().map(|fact| fact["type"].as_str().expect("a type")).collect();
-    check(facts.clone(), [&["text.delta"], &["text.delta"], &all]).await;
+    let others = ["tool.failed (edge)", "text.delta"];
+    check(facts.clone(), [&others, &others, &all]).await;
 }
 
 #[tokio::test]
@@ -502,11 +508,13 @@ fn any_fact() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The things that a fact is about: whoever leaves out the first fact of one changes what the rest of it is.
+/// The things that a fact is about: whoever leaves out the first fact of one changes what the rest of it is. Of a call that is
+/// its start.
 fn things(fact: &Value) -> Vec<String> {
     let id = |member: &str| fact[member].as_str().unwrap_or("-").to_owned();
     let class = fact["type"].as_str().expect("a type");
     match class.split('.').next().expect("a family") {
+        "tool" if class != "tool.started" => Vec::new(),
         "tool" => vec![format!("tool {}", id("toolCallId"))],
         "action" => vec![format!("action {}", id("actionId"))],
         "review" => vec![format!("review {}", fact["payload"]["reviewId"])],
@@ -560,20 +568,25 @@ fn whatever_happens_a_wider_audience_sees_no_more_and_every_path_says_the_same()
         prop_assert!(internal.iter().all(|event| event["payload"]["withheld"].is_null()));
         for event in user.iter().chain(&dashboard).filter(|event| event["payload"]["withheld"] == true) {
             let members: Vec<&String> = event["payload"].as_object().expect("an object").keys().collect();
+            if event["payload"]["kind"] == "hidden_failure" {
+                prop_assert_eq!(members, ["kind", "withheld"]);
+                continue;
+            }
             let id = (event["type"] == "review.completed").then_some("reviewId");
             prop_assert_eq!(members, id.into_iter().chain(["status", "withheld"]).collect::<Vec<_>>());
         }
-        // Whoever sees a start sees the end, or there was none.
+        // Whoever sees a start sees the end, or there was none. What ended before its start was none of it.
         for audience in [&user, &dashboard] {
-            let started =
-                audience.iter().filter(|event| event["type"] == "tool.started").filter_map(|event| event["toolCallId"].as_str());
-            for call in started {
+            let started = audience.iter().filter(|event| event["type"] == "tool.started");
+            let started = started.filter_map(|event| Some((event["toolCallId"].as_str()?, event["sequence"].as_u64()?)));
+            for (call, start) in started {
                 let ends = |events: &[Value]| {
                     events
                         .iter()
                         .filter(|e| {
                             ["tool.result", "tool.failed"].contains(&e["type"].as_str().unwrap_or(""))
                                 && e["toolCallId"] == call
+                                && e["sequence"].as_u64() > Some(start)
                                 && e["agentId"].is_null()
                         })
                         .count()

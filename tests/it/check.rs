@@ -73,7 +73,8 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
         "ag-ui",
         "ag-ui",
         &[
-            // Awaken's interrupts do not name the tool that is to be allowed, and its patches are those of above.
+            // AG-UI's interrupts say nothing of the risk, and Awaken's patches are those of above.
+            ("scripted-sdk1.0-interrupt_resume", &[("action-fields", 1)]),
             ("awaken-encoder-hitl_approve", &[("action-fields", 1)]),
             ("awaken-encoder-hitl_cancel", &[("action-fields", 1)]),
             ("awaken-encoder-long_40_steps", &[("patch-not-applied", 47)]),

@@ -394,12 +394,11 @@ fn things(fact: &Value) -> Vec<String> {
     let activity = fact["payload"]["activityType"].as_str();
     match (class.split('.').next().unwrap(), activity) {
         (_, Some(activity)) => {
-            let told = Some(&fact["payload"]["content"]["call_id"]).filter(|_| activity == "tool-call-progress");
-            let ids = [Some(&fact["toolCallId"]), told, Some(&fact["messageId"])];
-            let of = ids.into_iter().flatten().find_map(Value::as_str).unwrap_or("-");
-            let thing = if activity == "tool-call-progress" { "tool".to_owned() } else { format!("activity {activity}") };
-            vec![format!("{thing} {of}")]
+            // A report starts no call.
+            let of = [&fact["toolCallId"], &fact["messageId"]].into_iter().find_map(Value::as_str).unwrap_or("-");
+            if activity == "tool-call-progress" { Vec::new() } else { vec![format!("activity {activity} {of}")] }
         }
+        ("tool", None) if class != "tool.started" => Vec::new(),
         ("tool", None) => vec![format!("tool {}", id("toolCallId"))],
         ("action", None) => vec![format!("action {}", id("actionId"))],
         ("review", None) => vec![format!("review {}", fact["payload"]["reviewId"])],

@@ -20,7 +20,7 @@ const SMALL: &[&str] = &[
 /// Members that a result is made of.
 #[rustfmt::skip]
 const RESULTS: &[&str] = &[
-    "state", "withheld", "error", "output", "structured", "output_text", "output_ref", "truncated", "untrusted",
+    "state", "withheld", "error", "output", "structured", "output_text", "output_channels", "output_ref", "truncated", "untrusted",
 ];
 
 /// What a tool is called whose name nobody said.
@@ -38,7 +38,8 @@ pub(super) fn name(content: &Map<String, Value>) -> &str {
 /// Whether more arguments may come.
 pub(super) fn is_live(content: &Map<String, Value>) -> bool {
     let state = content.get("state").and_then(Value::as_str);
-    let has_all = content.contains_key("input") || content.contains_key("awaits");
+    // What is asked about a call is asked about its arguments: they are complete.
+    let has_all = ["input", "awaits", "action_id"].iter().any(|member| content.contains_key(*member));
     !has_all && matches!(state, None | Some("running" | "input-streaming"))
 }
 
@@ -97,7 +98,14 @@ pub(super) fn answer<'c>(get: impl Fn(&str) -> Result<Option<&'c Value>, Elsewhe
                 (Some(output), _) => output.to_string(),
                 (None, structured) => match structured? {
                     Some(structured) => structured.to_string(),
-                    None => chunks(get("output_text")?).collect(),
+                    None => {
+                        let channels = get("output_channels")?.and_then(Value::as_object).map(|channels| {
+                            let joined = |text: &Value| Value::from(chunks(Some(text)).collect::<String>());
+                            channels.iter().map(|(name, text)| (name.clone(), joined(text))).collect::<Map<_, _>>()
+                        });
+                        told.extend(channels.map(|channels| ("outputChannels".to_owned(), channels.into())));
+                        chunks(get("output_text")?).collect()
+                    }
                 },
             }
         }
@@ -178,12 +186,16 @@ impl Kept {
                     let is_all = !["output", "structured", "withheld"].iter().any(|member| self.0.contains_key(*member));
                     change.is_about_result |= is_all;
                 }
+                (of_channel, _) if of_channel.starts_with("output_channels/") => {
+                    // What the patch began is not at hand as a whole any more.
+                    change.said.shift_remove("output_channels");
+                }
                 (member, _) if member.contains('/') || member.is_empty() => return Err(Elsewhere),
                 (member, Some(value)) => {
                     self.keep(member, value);
                     change.said.insert(member.to_owned(), value.clone());
                     change.loses_input &= member != "input";
-                    change.is_about_result |= RESULTS.contains(&member) && member != "output_text";
+                    change.is_about_result |= RESULTS.contains(&member) && !matches!(member, "output_text" | "output_channels");
                 }
                 (member, None) => {
                     self.0.shift_remove(member);

@@ -7,11 +7,30 @@ use crate::model::Sequence;
 use serde_json::{Map, Value, json};
 
 /// Members of the `run` activity that matter here.
-const MEMBERS: &[&str] = &["status", "attempt", "agentId", "error"];
+const MEMBERS: &[&str] = &["status", "attempt", "agentId", "error", "result"];
 /// Members of an action that a client is told when the run waits for it, or that say whether it does.
 #[rustfmt::skip]
 const ASKED: &[&str] = &[
-    "status", "control", "kind", "reason", "message", "schema", "options", "risk", "toolCallId", "expiresAt",
+    "status", "control", "kind", "reason", "message", "schema", "responseSchema", "toolCallId", "expiresAt", "title",
+    "description", "toolName", "parameters", "risk", "scope", "policyScope", "artifactId", "versionId", "evidenceId", "plan",
+    "payload", "options", "refs",
+];
+/// Those that AG-UI's interrupt has no member for.
+const BESIDE: &[&str] = &[
+    "options",
+    "risk",
+    "title",
+    "description",
+    "toolName",
+    "parameters",
+    "scope",
+    "policyScope",
+    "artifactId",
+    "versionId",
+    "evidenceId",
+    "plan",
+    "payload",
+    "refs",
 ];
 
 /// How the run stands, as far as it was told.
@@ -118,8 +137,10 @@ impl Run {
                 if of.is_v1 && !pending.is_empty() {
                     finished["outcome"]["pendingToolCallIds"] = json!(pending);
                 }
-                if status != "completed" {
-                    tell(&mut finished, "status", status.into());
+                match (status, self.members.get("result")) {
+                    ("completed", Some(result)) => finished["result"] = result.clone(),
+                    ("completed", None) => {}
+                    _ => tell(&mut finished, "status", status.into()),
                 }
             }
         }
@@ -154,11 +175,14 @@ impl Asked {
                 interrupt[member] = value.into();
             }
         }
-        if let Some(schema) = get("schema").filter(|schema| schema.is_object()) {
+        if let (None, Some(title)) = (text("message"), text("title")) {
+            interrupt["message"] = title.into();
+        }
+        if let Some(schema) = get("responseSchema").or_else(|| get("schema")).filter(|schema| schema.is_object()) {
             interrupt["responseSchema"] = schema.clone();
         }
         tell(&mut interrupt, "kind", kind.into());
-        for member in ["options", "risk"] {
+        for member in BESIDE {
             if let Some(value) = get(member) {
                 tell(&mut interrupt, member, value.clone());
             }

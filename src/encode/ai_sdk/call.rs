@@ -24,7 +24,8 @@ const REPORTED: &[&str] = &[
 ];
 
 /// What a call's data part leaves out: the tool's part has it, or it is of use to us alone.
-const NOT_IN_DATA: &[&str] = &["input", "input_text", "output", "output_text", "structured", REPORTED_AT];
+const NOT_IN_DATA: &[&str] =
+    &["input", "input_text", "output", "output_text", "output_channels", "structured", "unannounced", REPORTED_AT];
 
 /// Since when there are reports of a call: their data part stands there.
 const REPORTED_AT: &str = "reported";
@@ -118,7 +119,7 @@ impl<'c> Target<'c> {
 
     /// A call of which there is no more than what is asked about it.
     pub fn asked(action: &'c Map<String, Value>, ask: &'c Ask) -> Self {
-        let input = action.get("input").map_or_else(|| Cow::Owned(json!({})), Cow::Borrowed);
+        let input = action.get("parameters").or_else(|| action.get("input")).map_or_else(|| Cow::Owned(json!({})), Cow::Borrowed);
         Self {
             name: action.get("toolName").and_then(Value::as_str).unwrap_or_default(),
             input: Input::Known(input),
@@ -178,6 +179,7 @@ fn input<'c>(content: &'c Map<String, Value>, state: Option<&str>, is_asked: boo
         return Input::Known(Cow::Borrowed(input));
     }
     let text = joined(content.get("input_text"));
+    let is_asked = is_asked || content.contains_key("action_id");
     let may_come = matches!(state, None | Some("running" | "input-streaming")) && !is_asked;
     match (may_come, text.is_empty()) {
         (true, _) => Input::Streaming(text),
@@ -197,10 +199,7 @@ fn outcome<'c>(content: &'c Map<String, Value>, state: Option<&str>, ask: Option
         Some("progress") if answer != Some(Answer::Pending) => {
             let reported = REPORTED.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone())));
             let mut output: Map<String, Value> = reported.collect();
-            let text = joined(content.get("output_text"));
-            if !text.is_empty() {
-                output.insert("output_text".into(), text.into());
-            }
+            output.extend(put_out(content));
             Outcome::Preliminary(output.into())
         }
         _ => Outcome::None,
@@ -213,12 +212,31 @@ fn output(content: &Map<String, Value>) -> Cow<'_, Value> {
     if let Some(said) = said {
         return Cow::Borrowed(said);
     }
-    let text = joined(content.get("output_text"));
-    if !text.is_empty() {
-        return Cow::Owned(text.into());
+    let mut put_out = put_out(content);
+    match put_out.shift_remove("output_text") {
+        Some(text) if put_out.is_empty() => return Cow::Owned(text),
+        Some(text) => drop(put_out.shift_insert(0, "output_text".into(), text)),
+        None => {}
+    }
+    if !put_out.is_empty() {
+        return Cow::Owned(put_out.into());
     }
     let left = ["output_ref", "withheld"].iter().find_map(|member| Some((*member, content.get(*member)?)));
     Cow::Owned(left.map_or(Value::Null, |(member, value)| json!({ member: value })))
+}
+
+/// What a call put out while it ran, by channel.
+fn put_out(content: &Map<String, Value>) -> Map<String, Value> {
+    let mut put_out = Map::new();
+    let text = joined(content.get("output_text"));
+    if !text.is_empty() {
+        put_out.insert("output_text".into(), text.into());
+    }
+    if let Some(Value::Object(channels)) = content.get("output_channels") {
+        let joined = channels.iter().map(|(name, text)| (name.clone(), Value::from(joined(Some(text)).into_owned())));
+        put_out.insert("output_channels".into(), Value::Object(joined.collect()));
+    }
+    put_out
 }
 
 fn error(content: &Map<String, Value>, end: &str) -> String {

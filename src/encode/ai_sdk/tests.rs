@@ -596,8 +596,10 @@ fn an_answer_ends_where_somebody_has_to_decide_and_the_next_goes_on_from_there()
         ends(),
     ]);
     let action = |status: &str| {
-        let mut action = json!({ "status": status, "kind": "tool_approval", "message": "Really?", "input": { "path": "/" } });
-        action["toolName"] = "rm".into();
+        let mut action = json!({ "status": status, "kind": "tool_approval", "message": "Really?", "toolName": "rm" });
+        for member in ["input", "parameters"] {
+            action[member] = json!({ "path": "/" });
+        }
         action["toolCallId"] = "c".into();
         if status == "resolved" {
             action["outcome"] = "approved".into();

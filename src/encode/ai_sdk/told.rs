@@ -7,13 +7,15 @@ use super::kept::{Kept, Room, WAITS_FROM, joined};
 use super::page::{Page, hash, weight};
 use super::text::{Channel, Text};
 use crate::encode::frames::Shown;
-use crate::model::Sequence;
+use crate::model::{PartKind, Sequence};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Changes of a call that may wait for others, by their paths.
 const MAY_WAIT: &[&str] = &["/output_text/-", "/progress", "/loaded", "/total", "/message"];
+/// The same of what it puts out beside its standard output.
+const CHANNELS: &str = "/output_channels/";
 
 /// What a message's part is to the reader.
 #[derive(Debug, Default)]
@@ -132,7 +134,8 @@ pub(super) enum Said {
 
 pub(super) fn said_as(part: &Value) -> Said {
     let kind = part.get("kind").and_then(Value::as_str).unwrap_or_default();
-    let is_text = kind.ends_with("_text") || !joined(part.get("text")).is_empty();
+    let is_named = PartKind::NAMES.contains(&kind) && !PartKind::from(kind).is_text();
+    let is_text = kind.ends_with("_text") || !is_named && !joined(part.get("text")).is_empty();
     match kind {
         "tool_call" | "tool_result" => Said::Nothing,
         _ if kind.starts_with("reasoning") || kind == "thinking" => Said::On(Channel::Reasoning),
@@ -172,7 +175,7 @@ pub(super) fn data_of<'c>(kind: &str, content: &'c Map<String, Value>) -> Cow<'c
 /// What a message's metadata say of the run.
 pub(super) fn metadata_of(run: &str, content: &Map<String, Value>) -> Map<String, Value> {
     let mut metadata = Map::from_iter([("runId".to_owned(), run.into())]);
-    for member in ["sessionId", "threadId", "usage", "notices"] {
+    for member in ["sessionId", "threadId", "usage", "notices", "result"] {
         metadata.extend(content.get(member).map(|value| (member.to_owned(), value.clone())));
     }
     metadata
@@ -628,7 +631,8 @@ fn follow_call(id: &str, call: &mut Call, patch: &[Value], room: &mut Room, page
         return follows;
     }
     call.unsaid += patch.iter().map(weight).sum::<usize>();
-    let may_wait = patch.iter().all(|op| op["path"].as_str().is_some_and(|path| MAY_WAIT.contains(&path)));
+    let waits = |path: &str| MAY_WAIT.contains(&path) || path.starts_with(CHANNELS);
+    let may_wait = patch.iter().all(|op| op["path"].as_str().is_some_and(waits));
     if !may_wait || !call.kept.waits(call.unsaid, room) {
         call.bring_kept(id, true, page);
     }

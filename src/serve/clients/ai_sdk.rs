@@ -191,7 +191,7 @@ fn decision(asks: &HashMap<Box<str>, Asked>, part: &Value) -> Option<Decision> {
     let (action, value) = match state {
         "approval-responded" => {
             let approval = &part["approval"];
-            let mut value = json!({ "approved": approval["approved"] });
+            let mut value = json!({ "approved": approval["approved"].as_bool()? });
             if !approval["reason"].is_null() {
                 value["reason"] = approval["reason"].clone();
             }
@@ -208,7 +208,8 @@ fn decision(asks: &HashMap<Box<str>, Asked>, part: &Value) -> Option<Decision> {
             (&**action, value)
         }
     };
-    Some(Decision { action: ActionId::new(action).ok()?, is_answered: true, value: Some(value) })
+    let is_output = state != "approval-responded";
+    Some(Decision { action: ActionId::new(action).ok()?, is_answered: true, is_output, value: Some(value) })
 }
 
 /// `GET /ai-sdk/{agent}/{chat}/stream`: what goes on, from its beginning. 204 when nothing does: whatever has been said can be

@@ -6,7 +6,7 @@
 
 use super::body;
 use super::threads::{Asked, Thread};
-use crate::control::rules::{QUESTIONS, Wish};
+use crate::control::rules::{QUESTIONS, Wish, approves};
 use crate::control::{CONTROL_BYTES_MAX, Refusal};
 use crate::encode::frames::Shown;
 use crate::feed::reader::{Frames, Reader};
@@ -98,6 +98,8 @@ pub struct Decision {
     pub action: ActionId,
     /// Whether it is to be answered at all; else it is turned down.
     pub is_answered: bool,
+    /// Whether the value is what a call gave at the client, and no word of the user's.
+    pub is_output: bool,
     pub value: Option<Value>,
 }
 
@@ -105,21 +107,25 @@ impl Decision {
     /// What it is for an action of this kind, and what it says.
     fn control(&self, kind: Option<&str>) -> (Control, Option<Value>) {
         let value = self.value.clone();
-        let approved = value.as_ref().and_then(|value| match value {
-            Value::Bool(approved) => Some(*approved),
-            other => other.get("approved").and_then(Value::as_bool),
-        });
+        let approved = value.as_ref().and_then(approves);
         let is_one_of = |kinds: &[&str]| kind.is_some_and(|kind| kinds.contains(&kind));
         let control = match approved {
-            _ if !self.is_answered => Control::Reject,
+            // A value that approves what its sender turned down would contradict it.
+            _ if !self.is_answered => return (Control::Reject, value.filter(|_| approved != Some(true))),
             _ if is_one_of(QUESTIONS) => return (Control::Answer, value.or(Some(Value::Null))),
             Some(false) => Control::Reject,
-            // What an approval of it would say is known of some kinds only.
-            None if value.is_some() && !is_one_of(PERMISSIONS) => Control::Answer,
+            // What an approval of it would say is known of some kinds only; what was chosen, its runtime knows.
+            None if value.is_some() && (self.is_output || !is_one_of(PERMISSIONS)) => Control::Answer,
+            None if value.as_ref().is_some_and(chooses) => Control::Answer,
             Some(true) | None => Control::Approve,
         };
         (control, value)
     }
+}
+
+/// Whether a value says which answer was chosen, in words that are not ours to read.
+fn chooses(value: &Value) -> bool {
+    ["approved", "decision", "outcome", "optionId"].iter().any(|member| value.get(member).is_some())
 }
 
 /// The action kinds that ask whether something may be.
@@ -431,7 +437,7 @@ pub fn decisions(resume: &[Value]) -> Result<Vec<Decision>, Problem> {
                 other => return Err(body::bad("status", other.unwrap_or("missing"), "resolved or cancelled")),
             };
             let value = entry.get("payload").filter(|payload| !payload.is_null()).cloned();
-            Ok(Decision { action: body::id(entry, "interruptId")?, is_answered, value })
+            Ok(Decision { action: body::id(entry, "interruptId")?, is_answered, is_output: false, value })
         })
         .collect()
 }

@@ -59,6 +59,15 @@ impl AgUi {
         self.calls.iter_mut().find(|call| call.id == *id)
     }
 
+    /// The call that waits to be run, if there is only one that it can be.
+    pub(super) fn only_ready_call(&self) -> Option<ToolCallId> {
+        let mut ready = self.calls.iter().filter(|call| call.ready && !call.held && !call.awaited);
+        match (ready.next(), ready.next()) {
+            (Some(call), None) => Some(call.id.clone()),
+            _ => None,
+        }
+    }
+
     pub(super) fn knows_call(&self, id: &ToolCallId) -> bool {
         self.call(id).is_some() || self.ended_calls.contains(id)
     }

@@ -7,9 +7,9 @@
 use super::calls::input;
 use super::streams::{byte_count, part_name};
 use super::{Step, id_of, internal};
-use crate::model::{AgentId, Draft, EventType, MessageId, PartId, ToolCallId};
+use crate::model::{AgentId, Draft, EventType, MessageId, PartId, PartKind, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carrying, part_kind, take_id, take_text};
+use crate::source::members::{carrying, take_id, take_text};
 use serde_json::{Map, Value, json};
 
 /// Members of a message, or of a call in it, that are for internal eyes.
@@ -118,8 +118,9 @@ impl Step<'_> {
             _ => {}
         }
         let call: Option<ToolCallId> = id_of(&message, "toolCallId");
-        let kind = part_kind(&role);
-        let mut parts = text_parts(&mut message, kind);
+        let kind = PartKind::of_role(&role);
+        let kind = kind.as_str();
+        let mut parts = content_parts(&mut message, kind);
         if let Some(call) = call.as_ref().filter(|_| role == "tool") {
             if parts.is_empty() {
                 add_text(&mut parts, kind, "");
@@ -241,8 +242,8 @@ fn narrower(of: &mut Map<String, Value>, ids: &[(&str, &str)]) -> Option<Value> 
     Some(Value::Object(told))
 }
 
-/// Takes the texts out of a message's content, as parts; what is no text stays.
-fn text_parts(message: &mut Map<String, Value>, kind: &str) -> Vec<Value> {
+/// Takes a message's content as parts: its texts, and what else it is made of (images, files) by its own type.
+fn content_parts(message: &mut Map<String, Value>, kind: &str) -> Vec<Value> {
     let mut parts = Vec::new();
     let rest = match message.shift_remove("content") {
         Some(Value::String(text)) => {
@@ -254,7 +255,7 @@ fn text_parts(message: &mut Map<String, Value>, kind: &str) -> Vec<Value> {
             for block in blocks {
                 match block_text(&block) {
                     Some(text) => add_text(&mut parts, kind, text),
-                    None => others.push(block),
+                    None => others.extend(add_block(&mut parts, block)),
                 }
             }
             (!others.is_empty()).then_some(Value::Array(others))
@@ -269,6 +270,18 @@ fn text_parts(message: &mut Map<String, Value>, kind: &str) -> Vec<Value> {
 fn add_text(parts: &mut Vec<Value>, kind: &str, text: &str) {
     let id = part_name("text", parts.len() + 1);
     parts.push(json!({ "partId": id, "kind": kind, "text": [text] }));
+}
+
+/// Adds a content block that is no text as a message's next part; gives it back where it does not say what it is.
+fn add_block(parts: &mut Vec<Value>, mut block: Value) -> Option<Value> {
+    let Some(kind) = block.as_object_mut().and_then(|block| take_text(block, "type")) else { return Some(block) };
+    let id = part_name(&kind, parts.len() + 1);
+    let mut part = Map::from_iter([("partId".to_owned(), Value::from(id)), ("kind".to_owned(), kind.into())]);
+    for (member, value) in block.as_object().cloned().unwrap_or_default() {
+        part.entry(member).or_insert(value);
+    }
+    parts.push(part.into());
+    None
 }
 
 /// The text of a content block that is nothing but text.

@@ -27,7 +27,7 @@ mod streams;
 
 use super::members::{diagnostic, instant, take_id, take_type, unknown_type};
 use super::{Adapter, Answer, Fact, FactError, SourceKind};
-use crate::model::{ActionId, AgentId, Draft, EventType, Ids, MessageId, Owner, RunId, SessionId, ThreadId, ToolCallId};
+use crate::model::{ActionId, AgentId, Draft, EventType, Ids, MessageId, RunId, SessionId, ThreadId, ToolCallId};
 use calls::Call;
 use run::{Life, Pending};
 use serde::{Deserialize, Serialize};
@@ -326,16 +326,6 @@ fn id_of<T: FromStr>(fact: &Fact, member: &str) -> Option<T> {
 /// Takes an id that the event was asked for before.
 fn known_id<T: FromStr>(fact: &mut Fact, member: &str) -> T {
     take_id(fact, member).expect("an event that lacks it is malformed and comes no further")
-}
-
-/// Who an action of this kind belongs to (seed 003).
-fn owner_of(kind: &str) -> Owner {
-    match kind {
-        "tool_approval" | "permission_grant" | "delegated_permission" | "credential_request" => Owner::Policy,
-        "plan_decision" | "teammate_plan_decision" | "clarification" => Owner::Runtime,
-        "artifact_review" => Owner::Artifact,
-        _ => Owner::Action,
-    }
 }
 
 #[cfg(test)]

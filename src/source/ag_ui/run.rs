@@ -4,12 +4,12 @@
 //! is open cannot be told apart by what follows it, only flagged. Awaken starts the run again that it stopped to ask in, under
 //! the same id: that goes on.
 
-use super::{Answer, Step, id_of, internal, owner_of};
+use super::{Answer, Step, id_of, internal};
 use crate::model::{
-    ActionId, AgentId, Audience, Draft, EventType, Owner, Persistence, Phase, RunId, SessionId, ThreadId, ToolCallId,
+    ActionId, ActionKind, AgentId, Audience, Draft, EventType, Owner, Persistence, Phase, RunId, SessionId, ThreadId, ToolCallId,
 };
 use crate::source::Fact;
-use crate::source::members::{carrying, diagnostic, take_id, take_text};
+use crate::source::members::{carrying, diagnostic, take_id, take_question, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -19,12 +19,19 @@ pub(super) const PENDING_MAX: usize = 64;
 /// Runs that began within another and have not ended, at most; beyond that the oldest is forgotten.
 pub(super) const INTERLEAVED_MAX: usize = 8;
 
-/// Action types of seed 003.
-#[rustfmt::skip]
-const ACTIONS: &[&str] = &[
-    "tool_approval", "plan_decision", "teammate_plan_decision", "structured_input", "clarification", "permission_grant",
-    "delegated_permission", "credential_request", "artifact_review",
-];
+/// The reason by which Awaken's encoder asks whether a tool may run.
+const PERMISSION_CONFIRM: &str = "tool:PermissionConfirm";
+
+/// What an interrupt asks for. AG-UI's own reasons are `tool_call`, `input_required` and `confirmation`.
+fn kind_of(reason: Option<&str>, has_call: bool) -> ActionKind {
+    match reason {
+        Some(kind) if ActionKind::NAMES.contains(&kind) => kind.into(),
+        Some("tool_call" | PERMISSION_CONFIRM) => ActionKind::ToolApproval,
+        Some("confirmation") if has_call => ActionKind::ToolApproval,
+        Some("confirmation") => ActionKind::PermissionGrant,
+        _ => ActionKind::StructuredInput,
+    }
+}
 
 /// Where the run stands, as far as its own boundaries say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,7 +157,7 @@ impl Step<'_> {
     fn resolved(&mut self, pending: Pending, outcome: &str, value: Option<Value>) {
         let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
         draft.payload.extend(value.map(|value| ("value".to_owned(), value)));
-        draft.owner = owner_of(&pending.kind);
+        draft.owner = ActionKind::from(pending.kind.as_str()).owner();
         draft.ids.action = Some(pending.action);
         draft.ids.tool_call = pending.call;
         draft.ids.agent = pending.agent;
@@ -259,19 +266,22 @@ impl Step<'_> {
         let call: Option<ToolCallId> = take_id(&mut interrupt, "toolCallId");
         let agent: Option<AgentId> = take_id(&mut interrupt, "subagentRunId");
         let reason = take_text(&mut interrupt, "reason");
-        let kind = reason.as_deref().filter(|reason| ACTIONS.contains(reason)).unwrap_or("structured_input").to_owned();
+        let kind = kind_of(reason.as_deref(), call.is_some());
+        let call = call.or_else(|| self.memory.only_ready_call().filter(|_| kind == ActionKind::ToolApproval));
         let mut draft = Draft::new(EventType::ActionRequired).with("kind", kind.as_str());
-        draft.owner = owner_of(&kind);
+        draft.owner = kind.owner();
         draft.payload.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
         let metadata = interrupt.shift_remove("metadata");
         for (member, ours) in
-            [("message", "message"), ("responseSchema", "schema"), ("expiresAt", "expiresAt"), ("payload", "parameters")]
+            [("message", "message"), ("responseSchema", "schema"), ("expiresAt", "expiresAt"), ("payload", "payload")]
         {
             draft.payload.extend(interrupt.shift_remove(member).map(|value| (ours.to_owned(), value)));
         }
         if let Some(id) = &call {
             self.name_call(&mut draft, id);
         }
+        take_question(&mut draft, &mut interrupt);
+        question_of(&mut draft);
         for (member, value) in interrupt {
             draft.payload.entry(member).or_insert(value);
         }
@@ -290,7 +300,7 @@ impl Step<'_> {
         if pending.len() == PENDING_MAX {
             pending.remove(0);
         }
-        pending.push(Pending { action, call, agent, kind });
+        pending.push(Pending { action, call, agent, kind: kind.to_string() });
     }
 
     // ── between ──
@@ -300,6 +310,20 @@ impl Step<'_> {
         let mut draft = Draft::new(EventType::RunStatus).with("step", edge).with("stepName", name);
         draft.audience = Audience::Dashboard;
         self.push_own(carrying(draft, fact));
+    }
+}
+
+/// Says what the interrupt's own payload says of the question by our names, or by those of Awaken. The payload stays whole.
+fn question_of(draft: &mut Draft) {
+    let Some(Value::Object(mut own)) = draft.payload.get("payload").cloned() else { return };
+    take_question(draft, &mut own);
+    for (ours, theirs) in
+        [("toolName", &["toolName", "tool"][..]), ("parameters", &["parameters", "arguments", "args", "input"][..])]
+    {
+        let told = theirs.iter().find_map(|name| own.shift_remove(*name)).filter(|told| !told.is_null());
+        if let Some(told) = told.filter(|_| !draft.payload.contains_key(ours)) {
+            draft.payload.insert(ours.into(), told);
+        }
     }
 }
 

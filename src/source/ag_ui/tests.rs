@@ -2,7 +2,7 @@
 
 use super::resume::answers;
 use super::*;
-use crate::model::{Audience, PartId, Phase, Surface};
+use crate::model::{Audience, Owner, PartId, Phase, Surface};
 use crate::source::samples::{given, object};
 use serde_json::json;
 
@@ -718,9 +718,9 @@ fn each_interrupt_is_an_action_and_the_run_waits() {
     let drafts = adapt([start("r"), ask]);
     let expected = ["action.required waiting", "action.required waiting", "action.required waiting", "run.status waiting"];
     assert_eq!(classes(&drafts)[1..], expected);
-    let first = json!({"kind": "structured_input", "reason": "tool_call", "message": "Sure?", "schema": {"type": "object"},
+    let first = json!({"kind": "tool_approval", "reason": "tool_call", "message": "Sure?", "schema": {"type": "object"},
         "expiresAt": "2026-12-31T23:59:59Z", "ofTomorrow": 1});
-    assert_eq!((payload(&drafts[1]), drafts[1].owner.clone()), (first, Owner::Action));
+    assert_eq!((payload(&drafts[1]), drafts[1].owner.clone()), (first, Owner::Policy));
     assert_eq!((drafts[1].ids.action.as_ref().unwrap().as_str(), drafts[1].ids.tool_call.as_ref().unwrap().as_str()), ("i", "c"));
     assert_eq!(
         (payload(&drafts[2]), drafts[2].owner.clone()),
@@ -754,7 +754,7 @@ fn awaken_s_bare_interrupt_pauses_and_the_same_run_started_again_goes_on() {
         "run.finished completed",
     ];
     assert_eq!(classes(&drafts), expected);
-    let asked = json!({"kind": "structured_input", "reason": "tool:PermissionConfirm", "parameters": {"tool": "rm"}});
+    let asked = json!({"kind": "tool_approval", "reason": "tool:PermissionConfirm", "payload": {"tool": "rm"}, "toolName": "rm"});
     assert_eq!((payload(&drafts[1]), drafts[1].ids.action.as_ref().unwrap().as_str()), (asked, "perm"));
     assert_eq!((payload(&drafts[3]), drafts[3].ids.action.as_ref().unwrap().as_str()), (json!({"outcome": "answered"}), "perm"));
     assert_eq!(payload(&drafts[4]), json!({"resumed": true}));
@@ -850,8 +850,8 @@ fn a_snapshot_of_messages_is_a_window_in_our_shape() {
     ]);
     let drafts = adapt([event("MESSAGES_SNAPSHOT", json!({"messages": messages}))]);
     let shaped = json!([
-        {"messageId": "u", "role": "user", "parts": [{"partId": "text", "kind": "user_text", "text": ["look"]}],
-         "content": [{"type": "image", "url": "/i"}], "name": "Ann"},
+        {"messageId": "u", "role": "user", "parts": [{"partId": "text", "kind": "user_text", "text": ["look"]},
+         {"partId": "image-2", "kind": "image", "url": "/i"}], "name": "Ann"},
         {"messageId": "a", "role": "assistant", "parts": [{"partId": "text", "kind": "assistant_text", "text": ["so"]}]},
         {"messageId": "s", "role": "system", "parts": [{"partId": "text", "kind": "diagnostic", "text": ["be nice"]}]},
         {"messageId": "ag-ui-message-1", "role": "user", "parts": []},

@@ -3,7 +3,7 @@
 
 use super::{CALLS_OPEN_MAX, Pending, Step, add_rest};
 use crate::model::{ActionId, Audience, Draft, EventType, Owner, ToolCallId};
-use crate::source::members::{take_id, take_known_id, take_text};
+use crate::source::members::{take_id, take_known_id, take_question, take_text};
 use crate::source::{Fact, FactError};
 use serde_json::{Map, Value, json};
 
@@ -27,13 +27,11 @@ impl Step<'_> {
         if let Some(message) = take_text(&mut suspension, "message").or(reported) {
             draft.payload.insert("message".into(), message.into());
         }
-        let schema = suspension.shift_remove("response_schema");
-        let (options, risk) = (parameters.shift_remove("options"), parameters.shift_remove("risk"));
-        for (member, value) in [("schema", schema), ("options", options), ("risk", risk)] {
-            draft.payload.extend(value.filter(|v| !v.is_null()).map(|value| (member.to_owned(), value)));
-        }
+        let schema = suspension.shift_remove("response_schema").filter(|schema| !schema.is_null());
+        draft.payload.extend(schema.map(|schema| ("schema".to_owned(), schema)));
+        take_question(&mut draft, &mut parameters);
         let input = pending.shift_remove("arguments").or_else(|| parameters.shift_remove("args"));
-        // Whoever may not see the call loses `input`; its repetition elsewhere would tell it.
+        // What it says twice is told once.
         for repeated in ["args", "arguments"] {
             if parameters.get(repeated) == input.as_ref() {
                 parameters.shift_remove(repeated);
@@ -46,7 +44,7 @@ impl Step<'_> {
         draft.payload.extend(mode.map(|mode| ("resumeMode".to_owned(), mode.into())));
         draft.payload.extend(suspension.shift_remove("action").map(|action| ("action".to_owned(), action)));
         if !parameters.is_empty() {
-            draft.payload.insert("parameters".into(), Value::Object(parameters));
+            draft.payload.insert("payload".into(), Value::Object(parameters));
         }
         pending.retain(|member, _| !matches!(member.as_str(), "id" | "name"));
         result.retain(|_, value| !value.is_null());

@@ -1,8 +1,8 @@
 //! Steps and what they say: a step is one message, whatever reconnects happened in it, and what was streamed is its text.
 
 use super::Step;
-use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Phase, Scope};
-use crate::source::members::{bad_id, carrying, part_kind, take_id, take_text};
+use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, PartKind, Persistence, Phase, Scope};
+use crate::source::members::{bad_id, carrying, take_id, take_text};
 use crate::source::{Fact, FactError};
 use serde_json::{Map, Value, json};
 
@@ -122,17 +122,18 @@ impl Step<'_> {
         let named: Option<MessageId> = ["messageId", "message_id", "id"].iter().find_map(|member| take_id(&mut message, member));
         let id = named.unwrap_or_else(|| self.memory.made_message());
         let role = take_text(&mut message, "role").unwrap_or_else(|| "unknown".into());
+        let kind = PartKind::of_role(&role);
         let mut parts = match message.shift_remove("parts") {
             Some(Value::Array(parts)) => parts,
             _ => Vec::new(),
         };
         match message.shift_remove("content") {
-            Some(Value::String(text)) => parts.push(self.part(part_kind(&role), text)),
+            Some(Value::String(text)) => parts.push(self.part(kind.as_str(), text)),
             Some(Value::Array(blocks)) => {
                 let mut others = Vec::new();
                 for block in blocks {
                     match block_text(&block) {
-                        Some((None, text)) => parts.push(self.part(part_kind(&role), text)),
+                        Some((None, text)) => parts.push(self.part(kind.as_str(), text)),
                         Some((Some(kind), text)) => parts.push(self.part(kind, text)),
                         None => others.push(block),
                     }

@@ -321,7 +321,7 @@ fn a_suspended_call_asks_by_what_its_answer_will_do() {
     let told = json!({
         "toolName": "rm", "kind": "tool_approval", "message": "Sure?", "schema": {"type": "object"}, "options": ["yes"],
         "risk": "high", "input": {"path": "/"}, "resumeMode": "replay_tool_call", "action": "tool:PermissionConfirm",
-        "parameters": {"scope": "once"},
+        "scope": "once",
     });
     assert_eq!(payload(&approval), told);
     let client = ask("use_decision_as_tool_result");

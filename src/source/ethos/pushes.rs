@@ -5,7 +5,7 @@
 use super::{Step, take_needed, tell};
 use crate::model::{ActionId, Draft, EventType, MessageId, Owner, SessionId, Surface, TaskId, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carrying, instant, take_id, take_text};
+use crate::source::members::{carrying, instant, take_id, take_question, take_text};
 use serde_json::{Map, Value, json};
 
 /// Events of the server itself, of no turn and no task: kept for whoever looks for a fault.
@@ -33,6 +33,7 @@ impl Step<'_> {
         let session: Option<SessionId> = take_id(&mut request, "sessionId");
         let mut draft = carrying(Draft::new(EventType::ActionRequired), fact).with("kind", "tool_approval");
         tell(&mut draft, &mut request, &[("toolName", "toolName"), ("args", "input"), ("reason", "message")]);
+        take_question(&mut draft, &mut request);
         draft = carrying(draft, request);
         draft.owner = Owner::Policy;
         (draft.ids.action, draft.ids.tool_call) = (Some(action.clone()), call.clone());

@@ -77,6 +77,7 @@ impl Ledger {
         let change = change_of(draft).map(|(key, change)| (bounded(key), change));
         let is_known = change.as_ref().is_some_and(|(key, _)| self.things.contains_key(key.as_str()));
         let call = thing.as_deref().filter(|key| key.starts_with("tool:")).and_then(|key| Some((key, *self.things.get(key)?)));
+        let before = call.map(|(_, before)| before);
         self.stamp(draft, thing.as_deref());
         if let Some((key, before)) = call {
             self.attempt(draft, key, before);
@@ -84,6 +85,9 @@ impl Ledger {
         // A snapshot that replaces nothing is for those who have none.
         if let Some((key, change)) = change.filter(|_| !(is_known && draft.said("replace") == Some(&Value::Bool(false)))) {
             self.change(draft, &key, change);
+        }
+        if let (Some(key), Some(missed)) = (thing.as_deref(), draft.missed_by) {
+            self.unseen(draft, key, missed, before);
         }
         self.run.follow(&draft.class, &draft.phase, draft.ids.action.as_ref(), &draft.payload);
         None
@@ -137,7 +141,8 @@ impl Ledger {
         let agent = self.agent_of(draft);
         draft.call_audience = match draft.class {
             EventType::ActionRequired | EventType::ActionResolved | EventType::ControlChanged => {
-                draft.ids.tool_call.as_ref().and_then(|id| self.things.get(format!("tool:{id}").as_str())).map(|t| t.start)
+                let call = draft.ids.tool_call.as_ref().and_then(|id| self.things.get(bounded(format!("tool:{id}")).as_str()));
+                call.filter(|call| !call.unstarted).map(|call| call.start)
             }
             _ => None,
         };
@@ -153,10 +158,17 @@ impl Ledger {
         };
         let is_agent = key.starts_with("agent:");
         let known = self.things.get(key).copied();
-        // The thing's first envelope decides for good who sees it.
-        let first = known.map_or_else(|| if is_agent { draft.audience } else { first_audience(draft).max(agent) }, |t| t.start);
+        let own = if is_agent { draft.audience } else { first_audience(draft).max(agent) };
+        // The thing's first envelope decides for good who sees it. A call's is its start: what was told before starts nothing.
+        let unstarted =
+            key.starts_with("tool:") && draft.class != EventType::ToolStarted && known.is_none_or(|thing| thing.unstarted);
+        let first = match known {
+            Some(thing) if !thing.unstarted => thing.start,
+            Some(thing) if unstarted => thing.start.min(own),
+            _ => own,
+        };
         let ends = draft.class.is_end() && !is_agent;
-        draft.start_audience = Some(match known {
+        draft.start_audience = Some(match known.filter(|thing| !thing.unstarted) {
             // Whoever saw the start sees the end. What of it comes from a hidden agent, or covers a hidden part, is withheld.
             Some(thing) if ends => {
                 draft.audience = draft.audience.max(agent).max(thing.narrowest);
@@ -168,7 +180,10 @@ impl Ledger {
         });
         // A call that starts again is another attempt under the same id: providers reuse them after a reset.
         let sealed = ends || draft.class != EventType::ToolStarted && known.is_some_and(|t| t.sealed);
-        let thing = known.unwrap_or(Thing::new(first));
+        let thing = match known {
+            Some(thing) if !thing.unstarted => thing,
+            thing => Thing { missed: thing.and_then(|thing| thing.missed), unstarted, ..Thing::new(first) },
+        };
         self.put(key, Thing { start: first, sealed, ..thing });
         if draft.ids.part.is_some()
             && let Some(message) = whole_message(draft)
@@ -194,6 +209,14 @@ impl Ledger {
         self.put(key, Thing { missed, ..thing });
     }
 
+    /// What a reader misses tells it nothing of a call that has not started.
+    fn unseen(&mut self, draft: &Draft, key: &str, missed: Audience, before: Option<Thing>) {
+        let Some(thing) = self.things.get(key).copied().filter(|thing| thing.unstarted) else { return };
+        let seen_by = draft.audience.max(self.agent_of(draft)).max(narrower(missed));
+        let start = before.filter(|before| before.unstarted).map_or(seen_by, |before| before.start.min(seen_by));
+        self.put(key, Thing { start, narrowest: start, ..thing });
+    }
+
     /// The same of a call that starts again: to whoever does not see that, it has ended, and its output is nothing.
     fn attempt(&mut self, draft: &mut Draft, key: &str, before: Thing) {
         match draft.class {
@@ -217,7 +240,7 @@ impl Ledger {
 
     fn hides(&self, kind: &str, id: Option<&Value>, reader: Audience) -> bool {
         let Some(id) = id.and_then(Value::as_str) else { return false };
-        self.things.get(format!("{kind}:{id}").as_str()).is_some_and(|t| !reader.admits(t.start))
+        self.things.get(format!("{kind}:{id}").as_str()).is_some_and(|t| !t.unstarted && !reader.admits(t.start))
     }
 
     /// Whether there is anything that this reader cannot see.
@@ -256,6 +279,14 @@ impl Ledger {
         let mut filtered = envelope.clone();
         filtered.draft.payload.insert("messages".into(), Value::Array(kept));
         Some(filtered)
+    }
+}
+
+/// The next narrower audience.
+const fn narrower(audience: Audience) -> Audience {
+    match audience {
+        Audience::User => Audience::Dashboard,
+        Audience::Dashboard | Audience::Internal => Audience::Internal,
     }
 }
 

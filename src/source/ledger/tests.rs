@@ -2,7 +2,7 @@
 
 use super::thing::THING_BYTES_MAX;
 use super::*;
-use crate::model::{ActionId, AgentId, MessageId, PartId, Sequence, Sight};
+use crate::model::{ActionId, AgentId, MessageId, PartId, Phase, RunId, Sequence, SessionId, Sight};
 
 fn tool(class: EventType, id: &str) -> Draft {
     let mut draft = Draft::new(class);
@@ -31,7 +31,7 @@ fn sights(ledger: &mut Ledger, drafts: Vec<Draft>) -> Vec<[Sight; 3]> {
     drafts.into_iter().map(enter).collect()
 }
 
-use Sight::{Body, Edge, Hidden, Trimmed};
+use Sight::{Body, Counted, Edge, Hidden, Trimmed};
 
 #[test]
 fn whoever_saw_a_call_start_sees_it_end_without_the_body_that_is_not_theirs() {
@@ -48,8 +48,69 @@ fn a_hidden_call_stays_hidden_whatever_its_later_facts_say() {
     start.audience = Audience::Internal;
     let mut progress = tool(EventType::ToolProgress, "c");
     progress.audience = Audience::User;
-    let seen = sights(&mut Ledger::default(), vec![start, progress, tool(EventType::ToolFailed, "c")]);
-    assert_eq!(seen, [[Hidden, Hidden, Body]; 3]);
+    let mut stopped = tool(EventType::ToolFailed, "c");
+    stopped.phase = Phase::Cancelled;
+    let seen = sights(&mut Ledger::default(), vec![start, progress, tool(EventType::ToolFailed, "c"), stopped]);
+    let hidden = [Hidden, Hidden, Body];
+    assert_eq!(seen, [hidden, hidden, [Counted, Counted, Body], hidden], "that it failed is counted, and nothing else");
+}
+
+#[test]
+fn what_is_counted_of_a_hidden_failure_is_nothing_of_the_failure() {
+    let mut failed = tool(EventType::ToolFailed, "c").with("toolName", "secret").with("error", "secret").with("durationMs", 7);
+    (failed.ids.run, failed.ids.session) = (RunId::new("r").ok(), SessionId::new("child").ok());
+    failed.ids.agent = AgentId::new("ghost").ok();
+    (failed.refs, failed.timestamp, failed.source_sequence) =
+        (Some(json!({"x": 1})), Some("2020-01-01T00:00:00Z".into()), Some(4));
+    failed.extra.insert("secret".into(), json!(1));
+    let counted = serde_json::to_value(crate::model::audience::counted(&envelope(failed))).unwrap();
+    let members: Vec<&String> = counted.as_object().unwrap().keys().collect();
+    let expected = [
+        "type",
+        "eventId",
+        "sequence",
+        "receivedAt",
+        "runId",
+        "owner",
+        "scope",
+        "phase",
+        "surface",
+        "persistence",
+        "audience",
+        "payload",
+    ];
+    assert_eq!(members, expected);
+    assert_eq!(counted["payload"], json!({"kind": "hidden_failure", "withheld": true}));
+}
+
+#[test]
+fn a_call_starts_with_its_start_and_before_that_each_envelope_is_for_its_own_audience() {
+    let of = |class: EventType, audience: Audience| {
+        let mut draft = tool(class, "c");
+        draft.audience = audience;
+        draft
+    };
+    use Audience::{Internal, User};
+    use EventType::{ToolArgs, ToolFailed, ToolProgress, ToolResult, ToolStarted};
+    let (all, none, edge) = ([Body; 3], [Hidden, Hidden, Body], [Edge, Edge, Body]);
+    for (story, expected) in [
+        (vec![of(ToolProgress, Internal), of(ToolProgress, User), of(ToolFailed, Internal)], vec![none, all, all]),
+        (vec![of(ToolProgress, Internal), of(ToolStarted, User), of(ToolResult, Internal)], vec![none, all, edge]),
+        (vec![of(ToolProgress, User), of(ToolResult, Internal)], vec![all, edge]),
+        (vec![of(ToolProgress, User), of(ToolStarted, Internal), of(ToolArgs, User)], vec![all, none, none]),
+        (vec![of(ToolResult, Internal), of(ToolStarted, User), of(ToolArgs, User)], vec![none, all, all]),
+    ] {
+        let mut ledger = Ledger::default();
+        assert_eq!(sights(&mut ledger, story.clone()), expected);
+        // The same with a restart between any two.
+        let mut ledger = Ledger::default();
+        for (draft, expected) in story.into_iter().zip(expected) {
+            assert_eq!(sights(&mut ledger, vec![draft]), [expected]);
+            let saved = ledger.take_changed();
+            let saved: Vec<_> = ledger.things.iter().map(|(key, thing)| (key.clone(), thing.to_byte())).chain(saved).collect();
+            ledger = Ledger::restore(ledger.run.clone(), saved.iter().map(|(key, byte)| (&**key, *byte)));
+        }
+    }
 }
 
 #[test]
@@ -60,7 +121,7 @@ fn a_failure_is_seen_by_whoever_saw_the_start_and_by_users_when_nothing_started(
     assert_eq!(seen[1], [Body, Body, Body]);
     assert_eq!(sights(&mut Ledger::default(), vec![fail.clone()]), [[Body, Body, Body]]);
     fail.refs = Some(json!({"parentToolCallId": "p"}));
-    assert_eq!(sights(&mut Ledger::default(), vec![fail]), [[Hidden, Hidden, Body]], "nested and marked narrower");
+    assert_eq!(sights(&mut Ledger::default(), vec![fail]), [[Counted, Counted, Body]], "nested and marked narrower");
 }
 
 #[test]
@@ -289,9 +350,9 @@ fn who_missed_what_is_saved_beside_the_rest_and_old_bytes_are_read() {
     for start in Audience::ALL {
         for (sealed, narrowest) in [(false, start), (true, Audience::Internal)] {
             let old = start as u8 | u8::from(sealed) << 2 | (narrowest as u8) << 3;
-            assert_eq!(Thing::from_byte(old), Some(Thing { start, narrowest, sealed, missed: None }));
-            for missed in [None, Some(Audience::User), Some(Audience::Dashboard)] {
-                let thing = Thing { start, narrowest, sealed, missed };
+            assert_eq!(Thing::from_byte(old), Some(Thing { start, narrowest, sealed, missed: None, unstarted: false }));
+            for (missed, unstarted) in [(None, true), (Some(Audience::User), false), (Some(Audience::Dashboard), true)] {
+                let thing = Thing { start, narrowest, sealed, missed, unstarted };
                 assert_eq!(Thing::from_byte(thing.to_byte()), Some(thing));
             }
         }

@@ -14,7 +14,8 @@ pub(super) const THING_BYTES_MAX: usize = 800;
 /// What the ledger knows of one thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Thing {
-    /// The audience of its first envelope; of a message as a whole, the widest of its parts'.
+    /// The audience of its first envelope; of a call, that of its `tool.started`, and before that the widest of those that tell
+    /// of it; of a message as a whole, the widest of its parts'.
     pub start: Audience,
     /// Of a message as a whole, the narrowest of its parts'; else the same as `start`.
     pub narrowest: Audience,
@@ -22,11 +23,13 @@ pub(super) struct Thing {
     /// Of what is patched, and of calls that start again: the narrowest audience that lacks a change to it. Whoever is wider
     /// lacks it too.
     pub missed: Option<Audience>,
+    /// Of a call: whether it has not started, and was only told of. Then each envelope is for its own audience.
+    pub unstarted: bool,
 }
 
 impl Thing {
     pub const fn new(start: Audience) -> Self {
-        Self { start, narrowest: start, sealed: false, missed: None }
+        Self { start, narrowest: start, sealed: false, missed: None, unstarted: false }
     }
 
     pub const fn to_byte(self) -> u8 {
@@ -34,7 +37,7 @@ impl Thing {
             None => 0,
             Some(audience) => audience as u8 + 1,
         };
-        self.start as u8 | (self.sealed as u8) << 2 | (self.narrowest as u8) << 3 | missed << 5
+        self.start as u8 | (self.sealed as u8) << 2 | (self.narrowest as u8) << 3 | missed << 5 | (self.unstarted as u8) << 7
     }
 
     pub fn from_byte(byte: u8) -> Option<Self> {
@@ -43,7 +46,8 @@ impl Thing {
             0 => None,
             more => audience(more - 1),
         };
-        Some(Self { start: audience(byte)?, narrowest: audience(byte >> 3)?, sealed: byte & 4 != 0, missed })
+        let (sealed, unstarted) = (byte & 4 != 0, byte & 128 != 0);
+        Some(Self { start: audience(byte)?, narrowest: audience(byte >> 3)?, sealed, missed, unstarted })
     }
 }
 

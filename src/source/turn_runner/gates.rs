@@ -8,7 +8,7 @@ use super::calls::{Call, Execution, hash_of};
 use super::{Step, TurnRunner, take_time, tell};
 use crate::model::{ActionId, Draft, EventType, Owner, Phase, ToolCallId, TurnId};
 use crate::source::Fact;
-use crate::source::members::{take_id, take_text};
+use crate::source::members::{take_id, take_question, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -95,22 +95,13 @@ impl Step<'_> {
         if payload.get("isSettled") == Some(&Value::Bool(false)) {
             payload.shift_remove("isSettled");
         }
-        // Whoever may not see the call loses its name and arguments; told elsewhere they would tell of it.
-        let members = [
-            ("tool", "toolName"),
-            ("args", "input"),
-            ("message", "message"),
-            ("schema", "schema"),
-            ("options", "options"),
-            ("risk", "risk"),
-            ("expiresAt", "expiresAt"),
-        ];
-        tell(&mut draft, &mut opener, &members);
+        tell(&mut draft, &mut opener, &[("tool", "toolName"), ("args", "input")]);
+        take_question(&mut draft, &mut opener);
         if opener.get("toolCallId").is_some_and(Value::is_string) && call.is_some() {
             opener.shift_remove("toolCallId");
         }
         if !opener.is_empty() {
-            draft.payload.insert("parameters".into(), Value::Object(opener));
+            draft.payload.insert("payload".into(), Value::Object(opener));
         }
         self.memory.open_gate(Gate { id, call, is_approval });
         self.leave(payload);

@@ -515,7 +515,7 @@ fn a_gate_asks_by_its_reason() {
         let draft = ask(reason);
         assert_eq!((draft.class.clone(), draft.owner.clone()), (EventType::ActionRequired, owner));
         assert_eq!(draft.ids.action.as_ref().unwrap().as_str(), "g");
-        let told = json!({"kind": kind, "reason": reason, "message": "Sure?", "options": ["yes"], "parameters": {"note": 1}});
+        let told = json!({"kind": kind, "reason": reason, "message": "Sure?", "options": ["yes"], "payload": {"note": 1}});
         assert_eq!((payload(&draft), draft.extra.is_empty()), (told, true));
     }
 }

@@ -401,7 +401,6 @@ fn long_ids() -> String {
 }
 
 #[tokio::test]
-#[ignore = "waits for the fix of entries 2 and 3 of the review"]
 async fn long_ids_for_many_facts_take_no_memory_to_speak_of_and_reads_cost_what_they_return() {
     let server = Process::start();
     let client = Client::new(server.at);
@@ -422,7 +421,6 @@ async fn long_ids_for_many_facts_take_no_memory_to_speak_of_and_reads_cost_what_
 }
 
 #[tokio::test]
-#[ignore = "waits for the fix of entry 6 of the review"]
 async fn more_facts_than_a_body_may_have_are_refused_as_a_whole() {
     let server = Process::start();
     let client = Client::new(server.at);
@@ -440,7 +438,6 @@ async fn more_facts_than_a_body_may_have_are_refused_as_a_whole() {
 // Entries 4 and 5.
 
 #[tokio::test]
-#[ignore = "waits for the fix of entries 4 and 5 of the review"]
 async fn keys_that_are_secrets_and_keys_that_are_long_hold_nobody_up() {
     let server = Process::start();
     let client = Client::new(server.at);
@@ -464,7 +461,6 @@ async fn keys_that_are_secrets_and_keys_that_are_long_hold_nobody_up() {
 // Entry 14.
 
 #[tokio::test]
-#[ignore = "waits for the fix of entry 14 of the review"]
 async fn a_patch_of_many_moves_on_a_large_state_holds_nobody_up() {
     let server = Process::start();
     let client = Client::new(server.at);

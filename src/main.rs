@@ -8,7 +8,7 @@ use cli::otlp;
 use cli::{check, demo, doctor, tail, token, transfer};
 use proscenium::auth::Authority;
 use proscenium::config::{Config, LogFormat, StoreKind};
-use proscenium::ingest::World;
+use proscenium::ingest::{LARGE_AT_ONCE, World};
 use proscenium::log::embedded::EmbeddedStore;
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::run::STORE_THREADS;
@@ -131,8 +131,8 @@ fn failed(error: &Failure, code: ExitCode) -> ExitCode {
     code
 }
 
-/// Threads that may wait: those that the store is read by, and some for files, the disk's probe and names.
-const BLOCKING_THREADS: usize = STORE_THREADS + 2;
+/// Threads that may wait: those that read the store, those that take large bodies, and some for files, the disk's probe and names.
+const BLOCKING_THREADS: usize = STORE_THREADS + LARGE_AT_ONCE + 2;
 
 type Failure = Box<dyn std::error::Error>;
 

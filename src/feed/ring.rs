@@ -490,7 +490,7 @@ mod tests {
         for page in join(Sequence::NONE, &mut ring) {
             take(&mut known, &page);
         }
-        assert!(known["\"m8\""] == ring.through.0 && known.len() == 9, "{known:?}");
+        assert!(known["\"m8\""] == ring.through.0 && known.len() == 10, "{known:?}");
     }
 
     /// Whether a page has one activity.

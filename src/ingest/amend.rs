@@ -1,6 +1,6 @@
 //! What the server itself adds to a log, behind everything that was taken before and before anything that comes after.
 
-use super::desk::Desk;
+use super::desk::{Desk, DeskState};
 use super::pending::ATTEMPTS_MAX;
 use super::stamp::{EncodedRows, Stamping};
 use super::{Ingest, World};
@@ -162,7 +162,7 @@ impl Desk {
     fn add(&mut self, amendment: Amendment, policy: &Policy, world: World) {
         self.used = true;
         // Until there is an append of it: a panic leaves the writer lost.
-        self.is_lost = true;
+        self.state = DeskState::Lost;
         let Amendment { drafts, controls } = amendment;
         for record in controls {
             self.controls_changed.push(record.id.clone());
@@ -179,7 +179,7 @@ impl Desk {
         let stamping = Stamping { given: &given, policy, world, now: (world.now)() };
         self.stamp(drafts, &ends, 0, stamping, &mut rows, &mut Vec::new());
         self.post(None, None, before, rows, true);
-        self.is_lost = false;
+        self.state = DeskState::Active;
     }
 
     /// Forgets the oldest of too many closed controls, and notes those that are open in the summary.

@@ -20,6 +20,16 @@ use uuid::Uuid;
 /// Appends that are stored together, and the log's summary once they are committed.
 pub(super) type Post = (Vec<Append>, Arc<Summary>);
 
+/// Whether a desk takes facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DeskState {
+    Active,
+    /// The log is being erased or rewritten: the desk takes nothing more.
+    Retired,
+    /// An append is missing for facts that moved the stages: their memory is ahead of the store, and nothing uses it again.
+    Lost,
+}
+
 /// What stands between a log's facts and its appends: the stages and their memory.
 pub(super) struct Desk {
     pub id: LogId,
@@ -41,10 +51,7 @@ pub(super) struct Desk {
     pub event_ids: EventIds,
     pub outbox: Option<Post>,
     pub used: bool,
-    /// The log is being erased or rewritten: nothing is taken here any more.
-    pub is_left: bool,
-    /// What was taken here did not all become an append: this memory is ahead of the store, and is not used again.
-    pub is_lost: bool,
+    pub state: DeskState,
     /// What was submitted from here.
     pub chain: Arc<Chain>,
     submitted: u64,
@@ -193,8 +200,7 @@ impl Desk {
             event_ids: EventIds { millis: 0, bits: (world.random)() },
             outbox: None,
             used: true,
-            is_left: false,
-            is_lost: false,
+            state: DeskState::Active,
             chain: Arc::default(),
             submitted: 0,
             sent: VecDeque::new(),
@@ -205,7 +211,7 @@ impl Desk {
 
     /// Whether this memory is not what the store has or is about to have: somebody has to load it again.
     pub fn is_broken(&self) -> bool {
-        self.is_lost || self.chain.is_broken()
+        self.state == DeskState::Lost || self.chain.is_broken()
     }
 
     /// Puts appends in the queue to the committer.

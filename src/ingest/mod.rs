@@ -53,7 +53,7 @@ use crate::log::run::{Log, Logs};
 use crate::log::{LogId, Store, StoreError};
 use crate::model::Epoch;
 use dashmap::DashMap;
-use desk::{Desk, Post};
+use desk::{Desk, DeskState, Post};
 use parking_lot::Mutex;
 use pending::InFlight;
 use std::collections::VecDeque;
@@ -108,7 +108,7 @@ struct Seat {
 /// MiB would keep all other connections waiting for up to 200 ms.
 const SERVED_BYTES_MAX: usize = 256 * 1024;
 /// Large deliveries that are taken at once: some threads are left for those who read.
-const LARGE_AT_ONCE: usize = 2;
+pub const LARGE_AT_ONCE: usize = 2;
 
 impl<S: Store> Ingest<S> {
     /// The write path into `logs`.
@@ -221,7 +221,7 @@ impl<S: Store> Ingest<S> {
             let seat = self.seat(id).await?;
             let desk = seat.desk.get_or_try_init(|| self.sit_down(&seat)).await?;
             let mut desk = desk.clone().lock_owned().await;
-            if desk.is_left {
+            if desk.state == DeskState::Retired {
                 drop(desk);
                 self.wait_for_a_new_desk(&mut gone).await;
             } else if desk.is_broken() {
@@ -272,7 +272,7 @@ impl<S: Store> Ingest<S> {
         let (core, log) = (self.core.clone(), seat.log.clone());
         let desk = self.work(bytes, move || {
             for in_flight in again {
-                if desk.is_lost {
+                if desk.state == DeskState::Lost {
                     break;
                 }
                 if let Err(error) = core.take(&mut desk, &log, &in_flight) {

@@ -1,6 +1,6 @@
 //! Erasing a log, and rewriting its past. Both take its desk away first.
 
-use super::desk::{Desk, to_json};
+use super::desk::{Desk, DeskState, to_json};
 use super::pending::{ATTEMPTS_MAX, Commit};
 use super::{Ingest, Seat};
 use crate::log::run::{Compacted, Tail};
@@ -61,7 +61,7 @@ impl<S: Store> Ingest<S> {
 
     /// Takes nothing more at this desk; and what waits for everything that was taken there.
     fn leave(&self, seat: Arc<Seat>, desk: &mut Desk) -> (Leave<'_, S>, Commit) {
-        desk.is_left = true;
+        desk.state = DeskState::Retired;
         let nothing = desk.nothing();
         let commit = desk.submit(&self.core.logs, &seat.log, nothing);
         (Leave { ingest: self, seat }, commit)

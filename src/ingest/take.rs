@@ -3,7 +3,7 @@
 
 use super::World;
 use super::delivery::{Delivery, Fence, PRODUCERS_MAX, Producer, Reach};
-use super::desk::{Desk, Numbering};
+use super::desk::{Desk, DeskState, Numbering};
 use super::receipt::{IngestError, Outside, Receipt};
 use super::stamp::{EncodedRows, Stamping};
 use crate::guard::Policy;
@@ -80,10 +80,12 @@ impl Desk {
     /// `sheds` leaves out facts that come to nothing but diagnostics and metrics. A panic leaves the writer lost.
     pub fn take(&mut self, delivery: &Delivery, sheds: bool, policy: &Policy, world: World) -> Result<Receipt, IngestError> {
         self.used = true;
-        self.is_lost = true;
+        self.state = DeskState::Lost;
         let taken = self.take_whole(delivery, sheds, policy, world);
         // Else the stages have moved, and there is no append of it.
-        self.is_lost = matches!(taken, Err(Stopped::Midway(_)));
+        if !matches!(taken, Err(Stopped::Midway(_))) {
+            self.state = DeskState::Active;
+        }
         taken.map_err(|stopped| match stopped {
             Stopped::Before(error) | Stopped::Midway(error) => error,
         })

@@ -125,9 +125,12 @@ async fn web_socket(at: SocketAddr) -> TcpStream {
 
 /// A masked frame of a client: the mask is zero.
 fn web_socket_frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
+    const FINAL: u8 = 0x80;
+    const MASKED: u8 = 0x80;
+    const LONG: u8 = 0x7e;
     let head = match payload.len() {
-        short @ 0..=125 => vec![0x80 | opcode, 0x80 | short as u8],
-        long => [&[0x80 | opcode, 0x80 | 126][..], &u16::try_from(long).unwrap().to_be_bytes()].concat(),
+        short @ 0..=125 => vec![FINAL | opcode, MASKED | short as u8],
+        long => [&[FINAL | opcode, MASKED | LONG][..], &u16::try_from(long).unwrap().to_be_bytes()].concat(),
     };
     [&head, &[0; 4][..], payload].concat()
 }
@@ -406,10 +409,13 @@ async fn long_ids_for_many_facts_take_no_memory_to_speak_of_and_reads_cost_what_
     let client = Client::new(server.at);
     let beside = Bystander::beside(server.at);
     let before = server.resident_kib();
-    let body = format!("[{}]", vec![r#"{"type":"x"}"#; 20_000].join(","));
+    let facts = |count| format!("[{}]", vec![r#"{"type":"x"}"#; count].join(","));
+    let (body, address) = (facts(15_000), format!("/v1/runs/r/facts?{}", long_ids()));
     let headers = [("content-type", "application/json")];
-    let receipt = client.post(&format!("/v1/runs/r/facts?{}", long_ids()), &headers, body.clone()).await.ok();
-    assert_eq!(receipt["accepted"], 20_000);
+    let receipt = client.post(&address, &headers, body.clone()).await.ok();
+    assert_eq!(receipt["accepted"], 15_000);
+    let too_much = client.post(&address, &headers, facts(60_000)).await;
+    too_much.problem(413, "envelopes_too_large");
     let grown = server.resident_kib().saturating_sub(before) / 1024;
     let begun = Instant::now();
     assert_eq!(client.get("/v1/runs/r/events?limit=1&audience=internal").await.ok()["events"].as_array().unwrap().len(), 1);

@@ -155,7 +155,7 @@ async fn seed_002_s_tool_is_seen_running_and_then_done() {
     let expected = json!({
         "schema": "tool-call-progress.v1", "node_id": "call-1", "call_id": "call-1", "tool_name": "index_docs",
         "status": "done", "state": "progress", "message": "Indexing complete", "progress": 1.0,
-        "reported": events[0]["sequence"],
+        "reported": events[0]["sequence"], "unannounced": true,
     });
     assert_eq!(call["content"], expected);
 }

@@ -289,7 +289,7 @@ async fn a_body_is_cut_into_appends_that_the_smallest_read_can_afford_and_is_the
         assert!(rows.len() <= APPEND_ROWS_MAX && before_last < APPEND_BYTES_MAX + 4, "{} rows", rows.len());
     }
     let one = line.logs.read(&log(), epoch, Sequence(2500), Limit { rows: 1, bytes: 0 }).await.unwrap();
-    let bytes: usize = one.iter().map(|rows| rows.len()).sum();
+    let bytes: usize = one.iter().map(bytes::Bytes::len).sum();
     assert!(bytes < 2 * APPEND_BYTES_MAX, "one row costs {bytes} bytes");
     // What is known of it before it is parsed is about what it comes to.
     let stored: usize = placed.iter().map(|append| append.rows.len()).sum();
@@ -311,7 +311,7 @@ async fn a_long_body_of_which_one_fact_is_refused_leaves_nothing_or_what_stood_b
     let problem = client.lines("/v1/runs/r/facts", lines(&facts)).await.problem(422, "no_type");
     assert_eq!((&problem["line"], &problem["accepted"]), (&json!(2501), &json!(2500)));
     // Not being JSON is worse than any fact.
-    let text = json!(facts).to_string().replace("]", ",{]");
+    let text = json!(facts).to_string().replace(']', ",{]");
     let json = [("content-type", "application/json")];
     client.post("/v1/runs/s/facts", &json, text).await.problem(400, "not_json");
     for text in ["[{\"type\":\"x\"},]", "[{\"type\":\"x\"}", "[{\"type\":\"x\"}] 1", "[,]", "[}", "[{\"a\":\"]", "", "[\"\\"] {

@@ -366,6 +366,7 @@ impl Config {
                 wait_max: Duration::from_millis(self.busy_after_ms),
                 shed_bytes_min: in_memory(self.shed_above),
                 logs_max: self.runs_max,
+                ..Load::default()
             },
         }
     }

@@ -43,6 +43,9 @@ pub fn now<S: Store>(logs: &Logs<S>) -> Sequence {
     place(logs.position(), ALL_ROWS)
 }
 
+/// The most logs that one reader follows: each costs memory, and a little time with every fact of any of them.
+pub(super) const MEMBERS_MAX: usize = 16_384;
+
 /// Which logs a reader follows.
 pub enum Members<S> {
     /// Those that were named.
@@ -232,6 +235,9 @@ impl<S: Store> Several<S> {
     /// Takes in the logs that are new.
     async fn join(&mut self) -> Result<(), StoreError> {
         let logs = self.membership.logs();
+        if logs.len() > MEMBERS_MAX {
+            return Err(StoreError::TooManyLogs { count: logs.len(), limit: MEMBERS_MAX });
+        }
         self.members.retain(|member| {
             let stays = logs.contains(&member.hub.log.id);
             self.erased.extend(member.epoch.filter(|_| !stays).map(|epoch| (member.hub.log.id.clone(), epoch)));

@@ -74,3 +74,14 @@ async fn a_reader_that_comes_while_a_log_is_found_to_have_none_misses_no_commit(
     assert_eq!(read_or_let_go(&log, || None::<()>), None);
     assert_eq!(write(&logs, &mut groups, &log).await.moved.len(), 1, "what comes after is announced");
 }
+
+#[tokio::test]
+async fn a_reader_of_more_logs_than_one_stream_may_follow_gets_the_limit() {
+    let (logs, _groups) = Logs::open(MemoryStore::new()).unwrap();
+    let feed = Feed::new(logs, Sizes::default());
+    let members = Members::Named((0..=several::MEMBERS_MAX).map(|n| run(&format!("r{n}"))).collect());
+    let mut reader = feed.read_several(members, activities(), From::Start);
+    let error = reader.next().await.unwrap_err();
+    assert!(matches!(error, StoreError::TooManyLogs { count: 16_385, limit: several::MEMBERS_MAX }), "{error}");
+    assert!(feed.hubs.is_empty(), "none of them was opened");
+}

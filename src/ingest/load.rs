@@ -15,6 +15,9 @@ pub struct Load {
     /// Logs there may be, of runs and of sessions: of each something stays in memory. Those that are begun at the same moment
     /// may be a few more.
     pub logs_max: u64,
+    /// Subjects that the ledger of one log remembers: calls, messages, parts, actions and the like. Of each a key and a byte stay
+    /// in memory while the log is written. One body may exceed the limit by what its own facts begin.
+    pub subjects_max: usize,
 }
 
 impl Default for Load {
@@ -24,6 +27,7 @@ impl Default for Load {
             wait_max: Duration::from_secs(10),
             shed_bytes_min: 64 * 1024 * 1024,
             logs_max: 1_000_000,
+            subjects_max: 1_000_000,
         }
     }
 }

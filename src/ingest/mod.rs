@@ -91,6 +91,7 @@ struct Core<S> {
     policy: Policy,
     world: World,
     logs_max: u64,
+    subjects_max: usize,
     counts: Counts,
 }
 
@@ -118,7 +119,14 @@ impl<S: Store> Ingest<S> {
     }
 
     fn limited(logs: Arc<Logs<S>>, policy: Policy, world: World, load: Load) -> Self {
-        let core = Arc::new(Core { logs, policy, world, logs_max: load.logs_max, counts: Counts::default() });
+        let core = Arc::new(Core {
+            logs,
+            policy,
+            world,
+            logs_max: load.logs_max,
+            subjects_max: load.subjects_max,
+            counts: Counts::default(),
+        });
         let in_flight = Semaphore::new(load.in_flight_bytes_max.min(Semaphore::MAX_PERMITS));
         let (desks, large, gone) = (DashMap::new(), Semaphore::new(LARGE_AT_ONCE), watch::Sender::new(()));
         Self { core, desks, load, in_flight, large, gone }
@@ -314,6 +322,9 @@ impl<S: Store> Core<S> {
     fn take(&self, desk: &mut Desk, log: &Arc<Log>, in_flight: &Arc<InFlight>) -> Result<(), IngestError> {
         if !desk.written && self.logs.log_count() >= self.logs_max {
             return Err(IngestError::TooManyRuns { limit: self.logs_max });
+        }
+        if desk.ledger.len() >= self.subjects_max {
+            return Err(IngestError::TooManySubjects { limit: self.subjects_max });
         }
         log.hear();
         let taking = || desk.take(&in_flight.delivery, in_flight.sheds, &self.policy, self.world);

@@ -95,6 +95,10 @@ pub enum IngestError {
     TooManyProducers,
     #[error("the server keeps {limit} runs and sessions, its limit; erase some, or raise --runs-max")]
     TooManyRuns { limit: u64 },
+    #[error(
+        "The log has {limit} calls, messages, parts and other subjects, the limit. Nothing of this was accepted. Start another run."
+    )]
+    TooManySubjects { limit: usize },
     #[error("too much is under way to the store, and was for {0:?}; nothing of this was taken, send it again a little later")]
     Busy(Duration),
     #[error(

@@ -255,6 +255,9 @@ pub enum StoreError {
          data directory from a backup, or delete the run"
     )]
     Unreadable { log: String, entry: String, why: String },
+    /// A stream of several logs would follow more of them than it may.
+    #[error("The session has {count} runs and logs of its own, the limit of one stream is {limit}. Read its runs one by one.")]
+    TooManyLogs { count: usize, limit: usize },
     /// Another process holds the data directory.
     #[error("the data directory {path} is in use by another process; stop it, or give --data-dir another directory")]
     Locked { path: PathBuf },

@@ -733,6 +733,9 @@ fn told(error: IngestError, place: &Place<'_>) -> Problem {
         IngestError::TooManyRuns { limit } => {
             Problem::new(StatusCode::INSUFFICIENT_STORAGE, "too_many_runs", detail).with("limit", limit)
         }
+        IngestError::TooManySubjects { limit } => {
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many_subjects", detail).with("limit", limit)
+        }
         IngestError::Busy(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).retry_after(BUSY_RETRY_AFTER),
         IngestError::Erased => Problem::new(StatusCode::CONFLICT, "run_erased", detail),
         IngestError::EnvelopesTooLarge { bytes, limit } => {

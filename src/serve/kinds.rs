@@ -73,12 +73,13 @@ kinds! {
     BAD_RANGE = 416 "bad_range", "the range lies outside of the body's `limit` bytes", "ask for less, or for all";
     BAD_CONTROL = 422 "bad_control", "what the control is about cannot take it", "`member` and `expected` say which, and what it must be";
     BAD_MEMBER = 422 "bad_member", "a member of a fact, or of a body, is missing or cannot be what it is", "`member` and `expected` say which, and what it must be";
-    SESSION_TOO_LARGE = 422 "session_too_large", "the session has more than `limit` runs, too many to merge into one order", "read its runs one by one";
+    SESSION_TOO_LARGE = 422 "session_too_large", "the session has more than `limit` runs, too many for one stream or to merge into one order", "read its runs one by one";
     NO_TYPE = 422 "no_type", "a fact does not say what it is", "add the member that `expected` names";
     NOT_AN_OBJECT = 422 "not_an_object", "a fact is no JSON object", "send an object";
     BAD_LINE = 422 "not_json", "a line of a streamed body is not JSON; what came before it is kept", "go on from `line`";
     TOO_DEEP = 422 "too_deep", "JSON nests deeper than `limit`", "flatten it, or send the inner part as text";
     TOO_MANY_PRODUCERS = 422 "too_many_producers", "`limit` producers have numbered facts of the run", "send under an id that it knows, or without numbers";
+    TOO_MANY_SUBJECTS = 422 "too_many_subjects", "the log has `limit` calls, messages, parts and other subjects; nothing of this was accepted", "start another run";
     TOO_MANY_SUBSCRIPTIONS = 422 "too_many_subscriptions", "the WebSocket has `limit` subscriptions open", "unsubscribe some, or open another";
     UPGRADE_REQUIRED = 426 "upgrade_required", "a plain request came to the address of WebSocket connections", "connect with a WebSocket client, over HTTP/1.1";
     PUBLISH_RATE = 429 "publish_rate", "the producer publishes faster than `limit` facts a second; nothing of this was taken", "send it again after `retryAfter`";

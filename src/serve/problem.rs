@@ -3,6 +3,7 @@
 //! The sentence says what happened, the value, the limit and the remedy; `code` is stable and is what programs branch on.
 
 use super::kinds::find;
+use crate::log::StoreError;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
@@ -95,8 +96,11 @@ impl IntoResponse for Problem {
     }
 }
 
-impl From<crate::log::StoreError> for Problem {
-    fn from(error: crate::log::StoreError) -> Self {
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        if let StoreError::TooManyLogs { limit, .. } = error {
+            return Self::new(StatusCode::UNPROCESSABLE_ENTITY, "session_too_large", error.to_string()).with("limit", limit);
+        }
         tracing::error!(%error, "the store could not answer");
         let code = if error.is_of_one_log() { "stored_state_unreadable" } else { "store_failed" };
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, code, error.to_string())

@@ -303,7 +303,8 @@ async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, 
                             let pass = enter(&app, super::facts::RIGHT, &uri, &headers).await?;
                             super::facts::at_once(&app, &pass, &uri, &headers, body).await
                         };
-                        told.traced(taking.instrument(span)).await
+                        // Boxed: else each idle stream keeps the room that a post takes.
+                        told.traced(Box::pin(taking.instrument(span))).await
                     }
                     Err(problem) => {
                         app.meters.refused.add(problem.code);

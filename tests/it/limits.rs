@@ -1,6 +1,6 @@
 //! Limits: each is reached through the server, is told with its own code, and holds up nobody else.
 
-use crate::harness::{Client, fact, local_with, serve_it, soon, world};
+use crate::harness::{Client, fact, lines, local_with, serve_it, soon, world};
 use proscenium::feed::Sizes;
 use proscenium::guard::Policy;
 use proscenium::ingest::Load;
@@ -264,6 +264,23 @@ async fn a_run_too_many_is_not_begun_and_those_that_are_there_go_on() {
     assert_eq!(client.get("/v1/runs/c").await.status, 404);
     assert_eq!(client.delete("/v1/runs/a").await.status, 204);
     client.facts("c", &started()).await.ok();
+}
+
+#[tokio::test]
+async fn a_log_with_too_many_subjects_takes_no_more_facts_and_can_still_be_settled() {
+    let load = Load { subjects_max: 3, ..Load::default() };
+    let client = local_with(Sizes::default(), Limits { load, ..Limits::default() }).await;
+    let call = |n: u8| fact("tool.started", json!({"toolCallId": format!("c{n}"), "payload": {"toolName": "t"}}));
+    client.facts("a", &json!([call(1), call(2)])).await.ok();
+    client.facts("a", &json!([call(2), call(3)])).await.ok();
+    let refused = client.facts("a", &json!([call(4)])).await.problem(422, "too_many_subjects");
+    assert_eq!(refused["limit"], 3);
+    let refused = client.lines("/v1/runs/a/facts", lines(&[call(4)])).await.problem(422, "too_many_subjects");
+    assert_eq!(refused["accepted"], 0);
+    assert_eq!(client.events("a", "", 100).await.len(), 4);
+    client.facts("b", &json!([call(4)])).await.ok();
+    let settled = client.post("/v1/runs/a/settle", &[], "").await.ok();
+    assert_eq!(settled["settled"], true);
 }
 
 #[tokio::test]

@@ -32,6 +32,7 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("body_too_slow", "`limits`"),
     ("disk_full", "`limits`"),
     ("too_many_runs", "`limits`"),
+    ("too_many_subjects", "`limits`"),
     ("session_too_large", "`listing`"),
     ("too_many_controls", "`control`"),
     ("too_many_tickets", "`auth`"),

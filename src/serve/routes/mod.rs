@@ -107,6 +107,7 @@ const FACTS: &[Kind] = &[
     kinds::PRODUCER_GAP,
     kinds::PRODUCER_FENCED,
     kinds::TOO_MANY_PRODUCERS,
+    kinds::TOO_MANY_SUBJECTS,
     kinds::PUBLISH_RATE,
     kinds::BUSY,
     kinds::DISK_FULL,

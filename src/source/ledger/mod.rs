@@ -51,6 +51,18 @@ impl Ledger {
         Self { things, changed: BTreeSet::new(), run }
     }
 
+    /// How many things it remembers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.things.len()
+    }
+
+    /// Whether it remembers nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.things.is_empty()
+    }
+
     /// Whether a thing can have been saved as this byte.
     #[must_use]
     pub fn has_byte(byte: u8) -> bool {

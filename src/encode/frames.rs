@@ -1,4 +1,4 @@
-//! Native frames, read back: what a client of the native dialect knows.
+//! Decodes native frames: the view of a client of the native dialect.
 
 use crate::model::{Cursor, RunId, Sequence};
 use crate::projection::stage::Activity;
@@ -6,18 +6,18 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// An activity as a reader is shown it.
+/// An activity as a native frame carries it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Shown {
-    /// The run that it is of, where that is known.
+    /// The run of the activity, where it is known.
     #[serde(rename = "runId", default)]
     pub run: Option<Box<str>>,
     #[serde(rename = "activityType")]
     pub kind: Box<str>,
     #[serde(rename = "activityId")]
     pub id: Box<str>,
-    /// The envelope with which it appeared: activities are sorted by it.
+    /// The sequence of the envelope that opened the activity; activities are sorted by it.
     pub opened: Sequence,
     #[serde(rename = "agentId", default)]
     pub agent: Option<Box<str>>,
@@ -38,20 +38,20 @@ impl From<&Activity> for Shown {
 }
 
 impl Shown {
-    /// An activity of this run.
+    /// Builds the view of an activity of this run.
     #[must_use]
     pub fn of(run: &RunId, activity: &Activity) -> Self {
         Self { run: Some(run.as_str().into()), ..Self::from(activity) }
     }
 
-    /// The text of a member, if it is text.
+    /// The value of a content member, if it is a string.
     #[must_use]
     pub fn text(&self, member: &str) -> Option<&str> {
         self.content.get(member).and_then(Value::as_str)
     }
 }
 
-/// One frame. `Event` is none of them: a dialect reads activities.
+/// One decoded frame. `Event` is absent: dialects read activities only.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "frame")]
 pub enum Frame {
@@ -74,10 +74,10 @@ pub enum Frame {
     },
 }
 
-/// Takes the first frame off what a reader was given, with its cursor, if it has one; `None` when there is none left.
+/// Removes the first frame from `frames` and returns it with its cursor, if it has one; `None` if no frame is left.
 ///
 /// # Panics
-/// At what is no frame of activities: only we make them.
+/// If a block is not an activity frame. The server encodes every block itself.
 pub fn next(frames: &mut Bytes) -> Option<(Frame, Option<Cursor>)> {
     while let Some(end) = memchr::memmem::find(frames, b"\n\n") {
         let block = frames.split_to(end + 2);
@@ -86,9 +86,9 @@ pub fn next(frames: &mut Bytes) -> Option<(Frame, Option<Cursor>)> {
             data = line.strip_prefix(b"data: ").or(data);
             id = line.strip_prefix(b"id: ").or(id);
         }
-        // A block without data keeps a connection open.
+        // A block without data is a keep-alive.
         let Some(data) = data else { continue };
-        let frame = serde_json::from_slice(data).expect("a native frame of an activity is one of these");
+        let frame = serde_json::from_slice(data).expect("every native activity frame decodes as a Frame");
         return Some((frame, id.and_then(|id| std::str::from_utf8(id).ok()?.parse().ok())));
     }
     None
@@ -104,7 +104,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_the_native_encoder_writes_is_read_back_as_it_was_meant() {
+    fn decoding_returns_the_frames_that_the_native_encoder_wrote() {
         let run = RunId::new("r").unwrap();
         let encoder = Encoder::new(&LogId::Run(run.clone()));
         let epoch = Epoch::from_random(1);

@@ -1,9 +1,9 @@
-//! Dialects: frames as bytes. One file a dialect.
+//! Dialects: the encoders that turn frames into bytes, one file per dialect.
 //!
-//! [`native`] turns rows and activities into the frames of our own protocol, once for all readers of one selection. Any other
-//! dialect is a client of those frames: it reads them as a browser would ([`frames`]) and says the same in the words of one kind
-//! of client. So there is one way to join, to resume and to be slow, and one filter; a dialect decides nothing about who may see
-//! what.
+//! [`native`] encodes rows and activities as native frames, once for all readers of one filter. Every other dialect is
+//! a client of those frames: it reads them as a browser would ([`frames`]) and translates them for one kind of client.
+//! So all readers share one way to join, to resume and to fall behind, and one filter. A dialect never decides who may
+//! see an event.
 
 pub mod ag_ui;
 pub mod ai_sdk;
@@ -13,65 +13,68 @@ pub mod native;
 use frames::{Frame, Shown};
 use serde_json::Value;
 
-/// What stands between native frames of one run and one reader that speaks something else.
+/// Translates the native frames of one run for one reader of another protocol.
 ///
-/// It is told frames in their order and says what they come to as events, each of which is one JSON object on the wire. It keeps
-/// what it must know of what the reader has: ids, lengths, what is open; no contents.
+/// The server calls it with the frames in their order. It returns events, each of which is one JSON object on the wire.
+/// It keeps only the facts it needs about the reader's copy: ids, lengths and open brackets, no contents.
 pub trait Dialect: Send {
-    /// What was shown before this run in its thread, the oldest first. Told before any frame, and again before the frames of a
-    /// reader that begins anew.
+    /// Loads the activities of the earlier runs of the thread, the oldest first.
+    ///
+    /// The server calls this before the first frame, and again before the frames of a restart.
     fn recall(&mut self, earlier: Vec<Shown>);
 
-    /// What the reader has of the run already: it came back with a cursor, and these are the activities as of then. Told before
-    /// any frame.
+    /// Loads the activities that the reader already has: it resumes at a cursor, and `known` is the state at that
+    /// cursor.
+    ///
+    /// The server calls this before the first frame.
     fn resume(&mut self, known: Vec<Shown>);
 
-    /// Says what a frame comes to.
+    /// Translates one frame into events.
     fn frame(&mut self, frame: Frame, events: &mut Vec<Value>) -> Flow;
 
-    /// Told after the last of the frames that came of one envelope: what is to be said of them together is said now.
+    /// Ends the batch of frames of one envelope: events that depend on all of them follow now.
     fn settle(&mut self, _events: &mut Vec<Value>) -> Flow {
         Flow::On
     }
 
-    /// Whether a reader that comes back, and is told an envelope as it came, is told the same events as the first time: so it may go
-    /// on within them.
+    /// Whether replaying an envelope yields the same events every time, so that a reader may resume within one
+    /// envelope.
     fn retells(&self) -> bool {
         false
     }
 
-    /// The text of a last `data:` line that is no event, where clients wait for one.
+    /// The text of a final `data:` line that is not an event, for clients that wait for one (`[DONE]`).
     fn farewell(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// How a dialect goes on.
+/// The next step after a dialect has translated a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
-    /// With the next frame.
+    /// Continue with the next frame.
     On,
-    /// Not at all: the reader has been told the end.
+    /// Close the stream: the reader has the end of the run.
     Over,
-    /// From the beginning: what the reader has cannot be mended by what it can be told of a change. The run's activities are to
-    /// come once more, as to a reader that joins.
+    /// Restart: no sequence of changes can correct the reader's copy. The server sends the run's activities again, as
+    /// to a reader that joins.
     Again,
 }
 
-/// What a reader that begins has of the run.
+/// The form in which a new reader receives the events that already exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
-    /// Nothing. Whatever there is already is told as it would have been while it came.
+    /// The reader has nothing. It receives the existing events as if they were arriving now.
     Told,
-    /// Any part of it. It is shown all of it at once, in the place of what it has.
+    /// The reader may have any part of the run. One snapshot replaces its copy.
     Shown,
 }
 
-/// Up to where a reader is told.
+/// The point at which a reader's stream ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// The first time that the run ends, or waits for somebody.
+    /// The first time that the run ends or waits for a decision.
     Pause,
-    /// The run's end. What comes after a pause is told as another run of the client's.
+    /// The end of the run. Events after a pause belong to a new run of the client's.
     End,
 }

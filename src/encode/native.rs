@@ -1,4 +1,4 @@
-//! The native dialect: one JSON object a frame, as SSE.
+//! The native dialect: each frame is one JSON object, sent as SSE.
 //!
 //! ```text
 //! data: {"frame":"Event","runId":"r","sequence":7,"prev":5,"event":{…}}
@@ -7,12 +7,12 @@
 //! data: {"frame":"ActivityDelta","runId":"r","sequence":8,"prev":7,"activityType":"run","activityId":"r","patch":[…]}
 //!
 //! ```
-//! Of the frames of one envelope only the last has an id: a reader resumes between envelopes, never inside one.
+//! Only the last frame of an envelope has an id: a reader resumes between envelopes, never inside one.
 //!
-//! The id stands after the data: a client that commits an id as soon as it reads the line (`fetch-event-source` does) would
-//! lose an event that is cut between the two. Lines end in LF alone, for `@ag-ui/client` splits on `\n\n`. There is no
-//! `event:` line, or `EventSource.onmessage` would not fire. A heartbeat is a comment with one newline: a blank line after
-//! it would be delivered by some clients as an empty message (Azure/fetch-event-source#15).
+//! The id follows the data: a client that commits an id as soon as it reads the line (`fetch-event-source` does) would
+//! otherwise lose an event that is cut between the two lines. Lines end in LF alone, because `@ag-ui/client` splits on
+//! `\n\n`. Frames have no `event:` line, because `EventSource.onmessage` would not fire. A heartbeat is a comment with
+//! one newline: some clients deliver a blank line after it as an empty message (Azure/fetch-event-source#15).
 
 use crate::model::{Cursor, Epoch, ReceivedAt, Sequence};
 use crate::projection::stage::{Activity, Touch};
@@ -21,18 +21,18 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::Write;
 
-/// The comment that keeps proxies from cutting a quiet stream, and the first byte of every stream.
+/// The comment that stops proxies from closing an idle stream, and the first bytes of every stream.
 pub const HEARTBEAT: &[u8] = b":\n";
 
-/// The parts of a frame that every frame of one log shares.
+/// Encodes the frames of one log; holds the text that all of them share.
 #[derive(Debug, Clone)]
 pub struct Encoder {
-    /// `"<member>":<id as JSON>`: `runId` of a run, `sessionId` of a session's own log.
+    /// `"<member>":<id as JSON>`, where the member is `runId` for a run and `sessionId` for a session's own log.
     log: String,
 }
 
 impl Encoder {
-    /// The encoder of one log's frames.
+    /// Creates the encoder of one log's frames.
     #[must_use]
     pub fn new(log: &crate::log::LogId) -> Self {
         let (member, id) = match log {
@@ -42,7 +42,7 @@ impl Encoder {
         Self { log: format!("\"{member}\":{}", Value::from(id)) }
     }
 
-    /// Appends an Event frame with its cursor.
+    /// Appends an Event frame and its cursor.
     pub fn event(&self, out: &mut Vec<u8>, cursor: Cursor, sequence: Sequence, prev: Sequence, envelope: &[u8]) {
         out.extend_from_slice(b"data: {\"frame\":\"Event\",");
         out.extend_from_slice(self.log.as_bytes());
@@ -56,7 +56,7 @@ impl Encoder {
         id(out, cursor);
     }
 
-    /// Appends what an envelope did to an activity, up to the end of the data line: [`end_of_frame`] follows.
+    /// Appends an activity's change up to the end of the data line. The caller appends [`end_of_frame`].
     pub fn touched(&self, out: &mut Vec<u8>, sequence: Sequence, prev: Sequence, activity: &Activity, touch: &Touch) -> Placed {
         if touch.is_snapshot {
             return self.snapshot(out, sequence, Some(prev), activity);
@@ -73,7 +73,8 @@ impl Encoder {
         placed
     }
 
-    /// Appends an activity as it is, up to the end of the data line. What joins or catches up has no `prev`.
+    /// Appends a snapshot of an activity up to the end of the data line. Frames for joining or catching up have no
+    /// `prev`.
     pub fn snapshot(&self, out: &mut Vec<u8>, sequence: Sequence, prev: Option<Sequence>, activity: &Activity) -> Placed {
         let placed = self.head(out, "ActivitySnapshot", sequence, prev);
         member(out, "activityType", &activity.kind);
@@ -93,7 +94,7 @@ impl Encoder {
         placed
     }
 
-    /// A frame up to its `prev`.
+    /// Appends the start of a frame, through its `prev`.
     fn head(&self, out: &mut Vec<u8>, frame: &str, sequence: Sequence, prev: Option<Sequence>) -> Placed {
         out.extend_from_slice(b"data: {\"frame\":\"");
         out.extend_from_slice(frame.as_bytes());
@@ -108,27 +109,29 @@ impl Encoder {
         Placed { prev: at, after_prev: out.len() }
     }
 
-    /// A Hydrated frame. `sequence` is the last envelope that gave this reader's selection a frame, so that the next frame's
-    /// `prev` is just that; `cursor` is where the reader goes on from, `None` before the log's first envelope.
+    /// Encodes a Hydrated frame.
+    ///
+    /// `sequence` is the last envelope that gave this reader's filter a frame, so that the next frame's `prev` equals
+    /// it. `cursor` is the reader's position; `None` before the log's first envelope.
     #[must_use]
     pub fn hydrated(&self, sequence: Sequence, cursor: Option<Cursor>) -> Vec<u8> {
         self.control(&json!({ "frame": "Hydrated", "sequence": sequence }), cursor)
     }
 
-    /// An End frame with its cursor, later than any event's: whoever comes back with it has seen everything.
+    /// Encodes an End frame. Its cursor is later than every event's: a reader that resumes there has seen everything.
     #[must_use]
     pub fn end(&self, epoch: Epoch, sequence: Sequence, status: &str) -> Vec<u8> {
         let cursor = Cursor { knows_end: true, ..Cursor::at(epoch, sequence) };
         self.control(&json!({ "frame": "End", "sequence": sequence, "status": status }), Some(cursor))
     }
 
-    /// A Reset frame: the reader must drop everything it knows of this log. Its cursor stands before the log's first event.
+    /// Encodes a Reset frame: the reader must drop its copy of this log. The cursor precedes the log's first event.
     #[must_use]
     pub fn reset(&self, epoch: Epoch, reason: &str) -> Vec<u8> {
         self.control(&json!({ "frame": "Reset", "sequence": 0, "reason": reason }), Some(Cursor::at(epoch, Sequence::NONE)))
     }
 
-    /// An Error frame; the stream ends after it.
+    /// Encodes an Error frame; the stream ends after it.
     #[must_use]
     pub fn error(&self, sequence: Sequence, problem: &Value) -> Vec<u8> {
         self.control(&json!({ "frame": "Error", "sequence": sequence, "problem": problem }), None)
@@ -143,7 +146,7 @@ impl Encoder {
     }
 }
 
-/// The same frames without their cursors: on a stream of several logs those of one log mean nothing.
+/// Removes the cursors from frames: on a stream of several logs, one log's cursors are meaningless.
 #[must_use]
 pub fn without_cursors(frames: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(frames.len());
@@ -153,17 +156,17 @@ pub fn without_cursors(frames: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Puts a cursor on the last of these frames, which has none.
+/// Appends a cursor to the last of these frames, which has none.
 pub fn place_cursor(frames: &mut Vec<u8>, cursor: Cursor) {
-    debug_assert!(frames.ends_with(b"}\n\n"), "whole frames, the last without a cursor");
+    debug_assert!(frames.ends_with(b"}\n\n"), "the last of the whole frames has no cursor");
     frames.pop();
     id(frames, cursor);
 }
 
-/// The same frames, of events, with another `prev` on the first.
+/// Returns these Event frames with another `prev` on the first one.
 #[must_use]
 pub fn with_prev(frames: Bytes, prev: Sequence) -> Bytes {
-    // The frame's own comes first, and no text has quotes that are not escaped.
+    // The frame's own member comes first, and a JSON string cannot contain unescaped quotes.
     let member = b",\"prev\":";
     let Some(at) = memchr::memmem::find(&frames, member).map(|at| at + member.len()) else { return frames };
     let end = at + frames[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -172,14 +175,14 @@ pub fn with_prev(frames: Bytes, prev: Sequence) -> Bytes {
     if frames[at..end] == digits { frames } else { [&frames[..at], &digits, &frames[end..]].concat().into() }
 }
 
-/// Where a frame says its `prev`, in the bytes that it was appended to: a reader with a selection of its own has another.
+/// The byte range of a frame's `prev` in its buffer: a reader with its own filter needs another value there.
 #[derive(Debug, Clone, Copy)]
 pub struct Placed {
     pub prev: usize,
     pub after_prev: usize,
 }
 
-/// Appends what follows a frame's data line: its cursor, if it is the envelope's last, and the blank line.
+/// Appends the rest of a frame: its cursor, if the frame is the envelope's last, and the blank line.
 pub fn end_of_frame(out: &mut Vec<u8>, cursor: Option<Cursor>) {
     match cursor {
         Some(cursor) => id(out, cursor),
@@ -187,25 +190,27 @@ pub fn end_of_frame(out: &mut Vec<u8>, cursor: Option<Cursor>) {
     }
 }
 
-/// Appends a member after others.
+/// Appends a JSON member after others.
 fn member(out: &mut Vec<u8>, name: &str, value: &(impl Serialize + ?Sized)) {
     out.extend_from_slice(b",\"");
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b"\":");
-    serde_json::to_writer(out, value).expect("plain data with string keys, and a Vec takes every byte");
+    serde_json::to_writer(out, value).expect("plain data with string keys serializes, and writing to a Vec cannot fail");
 }
 
-/// Appends a time after other members.
+/// Appends a timestamp member after others.
 fn time(out: &mut Vec<u8>, name: &str, time: ReceivedAt) {
-    write!(out, ",\"{name}\":\"{time}\"").expect("a Vec takes every byte");
+    write!(out, ",\"{name}\":\"{time}\"").expect("writing to a Vec cannot fail");
 }
 
 fn id(out: &mut Vec<u8>, cursor: Cursor) {
-    write!(out, "id: {cursor}\n\n").expect("a Vec takes every byte");
+    write!(out, "id: {cursor}\n\n").expect("writing to a Vec cannot fail");
 }
 
-/// Takes the first frame off frames of this dialect: the same object as the text of a WebSocket message, which has no line for
-/// a cursor and says whose it is. `sub` is the subscription's id, as JSON.
+/// Removes the first SSE frame from `frames` and returns it as the text of a WebSocket message, with its cursor.
+///
+/// A WebSocket message has no `id:` line, so the object carries the cursor and the subscription. `sub` is the
+/// subscription's id, as JSON.
 pub fn message(frames: &mut Bytes, sub: &str) -> Option<(Vec<u8>, Option<Cursor>)> {
     while let Some(end) = memchr::memmem::find(frames, b"\n\n") {
         let block = frames.split_to(end + 2);
@@ -214,7 +219,7 @@ pub fn message(frames: &mut Bytes, sub: &str) -> Option<(Vec<u8>, Option<Cursor>
             object = line.strip_prefix(b"data: {").or(object);
             id = line.strip_prefix(b"id: ").or(id);
         }
-        // A block without data is for those who keep an SSE connection open.
+        // A block without data only keeps an SSE connection open.
         let Some(object) = object else { continue };
         let (cursor, of, end): (&[u8], _, &[u8]) = match id {
             Some(id) => (b"\"cursor\":\"", id, b"\","),
@@ -226,13 +231,13 @@ pub fn message(frames: &mut Bytes, sub: &str) -> Option<(Vec<u8>, Option<Cursor>
     None
 }
 
-/// Appends a decimal number; the formatter's own machinery would cost as much as the rest of a frame.
+/// Appends a decimal number; the standard formatter would cost as much as the rest of a frame.
 pub fn number(out: &mut Vec<u8>, mut n: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {
         at -= 1;
-        digits[at] = b'0' + u8::try_from(n % 10).expect("a digit");
+        digits[at] = b'0' + u8::try_from(n % 10).expect("n % 10 is a digit");
         n /= 10;
         if n == 0 {
             break;
@@ -252,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_data_line_and_its_cursor_comes_last() {
+    fn an_event_frame_is_one_data_line_followed_by_its_cursor() {
         let mut out = Vec::new();
         encoder().event(
             &mut out,
@@ -268,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn another_prev_takes_the_place_of_the_first_and_of_no_other_whatever_texts_say() {
+    fn with_prev_replaces_only_the_first_prev_even_if_texts_contain_the_member() {
         let encoder = Encoder::new(&LogId::Run(RunId::new(",\"prev\":9").unwrap()));
         let event = |sequence, prev| {
             let mut out = Vec::new();
@@ -283,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn control_frames_name_the_run_and_the_end_has_a_later_cursor_than_the_last_event() {
+    fn control_frames_name_the_run_and_the_end_cursor_follows_the_last_event() {
         let end = String::from_utf8(encoder().end(Epoch::from_random(0xe), Sequence(7), "completed")).unwrap();
         assert_eq!(
             end,
@@ -294,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_the_object_of_sse_with_its_subscription_and_cursor() {
+    fn a_websocket_message_is_the_sse_object_with_its_subscription_and_cursor() {
         let mut out = b":\nretry: 1500\n".to_vec();
         encoder().event(
             &mut out,

@@ -1,19 +1,19 @@
-//! Sub-agents: who is at work, and what a client was told of it.
+//! Sub-agents: which ones are active, and which events the client has received about them.
 //!
-//! A client knows each of them once in a run of its own, from a start to an end. One that goes on after its end is told of no
-//! more; that what it says is its own shows by its name on that.
+//! Within one of its runs, a client sees each sub-agent once, from a start to an end. A sub-agent that resumes after
+//! its end gets no second start; its later messages still carry its id.
 
 use super::events::Attribution;
 use super::run::{change, kept};
 use crate::encode::frames::Shown;
 use serde_json::{Map, Value, json};
 
-/// Members of an agent that matter here.
+/// Content members of an agent that this module reads.
 const MEMBERS: &[&str] = &["agentName", "status", "error"];
-/// Statuses of an agent that has nothing more to do.
+/// Statuses of an agent that has finished.
 const DONE: &[&str] = &["completed", "failed", "killed", "cancelled", "interrupted", "closed", "done"];
 
-/// Sub-agents, each in the order in which it was met.
+/// The sub-agents, in the order in which they appeared.
 #[derive(Debug, Default)]
 pub(super) struct Agents {
     known: Vec<Agent>,
@@ -23,9 +23,9 @@ pub(super) struct Agents {
 struct Agent {
     id: Box<str>,
     members: Map<String, Value>,
-    /// Whether the client was told of it in this run, and of its end.
+    /// The events that the client received about it in this run.
     told: Told,
-    /// Whether it was met since all was shown anew.
+    /// Whether it appeared again since the last snapshot began.
     is_met: bool,
 }
 
@@ -37,13 +37,13 @@ enum Told {
 }
 
 impl Agents {
-    /// Begins to meet them anew. What was told, was told.
+    /// Starts a new snapshot: forgets which agents appeared, but not which events the client received.
     pub fn forget(&mut self) {
         self.known.retain(|agent| agent.told != Told::Nothing);
         self.known.iter_mut().for_each(|agent| agent.is_met = false);
     }
 
-    /// Ends what was told of those who are none after all.
+    /// Ends the agents that the client knows and the snapshot lacks.
     pub fn drop_unmet(&mut self, events: &mut Vec<Value>) {
         self.known.iter_mut().filter(|agent| !agent.is_met).for_each(|agent| agent.finish(events));
         self.known.retain(|agent| agent.is_met);
@@ -58,7 +58,7 @@ impl Agents {
         &mut self.known[at]
     }
 
-    /// Whether it was met.
+    /// Whether the agent has appeared.
     pub fn knows(&self, agent: &str) -> bool {
         self.known.iter().any(|known| *known.id == *agent)
     }
@@ -77,28 +77,28 @@ impl Agents {
         change(&mut self.find(id).members, MEMBERS, patch);
     }
 
-    /// What a reader that comes back was told of them.
+    /// Restores the sent events of a reader that resumes.
     pub fn resume(&mut self) {
         for agent in &mut self.known {
             agent.told = if agent.is_done() { Told::End } else { Told::Start };
         }
     }
 
-    /// Says that those are at work who are, as far as it was not said.
+    /// Announces every active agent that the client does not know yet.
     pub fn start(&mut self, attribution: Attribution, events: &mut Vec<Value>) {
         if attribution == Attribution::Subagent {
             self.known.iter_mut().for_each(|agent| agent.begin(events));
         }
     }
 
-    /// One of them is about to say something.
+    /// Announces the author of the next message.
     pub fn speak(&mut self, agent: Option<&str>, events: &mut Vec<Value>) {
         if let Some(id) = agent {
             self.find(id).begin(events);
         }
     }
 
-    /// One of them is another than before.
+    /// Announces the new status of one agent.
     pub fn change(&mut self, id: &str, events: &mut Vec<Value>) {
         let agent = self.find(id);
         agent.begin(events);
@@ -107,7 +107,7 @@ impl Agents {
         }
     }
 
-    /// The client's run ends, and with it what it knows of them.
+    /// Ends all agents, because the client's run ends.
     pub fn stop(&mut self, events: &mut Vec<Value>) {
         for agent in &mut self.known {
             agent.finish(events);
@@ -143,7 +143,7 @@ impl Agent {
             None => json!({ "type": "SUBAGENT_FINISHED", "subagentRunId": self.id }),
             Some(status) => {
                 let message = self.members.get("error").and_then(|error| error.get("message").or(Some(error))?.as_str());
-                let message = message.unwrap_or("the sub-agent did not come to an end");
+                let message = message.unwrap_or("The sub-agent ended without a result.");
                 json!({ "type": "SUBAGENT_ERROR", "subagentRunId": self.id, "message": message, "code": status })
             }
         });

@@ -1,49 +1,49 @@
-//! A tool call in AG-UI's words: its arguments and its result as text, and what is remembered of it between two changes.
+//! Tool calls in AG-UI: arguments and results as text, and the retained state of a call between two changes.
 
 use serde_json::{Map, Value, json};
 
-/// Seed 002's members: what a call's author reports, and the content of the activity that shows it.
+/// Seed 002's members: a tool's progress report, and the content of the activity that shows it.
 #[rustfmt::skip]
 pub(super) const REPORTED: &[&str] = &[
     "schema", "node_id", "call_id", "tool_name", "status", "progress", "loaded", "total", "message", "parent_node_id",
     "parent_call_id",
 ];
 
-/// Members of which the value is remembered: small ones, that decide how the next change is told. Of any other it is remembered
-/// that it is there.
+/// Members whose value is retained: small ones that decide how to translate the next change. Of the others only the
+/// presence is retained.
 #[rustfmt::skip]
 const SMALL: &[&str] = &[
     "schema", "node_id", "call_id", "tool_name", "status", "parent_node_id", "parent_call_id", "state", "awaits", "reported",
     "withheld", "truncated", "untrusted", "output_ref",
 ];
 
-/// Members that a result is made of.
+/// Members that make up a result.
 #[rustfmt::skip]
 const RESULTS: &[&str] = &[
     "state", "withheld", "error", "output", "structured", "output_text", "output_channels", "output_ref", "truncated", "untrusted",
 ];
 
-/// What a tool is called whose name nobody said.
+/// The tool name of a call that has none.
 const NAMELESS: &str = "unknown";
 
-/// A member that is not at hand: it was told earlier, and is not remembered.
+/// A member's value is not available: it was sent earlier and not retained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Elsewhere;
 
-/// The name of a call's tool.
+/// The name of the call's tool.
 pub(super) fn name(content: &Map<String, Value>) -> &str {
     content.get("tool_name").and_then(Value::as_str).filter(|name| !name.is_empty()).unwrap_or(NAMELESS)
 }
 
-/// Whether more arguments may come.
+/// Whether more arguments may arrive.
 pub(super) fn is_live(content: &Map<String, Value>) -> bool {
     let state = content.get("state").and_then(Value::as_str);
-    // What is asked about a call is asked about its arguments: they are complete.
+        // An approval is about the arguments, so they are complete once it exists.
     let has_all = ["input", "awaits", "action_id"].iter().any(|member| content.contains_key(*member));
     !has_all && matches!(state, None | Some("running" | "input-streaming"))
 }
 
-/// Whether the call waits for a result that the client has to give.
+/// Whether the client has to supply the call's result.
 pub(super) fn awaits(content: &Map<String, Value>) -> bool {
     content.contains_key("awaits") && !has_ended(content)
 }
@@ -52,7 +52,7 @@ pub(super) fn has_ended(content: &Map<String, Value>) -> bool {
     matches!(content.get("state").and_then(Value::as_str), Some("output-available" | "output-error" | "cancelled"))
 }
 
-/// A call's arguments as text: compact JSON, streamed or not.
+/// The call's arguments as compact JSON text, streamed or not.
 pub(super) fn arguments(content: &Map<String, Value>) -> (String, Scan) {
     let mut scan = Scan::default();
     let text = match content.get("input") {
@@ -67,18 +67,18 @@ pub(super) fn chunks(text: Option<&Value>) -> impl Iterator<Item = &str> {
     text.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// What a call came to.
+/// The result of a call, as a tool message carries it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Answer {
     pub content: String,
-    /// What a text cannot say of it.
+    /// Members beside the text, for the message's metadata.
     pub told: Map<String, Value>,
 }
 
-/// The result of a call that has ended. Every end has one: clients wait for those that have none.
+/// Builds the result of an ended call; `None` while it runs. Every end has one, because clients wait for calls without.
 ///
 /// # Errors
-/// It is made of something that is not at hand.
+/// A member of the result is not available.
 pub(super) fn answer<'c>(get: impl Fn(&str) -> Result<Option<&'c Value>, Elsewhere>) -> Result<Option<Answer>, Elsewhere> {
     let Some(state) = get("state")?.and_then(Value::as_str) else { return Ok(None) };
     let mut told = Map::new();
@@ -110,7 +110,7 @@ pub(super) fn answer<'c>(get: impl Fn(&str) -> Result<Option<&'c Value>, Elsewhe
             }
         }
         "output-error" => {
-            let nothing = json!({ "message": "the call failed without saying why" });
+            let nothing = json!({ "message": "The call failed without an error message." });
             json!({ "error": get("error")?.unwrap_or(&nothing) }).to_string()
         }
         "cancelled" => {
@@ -125,32 +125,32 @@ pub(super) fn answer<'c>(get: impl Fn(&str) -> Result<Option<&'c Value>, Elsewhe
     Ok(Some(Answer { content, told }))
 }
 
-/// What a call's author reported, if it ever did.
+/// The members of the tool's own progress report, if the call has any.
 pub(super) fn report(content: &Map<String, Value>) -> Map<String, Value> {
     REPORTED.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone()))).collect()
 }
 
-/// What is remembered of a call: small members, and which others there are.
+/// The retained state of a call: the small members, and the names of the others.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Kept(Map<String, Value>);
 
-/// What one patch does to a call.
+/// The effect of one patch on a call.
 #[derive(Debug, Default)]
 pub(super) struct Change {
-    /// Members that it sets.
+    /// The members that it sets.
     said: Map<String, Value>,
-    /// Whether it takes the arguments away, and gives no others.
+    /// Whether it removes the arguments without a replacement.
     pub loses_input: bool,
-    /// Chunks of arguments.
+    /// The argument chunks that it appends.
     pub arguments: Vec<String>,
-    /// Whether the result may be another one.
+    /// Whether it may change the result.
     pub is_about_result: bool,
-    /// What it does to the report.
+    /// Its operations on the progress report.
     pub report: Vec<Value>,
 }
 
 impl Kept {
-    /// What is to be remembered of a content.
+    /// Retains the state of a content.
     pub fn of(content: &Map<String, Value>) -> Self {
         let mut kept = Self::default();
         content.iter().for_each(|(member, value)| kept.keep(member, value));
@@ -162,7 +162,7 @@ impl Kept {
         self.0.insert(member.to_owned(), value);
     }
 
-    /// The small members, and the others without their values.
+    /// The small members with their values, and the others with null.
     pub fn members(&self) -> &Map<String, Value> {
         &self.0
     }
@@ -171,10 +171,10 @@ impl Kept {
         self.0.contains_key("reported")
     }
 
-    /// Follows a patch.
+    /// Applies a patch.
     ///
     /// # Errors
-    /// It changes something in its middle, which none of ours does.
+    /// It changes the inside of a member, which no patch of the fold does.
     pub fn follow(&mut self, patch: Vec<Value>) -> Result<Change, Elsewhere> {
         let mut change = Change::default();
         for op in patch {
@@ -187,7 +187,7 @@ impl Kept {
                     change.is_about_result |= is_all;
                 }
                 (of_channel, _) if of_channel.starts_with("output_channels/") => {
-                    // What the patch began is not at hand as a whole any more.
+                    // The value that this patch set is no longer complete.
                     change.said.shift_remove("output_channels");
                 }
                 (member, _) if member.contains('/') || member.is_empty() => return Err(Elsewhere),
@@ -211,10 +211,10 @@ impl Kept {
         Ok(change)
     }
 
-    /// A member after a change.
+    /// The value of a member after a change.
     ///
     /// # Errors
-    /// It is there, and was told earlier.
+    /// The member exists, but its value was sent earlier and not retained.
     pub fn get<'c>(&'c self, change: &'c Change, member: &str) -> Result<Option<&'c Value>, Elsewhere> {
         match (change.said.get(member), self.0.get(member)) {
             (Some(value), _) => Ok(Some(value)),
@@ -226,15 +226,15 @@ impl Kept {
 }
 
 impl Change {
-    /// A member that it sets.
+    /// The value of a member that the patch sets.
     pub fn said(&self, member: &str) -> Option<&Value> {
         self.said.get(member)
     }
 
-    /// What the author reported, of a call of which nothing was reported before.
+    /// The whole progress report of a call that had none before.
     ///
     /// # Errors
-    /// Part of it was told earlier.
+    /// A part of the report was sent earlier and not retained.
     pub fn first_report(&self, kept: &Kept) -> Result<Map<String, Value>, Elsewhere> {
         let mut report = Map::new();
         for member in REPORTED {
@@ -244,20 +244,22 @@ impl Change {
     }
 }
 
-/// Makes streamed JSON compact as it comes: the same text as the parsed value has in the end, so that what was streamed and
-/// what is read later do not differ. Space between tokens goes, and texts are escaped as we escape them. What is neither an
-/// object nor an array stays as it came.
+/// Compacts streamed JSON chunk by chunk.
+///
+/// The output equals the text of the parsed value, so streamed arguments and a later snapshot agree. It drops space
+/// between tokens and normalises escapes in strings. Input that is neither an object nor an array passes through
+/// unchanged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Scan {
     of: Of,
     in_text: bool,
-    /// An escape that is not whole yet: 11 characters at most.
+    /// An incomplete escape: at most 11 characters.
     escape: String,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Of {
-    /// Nothing but space so far.
+    /// Only space so far.
     #[default]
     Unknown,
     Json,
@@ -265,7 +267,7 @@ enum Of {
 }
 
 impl Scan {
-    /// What a further chunk comes to.
+    /// Compacts a further chunk.
     pub fn push(&mut self, chunk: &str) -> String {
         let mut out = String::with_capacity(chunk.len());
         for c in chunk.chars() {
@@ -290,7 +292,7 @@ impl Scan {
         out
     }
 
-    /// Takes a character of an escape, and says the escape once it is whole.
+    /// Takes a character of an escape, and appends the escape once it is complete.
     fn escaped(&mut self, c: char, out: &mut String) {
         self.escape.push(c);
         let is_unicode = |at: usize| self.escape.as_bytes().get(at) == Some(&b'u');
@@ -300,7 +302,7 @@ impl Scan {
         let is_whole = match length {
             2 => !is_unicode(1),
             6 => !is_high,
-            // Half a character is followed by the other half, or by nothing that belongs to it.
+            // A second escape must follow the first half of a surrogate pair; any other character ends it.
             7 => c != '\\',
             8 => !is_unicode(7),
             12 => true,
@@ -313,10 +315,10 @@ impl Scan {
                     let said = Value::from(text).to_string();
                     out.push_str(&said[1..said.len() - 1]);
                 }
-                // No JSON: as it came.
+                // Not JSON: keep it unchanged.
                 Err(_) => {
                     out.push_str(&whole);
-                    // A quote that ended it too early ends the text, unless it was escaped itself.
+                    // A quote that ends the escape early also ends the string, unless it was escaped itself.
                     self.in_text ^= c == '"' && length != 2 && length != 8;
                 }
             }
@@ -335,13 +337,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_and_no_list_stays_as_it_came() {
+    fn input_that_is_neither_object_nor_array_passes_unchanged() {
         assert_eq!(scanned(&["ls -la ", "  \"a b\""]), "ls -la   \"a b\"");
         assert_eq!(scanned(&["  ", "\"a  b\" "]), "\"a  b\" ");
     }
 
     #[test]
-    fn text_that_is_no_json_loses_no_text() {
+    fn invalid_json_loses_no_characters() {
         assert_eq!(scanned(&["{\"a\": \"x\\q", "y\\u12\"}"]), "{\"a\":\"x\\qy\\u12\"}");
         assert_eq!(scanned(&["{\"a\": \"\\ud83d\", \"b\": 1}"]), "{\"a\":\"\\ud83d\",\"b\":1}");
         assert_eq!(scanned(&["{\"a\": \"\\ud83d\\n\"}"]), "{\"a\":\"\\ud83d\\n\"}");
@@ -363,7 +365,7 @@ mod tests {
         prop::collection::vec((".{0,6}", tree), 0..4).prop_map(|members| members.into_iter().collect::<Value>())
     }
 
-    /// The value as others write it: with space, and with what is not ASCII escaped.
+    /// Writes the value as other encoders do: with space, and with non-ASCII characters escaped.
     fn widely(value: &Value) -> String {
         let pretty = format!("{value:#}").replace('/', "\\/");
         let mut text = String::new();
@@ -378,7 +380,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn streamed_json_comes_to_the_text_of_the_parsed_value_however_it_is_written_and_cut(
+        fn compacted_stream_equals_the_parsed_value_for_any_spacing_escapes_and_cuts(
             value in json(), sizes in prop::collection::vec(1..7_usize, 1..8)
         ) {
             let text = widely(&value);
@@ -397,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_what_came_out_and_every_end_has_one() {
+    fn every_ended_call_has_a_result() {
         let of = |content: Value| {
             let content = content.as_object().unwrap().clone();
             answer(|member| Ok(content.get(member))).unwrap().map(|answer| (answer.content, Value::Object(answer.told)))
@@ -423,13 +425,13 @@ mod tests {
     }
 
     #[test]
-    fn a_change_says_what_is_at_hand_and_what_is_not() {
+    fn a_patch_reports_members_whose_values_were_not_retained() {
         let content = json!({"state": "progress", "tool_name": "x", "output_text": ["long"], "status": "running"});
         let mut kept = Kept::of(content.as_object().unwrap());
         let ops = |value: Value| value.as_array().unwrap().clone();
         let change = kept.follow(ops(json!([{"op": "replace", "path": "/state", "value": "output-available"}]))).unwrap();
         assert!(change.is_about_result);
-        assert_eq!(answer(|member| kept.get(&change, member)), Err(Elsewhere), "the output was streamed");
+        assert_eq!(answer(|member| kept.get(&change, member)), Err(Elsewhere), "the output was streamed earlier");
         let change = kept.follow(ops(json!([{"op": "add", "path": "/output", "value": "whole"}]))).unwrap();
         assert_eq!(answer(|member| kept.get(&change, member)).unwrap().unwrap().content, "whole");
         assert!(kept.follow(ops(json!([{"op": "add", "path": "/output/a", "value": 1}]))).is_err());

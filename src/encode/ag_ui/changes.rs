@@ -1,4 +1,4 @@
-//! Changes as they come: what of each is news to the reader, in the order in which snapshots have it.
+//! Live changes: translates each change into the events that are new to the reader, in the order of snapshots.
 
 use super::call::{self, Elsewhere};
 use super::events::{self, Attribution, Bracket};
@@ -9,17 +9,17 @@ use crate::encode::Flow;
 use crate::encode::frames::{Frame, Shown};
 use serde_json::{Value, json};
 
-/// Where what changes stands among what a change says: before what begins.
+/// The sort key of an update to a known message: it precedes new messages.
 const KNOWN: Order = (0, 0, 0, 0);
 
-/// Something to be said.
+/// One update that the client has to receive.
 enum Unit {
     Item(Box<Item>),
-    /// More of a text.
+    /// Append to a text.
     Append(Key, String),
-    /// A text as a whole.
+    /// Replace a text.
     Whole(Key, String),
-    /// Whether more may come of it.
+    /// Set whether the text may grow.
     Live(Key, bool),
     Call(Box<str>, Vec<Value>),
     Patch(Key, Vec<Value>),
@@ -31,7 +31,7 @@ enum Unit {
 type Units = Vec<(Order, Unit)>;
 
 impl AgUi {
-    /// Says what a batch of frames comes to.
+    /// Translates the batch of frames.
     pub(super) fn tell(&mut self, events: &mut Vec<Value>) -> Flow {
         if self.batch.is_empty() || self.is_joining {
             return Flow::On;
@@ -64,7 +64,7 @@ impl AgUi {
             }
         }
         if is_nobodys && self.run.agent().is_some_and(|own| self.agents.knows(own)) {
-            // Whose it is was not known, and what it said was taken for a teammate's.
+            // The run's agent was unknown, and its messages were attributed to a teammate.
             return Err(Elsewhere);
         }
         let mut units = Vec::new();
@@ -80,7 +80,7 @@ impl AgUi {
         Ok(units)
     }
 
-    /// An activity as a whole.
+    /// Adds the updates of an activity's snapshot.
     fn appeared(&mut self, shown: &Shown, units: &mut Units) {
         let own = self.run.agent().map(str::to_owned);
         if shown.run.is_some() && self.log.is_none() {
@@ -103,7 +103,7 @@ impl AgUi {
         units.extend(items.into_iter().map(|item| (item.order, Unit::Item(Box::new(item)))));
     }
 
-    /// A change of an activity.
+    /// Adds the updates of an activity's patch.
     fn changed(&mut self, kind: &str, id: &str, patch: Vec<Value>, units: &mut Units) -> Result<(), Elsewhere> {
         let (call, reasoning) = (Key::Call(id.into()), Key::Reasoning(id.into()));
         match kind {
@@ -142,13 +142,13 @@ impl AgUi {
         Ok(())
     }
 
-    /// A change of a message: parts that it gets, and what becomes of those that it has.
+    /// Adds the updates of a message's patch: new parts, and changes of existing ones.
     fn message_changed(&mut self, id: &str, patch: Vec<Value>, units: &mut Units) -> Result<(), Elsewhere> {
         let run = self.log.clone();
         let Some(place) = self.known.placed("message", id) else { return Ok(()) };
         let (number, agent, Some(message)) = (place.number, &place.agent, &mut place.message) else { return Ok(()) };
         let known = message.parts.len();
-        // What becomes of a part that is new here is told after the part.
+        // An update of a part that this patch adds follows the part.
         let mut new = Vec::new();
         for op in patch {
             let path = op.get("path").and_then(Value::as_str).unwrap_or_default();
@@ -243,7 +243,7 @@ impl AgUi {
         self.live.iter().any(|(live, _)| live == key)
     }
 
-    /// A message that the reader has not been told of.
+    /// Begins a message that this stream has not sent yet.
     fn begin(&mut self, item: &Item, events: &mut Vec<Value>) -> Result<(), Elsewhere> {
         let id = self.known.name(item);
         let text = match &item.body {
@@ -280,9 +280,9 @@ impl AgUi {
         Ok(())
     }
 
-    /// A message as a whole that the reader has a part of.
+    /// Completes a message of which the reader has a part.
     fn forward(&mut self, item: Item, events: &mut Vec<Value>) -> Result<(), Elsewhere> {
-        let record = self.known.records.get_mut(&item.key).expect("the caller asked");
+        let record = self.known.records.get_mut(&item.key).expect("the caller has checked that the key is present");
         let is_live = item.is_live();
         let rest = match (record, item.body) {
             (Record::Text { print, .. }, Body::Text { text, .. })
@@ -315,7 +315,7 @@ impl AgUi {
         Ok(())
     }
 
-    /// Says more of a text, or that no more comes, or that more may come after all.
+    /// Appends to a text, ends it, or reopens it.
     fn grow(&mut self, key: &Key, more: &str, is_live: bool, events: &mut Vec<Value>) {
         let was = self.live.iter().position(|(live, _)| live == key);
         if more.is_empty() && was.is_some() == is_live {
@@ -359,7 +359,7 @@ impl AgUi {
         }
         let more = match change.said("input") {
             Some(input) => advance(print, &input.to_string())?,
-            // They are there as a whole.
+            // The arguments are complete.
             None if kept.members().contains_key("input") => String::new(),
             None if change.loses_input || change.said("input_text").is_some() && !print.is_empty() => return Err(Elsewhere),
             None => {
@@ -401,7 +401,7 @@ impl AgUi {
     }
 }
 
-/// Goes on to this text; what is new of it.
+/// Advances the digest to this text and returns the new part.
 fn advance(print: &mut Print, whole: &str) -> Result<String, Elsewhere> {
     let rest = print.rest(whole).ok_or(Elsewhere)?.to_owned();
     print.push(&rest);
@@ -416,7 +416,7 @@ fn kind(frame: &Frame) -> &str {
     }
 }
 
-/// An operation on the content that holds the state, as one on the state.
+/// Rewrites an operation on the state activity's content as an operation on the state itself.
 fn of_state(mut op: Value) -> Value {
     for member in ["path", "from"] {
         if let Some(Value::String(path)) = op.get_mut(member) {

@@ -1,19 +1,19 @@
-//! AG-UI's events and messages, as JSON. Nothing here is ever null, and what is ours stands under `metadata.proscenium`.
+//! AG-UI events and messages as JSON. No member is null, and our own members stand below `metadata.proscenium`.
 
 use super::items::{Body, Item};
 use serde_json::{Map, Value, json};
 
-/// How a teammate's messages say whose they are.
+/// How a teammate's messages name their author.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attribution {
-    /// As a sub-agent's.
+    /// As the sub-agent's (`subagentRunId`).
     Subagent,
-    /// As the run's own, with the teammate's name in the metadata.
+    /// As the run's own, with the teammate's id in the metadata.
     Inline,
 }
 
 impl Attribution {
-    /// Marks an event, or a message, as a teammate's.
+    /// Marks an event or a message as a teammate's.
     pub fn mark(self, of: &mut Value, agent: Option<&str>) {
         match (self, agent) {
             (_, None) => {}
@@ -23,7 +23,7 @@ impl Attribution {
     }
 }
 
-/// Says something of ours.
+/// Sets a member of our own metadata.
 pub(super) fn tell(of: &mut Value, member: &str, value: Value) {
     of["metadata"]["proscenium"][member] = value;
 }
@@ -34,7 +34,7 @@ fn tell_all(of: &mut Value, told: &Map<String, Value>) {
     }
 }
 
-/// A message as a snapshot has it, without what its call came to.
+/// The message as a snapshot has it, without its call's result.
 pub(super) fn message(id: &str, item: &Item, attribution: Attribution) -> Value {
     let agent = item.agent.as_deref();
     let mut message = match &item.body {
@@ -43,7 +43,7 @@ pub(super) fn message(id: &str, item: &Item, attribution: Attribution) -> Value 
         Body::Call { id: call, name, arguments, .. } => {
             let mut made = json!({ "id": call, "type": "function", "function": { "name": name, "arguments": arguments } });
             if attribution == Attribution::Inline {
-                // A call is no message: what its start says of it is its own.
+                // A call is not a message, so it carries the mark itself, as its start event does.
                 attribution.mark(&mut made, agent);
                 return json!({ "id": id, "role": "assistant", "toolCalls": [made] });
             }
@@ -60,7 +60,7 @@ pub(super) fn message(id: &str, item: &Item, attribution: Attribution) -> Value 
     message
 }
 
-/// What opens a bracket, or says all of what has none.
+/// The events that open a bracket, or the one event of a message without a bracket.
 pub(super) fn begin(id: &str, item: &Item, attribution: Attribution) -> Vec<Value> {
     let mut events = match &item.body {
         Body::Text { role, .. } => vec![json!({ "type": "TEXT_MESSAGE_START", "messageId": id, "role": role })],
@@ -70,7 +70,7 @@ pub(super) fn begin(id: &str, item: &Item, attribution: Attribution) -> Vec<Valu
         ],
         Body::Call { id: call, name, .. } => {
             let mut event = json!({ "type": "TOOL_CALL_START", "toolCallId": call, "toolCallName": name });
-            // Without one the message has the call's id.
+            // Without the member, a client gives the message the call's id.
             if **call != *id {
                 event["parentMessageId"] = id.into();
             }
@@ -91,17 +91,17 @@ pub(super) fn begin(id: &str, item: &Item, attribution: Attribution) -> Vec<Valu
     events
 }
 
-/// An open bracket: what it takes to go on with it, to end it, and to open it again.
+/// An open bracket: its ids, to append to it, to end it and to reopen it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Bracket {
     Text(Box<str>),
     Reasoning(Box<str>),
-    /// By the call's id.
+    /// The call's id.
     Call(Box<str>),
 }
 
 impl Bracket {
-    /// The bracket of a message; none of one that is said at once.
+    /// The bracket of a message; `None` for a message sent in one event.
     pub fn of(id: &str, item: &Item) -> Option<Self> {
         match &item.body {
             Body::Text { .. } => Some(Self::Text(id.into())),
@@ -111,7 +111,7 @@ impl Bracket {
         }
     }
 
-    /// More of it.
+    /// The event that appends a delta.
     pub fn content(&self, delta: &str) -> Value {
         match self {
             Self::Text(id) => json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": id, "delta": delta }),
@@ -120,7 +120,7 @@ impl Bracket {
         }
     }
 
-    /// Its end.
+    /// The events that end the bracket.
     pub fn end(&self) -> Vec<Value> {
         match self {
             Self::Text(id) => vec![json!({ "type": "TEXT_MESSAGE_END", "messageId": id })],

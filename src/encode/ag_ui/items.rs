@@ -1,8 +1,8 @@
-//! What activities come to: AG-UI messages, each with its id and its place among the others.
+//! Builds AG-UI messages from activities, each with its id and its position.
 //!
-//! Their order is that in which a live stream begins them, so it goes by the envelope with which a thing first appeared: a part
-//! of a message, a call, a call's first report. A client appends whatever begins, puts a result right after its call, and never
-//! moves anything; the same order is made here out of the activities alone.
+//! The order is the one in which a live stream begins the messages. It follows the envelope in which a thing first
+//! appeared: a part of a message, a call, a call's first report. A client appends each new message, puts a result right
+//! after its call, and never moves a message; this module derives the same order from the activities alone.
 
 use super::call::{self, Answer, Kept, Scan};
 use super::events::{self, Attribution};
@@ -12,20 +12,20 @@ use crate::source::SOURCES;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
-/// The type of the activity that shows a part of a message which AG-UI has no words for: a file, a source.
+/// The type of the activity for a message part that AG-UI cannot express: a file, a source.
 const PART: &str = "message-part";
-/// Kinds of activities that are of no use to a client's user: what the run is said by, and what operators read.
+/// Activity kinds that clients do not show: other events carry the run's state, and the rest is for operators.
 const UNSHOWN: &[&str] = &["run", "state", "metrics", "diagnostics", "session"];
 
-/// Of what a message is.
+/// The identity of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Key {
-    /// A message's first text, or that of a further part.
+    /// The first text of a message, or the text of a further part.
     Text(Box<str>, Option<Box<str>>),
-    /// Another part of a message.
+    /// A part of a message that is not text.
     Part(Box<str>, Box<str>),
     Reasoning(Box<str>),
-    /// The message that holds the call.
+    /// The message that contains the call.
     Call(Box<str>),
     Result(Box<str>),
     Progress(Box<str>),
@@ -33,14 +33,14 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// The message's id, unless another message has it.
+    /// The message's id, before deduplication.
     fn name(&self, run: Option<&str>) -> String {
         let of = |named: &str, id: &str| match run.filter(|_| is_made_up(named)) {
             Some(run) => format!("{run}/{id}"),
             None => id.to_owned(),
         };
         let own = |id: &str| of(id, id);
-        // Of a thought it is the message that may have no name of its own.
+        // A thought's id starts with its message, whose id may be generated.
         let thought = |id: &str| of(id.rsplit_once('/').map_or(id, |(message, _)| message), id);
         match self {
             Self::Text(message, None) => own(message),
@@ -56,26 +56,26 @@ impl Key {
     }
 }
 
-/// Whether an adapter made the id up: then another run of the same thread may have it, too.
+/// Whether an adapter generated the id: then another run of the same thread may have the same one.
 fn is_made_up(id: &str) -> bool {
     let is_named =
         |part: &str| SOURCES.iter().any(|source| part.strip_prefix(source.name).is_some_and(|rest| rest.starts_with('-')));
     id.split('/').any(is_named)
 }
 
-/// Where a message stands: the run in its thread, the envelope, the activity, and the order within that.
+/// The position of a message: the run in its thread, the envelope, the activity, and the order within the activity.
 pub(super) type Order = (u32, u64, u32, u32);
 
-/// One message, as far as it has come.
+/// One message in its current state.
 #[derive(Debug)]
 pub(super) struct Item {
     pub key: Key,
     pub order: Order,
-    /// Whether it repeats history: what is known of the same thing otherwise holds.
+    /// Whether it repeats history: an item from the call's own activity takes precedence.
     pub is_history: bool,
-    /// The run that it is of.
+    /// The run of the message.
     pub run: Option<Box<str>>,
-    /// The teammate that it is of.
+    /// The teammate that wrote it; `None` for the run's own agent.
     pub agent: Option<Box<str>>,
     pub body: Body,
 }
@@ -90,7 +90,7 @@ pub(super) enum Body {
 }
 
 impl Item {
-    /// Whether more may come of it.
+    /// Whether it may still grow.
     pub fn is_live(&self) -> bool {
         match &self.body {
             Body::Text { is_live, .. } | Body::Reasoning { is_live, .. } | Body::Call { is_live, .. } => *is_live,
@@ -99,24 +99,24 @@ impl Item {
     }
 }
 
-/// What a part of a message is in AG-UI.
+/// The AG-UI form of a message part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PartOf {
     Text,
     Reasoning,
-    /// A call that history tells of.
+    /// A call in the history.
     Call,
     Result,
     Other,
 }
 
 impl PartOf {
-    /// What a part is, by its kind and by who speaks.
+    /// Determines the form from the part's kind and the message's role.
     pub fn of(part: &Map<String, Value>, role: &str) -> Self {
         let is = |member: &str| part.get(member).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
         match part.get("kind").and_then(Value::as_str).unwrap_or_default() {
             kind if kind.ends_with("_text") => Self::Text,
-            // A prompt that is in no transcript is of one of these all the same.
+            // A prompt outside the transcript has one of these roles and is still text.
             "diagnostic" if matches!(role, "system" | "developer") => Self::Text,
             kind if kind.starts_with("reasoning") => Self::Reasoning,
             "tool_call" if is("toolCallId") => Self::Call,
@@ -126,7 +126,7 @@ impl PartOf {
     }
 }
 
-/// AG-UI's name of a role.
+/// The AG-UI name of a role.
 pub(super) fn role(of: &str) -> &'static str {
     match of {
         "developer" => "developer",
@@ -136,7 +136,7 @@ pub(super) fn role(of: &str) -> &'static str {
     }
 }
 
-/// The key of a part of a message. `is_first` says of a text that no text stands before it.
+/// The key of a message part. `is_first` states that no text precedes this one.
 pub(super) fn part_key(message: &str, part: &Map<String, Value>, of: PartOf, is_first: bool) -> Key {
     let text = |member: &str| part.get(member).and_then(Value::as_str).unwrap_or_default().into();
     match of {
@@ -148,21 +148,21 @@ pub(super) fn part_key(message: &str, part: &Map<String, Value>, of: PartOf, is_
     }
 }
 
-/// Whether an activity is a message of ours, and none that a source calls so.
+/// Whether an activity is a message of our schema, not a source's own activity of the same kind.
 pub(super) fn is_message(shown: &Shown) -> bool {
     &*shown.kind == "message" && shown.content.get("parts").is_some_and(Value::is_array) && shown.text("role").is_some()
 }
 
-/// Whether a client is shown activities of this kind as such.
+/// Whether clients show activities of this kind as they are.
 pub(super) fn is_shown(kind: &str) -> bool {
     !UNSHOWN.contains(&kind)
 }
 
-/// The teammate that an activity is of, if it is not of the run's own agent.
+/// The teammate of an activity; `None` if it belongs to the run's own agent.
 pub(super) fn teammate(shown: &Shown, own: Option<&str>) -> Option<Box<str>> {
     let agent = shown.agent.as_deref()?;
     let is_own = match &*shown.kind {
-        // A card on the roster is the lead's.
+        // A roster card belongs to the lead agent.
         "agent" => true,
         "message" | "reasoning" | "plan" => !shown.id.strip_prefix(agent).is_some_and(|rest| rest.starts_with('/')),
         _ => own == Some(agent),
@@ -170,7 +170,7 @@ pub(super) fn teammate(shown: &Shown, own: Option<&str>) -> Option<Box<str>> {
     (!is_own).then(|| agent.into())
 }
 
-/// The messages that an activity comes to. `place` is its place among the activities of run number `run`.
+/// The messages of an activity. `place` is its position among the activities of run number `run`.
 pub(super) fn items(shown: &Shown, own: Option<&str>, run: u32, place: u32) -> Vec<Item> {
     let mut items = Vec::new();
     let agent = teammate(shown, own);
@@ -219,7 +219,7 @@ pub(super) fn items(shown: &Shown, own: Option<&str>, run: u32, place: u32) -> V
     items
 }
 
-/// What a part of a message says.
+/// The body of a message part.
 pub(super) fn part_body(message: &str, role: &str, part: &Map<String, Value>, of: PartOf) -> Body {
     let role = self::role(role);
     let call = || part.get("toolCallId").and_then(Value::as_str).unwrap_or_default().into();
@@ -244,7 +244,7 @@ pub(super) fn part_body(message: &str, role: &str, part: &Map<String, Value>, of
     }
 }
 
-/// A text's chunks, joined.
+/// Joins a text's chunks.
 pub(super) fn joined(text: Option<&Value>) -> String {
     call::chunks(text).collect()
 }
@@ -253,17 +253,17 @@ fn is_streaming(of: &Map<String, Value>) -> bool {
     of.get("status").and_then(Value::as_str) == Some("streaming")
 }
 
-/// Messages' ids: each once.
+/// The assigned message ids; each occurs once.
 #[derive(Debug, Default)]
 pub(super) struct Names(HashSet<Box<str>>);
 
 impl Names {
-    /// Takes an id, if nobody has it.
+    /// Reserves an id. Returns false if it is taken.
     pub fn take(&mut self, id: &str) -> bool {
         self.0.insert(id.into())
     }
 
-    /// The id of a message that begins.
+    /// Assigns an id to a new message.
     pub fn claim(&mut self, key: &Key, run: Option<&str>) -> Box<str> {
         let name = key.name(run);
         let mut id: Box<str> = name.as_str().into();
@@ -276,24 +276,24 @@ impl Names {
     }
 }
 
-/// A message with its id.
+/// A message with its assigned id.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub id: Box<str>,
     pub item: Item,
-    /// Whether it is of the run that is being told, and not of an earlier one.
+    /// Whether it belongs to the streamed run, not to an earlier one.
     pub is_current: bool,
-    /// The result of a call, which stands right after it.
+    /// The result of a call, which follows it directly.
     pub result: Option<Box<Entry>>,
 }
 
 impl Entry {
-    /// It as AG-UI has it.
+    /// The message as AG-UI JSON.
     pub fn message(&self, attribution: Attribution) -> Value {
         events::message(&self.id, &self.item, attribution)
     }
 
-    /// Whether more is to come of it: then no window leaves it out.
+    /// Whether the message is unfinished: then no window omits it.
     pub fn is_open(&self) -> bool {
         match &self.item.body {
             Body::Text { .. } | Body::Reasoning { .. } => self.item.is_live(),
@@ -304,8 +304,10 @@ impl Entry {
     }
 }
 
-/// All messages that activities come to, in order: those of earlier runs, one run after the other, and those of the run at
-/// hand. A thing that several runs tell of stands where it first appeared, as the last of them tells it.
+/// All messages of the activities, in order: those of the earlier runs, one run after the other, then those of this
+/// run.
+///
+/// A message that several runs contain stands where it first appeared, with the content of its last run.
 pub(super) fn entries(earlier: &[Shown], shown: &[Shown], names: &mut Names) -> Vec<Entry> {
     let (mut items, mut number) = (Vec::new(), 0);
     let mut rest = earlier;
@@ -330,7 +332,7 @@ fn of_run(run: &[Shown], number: u32) -> impl Iterator<Item = Item> {
     (0..).zip(run).flat_map(move |(place, shown)| items(shown, own, number, place))
 }
 
-/// Messages, and where they are: a result's place is its call's, where that is known.
+/// Messages and their positions: a result has its call's position, where the call is known.
 struct List {
     entries: Vec<Entry>,
     places: HashMap<Key, usize>,
@@ -361,13 +363,13 @@ impl List {
         }
     }
 
-    /// What is known is told once more.
+    /// Replaces a known message by a later version.
     fn renew(&mut self, at: usize, item: Item, is_current: bool) {
         let entry = &mut self.entries[at];
         let entry = match (&item.key, &mut entry.result) {
             (Key::Result(_), Some(result)) => &mut **result,
             (Key::Call(call), Some(result)) if result.item.order.0 < item.order.0 && !result.item.is_history => {
-                // It was made again, and has no result so far.
+                // The call was made again and has no result yet.
                 self.places.remove(&Key::Result(call.clone()));
                 entry.result = None;
                 entry

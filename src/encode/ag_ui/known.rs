@@ -1,5 +1,5 @@
-//! What the reader has: of each message its id, how long its text is and what it begins with, and of a call what decides how
-//! the next change is told. No contents.
+//! The sent state: each message's id, length and digest, and the members of a call that decide how to translate its
+//! next change. It retains no contents.
 
 use super::call::{Kept, Scan, name};
 use super::events::Bracket;
@@ -8,12 +8,12 @@ use crate::encode::frames::Shown;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
-/// A text that was sent: enough to see whether another one goes on with it.
+/// The digest of a sent text: enough to test whether another text starts with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Print {
-    /// In bytes.
+    /// The length in bytes.
     len: usize,
-    /// FNV-1a: it is the same however the text was cut.
+    /// FNV-1a, which does not depend on how the text was cut into chunks.
     hash: u64,
 }
 
@@ -41,7 +41,7 @@ impl Print {
         self.len == 0
     }
 
-    /// What of a text comes after what was sent; `None` for a text that does not go on with it.
+    /// The remainder of a text after the sent part; `None` if the text does not start with the sent part.
     pub fn rest<'t>(&self, whole: &'t str) -> Option<&'t str> {
         let (sent, rest) = whole.split_at_checked(self.len)?;
         (Self::of(sent) == *self).then_some(rest)
@@ -61,13 +61,13 @@ pub(super) enum Record {
         print: Print,
     },
     Call {
-        /// The message's.
+        /// The id of the message.
         id: Box<str>,
         call: Box<str>,
         print: Print,
         scan: Scan,
         kept: Kept,
-        /// Whether it is of the run that is being told.
+        /// Whether it belongs to the streamed run.
         is_current: bool,
     },
     Result(Print),
@@ -96,7 +96,7 @@ impl Record {
         }
     }
 
-    /// Its text, if it grows.
+    /// The digest of its text, if the text can grow.
     pub fn print_mut(&mut self) -> Option<&mut Print> {
         match self {
             Self::Text { print, .. } | Self::Reasoning { print, .. } | Self::Call { print, .. } => Some(print),
@@ -104,7 +104,7 @@ impl Record {
         }
     }
 
-    /// Its bracket, and what opens that once more.
+    /// Its bracket, and the events that reopen it.
     pub fn bracket(&self) -> Option<(Bracket, Vec<Value>)> {
         Some(match self {
             Self::Text { id, role, .. } => {
@@ -127,27 +127,27 @@ impl Record {
     }
 }
 
-/// The print of a result, with what is told of it.
+/// The digest of a result and its metadata.
 pub(super) fn result_print(content: &str, told: &Map<String, Value>) -> Print {
     let mut print = Print::of(content);
     print.push(&json!(told).to_string());
     print
 }
 
-/// What a client said that it has.
+/// The messages that the client sent as its own copy of the thread.
 #[derive(Debug, Default)]
 pub(super) struct Has {
     texts: HashMap<Box<str>, Had>,
     calls: HashMap<Box<str>, Print>,
-    /// The message that answers a call.
+    /// The id of the tool message for each call.
     results: HashMap<Box<str>, Box<str>>,
 }
 
-/// What a client has of a message.
+/// The client's copy of one message.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Had {
     Text(Print),
-    /// More than a text, which no stream of text may touch.
+    /// More than text, which a text stream must not change.
     More,
 }
 
@@ -177,7 +177,7 @@ impl Has {
         has
     }
 
-    /// What it has of a message that begins.
+    /// The client's copy of a new message.
     pub fn had(&self, id: &str, item: &Item) -> Option<Had> {
         match &item.body {
             Body::Text { .. } | Body::Reasoning { .. } => self.texts.get(id).copied(),
@@ -187,20 +187,20 @@ impl Has {
         }
     }
 
-    /// The id under which it has a call's result.
+    /// The id of the client's tool message for a call.
     pub fn result(&self, call: &str) -> Option<&str> {
         self.results.get(call).map(|id| &**id)
     }
 }
 
-/// An activity that was told.
+/// An activity that was sent.
 #[derive(Debug, Default)]
 pub(super) struct Place {
-    /// Where it stands among the others.
+    /// Its position among the activities.
     pub number: u32,
-    /// The teammate that it is of.
+    /// The teammate that it belongs to.
     pub agent: Option<Box<str>>,
-    /// What it says, if it is a message.
+    /// The parts, if it is a message.
     pub message: Option<Parts>,
 }
 
@@ -211,7 +211,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Takes the next part.
+    /// Adds the next part.
     pub fn add(&mut self, message: &str, part: &Map<String, Value>) -> (Key, PartOf) {
         let of = PartOf::of(part, &self.role);
         let is_first = !self.parts.iter().any(|(_, of)| *of == PartOf::Text);
@@ -221,7 +221,7 @@ impl Parts {
     }
 }
 
-/// All that is known of what the reader has.
+/// Everything that the server knows about the reader's copy.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub names: Names,
@@ -229,18 +229,18 @@ pub(super) struct Known {
     /// By kind, then id.
     places: HashMap<Box<str>, HashMap<Box<str>, Place>>,
     count: u32,
-    /// Messages that no longer fitted: nothing more is said of them.
+    /// Messages outside the window: the server sends no further events about them.
     pub omitted: HashSet<Key>,
     pub has: Has,
 }
 
 impl Known {
-    /// What is known of a reader who said this.
+    /// Creates the state for a client that sent these messages.
     pub fn of(has: Has) -> Self {
         Self { has, ..Self::default() }
     }
 
-    /// Takes an activity as it is; its place among the others.
+    /// Records an activity and returns its position among the others.
     pub fn place(&mut self, shown: &Shown, agent: Option<Box<str>>) -> u32 {
         let ids = self.places.entry(shown.kind.clone()).or_default();
         let place = ids.entry(shown.id.clone()).or_insert_with(|| {
@@ -257,19 +257,19 @@ impl Known {
         place.number
     }
 
-    /// An activity that was told.
+    /// The record of a sent activity.
     pub fn placed(&mut self, kind: &str, id: &str) -> Option<&mut Place> {
         self.places.get_mut(kind)?.get_mut(id)
     }
 
-    /// Takes what was said all at once.
+    /// Records the messages of a snapshot.
     pub fn learn(&mut self, entries: &[Entry]) {
         for entry in entries.iter().flat_map(|entry| std::iter::once(entry).chain(entry.result.as_deref())) {
             self.records.insert(entry.item.key.clone(), Record::of(&entry.id, &entry.item, entry.is_current));
         }
     }
 
-    /// Calls that the reader has, without what they came to.
+    /// The calls that the reader has without a result.
     pub fn lacking_results(&self) -> HashSet<Box<str>> {
         let told = self.records.keys().filter_map(|key| match key {
             Key::Call(call) if !self.records.contains_key(&Key::Result(call.clone())) => Some(call),
@@ -279,7 +279,7 @@ impl Known {
         told.chain(theirs).cloned().collect()
     }
 
-    /// The client keeps these of what it said that it has; of the rest it has what the log has.
+    /// Reduces the client's own messages to `theirs`; for the rest the client now has the log's messages.
     pub fn keep(&mut self, theirs: &[Value]) {
         let mut has = Has::of(theirs);
         let answered = |call: &str| self.records.contains_key(&Key::Result(call.into()));
@@ -287,7 +287,7 @@ impl Known {
         self.has = has;
     }
 
-    /// The id of a message that begins.
+    /// The id of a new message.
     pub fn name(&mut self, item: &Item) -> Box<str> {
         if let Body::Result { call, id, .. } = &item.body {
             if let Some(theirs) = self.has.result(call) {
@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_goes_on_with_what_it_begins_with_and_with_nothing_else() {
+    fn a_digest_matches_only_texts_that_start_with_the_sent_text() {
         let mut print = Print::of("Zug");
         print.push(" nach ");
         assert_eq!(print, Print::of("Zug nach "));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_says_that_it_has_is_known_by_its_ids() {
+    fn the_clients_messages_are_indexed_by_their_ids() {
         let has = Has::of(&[
             json!({"id": "u", "role": "user", "content": "hi"}),
             json!({"id": "v", "role": "user", "content": [{"type": "image"}]}),

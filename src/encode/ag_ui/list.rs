@@ -1,4 +1,4 @@
-//! Messages as a list: the log's, with what a client has beside them, within a window.
+//! The message list: the log's messages merged with the client's own, within a window.
 
 use super::call;
 use super::events::Attribution;
@@ -6,16 +6,16 @@ use super::items::{Body, Entry, Key};
 use super::{MESSAGES_MAX, SNAPSHOT_BYTES_MAX};
 use serde_json::Value;
 
-/// A message of a list: whether more is to come of it, and what it is of, if it is of the log.
+/// One message of the list. `key` is `None` for a message that only the client has.
 pub(super) struct Listed {
     pub message: Value,
     is_open: bool,
-    /// Whether it is a call to which the client has to give the result.
+    /// Whether it is a call whose result the client has to supply.
     awaits: bool,
     pub key: Option<Key>,
 }
 
-/// The messages of entries that are `wanted`.
+/// Lists the messages of the entries that pass `wanted`.
 pub(super) fn listed(entries: &[Entry], attribution: Attribution, wanted: impl Fn(&Entry) -> bool) -> Vec<Listed> {
     let all = entries.iter().flat_map(|entry| std::iter::once(entry).chain(entry.result.as_deref()));
     let list = all.filter(|entry| wanted(entry)).map(|entry| Listed {
@@ -27,7 +27,7 @@ pub(super) fn listed(entries: &[Entry], attribution: Attribution, wanted: impl F
     list.collect()
 }
 
-/// Puts what a client has beside the log's messages where they are: each after the one that it follows.
+/// Inserts the client's own messages, each after the message that it follows in the client's list.
 pub(super) fn merge(list: &mut Vec<Listed>, theirs: &[Value]) {
     let mut at = 0;
     for message in theirs {
@@ -36,7 +36,7 @@ pub(super) fn merge(list: &mut Vec<Listed>, theirs: &[Value]) {
         if let Some(known) = list.iter().position(|known| known.message["id"] == id) {
             at = known + 1;
             if role == "user" && message.get("content").is_some_and(Value::is_array) {
-                // The log has what of it is text.
+                // The log has only the text of it.
                 list[known].message = message.clone();
             }
             continue;
@@ -45,7 +45,7 @@ pub(super) fn merge(list: &mut Vec<Listed>, theirs: &[Value]) {
         let calls = message.get("toolCalls").and_then(Value::as_array);
         let is_told = match role {
             "activity" => true,
-            // The result of a call that is known, and waits for none.
+            // The result of a known call that does not wait for one.
             "tool" => {
                 let of = |known: &Listed| {
                     message.get("toolCallId").is_some_and(|call| known.key.as_ref().is_some_and(|key| is_call(key, call)))
@@ -66,7 +66,7 @@ fn is_call(key: &Key, call: &Value) -> bool {
     matches!(key, Key::Call(id) if call.as_str() == Some(id))
 }
 
-/// The newest messages of a list, and those of which more is to come; and what the others are of.
+/// Splits the list: the newest messages and all unfinished ones, and the keys of the omitted ones.
 pub(super) fn window(list: Vec<Listed>) -> (Vec<Value>, Vec<Option<Key>>) {
     let (mut kept, mut omitted) = (Vec::new(), Vec::new());
     let (mut count, mut bytes, mut is_full) = (0, 0, false);

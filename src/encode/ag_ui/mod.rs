@@ -1,31 +1,32 @@
-//! The AG-UI dialect: native frames of one run, as `@ag-ui/client` and those that are built on it read them.
+//! The AG-UI dialect: translates the native frames of one run for `@ag-ui/client` and the clients built on it.
 //!
-//! One law: what a client has reduced, wherever it began, is [`messages`] of what is shown. A snapshot and a stream name and
-//! order the same things the same way ([`items`]); what was sent is known by its length and hash ([`known`]), so that a reader
-//! who missed something is told the difference.
+//! One law: wherever a client began, its reduced state equals [`messages`] of the activities. A snapshot and a stream
+//! name and order the same things the same way ([`items`]). The server knows sent texts by their length and hash
+//! ([`known`]), so a reader that missed something receives the difference.
 //!
-//! What becomes what:
-//! * **A text part** is a message of its own: the first under the id of our message, a further one under `message/part`. Texts
-//!   of one message and the calls between them interleave, parts may stream at the same time, and a client appends: one AG-UI
-//!   message for all of them could be neither in order nor the same for everybody. Its role is the message's, or `assistant`.
+//! The mapping:
+//! * **A text part** is a message of its own: the first has our message's id, a further one has `message/part`. Texts
+//!   of one message and the calls between them interleave, parts may stream at the same time, and a client appends. One
+//!   AG-UI message for all of them could neither keep their order nor be the same for every reader. Its role is the
+//!   message's, or `assistant`.
 //! * **Reasoning** is a reasoning message `reasoning:<id>`, in a span of the same id.
-//! * **A tool call** is an assistant message with that one call, under the call's id, and its result a tool message
-//!   `result:<call>`. A client puts a result after the call's message: with one call in each, their order does not depend on
-//!   which result came first. Arguments are compact JSON, streamed or not. Every end has a result, also a withheld, a failed
-//!   and a cancelled one: clients wait for calls that have none.
-//! * **What a call's author reports** is an activity `progress:<call>`, from the first report on.
-//! * **Any other activity** is one, `<kind>:<id>`, with its content as it is. Text in it is a list of chunks, as in the native
-//!   frames. `run`, `state`, `session`, `metrics` and `diagnostics` are none: what clients want of them is said otherwise, the
-//!   rest is for operators.
-//! * **A part that is no text** (a file, a source) is an activity `part:<message>/<part>` of type `message-part`: events of
-//!   text cannot carry it, and a snapshot must not say more than the stream.
-//! * **The run** brackets it all. A pause ends the client's run, and what comes after it begins another; so does another
-//!   attempt. Brackets are ended before the run, and those that are not done are opened again in the next one.
+//! * **A tool call** is an assistant message with that one call, under the call's id. Its result is a tool message
+//!   `result:<call>`. A client puts a result after the call's message: with one call in each message, their order does
+//!   not depend on which result came first. Arguments are compact JSON, streamed or not. Every ended call has a result,
+//!   also a withheld, failed or cancelled one, because clients wait for calls without a result.
+//! * **A tool's own progress report** is an activity `progress:<call>`, from the first report on.
+//! * **Any other activity** is an activity `<kind>:<id>` with its content unchanged. Text in it is a list of chunks, as
+//!   in the native frames. `run`, `state`, `session`, `metrics` and `diagnostics` are left out: other events carry the
+//!   members that clients need, and the rest is for operators.
+//! * **A part that is not text** (a file, a source) is an activity `part:<message>/<part>` of type `message-part`: text
+//!   events cannot carry it, and a snapshot must not contain more than the stream.
+//! * **The run** brackets all events. A pause ends the client's run, and later events begin another; so does another
+//!   attempt. The server ends brackets before the run, and reopens unfinished ones in the next run.
 //!
-//! Ids are for ever. One that an adapter made up is the same in another run of the thread, so it stands under its run:
-//! `<run>/<id>`. Should two things come to one id, the later has `~2` after it.
+//! Ids are permanent. An id that an adapter generated can recur in another run of the thread, so it gets its run as a
+//! prefix: `<run>/<id>`. If two messages would have one id, the later gets the suffix `~2`.
 //!
-//! Clients before 1.0 refuse what they do not know. They are told of a cancelled run as of a failed one, by code.
+//! Clients before 1.0 refuse unknown events. They receive a cancelled run as a failed one, with a code.
 
 mod agents;
 mod call;
@@ -46,59 +47,60 @@ use run::{Boundary, Run, run_error};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
-/// The most messages that a snapshot has; the newest, and those that are not done.
+/// The most messages in a snapshot. Unfinished ones stay even beyond it.
 pub const MESSAGES_MAX: usize = 2000;
-/// About as many bytes as a snapshot's messages may take, but for the newest and for those that are not done.
+/// The approximate limit of a snapshot's messages, in bytes. The newest and the unfinished ones do not count towards
+/// it.
 pub const SNAPSHOT_BYTES_MAX: usize = 1024 * 1024;
 
-/// How one client is told.
+/// The options of one client's stream.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What the client calls the conversation.
+    /// The client's id of the conversation (`threadId`).
     pub thread: String,
-    /// What the client calls the run.
+    /// The client's id of the run (`runId`).
     pub run: String,
     pub begin: Begin,
     pub until: Until,
-    /// Whether the client speaks 1.0 (`protocolVersion`), which knows an outcome and a list that older ones refuse.
+    /// Whether the client speaks 1.0 (`protocolVersion`), which has an outcome and a list that older clients refuse.
     pub is_v1: bool,
-    /// Whether the client may be told of sub-agents. If not, what they say is said as the run's own.
+    /// Whether the client accepts sub-agent events. If not, their messages appear as the run's own.
     pub subagents: bool,
-    /// What the client sent: what it has already, and what is kept where the log does not know it.
+    /// The messages that the client sent: its copy of the thread, which the snapshot keeps where the log lacks them.
     pub messages: Vec<Value>,
 }
 
-/// One client's telling.
+/// The translation of one run for one client.
 pub struct AgUi {
     options: Options,
     attribution: Attribution,
-    /// What was shown in earlier runs, until it is said.
+    /// Activities of earlier runs, until the snapshot includes them.
     earlier: Vec<Shown>,
-    /// Frames that are told together: those of one envelope, or all that there is.
+    /// Frames that are translated together: those of one envelope, or the whole hydration.
     batch: Vec<Frame>,
-    /// Whether all that there is is to be shown at once.
+    /// Whether the next hydration becomes one snapshot.
     is_joining: bool,
     known: Known,
     run: Run,
-    /// The log's name of the run.
+    /// The log's id of the run.
     log: Option<Box<str>>,
     agents: Agents,
     client: Client,
-    /// Brackets that are not done, in the order in which they were opened: open, whenever the client's run is.
+    /// Brackets of unfinished messages, in opening order. They are open while the client's run is.
     live: Vec<(Key, Bracket)>,
 }
 
-/// The client's run.
+/// The state of the client's run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Client {
-    /// None, or one that has ended.
+    /// No run has begun, or the last one has ended.
     Ended,
-    /// The log's run, in this attempt.
+    /// The log's run is open, in this attempt.
     Open { attempt: Option<u64> },
 }
 
 impl AgUi {
-    /// The telling before anything was told.
+    /// Creates the translation, before any frame.
     #[must_use]
     pub fn new(options: Options) -> Self {
         let attribution = if options.subagents { Attribution::Subagent } else { Attribution::Inline };
@@ -121,7 +123,7 @@ impl AgUi {
 
 impl Dialect for AgUi {
     fn recall(&mut self, earlier: Vec<Shown>) {
-        // Who is told what comes has what it said that it has.
+        // A client that gets a replay keeps the earlier messages that it sent.
         if self.options.begin == Begin::Shown || self.is_joining {
             self.earlier = earlier;
         }
@@ -170,7 +172,7 @@ impl Dialect for AgUi {
                     return Flow::Over;
                 }
                 let text = |member: &str| problem.get(member).and_then(Value::as_str);
-                let message = text("detail").or_else(|| text("title")).unwrap_or("the stream was ended");
+                let message = text("detail").or_else(|| text("title")).unwrap_or("The stream ended with an error.");
                 self.open(events);
                 self.close(run_error(message, text("code")), events);
                 Flow::Over
@@ -193,7 +195,7 @@ impl Dialect for AgUi {
 impl AgUi {
     // ── the client's run ──
 
-    /// Begins a client's run, unless one is open, and opens what is not done.
+    /// Begins a client's run unless one is open, and reopens the brackets of unfinished messages.
     fn open(&mut self, events: &mut Vec<Value>) {
         if self.start(events) {
             self.agents.start(self.attribution, events);
@@ -204,7 +206,7 @@ impl AgUi {
         }
     }
 
-    /// Begins a client's run, unless one is open; whether it did.
+    /// Begins a client's run unless one is open. Returns whether it began one.
     fn start(&mut self, events: &mut Vec<Value>) -> bool {
         if self.client != Client::Ended {
             return false;
@@ -218,7 +220,7 @@ impl AgUi {
         true
     }
 
-    /// Ends the client's run by this event, after all that is open in it.
+    /// Ends the open brackets and then the client's run, with this event.
     fn close(&mut self, boundary: Value, events: &mut Vec<Value>) {
         events.extend(self.live.iter().flat_map(|(_, bracket)| bracket.end()));
         self.agents.stop(events);
@@ -226,7 +228,7 @@ impl AgUi {
         self.client = Client::Ended;
     }
 
-    /// Ends the client's run where the log's stands.
+    /// Ends the client's run with the state of the log's run.
     fn end(&mut self, events: &mut Vec<Value>) {
         self.open(events);
         let boundary = self.boundary(&self.run);
@@ -244,7 +246,7 @@ impl AgUi {
         run.boundary(&of, self.attribution, &awaits)
     }
 
-    /// Ends the client's run if the log's waits for somebody, and begins one if it goes on.
+    /// Ends the client's run if the log's run waits for a decision, and begins one if it continues.
     fn stand(&mut self, events: &mut Vec<Value>) -> Flow {
         if !self.run.is_paused() {
             self.open(events);
@@ -264,7 +266,7 @@ impl AgUi {
         }
     }
 
-    /// Ends the client's run where the log's attempt before this one stood, if there is another now.
+    /// Ends the client's run if the log's run has a new attempt; `before` is the state of the previous attempt.
     fn turn(&mut self, before: &Run, events: &mut Vec<Value>) -> Flow {
         let Client::Open { attempt: Some(told @ 1..) } = self.client else {
             if let (Client::Open { .. }, attempt @ Some(_)) = (self.client, self.run.attempt()) {
@@ -277,7 +279,7 @@ impl AgUi {
         }
         let boundary = match before.has_ended() {
             true => self.boundary(before),
-            false => run_error("the run was broken off, and another attempt began", Some("interrupted")),
+            false => run_error("The run was interrupted, and another attempt began.", Some("interrupted")),
         };
         self.close(boundary, events);
         if self.options.until == Until::Pause { Flow::Over } else { Flow::On }
@@ -288,9 +290,9 @@ impl AgUi {
         Flow::Again
     }
 
-    // ── all at once ──
+    // ── snapshots ──
 
-    /// Takes all that the reader has, or is about to have.
+    /// Loads everything that the reader has or is about to receive.
     fn learn(&mut self, earlier: &[Shown], shown: &[Shown]) -> Vec<Entry> {
         self.run = Run::default();
         if let Some(run) = shown.iter().find(|shown| &*shown.kind == "run") {
@@ -324,13 +326,13 @@ impl AgUi {
         entries
     }
 
-    /// The brackets of what is not done.
+    /// The brackets of unfinished messages.
     fn unfinished(&self, entries: &[Entry]) -> Vec<(Key, Bracket)> {
         let live = entries.iter().filter(|entry| entry.is_current && entry.item.is_live());
         live.filter_map(|entry| Some((entry.item.key.clone(), Bracket::of(&entry.id, &entry.item)?))).collect()
     }
 
-    /// Shows all that there is, in the place of what the reader has.
+    /// Sends one snapshot that replaces the reader's copy.
     fn show(&mut self, events: &mut Vec<Value>) -> Flow {
         let batch = std::mem::take(&mut self.batch);
         let mut shown = Vec::with_capacity(batch.len());
@@ -370,19 +372,21 @@ impl AgUi {
         Flow::On
     }
 
-    /// Says the messages of a thread, within its window. What a client lacks of a snapshot it puts at the end; so the results of
-    /// calls that it `lacks` are said apart, for then they stand after their calls.
+    /// Appends the snapshot of a thread's messages, within its window, and returns the events for the separate results.
+    ///
+    /// A client appends a snapshot's messages that it lacks at its end. So the results of the calls in `lacks` follow
+    /// as separate events, which place them after their calls.
     fn snapshot(&mut self, entries: &[Entry], lacks: &HashSet<Box<str>>, said: &mut Vec<Value>) -> Vec<Value> {
         let is_apart = |entry: &Entry| matches!(&entry.item.body, Body::Result { call, .. } if lacks.contains(call));
         let mut list = list::listed(entries, self.attribution, |entry| !is_apart(entry));
         list::merge(&mut list, &self.options.messages);
-        // From here on the client has what it is told, and of its own what is kept.
+        // From here on the client has the sent messages, and of its own only the kept ones.
         let theirs: Vec<_> = list.iter().filter(|listed| listed.key.is_none()).map(|listed| listed.message.clone()).collect();
         self.known.keep(&theirs);
         let (messages, omitted) = list::window(list);
         let mut event = json!({ "type": "MESSAGES_SNAPSHOT", "messages": messages });
         if self.options.is_v1 {
-            // What a snapshot does not have of activities, the client is not to have, even where it has none at all.
+            // The client must drop activities that the snapshot lacks, even if the snapshot has none at all.
             event["metadata"]["@ag-ui/client"]["authoritativeActivityTypes"] = Value::Null;
         }
         if !omitted.is_empty() {
@@ -402,15 +406,16 @@ impl AgUi {
     }
 }
 
-/// The run that comes last, and those before it.
+/// Splits off the last run: the earlier runs and the last one.
 fn last_run(shown: &[Shown]) -> (&[Shown], &[Shown]) {
     let last = shown.last().map(|last| &last.run);
     let count = shown.iter().rev().take_while(|shown| Some(&shown.run) == last).count();
     shown.split_at(shown.len() - count)
 }
 
-/// The AG-UI messages that activities come to, in order: those of one run, or of the runs of a thread, one after the other. A
-/// client of 1.0 is told which sub-agent a message is of.
+/// The AG-UI messages of one run, or of the runs of a thread one after the other, in order.
+///
+/// If `is_v1`, a message names its sub-agent as 1.0 does.
 #[must_use]
 pub fn messages(shown: &[Shown], is_v1: bool) -> Vec<Value> {
     let attribution = if is_v1 { Attribution::Subagent } else { Attribution::Inline };
@@ -419,7 +424,7 @@ pub fn messages(shown: &[Shown], is_v1: bool) -> Vec<Value> {
     list.into_iter().map(|listed| listed.message).collect()
 }
 
-/// What the last run waits for, as `RUN_FINISHED` says it.
+/// The pending interrupts of the last run, in the form of `RUN_FINISHED`.
 #[must_use]
 pub fn interrupts(shown: &[Shown]) -> Vec<Value> {
     let (_, last) = last_run(shown);
@@ -428,7 +433,7 @@ pub fn interrupts(shown: &[Shown]) -> Vec<Value> {
     run.interrupts(Attribution::Inline)
 }
 
-/// The application's state, if there is any: as the last run has it that has one.
+/// The application's state, from the last run that has one.
 #[must_use]
 pub fn state(shown: &[Shown]) -> Option<Value> {
     shown.iter().rev().find(|shown| &*shown.kind == "state")?.content.get("state").cloned()

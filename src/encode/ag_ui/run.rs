@@ -1,4 +1,4 @@
-//! How a run stands, in AG-UI's words: what brackets a client's run, and what it waits for.
+//! The state of a run in AG-UI: the boundaries of the client's run, and its pending interrupts.
 
 use super::events::{Attribution, tell};
 use super::items::teammate;
@@ -6,16 +6,16 @@ use crate::encode::frames::Shown;
 use crate::model::Sequence;
 use serde_json::{Map, Value, json};
 
-/// Members of the `run` activity that matter here.
+/// Content members of the `run` activity that this module reads.
 const MEMBERS: &[&str] = &["status", "attempt", "agentId", "error", "result"];
-/// Members of an action that a client is told when the run waits for it, or that say whether it does.
+/// Content members of an action that an interrupt carries, or that decide whether the run waits for it.
 #[rustfmt::skip]
 const ASKED: &[&str] = &[
     "status", "control", "kind", "reason", "message", "schema", "responseSchema", "toolCallId", "expiresAt", "title",
     "description", "toolName", "parameters", "risk", "scope", "policyScope", "artifactId", "versionId", "evidenceId", "plan",
     "payload", "options", "refs",
 ];
-/// Those that AG-UI's interrupt has no member for.
+/// Members that AG-UI's interrupt lacks; they go to the metadata.
 const BESIDE: &[&str] = &[
     "options",
     "risk",
@@ -33,11 +33,11 @@ const BESIDE: &[&str] = &[
     "refs",
 ];
 
-/// How the run stands, as far as it was told.
+/// The state of the run in the frames so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Run {
     members: Map<String, Value>,
-    /// What waits for somebody's decision: by the action's id, in the order in which they appeared.
+    /// Actions that wait for a decision, by id, in the order in which they appeared.
     pending: Vec<(Box<str>, Asked)>,
 }
 
@@ -49,23 +49,23 @@ struct Asked {
 }
 
 impl Run {
-    /// Takes the `run` activity.
+    /// Loads the content of the `run` activity.
     pub fn stand(&mut self, content: &Map<String, Value>) {
         self.members.clear();
         keep(&mut self.members, MEMBERS, content);
     }
 
-    /// Takes a change of it.
+    /// Applies a patch of the `run` activity.
     pub fn follow(&mut self, patch: &[Value]) {
         change(&mut self.members, MEMBERS, patch);
     }
 
-    /// The agent that the run is of.
+    /// The agent of the run.
     pub fn agent(&self) -> Option<&str> {
         self.members.get("agentId").and_then(Value::as_str)
     }
 
-    /// How often it was started; nothing before anything is known of it.
+    /// The number of the current attempt; `None` until the `run` activity is known.
     pub fn attempt(&self) -> Option<u64> {
         self.members.get("attempt").and_then(Value::as_u64)
     }
@@ -78,26 +78,27 @@ impl Run {
         matches!(self.status(), "completed" | "failed" | "cancelled" | "interrupted")
     }
 
-    /// Whether it waits for somebody. While all that it asked is answered, and the answers are on their way, it does not.
+    /// Whether the run waits for a decision. It does not while every request is answered and the answers are in
+    /// transit.
     pub fn is_paused(&self) -> bool {
         self.status() == "waiting" && (self.pending.is_empty() || self.unanswered().next().is_some())
     }
 
-    // ── what it asks ──
+    // ── pending actions ──
 
-    /// Takes an action.
+    /// Loads an action.
     pub fn ask(&mut self, action: &Shown) {
         let asked = Asked { opened: action.opened, agent: teammate(action, self.agent()), members: kept(ASKED, &action.content) };
         match self.pending.iter_mut().find(|(id, _)| *id == action.id) {
             Some((_, known)) => *known = asked,
             None => self.pending.push((action.id.clone(), asked)),
         }
-        // One that is asked again stands where it first appeared.
+        // A repeated request keeps the position of its first appearance.
         self.pending.sort_by_key(|(_, asked)| asked.opened);
         self.drop_answered();
     }
 
-    /// Takes a change of an action. One that is asked again after its answer comes as a whole.
+    /// Applies a patch of an action. A request that is repeated after its answer arrives as a snapshot.
     pub fn follow_action(&mut self, action: &str, patch: &[Value]) {
         if let Some((_, known)) = self.pending.iter_mut().find(|(id, _)| **id == *action) {
             change(&mut known.members, ASKED, patch);
@@ -113,21 +114,21 @@ impl Run {
         self.pending.iter().filter(|(_, asked)| !asked.members.contains_key("control"))
     }
 
-    /// What the run waits for, as AG-UI's interrupts. What was answered is none, though the answer may still be on its way.
+    /// The pending actions as AG-UI interrupts. An answered action is excluded, even while its answer is in transit.
     pub fn interrupts(&self, attribution: Attribution) -> Vec<Value> {
         self.unanswered().map(|(id, asked)| asked.interrupt(id, attribution)).collect()
     }
 
-    // ── how it ends ──
+    // ── boundaries ──
 
-    /// The event that ends a client's run, where this one stands now; `pending` are calls that the client has to answer.
+    /// The event that ends a client's run now; `pending` are the calls whose results the client has to supply.
     pub fn boundary(&self, of: &Boundary<'_>, attribution: Attribution, pending: &[Box<str>]) -> Value {
         let mut finished = json!({ "type": "RUN_FINISHED", "threadId": of.thread, "runId": of.run });
         let interrupts = self.interrupts(attribution);
         match self.status() {
-            "failed" => return self.failure("the run failed without saying why", None),
-            "interrupted" => return self.failure("the run was broken off before it was done", Some("interrupted")),
-            "cancelled" if !of.is_v1 => return self.failure("the run was cancelled", Some("cancelled")),
+            "failed" => return self.failure("The run failed without an error message.", None),
+            "interrupted" => return self.failure("The run was interrupted before it finished.", Some("interrupted")),
+            "cancelled" if !of.is_v1 => return self.failure("The run was cancelled.", Some("cancelled")),
             "cancelled" => finished["outcome"] = json!({ "type": "cancelled" }),
             "waiting" if !interrupts.is_empty() => {
                 finished["outcome"] = json!({ "type": "interrupt", "interrupts": interrupts });
@@ -194,7 +195,7 @@ impl Asked {
     }
 }
 
-/// What a client's run is called, and what it knows.
+/// The client's ids of its run, and its protocol version.
 pub(super) struct Boundary<'o> {
     pub thread: &'o str,
     pub run: &'o str,
@@ -209,7 +210,7 @@ pub(super) fn run_error(message: &str, code: Option<&str>) -> Value {
     event
 }
 
-/// The agent that a run is of, by its activities.
+/// The agent of a run, from its activities.
 pub(super) fn own_agent(shown: &[Shown]) -> Option<&str> {
     shown.iter().find(|shown| &*shown.kind == "run").and_then(|run| run.text("agentId"))
 }
@@ -224,7 +225,7 @@ pub(super) fn kept(names: &[&str], content: &Map<String, Value>) -> Map<String, 
     members
 }
 
-/// Applies what a patch does to whole members.
+/// Applies a patch's operations on whole members.
 pub(super) fn change(members: &mut Map<String, Value>, names: &[&str], patch: &[Value]) {
     for op in patch {
         let path = op.get("path").and_then(Value::as_str).unwrap_or_default();

@@ -1,10 +1,10 @@
-//! Tool calls and what is asked about them: what a reader's part is to be, and the chunks that make it so.
+//! Tool calls and their approvals: the tool part that the reader should have, and the chunks that produce it.
 //!
-//! The part that a call comes to is a function of the call and of the last action about it ([`Target`]); whatever the reader
-//! has, the chunks lead there. So whoever was there from the start has the same part as whoever came late.
+//! A call's part is a function of the call and of the latest action about it ([`Target`]). Whatever the reader has, the
+//! chunks lead to that part. So a reader from the start and a late reader end with the same part.
 //!
-//! Every call is `dynamic`, for no client of ours has its tools' types, and `providerExecuted`, or clients would take it for
-//! theirs to carry out.
+//! Every call is `dynamic`, because no client has types for the server's tools. Every call is `providerExecuted`,
+//! because clients would otherwise execute it themselves.
 
 use super::kept::{Kept, joined};
 use super::page::{Page, hash};
@@ -16,48 +16,48 @@ use std::hash::{DefaultHasher, Hasher};
 /// The activity type of calls.
 pub(super) const KIND: &str = "tool-call-progress";
 
-/// Seed 002's `ToolCallProgressState`: what is said of a call that is on its way.
+/// Seed 002's `ToolCallProgressState`: the reported state of a running call.
 #[rustfmt::skip]
 const REPORTED: &[&str] = &[
     "schema", "node_id", "call_id", "tool_name", "status", "progress", "loaded", "total", "message", "parent_node_id",
     "parent_call_id",
 ];
 
-/// What a call's data part leaves out: the tool's part has it, or it is of use to us alone.
+/// Members that a call's data part omits: the tool part has them, or they are internal.
 const NOT_IN_DATA: &[&str] =
     &["input", "input_text", "output", "output_text", "output_channels", "structured", "unannounced", REPORTED_AT];
 
-/// Since when there are reports of a call: their data part stands there.
+/// The sequence of the first report of a call: its data part stands there.
 const REPORTED_AT: &str = "reported";
 
-/// Kinds of actions that ask for more than a yes or a no: a client's approval would not answer them.
+/// Kinds of actions that ask for more than yes or no: a client's approval would not answer them.
 const QUESTIONS: &[&str] = &["structured_input", "clarification", "credential_request"];
 
-/// How an action about a call stands.
+/// The decision on an action about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     Pending,
     Yes,
     No,
-    /// It was decided, and nobody said how.
+    /// The action was decided, without a known outcome.
     Unknown,
 }
 
-/// What is asked about a call.
+/// An approval request about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ask {
     pub action: Box<str>,
-    /// When it was first asked: the last question is the one that counts.
+    /// The sequence of the first request. The latest request counts.
     pub opened: Sequence,
     answer: Answer,
-    /// What is asked.
+    /// The text of the request.
     message: Option<Box<str>>,
-    /// Why it was not allowed, where nobody said no.
+    /// The reason of a denial without a user's decision (`interrupted`, `cancelled`, `expired`).
     why: Option<Box<str>>,
 }
 
 impl Ask {
-    /// What an action asks about a call, as the call's approval; `None` for what is none.
+    /// Reads the approval from an action; `None` if the action is not an approval of a call.
     pub fn of<'c>(id: &str, opened: Sequence, content: &'c Map<String, Value>, version: u8) -> Option<(&'c str, Self)> {
         let text = |member: &str| content.get(member).and_then(Value::as_str);
         let call = text("toolCallId").filter(|_| version >= 6 && !text("kind").is_some_and(|kind| QUESTIONS.contains(&kind)))?;
@@ -74,7 +74,7 @@ impl Ask {
 }
 
 impl Ask {
-    /// Nobody waits for an answer to it.
+    /// Marks the request as withdrawn: no decision is expected.
     pub const fn is_void(&mut self) {
         self.answer = Answer::Unknown;
     }
@@ -82,7 +82,7 @@ impl Ask {
 
 #[derive(Debug)]
 enum Input<'c> {
-    /// Not complete: as far as it came.
+    /// Incomplete: the text so far.
     Streaming(Cow<'c, str>),
     Known(Cow<'c, Value>),
 }
@@ -96,7 +96,7 @@ enum Outcome<'c> {
     Denied,
 }
 
-/// What the reader's part is to be.
+/// The tool part that the reader should have.
 #[derive(Debug)]
 pub(super) struct Target<'c> {
     name: &'c str,
@@ -106,7 +106,7 @@ pub(super) struct Target<'c> {
 }
 
 impl<'c> Target<'c> {
-    /// What a call comes to, with the last thing that is asked about it.
+    /// Derives the part from a call and the latest approval about it.
     pub fn of(content: &'c Map<String, Value>, ask: Option<&'c Ask>) -> Self {
         let state = content.get("state").and_then(Value::as_str);
         Self {
@@ -117,7 +117,7 @@ impl<'c> Target<'c> {
         }
     }
 
-    /// A call of which there is no more than what is asked about it.
+    /// Derives the part from an approval whose call does not exist yet.
     pub fn asked(action: &'c Map<String, Value>, ask: &'c Ask) -> Self {
         let input = action.get("parameters").or_else(|| action.get("input")).map_or_else(|| Cow::Owned(json!({})), Cow::Borrowed);
         Self {
@@ -128,7 +128,7 @@ impl<'c> Target<'c> {
         }
     }
 
-    /// The part itself.
+    /// The part as JSON.
     pub fn part(&self, id: &str, version: u8) -> Value {
         let answer = self.ask.map(|ask| ask.answer);
         let state = match (&self.outcome, &self.input, answer) {
@@ -183,9 +183,9 @@ fn input<'c>(content: &'c Map<String, Value>, state: Option<&str>, is_asked: boo
     let may_come = matches!(state, None | Some("running" | "input-streaming")) && !is_asked;
     match (may_come, text.is_empty()) {
         (true, _) => Input::Streaming(text),
-        // Nobody gave any.
+        // The call has no arguments.
         (false, true) => Input::Known(Cow::Owned(json!({}))),
-        // It never became JSON.
+        // The arguments never became JSON.
         (false, false) => Input::Known(Cow::Owned(text.into_owned().into())),
     }
 }
@@ -206,7 +206,7 @@ fn outcome<'c>(content: &'c Map<String, Value>, state: Option<&str>, ask: Option
     }
 }
 
-/// What a call gave: as it was said, else for programs, else what it put out while it ran, else where it is.
+/// The output of a call: `output`, else `structured`, else the streamed output, else a reference to it.
 fn output(content: &Map<String, Value>) -> Cow<'_, Value> {
     let said = ["output", "structured"].iter().filter_map(|member| content.get(*member)).find(|said| !said.is_null());
     if let Some(said) = said {
@@ -225,7 +225,7 @@ fn output(content: &Map<String, Value>) -> Cow<'_, Value> {
     Cow::Owned(left.map_or(Value::Null, |(member, value)| json!({ member: value })))
 }
 
-/// What a call put out while it ran, by channel.
+/// The streamed output of a call, by channel.
 fn put_out(content: &Map<String, Value>) -> Map<String, Value> {
     let mut put_out = Map::new();
     let text = joined(content.get("output_text"));
@@ -241,16 +241,16 @@ fn put_out(content: &Map<String, Value>) -> Map<String, Value> {
 
 fn error(content: &Map<String, Value>, end: &str) -> String {
     let said = content.get("error").and_then(|error| error.get("message")).and_then(Value::as_str);
-    let plain = if end == "cancelled" { "cancelled" } else { "the tool failed" };
+    let plain = if end == "cancelled" { "The call was cancelled." } else { "The tool failed." };
     said.filter(|said| !said.is_empty()).unwrap_or(plain).to_owned()
 }
 
-/// When a call's author first reported; `None` where nobody did.
+/// The sequence of the call's first progress report; `None` without a report.
 pub(super) fn reported(content: &Map<String, Value>) -> Option<u64> {
     content.get(REPORTED_AT).and_then(Value::as_u64)
 }
 
-/// A call as its data part tells it: seed 002's state, and what a tool's part has no member for.
+/// The content of a call's data part: seed 002's state, and the members that a tool part lacks.
 pub(super) fn data(content: &Map<String, Value>) -> Value {
     let kept = content.iter().filter(|(member, _)| !NOT_IN_DATA.contains(&member.as_str()));
     Value::Object(kept.map(|(member, value)| (member.clone(), value.clone())).collect())
@@ -258,7 +258,7 @@ pub(super) fn data(content: &Map<String, Value>) -> Value {
 
 #[derive(Debug)]
 enum SaidInput {
-    /// So many bytes, and what they hash to.
+    /// The length in bytes and the hash of the sent text.
     Streaming(usize, DefaultHasher),
     Known(u64),
 }
@@ -285,19 +285,19 @@ struct Said {
 #[derive(Debug, Default)]
 pub(super) struct Call {
     pub kept: Kept,
-    /// What was asked about it last.
+    /// The latest approval about it.
     pub ask: Option<Ask>,
     said: Option<Said>,
-    /// Whether it was told of by itself, and not only by what is asked about it.
+    /// Whether the call itself was sent, and not only an approval about it.
     pub is_told: bool,
-    /// What its data part says, once it has one.
+    /// The hash of its data part, once that was sent.
     data: Option<u64>,
-    /// Bytes of changes that were not said yet.
+    /// The size of unsent changes, in bytes.
     pub unsaid: usize,
 }
 
 impl Call {
-    /// Brings the reader's part to what the call is.
+    /// Updates the reader's part to the call's content.
     pub fn bring(&mut self, id: &str, content: &Map<String, Value>, page: &mut Page) {
         (self.is_told, self.unsaid) = (true, 0);
         let ask = self.ask.take();
@@ -305,7 +305,7 @@ impl Call {
         self.ask = ask;
     }
 
-    /// Brings the reader's data part to what is reported of the call, if anything is.
+    /// Updates the reader's data part to the progress report, if the call has one.
     pub fn report(&mut self, id: &str, content: &Map<String, Value>, page: &mut Page) {
         if reported(content).is_none() {
             return;
@@ -318,7 +318,7 @@ impl Call {
         }
     }
 
-    /// Brings the reader's part to what is kept of the call, if anything is, and what is reported of it, where that changed too.
+    /// Updates the reader's part from the copy, if one is stored, and with `with_report` the data part too.
     pub fn bring_kept(&mut self, id: &str, with_report: bool, page: &mut Page) {
         let kept = std::mem::take(&mut self.kept);
         if let Some(content) = kept.content() {
@@ -330,7 +330,7 @@ impl Call {
         self.kept = kept;
     }
 
-    /// What the reader has of it may be older than what was told.
+    /// Marks the sent state as uncertain, because the reader's copy may be older: the next update sends it again.
     pub fn doubt(&mut self) {
         self.unsaid = 1;
         self.data = self.data.map(|said| !said);
@@ -344,13 +344,13 @@ impl Call {
         }
     }
 
-    /// Whether nothing more is to be expected of it.
+    /// Whether the sent part is final.
     pub fn has_ended(&self) -> bool {
         let outcome = self.said.as_ref().map(|said| &said.outcome);
         matches!(outcome, Some(SaidOutcome::Output(_) | SaidOutcome::Error(_) | SaidOutcome::Denied))
     }
 
-    /// Says a chunk of its arguments, where these are streaming; false where they are not.
+    /// Sends a chunk of streaming arguments. Returns false if the arguments are not streaming.
     pub fn stream(&mut self, id: &str, chunk: &str, page: &mut Page) -> bool {
         let Some(Said { input: SaidInput::Streaming(length, sum), .. }) = &mut self.said else { return false };
         page.say(json!({ "type": "tool-input-delta", "toolCallId": id, "inputTextDelta": chunk }));
@@ -359,7 +359,7 @@ impl Call {
         true
     }
 
-    /// Says the chunks that lead from what the reader has to this.
+    /// Sends the chunks that lead from the reader's part to this one.
     pub fn lead(&mut self, id: &str, target: &Target<'_>, page: &mut Page) {
         if self.said.is_none() {
             page.parts += 1;
@@ -367,7 +367,7 @@ impl Call {
         }
         self.lead_input(id, target, page);
         self.lead_ask(id, target, page);
-        let said = self.said.as_mut().expect("just started");
+        let said = self.said.as_mut().expect("the call was started above");
         let outcome = match &target.outcome {
             Outcome::None => SaidOutcome::None,
             Outcome::Preliminary(output) => SaidOutcome::Preliminary(hash(output)),
@@ -396,7 +396,7 @@ impl Call {
         said.outcome = outcome;
     }
 
-    /// Opens the part, or opens it again: what the reader has of arguments and output is gone.
+    /// Opens the part or reopens it. The reader then drops its arguments and output.
     fn start(&mut self, id: &str, target: &Target<'_>, page: &mut Page) {
         page.say(json!({
             "type": "tool-input-start", "toolCallId": id, "toolName": target.name, "dynamic": true, "providerExecuted": true,
@@ -406,11 +406,11 @@ impl Call {
     }
 
     fn lead_input(&mut self, id: &str, target: &Target<'_>, page: &mut Page) {
-        let said = self.said.as_ref().expect("the caller started it");
+        let said = self.said.as_ref().expect("the caller has started the call");
         match &target.input {
             Input::Streaming(text) => {
                 let begun = match &said.input {
-                    // What it is called may be told later than what it is given.
+                    // The tool's name may arrive later than its arguments.
                     SaidInput::Streaming(length, sum) if *said.name == *target.name => text.get(..*length).filter(|begun| {
                         let mut print = DefaultHasher::new();
                         print.write(begun.as_bytes());
@@ -430,13 +430,13 @@ impl Call {
             Input::Known(input) => {
                 let print = hash(input);
                 let is_said = matches!(said.input, SaidInput::Known(known) if known == print) && *said.name == *target.name;
-                // An output cannot be taken back but by the arguments' being there again.
+                // Only another `tool-input-available` makes a client drop an output.
                 let is_back = matches!(target.outcome, Outcome::None | Outcome::Denied)
                     && said.outcome != SaidOutcome::None
                     && !(matches!(target.outcome, Outcome::Denied) && said.outcome == SaidOutcome::Denied);
                 if !is_said || is_back {
                     self.available(id, target.name, input, page);
-                    let said = self.said.as_mut().expect("the caller started it");
+                    let said = self.said.as_mut().expect("the caller has started the call");
                     said.ask = None;
                 }
             }
@@ -448,12 +448,12 @@ impl Call {
             "type": "tool-input-available", "toolCallId": id, "toolName": name, "input": input,
             "dynamic": true, "providerExecuted": true,
         }));
-        let said = self.said.as_mut().expect("the caller started it");
+        let said = self.said.as_mut().expect("the caller has started the call");
         (said.name, said.input, said.outcome) = (name.into(), SaidInput::Known(hash(input)), SaidOutcome::None);
     }
 
     fn lead_ask(&mut self, id: &str, target: &Target<'_>, page: &mut Page) {
-        let said = self.said.as_mut().expect("the caller started it");
+        let said = self.said.as_mut().expect("the caller has started the call");
         let Some(ask) = target.ask.filter(|ask| said.ask.as_ref() != Some(ask)) else { return };
         let asked = Ask { answer: Answer::Pending, why: None, ..ask.clone() };
         let is_open = said.ask.as_ref() == Some(&asked);
@@ -464,7 +464,7 @@ impl Call {
             }
             page.say(request);
         }
-        // It is the approval that the part's state tells now.
+        // The part's state now is the approval's.
         said.outcome = SaidOutcome::None;
         said.ask = Some(ask.clone());
         match (ask.answer, &target.input) {
@@ -477,7 +477,7 @@ impl Call {
                 }
                 page.say(response);
             }
-            // There is no word for the answer: the part leaves its question by what was there before.
+            // These versions have no chunk for the decision: the part returns to its state before the request.
             (_, Input::Known(input)) => self.available(id, target.name, input, page),
             (_, Input::Streaming(_)) => {}
         }

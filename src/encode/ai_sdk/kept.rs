@@ -1,69 +1,69 @@
-//! Copies of contents that can only be said as a whole.
+//! Bounded copies of contents that must be sent as a whole.
 //!
-//! A data part and a tool's preliminary output replace what was said before, and a delta tells only what changed. So what
-//! changes is kept beside it, within bounds. What is too large for them is not followed: the reader is told it as it is then
-//! with the next snapshot, at the latest at the end.
+//! A data part and a tool's preliminary output replace the previously sent value, and a delta contains only the change.
+//! So the server keeps a copy and applies deltas to it, within limits. For a content beyond the limits the reader
+//! receives the current state with the next snapshot, at the latest at the end of the stream.
 
 use super::page::weight;
 use serde_json::{Map, Value};
 
-/// The largest content of which a copy is kept, in bytes.
+/// The largest content that is copied, in bytes.
 pub const COPY_BYTES_MAX: usize = 256 * 1024;
-/// All copies of one stream, in bytes.
+/// The limit of all copies of one stream, in bytes.
 pub const COPIES_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// How many times the bytes that changed may be said, where only a whole can be said: a large content with a small change waits
-/// for further ones. What waits is said before the stream ends.
+/// The most bytes sent per changed byte, where only a whole content can be sent. A small change to a large content
+/// waits for further ones; deferred changes are sent before the stream ends.
 const WHOLE_PER_CHANGE: usize = 32;
 
-/// Contents that are smaller never wait, in bytes: no operation is as small as that.
+/// Smaller contents are never deferred, in bytes: every operation is at least 16 bytes long.
 pub(super) const WAITS_FROM: usize = 16 * WHOLE_PER_CHANGE;
 
-/// What all copies of a stream take, in bytes.
+/// The memory budget for the copies of one stream, in bytes.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     taken: usize,
 }
 
 impl Room {
-    /// Whether there will soon be no more: what is hardly needed any more is to go.
+    /// Whether the budget is nearly used up, so that copies of little use should go.
     pub const fn is_tight(&self) -> bool {
         self.taken > COPIES_BYTES_MAX / 4 * 3
     }
 }
 
-/// A copy, unless it was too large.
+/// A copy of a content; empty if the content was too large.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     content: Option<Map<String, Value>>,
-    /// At least as many bytes as the copy has.
+    /// An upper bound of the copy's size, in bytes.
     bytes: usize,
 }
 
 impl Kept {
-    /// What is kept.
+    /// The copied content.
     pub const fn content(&self) -> Option<&Map<String, Value>> {
         self.content.as_ref()
     }
 
-    /// At least as many bytes as the copy has.
+    /// An upper bound of the copy's size, in bytes.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether so many bytes of changes are too few to say all of it again; where there is no copy, nothing can be said.
+    /// Whether this many unsent bytes are too few to send the whole content again.
     pub fn waits(&mut self, unsaid: usize, room: &mut Room) -> bool {
         if unsaid * WHOLE_PER_CHANGE >= self.bytes {
             return false;
         }
-        // It may have become smaller than is known.
+        // The content may have shrunk below the upper bound.
         let exact = self.content.as_ref().map_or(0, weight);
         room.taken -= self.bytes - exact;
         self.bytes = exact;
         unsaid * WHOLE_PER_CHANGE < exact
     }
 
-    /// Keeps a copy of this instead of what was kept.
+    /// Replaces the copy, if the content is within the limits.
     pub fn keep(&mut self, content: Map<String, Value>, room: &mut Room) {
         self.forget(room);
         let bytes = weight(&content);
@@ -73,7 +73,7 @@ impl Kept {
         }
     }
 
-    /// Changes the copy as a patch says; false where there is none any more.
+    /// Applies a patch to the copy. Returns false if no copy is left.
     pub fn follow(&mut self, patch: &[Value], room: &mut Room) -> bool {
         let Some(content) = &mut self.content else { return false };
         let brought: usize = patch.iter().map(weight).sum();
@@ -95,14 +95,14 @@ impl Kept {
         true
     }
 
-    /// Keeps nothing.
+    /// Drops the copy.
     pub fn forget(&mut self, room: &mut Room) {
         room.taken -= std::mem::take(&mut self.bytes);
         self.content = None;
     }
 }
 
-/// Applies a patch; false where it does not apply.
+/// Applies a patch. Returns false if it does not apply.
 pub(super) fn apply(content: &mut Map<String, Value>, patch: &[Value]) -> bool {
     let Ok(patch) = patch.iter().map(serde::Deserialize::deserialize).collect::<Result<Vec<_>, _>>() else { return false };
     let mut document = Value::Object(std::mem::take(content));
@@ -113,7 +113,7 @@ pub(super) fn apply(content: &mut Map<String, Value>, patch: &[Value]) -> bool {
     outcome.is_ok()
 }
 
-/// What a text member says, its chunks joined; a text stands for itself.
+/// The text of a member: its chunks joined, or the string itself.
 pub(super) fn joined(member: Option<&Value>) -> std::borrow::Cow<'_, str> {
     match member {
         Some(Value::String(text)) => text.into(),
@@ -135,24 +135,24 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_follows_its_deltas() {
+    fn a_copy_applies_deltas() {
         let (mut kept, mut room) = (Kept::default(), Room::default());
         kept.keep(content(3), &mut room);
         let patch = [json!({"op": "add", "path": "/n", "value": 1}), json!({"op": "replace", "path": "/body", "value": "y"})];
         assert!(kept.follow(&patch, &mut room));
         assert_eq!(Value::Object(kept.content().unwrap().clone()), json!({"body": "y", "n": 1}));
-        assert!(!kept.follow(&[json!({"op": "remove", "path": "/none"})], &mut room), "what does not apply is not followed");
+        assert!(!kept.follow(&[json!({"op": "remove", "path": "/none"})], &mut room), "the patch does not apply");
         assert_eq!((kept.content(), room.taken), (None, 0));
     }
 
     #[test]
-    fn what_is_too_large_is_not_kept() {
+    fn a_content_beyond_the_limit_is_not_copied() {
         let (mut kept, mut room) = (Kept::default(), Room::default());
         kept.keep(content(COPY_BYTES_MAX), &mut room);
         assert_eq!((kept.content(), room.taken), (None, 0));
         kept.keep(content(COPY_BYTES_MAX - 1000), &mut room);
         assert!(kept.content().is_some());
-        // It is the content that counts, not what changed it.
+        // The size of the content counts, not the size of its changes.
         let small = json!({"op": "replace", "path": "/body", "value": "z".repeat(700)});
         assert!(kept.follow(&[small], &mut room));
         let large = json!({"op": "add", "path": "/more", "value": "z".repeat(COPY_BYTES_MAX)});
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn all_copies_together_are_bounded() {
+    fn the_copies_of_a_stream_have_a_common_limit() {
         let mut room = Room::default();
         let mut all: Vec<Kept> = (0..20).map(|_| Kept::default()).collect();
         for kept in &mut all {

@@ -1,32 +1,33 @@
-//! The AI SDK dialect: a run as one assistant's message, in the UI message stream of the Vercel AI SDK (`ai` 5, 6 and 7).
+//! The AI SDK dialect: a run as one assistant message, in the UI message stream of the Vercel AI SDK (`ai` 5, 6 and 7).
 //!
 //! ```text
 //! start{messageId}  start-step  message-metadata{runId, usage …}
-//!   text-start -delta -end           what the assistant says, part by part; a teammate's under its name (providerMetadata)
-//!   reasoning-start -delta -end      what it thinks
+//!   text-start -delta -end           the assistant's text, part by part; a teammate's with its name (providerMetadata)
+//!   reasoning-start -delta -end      its reasoning
 //!   tool-input-start -delta -available, tool-output-available{preliminary} … tool-output-available | -error | -denied
-//!   data-tool-call-progress          what the author of a call reports of it
-//!   tool-approval-request, -response an action about a call, from version 6 and 7 on
-//!   data-action, data-plan, data-state, data-task, data-<what a source calls it> …   any other activity, by its id
+//!   data-tool-call-progress          the tool's own progress reports
+//!   tool-approval-request, -response an action about a call, from versions 6 and 7 on
+//!   data-action, data-plan, data-state, data-task, data-<a source's own kind> …   any other activity, by its id
 //! finish-step  finish | abort | error  [DONE]
 //! ```
-//! **One message a run.** Parts of all its assistant messages stand in it in the order in which they appeared, however many
-//! turns, segments and pauses the run has. What users and systems say is in [`messages`], and not in the stream: it is the
-//! client's own. There is one step: runs have no others, and versions 5 and 6 close every open text with a step.
+//! **One message per run.** It contains the parts of all the run's assistant messages in the order in which they
+//! appeared, however many turns, segments and pauses the run has. Messages of users and systems are in [`messages`] and
+//! not in the stream, because the client has its own. The message has one step: runs have no further ones, and versions
+//! 5 and 6 close every open text at the end of a step.
 //!
-//! **Whole, late or slow, it comes to the same.** A client that resumes is told the run from its `start` on, by what it has come
-//! to: these clients ask for a replay, and rebuild the message by it. Each part follows from the activity alone, so the messages
-//! of those who saw it live, of those who came late, and [`messages`] are equal.
+//! **Live, late and slow readers end with the same message.** A client that resumes receives the run from its `start`
+//! on, in its current state: these clients ask for a replay and rebuild the message from it. Each part follows from its
+//! activity alone. So the message of a live reader, the message of a late reader, and [`messages`] are equal.
 //!
-//! **What cannot be unsaid.** No chunk takes back text. Version 7 is told to drop the step (`reset-step`) and everything anew.
-//! Versions 5 and 6 are told the right text as a further part, and `data-correction {parts, replacedBy?}` by the parts' indices:
-//! which parts are not to be shown any more. Whoever does not know that part shows both, the right one last; a replay has only the
-//! right one.
+//! **Corrections.** No chunk takes back text. Version 7 receives `reset-step` and then everything again. Versions 5 and
+//! 6 receive the correct text as a further part, and `data-correction {parts, replacedBy?}` with the indices of the
+//! parts to hide. A client that does not know that part shows both, the correct one last; a replay has only the correct
+//! one.
 //!
-//! **Until when.** A pause ends the answer of a request ([`Until::Pause`]): `finishReason` is `tool-calls` where somebody has to
-//! decide something, else `other`. The client's next request goes on with the same message: that answer is
-//! [resumed](Dialect::resume) from the pause, begins with the same `start`, and says only what follows. A view ([`Until::End`])
-//! keeps its message open over pauses, for these clients know no second run in one stream.
+//! **The end of a stream.** A pause ends the response to a request ([`Until::Pause`]). Its `finishReason` is
+//! `tool-calls` if a decision is pending, else `other`. The client's next request continues the same message: that
+//! response [resumes](Dialect::resume) from the pause, begins with the same `start`, and sends only new parts. A view
+//! ([`Until::End`]) keeps its message open over pauses, because these clients know no second run in one stream.
 
 mod call;
 mod kept;
@@ -48,48 +49,48 @@ use std::collections::BTreeSet;
 use std::collections::HashMap;
 use told::Told;
 
-/// What a stream is to be.
+/// The options of one client's stream.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The id of the assistant's message: the same at every replay.
+    /// The id of the assistant message: the same in every replay.
     pub message: String,
-    /// The client's major version: 5, 6 or 7. What an older one does not know is not said; 5 is understood by all.
+    /// The client's major version: 5, 6 or 7. Chunks that it does not know are omitted; every client understands 5.
     pub version: u8,
     pub until: Until,
 }
 
-/// One run as one assistant's message.
+/// The translation of one run into one assistant message.
 #[derive(Debug)]
 pub struct AiSdk {
     options: Options,
     told: Told,
-    /// What is shown as a whole: of one envelope, or to bring the reader forward. Once that is complete it is told, in the order in
-    /// which its parts appeared.
+    /// Snapshots of one envelope or one hydration. Once complete, they are sent in the order in which their parts
+    /// appeared.
     gathered: Gathered,
-    /// Whether the reader has what there was when it came.
+    /// Whether the reader has received the state of the run at its start.
     is_hydrated: bool,
     start: Start,
-    /// Whether the reader is to forget what it was told, and be told anew.
+    /// Whether the reader has to drop its message and receive it again.
     begins_anew: bool,
-    /// The pause that the reader comes from, by what waited then, until the run has left it.
+    /// The actions that were pending at the pause from which the reader resumes, until the run has left that pause.
     passed: Option<BTreeSet<Box<str>>>,
 }
 
-/// How the message begins.
+/// The state of the message's beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
     Whole,
-    /// The reader had some of it before this stream: it has its step.
+    /// The reader had a part of the message before this stream, including its step.
     GoesOn,
-    /// It has begun.
+    /// The beginning was sent.
     Said,
 }
 
-/// What is shown, until it is complete. A replay shows it delta by delta: what it comes to is what counts.
+/// Snapshots of a batch until it is complete. A replay adds deltas to them; only the final state is sent.
 #[derive(Debug, Default)]
 struct Gathered {
     shown: Vec<Shown>,
-    /// Places, by type and id.
+    /// Indices in `shown`, by type and id.
     places: HashMap<(Box<str>, Box<str>), usize>,
 }
 
@@ -102,7 +103,7 @@ impl Gathered {
         }
     }
 
-    /// Applies a delta to what was gathered; false where that is not among it.
+    /// Applies a delta to the batch. Returns false if the batch lacks the activity.
     fn follow(&mut self, kind: &str, id: &str, patch: &[Value]) -> bool {
         if self.shown.is_empty() {
             return false;
@@ -139,10 +140,10 @@ impl AiSdk {
                 return self.look();
             }
             Frame::Reset { .. } if self.told.is_empty() => (self.gathered, self.is_hydrated) = (Gathered::default(), false),
-            Frame::Reset { .. } => return self.fail("the run was erased or written anew; load it again"),
+            Frame::Reset { .. } => return self.fail("The run was erased or rewritten. Load it again."),
             Frame::Error { problem } => {
                 let why = ["detail", "title", "code"].iter().find_map(|member| problem.get(member)?.as_str().map(str::to_owned));
-                return self.fail(&why.unwrap_or_else(|| "the stream ended".into()));
+                return self.fail(&why.unwrap_or_else(|| "The stream ended with an error.".into()));
             }
             Frame::End { status } => {
                 self.start();
@@ -156,7 +157,7 @@ impl AiSdk {
         Flow::On
     }
 
-    /// Looks how the stream goes on, now that an envelope was told, or all that there is.
+    /// Sends the batch of an envelope or a hydration, and decides how the stream continues.
     fn look(&mut self) -> Flow {
         if !self.is_hydrated {
             return Flow::On;
@@ -173,7 +174,7 @@ impl AiSdk {
         Flow::On
     }
 
-    /// Says the beginning, once.
+    /// Sends the beginning of the message, once.
     fn start(&mut self) {
         let start = std::mem::replace(&mut self.start, Start::Said);
         if start != Start::Said {
@@ -194,8 +195,7 @@ impl AiSdk {
         self.told.tell(&gathered.shown);
     }
 
-    /// Whether the run's activities are to come once more: what was said has to be taken back, or, where the stream is about to
-    /// end, something was not followed.
+    /// Whether the stream has to restart: a sent part must be taken back, or the stream ends and changes were missed.
     fn is_to_begin_again(&mut self, is_ending: bool) -> bool {
         let told = &mut self.told;
         let is_behind = told.is_behind && (is_ending || told.is_urgent);
@@ -208,7 +208,7 @@ impl AiSdk {
         true
     }
 
-    /// Whether the run waits, where that ends the stream.
+    /// Whether the run waits and the stream ends there.
     fn pauses(&mut self) -> bool {
         if self.options.until == Until::End {
             return false;
@@ -217,15 +217,15 @@ impl AiSdk {
             self.passed = None;
             return false;
         }
-        // Of the pause that the reader answered, only what is still open, or was asked since, is another one.
+        // A pause that the reader has answered counts as a new one if actions are still open or were added since.
         self.passed.as_ref().is_none_or(|passed| !self.told.pending.is_empty() && self.told.pending != *passed)
     }
 
     fn end(&mut self, status: &str) -> Flow {
         let last = match status {
             "completed" => json!({ "type": "finish", "finishReason": "stop" }),
-            "cancelled" => json!({ "type": "abort", "reason": "the run was cancelled" }),
-            "failed" => return self.fail(&self.told.error().unwrap_or_else(|| "the run failed".into())),
+            "cancelled" => json!({ "type": "abort", "reason": "The run was cancelled." }),
+            "failed" => return self.fail(&self.told.error().unwrap_or_else(|| "The run failed.".into())),
             "interrupted" if self.options.version >= 7 => json!({ "type": "finish", "finishReason": "interrupted" }),
             _ => json!({ "type": "finish", "finishReason": "other" }),
         };
@@ -236,7 +236,7 @@ impl AiSdk {
         self.finish(&json!({ "type": "error", "errorText": why }))
     }
 
-    /// Closes what is open, and says the last chunk.
+    /// Closes the open parts and sends the last chunk.
     fn finish(&mut self, last: &Value) -> Flow {
         self.told.flush();
         self.told.close();
@@ -249,7 +249,7 @@ impl AiSdk {
 }
 
 impl Dialect for AiSdk {
-    /// Nothing comes of it: these clients keep what was before.
+    /// Ignores the history: these clients keep their earlier messages.
     fn recall(&mut self, _: Vec<Shown>) {}
 
     fn resume(&mut self, known: Vec<Shown>) {
@@ -258,7 +258,7 @@ impl Dialect for AiSdk {
         self.told.tell(&known);
         self.told.page.chunks.clear();
         if self.options.until == Until::Pause && &*self.told.status == "waiting" {
-            // The answer before this one ended there, and closed what was open.
+            // The previous response ended at this pause and closed its open parts.
             self.told.is_cut();
             self.passed = Some(self.told.pending.clone());
         } else {
@@ -267,7 +267,7 @@ impl Dialect for AiSdk {
     }
 
     fn frame(&mut self, frame: Frame, events: &mut Vec<Value>) -> Flow {
-        // What comes of one envelope is said at once, with the cursor behind it: whoever comes back with that has all of it.
+        // All chunks of one envelope leave together, followed by its cursor: a reader with that cursor has all of them.
         let has_more = matches!(frame, Frame::ActivitySnapshot(_) | Frame::ActivityDelta { .. });
         let flow = self.hear(frame);
         if !has_more {

@@ -1,17 +1,17 @@
-//! What is being said: the chunks of one frame, and how many parts the message has.
+//! The output of the dialect: the chunks of one frame, and the count of the message's parts.
 
 use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
 
-/// The reader's message, as far as saying more of it needs to know.
+/// The chunks to send, and the facts about the reader's message that further chunks depend on.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     /// The client's major version.
     pub version: u8,
-    /// Parts that the message has: the next one's index.
+    /// The number of parts of the message, which is the index of the next one.
     pub parts: usize,
-    /// Whether something that was said is not so any more, and the reader can be made to forget all that was said.
+    /// Whether a sent part is wrong and the reader can drop the message.
     pub is_spoilt: bool,
     pub chunks: Vec<Value>,
 }
@@ -21,7 +21,7 @@ impl Page {
         Self { version, parts: 0, is_spoilt: false, chunks: Vec::new() }
     }
 
-    /// Whether the reader can be told to drop the parts that it has: `reset-step`.
+    /// Whether the client knows `reset-step`, which drops the parts that it has.
     pub const fn can_retract(&self) -> bool {
         self.version >= 7
     }
@@ -30,14 +30,14 @@ impl Page {
         self.chunks.push(chunk);
     }
 
-    /// Says a chunk that adds a part to the message; its index.
+    /// Sends a chunk that adds a part to the message, and returns the part's index.
     pub fn add(&mut self, chunk: Value) -> usize {
         self.say(chunk);
         self.parts += 1;
         self.parts - 1
     }
 
-    /// A data part: the same type and id replace what was said before.
+    /// Sends a data part; one of the same type and id replaces the earlier one.
     pub fn data(&mut self, kind: &str, id: &str, data: Value, is_new: bool) {
         let chunk = data_part(kind, id, data);
         match is_new {
@@ -47,12 +47,12 @@ impl Page {
     }
 }
 
-/// A data part; the chunk that says it is the part itself.
+/// Builds a data part; the chunk equals the part.
 pub(super) fn data_part(kind: &str, id: &str, data: Value) -> Value {
     json!({ "type": format!("data-{kind}"), "id": id, "data": data })
 }
 
-/// Takes text and forgets it.
+/// A writer that passes bytes to a function and stores nothing.
 struct Sink<'s>(&'s mut dyn FnMut(&[u8]));
 
 impl io::Write for Sink<'_> {
@@ -66,18 +66,18 @@ impl io::Write for Sink<'_> {
     }
 }
 
-/// A hash of what a value says.
+/// The hash of a value's JSON text.
 pub(super) fn hash(value: &impl serde::Serialize) -> u64 {
     let mut hasher = DefaultHasher::new();
     serde_json::to_writer(Sink(&mut |bytes| hasher.write(bytes)), value).expect(PLAIN);
     hasher.finish()
 }
 
-/// The bytes of a value's text.
+/// The length of a value's JSON text, in bytes.
 pub(super) fn weight(value: &impl serde::Serialize) -> usize {
     let mut bytes = 0;
     serde_json::to_writer(Sink(&mut |more| bytes += more.len()), value).expect(PLAIN);
     bytes
 }
 
-const PLAIN: &str = "plain JSON goes into a sink that takes everything";
+const PLAIN: &str = "plain JSON serializes, and the sink accepts every byte";

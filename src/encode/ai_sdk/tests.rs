@@ -1,4 +1,4 @@
-//! What a run comes to in a client of the AI SDK, whoever it is, from wherever it reads; and what is said, chunk by chunk.
+//! The AI SDK stream against a model client: its final message, from any starting point, and its chunks.
 
 #[path = "../../../tests/it/ai_sdk_client.rs"]
 mod client;
@@ -14,12 +14,12 @@ use client::{Reader, seen};
 use proptest::prelude::*;
 use std::collections::HashSet;
 
-/// A log of envelopes, and what its readers are told.
+/// A log of envelopes, with the view and the frames at each.
 struct Log {
     encoder: Encoder,
-    /// As of each envelope; the first is the empty one.
+    /// The view after each envelope; the first is empty.
     views: Vec<View>,
-    /// The frames of each envelope; none of the first.
+    /// The frames of each envelope; the first has none.
     frames: Vec<Vec<u8>>,
 }
 
@@ -62,7 +62,7 @@ impl Log {
         self.views[at].activities().iter().map(Shown::from).collect()
     }
 
-    /// What brings a reader of `known` to `at`.
+    /// The frames that bring a reader from `known` to `at`.
     fn hydration(&self, known: usize, at: usize) -> Vec<u8> {
         let after = self.views[known].through;
         let mut out = Vec::new();
@@ -81,7 +81,7 @@ impl Log {
     }
 }
 
-/// A dialect's reader on its way through a log.
+/// A reader of the dialect at a position in a log.
 struct Stream<'l> {
     log: &'l Log,
     dialect: AiSdk,
@@ -96,7 +96,7 @@ impl<'l> Stream<'l> {
         Self { log, dialect, at: 0, chunks: Vec::new(), is_over: false }
     }
 
-    /// One that joins at this envelope.
+    /// A stream that joins at this envelope.
     fn joined(log: &'l Log, version: u8, until: Until, at: usize) -> Self {
         let mut stream = Self::open(log, version, until);
         stream.at = at;
@@ -104,7 +104,7 @@ impl<'l> Stream<'l> {
         stream
     }
 
-    /// One that comes back, and knows what was shown at `known`.
+    /// A stream that resumes with the activities of `known`.
     fn resumed(log: &'l Log, version: u8, until: Until, known: usize, at: usize) -> Self {
         let mut stream = Self::open(log, version, until);
         stream.dialect.resume(log.shown(known));
@@ -124,7 +124,7 @@ impl<'l> Stream<'l> {
         }
     }
 
-    /// Reads on, envelope by envelope.
+    /// Reads further, envelope by envelope.
     fn follow(&mut self, to: usize) -> &mut Self {
         while self.at < to && !self.is_over {
             self.at += 1;
@@ -140,7 +140,7 @@ impl<'l> Stream<'l> {
         self
     }
 
-    /// Is brought to an envelope in one step, for it was slow.
+    /// Skips to an envelope in one step, as a slow reader does.
     fn jump(&mut self, to: usize) -> &mut Self {
         let known = std::mem::replace(&mut self.at, to);
         self.hear(&self.log.hydration(known, to));
@@ -157,19 +157,19 @@ impl<'l> Stream<'l> {
     }
 }
 
-/// The assistant's message, as those have it who load it.
+/// The assistant message, as the message list contains it.
 fn loaded(log: &Log, version: u8) -> Value {
     let messages = messages(&log.shown(log.last()), "r", version);
     let own = messages.into_iter().find(|message| message["role"] == "assistant");
     own.unwrap_or_else(|| json!({ "id": "r", "role": "assistant", "parts": [{ "type": "step-start" }] }))
 }
 
-/// What matters of a message: its parts, and what is known of the run where it is in the message at all.
+/// The comparable content of a message: its parts.
 fn parts(message: &Value, version: u8) -> Value {
     seen(message, version)["parts"].clone()
 }
 
-// ── what holds for every run ──
+// ── properties of every run ──
 
 const VERSIONS: [u8; 3] = [5, 6, 7];
 
@@ -225,7 +225,7 @@ fn called() -> BoxedStrategy<Fact> {
         .boxed()
 }
 
-/// Actions, what they ask, and about which call: of the last but one nothing more is ever heard.
+/// Actions with their kinds and their calls. The call `c3` never has an event of its own.
 const ACTIONS: &[(&str, &str, Option<&str>)] = &[
     ("a1", "tool_approval", Some("c1")),
     ("a2", "tool_approval", Some("c1")),
@@ -273,7 +273,7 @@ fn other() -> BoxedStrategy<Fact> {
     .boxed()
 }
 
-/// What a runtime does that keeps to the protocol: what it has ended it does not go on with, and its last word is what it said.
+/// A well-behaved runtime: it never continues an ended text, and a final text equals the streamed one.
 fn run() -> impl Strategy<Value = Vec<Fact>> {
     let fact = prop_oneof![4 => said(), 1 => ended(), 4 => called(), 2 => asked(), 2 => other()];
     let end = prop_oneof![
@@ -295,7 +295,7 @@ fn run() -> impl Strategy<Value = Vec<Fact>> {
             if is_thing && !class.ends_with("delta") {
                 sealed.insert(key(&fact["partId"]));
             }
-            // Nobody decides what was not asked.
+            // An action is only resolved after it was required.
             if class == "action.required" {
                 asked.insert(fact["actionId"].clone());
             }
@@ -309,7 +309,7 @@ fn run() -> impl Strategy<Value = Vec<Fact>> {
     })
 }
 
-/// The same, and it also takes back what it said, and goes on with what it ended.
+/// A runtime that also corrects its texts and continues ended ones.
 fn unruly() -> impl Strategy<Value = Vec<Fact>> {
     let repaired = (one_of(&["m1", "m2"]), prop::option::of(chunk())).prop_map(|(message, text)| {
         let parts = text.map(|text| json!({ "partId": "p1", "kind": "assistant_text", "text": text }));
@@ -334,7 +334,7 @@ fn unruly() -> impl Strategy<Value = Vec<Fact>> {
 
 fn read(version: u8, chunks: &[Value]) -> Reader {
     let reader = Reader::read(version, chunks);
-    assert!(reader.ended.is_some(), "a stream ends by a last chunk: {chunks:#?}");
+    assert!(reader.ended.is_some(), "a stream ends with a last chunk: {chunks:#?}");
     reader
 }
 
@@ -342,7 +342,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whoever_reads_from_wherever_has_the_message_that_is_loaded(facts in run(), at in any::<prop::sample::Index>(), by in any::<prop::sample::Index>()) {
+    fn every_reader_ends_with_the_loaded_message(facts in run(), at in any::<prop::sample::Index>(), by in any::<prop::sample::Index>()) {
         let log = Log::of(&facts);
         let (from, last) = (at.index(log.views.len()), log.last());
         let to = from + by.index(last - from + 1);
@@ -375,7 +375,7 @@ proptest! {
     }
 
     #[test]
-    fn a_client_that_can_forget_has_it_whatever_was_taken_back(facts in unruly(), at in any::<prop::sample::Index>()) {
+    fn a_client_with_reset_step_ends_with_the_corrected_message(facts in unruly(), at in any::<prop::sample::Index>()) {
         let log = Log::of(&facts);
         let from = at.index(log.views.len());
         let expected = loaded(&log, 7)["parts"].clone();
@@ -387,14 +387,14 @@ proptest! {
     }
 
     #[test]
-    fn a_client_that_cannot_forget_has_what_is_right_last(facts in unruly()) {
+    fn a_client_without_reset_step_ends_with_the_correct_text_last(facts in unruly()) {
         let log = Log::of(&facts);
         for version in [5, 6] {
             let live = read(version, &Stream::joined(&log, version, Until::End, 0).rest());
             let late = read(version, &Stream::joined(&log, version, Until::End, log.last()).rest());
             prop_assert_eq!(late.corrections, 0);
             let superseded: HashSet<u64> = data(&live.message, "data-correction").iter().flat_map(superseded_by).collect();
-            // Without what is superseded, each of what is loaded is there, or goes on in a further part.
+            // Without the superseded parts, every loaded text is there, possibly split into further parts.
             let parts = live.message["parts"].as_array().unwrap();
             let texts: String = (0..).zip(parts).filter(|(at, _)| !superseded.contains(at)).map(|(_, part)| text_of(part)).collect();
             let expected: String = late.message["parts"].as_array().unwrap().iter().map(text_of).collect();
@@ -403,7 +403,7 @@ proptest! {
     }
 
     #[test]
-    fn an_answer_a_pause_comes_to_one_message(facts in run()) {
+    fn one_response_per_pause_builds_one_message(facts in run()) {
         let log = Log::of(&facts);
         for version in VERSIONS {
             let mut reader = Reader::new(version);
@@ -423,7 +423,7 @@ proptest! {
                     break;
                 }
                 known = stream.at;
-                // What is right after the pause may come before the client does.
+                // The event right after the pause may precede the client's next request.
                 let at = (known + 1).min(log.last());
                 reader.another_answer();
                 stream = Stream::resumed(&log, version, Until::Pause, known, at);
@@ -455,9 +455,9 @@ fn sorted(text: &str) -> Vec<char> {
     characters
 }
 
-// ── what is said, chunk by chunk ──
+// ── chunks ──
 
-/// A chunk in brief: its type, what it is about, and what it says.
+/// A chunk in brief: its type, its ids and its content.
 fn brief(chunk: &Value) -> String {
     let said = ["delta", "inputTextDelta", "input", "output", "errorText", "data", "approved", "finishReason", "messageMetadata"];
     let about = ["id", "toolCallId", "approvalId", "messageId"];
@@ -468,7 +468,7 @@ fn brief(chunk: &Value) -> String {
     format!("{} {}", chunk["type"].as_str().unwrap(), words.join(" ")).trim().to_owned()
 }
 
-/// What is said to whoever is there from the start, but for the beginning, which is always the same.
+/// The chunks of a reader from the start, without the constant beginning.
 fn told(log: &Log, version: u8, until: Until) -> Vec<String> {
     let chunks = Stream::joined(log, version, until, 0).rest();
     Reader::read(version, &chunks);
@@ -504,7 +504,7 @@ fn ends() -> (&'static str, Value) {
 }
 
 #[test]
-fn a_run_is_one_message_of_texts_thoughts_and_calls() {
+fn a_run_is_one_message_of_texts_reasoning_and_calls() {
     let log = Log::of(&[
         ("run.started", json!({})),
         ("reasoning.delta", json!({ "messageId": "m", "partId": "t", "payload": { "text": "Look" } })),
@@ -559,7 +559,7 @@ fn a_run_is_one_message_of_texts_thoughts_and_calls() {
             r#"finish "stop""#,
         ]
     );
-    // Who comes late is told what it has come to.
+    // A late reader receives the current state.
     let late = Stream::joined(&log, 5, Until::End, log.last()).rest();
     assert_eq!(
         rest_of(&late)[4..12],
@@ -585,7 +585,7 @@ fn a_run_is_one_message_of_texts_thoughts_and_calls() {
 }
 
 #[test]
-fn an_answer_ends_where_somebody_has_to_decide_and_the_next_goes_on_from_there() {
+fn a_response_ends_at_a_pending_decision_and_the_next_continues_from_there() {
     let log = Log::of(&[
         ("run.started", json!({})),
         of_call("tool.started", json!({ "toolName": "rm", "input": { "path": "/" } })),
@@ -614,7 +614,7 @@ fn an_answer_ends_where_somebody_has_to_decide_and_the_next_goes_on_from_there()
     ] {
         let mut first = Stream::joined(&log, version, Until::Pause, 0);
         first.follow(log.last());
-        assert!(first.is_over && first.at == 3, "it waits");
+        assert!(first.is_over && first.at == 3, "the run waits for the decision");
         let call = ["tool-input-start c", r#"tool-input-available c {"path":"/"}"#].map(str::to_owned);
         let asked = [Some(action("pending")), request.map(str::to_owned)].into_iter().flatten();
         let end = ["finish-step", r#"finish "tool-calls""#].map(str::to_owned);
@@ -626,7 +626,7 @@ fn an_answer_ends_where_somebody_has_to_decide_and_the_next_goes_on_from_there()
         let end = ["finish-step", r#"finish "stop""#];
         let expected: Vec<String> = decided.chain(goes_on.map(str::to_owned)).chain(end.map(str::to_owned)).collect();
         assert_eq!(rest_of(&second), expected, "version {version}");
-        assert!(!second.contains(&json!({ "type": "start-step" })), "the client's message has its step");
+        assert!(!second.contains(&json!({ "type": "start-step" })), "the client's message already has its step");
 
         let mut reader = Reader::read(version, &first.chunks);
         reader.another_answer();
@@ -635,14 +635,14 @@ fn an_answer_ends_where_somebody_has_to_decide_and_the_next_goes_on_from_there()
         }
         assert_eq!(reader.message["parts"], parts(&loaded(&log, version), version));
 
-        // A view is open over the pause: to it this is one stream.
+        // A view stays open over the pause, in one stream.
         let view = Reader::read(version, &Stream::joined(&log, version, Until::End, 0).rest());
         assert_eq!(view.message["parts"], reader.message["parts"]);
     }
 }
 
 #[test]
-fn a_call_that_was_not_allowed_is_denied_where_the_client_knows_that() {
+fn a_denied_call_is_output_denied_where_the_version_has_it() {
     let log = Log::of(&[
         ("run.started", json!({})),
         of_call("tool.started", json!({ "toolName": "rm", "input": {} })),
@@ -660,7 +660,7 @@ fn a_call_that_was_not_allowed_is_denied_where_the_client_knows_that() {
 }
 
 #[test]
-fn what_asks_for_more_than_a_yes_is_no_approval() {
+fn a_request_for_more_than_yes_or_no_is_not_an_approval() {
     let mut asks = asks();
     asks.1["payload"]["kind"] = "structured_input".into();
     let log = Log::of(&[("run.started", json!({})), of_call("tool.started", json!({ "toolName": "rm" })), asks]);
@@ -672,7 +672,7 @@ fn what_asks_for_more_than_a_yes_is_no_approval() {
 }
 
 #[test]
-fn a_text_that_was_another_is_told_as_far_as_the_client_can_take_it() {
+fn a_corrected_text_is_sent_as_far_as_the_client_can_apply_it() {
     let log = Log::of(&[
         ("run.started", json!({})),
         text("m", "p", "teh answer"),
@@ -710,11 +710,11 @@ fn a_text_that_was_another_is_told_as_far_as_the_client_can_take_it() {
         ]
     );
     assert_eq!(loaded(&log, 5)["parts"][1], json!({ "type": "text", "text": "the answer", "state": "done" }));
-    assert_eq!(loaded(&log, 5)["parts"].as_array().unwrap().len(), 2, "whoever loads it has only what is right");
+    assert_eq!(loaded(&log, 5)["parts"].as_array().unwrap().len(), 2, "a loaded message has only the correct text");
 }
 
 #[test]
-fn a_text_that_goes_on_over_a_pause_goes_on_in_a_part_of_its_own() {
+fn a_text_that_grows_over_a_pause_continues_in_a_new_part() {
     let log = Log::of(&[
         ("run.started", json!({})),
         text("m", "p", "Wait"),
@@ -725,7 +725,7 @@ fn a_text_that_goes_on_over_a_pause_goes_on_in_a_part_of_its_own() {
     ]);
     let mut first = Stream::joined(&log, 5, Until::Pause, 0);
     first.follow(log.last());
-    assert_eq!(rest_of(&first.chunks).last().unwrap(), r#"finish "other""#, "nobody has to decide anything");
+    assert_eq!(rest_of(&first.chunks).last().unwrap(), r#"finish "other""#, "no decision is pending");
     let said = rest_of(&Stream::resumed(&log, 5, Until::Pause, 3, 3).rest());
     assert_eq!(said[..3], ["text-start m/p", r#"text-delta m/p " for it.""#, "text-end m/p"]);
     let said = rest_of(&Stream::resumed(&log, 7, Until::Pause, 3, 3).rest());
@@ -733,7 +733,7 @@ fn a_text_that_goes_on_over_a_pause_goes_on_in_a_part_of_its_own() {
 }
 
 #[test]
-fn the_pause_that_was_answered_is_not_the_next_one() {
+fn the_answered_pause_does_not_end_the_next_response() {
     let mut second = asks();
     second.1["actionId"] = "b".into();
     let log = Log::of(&[
@@ -747,16 +747,16 @@ fn the_pause_that_was_answered_is_not_the_next_one() {
     ]);
     let mut stream = Stream::resumed(&log, 6, Until::Pause, 3, 3);
     stream.follow(4);
-    assert!(!stream.is_over, "it is the pause that the client comes from");
+    assert!(!stream.is_over, "the run still is in the pause from which the client resumed");
     stream.follow(5);
-    assert!(stream.is_over, "something else is asked");
+    assert!(stream.is_over, "another action is pending");
     let mut stream = Stream::resumed(&log, 6, Until::Pause, 5, 5);
     stream.follow(6);
-    assert!(stream.is_over, "one of the two is still to be decided");
+    assert!(stream.is_over, "one of two actions is still pending");
 }
 
 #[test]
-fn every_end_has_its_last_chunk() {
+fn every_run_end_has_its_last_chunk() {
     let end = |version: u8, (class, members): (&'static str, Value)| {
         let log = Log::of(&[("run.started", json!({})), text("m", "p", "So"), (class, members)]);
         let chunks = Stream::joined(&log, version, Until::End, 0).rest();
@@ -769,7 +769,7 @@ fn every_end_has_its_last_chunk() {
     assert_eq!(end(5, ends()), finish("stop"));
     assert_eq!(
         end(5, ("run.finished", json!({ "phase": "cancelled" }))),
-        json!({ "type": "abort", "reason": "the run was cancelled" })
+        json!({ "type": "abort", "reason": "The run was cancelled." })
     );
     let interrupted = || ("run.failed", json!({ "phase": "interrupted" }));
     assert_eq!((end(6, interrupted()), end(7, interrupted())), (finish("other"), finish("interrupted")));
@@ -777,14 +777,14 @@ fn every_end_has_its_last_chunk() {
     let error = |text: &str| json!({ "type": "error", "errorText": text });
     assert_eq!(end(5, failed(json!({ "error": { "code": "x", "message": "out of memory" } }))), error("out of memory"));
     assert_eq!(end(5, failed(json!({ "error": "no reason" }))), error("no reason"));
-    assert_eq!(end(5, failed(json!({}))), error("the run failed"));
+    assert_eq!(end(5, failed(json!({}))), error("The run failed."));
 }
 
 #[test]
-fn a_stream_that_breaks_off_says_so() {
+fn a_reset_or_an_error_ends_the_stream_with_an_error_chunk() {
     let log = Log::of(&[("run.started", json!({})), text("m", "p", "So")]);
     for (frame, why) in [
-        (Frame::Reset { reason: "epoch".into() }, "the run was erased or written anew; load it again"),
+        (Frame::Reset { reason: "epoch".into() }, "The run was erased or rewritten. Load it again."),
         (
             Frame::Error { problem: json!({ "code": "token_expired", "detail": "the token has expired" }) },
             "the token has expired",
@@ -795,7 +795,7 @@ fn a_stream_that_breaks_off_says_so() {
         let reader = Reader::read(5, &stream.chunks);
         assert_eq!(reader.ended, Some(json!({ "type": "error", "errorText": why })));
     }
-    // Before anything was told there is nothing to take back.
+    // A reset before the first activity takes nothing back.
     let mut stream = Stream::open(&log, 5, Until::End);
     let mut nothing = Vec::new();
     assert_eq!(stream.dialect.frame(Frame::Reset { reason: "epoch".into() }, &mut nothing), Flow::On);
@@ -812,7 +812,7 @@ fn canvas(payload: Value) -> (&'static str, Value) {
 }
 
 #[test]
-fn a_small_change_of_a_large_content_waits_for_others_and_is_said_before_the_end() {
+fn small_changes_of_a_large_content_are_deferred_and_sent_before_the_end() {
     let mut facts = vec![("run.started", json!({})), canvas(json!({ "content": { "body": "x".repeat(50_000), "n": 0 } }))];
     facts.extend((1..=100).map(|n| canvas(json!({ "patch": [{ "op": "replace", "path": "/n", "value": n }] }))));
     facts.push(ends());
@@ -825,7 +825,7 @@ fn a_small_change_of_a_large_content_waits_for_others_and_is_said_before_the_end
 }
 
 #[test]
-fn what_is_too_large_to_be_followed_is_told_as_it_is_at_the_end() {
+fn a_content_beyond_the_copy_limit_is_sent_in_its_final_state() {
     let log = Log::of(&[
         ("run.started", json!({})),
         canvas(json!({ "content": { "body": "x".repeat(COPY_BYTES_MAX) } })),
@@ -839,7 +839,7 @@ fn what_is_too_large_to_be_followed_is_told_as_it_is_at_the_end() {
     let mut stream = Stream::joined(&log, 5, Until::End, 0);
     stream.follow(6);
     let reader = Reader::read(5, &stream.chunks);
-    assert_eq!(reader.message["parts"][2]["state"], "output-available", "that a call has ended is not for later");
+    assert_eq!(reader.message["parts"][2]["state"], "output-available", "the end of a call is never deferred");
     let chunks = stream.rest();
     let live = Reader::read(5, &chunks);
     assert_eq!(live.message["parts"], parts(&loaded(&log, 5), 5));
@@ -847,12 +847,12 @@ fn what_is_too_large_to_be_followed_is_told_as_it_is_at_the_end() {
     assert_eq!(
         (count("text-start"), count("data-canvas")),
         (1, 3),
-        "nothing is said twice: as it was, with the call, at the end"
+        "the content is sent three times: at first, with the end of the call, and at the end"
     );
 }
 
 #[test]
-fn more_than_may_be_kept_is_told_in_the_end_all_the_same() {
+fn contents_beyond_the_budget_are_sent_at_the_end() {
     let id = |n: usize| format!("x{n}");
     let mut facts = vec![("run.started", json!({}))];
     let of = |n: usize, payload: Value| {
@@ -869,7 +869,7 @@ fn more_than_may_be_kept_is_told_in_the_end_all_the_same() {
 }
 
 #[test]
-fn a_thread_is_loaded_with_what_users_said_before_the_assistants_message() {
+fn a_loaded_thread_has_the_users_messages_before_the_assistant_message() {
     let said = |role: &str, id: &str, text: &str| {
         ("text.final", json!({ "messageId": id, "partId": "p", "payload": { "text": text, "role": role } }))
     };
@@ -904,14 +904,14 @@ fn a_thread_is_loaded_with_what_users_said_before_the_assistants_message() {
     assert_eq!(
         told(&log, 6, Until::End).iter().filter(|said| said.starts_with("text-start")).count(),
         2,
-        "what users said the client has"
+        "the client already has the users' messages"
     );
-    // A run that has said nothing has no message.
+    // A run without content has no message.
     assert_eq!(messages(&Log::of(&[("run.started", json!({}))]).shown(1), "r", 6), Vec::<Value>::new());
 }
 
 #[test]
-fn parts_of_other_kinds_are_data_and_the_calls_of_history_are_calls() {
+fn parts_of_other_kinds_become_data_and_history_calls_become_calls() {
     let image = json!({ "partId": "i", "kind": "image", "url": "/i" });
     let call = json!({ "partId": "c", "kind": "tool_call", "toolCallId": "c" });
     let thought = json!({ "partId": "t", "kind": "reasoning_summary", "text": "Hm." });

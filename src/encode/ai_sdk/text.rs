@@ -1,13 +1,14 @@
-//! Text and reasoning: a part that is opened, grows and is closed.
+//! Text and reasoning parts: they are opened, grow and are closed.
 //!
-//! No chunk takes back what was said. A text that turns out to be another one is told as a new part, and a `data-correction`
-//! part says which part it stands for; where the client can be made to forget (version 7), everything is told anew instead.
+//! No chunk takes back text. If a sent text turns out to be wrong, the correct text follows as a new part, and a
+//! `data-correction` part names the parts that it replaces. Version 7 instead resets the step and receives everything
+//! again.
 
 use super::page::{Page, data_part};
 use serde_json::{Map, Value, json};
 use std::hash::{DefaultHasher, Hasher};
 
-/// What kind of part it is; the beginning of its chunks' types.
+/// The type of the part, which prefixes the types of its chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
     Text,
@@ -23,31 +24,31 @@ impl Channel {
     }
 }
 
-/// Who says it, where that is not the run's own agent: as `providerMetadata`, which clients keep with the part.
+/// The author, if it is not the run's own agent, as `providerMetadata`, which clients keep with the part.
 pub(super) fn attribution(teammate: Option<&str>) -> Option<Value> {
     teammate.map(|agent| json!({ "proscenium": { "agentId": agent } }))
 }
 
-/// A text as the reader has it: its length and hash, and whether it is open.
+/// The reader's copy of a text: its length and hash, and whether the part is open.
 #[derive(Debug)]
 pub(super) struct Text {
     id: String,
     channel: Channel,
     teammate: Option<Box<str>>,
-    /// Bytes that were said, and what they hash to.
+    /// The length of the sent text, in bytes, and its hash.
     said: usize,
     sum: DefaultHasher,
-    /// Whether its source goes on with it.
+    /// Whether the source may still append to it.
     pub streams: bool,
-    /// Whether the reader's part can be added to.
+    /// Whether the reader's part accepts deltas.
     is_open: bool,
-    /// Where it stands among the message's parts: one, unless it went on after its end.
+    /// The indices of its parts in the message: one, unless the text grew after its end.
     at: Vec<usize>,
     corrections: u32,
 }
 
 impl Text {
-    /// Opens a part.
+    /// Opens the part of a new text.
     pub fn begin(id: String, channel: Channel, teammate: Option<&str>, page: &mut Page) -> Self {
         let mut text = Self {
             id,
@@ -76,13 +77,13 @@ impl Text {
         self.is_open = true;
     }
 
-    /// Says what is added.
+    /// Sends appended text.
     pub fn grow(&mut self, more: &str, page: &mut Page) {
         if more.is_empty() {
             return;
         }
         if !self.is_open {
-            // It goes on after its end.
+            // The text grows after its end.
             if page.can_retract() {
                 page.is_spoilt = true;
                 return;
@@ -96,7 +97,7 @@ impl Text {
         self.sum.write(more.as_bytes());
     }
 
-    /// Brings the reader's text to this one.
+    /// Updates the reader's text to this one.
     pub fn bring(&mut self, whole: &str, page: &mut Page) {
         let agrees = |said: &&str| {
             let mut sum = DefaultHasher::new();
@@ -126,30 +127,30 @@ impl Text {
         self.grow(whole, page);
     }
 
-    /// Closes the part where its source is done with it.
+    /// Closes the part if its source has finished it.
     pub fn settle(&mut self, page: &mut Page) {
         if !self.streams {
             self.close(page);
         }
     }
 
-    /// Closes the part.
+    /// Closes the part, if it is open.
     pub fn close(&mut self, page: &mut Page) {
         if std::mem::take(&mut self.is_open) {
             page.say(self.chunk("end").into());
         }
     }
 
-    /// The reader's part is closed: its answer ended.
+    /// Marks the reader's part as closed, because its response has ended.
     pub const fn is_cut(&mut self) {
         self.is_open = false;
     }
 }
 
-/// The part that a text comes to.
+/// Builds the UI message part of a text.
 pub(super) fn part(id: &str, channel: Channel, teammate: Option<&str>, text: &str, streams: bool) -> Value {
     let mut part = Map::from_iter([("type".to_owned(), Value::from(channel.name()))]);
-    // Clients keep a thought's id, and no text's.
+    // Clients keep the id of a reasoning part, and not of a text part.
     if channel == Channel::Reasoning {
         part.insert("id".into(), id.into());
     }

@@ -1,6 +1,7 @@
-//! What the reader was told of a run's activities, and how it is told what they come to.
+//! The sent state of a run's activities, and the chunks that bring the reader up to date.
 //!
-//! Of texts it knows lengths and hashes, of what can only be said as a whole a bounded copy ([`kept`](super::kept)).
+//! It holds lengths and hashes of texts, and bounded copies of contents that must be sent as a whole
+//! ([`kept`](super::kept)).
 
 use super::call::{self, Ask, Call, Target};
 use super::kept::{Kept, Room, WAITS_FROM, joined};
@@ -12,28 +13,28 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Changes of a call that may wait for others, by their paths.
+/// Paths of a call's changes that may be deferred.
 const MAY_WAIT: &[&str] = &["/output_text/-", "/progress", "/loaded", "/total", "/message"];
-/// The same of what it puts out beside its standard output.
+/// The prefix of such paths for output channels other than the standard output.
 const CHANNELS: &str = "/output_channels/";
 
-/// What a message's part is to the reader.
+/// The sent state of one part of a message.
 #[derive(Debug, Default)]
 enum Part {
-    /// It was not there yet.
+    /// Not sent yet.
     #[default]
     Unsaid,
     Text(Text),
-    /// A data part, by the hash of what was said.
+    /// A data part, with the hash of its sent content.
     Data(u64),
-    /// Nothing: it is told elsewhere.
+    /// Not sent as a part: the call's own activity covers it.
     Silent,
 }
 
-/// What an activity is to the reader.
+/// The sent state of one activity.
 #[derive(Debug)]
 enum Thing {
-    /// What the assistant or a teammate says, part by part.
+    /// A message of the assistant or a teammate, part by part.
     Message {
         teammate: Option<Box<str>>,
         parts: Vec<Part>,
@@ -43,17 +44,17 @@ enum Thing {
     Call,
     Data(Data),
     Run(Kept),
-    /// The client's own words, which it has.
+    /// A user's or system message, which the client already has.
     Silent,
 }
 
-/// An activity that is a data part.
+/// An activity that is sent as a data part.
 #[derive(Debug, Default)]
 struct Data {
     opened: Sequence,
     kept: Kept,
     said: Option<u64>,
-    /// Bytes of changes that were not said yet.
+    /// The size of unsent changes, in bytes.
     unsaid: usize,
 }
 
@@ -63,33 +64,33 @@ pub(super) struct Told {
     pub page: Page,
     /// By type and id.
     things: BTreeMap<Box<str>, BTreeMap<Box<str>, Thing>>,
-    /// By the call's id: of activities, and of actions about calls that are yet to come.
+    /// By the call's id: calls with an activity, and calls that so far have only an approval.
     calls: BTreeMap<Box<str>, Call>,
     room: Room,
-    /// Whether something changed that could not be followed.
+    /// Whether a change was missed because no copy was stored.
     pub is_behind: bool,
-    /// Whether it should be made good at once.
+    /// Whether missed changes must be sent at once, not at the end.
     pub is_urgent: bool,
-    /// Actions that wait for somebody.
+    /// Actions that wait for a decision.
     pub pending: BTreeSet<Box<str>>,
-    /// Actions that are about calls, and which.
+    /// The call of each action that is an approval.
     asked: BTreeMap<Box<str>, Box<str>>,
-    /// How the run stands.
+    /// The status of the run.
     pub status: Box<str>,
-    /// What the message's metadata say.
+    /// The sent metadata of the message.
     metadata: Map<String, Value>,
 }
 
-/// A part of the reader's message, in its place.
+/// A piece of the reader's message, at its position.
 pub(super) enum Piece<'s> {
-    /// A part of a message, by its index.
+    /// A part of a message, by index.
     Part(&'s Shown, usize),
     Whole(&'s Shown),
-    /// What is reported of a call, from then on.
+    /// The progress report of a call, at its first report.
     Report(&'s Shown),
 }
 
-/// What is shown, piece by piece, in the order in which it appeared.
+/// Splits activities into pieces, in the order in which they appeared.
 pub(super) fn pieces(shown: &[Shown]) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     for shown in shown {
@@ -103,32 +104,32 @@ pub(super) fn pieces(shown: &[Shown]) -> Vec<Piece<'_>> {
             pieces.push((since, Piece::Report(shown)));
         }
     }
-    // Stable: what appeared at once stays as it came.
+    // The sort is stable: pieces of one envelope keep their order.
     pieces.sort_by_key(|(opened, _)| *opened);
     pieces.into_iter().map(|(_, piece)| piece).collect()
 }
 
-/// A message's parts; `None` of anything else.
+/// The parts of a message; `None` for any other activity.
 pub(super) fn parts(shown: &Shown) -> Option<&Vec<Value>> {
     shown.content.get("parts").and_then(Value::as_array).filter(|_| &*shown.kind == "message")
 }
 
-/// Whether a message is part of what the run answers. What users and systems say the client has.
+/// Whether a message belongs to the assistant message. The client already has the messages of users and systems.
 pub(super) fn is_answer(message: &Shown) -> bool {
     !matches!(message.text("role"), Some("user" | "system" | "developer"))
 }
 
-/// The agent that a message or a thought is of, where it is not the run's own: it stands before the id.
+/// The agent of a message or thought, if it is not the run's own: then the id starts with it.
 pub(super) fn teammate(shown: &Shown) -> Option<&str> {
     let agent = shown.agent.as_deref().or_else(|| shown.text("agentId"))?;
     shown.id.strip_prefix(agent)?.starts_with('/').then_some(agent)
 }
 
-/// What a message's part is said as.
+/// The chunk form of a message part.
 pub(super) enum Said {
     On(Channel),
     Data,
-    /// A call is told as a call.
+    /// Omitted: the call's own activity covers it.
     Nothing,
 }
 
@@ -144,12 +145,12 @@ pub(super) fn said_as(part: &Value) -> Said {
     }
 }
 
-/// The id of a message's part among the stream's.
+/// The stream's id of a message part.
 pub(super) fn part_id(message: &str, part: &Value) -> String {
     format!("{message}/{}", part.get("partId").and_then(Value::as_str).unwrap_or_default())
 }
 
-/// The name of a part's own kind.
+/// The kind of a part, as its data part names it.
 pub(super) fn part_kind(part: &Value) -> &str {
     part.get("kind").and_then(Value::as_str).filter(|kind| !kind.is_empty()).unwrap_or("part")
 }
@@ -158,7 +159,7 @@ pub(super) fn streams(content: &Value) -> bool {
     content.get("status").and_then(Value::as_str) == Some("streaming")
 }
 
-/// What a data part says of an activity: its content. The state is itself, and texts of ours are texts.
+/// The content of an activity's data part. A `state` is sent bare, and our own text chunks are joined.
 pub(super) fn data_of<'c>(kind: &str, content: &'c Map<String, Value>) -> Cow<'c, Value> {
     match (kind, content.get("state")) {
         ("state", Some(state)) if content.len() == 1 => Cow::Borrowed(state),
@@ -172,7 +173,7 @@ pub(super) fn data_of<'c>(kind: &str, content: &'c Map<String, Value>) -> Cow<'c
     }
 }
 
-/// What a message's metadata say of the run.
+/// The metadata of the message, from the run's activity.
 pub(super) fn metadata_of(run: &str, content: &Map<String, Value>) -> Map<String, Value> {
     let mut metadata = Map::from_iter([("runId".to_owned(), run.into())]);
     for member in ["sessionId", "threadId", "usage", "notices", "result"] {
@@ -181,7 +182,7 @@ pub(super) fn metadata_of(run: &str, content: &Map<String, Value>) -> Map<String
     metadata
 }
 
-/// Whether this is the activity of the run itself.
+/// Whether this is the run's own activity.
 pub(super) fn is_run(shown: &Shown) -> bool {
     &*shown.kind == "run" && shown.text("status").is_some()
 }
@@ -191,18 +192,18 @@ impl Told {
         Self { page: Page::new(version), ..Self::default() }
     }
 
-    /// Forgets all, as the reader does.
+    /// Drops the sent state, as the reader drops its message.
     pub fn forget(&mut self) {
         let page = std::mem::take(&mut self.page);
         *self = Self { page: Page { chunks: page.chunks, ..Page::new(page.version) }, ..Self::default() };
     }
 
-    /// Whether nothing was told of any activity.
+    /// Whether no activity was sent yet.
     pub fn is_empty(&self) -> bool {
         self.things.is_empty()
     }
 
-    /// Brings the reader to what is shown.
+    /// Brings the reader up to date with these activities.
     pub fn tell(&mut self, shown: &[Shown]) {
         self.foresee(shown);
         for piece in pieces(shown) {
@@ -222,7 +223,7 @@ impl Told {
         }
     }
 
-    /// Looks up what is asked about calls that are shown, so that each is told once.
+    /// Loads the approvals of the shown calls first, so that each call is sent once.
     fn foresee(&mut self, shown: &[Shown]) {
         let of_kind = |kind: &'static str| shown.iter().filter(move |shown| &*shown.kind == kind);
         let mut asked: HashMap<&str, Vec<Ask>> = HashMap::new();
@@ -233,7 +234,7 @@ impl Told {
         }
         for call in of_kind(call::KIND) {
             let Some(asks) = asked.remove(&*call.id) else { continue };
-            // What was asked before there was a call is told in its place.
+            // An approval that precedes its call is sent at its own position.
             if asks.iter().any(|ask| ask.opened <= call.opened) {
                 continue;
             }
@@ -245,7 +246,7 @@ impl Told {
         }
     }
 
-    /// A message's entry, made if it was not there.
+    /// The entry of a message; creates it if it is missing.
     fn message(&mut self, message: &Shown) -> (&mut Thing, &mut Page) {
         let new = match is_answer(message) {
             true => Thing::Message { teammate: teammate(message).map(Into::into), parts: Vec::new() },
@@ -294,7 +295,7 @@ impl Told {
         self.make_room();
     }
 
-    /// Forgets the copies of calls that have ended, where there is little room for others.
+    /// Drops the copies of ended calls when the budget is nearly used up.
     fn make_room(&mut self) {
         if self.room.is_tight() {
             for call in self.calls.values_mut().filter(|call| call.has_ended()) {
@@ -324,7 +325,7 @@ impl Told {
         }
     }
 
-    /// Why the run failed, as far as it said.
+    /// The error message of the run, if it has one.
     pub fn error(&self) -> Option<String> {
         let runs = self.things.get("run")?.values();
         let mut errors = runs.filter_map(|run| match run {
@@ -340,7 +341,7 @@ impl Told {
         let Thing::Data(data) =
             of_kind.entry(shown.id.clone()).or_insert_with(|| Thing::Data(Data { opened: shown.opened, ..Data::default() }))
         else {
-            // Two activities by one name, of which a source made one.
+            // Another activity has the same type and id: a source created one of them.
             return;
         };
         let is_new = data.said.is_none();
@@ -351,7 +352,7 @@ impl Told {
         }
     }
 
-    /// What an action comes to beside its data part: somebody is waited for, and a call's part asks.
+    /// Applies an action beyond its data part: the pending decision, and the approval of its call.
     fn follow_action(&mut self, id: &str, opened: Sequence, content: &Map<String, Value>, is_new: bool) {
         match content.get("status").and_then(Value::as_str) {
             Some("pending") => drop(self.pending.insert(id.into())),
@@ -365,11 +366,11 @@ impl Told {
         let Some((call_id, ask)) = asked else { return };
         let was_asked = self.asked.insert(id.into(), call_id.into()).is_some();
         let call = self.calls.entry(call_id.into()).or_default();
-        // The call's part may stand with the question, from when that was first asked.
+        // The part of the call may have to stand at the sequence of the first request.
         self.page.is_spoilt |= !is_new && !was_asked && self.page.can_retract();
         match &call.ask {
             Some(known) if *known == ask => return,
-            // Another question was asked since.
+            // A later request exists.
             Some(known) if known.opened > opened => return,
             _ => call.ask = Some(ask),
         }
@@ -386,19 +387,19 @@ impl Told {
         call.ask = ask;
     }
 
-    /// An action is not about the call any more that it was about: the call's part does not ask.
+    /// Withdraws the approval of a call that the action no longer concerns.
     fn take_back(&mut self, action: &str) {
         let Some(call_id) = self.asked.remove(action) else { return };
         let Some(call) = self.calls.get_mut(&call_id) else { return };
         if call.ask.as_ref().is_some_and(|ask| *ask.action == *action) {
-            // What was said of it stays in the part, where the client cannot be made to forget.
+            // A client without `reset-step` keeps the sent approval in its part.
             self.page.is_spoilt |= self.page.can_retract();
-            call.ask.as_mut().expect("just seen").is_void();
+            call.ask.as_mut().expect("the condition has checked the approval").is_void();
             call.bring_kept(&call_id, false, &mut self.page);
         }
     }
 
-    /// Follows a delta.
+    /// Applies a delta.
     pub fn follow(&mut self, kind: &str, id: &str, patch: &[Value]) {
         let Self { things, calls, room, page, .. } = self;
         let Some(thing) = things.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) else {
@@ -416,7 +417,7 @@ impl Told {
                 true
             }
             Thing::Call => {
-                let call = calls.get_mut(id).expect("a call that was told is among the calls");
+                let call = calls.get_mut(id).expect("every sent call has an entry");
                 let follows = follow_call(id, call, patch, room, page);
                 self.make_room();
                 follows
@@ -428,7 +429,7 @@ impl Told {
                     self.follow_run(id, content);
                 } else if let Some(status) = patch.iter().rfind(|op| op["path"] == "/status").and_then(|op| op["value"].as_str())
                 {
-                    // Whatever else it says, this decides how the stream goes on.
+                    // The status decides how the stream continues, so it is read even without a copy.
                     self.status = status.into();
                 }
                 if let Some(Thing::Run(place)) = self.things.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) {
@@ -454,12 +455,13 @@ impl Told {
             }
         };
         self.is_behind |= !follows;
-        // A spinner that nobody stops, or a question that nobody takes away, is not to wait for the end.
+        // A state or status change must not wait for the end: a spinner would keep spinning, a question would stay
+        // open.
         let is_turn = |op: &Value| matches!(op["path"].as_str(), Some("/state" | "/status"));
         self.is_urgent |= !follows && matches!(kind, call::KIND | "action") && patch.iter().any(is_turn);
     }
 
-    /// Says what waited for further changes.
+    /// Sends the deferred changes.
     pub fn flush(&mut self) {
         let Self { things, calls, page, .. } = self;
         for (kind, of_kind) in things {
@@ -492,12 +494,12 @@ impl Told {
         }
     }
 
-    /// Closes every text that is open.
+    /// Closes every open text.
     pub fn close(&mut self) {
         self.each_text(Text::close);
     }
 
-    /// The reader may not have what waited for further changes, or could not be followed: it is said again.
+    /// Marks deferred and missed changes as unsent, because the reader may lack them.
     pub fn doubt(&mut self) {
         let Self { things, calls, is_behind, .. } = self;
         for thing in things.values_mut().flat_map(BTreeMap::values_mut) {
@@ -516,7 +518,7 @@ impl Told {
         }
     }
 
-    /// Every text of the reader is closed: the answer that it was in has ended.
+    /// Marks every text as closed: the response that contained them has ended.
     pub fn is_cut(&mut self) {
         self.each_text(|text, _| text.is_cut());
     }
@@ -542,7 +544,7 @@ impl Data {
     }
 }
 
-/// Brings the reader's part to a message's.
+/// Brings the reader's copy of a message part up to date.
 fn bring_part(slot: &mut Part, message: &str, teammate: Option<&str>, part: &Value, page: &mut Page) {
     if let Part::Unsaid = slot {
         *slot = match said_as(part) {
@@ -569,12 +571,12 @@ fn bring_part(slot: &mut Part, message: &str, teammate: Option<&str>, part: &Val
     }
 }
 
-/// A path's members. None of those that matter here is ever escaped.
+/// Splits a path into members. The members compared here never contain escapes.
 fn members(op: &Value) -> Vec<&str> {
     op["path"].as_str().unwrap_or_default().split('/').skip(1).collect()
 }
 
-/// Follows what was done to a message; false where that takes more than is known here.
+/// Applies a patch to a message. Returns false if the sent state is not enough to apply it.
 fn follow_message(id: &str, teammate: Option<&str>, parts: &mut Vec<Part>, patch: &[Value], page: &mut Page) -> bool {
     let mut follows = true;
     let mut changed = BTreeSet::new();
@@ -610,18 +612,18 @@ fn follow_message(id: &str, teammate: Option<&str>, parts: &mut Vec<Part>, patch
     follows
 }
 
-/// Follows what was done to a text, by the members that its path names.
+/// Applies an operation to a text; `path` is relative to the text.
 fn follow_text(text: &mut Text, path: &[&str], value: &Value, page: &mut Page) {
     match path {
         ["text", "-"] => text.grow(value.as_str().unwrap_or_default(), page),
         ["text"] => text.bring(&joined(Some(value)), page),
         ["status"] => text.streams = value == "streaming",
-        // What says nothing of the text itself.
+        // Other members do not concern the text.
         _ => {}
     }
 }
 
-/// Follows what was done to a call; false where there is no copy of it any more.
+/// Applies a patch to a call. Returns false if no copy is stored.
 fn follow_call(id: &str, call: &mut Call, patch: &[Value], room: &mut Room, page: &mut Page) -> bool {
     let follows = call.kept.follow(patch, room);
     if let [op] = patch

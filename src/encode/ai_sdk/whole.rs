@@ -1,4 +1,4 @@
-//! A run's UI messages, as a client that loads them has them after it saw the stream.
+//! A run's UI messages, equal to the ones that a client has after the stream.
 
 use super::call::{self, Ask, Target, data};
 use super::kept::joined;
@@ -11,8 +11,10 @@ use crate::encode::frames::Shown;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
-/// The UI messages that a run's activities come to: what users and systems said, and the assistant's message, whose id is `run`,
-/// as its stream leaves it in a client. The assistant's comes last: a client goes on with the last one.
+/// Builds the UI messages of a run's activities.
+///
+/// They are the messages of users and systems, and the assistant message with the id `run`, as its stream leaves it in
+/// a client. The assistant message comes last: a client continues the last message.
 #[must_use]
 pub fn messages(shown: &[Shown], run: &str, version: u8) -> Vec<Value> {
     let mut messages: Vec<Value> = shown.iter().filter_map(client_message).collect();
@@ -22,7 +24,7 @@ pub fn messages(shown: &[Shown], run: &str, version: u8) -> Vec<Value> {
         return messages;
     }
     let mut message = json!({ "id": run, "role": "assistant", "parts": [{ "type": "step-start" }] });
-    message["parts"].as_array_mut().expect("just made").extend(parts);
+    message["parts"].as_array_mut().expect("the message was built with a parts array").extend(parts);
     let metadata: Map<String, Value> =
         shown.iter().filter(|shown| is_run(shown)).flat_map(|run| metadata_of(&run.id, &run.content)).collect();
     if !metadata.is_empty() {
@@ -32,7 +34,7 @@ pub fn messages(shown: &[Shown], run: &str, version: u8) -> Vec<Value> {
     messages
 }
 
-/// A message of a user or a system, as the client said it; `None` for any other, and for what a teammate was told.
+/// A user's or system message in the client's form; `None` for any other, and for messages to a teammate.
 fn client_message(message: &Shown) -> Option<Value> {
     let parts = parts(message).filter(|_| !is_answer(message) && teammate(message).is_none())?;
     let role = if message.text("role") == Some("user") { "user" } else { "system" };
@@ -46,13 +48,13 @@ fn client_message(message: &Shown) -> Option<Value> {
     (!parts.is_empty()).then(|| json!({ "id": message.id, "role": role, "parts": parts }))
 }
 
-/// What parts of one activity need to know of others.
+/// The facts about all activities that the parts of one activity depend on.
 struct Whole<'s> {
     version: u8,
-    /// By call: the last question about it, and the action that asks it.
+    /// By call: the latest approval about it, and its action.
     asks: HashMap<&'s str, (Ask, &'s Shown)>,
     calls: HashMap<&'s str, &'s Shown>,
-    /// Actions and calls with which a tool's part appears.
+    /// The activities, by type and id, at which a tool part appears: the first of a call and its approvals.
     firsts: HashSet<(&'s str, &'s str)>,
 }
 
@@ -119,13 +121,13 @@ impl<'s> Whole<'s> {
         }
     }
 
-    /// A tool's part, as it is by now.
+    /// The tool part of a call in its current state.
     fn tool(&self, id: &str) -> Value {
         let asked = self.asks.get(id);
         match (self.calls.get(id), asked) {
             (Some(call), _) => Target::of(&call.content, asked.map(|(ask, _)| ask)).part(id, self.version),
             (None, Some((ask, action))) => Target::asked(&action.content, ask).part(id, self.version),
-            (None, None) => unreachable!("a call's part appears with the call or with an action about it"),
+            (None, None) => unreachable!("a tool part appears with a call or with an approval of it"),
         }
     }
 }

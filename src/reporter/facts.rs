@@ -1,8 +1,9 @@
-//! What a report says on the wire: seed 002's state and activities, Ethos' progress event, and a call's own start and end, each
-//! as one fact of the native source.
+//! The wire form of reports: one fact of the native source for each report.
 //!
-//! A fact is written once, when it is reported, and carries that time: it may wait long for its server. Who it is for is said on
-//! the fact wherever a class's default would say otherwise. Nothing here waits or sends.
+//! Reports are seed 002's state and activities, Ethos' progress event, and a call's own start and end. The reporter
+//! serialises a fact once, when the tool reports it, with the time of the report: the fact may wait long for the
+//! server. A fact has an explicit audience if the default of its event type differs. This module neither waits nor
+//! sends.
 
 use super::queue::{Fact, Role};
 use bytes::Bytes;
@@ -14,27 +15,28 @@ use std::sync::Arc;
 /// The activity type of a call's structured progress.
 pub const TOOL_CALL_PROGRESS_ACTIVITY_TYPE: &str = "tool-call-progress";
 
-/// What [`ToolCallProgressState::schema`] says.
+/// The value of [`ToolCallProgressState::schema`].
 pub const TOOL_CALL_PROGRESS_SCHEMA: &str = "tool-call-progress.v1";
 
-/// Where a call is in its life, as its author reports it.
+/// The status of a call, as the tool's author reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProgressStatus {
     /// Queued, not started.
     Pending,
-    /// At work.
+    /// Running.
     Running,
     /// Completed.
     Done,
-    /// Met an error.
+    /// Ended with an error.
     Failed,
-    /// Stopped before it was done.
+    /// Stopped before completion.
     Cancelled,
 }
 
-/// The whole state of a call's progress, by seed 002's names. What is `None` is left out of the JSON, and stays on a screen as
-/// it was last reported.
+/// The whole progress state of a call, with seed 002's names.
+///
+/// The JSON omits `None` members; readers keep their last reported value.
 ///
 /// ```
 /// use proscenium::reporter::{ProgressStatus, ToolCallProgressState};
@@ -49,20 +51,23 @@ pub enum ProgressStatus {
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCallProgressState {
-    /// [`TOOL_CALL_PROGRESS_SCHEMA`].
+    /// Always [`TOOL_CALL_PROGRESS_SCHEMA`].
     pub schema: String,
     /// The call's node in the tree of calls: the call's id.
     pub node_id: String,
     pub call_id: String,
     pub tool_name: String,
     pub status: ProgressStatus,
-    /// A fraction, 0.0 to 1.0; `None` if nobody can say how much there is. A number beyond stays in the log and is not shown.
+    /// The completed fraction, 0.0 to 1.0.
+    /// `None`: the total is unknown.
+    ///
+    /// A number outside the range stays in the log, but readers do not see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
-    /// How much is done, in the tool's own unit.
+    /// The completed amount, in the tool's own unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded: Option<u64>,
-    /// Of how much, in the same unit.
+    /// The total amount, in the same unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,7 +79,7 @@ pub struct ToolCallProgressState {
 }
 
 impl ToolCallProgressState {
-    /// The state of this call, with nothing said beyond its status.
+    /// Creates a state with only a status.
     #[must_use]
     pub fn new(call_id: &str, tool_name: &str, status: ProgressStatus) -> Self {
         Self {
@@ -92,35 +97,35 @@ impl ToolCallProgressState {
         }
     }
 
-    /// With this said of it.
+    /// Sets the message.
     #[must_use]
     pub fn message(mut self, message: impl Into<String>) -> Self {
         self.message = Some(message.into());
         self
     }
 
-    /// With this fraction of it done, 0.0 to 1.0.
+    /// Sets the completed fraction, 0.0 to 1.0.
     #[must_use]
     pub const fn progress(mut self, fraction: f64) -> Self {
         self.progress = Some(fraction);
         self
     }
 
-    /// With this much of it done.
+    /// Sets the completed amount.
     #[must_use]
     pub const fn loaded(mut self, loaded: u64) -> Self {
         self.loaded = Some(loaded);
         self
     }
 
-    /// With so much to do.
+    /// Sets the total amount.
     #[must_use]
     pub const fn total(mut self, total: u64) -> Self {
         self.total = Some(total);
         self
     }
 
-    /// As a part of this call.
+    /// Sets the parent call.
     #[must_use]
     pub fn parent(mut self, call_id: &str) -> Self {
         self.parent_node_id = Some(call_id.to_owned());
@@ -128,7 +133,7 @@ impl ToolCallProgressState {
         self
     }
 
-    /// Which of the optional members it has, a bit each.
+    /// Returns the set of present optional members, one bit for each.
     fn said(&self) -> u8 {
         let members = [
             self.progress.is_some(),
@@ -142,7 +147,7 @@ impl ToolCallProgressState {
     }
 }
 
-/// Ethos' progress event: what `ctx.emit` takes there, by the same names on the wire.
+/// Ethos' progress event: the argument of `ctx.emit`, with the same names on the wire.
 ///
 /// ```
 /// use proscenium::reporter::ToolProgressEvent;
@@ -156,30 +161,32 @@ impl ToolCallProgressState {
 pub struct ToolProgressEvent {
     pub tool_name: String,
     pub message: String,
-    /// 0 to 100.
+    /// The completed percentage, 0 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent: Option<f64>,
-    /// Who it is for: `user`, `dashboard`, or `internal`, as it is when nobody says. A name that the server does not know is
-    /// internal there, and kept.
+    /// The audience: `user`, `dashboard` or `internal`.
+    /// `None`: internal.
+    ///
+    /// The server treats an unknown name as internal and keeps the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
 }
 
 impl ToolProgressEvent {
-    /// An event for internal eyes.
+    /// Creates an internal event.
     #[must_use]
     pub fn new(tool_name: impl Into<String>, message: impl Into<String>) -> Self {
         Self { tool_name: tool_name.into(), message: message.into(), percent: None, audience: None }
     }
 
-    /// With so much of the work done, 0 to 100.
+    /// Sets the completed percentage, 0 to 100.
     #[must_use]
     pub const fn percent(mut self, percent: f64) -> Self {
         self.percent = Some(percent);
         self
     }
 
-    /// For this audience.
+    /// Sets the audience.
     #[must_use]
     pub fn audience(mut self, audience: impl Into<String>) -> Self {
         self.audience = Some(audience.into());
@@ -187,7 +194,7 @@ impl ToolProgressEvent {
     }
 }
 
-/// What a report is for whose author decided to show it.
+/// The audience of reports that a tool's author shows on purpose.
 const USER: &str = "user";
 
 fn fact(at: Timestamp, class: &str) -> Map<String, Value> {
@@ -202,13 +209,14 @@ fn about(at: Timestamp, class: &str, call: &str) -> Map<String, Value> {
 
 fn written(mut fact: Map<String, Value>, payload: Value, role: Role) -> Fact {
     fact.insert("payload".into(), payload);
-    let text = serde_json::to_vec(&fact).expect("a JSON value has a text");
+    let text = serde_json::to_vec(&fact).expect("a JSON map has string keys and serialises");
     Fact { text: Bytes::from(text), role }
 }
 
-/// `report_progress`. `begins` says that nothing was reported of the call before.
+/// Builds the fact of `report_progress`.
+/// `begins`: this is the first report of the call.
 pub(super) fn state(at: Timestamp, call: &Arc<str>, mut state: ToolCallProgressState, begins: bool) -> Fact {
-    // JSON has no such numbers.
+    // JSON cannot represent NaN or infinity.
     state.progress = state.progress.filter(|fraction| fraction.is_finite());
     let role = Role::State { call: call.clone(), status: state.status, said: state.said(), begins };
     let mut fact = about(at, "tool.progress", call);
@@ -216,12 +224,13 @@ pub(super) fn state(at: Timestamp, call: &Arc<str>, mut state: ToolCallProgressS
     written(fact, json!({ "activityType": TOOL_CALL_PROGRESS_ACTIVITY_TYPE, "content": state, "replace": true }), role)
 }
 
-/// `report_activity`: the whole of it.
+/// Builds the fact of `report_activity`, with the whole content.
 pub(super) fn activity(at: Timestamp, call: &Arc<str>, activity_type: &str, content: Value) -> Fact {
     of_activity(at, call, activity_type, json!({ "activityType": activity_type, "content": content, "replace": true }))
 }
 
-/// `report_activity_delta`: a JSON Patch of it. A bare value is wrapped in an array.
+/// Builds the fact of `report_activity_delta`, with a JSON Patch.
+/// Wraps a single operation in an array.
 pub(super) fn activity_delta(at: Timestamp, call: &Arc<str>, activity_type: &str, patch: Value) -> Fact {
     let patch = if patch.is_array() { patch } else { json!([patch]) };
     of_activity(at, call, activity_type, json!({ "activityType": activity_type, "patch": patch }))
@@ -230,24 +239,25 @@ pub(super) fn activity_delta(at: Timestamp, call: &Arc<str>, activity_type: &str
 fn of_activity(at: Timestamp, call: &Arc<str>, activity_type: &str, payload: Value) -> Fact {
     let mut fact = about(at, "tool.progress", call);
     fact.insert("audience".into(), USER.into());
-    // A compacted log needs what an activity came from, and progress is of use only while it is live.
+    // A compacted log needs the history of an activity. Progress itself is useful only while the run is live.
     fact.insert("persistence".into(), "snapshot".into());
     let role = if activity_type == TOOL_CALL_PROGRESS_ACTIVITY_TYPE { Role::Patch { call: call.clone() } } else { Role::Other };
     written(fact, payload, role)
 }
 
-/// Where an emitted event belongs.
+/// The target of an emitted event.
 pub(super) enum Place<'c> {
-    /// To the call, whose progress was last reported as this.
+    /// The call, with its last reported status.
     Call(&'c str, Option<ProgressStatus>),
-    /// To nothing that may begin the call: what decides who sees a call is the first that is said of it, and that is no event
-    /// for internal eyes.
+    /// The run, with a reference to the call.
+    ///
+    /// The first report of a call decides its audience, so an internal event must not be the first one.
     Beside(&'c str),
-    /// To no call.
+    /// The run, without a call.
     None,
 }
 
-/// `emit`.
+/// Builds the fact of `emit`.
 pub(super) fn event(at: Timestamp, place: &Place<'_>, event: ToolProgressEvent) -> Fact {
     let mut payload = json!({ "toolName": event.tool_name, "message": event.message });
     if let Some(percent) = event.percent.filter(|percent| percent.is_finite()) {
@@ -258,7 +268,7 @@ pub(super) fn event(at: Timestamp, place: &Place<'_>, event: ToolProgressEvent) 
     match place {
         Place::Call(call, status) => {
             fact.insert("toolCallId".into(), (*call).into());
-            // A call that is done stays so, whatever else is told of it.
+            // The event repeats the last status, so that it does not reopen a completed call.
             if let Some(status) = status {
                 payload["status"] = json!(status);
             }
@@ -270,7 +280,7 @@ pub(super) fn event(at: Timestamp, place: &Place<'_>, event: ToolProgressEvent) 
     written(fact, payload, Role::Other)
 }
 
-/// The start of a call that no runtime reports.
+/// Builds the start of a call that no runtime reports.
 pub(super) fn started(at: Timestamp, call: &str, tool: &str, parent: Option<&str>, input: Value) -> Fact {
     let mut payload = json!({ "toolName": tool, "input": input });
     if let Some(parent) = parent {
@@ -279,12 +289,13 @@ pub(super) fn started(at: Timestamp, call: &str, tool: &str, parent: Option<&str
     written(about(at, "tool.started", call), payload, Role::Other)
 }
 
-/// Its result. Without an audience of its own it is internal, and whoever saw the start sees that it ended.
+/// Builds the result of such a call.
+/// It is internal by default, and every reader of the start sees the end.
 pub(super) fn result(at: Timestamp, call: &str, tool: &str, output: Value) -> Fact {
     written(about(at, "tool.result", call), json!({ "toolName": tool, "output": output }), Role::Other)
 }
 
-/// Its failure.
+/// Builds the failure of such a call.
 pub(super) fn failed(at: Timestamp, call: &str, tool: &str, code: Option<&str>, message: &str) -> Fact {
     let mut error = json!({ "message": message });
     if let Some(code) = code {
@@ -293,10 +304,11 @@ pub(super) fn failed(at: Timestamp, call: &str, tool: &str, code: Option<&str>, 
     written(about(at, "tool.failed", call), json!({ "toolName": tool, "error": error }), Role::Other)
 }
 
-/// The most that a stand-in says of why, in characters.
+/// The length of the reason in a placeholder, in characters.
 const WHY_CHARS_MAX: usize = 300;
 
-/// What stands in the log for a fact that no server takes: under the same number, so that no other fact changes its own.
+/// Builds the placeholder of a rejected fact.
+/// It takes the fact's number, so that other facts keep theirs.
 pub(super) fn stand_in(at: Timestamp, why: &str, bytes: usize) -> Bytes {
     let mut fact = fact(at, "diagnostic.changed");
     fact.insert("audience".into(), "internal".into());

@@ -1,4 +1,4 @@
-//! The API for authors of tools: what a tool says of its work while it is at it (seed 002), from any Rust process to a server.
+//! The API for tool authors: reports a tool's progress to a server from any Rust process (seed 002).
 //!
 //! ```
 //! use proscenium::reporter::{ProgressStatus, Reporter};
@@ -16,7 +16,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let url: Option<String> = None;
-//! // Once a run. Without a server to report to, everything below does nothing.
+//! // One reporter per run. Without a server, all calls below do nothing.
 //! let reporter = match url {
 //!     Some(url) => Reporter::to(&url, "run-1").session("session-1").start()?,
 //!     None => Reporter::none(),
@@ -27,33 +27,36 @@
 //! # }
 //! ```
 //!
-//! # Who sees it
+//! # Audience
 //!
-//! Everything from `report_*` is for users: reporting is its author's decision to show. [`emit`](ToolCallReporter::emit) is
-//! Ethos' event, for internal eyes unless its author says otherwise, event by event.
+//! All `report_*` methods report to users, because a tool's author reports in order to show it.
+//! [`emit`](ToolCallReporter::emit) sends Ethos' progress event; it is internal unless the event sets another audience.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! * **A tool is never failed and never held up by who watches it.** Reports are put in a bounded line, and a task sends it.
-//!   Nothing here panics, returns an error to the tool, or waits for an answer, except [`flush`](Reporter::flush) and
-//!   [`close`](Reporter::close). A report waits only while the line is full, and never longer than the
-//!   [patience](Setup::patience) since the server last went on: after that it is dropped, and counted.
-//! * **Once, in order.** Every fact has a number of its producer (protocol, section 2). After a broken connection the same facts
-//!   go out under the same numbers; a server that has them already says so. This holds across a restart of the server. A process
-//!   that is killed loses what was not acknowledged.
-//! * **A line that is full says the least that is enough.** First it lets go of a call's states that a later one of the same
-//!   status repeats in full; never of patches, activities, a change of status, or the first word of a call. Then reports wait for
-//!   room, and emitted events are shed.
-//! * **A fact that no server takes harms no other.** It is dropped and counted; under its number stands a
-//!   `diagnostic.changed` (internal) that says why. What builds on a dropped patch may not apply until the next
-//!   [`report_activity`](ToolCallReporter::report_activity); the server says so in `diagnostics`.
-//! * **It says what became of everything**: `reported` = `acknowledged` + `coalesced` + `dropped` + `shed` + `waiting`, of
-//!   [`Counters`].
+//! * **Reporting never fails or blocks the tool.** Reports enter a bounded queue, and a background task sends them. No
+//!   method panics, returns an error or waits for an answer, except [`flush`](Reporter::flush) and
+//!   [`close`](Reporter::close). A report waits only while the queue is full, and at most for the [stall
+//!   timeout](Setup::patience) since the server's last progress. After that the reporter drops and counts it.
+//! * **Each fact is stored once and in order.** Every fact has a sequence number of its producer (protocol, section 2).
+//!   After a broken connection the reporter sends the same facts under the same numbers, and the server detects
+//!   duplicates. This also holds across a restart of the server. A killed process loses its unacknowledged reports.
+//! * **A full queue coalesces first.** The reporter removes states of a call that a later state with the same status
+//!   repeats in full. It never removes patches, activities, a change of status, or the first report of a call. If the
+//!   queue is still full, reports wait and emitted events are shed.
+//! * **A rejected fact does not affect other facts.** The reporter drops and counts it, and sends an internal
+//!   `diagnostic.changed` with the reason under its number. A change that builds on a dropped patch may not apply until
+//!   the next [`report_activity`](ToolCallReporter::report_activity); the server reports this in `diagnostics`.
+//! * **Every report is counted.** In [`Counters`], `reported` = `acknowledged` + `coalesced` + `dropped` + `shed` +
+//!   `waiting`.
 //!
-//! It is a guest in somebody else's process, an edge of its own: it reads the clock and the system's randomness, but never the
-//! environment; what is there to read (`PROSCENIUM_URL`) is `main`'s to read. `examples/report_progress.rs` does. It starts one
-//! task on the tokio runtime that it is built in, which has its timers and I/O enabled, as has the one that reports are awaited
-//! in. A server at an `https` address is believed if the system trusts it, or [`Setup::authority`] vouches for it.
+//! # Runtime
+//!
+//! The reporter is a library in another program's process. It reads the clock and the system's randomness, but never
+//! the environment: only `main` reads `PROSCENIUM_URL`, see `examples/report_progress.rs`. The reporter starts one task
+//! on the current tokio runtime. That runtime, and the runtime that awaits reports, must have timers and I/O enabled.
+//! The reporter accepts an `https` server's certificate if the system trusts it, or if [`Setup::authority`] has signed
+//! it.
 
 mod facts;
 mod queue;
@@ -87,97 +90,101 @@ use std::time::Duration;
 use wire::{Http, Sink};
 use worker::{Dice, Pace, Sending};
 
-/// Facts that wait to be acknowledged, unless [`Setup::waiting_max`] says otherwise.
+/// The default for the most unacknowledged facts in the queue, see [`Setup::waiting_max`].
 pub const WAITING_FACTS_MAX: usize = 1024;
-/// Bytes of them, except that a single fact may be larger.
+/// The most bytes of unacknowledged facts in the queue.
+/// A single fact may be larger.
 pub const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// How long the server may settle nothing before nobody waits for it any more, unless [`Setup::patience`] says otherwise.
+/// The default time without server progress after which reports stop waiting, see [`Setup::patience`].
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest patience.
+/// The longest stall timeout.
 const PATIENCE_MAX: Duration = Duration::from_hours(365 * 24);
-/// What a [`Recording`] keeps, in facts; the oldest are forgotten.
+/// The most facts that a [`Recording`] keeps.
+/// It evicts the oldest.
 pub const RECORDED_FACTS_MAX: usize = 10_000;
 
-/// How long a server may take to be reached.
+/// The connect timeout.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long one request may take in all.
+/// The timeout of a whole request.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(20);
 const PACE: Pace = Pace { first: Duration::from_millis(100), most: Duration::from_secs(10) };
 
-/// Why there is no reporter.
+/// Why a reporter cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    #[error("{url:?} is no server's address: {why}; give one such as http://127.0.0.1:8787")]
+    #[error("{url:?} is not a valid server address: {why}; use an address such as http://127.0.0.1:8787")]
     Url { url: String, why: String },
     #[error("the reporter's {member}: {error}")]
     Id { member: &'static str, error: IdError },
-    #[error("the reporter's {member} is sent in a header, which takes visible ASCII only")]
+    #[error("the reporter's {member} is not visible ASCII, which its HTTP header requires")]
     Header { member: &'static str },
-    #[error("a reporter sends from a task, and there is no tokio runtime here; build it inside one")]
+    #[error("a reporter needs a tokio runtime for its background task; start the reporter inside one")]
     NoRuntime,
-    #[error("the system gives no randomness, which names a reporter: {0}")]
+    #[error("the system's randomness, which a reporter needs for its id, is unavailable: {0}")]
     NoRandomness(getrandom::Error),
     #[error(transparent)]
     Trust(#[from] trust::TrustError),
-    #[error("no HTTP client can be made: {0}")]
+    #[error("the HTTP client cannot be created: {0}")]
     Client(reqwest::Error),
 }
 
-/// Why not everything that was reported is acknowledged.
+/// Why some reports are not acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReportError {
-    /// They are still tried; a later [`flush`](Reporter::flush) may succeed.
-    #[error("the server has settled nothing for the reporter's patience: {why}; {waiting} reports wait, and are still tried")]
+    /// The reporter still retries; a later [`flush`](Reporter::flush) may succeed.
+    #[error("the server made no progress within the stall timeout: {why}; {waiting} reports are pending and will be retried")]
     Unreachable { waiting: u64, why: String },
-    /// Those are gone; the others are acknowledged. Told once.
+    /// These reports are lost; the others are acknowledged.
+    /// `flush` reports a loss once.
     #[error("{count} reports are lost: {why}")]
     Lost { count: u64, why: String },
-    /// For good.
-    #[error("a newer reporter (epoch {current}) has taken over this producer's id; nothing more is sent from here")]
+    /// Permanent.
+    #[error("a newer reporter (epoch {current}) uses this producer's id; this reporter sends nothing more")]
     Fenced { current: u64 },
-    /// For good.
-    #[error("the server takes nothing from this reporter: {detail} ({status} {code}); nothing more is sent")]
+    /// Permanent.
+    #[error("the server rejects this reporter: {detail} ({status} {code}); the reporter sends nothing more")]
     Refused { status: u16, code: String, detail: String },
 }
 
-/// What became of a reporter's reports, in facts.
+/// Counts of a reporter's reports by outcome, in facts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// All that the reporter was given.
+    /// All reports that the reporter received.
     pub reported: u64,
-    /// Sent, each repetition counted again.
+    /// Sent facts, including every retry.
     pub sent: u64,
-    /// Durable at the server.
+    /// Facts that are durable at the server.
     pub acknowledged: u64,
-    /// Of what was sent, what the server had already: an answer had been lost.
+    /// Sent facts that the server already had because an earlier response was lost.
     pub repeated: u64,
-    /// Not sent, for a later state of the same call repeats it.
+    /// Facts that were not sent because a later state of the same call repeats them.
     pub coalesced: u64,
-    /// Lost: refused by the server, or there was no room in time, or the reporter was at its end.
+    /// Lost facts: the server rejected them, the queue stayed full for too long, or the reporter had ended.
     pub dropped: u64,
-    /// Emitted events for which there was no room.
+    /// Emitted events that found the queue full.
     pub shed: u64,
-    /// In the line.
+    /// Facts in the queue.
     pub waiting: u64,
 }
 
-/// Reports from one process to one run: cheap to clone, made once by [`Reporter::to`].
+/// A handle that reports from one process to one run.
+/// It is cheap to clone; see [`Reporter::to`].
 ///
-/// The default is [`Reporter::none`]. Dropping the last handle leaves what waits to the background task, for as long as its
-/// runtime lives; [`close`](Self::close) waits for it.
+/// The default is [`Reporter::none`]. After the last handle is dropped, the background task still sends the pending
+/// reports, as long as its runtime lives. [`close`](Self::close) waits for this.
 #[derive(Debug, Clone, Default)]
 pub struct Reporter {
     link: Option<Arc<Link>>,
 }
 
-/// What all handles of a reporter hold.
+/// The state that all handles of a reporter share.
 struct Link {
     queue: Arc<Queue>,
 }
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without what waits: a tool's words are its own.
+        // Only the counters: pending reports may contain private text of a tool.
         self.queue.counters().fmt(f)
     }
 }
@@ -189,7 +196,7 @@ impl Drop for Link {
 }
 
 impl Reporter {
-    /// A reporter to nobody: every method of it, and of its calls, does nothing at once.
+    /// Returns a disabled reporter: all its methods, and those of its calls, return at once without effect.
     ///
     /// ```
     /// use proscenium::reporter::Reporter;
@@ -207,7 +214,8 @@ impl Reporter {
         Self { link: None }
     }
 
-    /// Prepares a reporter to this run on the server at this address, such as `http://127.0.0.1:8787`.
+    /// Returns a builder of a reporter for this run.
+    /// `url` is a server such as `http://127.0.0.1:8787`.
     ///
     /// ```no_run
     /// use proscenium::reporter::Reporter;
@@ -233,7 +241,8 @@ impl Reporter {
         }
     }
 
-    /// A reporter into memory, to test what a tool reports. Must be called inside a tokio runtime.
+    /// Returns a reporter that records into memory, for tests of a tool.
+    /// Requires a current tokio runtime.
     ///
     /// ```
     /// use proscenium::reporter::{ProgressStatus, Reporter};
@@ -266,14 +275,15 @@ impl Reporter {
         Ok(Self { link: Some(Arc::new(Link { queue })) })
     }
 
-    /// Whether this reports to nobody.
+    /// Whether this reporter is disabled.
     #[must_use]
     pub const fn is_none(&self) -> bool {
         self.link.is_none()
     }
 
-    /// Reports of one call, by the id that the runtime gave it. An id that the server does not take loses its reports, and
-    /// [`flush`](Self::flush) says so.
+    /// Returns a reporter for one call, by the runtime's id of the call.
+    ///
+    /// If the server rejects the id, the reports are lost and [`flush`](Self::flush) returns the error.
     #[must_use]
     pub fn call(&self, call_id: &str, tool_name: &str) -> ToolCallReporter {
         let Some(link) = &self.link else { return ToolCallReporter::default() };
@@ -281,19 +291,21 @@ impl Reporter {
         ToolCallReporter { call: Some(Arc::new(call)), parent: None }
     }
 
-    /// Emits progress of a tool, without saying of which call: it stands among the run's notices. Never waits; if there is no
-    /// room, the event is shed.
+    /// Emits a progress event of a tool without a call.
+    /// Readers see it among the run's notices.
+    ///
+    /// Never waits; if the queue is full, the reporter sheds the event.
     pub fn emit(&self, event: ToolProgressEvent) {
         if let Some(link) = &self.link {
             link.queue.put_now(facts::event(Timestamp::now(), &Place::None, event));
         }
     }
 
-    /// Waits until everything that was reported before, from any handle, is acknowledged: durable at the server.
+    /// Waits until the server has acknowledged (made durable) all earlier reports of every handle.
     ///
     /// # Errors
-    /// Why something is not: what was lost since this was last told, that the server has settled nothing for the reporter's
-    /// patience, or that it takes nothing from here any more.
+    /// [`ReportError`] if reports were lost since the last error, if the server made no progress within the stall
+    /// timeout, or if the server rejects this reporter.
     pub async fn flush(&self) -> Result<(), ReportError> {
         match &self.link {
             Some(link) => link.queue.flush().await,
@@ -301,8 +313,9 @@ impl Reporter {
         }
     }
 
-    /// Takes no more reports, from any handle, and waits until those before are acknowledged. What is then still waiting is tried
-    /// no longer than the patience.
+    /// Closes the reporter for all handles and waits until the server has acknowledged all reports.
+    ///
+    /// The background task retries pending reports only until the stall timeout.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -313,14 +326,14 @@ impl Reporter {
         self.flush().await
     }
 
-    /// What became of the reports until now.
+    /// Returns the current counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.link.as_ref().map_or_else(Counters::default, |link| link.queue.counters())
     }
 }
 
-/// A reporter that is being prepared.
+/// A builder for a [`Reporter`].
 #[derive(Clone)]
 pub struct Setup {
     url: String,
@@ -335,25 +348,25 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The session that the run belongs to.
+    /// Sets the session of the run.
     #[must_use]
     pub fn session(self, id: &str) -> Self {
         self.id("sessionId", id)
     }
 
-    /// The thread that the run belongs to.
+    /// Sets the thread of the run.
     #[must_use]
     pub fn thread(self, id: &str) -> Self {
         self.id("threadId", id)
     }
 
-    /// The agent whose tools report here.
+    /// Sets the agent whose tools use this reporter.
     #[must_use]
     pub fn agent(self, id: &str) -> Self {
         self.id("agentId", id)
     }
 
-    /// The session that this run's session is a child of.
+    /// Sets the parent of the run's session.
     #[must_use]
     pub fn parent_session(self, id: &str) -> Self {
         self.id("parentSessionId", id)
@@ -365,54 +378,65 @@ impl Setup {
         self
     }
 
-    /// A producer's id that outlives this process, in visible ASCII: one that starts again under it fences those before it, and a server counts
-    /// one producer of the run instead of one a start (10,000 are its limit). A random one unless given. No two reporters that
-    /// live at the same time may share it.
+    /// Sets a producer id that outlives this process, in visible ASCII.
+    /// Default: a random id.
+    ///
+    /// A restarted reporter with the same id fences its predecessors. The server then counts one producer per run
+    /// instead of one per start (its limit is 10,000). Two reporters must not use the same id at the same time.
     #[must_use]
     pub fn producer(mut self, id: &str) -> Self {
         self.producer = Some(id.to_owned());
         self
     }
 
-    /// The producer's epoch: larger on each start, or what is reported passes for what was reported before. The time of the
-    /// start, in microseconds, unless given.
+    /// Sets the producer's epoch.
+    /// Default: the time of the start, in microseconds.
+    ///
+    /// The epoch must increase with each start; otherwise the server takes new reports for duplicates.
     #[must_use]
     pub const fn epoch(mut self, epoch: u64) -> Self {
         self.epoch = Some(epoch);
         self
     }
 
-    /// The token that says what may be published here.
+    /// Sets the bearer token that authorizes this producer.
     #[must_use]
     pub fn token(mut self, token: &str) -> Self {
         self.token = Some(token.to_owned());
         self
     }
 
-    /// The certificates of the authority that vouches for an `https` server, as PEM; nobody else's word counts then. Those that
-    /// the system trusts, unless given.
+    /// Sets the CA certificates for an `https` server, as PEM.
+    /// Default: the system's trusted certificates.
+    ///
+    /// The reporter then trusts no other authority.
     #[must_use]
     pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authority = Some(pem.into());
         self
     }
 
-    /// How many facts may wait to be acknowledged, at least 1; [`WAITING_FACTS_MAX`] unless given.
+    /// Sets the most unacknowledged facts in the queue, at least 1.
+    /// Default: [`WAITING_FACTS_MAX`].
     #[must_use]
     pub const fn waiting_max(mut self, facts: usize) -> Self {
         self.waiting_max = facts;
         self
     }
 
-    /// How long the server may settle nothing before nobody waits for it any more: reports that find no room are dropped, and
-    /// [`Reporter::flush`] says that it is unreachable. [`PATIENCE`] unless given.
+    /// Sets the time without progress of the server after which reports no longer wait.
+    /// Default: [`PATIENCE`].
+    ///
+    /// After this time the reporter drops reports that find the queue full, and [`Reporter::flush`] returns
+    /// [`ReportError::Unreachable`]. The maximum is one year.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience.min(PATIENCE_MAX);
         self
     }
 
-    /// The reporter. Must be called inside a tokio runtime; nothing is sent yet, so that a server need not be there.
+    /// Starts the reporter.
+    /// Requires a current tokio runtime, but no reachable server: it sends nothing yet.
     ///
     /// # Errors
     /// [`SetupError`].
@@ -427,7 +451,7 @@ impl Setup {
         let url = address(&self.url, &self.run, &self.ids)?;
         let (producer, first) = match self.producer {
             Some(producer) => (producer, next_epoch()),
-            // Nobody else has ever had it.
+            // A random id is unique, so any epoch will do.
             None => (format!("reporter-{random:032x}"), 0),
         };
         ProducerId::new(&producer).map_err(|error| SetupError::Id { member: "producer", error })?;
@@ -443,7 +467,7 @@ impl Setup {
             bearer.set_sensitive(true);
             headers.insert(AUTHORIZATION, bearer);
         }
-        // What is sent again is for the line to decide, which knows the numbers.
+        // The client does not retry: only the queue knows the sequence numbers.
         let client = trust::client(&self.url, self.authority.as_deref())?
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
@@ -460,9 +484,9 @@ impl fmt::Debug for Setup {
     }
 }
 
-/// Where the run takes facts, with these ids for those that lack them.
+/// Builds the URL that accepts the run's facts, with `ids` as defaults for facts without ids.
 fn address(server: &str, run: &str, ids: &[(&'static str, String)]) -> Result<Url, SetupError> {
-    // RFC 3986's unreserved characters stand for themselves; an id may have any other.
+    // RFC 3986's unreserved characters need no escape; an id may contain any other character.
     const ID: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
     let bad = |why: String| SetupError::Url { url: server.to_owned(), why };
     RunId::new(run).map_err(|error| SetupError::Id { member: "run", error })?;
@@ -472,7 +496,7 @@ fn address(server: &str, run: &str, ids: &[(&'static str, String)]) -> Result<Ur
     let text = format!("{}/v1/runs/{}/facts", server.trim_end_matches('/'), utf8_percent_encode(run, ID));
     let mut url = Url::parse(&text).map_err(|error| bad(error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(bad(format!("reports go over http or https, and this is {}", url.scheme())));
+        return Err(bad(format!("the scheme is {}; it must be http or https", url.scheme())));
     }
     url.query_pairs_mut().append_pair("source", "agentui").extend_pairs(ids);
     Ok(url)
@@ -484,8 +508,9 @@ fn random() -> Result<u128, SetupError> {
     Ok(u128::from_ne_bytes(bits))
 }
 
-/// An epoch for a producer that starts now: the time in microseconds, and more than any of this process before, for two may
-/// start at once.
+/// Returns an epoch for a producer that starts now: the time in microseconds.
+///
+/// It is greater than every earlier epoch of this process, because two producers may start at once.
 fn next_epoch() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = u64::try_from(Timestamp::now().as_microsecond()).unwrap_or(0);
@@ -499,7 +524,8 @@ fn next_epoch() -> u64 {
     }
 }
 
-/// Reports of one call; clones report of the same one.
+/// A reporter for one call.
+/// Clones report the same call.
 #[derive(Debug, Clone, Default)]
 pub struct ToolCallReporter {
     call: Option<Arc<Call>>,
@@ -514,16 +540,16 @@ struct Call {
     told: Mutex<Told>,
 }
 
-/// What was told of a call, by this reporter as far as it knows.
+/// The reported state of a call, as far as this reporter knows.
 #[derive(Debug, Clone, Copy, Default)]
 struct Told {
-    /// The call's first word, which decides who sees it, is in the line or at the server.
+    /// Whether the call's first report, which decides its audience, is in the queue or at the server.
     has_begun: bool,
     status: Option<ProgressStatus>,
 }
 
 impl ToolCallReporter {
-    /// The same, as a part of this call.
+    /// Sets the parent call.
     #[must_use]
     pub fn parent(mut self, call_id: &str) -> Self {
         if self.call.is_some() {
@@ -532,7 +558,7 @@ impl ToolCallReporter {
         self
     }
 
-    /// Reports of a call that this one makes.
+    /// Returns a reporter for a call that this call makes.
     #[must_use]
     pub fn child(&self, call_id: &str, tool_name: &str) -> Self {
         let Some(call) = &self.call else { return Self::default() };
@@ -540,8 +566,9 @@ impl ToolCallReporter {
         Self { parent: Some(call.id.clone()), ..child }
     }
 
-    /// Says that the runtime has reported this call's start, and has had its answer: events that are emitted now stand with the
-    /// call.
+    /// Declares that the server has already acknowledged the runtime's start of this call.
+    ///
+    /// Later emitted events then belong to the call.
     #[must_use]
     pub fn announced(self) -> Self {
         if let Some(call) = &self.call {
@@ -550,7 +577,7 @@ impl ToolCallReporter {
         self
     }
 
-    /// Reports how far the call is: a status, a word, and a fraction from 0.0 to 1.0 (`None` if nobody can say).
+    /// Reports progress: a status, a message, and a fraction from 0.0 to 1.0 (`None`: unknown).
     ///
     /// ```
     /// # use proscenium::reporter::{ProgressStatus, Reporter};
@@ -570,7 +597,7 @@ impl ToolCallReporter {
         self.report(state).await;
     }
 
-    /// A state of this call to [`report`](Self::report), with nothing said beyond its status.
+    /// Returns a state of this call with only a status, for [`report`](Self::report).
     #[must_use]
     pub fn state(&self, status: ProgressStatus) -> ToolCallProgressState {
         let (id, tool) = self.call.as_ref().map_or(("", ""), |call| (&*call.id, &*call.tool));
@@ -581,7 +608,8 @@ impl ToolCallReporter {
         }
     }
 
-    /// Reports a whole state. Whatever call it names, it is of this one.
+    /// Reports a whole state.
+    /// The reporter sets the state's call id to this call.
     ///
     /// ```
     /// # use proscenium::reporter::{ProgressStatus, Reporter};
@@ -600,8 +628,10 @@ impl ToolCallReporter {
         }
     }
 
-    /// Reports an activity of the tool's own, whole. `activity_type` says what it is, and frontends choose by it how to show the
-    /// content; text is one as well.
+    /// Reports the whole content of a tool's own activity.
+    /// Plain text is valid content.
+    ///
+    /// Frontends choose by `activity_type` how to show the content.
     ///
     /// ```
     /// # use proscenium::reporter::Reporter;
@@ -617,7 +647,8 @@ impl ToolCallReporter {
         }
     }
 
-    /// Reports a change of an activity, as a JSON Patch (RFC 6902). A single operation may stand without its array.
+    /// Reports a change of an activity, as a JSON Patch (RFC 6902).
+    /// A single operation needs no array.
     ///
     /// ```
     /// # use proscenium::reporter::Reporter;
@@ -634,11 +665,12 @@ impl ToolCallReporter {
         }
     }
 
-    /// Emits Ethos' progress event. Never waits; if there is no room, the event is shed.
+    /// Emits Ethos' progress event.
+    /// Never waits; if the queue is full, the reporter sheds the event.
     ///
-    /// It stands with the call once something was reported of that from here, or it was [announced](Self::announced). Before,
-    /// it stands among the run's notices and names the call: the first word of a call decides who ever sees it, and must be no
-    /// event for internal eyes.
+    /// The event belongs to the call once this reporter has reported on the call, or has [announced](Self::announced)
+    /// it. Before that, the event is one of the run's notices and only refers to the call. The first report of a call
+    /// decides its audience, so it must not be an internal event.
     ///
     /// ```
     /// # use proscenium::reporter::{Reporter, ToolProgressEvent};
@@ -653,7 +685,7 @@ impl ToolCallReporter {
         call.link.queue.put_now(facts::event(Timestamp::now(), &place, event));
     }
 
-    /// Reports that the call starts, where no runtime does.
+    /// Reports the start of the call, if no runtime reports it.
     pub async fn started(&self, input: impl Into<Value>) {
         let Some(call) = &self.call else { return };
         let fact = facts::started(Timestamp::now(), &call.id, &call.tool, self.parent.as_deref(), input.into());
@@ -662,15 +694,17 @@ impl ToolCallReporter {
         }
     }
 
-    /// Reports what the call came to, where no runtime does. The output is for internal eyes; whoever saw the call start sees
-    /// that it ended.
+    /// Reports the result of the call, if no runtime reports it.
+    ///
+    /// The output is internal. Every reader that saw the start sees the end.
     pub async fn result(&self, output: impl Into<Value>) {
         if let Some(call) = &self.call {
             call.put(facts::result(Timestamp::now(), &call.id, &call.tool, output.into())).await;
         }
     }
 
-    /// Reports that the call failed, where no runtime does: for whoever saw it start.
+    /// Reports the failure of the call, if no runtime reports it.
+    /// Every reader that saw the start sees it.
     pub async fn failed(&self, code: Option<&str>, message: &str) {
         if let Some(call) = &self.call {
             call.put(facts::failed(Timestamp::now(), &call.id, &call.tool, code, message)).await;
@@ -684,18 +718,20 @@ impl Call {
     }
 }
 
-/// What was reported into memory, by [`Reporter::recording`].
+/// The facts that a [`Reporter::recording`] has recorded.
 #[derive(Debug, Clone, Default)]
 pub struct Recording {
     facts: Arc<Mutex<VecDeque<Bytes>>>,
 }
 
 impl Recording {
-    /// The facts in order, as a server would get them; the newest [`RECORDED_FACTS_MAX`]. [`flush`](Reporter::flush) before.
+    /// Returns the newest [`RECORDED_FACTS_MAX`] facts in order, as a server would receive them.
+    ///
+    /// Call [`flush`](Reporter::flush) first.
     #[must_use]
     pub fn facts(&self) -> Vec<Value> {
         let facts = self.facts.lock();
-        facts.iter().map(|fact| serde_json::from_slice(fact).expect("facts are written by this module")).collect()
+        facts.iter().map(|fact| serde_json::from_slice(fact).expect("this module wrote the facts as JSON")).collect()
     }
 
     fn extend(&self, facts: &[Bytes]) {

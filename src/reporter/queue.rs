@@ -1,9 +1,9 @@
-//! What is reported and not yet acknowledged: one bounded line, first in, first out.
+//! The bounded FIFO queue of unacknowledged reports.
 //!
-//! The front of it may be under way to the server; that part is fixed, fact by fact and number by number, until an answer
-//! settles it. A full line first lets go of states that a later one of the same call repeats in full; then a report waits, an
-//! emitted event is shed. Nobody waits longer than the patience since the server last settled anything: a tool is never held up
-//! by who watches it.
+//! The head of the queue may be in flight to the server; its facts and numbers are fixed until a response settles them.
+//! A full queue first coalesces states that a later state of the same call repeats in full. After that a report waits
+//! and an emitted event is shed. No caller waits longer than the stall timeout since the server's last progress, so a
+//! slow server cannot block a tool.
 
 use super::facts::{self, ProgressStatus};
 use super::{Counters, ReportError};
@@ -17,12 +17,13 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
-/// Facts of one body.
+/// The most facts in one body.
 pub(super) const BATCH_FACTS_MAX: usize = 256;
-/// Bytes of one body, except that a single fact may be larger.
+/// The most bytes in one body.
+/// A single fact may be larger.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
-/// One fact as it is sent, and what it means for those that wait with it.
+/// One serialised fact, and its role for coalescing.
 #[derive(Clone)]
 pub(super) struct Fact {
     pub text: Bytes,
@@ -31,17 +32,20 @@ pub(super) struct Fact {
 
 #[derive(Clone)]
 pub(super) enum Role {
-    /// The whole state of a call's progress. `said` has a bit for each optional member that it has; one that `begins` the call
-    /// decides who sees it, and is never let go of.
+    /// The whole progress state of a call.
+    ///
+    /// `said` has a bit for each present optional member. A state that `begins` the call decides its audience, and the
+    /// queue never coalesces it.
     State { call: Arc<str>, status: ProgressStatus, said: u8, begins: bool },
-    /// Builds on what was reported of the call's progress before it.
+    /// A patch that builds on the earlier progress reports of the call.
     Patch { call: Arc<str> },
-    /// Stands for itself.
+    /// A fact without relation to other facts.
     Other,
 }
 
 impl Role {
-    /// Whether everything that `older` says is said again here; both are states of the same call.
+    /// Whether this state has all members of `older`.
+    /// Both must be states of the same call.
     fn repeats(&self, older: &Self) -> bool {
         match (self, older) {
             (Self::State { said, .. }, Self::State { said: older, begins: false, .. }) => said & older == *older,
@@ -50,16 +54,17 @@ impl Role {
     }
 }
 
-/// How much may wait.
+/// The limits of the queue.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
     pub facts: usize,
+    /// The most bytes.
     /// A single fact may be larger.
     pub bytes: usize,
 }
 
 impl Room {
-    /// Whether there is no room for so many bytes more beside these.
+    /// Whether a queue of `facts` facts and `bytes` bytes is too full for `more` further bytes.
     const fn is_full(self, facts: usize, bytes: usize, more: usize) -> bool {
         facts >= self.facts || (facts > 0 && bytes + more > self.bytes)
     }
@@ -67,55 +72,58 @@ impl Room {
 
 struct Waiting {
     fact: Fact,
-    /// The number of the first report that it stands for: its own, or that of one which it repeats.
+    /// The count of the first report that this entry covers: its own, or that of a coalesced one.
     since: u64,
-    /// It stands for a fact that was refused.
+    /// Whether this entry is the placeholder of a rejected fact.
     is_stand_in: bool,
 }
 
 struct State {
     line: VecDeque<Waiting>,
-    /// How many of the front are under way.
+    /// The number of entries at the head that are in flight.
     under_way: usize,
-    /// Of all texts in the line.
+    /// The total length of all entries.
     bytes: usize,
     counters: Counters,
-    /// When the server last settled something, or, if that is later, the line stopped being empty.
+    /// The time of the server's last progress or, if later, the time when the queue became non-empty.
     settled_at: Instant,
-    /// Why the last try came to nothing.
+    /// The reason of the last failed attempt.
     failure: Option<String>,
-    /// What was lost and not yet told: how many facts, and why the first.
+    /// Unreported losses: the number of facts, and the reason for the first.
     lost: Option<(u64, String)>,
-    /// Nothing more is taken; what is in the line is still sent.
+    /// Whether the queue accepts no more reports.
+    /// The task still sends the queued ones.
     is_closed: bool,
-    /// Nothing more is sent.
+    /// Set when the task sends nothing more.
     ended: Option<Ended>,
 }
 
 enum Ended {
-    /// What was to be sent was, or is lost.
+    /// The task ended.
+    /// Unsent reports are counted as lost.
     Quietly,
-    /// The server takes nothing from here any more.
+    /// The server permanently rejects this reporter.
     Refused(ReportError),
 }
 
-/// What became of a fact that was offered.
+/// The outcome of offering a fact to the queue.
 enum Offer {
     Taken,
-    /// It is lost, and that is counted.
+    /// The fact is lost and counted.
     Lost,
-    /// There is no room; by when something has to be settled.
+    /// The queue is full.
+    /// The caller may wait until this time.
     Full(Fact, Instant),
 }
 
-/// The line, shared by its reporters and the task that sends it.
+/// The queue, shared by the reporters and the task that sends it.
 pub(super) struct Queue {
     state: Mutex<State>,
     room: Room,
     patience: Duration,
-    /// There is something to send, or nothing more will come.
+    /// Wakes the task when the queue has facts to send or is closed.
     work: Notify,
-    /// Moves whenever something was settled, or nothing more will be.
+    /// Wakes waiting callers when the server settles facts or the task ends.
     settled: watch::Sender<()>,
 }
 
@@ -137,7 +145,8 @@ impl Queue {
 
     // ── the reporters' side ──
 
-    /// Takes a report, waiting for room; false when it is lost.
+    /// Adds a report and waits while the queue is full.
+    /// Returns false if the report is lost.
     pub async fn put(&self, mut fact: Fact) -> bool {
         let mut settled = self.settled.subscribe();
         loop {
@@ -150,15 +159,15 @@ impl Queue {
                 }
             };
             if until <= Instant::now() {
-                self.state.lock().lose_new("there was no room, and the server did not answer in time");
+                self.state.lock().lose_new("the queue was full and the server did not answer in time");
                 return false;
             }
-            // Either way there is something to look at again.
+            // The loop checks again after progress and after the timeout.
             let _ = timeout_at(until, settled.changed()).await;
         }
     }
 
-    /// Takes an emitted event if there is room for it now; else it is shed.
+    /// Adds an emitted event, or sheds it if the queue is full.
     pub fn put_now(&self, fact: Fact) {
         if let Offer::Full(..) = self.offer(fact) {
             let mut state = self.state.lock();
@@ -194,10 +203,10 @@ impl Queue {
         Offer::Taken
     }
 
-    /// Waits until everything that was reported before is acknowledged.
+    /// Waits until the server has acknowledged all earlier reports.
     ///
     /// # Errors
-    /// Why something is not. A loss is told once.
+    /// [`ReportError`] if a report is lost or still unacknowledged. The queue returns each loss once.
     pub async fn flush(&self) -> Result<(), ReportError> {
         let mut settled = self.settled.subscribe();
         let all = self.state.lock().counters.reported;
@@ -212,7 +221,7 @@ impl Queue {
                 }
                 let until = state.settled_at + self.patience;
                 if until <= Instant::now() {
-                    let why = state.failure.clone().unwrap_or_else(|| "it has not answered yet".into());
+                    let why = state.failure.clone().unwrap_or_else(|| "the server has not answered yet".into());
                     return Err(ReportError::Unreachable { waiting: state.waiting(), why });
                 }
                 until
@@ -221,7 +230,8 @@ impl Queue {
         }
     }
 
-    /// Takes nothing more. What is in the line is still sent.
+    /// Closes the queue for new reports.
+    /// The task still sends the queued ones.
     pub fn close(&self) {
         self.state.lock().is_closed = true;
         self.work.notify_one();
@@ -232,7 +242,7 @@ impl Queue {
         Counters { waiting: state.waiting(), ..state.counters }
     }
 
-    /// As if the server had last settled something so much earlier.
+    /// Moves the time of the server's last progress into the past.
     #[cfg(test)]
     pub fn age(&self, by: Duration) {
         self.state.lock().settled_at -= by;
@@ -240,7 +250,10 @@ impl Queue {
 
     // ── the sender's side ──
 
-    /// The next facts to send, at most `limit`: again those that are under way, if any are. `None` once nothing more will come.
+    /// Returns the next facts to send, at most `limit`.
+    /// In-flight facts come first, as a retry.
+    ///
+    /// `None`: the queue is closed and empty.
     pub async fn batch(&self, limit: usize) -> Option<Vec<Bytes>> {
         loop {
             {
@@ -256,12 +269,13 @@ impl Queue {
         }
     }
 
-    /// The first `count` facts that are under way are acknowledged; so many of them were known already.
+    /// Removes the first `count` in-flight facts as acknowledged.
+    /// The server already had `duplicates` of them.
     pub fn acknowledged(&self, count: usize, duplicates: u64) {
         let mut state = self.state.lock();
         state.counters.repeated += duplicates;
         for _ in 0..count {
-            let waiting = state.line.pop_front().expect("what is under way is in the line");
+            let waiting = state.line.pop_front().expect("in-flight facts are in the queue");
             state.bytes -= waiting.fact.text.len();
             state.counters.acknowledged += u64::from(!waiting.is_stand_in);
         }
@@ -271,13 +285,13 @@ impl Queue {
         self.settled.send_replace(());
     }
 
-    /// One fact of those under way can never be taken. Another takes its place and its number, which tells of it.
+    /// Replaces a rejected in-flight fact with a placeholder under the same number.
     pub fn refused(&self, index: usize, why: &str) {
         let mut state = self.state.lock();
         let waiting = &mut state.line[index];
         if mem::replace(&mut waiting.is_stand_in, true) {
-            // Not even that: the number goes to what follows.
-            let waiting = state.line.remove(index).expect("it was just there");
+            // The server rejected the placeholder too: the next fact takes the number.
+            let waiting = state.line.remove(index).expect("the lines above read this entry");
             state.bytes -= waiting.fact.text.len();
             state.under_way -= 1;
         } else {
@@ -289,30 +303,32 @@ impl Queue {
         state.went_on();
         drop(state);
         self.settled.send_replace(());
-        tracing::warn!(why, "the server refused a report");
+        tracing::warn!(why, "the server rejected a report");
     }
 
-    /// A try came to nothing; whether to go on trying. Nobody waits for a closed line beyond its patience.
+    /// Records a failed attempt.
+    /// Returns whether to retry: a closed queue retries only until the stall timeout.
     pub fn failed(&self, why: String) -> bool {
         let mut state = self.state.lock();
         if state.failure.is_none() {
-            tracing::warn!(why, "reports do not reach the server; they are tried again");
+            tracing::warn!(why, "reports do not reach the server; the reporter retries");
         }
         state.failure = Some(why);
         !state.is_closed || Instant::now() < state.settled_at + self.patience
     }
 
-    /// The server takes nothing from here any more.
+    /// Ends the queue, because the server permanently rejects this reporter.
     pub fn stop(&self, error: ReportError) {
-        tracing::warn!(%error, "reports are not sent any more");
+        tracing::warn!(%error, "the reporter sends no more reports");
         let why = error.to_string();
         self.end(Ended::Refused(error), &why);
     }
 
-    /// Whoever sent the line is gone: what is left in it is lost.
+    /// Ends the queue, because the task has ended.
+    /// The remaining reports are lost.
     pub fn abandon(&self) {
         let why = self.state.lock().failure.clone();
-        self.end(Ended::Quietly, &why.unwrap_or_else(|| "the runtime that was to send it has ended".into()));
+        self.end(Ended::Quietly, &why.unwrap_or_else(|| "the runtime of the reporter's task has ended".into()));
     }
 
     fn end(&self, ended: Ended, why: &str) {
@@ -333,7 +349,7 @@ impl Queue {
 }
 
 impl State {
-    /// Facts of reporters in the line.
+    /// Returns the number of queued reports, without placeholders.
     fn waiting(&self) -> u64 {
         self.line.iter().filter(|waiting| !waiting.is_stand_in).count() as u64
     }
@@ -343,13 +359,13 @@ impl State {
         self.lost.get_or_insert_with(|| (0, why.to_owned())).0 += count;
     }
 
-    /// Loses a report that was never in the line.
+    /// Counts the loss of a report that never entered the queue.
     fn lose_new(&mut self, why: &str) {
         self.counters.reported += 1;
         self.lose(1, why);
     }
 
-    /// The server has settled something: whoever waits may wait again.
+    /// Records progress of the server, which restarts the stall timeout.
     fn went_on(&mut self) {
         self.settled_at = Instant::now();
         self.failure = None;
@@ -374,7 +390,8 @@ impl State {
         Some(batch)
     }
 
-    /// Lets go of every waiting state that a later one repeats, the newcomer among them, if that makes room for it.
+    /// Coalesces repeated states if that makes room for `newcomer`.
+    /// `newcomer` itself may repeat states.
     fn make_room(&mut self, room: Room, newcomer: &mut Waiting) -> bool {
         let repeated = self.repeated(newcomer);
         let freed: usize = repeated.iter().map(|(place, _)| self.line[*place].fact.text.len()).sum();
@@ -388,20 +405,21 @@ impl State {
         }
         self.bytes -= freed;
         self.counters.coalesced += repeated.len() as u64;
-        // The last place comes first: those before it stay where they are.
+        // The indexes are in descending order, so a removal does not shift the remaining ones.
         for (place, _) in repeated {
             self.line.remove(place);
         }
         true
     }
 
-    /// The places of states that are repeated, from the last to the first, each with the place of what repeats it; the
-    /// newcomer's is the one behind the line.
+    /// Returns the indexes of repeated states in descending order.
+    ///
+    /// Each comes with the index of the state that repeats it. The index of `newcomer` is the length of the queue.
     fn repeated(&self, newcomer: &Waiting) -> Vec<(usize, usize)> {
         let role = |place: usize| &self.line.get(place).unwrap_or(newcomer).fact.role;
         let mut repeated = Vec::new();
-        // Of each call, the earliest status so far and the places of the states that have it and stay. A change of status is
-        // never let go of: whoever reads sees each.
+        // For each call: the earliest status so far, and the indexes of the kept states with this status. The queue
+        // keeps every change of status, because readers must see each.
         let mut states: HashMap<&str, (ProgressStatus, Vec<usize>)> = HashMap::new();
         for place in (self.under_way..=self.line.len()).rev() {
             match role(place) {
@@ -415,7 +433,7 @@ impl State {
                         None => later.push(place),
                     }
                 }
-                // It builds on the states before it: they stay.
+                // A patch builds on the states before it, so those stay.
                 Role::Patch { call } => drop(states.remove(&**call)),
                 Role::Other => {}
             }

@@ -1,4 +1,4 @@
-//! The reporter against a server that does as the test says: what goes out, under which numbers, and what becomes of it.
+//! Tests of the reporter against a scripted server.
 
 use super::queue::{BATCH_FACTS_MAX, Fact, Role};
 use super::wire::Answer;
@@ -10,12 +10,12 @@ use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
-/// Only a hang takes as long.
+/// A timeout that only a hang reaches.
 const HANG: Duration = Duration::from_mins(1);
 const ROOM: Room = Room { facts: 8, bytes: 1 << 20 };
 const QUICK: Pace = Pace { first: Duration::from_millis(1), most: Duration::from_millis(2) };
 
-/// A body as the server gets it.
+/// A request as the scripted server receives it.
 pub(super) struct Asked {
     seq: u64,
     facts: Vec<Value>,
@@ -23,18 +23,18 @@ pub(super) struct Asked {
 }
 
 pub(super) async fn asked(script: &mpsc::UnboundedSender<Asked>, seq: u64, facts: &[Bytes]) -> Answer {
-    let nobody = || Answer::Later { why: "nobody is there".into(), after: None };
+    let unreachable = || Answer::Later { why: "unreachable".into(), after: None };
     let facts = facts.iter().map(|fact| serde_json::from_slice(fact).unwrap()).collect();
     let (answer, answered) = oneshot::channel();
     match script.send(Asked { seq, facts, answer }) {
-        Ok(()) => answered.await.unwrap_or_else(|_| nobody()),
-        Err(_) => nobody(),
+        Ok(()) => answered.await.unwrap_or_else(|_| unreachable()),
+        Err(_) => unreachable(),
     }
 }
 
 impl Asked {
     fn answer(self, answer: Answer) {
-        assert!(self.answer.send(answer).is_ok(), "somebody waits for the answer");
+        assert!(self.answer.send(answer).is_ok(), "the worker waits for the answer");
     }
 
     fn take(self) -> Vec<String> {
@@ -43,7 +43,7 @@ impl Asked {
         names
     }
 
-    /// What each fact says, in short.
+    /// Returns a short name of each fact.
     fn names(&self) -> Vec<String> {
         self.facts.iter().map(name).collect()
     }
@@ -64,12 +64,12 @@ struct Script(mpsc::UnboundedReceiver<Asked>);
 
 impl Script {
     async fn next(&mut self) -> Asked {
-        soon(self.0.recv()).await.expect("the reporter lives")
+        soon(self.0.recv()).await.expect("the reporter is running")
     }
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(HANG, future).await.expect("it hangs")
+    tokio::time::timeout(HANG, future).await.expect("the future completes before the timeout")
 }
 
 fn scripted(room: Room, patience: Duration) -> (Reporter, Script) {
@@ -83,7 +83,7 @@ fn facts_of(counters: Counters) -> (u64, u64, u64, u64, u64, u64) {
     (reported, acknowledged, coalesced, dropped, shed, waiting)
 }
 
-/// The facts that these reports come to, without their times.
+/// Returns the facts of these reports, without timestamps.
 async fn recorded(report: impl AsyncFnOnce(&Reporter)) -> Vec<Value> {
     let (reporter, recording) = Reporter::recording().unwrap();
     report(&reporter).await;
@@ -97,7 +97,7 @@ async fn recorded(report: impl AsyncFnOnce(&Reporter)) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_state_is_seed_002_s_and_for_users() {
+async fn a_state_has_seed_002_s_form_and_is_for_users() {
     let facts = recorded(async |reporter| {
         let call = reporter.call("c", "index_docs");
         call.report_progress(ProgressStatus::Running, Some("Indexed batch 1/10"), Some(0.1)).await;
@@ -130,14 +130,14 @@ async fn a_state_is_seed_002_s_and_for_users() {
 }
 
 #[test]
-fn a_state_is_read_back_as_it_was_written_and_statuses_have_seed_002_s_names() {
+fn a_state_round_trips_and_statuses_have_seed_002_s_names() {
     use ProgressStatus::{Cancelled, Done, Failed, Pending, Running};
     let names = [(Pending, "pending"), (Running, "running"), (Done, "done"), (Failed, "failed"), (Cancelled, "cancelled")];
     for (status, name) in names {
         let state = ToolCallProgressState::new("c", "t", status).loaded(1).parent("p");
         let text = serde_json::to_value(&state).unwrap();
         assert_eq!(text["status"], name);
-        assert_eq!(text.as_object().unwrap().len(), 8, "nothing that is not said: {text}");
+        assert_eq!(text.as_object().unwrap().len(), 8, "absent members are omitted: {text}");
         assert_eq!(serde_json::from_value::<ToolCallProgressState>(text).unwrap(), state);
     }
     let event = json!({"type": "progress", "toolName": "t", "message": "m", "percent": 40.0, "audience": "admin"});
@@ -169,7 +169,7 @@ async fn activities_are_whole_or_patches_and_a_bare_patch_is_wrapped() {
 }
 
 #[tokio::test]
-async fn an_event_is_internal_unless_it_says_and_its_percentage_is_a_fraction_too() {
+async fn an_event_is_internal_by_default_and_its_percentage_is_also_a_fraction() {
     let facts = recorded(async |reporter| {
         reporter.emit(ToolProgressEvent::new("t", "a"));
         let call = reporter.call("c", "t").announced();
@@ -186,12 +186,12 @@ async fn an_event_is_internal_unless_it_says_and_its_percentage_is_a_fraction_to
 }
 
 #[tokio::test]
-async fn an_event_never_begins_a_call_and_never_reopens_one_that_is_done() {
+async fn an_event_never_starts_a_call_and_never_reopens_a_completed_one() {
     let facts = recorded(async |reporter| {
         let call = reporter.call("c", "t");
         let emit = |message: &str| call.emit(ToolProgressEvent::new("t", message));
         emit("early");
-        call.report_activity("log", "no word of the call itself").await;
+        call.report_activity("log", "not a report of the call itself").await;
         emit("still early");
         call.report_progress(ProgressStatus::Done, None, None).await;
         emit("late");
@@ -208,7 +208,7 @@ async fn an_event_never_begins_a_call_and_never_reopens_one_that_is_done() {
 }
 
 #[tokio::test]
-async fn a_call_that_no_runtime_reports_has_a_start_and_an_end_by_their_own_classes() {
+async fn a_call_without_a_runtime_has_start_and_end_events() {
     let facts = recorded(async |reporter| {
         let call = reporter.call("c", "t").child("d", "u");
         call.started(json!({"a": 1})).await;
@@ -225,8 +225,8 @@ async fn a_call_that_no_runtime_reports_has_a_start_and_an_end_by_their_own_clas
 }
 
 #[test]
-fn a_reporter_to_nobody_does_nothing_and_needs_nothing() {
-    // No runtime, and every future is ready at once.
+fn a_disabled_reporter_does_nothing_and_needs_no_runtime() {
+    // Without a runtime, every future is ready at once.
     let reporter = Reporter::default();
     let call = reporter.call("c", "t").parent("p").announced();
     pollster::block_on(async {
@@ -248,7 +248,7 @@ fn a_reporter_to_nobody_does_nothing_and_needs_nothing() {
 }
 
 #[tokio::test]
-async fn what_waits_goes_out_as_one_body_and_numbers_go_on() {
+async fn pending_facts_go_out_as_one_body_and_numbers_continue() {
     let (reporter, mut server) = scripted(ROOM, HANG);
     let call = reporter.call("c", "t");
     call.report_activity("a", "1").await;
@@ -267,7 +267,7 @@ async fn what_waits_goes_out_as_one_body_and_numbers_go_on() {
 }
 
 #[tokio::test]
-async fn a_body_holds_so_many_facts_and_bytes_and_no_more() {
+async fn a_body_is_limited_in_facts_and_bytes() {
     let (reporter, mut server) = scripted(Room { facts: 10_000, bytes: 100 << 20 }, HANG);
     let call = reporter.call("c", "t");
     call.report_activity("a", "first").await;
@@ -293,7 +293,7 @@ async fn a_body_holds_so_many_facts_and_bytes_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_body_without_an_answer_goes_out_again_as_it_was() {
+async fn a_body_without_a_response_is_sent_again_unchanged() {
     let (reporter, mut server) = scripted(ROOM, HANG);
     let call = reporter.call("c", "t");
     call.report_activity("a", "1").await;
@@ -314,15 +314,15 @@ async fn a_body_without_an_answer_goes_out_again_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_how_long_is_not_asked_before() {
+async fn the_reporter_does_not_retry_before_retry_after() {
     let (reporter, mut server) = scripted(ROOM, HANG);
     reporter.call("c", "t").report_activity("a", "1").await;
-    let told = Duration::from_millis(300);
+    let retry_after = Duration::from_millis(300);
     let first = server.next().await;
     let at = Instant::now();
-    first.answer(Answer::Later { why: "busy".into(), after: Some(told) });
+    first.answer(Answer::Later { why: "busy".into(), after: Some(retry_after) });
     server.next().await.take();
-    assert!(at.elapsed() >= told);
+    assert!(at.elapsed() >= retry_after);
 }
 
 #[tokio::test]
@@ -336,25 +336,25 @@ async fn a_gap_goes_back_to_what_the_server_expects() {
     call.report_activity("a", "4").await;
     let fourth = server.next().await;
     assert_eq!(fourth.seq, 3);
-    // The server forgot the last two.
+    // The server has lost the last two facts.
     fourth.answer(Answer::Gap { expected: 1 });
     let again = server.next().await;
     assert_eq!((again.seq, again.take()), (1, vec!["4".to_owned()]));
     call.report_activity("a", "5").await;
     let fifth = server.next().await;
     assert_eq!(fifth.seq, 2);
-    // Nonsense is asked about again, not believed.
+    // The reporter retries after an impossible number.
     fifth.answer(Answer::Gap { expected: 9 });
     let again = server.next().await;
     assert_eq!(again.seq, 2);
-    // The run was erased.
+    // An operator has erased the run.
     again.answer(Answer::Gap { expected: 0 });
     let again = server.next().await;
     assert_eq!((again.seq, again.take()), (0, vec!["5".to_owned()]));
 }
 
 #[tokio::test]
-async fn a_reporter_that_was_replaced_stops_and_says_so() {
+async fn a_fenced_reporter_stops_and_returns_the_error() {
     let (reporter, mut server) = scripted(ROOM, HANG);
     let call = reporter.call("c", "t");
     call.report_activity("a", "1").await;
@@ -366,13 +366,13 @@ async fn a_reporter_that_was_replaced_stops_and_says_so() {
     }
     call.emit(ToolProgressEvent::new("t", "m"));
     assert_eq!(facts_of(reporter.counters()), (22, 0, 0, 22, 0, 0));
-    assert_eq!(soon(reporter.flush()).await, Err(fenced.clone()), "for good");
+    assert_eq!(soon(reporter.flush()).await, Err(fenced.clone()), "the error is permanent");
     assert_eq!(soon(reporter.close()).await, Err(fenced));
-    assert!(soon(server.0.recv()).await.is_none(), "nobody sends any more");
+    assert!(soon(server.0.recv()).await.is_none(), "the worker has ended");
 }
 
 #[tokio::test]
-async fn a_fact_that_no_server_takes_leaves_its_number_to_a_word_of_why() {
+async fn a_rejected_fact_leaves_its_number_to_a_placeholder() {
     let (reporter, mut server) = scripted(ROOM, HANG);
     let call = reporter.call("c", "t");
     call.report_activity("a", "1").await;
@@ -392,14 +392,14 @@ async fn a_fact_that_no_server_takes_leaves_its_number_to_a_word_of_why() {
     assert_eq!(instead["payload"], json!({"kind": "report_refused", "message": "too deep", "bytes": bytes}));
     body.take();
     assert_eq!(soon(reporter.flush()).await, Err(ReportError::Lost { count: 1, why: "too deep".into() }));
-    assert_eq!(soon(reporter.flush()).await, Ok(()), "a loss is told once");
+    assert_eq!(soon(reporter.flush()).await, Ok(()), "a loss is returned once");
     assert_eq!(facts_of(reporter.counters()), (4, 3, 0, 1, 0, 0));
     call.report_activity("a", "4").await;
     assert_eq!(server.next().await.seq, 4);
 }
 
 #[tokio::test]
-async fn a_stand_in_that_is_refused_too_gives_its_number_to_what_follows() {
+async fn a_rejected_placeholder_leaves_its_number_to_the_next_fact() {
     let (reporter, mut server) = scripted(ROOM, HANG);
     let call = reporter.call("c", "t");
     call.report_activity("a", "bad").await;
@@ -414,7 +414,7 @@ async fn a_stand_in_that_is_refused_too_gives_its_number_to_what_follows() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_much_is_halved_until_it_is_taken_and_then_grows_again() {
+async fn a_rejected_body_is_halved_until_accepted_and_then_grows_again() {
     let (reporter, mut server) = scripted(Room { facts: 100, bytes: 1 << 20 }, HANG);
     let call = reporter.call("c", "t");
     call.report_activity("a", "0").await;
@@ -440,7 +440,7 @@ async fn a_body_that_is_too_much_is_halved_until_it_is_taken_and_then_grows_agai
 }
 
 #[tokio::test]
-async fn what_is_under_way_is_never_let_go_of() {
+async fn in_flight_facts_are_never_coalesced() {
     let (reporter, mut server) = scripted(Room { facts: 2, bytes: 1 << 20 }, HANG);
     let call = reporter.call("c", "t").announced();
     let running = async |message: &str| call.report_progress(ProgressStatus::Running, Some(message), None).await;
@@ -459,7 +459,7 @@ async fn what_is_under_way_is_never_let_go_of() {
 }
 
 #[test]
-fn a_server_that_goes_on_is_waited_for_however_long_it_takes() {
+fn a_flush_waits_as_long_as_the_server_makes_progress() {
     let is_pending = |flush: std::pin::Pin<&mut dyn Future<Output = Result<(), ReportError>>>| {
         flush.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending()
     };
@@ -473,17 +473,17 @@ fn a_server_that_goes_on_is_waited_for_however_long_it_takes() {
     for _ in 0..2 {
         assert!(is_pending(std::pin::pin!(queue.flush())));
         queue.age(2 * HANG);
-        let told = pollster::block_on(queue.flush());
-        assert!(matches!(told, Err(ReportError::Unreachable { .. })), "{told:?}");
+        let result = pollster::block_on(queue.flush());
+        assert!(matches!(result, Err(ReportError::Unreachable { .. })), "{result:?}");
         queue.acknowledged(1, 0);
     }
     queue.age(2 * HANG);
     queue.refused(0, "no");
-    assert!(is_pending(std::pin::pin!(queue.flush())), "a refusal is an answer, too");
+    assert!(is_pending(std::pin::pin!(queue.flush())), "a rejection counts as progress");
 }
 
 #[tokio::test]
-async fn a_full_line_makes_reports_wait_and_sheds_events() {
+async fn a_full_queue_makes_reports_wait_and_sheds_events() {
     let (reporter, mut server) = scripted(Room { facts: 3, bytes: 1 << 20 }, HANG);
     let call = reporter.call("c", "t").announced();
     call.report_activity("a", "1").await;
@@ -494,7 +494,7 @@ async fn a_full_line_makes_reports_wait_and_sheds_events() {
     call.emit(ToolProgressEvent::new("t", "no room"));
     let waits = call.clone();
     let mut fourth = tokio::spawn(async move { waits.report_activity("a", "4").await });
-    assert!(tokio::time::timeout(Duration::from_millis(20), &mut fourth).await.is_err(), "there is no room");
+    assert!(tokio::time::timeout(Duration::from_millis(20), &mut fourth).await.is_err(), "the queue is full");
     assert_eq!(facts_of(reporter.counters()), (4, 0, 0, 0, 1, 3));
     first.take();
     soon(fourth).await.unwrap();
@@ -509,7 +509,7 @@ async fn a_full_line_makes_reports_wait_and_sheds_events() {
 }
 
 #[tokio::test]
-async fn a_line_is_full_by_its_bytes_too_and_takes_one_fact_of_any_size() {
+async fn a_queue_is_also_limited_in_bytes_and_accepts_one_fact_of_any_size() {
     let (reporter, mut server) = scripted(Room { facts: 100, bytes: 1000 }, HANG);
     let call = reporter.call("c", "t").announced();
     call.report_activity("a", "x".repeat(5000)).await;
@@ -522,7 +522,7 @@ async fn a_line_is_full_by_its_bytes_too_and_takes_one_fact_of_any_size() {
 }
 
 #[tokio::test]
-async fn a_full_line_lets_go_of_states_that_are_repeated_and_of_nothing_else() {
+async fn a_full_queue_coalesces_only_repeated_states() {
     use ProgressStatus::{Done, Running};
     let (reporter, mut server) = scripted(Room { facts: 10, bytes: 1 << 20 }, HANG);
     let call = reporter.call("c", "t");
@@ -541,7 +541,7 @@ async fn a_full_line_lets_go_of_states_that_are_repeated_and_of_nothing_else() {
     assert_eq!(facts_of(reporter.counters()), (11, 0, 2, 0, 0, 9));
     let other = reporter.call("d", "t");
     other.report_progress(Running, Some("another call"), None).await;
-    // Full again: by the newest state itself.
+    // The queue is full again; the newest state itself repeats an older one.
     call.report_progress(Running, Some("the newest"), Some(0.6)).await;
     assert_eq!(facts_of(reporter.counters()), (13, 0, 3, 0, 0, 10));
     first.take();
@@ -571,7 +571,7 @@ async fn a_full_line_lets_go_of_states_that_are_repeated_and_of_nothing_else() {
 }
 
 #[tokio::test]
-async fn who_waits_for_what_was_let_go_of_waits_for_what_repeats_it() {
+async fn a_flush_of_a_coalesced_state_waits_for_the_repeating_one() {
     let (reporter, mut server) = scripted(Room { facts: 3, bytes: 1 << 20 }, HANG);
     let call = reporter.call("c", "t").announced();
     call.report_activity("a", "under way").await;
@@ -579,68 +579,68 @@ async fn who_waits_for_what_was_let_go_of_waits_for_what_repeats_it() {
     call.report_progress(ProgressStatus::Running, Some("old"), None).await;
     let waits = reporter.clone();
     let mut flushed = tokio::spawn(async move { waits.flush().await });
-    assert!(tokio::time::timeout(Duration::from_millis(20), &mut flushed).await.is_err(), "nothing is acknowledged");
+    assert!(tokio::time::timeout(Duration::from_millis(20), &mut flushed).await.is_err(), "no report is acknowledged");
     call.report_activity("a", "between").await;
     call.report_progress(ProgressStatus::Running, Some("new"), None).await;
     first.take();
     let body = server.next().await;
     assert_eq!(body.names(), ["between", "new"]);
-    assert!(tokio::time::timeout(Duration::from_millis(20), &mut flushed).await.is_err(), "what repeats it is not");
+    assert!(tokio::time::timeout(Duration::from_millis(20), &mut flushed).await.is_err(), "the repeating state is not acknowledged");
     body.take();
     soon(flushed).await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn nobody_waits_longer_than_the_patience_for_a_server_that_is_gone() {
+async fn no_caller_waits_longer_than_the_stall_timeout() {
     let (reporter, mut server) = scripted(Room { facts: 2, bytes: 1 << 20 }, Duration::from_millis(50));
     let call = reporter.call("c", "t");
     for n in 0..100 {
         soon(call.report_activity("a", n.to_string())).await;
     }
     let counters = facts_of(reporter.counters());
-    assert_eq!(counters, (100, 0, 0, 98, 0, 2), "what found room stays");
+    assert_eq!(counters, (100, 0, 0, 98, 0, 2), "queued reports stay");
     server.next().await.answer(later("no route"));
-    let told = flushed(&reporter, "it has not answered yet").await;
-    assert_eq!(told, Err(ReportError::Unreachable { waiting: 2, why: "no route".into() }));
-    // It comes back: what waits arrives, and there is room and patience again.
+    let result = flushed(&reporter, "the server has not answered yet").await;
+    assert_eq!(result, Err(ReportError::Unreachable { waiting: 2, why: "no route".into() }));
+    // The server returns: pending reports arrive, and new reports find room again.
     let mut there = server.next().await.take();
     while there.len() < 2 {
         there.extend(server.next().await.take());
     }
     assert_eq!(there, ["0", "1"]);
-    let lost = "there was no room, and the server did not answer in time".to_owned();
+    let lost = "the queue was full and the server did not answer in time".to_owned();
     assert_eq!(flushed(&reporter, "no route").await, Err(ReportError::Lost { count: 98, why: lost }));
     call.report_activity("a", "after").await;
     assert_eq!(server.next().await.take(), ["after"]);
     assert_eq!(soon(reporter.flush()).await, Ok(()));
 }
 
-/// What a flush says once it does not say this of a server that cannot be reached.
+/// Flushes until the result is no longer `Unreachable` for this reason.
 async fn flushed(reporter: &Reporter, of: &str) -> Result<(), ReportError> {
     loop {
         match soon(reporter.flush()).await {
             Err(ReportError::Unreachable { why, .. }) if why == of => tokio::task::yield_now().await,
-            told => return told,
+            result => return result,
         }
     }
 }
 
 #[tokio::test]
-async fn a_closed_reporter_sends_what_it_has_takes_nothing_more_and_ends() {
+async fn a_closed_reporter_sends_its_queue_accepts_nothing_more_and_ends() {
     let (reporter, mut server) = scripted(ROOM, HANG);
     let (call, other) = (reporter.call("c", "t"), reporter.clone());
     call.report_activity("a", "1").await;
     let closing = tokio::spawn(reporter.close());
     server.next().await.take();
     assert_eq!(soon(closing).await.unwrap(), Ok(()));
-    assert!(soon(server.0.recv()).await.is_none(), "nobody sends any more");
+    assert!(soon(server.0.recv()).await.is_none(), "the worker has ended");
     soon(call.report_activity("a", "2")).await;
     assert_eq!(facts_of(other.counters()), (2, 1, 0, 1, 0, 0));
     assert_eq!(soon(other.close()).await, Err(ReportError::Lost { count: 1, why: "the reporter is closed".into() }));
 }
 
 #[tokio::test]
-async fn closing_on_a_server_that_is_gone_gives_up_after_the_patience() {
+async fn closing_with_an_unreachable_server_gives_up_after_the_stall_timeout() {
     let (reporter, mut server) = scripted(ROOM, Duration::from_millis(50));
     let other = reporter.clone();
     reporter.call("c", "t").report_activity("a", "1").await;
@@ -648,18 +648,18 @@ async fn closing_on_a_server_that_is_gone_gives_up_after_the_patience() {
     while let Some(asked) = soon(server.0.recv()).await {
         asked.answer(later("no route"));
     }
-    let told = soon(closing).await.unwrap();
-    // Whichever was first: that it waits, or that it was given up.
+    let result = soon(closing).await.unwrap();
+    // Either the timeout of the flush or the end of the worker comes first.
     let gone = ReportError::Lost { count: 1, why: "no route".into() };
-    assert!(told == Err(gone.clone()) || matches!(told, Err(ReportError::Unreachable { waiting: 1, .. })), "{told:?}");
-    if told != Err(gone.clone()) {
+    assert!(result == Err(gone.clone()) || matches!(result, Err(ReportError::Unreachable { waiting: 1, .. })), "{result:?}");
+    if result != Err(gone.clone()) {
         assert_eq!(soon(other.flush()).await, Err(gone));
     }
     assert_eq!(facts_of(other.counters()), (1, 0, 0, 1, 0, 0));
 }
 
 #[tokio::test]
-async fn the_last_handle_may_be_dropped_and_what_waits_still_goes_out() {
+async fn pending_reports_go_out_after_the_last_handle_is_dropped() {
     let (reporter, mut server) = scripted(ROOM, HANG);
     let call = reporter.call("c", "t");
     drop(reporter);
@@ -669,11 +669,11 @@ async fn the_last_handle_may_be_dropped_and_what_waits_still_goes_out() {
     drop(call);
     first.take();
     assert_eq!(server.next().await.take(), ["2"]);
-    assert!(soon(server.0.recv()).await.is_none(), "and then nobody sends any more");
+    assert!(soon(server.0.recv()).await.is_none(), "then the worker ends");
 }
 
 #[test]
-fn a_runtime_that_ends_takes_its_reports_with_it_and_leaves_nobody_waiting() {
+fn the_end_of_the_runtime_loses_its_reports_and_wakes_waiting_callers() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     let (reporter, server) = first.block_on(async { scripted(Room { facts: 1, bytes: 1 << 20 }, HANG) });
@@ -688,7 +688,7 @@ fn a_runtime_that_ends_takes_its_reports_with_it_and_leaves_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn memory_keeps_the_newest_facts() {
+async fn a_recording_keeps_the_newest_facts() {
     let (reporter, recording) = Reporter::recording().unwrap();
     let call = reporter.call("c", "t");
     for n in 0..RECORDED_FACTS_MAX + 3 {
@@ -700,34 +700,34 @@ async fn memory_keeps_the_newest_facts() {
 }
 
 #[tokio::test]
-async fn a_setup_says_what_is_wrong_with_it() {
-    let told = |setup: Setup| setup.start().unwrap_err().to_string();
+async fn a_builder_reports_invalid_settings() {
+    let error = |setup: Setup| setup.start().unwrap_err().to_string();
     let server = "http://127.0.0.1:1";
-    assert!(told(Reporter::to("ftp://h", "r")).contains("this is ftp"));
-    assert!(told(Reporter::to("https://h", "r").authority("none")).contains("-----BEGIN CERTIFICATE-----"));
-    assert!(told(Reporter::to("h:1", "r")).starts_with("\"h:1\" is no server's address"));
-    assert!(told(Reporter::to("", "r")).contains("is no server's address"));
-    assert!(told(Reporter::to(server, "")).starts_with("the reporter's run: an id is empty"));
-    assert!(told(Reporter::to(server, "r").agent("a\n")).starts_with("the reporter's agentId: an id has a control character"));
+    assert!(error(Reporter::to("ftp://h", "r")).contains("the scheme is ftp"));
+    assert!(error(Reporter::to("https://h", "r").authority("none")).contains("-----BEGIN CERTIFICATE-----"));
+    assert!(error(Reporter::to("h:1", "r")).starts_with("\"h:1\" is not a valid server address"));
+    assert!(error(Reporter::to("", "r")).contains("is not a valid server address"));
+    assert!(error(Reporter::to(server, "")).starts_with("the reporter's run: an id is empty"));
+    assert!(error(Reporter::to(server, "r").agent("a\n")).starts_with("the reporter's agentId: an id has a control character"));
     assert!(
-        told(Reporter::to(server, "r").producer(&"p".repeat(257))).starts_with("the reporter's producer: an id is 257 bytes")
+        error(Reporter::to(server, "r").producer(&"p".repeat(257))).starts_with("the reporter's producer: an id is 257 bytes")
     );
     for setup in [Reporter::to(server, "r").producer("é"), Reporter::to(server, "r").token("a\nb")] {
-        assert!(told(setup).ends_with("is sent in a header, which takes visible ASCII only"));
+        assert!(error(setup).ends_with("is not visible ASCII, which its HTTP header requires"));
     }
     let shown = format!("{:?}", Reporter::to(server, "r").token("hidden"));
     assert!(!shown.contains("hidden"), "{shown}");
 }
 
 #[test]
-fn two_producers_that_start_at_once_have_different_epochs() {
+fn producers_that_start_at_once_have_different_epochs() {
     let epochs: Vec<u64> = (0..1000).map(|_| next_epoch()).collect();
     assert!(epochs.is_sorted_by(|a, b| a < b));
     let now = Timestamp::now().as_microsecond() as u64;
     assert!(epochs[0].abs_diff(now) < 60_000_000, "microseconds");
 }
 
-/// Reads one request, and answers it.
+/// Reads one request and answers it.
 async fn answer_once(listener: &tokio::net::TcpListener, answer: &str) -> String {
     let (mut socket, _) = listener.accept().await.unwrap();
     let mut text = String::new();
@@ -745,7 +745,7 @@ async fn answer_once(listener: &tokio::net::TcpListener, answer: &str) -> String
 }
 
 #[tokio::test]
-async fn a_request_says_where_who_and_from_which_number() {
+async fn a_request_has_the_run_the_producer_and_the_first_number() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let setup = Reporter::to(&url, "a/b ?é").session("s&1").session("s&2").agent("a");
@@ -773,18 +773,19 @@ async fn a_request_says_where_who_and_from_which_number() {
     soon(reporter.close()).await.unwrap();
 }
 
-/// What becomes of one request.
+/// The fate of one request.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Answered,
-    /// It never came, or its answer never went.
+    /// The network loses the request.
     LostBefore,
+    /// The network loses the response.
     LostAfter,
-    /// A refusal does not say of which fact.
+    /// A rejection does not name the fact.
     Vague,
 }
 
-/// A server as the protocol has it, with a log.
+/// A model of a server that follows the protocol.
 #[derive(Default)]
 struct Model {
     log: Vec<Value>,
@@ -817,9 +818,9 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever happens to requests and answers, every fact is in the log once, in order; where one is poison, its stand-in.
+    /// Despite lost requests and responses, the log has every fact once and in order, or its placeholder.
     #[test]
-    fn each_report_is_in_the_log_once_and_in_order(
+    fn each_report_is_logged_once_and_in_order(
         poison in prop::collection::vec(prop::bool::weighted(0.15), 1..60),
         fates in prop::collection::vec(
             prop_oneof![3 => Just(Fate::Answered), 1 => Just(Fate::LostBefore), 2 => Just(Fate::LostAfter), 1 => Just(Fate::Vague)],
@@ -857,8 +858,8 @@ proptest! {
                 soon(call.report_activity(kind, n.to_string())).await;
             }
             let bad = poison.iter().filter(|bad| **bad).count() as u64;
-            let told = soon(reporter.flush()).await;
-            prop_assert_eq!(told.is_err(), bad > 0, "{:?}", told);
+            let result = soon(reporter.flush()).await;
+            prop_assert_eq!(result.is_err(), bad > 0, "{:?}", result);
             let counters = reporter.counters();
             prop_assert_eq!(facts_of(counters), (poison.len() as u64, poison.len() as u64 - bad, 0, bad, 0, 0));
             drop((call, reporter));
@@ -870,9 +871,9 @@ proptest! {
         })?;
     }
 
-    /// Letting go changes nothing that anybody comes to see: not what a call comes to, nor its statuses, nor what a patch is of.
+    /// Coalescing changes neither the final state of a call, nor its statuses, nor the base of a patch.
     #[test]
-    fn what_is_let_go_of_is_not_missed(
+    fn coalescing_loses_no_information(
         reports in prop::collection::vec((0..2usize, 0..9u8, 0..3usize, 0..16u8), 1..80),
         facts_max in 1..20usize,
     ) {
@@ -908,7 +909,7 @@ proptest! {
     }
 }
 
-/// Of each call what it comes to, its statuses in order, and what its patches found; and everything else as it is.
+/// Returns each call's final state, with its statuses and patch bases in order, and all other facts.
 fn seen(facts: &[Fact]) -> (BTreeMap<String, Vec<Value>>, Vec<Value>) {
     let mut calls: BTreeMap<String, (Value, Vec<Value>)> = BTreeMap::new();
     let mut others = Vec::new();

@@ -1,7 +1,7 @@
-//! Whom a client of ours believes when a server says who it is, over `https`.
+//! The certificates that our HTTP clients trust over `https`.
 //!
-//! The certificates that the system trusts, or those of a private authority and no others. A plain `http` address needs none,
-//! and nothing is read for it.
+//! A client trusts either the system's certificates or only those of a private authority. For a plain `http` address it
+//! loads no certificates.
 
 use std::sync::Arc;
 use tokio_rustls::rustls::crypto::ring;
@@ -9,21 +9,23 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore};
 
-/// Why nobody can be believed.
+/// Why the trusted certificates cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    #[error("the authority's certificates are not PEM: {0}; give the text that begins with -----BEGIN CERTIFICATE-----")]
+    #[error("the authority's certificates are not valid PEM: {0}; use text that begins with -----BEGIN CERTIFICATE-----")]
     NotPem(String),
-    #[error("no certificate is in what should be an authority's; give it as PEM (-----BEGIN CERTIFICATE-----)")]
+    #[error("the authority has no certificate; give at least one as PEM (-----BEGIN CERTIFICATE-----)")]
     Empty,
     #[error("the authority's certificate cannot be used: {0}")]
     Bad(Error),
-    #[error("the system's trusted certificates cannot be had: {0}; name an authority of your own")]
+    #[error("the system's trusted certificates cannot be loaded: {0}; specify your own authority")]
     System(Error),
 }
 
-/// The beginning of an HTTP client for this address, which believes this authority (PEM), or whom the system believes. It goes
-/// straight to the server: a proxy's address would come from the environment, which is not a library's to read.
+/// Returns a builder of an HTTP client for this address with its trusted certificates.
+///
+/// The client trusts `authority` (PEM), or the system's certificates for `None`. The client uses no proxy: a proxy's
+/// address would come from the environment, which a library must not read.
 ///
 /// # Errors
 /// [`TrustError`]

@@ -1,7 +1,7 @@
-//! The way to a server, behind one seam: a numbered body goes out, and what its answer means for the line comes back.
+//! Delivery to a server: sends a numbered body and classifies the response.
 //!
-//! Over HTTP that is `POST /v1/runs/{run}/facts` with the producer's numbers; in a test, memory or a script. A sink neither
-//! repeats nor waits: that is for [`super::worker`] to decide.
+//! Over HTTP this is `POST /v1/runs/{run}/facts` with the producer's headers; tests use memory or a script. A sink
+//! neither retries nor waits: [`super::worker`] decides both.
 
 use super::{Recording, ReportError};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -9,29 +9,30 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
 
-/// What is read of an answer, in bytes. Ours are smaller; a stranger's need not end.
+/// The most bytes of a response that the reporter reads.
+/// Another server's response could be endless.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
-/// What is told of a stranger's answer, in characters.
+/// The length of the excerpt of another server's response, in characters.
 const EXCERPT_CHARS_MAX: usize = 200;
 
-/// What an answer means.
+/// The outcome of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// All of it is durable; so many facts were before.
+    /// All facts are durable; `duplicates` of them were durable before.
     Taken { duplicates: u64 },
-    /// The server's next number is this, below ours: what it had is gone, erased or with its memory.
+    /// The server expects a lower number: it has lost facts, by an erasure or with its memory.
     Gap { expected: u64 },
-    /// This fact of the body can never be taken, and nothing of the body was.
+    /// The server permanently rejects this fact of the body, and accepted no other fact of it.
     Fact { index: usize, why: String },
-    /// The body cannot be taken as it is; of which fact that is, nobody says.
+    /// The server rejects the body without naming a fact.
     Body { why: String },
-    /// Nothing from here will ever be taken.
+    /// The server permanently rejects this reporter.
     Never(ReportError),
-    /// Perhaps it was taken, perhaps not: send it again, not before this time has passed.
+    /// The outcome is unknown or temporary: send the body again, at the earliest after this time.
     Later { why: String, after: Option<Duration> },
 }
 
-/// Where reports go.
+/// The destination of reports.
 pub(super) enum Sink {
     Http(Box<Http>),
     Memory(Recording),
@@ -40,7 +41,8 @@ pub(super) enum Sink {
 }
 
 impl Sink {
-    /// Sends the facts, of which the first has this number.
+    /// Sends the facts.
+    /// `seq` is the number of the first one.
     pub async fn deliver(&self, seq: u64, facts: Vec<Bytes>) -> Answer {
         match self {
             Self::Http(http) => http.deliver(seq, &facts).await,
@@ -54,11 +56,11 @@ impl Sink {
     }
 }
 
-/// A server, and who sends to which of its runs.
+/// An HTTP destination: the client, the run's URL and the producer's headers.
 pub(super) struct Http {
     pub client: reqwest::Client,
     pub url: reqwest::Url,
-    /// The producer's id and epoch, the token.
+    /// The producer's id and epoch, and the token.
     pub headers: HeaderMap,
 }
 
@@ -78,7 +80,7 @@ impl Http {
     }
 }
 
-/// The facts as one JSON array.
+/// Joins the facts into one JSON array.
 fn array(facts: &[Bytes]) -> Bytes {
     let mut body = BytesMut::with_capacity(facts.iter().map(|fact| fact.len() + 1).sum::<usize>() + 1);
     for (at, fact) in facts.iter().enumerate() {
@@ -92,7 +94,7 @@ fn array(facts: &[Bytes]) -> Bytes {
 async fn read(request: reqwest::RequestBuilder) -> Result<(u16, Option<Duration>, Vec<u8>), reqwest::Error> {
     let mut answer = request.send().await?;
     let status = answer.status().as_u16();
-    let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| told_to_wait(value, SystemTime::now()));
+    let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| parse_retry_after(value, SystemTime::now()));
     let mut body = Vec::new();
     while let Some(part) = answer.chunk().await? {
         body.extend_from_slice(&part);
@@ -103,8 +105,8 @@ async fn read(request: reqwest::RequestBuilder) -> Result<(u16, Option<Duration>
     Ok((status, retry_after, body))
 }
 
-/// `Retry-After`: seconds, or a date.
-fn told_to_wait(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
+/// Parses `Retry-After`: seconds or a date.
+fn parse_retry_after(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
     let text = value.to_str().ok()?.trim();
     match text.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
@@ -112,7 +114,7 @@ fn told_to_wait(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
     }
 }
 
-/// The cause at the bottom of an error: "Connection refused" rather than "error sending request".
+/// Returns the innermost cause of an error: "Connection refused" instead of "error sending request".
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -121,11 +123,13 @@ fn innermost(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// Refusals that are of no fact, but of the address, the numbering or the right to send: of every fact alike.
+/// Problem codes that concern the address, the numbering or the right to send, and so every fact.
 const OF_EVERY_FACT: [&str; 5] = ["bad_id", "bad_query", "bad_producer", "unknown_source", "too_many_producers"];
 
-/// What an answer to a body of so many facts means. Only what speaks as our server does is believed when it says yes, or no for
-/// ever: anything else is somebody in between, and is asked again.
+/// Classifies the response to a body of `facts` facts.
+///
+/// The reporter accepts a success or a permanent rejection only in the form that our server sends. Any other response
+/// comes from an intermediary, and the reporter retries.
 pub(super) fn judge(status: u16, retry_after: Option<Duration>, body: &[u8], facts: u64) -> Answer {
     let said: Value = serde_json::from_slice(body).unwrap_or_default();
     let number = |member: &str| said.get(member).and_then(Value::as_u64);
@@ -135,7 +139,7 @@ pub(super) fn judge(status: u16, retry_after: Option<Duration>, body: &[u8], fac
         (Some(code), Some(detail)) => format!("{detail} ({code})"),
         _ => {
             let excerpt: String = String::from_utf8_lossy(body).chars().take(EXCERPT_CHARS_MAX).collect();
-            format!("it answered {status}, and not as a proscenium server would: {excerpt:?}")
+            format!("the response {status} is not a proscenium server's: {excerpt:?}")
         }
     };
     let later = || Answer::Later { why: why(), after: retry_after };
@@ -179,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_yes_is_believed_only_if_it_counts_every_fact() {
+    fn a_success_is_accepted_only_if_it_counts_every_fact() {
         assert_eq!(answer(200, &json!({"accepted": 1, "duplicates": 2})), Answer::Taken { duplicates: 2 });
         assert_eq!(answer(200, &json!({"accepted": 1, "duplicates": 0, "shed": 2})), Answer::Taken { duplicates: 0 });
         for no_receipt in [json!({"accepted": 2, "duplicates": 0}), json!({}), json!("<html>"), json!([3])] {
@@ -188,11 +192,11 @@ mod tests {
     }
 
     #[test]
-    fn a_no_is_of_one_fact_of_the_body_of_all_or_of_now() {
+    fn a_rejection_concerns_one_fact_the_body_the_reporter_or_is_temporary() {
         let why = || "Why. (c)".to_owned();
         assert_eq!(problem(422, "c", json!({"index": 1})), Answer::Fact { index: 1, why: why() });
         assert_eq!(problem(413, "c", json!({"index": 2})), Answer::Fact { index: 2, why: why() });
-        assert_eq!(problem(422, "c", json!({"index": 3})), Answer::Body { why: why() }, "there is no such fact");
+        assert_eq!(problem(422, "c", json!({"index": 3})), Answer::Body { why: why() }, "the body has no such fact");
         assert_eq!(problem(413, "c", json!({})), Answer::Body { why: why() });
         assert!(matches!(answer(413, &Value::Null), Answer::Body { .. }), "a proxy has its own limit");
         assert_eq!(problem(409, "producer_gap", json!({"expected": 7})), Answer::Gap { expected: 7 });
@@ -202,7 +206,7 @@ mod tests {
         }
         for status in [401, 403, 404, 405, 409, 415] {
             assert!(matches!(problem(status, "c", json!({})), Answer::Never(ReportError::Refused { .. })), "{status}");
-            assert!(matches!(answer(status, &Value::Null), Answer::Later { .. }), "{status} of a stranger");
+            assert!(matches!(answer(status, &Value::Null), Answer::Later { .. }), "{status} of another server");
         }
         for status in [408, 425, 429, 500, 502, 503, 504, 599] {
             let later = Answer::Later { why: why(), after: Some(Duration::from_secs(2)) };
@@ -210,13 +214,13 @@ mod tests {
         }
         assert!(matches!(problem(409, "run_erased", json!({})), Answer::Later { .. }));
         assert!(matches!(answer(302, &Value::Null), Answer::Later { .. }));
-        assert!(matches!(answer(400, &Value::Null), Answer::Later { .. }), "a proxy that dislikes something");
+        assert!(matches!(answer(400, &Value::Null), Answer::Later { .. }), "a proxy's own rejection");
     }
 
     #[test]
-    fn a_server_says_how_long_to_wait_in_seconds_or_by_a_date() {
+    fn retry_after_is_in_seconds_or_a_date() {
         let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
-        let wait = |text: &str| told_to_wait(&HeaderValue::from_str(text).unwrap(), now);
+        let wait = |text: &str| parse_retry_after(&HeaderValue::from_str(text).unwrap(), now);
         assert_eq!(wait("2"), Some(Duration::from_secs(2)));
         assert_eq!(wait("Sun, 06 Nov 1994 08:50:07 GMT"), Some(Duration::from_secs(30)));
         assert_eq!(wait("Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_an_array_of_the_facts_as_they_are() {
+    fn a_body_is_an_array_of_the_unchanged_facts() {
         assert_eq!(array(&[Bytes::from_static(b"{}")]), "[{}]");
         assert_eq!(array(&[Bytes::from_static(b"{\"a\":1}"), Bytes::from_static(b"{}")]), "[{\"a\":1},{}]");
     }

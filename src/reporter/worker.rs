@@ -1,17 +1,17 @@
-//! The task that sends the line: one body at a time, each fact under a number of its own, until an answer settles it.
+//! The task that sends the queue: one request at a time, each fact under its own sequence number.
 //!
-//! A body whose answer never came is sent again, the same facts under the same numbers, so that the server knows what it has.
-//! Between tries it waits, longer each time and never exactly as long as others do.
+//! After a lost response the task sends the same facts under the same numbers again, so that the server detects
+//! duplicates. Between attempts it waits with exponential backoff and jitter.
 
 use super::queue::{BATCH_FACTS_MAX, Queue};
 use super::wire::{Answer, Sink};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest that a server's `Retry-After` is obeyed.
+/// The longest `Retry-After` that the task honours.
 const RETRY_AFTER_MAX: Duration = Duration::from_mins(1);
 
-/// How long to wait between tries: `first`, then twice as long each time, up to `most`.
+/// The backoff between attempts: `first`, then twice as long after each attempt, up to `most`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
     pub first: Duration,
@@ -19,17 +19,20 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The pause after so many tries came to nothing: a random half of it is left out, so that those who were cut off together do
-    /// not come back together. A server that says how long to wait is waited for so long, and then a little.
-    fn pause(self, tries: u32, told: Option<Duration>, random: u64) -> Duration {
+    /// Returns the delay after `tries` failed attempts.
+    ///
+    /// Jitter removes up to half of the delay, so that reporters that lost the connection together do not reconnect
+    /// together. If the server sent `Retry-After`, the jittered delay is added to it.
+    fn pause(self, tries: u32, retry_after: Option<Duration>, random: u64) -> Duration {
         let full = self.first.saturating_mul(1 << tries.min(16)).min(self.most);
         let part = (random % 1000) as u32;
         let jittered = full / 2 + full / 2 * part / 1000;
-        told.map_or(jittered, |told| told.min(RETRY_AFTER_MAX) + jittered)
+        retry_after.map_or(jittered, |wait| wait.min(RETRY_AFTER_MAX) + jittered)
     }
 }
 
-/// A small generator (xorshift) for pauses: nobody's secret hangs on it.
+/// A small pseudo-random generator (xorshift) for jitter.
+/// It is not for secrets.
 pub(super) struct Dice(u64);
 
 impl Dice {
@@ -45,7 +48,10 @@ impl Dice {
     }
 }
 
-/// The line as its sender has it: however that ends, even before it began, whoever waits is told.
+/// The task's handle of the queue.
+/// Its drop abandons the queue.
+///
+/// The drop also runs if the task ends before its first poll. So every caller that waits for the queue wakes up.
 pub(super) struct Sending(pub Arc<Queue>);
 
 impl Drop for Sending {
@@ -54,10 +60,10 @@ impl Drop for Sending {
     }
 }
 
-/// Sends until nothing more will come, or the server takes nothing more.
+/// Sends the queue until it is closed and empty, or until the server rejects the reporter.
 pub(super) async fn run(sending: Sending, sink: Sink, pace: Pace, mut dice: Dice) {
     let queue = &sending.0;
-    // The number of the next fact that is not acknowledged.
+    // The number of the next unacknowledged fact.
     let mut seq = 0;
     let mut tries = 0;
     let mut limit = BATCH_FACTS_MAX;
@@ -71,17 +77,18 @@ pub(super) async fn run(sending: Sending, sink: Sink, pace: Pace, mut dice: Dice
                 limit = limit.saturating_mul(2).min(BATCH_FACTS_MAX);
                 continue;
             }
-            // What it had of us is gone, and so is our copy: what is left begins where it stands. It only ever goes back.
+            // The server lost acknowledged facts, and the reporter has no copy. The rest continues at the server's
+            // number, which only ever decreases.
             Answer::Gap { expected } if expected < seq => {
                 tracing::warn!(
                     seq,
                     expected,
-                    "the server has lost reports that it had acknowledged; the run may have been erased"
+                    "the server has lost acknowledged reports; the run may have been erased"
                 );
                 seq = expected;
                 continue;
             }
-            Answer::Gap { expected } => (format!("it expects number {expected} after {seq}"), None),
+            Answer::Gap { expected } => (format!("the server expects number {expected} after {seq}"), None),
             Answer::Fact { index, why } => {
                 queue.refused(index, &why);
                 continue;
@@ -90,7 +97,7 @@ pub(super) async fn run(sending: Sending, sink: Sink, pace: Pace, mut dice: Dice
                 queue.refused(0, &why);
                 continue;
             }
-            // One of them is at fault, or all together are too much.
+            // Either one fact is invalid, or the body is too large.
             Answer::Body { .. } => {
                 limit = count / 2;
                 continue;
@@ -111,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_up_to_their_most_and_no_two_reporters_keep_step() {
+    fn delays_grow_up_to_the_maximum_with_jitter() {
         let pace = Pace { first: Duration::from_millis(100), most: Duration::from_secs(10) };
         let least: Vec<_> = (0..9).map(|tries| pace.pause(tries, None, 0).as_millis()).collect();
         assert_eq!(least, [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
@@ -124,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_says_how_long_is_waited_for_so_long_but_not_for_ever() {
+    fn retry_after_is_honoured_up_to_a_maximum() {
         let pace = Pace { first: Duration::from_millis(100), most: Duration::from_secs(10) };
         assert_eq!(pace.pause(0, Some(Duration::from_secs(2)), 0), Duration::from_millis(2050));
         assert_eq!(pace.pause(0, Some(Duration::from_hours(24)), 0), RETRY_AFTER_MAX + Duration::from_millis(50));

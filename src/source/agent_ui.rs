@@ -1,9 +1,10 @@
-//! The native source: facts that already speak our vocabulary, each an envelope-like object whose `type` is its event class.
+//! The native source `agentui`: facts that already use our vocabulary.
 //!
-//! One fact gives one draft. What a lazy producer leaves out is filled from the class table and from what the payload plainly
-//! says; what cannot stand under its own name is carried under `source…`, so that nothing is lost and every envelope stays
-//! valid. Ids of messages and parts that are missing are made up and kept. Never infers anything from prose, and never lets
-//! a producer forge what the server stamps.
+//! A fact is an envelope-like object whose `type` is its event type. One fact gives one draft. The adapter fills
+//! missing members from the event type table and from explicit payload members. It carries a member that cannot keep
+//! its name under `source…`, so no input is lost and every envelope stays valid. It generates missing message and part
+//! ids and reuses them for later chunks. It infers nothing from prose, and a producer cannot forge the members that the
+//! server stamps.
 
 use super::members::{RESERVED, bad_id, carry, instant, take_type};
 use super::{Adapter, Fact, FactError, SourceKind};
@@ -19,15 +20,20 @@ pub const SOURCE: SourceKind = SourceKind {
     answers: None,
 };
 
-/// The speakers (an agent in a role) whose message and parts are remembered; beyond that the one longest silent is forgotten
-/// and would begin a new message.
+/// The most speakers (an agent in a role) whose message and parts the adapter stores.
+///
+/// Beyond this limit the adapter evicts the speaker that was silent longest; its next chunk starts a new message.
 const SPEAKERS_MAX: usize = 64;
 
-/// The part of a role's name that tells speakers apart, in characters. Memory holds no text of a length that a producer chooses.
+/// The length of a role's name that distinguishes speakers, in characters.
+///
+/// The limit bounds the memory, because a producer chooses the length of the name.
 const ROLE_CHARS_MAX: usize = 32;
 
-/// What made-up ids begin with. It keeps them away from a producer's own, and from those that another source's adapter makes up
-/// for the same run. Each audience has its own: whoever counts the ids that it sees must not learn of others.
+/// Returns the prefix of generated ids.
+///
+/// It prevents collisions with a producer's ids and with ids that another source's adapter generates for the same run.
+/// Each audience has its own prefix and counter: a reader that counts visible ids must not learn of hidden ones.
 fn prefix(kind: &str, audience: Audience) -> String {
     match audience {
         Audience::User => format!("agentui-{kind}-"),
@@ -35,8 +41,10 @@ fn prefix(kind: &str, audience: Audience) -> String {
     }
 }
 
-/// Members that belong into the payload wherever a producer put them: those of the protocol's table (section 3), then those
-/// that seed 003 requires of runtime entities, teams and hydration.
+/// Members that belong in the payload, even if a producer puts them at the top level.
+///
+/// First those of the protocol's table (section 3), then those that seed 003 requires of runtime entities, teams and
+/// hydration.
 #[rustfmt::skip]
 const PAYLOAD_MEMBERS: &[&str] = &[
     "text", "role", "toolName", "input", "inputText", "status", "progress", "loaded", "total", "message", "activityType",
@@ -55,7 +63,7 @@ const PAYLOAD_MEMBERS: &[&str] = &[
     "counts", "unread", "pinned", "stale",
 ];
 
-/// What streams as parts of a message.
+/// A kind of content that streams as parts of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Channel {
@@ -64,7 +72,9 @@ enum Channel {
     Plan,
 }
 
-/// One agent in one role to one audience, and where what it says goes while it gives no ids.
+/// One agent in one role for one audience.
+///
+/// It holds the message and the parts that chunks without ids continue.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Speaker {
@@ -72,20 +82,24 @@ struct Speaker {
     role: String,
     audience: Audience,
     message: Option<MessageId>,
-    /// The last part of each channel that is not sealed yet: a summary may come after the speaker has gone on.
+    /// The last unsealed part of each channel.
+    /// A summary may arrive after the speaker has switched channels.
     parts: [Option<PartId>; 3],
-    /// The channel that the next chunk continues; `None` after a tool call, when every channel begins a new part.
+    /// The channel that the next chunk continues.
+    /// `None` after a tool call: every channel starts a new part.
     open: Option<Channel>,
 }
 
-/// The adapter; all of it is memory.
+/// The adapter.
+/// All its fields are memory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct AgentUi {
-    /// By audience, as all that is made up: what one does not see may change nothing that it sees.
+    /// Generated message ids, by audience.
+    /// Hidden envelopes must not change the ids that a reader sees.
     messages_made: [u64; 3],
     parts_made: [u64; 3],
-    /// At most [`SPEAKERS_MAX`], the one that spoke last at the end.
+    /// At most [`SPEAKERS_MAX`], the most recent speaker last.
     speakers: Vec<Speaker>,
 }
 
@@ -126,8 +140,10 @@ impl Adapter for AgentUi {
     }
 }
 
-/// Whether this is a user-role message that its producer marks as a worker's: `isWorkerNotification: true`, or `origin` or
-/// `source` that says `worker` or `subagent`. Such a one must never pass for the user's own words (seed 003).
+/// Whether a message in the user's role carries the mark of a worker.
+///
+/// The marks are `isWorkerNotification: true`, and `origin` or `source` with the value `worker` or `subagent`. Such a
+/// message must never appear as the user's own words (seed 003).
 fn is_worker_speech(class: &EventType, fact: &Fact) -> bool {
     if !matches!(class, EventType::TextDelta | EventType::TextFinal) {
         return false;
@@ -137,20 +153,22 @@ fn is_worker_speech(class: &EventType, fact: &Fact) -> bool {
     said("role").and_then(Value::as_str) == Some("user") && is_workers(said)
 }
 
-/// What a question's permission would hold for, where it stands in the place of the fact's own scope: no name of the seed's.
+/// Reads the scope of a question's permission: a `scope` that is no scope name of the protocol.
 fn scope_of_permission(fact: &Fact) -> Option<Value> {
     let scope = fact.get("scope").filter(|scope| !scope.is_null())?;
     (!scope.as_str().is_some_and(|name| Scope::NAMES.contains(&name))).then(|| scope.clone())
 }
 
-/// Whether its producer marks what it says as a worker's.
+/// Whether the producer marked the message as a worker's.
+/// `said` reads a member of the message.
 pub(crate) fn is_workers<'a>(said: impl Fn(&str) -> Option<&'a Value>) -> bool {
     said("isWorkerNotification") == Some(&Value::Bool(true))
         || ["origin", "source"].iter().any(|m| matches!(said(m).and_then(Value::as_str), Some("worker" | "subagent")))
 }
 
-/// Gives a worker's message the members of a notification. Its message id, if it has one, makes its chunks and its end one
-/// notification; only the end has the summary.
+/// Adds the members of a notification to a worker's message.
+///
+/// The message id, if present, joins the chunks and the end into one notification. Only the end has the summary.
 fn settle_notification(draft: &mut Draft, is_final: bool) {
     let id = draft.ids.message.as_ref().map(|id| Value::from(id.as_str()));
     if let Some(id) = id {
@@ -161,7 +179,7 @@ fn settle_notification(draft: &mut Draft, is_final: bool) {
     }
 }
 
-/// The same for the messages of a history window.
+/// Marks the notifications among the messages of a history window.
 fn mark_notifications(draft: &mut Draft) {
     let messages = draft.payload.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten();
     for message in messages.filter_map(Value::as_object_mut) {
@@ -185,14 +203,14 @@ fn take_members(mut fact: Fact, draft: &mut Draft) {
     take_sequence(&mut fact, draft);
     for (member, value) in fact {
         match (member.as_str(), value) {
-            // Fails closed: whatever is not one of the three names is for internal eyes.
+            // Fails closed: any value but the three audience names makes the draft internal.
             ("audience", value) => {
                 draft.audience = value.as_str().and_then(Audience::parse).unwrap_or_else(|| {
                     carry(draft, member, value);
                     Audience::Internal
                 });
             }
-            // Many serialisers write an absent member as null.
+            // Many serialisers write null for an absent member.
             (name, Value::Null) if RESERVED.contains(&name) || Ids::MEMBERS.contains(&name) => {}
             ("timestamp", value) => match instant(&value) {
                 Some(at) => draft.timestamp = Some(at),
@@ -215,8 +233,9 @@ fn take_members(mut fact: Fact, draft: &mut Draft) {
     }
 }
 
-/// The producer's own number. In an exported envelope that is `sourceSequence`, and `sequence` its place in a log that is
-/// not this one.
+/// Takes the producer's own sequence number.
+///
+/// In an exported envelope it is `sourceSequence`; `sequence` is then the position in the exporting log.
 fn take_sequence(fact: &mut Fact, draft: &mut Draft) {
     let own = fact.shift_remove("sourceSequence").filter(|v| !v.is_null());
     let place = fact.shift_remove("sequence").filter(|v| !v.is_null());
@@ -232,7 +251,8 @@ fn take_sequence(fact: &mut Fact, draft: &mut Draft) {
     }
 }
 
-/// Ids that only the payload has. They are read, not taken; what cannot be an id there is the producer's data.
+/// Reads ids that only the payload has.
+/// The members stay there; an invalid id is the producer's data.
 fn read_ids_of_payload(draft: &mut Draft) {
     for (name, value) in &draft.payload {
         if let Value::String(text) = value {
@@ -241,7 +261,8 @@ fn read_ids_of_payload(draft: &mut Draft) {
     }
 }
 
-/// The run is the one that the fact was sent to. What the fact says of it stays as a reference.
+/// Sets the run to the run of the request.
+/// A different run id in the fact becomes a reference.
 fn settle_run(draft: &mut Draft, given: &Ids) {
     let own = std::mem::replace(&mut draft.ids.run, given.run.clone());
     if let Some(own) = own.filter(|own| given.run.as_ref() != Some(own)) {
@@ -250,7 +271,8 @@ fn settle_run(draft: &mut Draft, given: &Ids) {
     draft.ids.or(given);
 }
 
-/// The phase that the payload plainly says, where the fact itself says none.
+/// Sets the phase from explicit payload members.
+/// The caller has checked that the fact has no phase.
 fn refine_phase(draft: &mut Draft) {
     let status = draft.text("status");
     let phase = match (&draft.class, status) {
@@ -269,7 +291,7 @@ fn error_code(payload: &Map<String, Value>) -> Option<&str> {
 }
 
 impl AgentUi {
-    /// Follows who is saying what, and fills the ids of messages and parts that are missing.
+    /// Tracks the speakers, and fills in missing ids of messages and parts.
     fn follow(&mut self, draft: &mut Draft) {
         let (channel, is_final) = match draft.class {
             EventType::TextDelta => (Channel::Text, false),
@@ -280,7 +302,7 @@ impl AgentUi {
             EventType::PlanFinal => (Channel::Plan, true),
             EventType::RunStarted => return self.speakers.clear(),
             EventType::ToolStarted => {
-                // Where not everybody who hears the speaker sees the call, the call interrupts nothing.
+                // A call interrupts a speaker only if every reader of the speaker also sees the call.
                 let is_interrupted = |s: &&mut Speaker| s.agent == draft.ids.agent && s.audience.admits(draft.audience);
                 return self.speakers.iter_mut().filter(is_interrupted).for_each(|s| s.open = None);
             }
@@ -289,7 +311,7 @@ impl AgentUi {
         self.keep_clear_of(draft);
         let mut speaker = self.take_speaker(draft, is_final);
         let is_elsewhere = draft.ids.message.is_some() && draft.ids.message != speaker.message;
-        // An end names its message without making it the one that goes on.
+        // A final event for another message does not make that message the current one.
         if is_elsewhere && is_final {
             let mut aside = Speaker { message: draft.ids.message.clone(), audience: draft.audience, ..Speaker::default() };
             self.name(&mut aside, draft, channel, is_final);
@@ -302,8 +324,9 @@ impl AgentUi {
         self.speakers.push(speaker);
     }
 
-    /// The speaker of the draft, out of the list; a new one if it has not spoken yet. An end that is for fewer ends what was said
-    /// to more.
+    /// Removes the draft's speaker from the list, or creates a new one.
+    ///
+    /// A final event with a narrower audience ends a message that streamed to a wider one.
     fn take_speaker(&mut self, draft: &Draft, is_final: bool) -> Speaker {
         let role: String = draft.text("role").unwrap_or("assistant").chars().take(ROLE_CHARS_MAX).collect();
         let speaks = |s: &Speaker, audience: Audience| s.agent == draft.ids.agent && s.role == role && s.audience == audience;
@@ -320,13 +343,13 @@ impl AgentUi {
         }
     }
 
-    /// Gives the draft its message and part, made up where needed, and moves the speaker on.
+    /// Sets the draft's message and part ids, generates missing ones, and updates the speaker.
     fn name(&mut self, speaker: &mut Speaker, draft: &mut Draft, channel: Channel, is_final: bool) {
         let audience = speaker.audience;
         let message = speaker.message.get_or_insert_with(|| {
             let made = &mut self.messages_made[audience.index()];
             *made += 1;
-            MessageId::new(&format!("{}{made}", prefix("message", audience))).expect("a short name with a number is an id")
+            MessageId::new(&format!("{}{made}", prefix("message", audience))).expect("a short name with a number is a valid id")
         });
         draft.ids.message = Some(message.clone());
         let part = &mut speaker.parts[channel as usize];
@@ -334,12 +357,12 @@ impl AgentUi {
         if draft.ids.part.is_some() {
             part.clone_from(&draft.ids.part);
         } else if !(channel == Channel::Text && is_final) {
-            // A final text without a part covers the whole message, so it gets none.
+            // A final text without a part id covers the whole message, so it gets no part id.
             if !continues {
                 let made = &mut self.parts_made[audience.index()];
                 *made += 1;
                 let made = PartId::new(&format!("{}{made}", prefix("part", audience)));
-                *part = Some(made.expect("a short name with a number is an id"));
+                *part = Some(made.expect("a short name with a number is a valid id"));
             }
             draft.ids.part.clone_from(part);
         }
@@ -353,7 +376,7 @@ impl AgentUi {
         }
     }
 
-    /// Counts past ids of our making that come back with an imported export, so that none is made twice.
+    /// Advances the counters past generated ids of an imported export, so that no id repeats.
     fn keep_clear_of(&mut self, draft: &Draft) {
         fn past(made: &mut [u64; 3], id: Option<&str>, kind: &str) {
             let Some(id) = id.filter(|id| id.starts_with("agentui-")) else { return };
@@ -369,7 +392,8 @@ impl AgentUi {
 }
 
 impl Speaker {
-    /// Begins a message: that one, or one that will be made up when it is needed.
+    /// Starts a message.
+    /// `None`: the adapter generates its id with the next chunk.
     fn begin(&mut self, message: Option<MessageId>) {
         self.message = message;
         self.parts = [None, None, None];
@@ -384,7 +408,7 @@ mod tests {
     use crate::model::{Control, Owner, Topology};
     use serde_json::json;
 
-    /// Adapts the facts one by one, saving and restoring the adapter between any two.
+    /// Adapts the facts one by one; saves and restores the adapter after each.
     fn adapt(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
         let mut adapter = (SOURCE.fresh)();
         let mut out = Vec::new();
@@ -403,7 +427,7 @@ mod tests {
         (SOURCE.fresh)().adapt(object(fact), &given(), &mut Vec::new()).unwrap_err()
     }
 
-    /// `message/part` of each draft, `-` for none.
+    /// Returns `message/part` of each draft, `-` for a missing id.
     fn names(facts: impl IntoIterator<Item = Value>) -> Vec<String> {
         let or_dash = |id: Option<&str>| id.map_or("-".to_owned(), |id| id.replace("agentui-", ""));
         let name = |d: &Draft| {
@@ -414,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_changes_no_id_that_is_made_up_for_what_is_seen() {
+    fn hidden_facts_do_not_change_generated_ids_of_visible_drafts() {
         let ids = |facts: Vec<Value>| -> Vec<Ids> {
             let (mut adapter, mut out) = ((SOURCE.fresh)(), Vec::new());
             for fact in facts {
@@ -431,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn every_member_goes_to_its_place() {
+    fn each_member_maps_to_its_place() {
         let draft = one(json!({
             "type": "tool.started", "sequence": 7, "timestamp": "2026-01-02T03:04:05.5+02:00", "toolCallId": "c",
             "owner": "model", "scope": "tool_call", "phase": "preparing", "surface": "custom", "persistence": "ui_local",
@@ -451,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn times_become_utc_and_what_is_no_time_is_carried() {
+    fn times_become_utc_and_invalid_times_are_carried() {
         let time = |value: Value| {
             let draft = one(json!({"type": "run.started", "timestamp": value}));
             (draft.timestamp.map(String::from), draft.extra.get("sourceTimestamp").cloned())
@@ -466,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn an_audience_that_nobody_knows_is_internal_and_an_absent_one_the_class_s() {
+    fn an_unknown_audience_is_internal_and_an_absent_one_is_the_event_type_s() {
         for unknown in [json!("public"), json!("User"), json!(7), json!(["user"]), Value::Null] {
             let draft = one(json!({"type": "text.delta", "text": "x", "audience": unknown}));
             assert_eq!(draft.audience, Audience::Internal);
@@ -478,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_stamps_cannot_be_forged_and_survives_export_and_import() {
+    fn stamped_members_cannot_be_forged_and_survive_export_and_import() {
         let exported = json!({
             "type": "run.status", "eventId": "e", "sequence": 12, "sourceSequence": 3, "receivedAt": "2026-01-01T00:00:00Z",
             "startAudience": "user", "audience": "internal",
@@ -498,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn no_carried_member_stands_in_the_envelope_s_own_place() {
+    fn no_carried_member_takes_an_envelope_member_s_name() {
         let mut fact = Map::from_iter([("type".to_owned(), json!("text.delta"))]);
         for member in RESERVED.iter().chain(Ids::MEMBERS).filter(|m| **m != "type") {
             fact.insert((*member).to_owned(), json!({"odd": 1}));
@@ -513,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_type_or_a_bad_id_is_refused_by_member() {
+    fn a_fact_without_a_type_or_with_a_bad_id_is_rejected_by_member() {
         for no_type in [json!({}), json!({"type": 7}), json!({"type": ""})] {
             assert_eq!(refusal(no_type), FactError::NoType { member: "type" });
         }
@@ -524,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_the_payload_are_read_and_stay_there() {
+    fn payload_ids_are_read_and_stay_in_the_payload() {
         let draft = one(json!({"type": "tool.result", "toolCallId": "top", "payload": {"toolCallId": "low", "taskId": "t"}}));
         assert_eq!(draft.ids.tool_call.unwrap().as_str(), "top");
         assert_eq!(draft.ids.task.unwrap().as_str(), "t");
@@ -532,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn the_run_is_the_one_that_the_fact_was_sent_to() {
+    fn the_run_is_the_run_of_the_request() {
         let own = one(json!({"type": "run.started", "runId": "native", "refs": {"docs": "/d"}}));
         assert_eq!(own.ids.run.unwrap().as_str(), "run");
         assert_eq!(own.refs, Some(json!({"docs": "/d", "runId": "native"})));
@@ -540,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_the_payload_are_found_at_the_top_and_a_bare_payload_is_wrapped() {
+    fn top_level_payload_members_move_and_a_bare_payload_is_wrapped() {
         let draft = one(json!({"type": "tool.started", "toolName": "x", "input": {}, "vendor": 1}));
         assert_eq!(Value::Object(draft.payload), json!({"toolName": "x", "input": {}}));
         assert_eq!(Value::Object(draft.extra), json!({"vendor": 1}));
@@ -550,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn the_phase_is_what_the_payload_plainly_says_unless_the_fact_says_it() {
+    fn an_explicit_payload_status_sets_the_phase_unless_the_fact_has_one() {
         let phase = |fact: Value| one(fact).phase;
         assert_eq!(phase(json!({"type": "run.finished", "payload": {"status": "cancelled"}})), Phase::Cancelled);
         assert_eq!(phase(json!({"type": "run.finished", "status": "interrupted"})), Phase::Interrupted);
@@ -567,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_goes_on_until_its_final_and_a_part_until_a_tool_or_another_kind() {
+    fn a_message_continues_until_its_final_and_a_part_until_a_tool_or_channel_change() {
         let facts = [
             said("reasoning.delta"),
             said("text.delta"),
@@ -621,7 +645,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_was_made_up_before_an_export_is_not_made_up_again() {
+    fn ids_generated_before_an_export_are_not_generated_again() {
         let facts = [
             json!({"type": "text.final", "messageId": "agentui-message-4", "text": "x"}),
             json!({"type": "reasoning.delta", "messageId": "m", "partId": "agentui-part-9", "text": "x"}),
@@ -632,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_forgets_whoever_was_silent_longest() {
+    fn memory_is_bounded_and_evicts_the_longest_silent_speaker() {
         let by =
             |agent: usize| json!({"type": "text.delta", "text": "x", "agentId": format!("a{agent}"), "role": "r".repeat(9999)});
         let mut adapter = AgentUi::default();
@@ -645,7 +669,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_s_words_in_a_user_s_role_are_a_notification() {
+    fn a_worker_s_message_in_the_user_role_is_a_notification() {
         for mark in ["isWorkerNotification", "origin", "source"] {
             let value = if mark == "isWorkerNotification" { json!(true) } else { json!("subagent") };
             let draft =
@@ -657,7 +681,7 @@ mod tests {
         let user = one(json!({"type": "text.final", "payload": {"role": "user", "text": "I am a worker"}}));
         assert_eq!(user.class, EventType::TextFinal);
         let native = one(json!({"type": "worker.notification", "messageId": "m", "summary": "done"}));
-        assert_eq!(native.payload.get("workerNotificationId"), None, "its sequence names it");
+        assert_eq!(native.payload.get("workerNotificationId"), None, "the sequence identifies the notification");
         let window = one(json!({"type": "messages.snapshot", "messages": [
             {"messageId": "m", "role": "user", "origin": "worker", "parts": [{"partId": "p", "kind": "user_text", "text": ["x"]}]},
         ]}));
@@ -666,14 +690,14 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_nobody_knows_is_carried_and_internal() {
+    fn an_unknown_event_type_is_carried_and_internal() {
         let draft = one(json!({"type": "weather.changed", "payload": {"sky": "clear"}}));
         assert_eq!((draft.class.as_str(), draft.audience), ("weather.changed", Audience::Internal));
         assert_eq!(draft.payload["sky"], "clear");
     }
 
     #[test]
-    fn a_memory_that_cannot_be_read_is_an_error() {
+    fn unreadable_memory_is_an_error() {
         assert!((SOURCE.restore)(b"{\"speakers").is_err());
     }
 }

@@ -1,7 +1,8 @@
-//! A fact's members: how adapters take what they read, and carry what they do not.
+//! Members of a fact: adapters take the members that they read and carry all others.
 //!
-//! What is taken stands nowhere else afterwards; what cannot be read under its name stays where it is and is carried with the
-//! rest. So nothing that a producer said is lost, and nothing of it can pass for what the server vouches for.
+//! Taking a member removes it from the fact. A member with an unreadable value stays in the fact, and the draft carries
+//! it with the rest. So no input of a producer is lost, and no carried member can pass for a member that the server
+//! stamps.
 
 use super::{Fact, FactError};
 use crate::model::id::IdError;
@@ -10,7 +11,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use std::str::FromStr;
 
-/// The envelope's own members. Under these names stands only what the server vouches for.
+/// The envelope's own members.
+/// Only the server writes values under these names.
 pub(super) const RESERVED: &[&str] = &[
     "type",
     "eventId",
@@ -32,8 +34,10 @@ pub(super) const RESERVED: &[&str] = &[
     "rawEventRef",
 ];
 
-/// Carries a member that nobody here knows. One that would stand in the place of an envelope's own goes under its name with
-/// `source` before it; where that is taken, what came first under it stays (an export that is imported twice).
+/// Carries an unknown member in the draft.
+///
+/// A member that collides with one of the envelope's own gets the prefix `source`. If that name is taken too, the first
+/// value stays (an export that is imported twice).
 pub(super) fn carry(draft: &mut Draft, member: String, value: Value) {
     if RESERVED.contains(&member.as_str()) || Ids::MEMBERS.contains(&member.as_str()) {
         draft.extra.entry(sourced(&member)).or_insert(value);
@@ -42,7 +46,7 @@ pub(super) fn carry(draft: &mut Draft, member: String, value: Value) {
     }
 }
 
-/// `eventId` → `sourceEventId`.
+/// Adds the prefix `source`: `eventId` → `sourceEventId`.
 fn sourced(member: &str) -> String {
     let mut letters = member.chars();
     letters.next().into_iter().flat_map(char::to_uppercase).fold("source".to_owned(), |mut name, c| {
@@ -51,18 +55,18 @@ fn sourced(member: &str) -> String {
     }) + letters.as_str()
 }
 
-/// What is wrong with an id, as the producer is told it.
+/// Reports an invalid id to the producer.
 pub(super) fn bad_id(member: &'static str, error: &IdError) -> FactError {
     FactError::BadMember { member, expected: error.to_string() }
 }
 
-/// A point in time as RFC 3339 in UTC: from such text, or from milliseconds since 1970.
+/// Converts RFC 3339 text, or milliseconds since 1970, to RFC 3339 text in UTC.
 pub(super) fn instant(value: &Value) -> Option<Box<str>> {
     let at = match value {
         Value::String(text) => text.parse::<Timestamp>().ok()?,
         Value::Number(number) => match number.as_i64() {
             Some(ms) => Timestamp::from_millisecond(ms).ok()?,
-            // Microseconds: a float of today's milliseconds is exact to no more.
+            // Microseconds: today's milliseconds as a float have no finer resolution.
             None => Timestamp::from_microsecond(number.as_f64().map(|ms| (ms * 1000.0).round() as i64)?).ok()?,
         },
         _ => return None,
@@ -75,13 +79,13 @@ pub(super) fn take_type(fact: &mut Fact, member: &'static str) -> Result<String,
     match fact.get(member) {
         Some(Value::String(text)) if !text.is_empty() => match fact.shift_remove(member) {
             Some(Value::String(text)) => Ok(text),
-            _ => unreachable!("just seen to be text"),
+            _ => unreachable!("the match above found text"),
         },
         _ => Err(FactError::NoType { member }),
     }
 }
 
-/// A fact of a type that this adapter does not know: kept whole, for internal eyes.
+/// Keeps a fact of an unknown type whole, as a diagnostic for the internal audience.
 pub(super) fn unknown_type(name: &str, fact: Fact) -> Draft {
     Draft::new(EventType::DiagnosticChanged)
         .with("kind", "unknown_event_type")
@@ -89,23 +93,27 @@ pub(super) fn unknown_type(name: &str, fact: Fact) -> Draft {
         .with("event", Value::Object(fact))
 }
 
-/// What is kept of an event that cannot be told as what it says it is: all of it, for internal eyes.
+/// Keeps an event that the adapter cannot translate whole, as a diagnostic for the internal audience.
 pub(super) fn diagnostic(kind: &str, event_type: &str, event: Fact) -> Draft {
     Draft::new(EventType::DiagnosticChanged).with("kind", kind).with("eventType", event_type).with("event", Value::Object(event))
 }
 
-/// Takes a member that is text; of any other kind it stays and is carried.
+/// Takes a member that is text.
+/// A value of any other type stays in the map.
 pub(super) fn take_text(map: &mut Map<String, Value>, member: &str) -> Option<String> {
     match map.get(member)? {
         Value::String(_) => match map.shift_remove(member) {
             Some(Value::String(text)) => Some(text),
-            _ => unreachable!("just seen to be text"),
+            _ => unreachable!("the match above found text"),
         },
         _ => None,
     }
 }
 
-/// Takes a member that names something. Many runtimes write "" where they have no name; what cannot be an id stays and is carried.
+/// Takes a member that holds an id.
+/// An invalid id stays in the map.
+///
+/// Many runtimes write `""` for a missing id; this function removes it.
 pub(super) fn take_id<T: FromStr>(map: &mut Map<String, Value>, member: &str) -> Option<T> {
     let text = map.get(member)?.as_str()?;
     let id = text.parse().ok();
@@ -115,12 +123,12 @@ pub(super) fn take_id<T: FromStr>(map: &mut Map<String, Value>, member: &str) ->
     id
 }
 
-/// Takes an id without which the event is about nothing.
+/// Takes an id that the event requires.
 pub(super) fn take_known_id<T: FromStr<Err = IdError>>(fact: &mut Fact, member: &'static str) -> Result<T, FactError> {
     take_text(fact, member).unwrap_or_default().parse().map_err(|error| bad_id(member, &error))
 }
 
-/// The draft with every remaining member of the event.
+/// Carries every remaining member of the event in the draft.
 pub(super) fn carrying(mut draft: Draft, rest: Fact) -> Draft {
     for (member, value) in rest {
         carry(&mut draft, member, value);
@@ -128,14 +136,15 @@ pub(super) fn carrying(mut draft: Draft, rest: Fact) -> Draft {
     draft
 }
 
-/// What a source may say of a question by our names, wherever it keeps what is its own.
+/// Members of a question for which sources use the protocol's own names.
 #[rustfmt::skip]
 const OF_A_QUESTION: &[&str] = &[
     "title", "message", "description", "risk", "scope", "policyScope", "plan", "versionId", "schema", "responseSchema", "options",
     "default", "expiresAt",
 ];
 
-/// Takes what `own` says of a question by our names, unless the draft says it already: then it stays where it is.
+/// Moves a question's members from `own` to the draft.
+/// A member that the draft already has stays in `own`.
 pub(super) fn take_question(draft: &mut Draft, own: &mut Map<String, Value>) {
     for member in OF_A_QUESTION {
         if own.get(*member).is_some_and(|value| !value.is_null()) && !draft.payload.contains_key(*member) {

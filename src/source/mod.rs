@@ -1,9 +1,11 @@
-//! Sources: each runtime's vocabulary, and its adapter into ours. One file a runtime, one row in [`SOURCES`].
+//! Sources: the adapters that translate each runtime's vocabulary into ours.
 //!
-//! An adapter is a state machine over one run's facts: the same facts in the same order give the same drafts. Its memory
-//! (open parts, pending actions) holds ids, counters and lengths, never bodies, and is saved in the commit of the envelopes
-//! that it led to. An adapter never refuses what it does not know: an unknown event type becomes `diagnostic.changed`, an
-//! unknown member is carried.
+//! Each runtime has one module and one row in [`SOURCES`].
+//!
+//! An adapter is a state machine over the facts of one run: the same facts in the same order give the same drafts. Its
+//! memory (open parts, pending actions) holds ids, counters and lengths, never bodies. The commit that stores the
+//! resulting envelopes also stores the memory. An adapter never rejects unknown input: an unknown event type becomes
+//! `diagnostic.changed`, and the draft carries an unknown member.
 
 pub mod ag_ui;
 pub mod agent_ui;
@@ -18,22 +20,24 @@ pub mod turn_runner;
 use crate::model::{ActionId, Draft, Ids, SessionId};
 use serde_json::{Map, Value};
 
-/// A fact as it came: one JSON object in its source's vocabulary.
+/// A fact as received: one JSON object in its source's vocabulary.
 pub type Fact = Map<String, Value>;
 
-/// Why a fact cannot be one. Everything else that a runtime may say is taken.
+/// Why an adapter rejected a fact.
+/// Adapters accept all other input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FactError {
-    #[error("a fact is a JSON object, this is {found}")]
+    #[error("a fact must be a JSON object; this is {found}")]
     NotAnObject { found: &'static str },
     #[error("the fact has no {member:?}: it must name its event type, as text")]
     NoType { member: &'static str },
-    #[error("the fact's {member:?} cannot be taken: {expected}")]
+    #[error("the fact's {member:?} is invalid: {expected}")]
     BadMember { member: &'static str, expected: String },
 }
 
 impl FactError {
-    /// The member at fault, if one is.
+    /// The name of the invalid member.
+    /// `None`: the whole fact is invalid.
     #[must_use]
     pub const fn member(&self) -> Option<&'static str> {
         match self {
@@ -42,7 +46,7 @@ impl FactError {
         }
     }
 
-    /// What was expected in its place.
+    /// Describes the expected value.
     #[must_use]
     pub fn expected(&self) -> String {
         match self {
@@ -53,56 +57,62 @@ impl FactError {
     }
 }
 
-/// Turns one source's facts into drafts, remembering what it must between them.
+/// Translates the facts of one source into drafts and keeps the state needed between facts.
 pub trait Adapter: Send {
-    /// Adapts one fact and appends what it becomes to `out` (possibly nothing). `given` are the ids of the request's query:
-    /// they win over the source's own notion, except where the fact is plainly about somebody else (a child agent).
+    /// Adapts one fact and appends the resulting drafts (possibly none) to `out`.
+    ///
+    /// `given` holds the ids of the request's query. They override the source's own ids, except where the fact is
+    /// clearly about another agent (a child agent).
     ///
     /// # Errors
-    /// [`FactError`] for what cannot be a fact. Then memory and `out` are as they were.
+    /// [`FactError`] if the fact is invalid. Memory and `out` are then unchanged.
     fn adapt(&mut self, fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError>;
 
-    /// The memory as text, as it is saved with the commit. [`SourceKind::restore`] takes it back. The same memory is the same
-    /// text: what has not changed need not be saved again.
+    /// Serialises the memory for storage with the commit; [`SourceKind::restore`] reads it back.
+    ///
+    /// Equal memory gives equal bytes, so the committer need not store unchanged memory again.
     fn save(&self) -> Vec<u8>;
 }
 
-/// One source: its name on the wire and how to make or restore its adapter.
+/// One source: its name on the wire, and how to create or restore its adapter.
 pub struct SourceKind {
     /// The `source` query member.
     pub name: &'static str,
-    /// An adapter at the beginning of a run.
+    /// Creates an adapter for the beginning of a run.
     pub fresh: fn() -> Box<dyn Adapter>,
-    /// An adapter as it was when `save` gave this; an error for what it did not save.
+    /// Restores an adapter from the bytes that [`Adapter::save`] returned.
+    /// Fails on any other bytes.
     pub restore: fn(&[u8]) -> serde_json::Result<Box<dyn Adapter>>,
-    /// What a fact answers of that which runs before it have asked. It may be another log than the fact's that asked, which is
-    /// why this is read off the fact alone. `None` for a source whose runs answer only themselves.
+    /// Reads the answers that a fact brings to actions of earlier runs.
+    ///
+    /// The log that asked may be a different one than the fact's log, so this function reads the fact alone. `None`:
+    /// runs of this source answer only their own actions.
     pub answers: Option<fn(&Fact) -> Vec<Answer>>,
 }
 
-/// How something that a run asked was answered.
+/// The answer to an action that a run required.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// What was asked.
+    /// The answered action.
     pub action: ActionId,
-    /// The session in which it was asked, where the fact says so.
+    /// The session that required the action, if the fact names one.
     pub session: Option<SessionId>,
     /// `approved`, `rejected`, `answered` or `cancelled`.
     pub outcome: &'static str,
-    /// What was answered.
+    /// The answer's value.
     pub value: Option<Value>,
 }
 
-/// Every source that is understood.
+/// All supported sources.
 pub static SOURCES: &[SourceKind] = &[agent_ui::SOURCE, awaken::SOURCE, ethos::SOURCE, turn_runner::SOURCE, ag_ui::SOURCE];
 
-/// The source of that name.
+/// Returns the source with this name.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static SourceKind> {
     SOURCES.iter().find(|source| source.name == name)
 }
 
-/// The name of a JSON value's kind, for messages.
+/// Names the type of a JSON value, for messages.
 #[must_use]
 pub fn kind_of(value: &Value) -> &'static str {
     match value {
@@ -115,7 +125,7 @@ pub fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// What the adapters' tests share.
+/// Helpers that the adapters' tests share.
 #[cfg(test)]
 mod samples {
     use super::{Fact, Ids, Value};
@@ -126,7 +136,7 @@ mod samples {
     }
 
     pub(super) fn object(value: Value) -> Fact {
-        let Value::Object(fact) = value else { panic!("{value} is no object") };
+        let Value::Object(fact) = value else { panic!("{value} is not an object") };
         fact
     }
 }

@@ -1,20 +1,21 @@
-//! What adapters remember of a text instead of the text: its length and its hash.
+//! Digests of streamed text: adapters store a length and a hash instead of the text.
 //!
-//! The hash is FNV-1a: it takes a byte at a time, so that it is the same however the text was cut, goes on from where it stood,
-//! and is saved as one number.
+//! The hash is FNV-1a. It consumes one byte at a time, so the chunk boundaries do not matter, and an adapter can store
+//! its state as one number and continue later.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a hash begins.
+/// The FNV-1a offset basis: the state of a hash before the first byte.
 pub(super) const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// The hash of what was hashed before and of `bytes` after it.
+/// Continues an FNV-1a hash in state `from` with `bytes`.
 pub(super) fn hashed(from: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(from, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// How long a text is, in bytes, and its hash: enough to know it again without keeping it. It proves nothing to an adversary: who
-/// makes up a text of another one's print only hides its own answer.
+/// The length of a text in bytes, and its hash: enough to recognise the text without storing it.
+///
+/// The digest is not secure against an adversary. A producer that forges a collision only hides its own answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Print(u64, u64);
 
@@ -40,13 +41,13 @@ impl Print {
         self.0 == 0
     }
 
-    /// Whether `text` begins with the text of this print.
+    /// Whether `text` starts with the digested text.
     pub(super) fn begins(self, text: &str) -> bool {
         let head = usize::try_from(self.0).ok().and_then(|bytes| text.as_bytes().get(..bytes));
         head.is_some_and(|head| Self::of(head) == self)
     }
 
-    /// Whether `text` ends with it.
+    /// Whether `text` ends with the digested text.
     pub(super) fn ends(self, text: &str) -> bool {
         let at = usize::try_from(self.0).ok().and_then(|bytes| text.len().checked_sub(bytes));
         at.is_some_and(|at| Self::of(&text.as_bytes()[at..]) == self)

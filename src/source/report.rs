@@ -1,7 +1,8 @@
-//! What a tool reports of itself: seed 002's `ToolCallProgressState`, whichever runtime carries it.
+//! Progress reports of tools: seed 002's `ToolCallProgressState`, for every runtime that carries it.
 //!
-//! A report may be a child's, carried by the run that it works for: then it names a call that nobody announced here, the call
-//! and the run that it is below, and never the agent. Reporting is its author's decision to show, so it is for users.
+//! The parent's run may carry a report of a child. Such a report names a call that no event announced here, its parent
+//! call and its child run, but never the agent. A tool's author reports progress in order to show it, so reports are
+//! for users.
 
 use super::Fact;
 use super::members::carrying;
@@ -11,13 +12,14 @@ use serde_json::{Map, Value};
 /// The activity type of a report.
 pub(super) const PROGRESS: &str = "tool-call-progress";
 
-/// The call that a report says it is of.
+/// Reads the id of the reported call.
 pub(super) fn call_of(content: &Map<String, Value>) -> Option<ToolCallId> {
     content.get("call_id").and_then(Value::as_str).and_then(|id| ToolCallId::new(id).ok())
 }
 
-/// A report of this call as a fact, and whether it is a child's. `own` are the ids of the run that carries it: its runtime's,
-/// and ours.
+/// Converts a report of this call into a draft, and returns whether the call is a child's.
+///
+/// `own` holds the two ids of the run that carries the report: the runtime's id and the server's id.
 pub(super) fn reported(call: ToolCallId, mut content: Map<String, Value>, own: [Option<&RunId>; 2], rest: Fact) -> (Draft, bool) {
     let parent = content.get("parent_call_id").filter(|v| !v.is_null()).cloned();
     let [theirs, ours] = own;

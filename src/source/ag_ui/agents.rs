@@ -1,4 +1,4 @@
-//! Sub-agents: each has its card on the roster, and what it says stands in its own transcript.
+//! Sub-agents: each has a card on the roster and its own transcript.
 
 use super::Step;
 use super::run::error;
@@ -7,7 +7,9 @@ use crate::source::Fact;
 use crate::source::members::{carrying, take_text};
 use serde_json::Value;
 
-/// Sub-agents whose end is owed; beyond that the oldest is forgotten, and ends by its own word only.
+/// The most running sub-agents that the adapter tracks.
+///
+/// Beyond this limit the adapter evicts the oldest. The end of the run then does not end that sub-agent.
 pub(super) const OPEN_MAX: usize = 64;
 
 impl Step<'_> {
@@ -77,7 +79,7 @@ impl Step<'_> {
         self.memory.agents.retain(|open| self.agent.as_ref() != Some(open));
     }
 
-    /// Sub-agents that are at work when their run ends have nobody left to say how they ended.
+    /// Ends the sub-agents that still run when their run ends: no later event can end them.
     pub(super) fn end_agents(&mut self, phase: &Phase) {
         let (status, phase) = match phase {
             Phase::Cancelled => ("cancelled", Phase::Cancelled),
@@ -91,7 +93,8 @@ impl Step<'_> {
         }
     }
 
-    /// Whether what was opened by one agent may be gone on with by an event of this one; an event that names none may.
+    /// Whether this event may continue an item that `opener` opened.
+    /// An event that names no agent may.
     pub(super) fn may_continue(&self, opener: Option<&AgentId>) -> bool {
         self.agent.is_none() || self.agent.as_ref() == opener
     }

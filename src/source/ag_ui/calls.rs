@@ -1,8 +1,9 @@
-//! Tool calls: from the model's wish to a result, which says nothing of success.
+//! Tool calls: from the model's request to a result.
+//! A result does not report success.
 //!
-//! A call that ends without a result when its run does is the client's to run: it waits, beyond the run's end, until the
-//! client's answer comes by whatever way. Arguments are streamed and never kept here; that they are complete is said without
-//! them.
+//! If a run ends and a call has no result, the client must run the call. The call then waits beyond the run's end until
+//! the client's answer arrives by any route. The adapter streams arguments and never stores them; the envelope that
+//! reports complete arguments does not repeat them.
 
 use super::streams::Chunk;
 use super::{AgUi, Step, known_id};
@@ -12,16 +13,19 @@ use crate::source::members::{carrying, diagnostic, take_id, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// Calls that are open at once; beyond that the oldest counts as ended here. Real runs have a handful.
+/// The most open calls.
+/// Beyond this limit the oldest counts as ended. Real runs have a handful.
 pub(super) const OPEN_MAX: usize = 256;
 
-/// Ended calls that are still known to be calls.
+/// The most ended calls that the adapter remembers.
 pub(super) const ENDED_MAX: usize = 64;
 
-/// What is remembered of a tool's name, in characters.
+/// The length of a stored tool name, in characters.
 const NAME_CHARS_MAX: usize = 128;
 
-/// How deep arguments that came as text may be to be told as JSON, in levels. A fact itself may be as deep.
+/// The greatest depth of textual arguments that the adapter parses as JSON, in levels.
+///
+/// The limit of a fact is the same.
 const INPUT_DEPTH_MAX: usize = 64;
 
 /// A call without a result.
@@ -31,14 +35,16 @@ pub(super) struct Call {
     pub name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentId>,
-    /// How much of its arguments was streamed, in bytes.
+    /// The length of the streamed arguments, in bytes.
     pub args_bytes: u64,
-    /// Whether the model finished asking for it. A call that never got there never runs.
+    /// Whether the model completed the request.
+    /// A call with an incomplete request never runs.
     pub ready: bool,
-    /// Whether its run stopped to ask while it was open: then the runtime holds it, not the client.
+    /// Whether the run was interrupted while the call was open.
+    /// The runtime then runs the call, not the client.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
-    /// Whether the client was told that its result is awaited.
+    /// Whether the client has been notified that the run awaits its result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub awaited: bool,
 }
@@ -59,7 +65,8 @@ impl AgUi {
         self.calls.iter_mut().find(|call| call.id == *id)
     }
 
-    /// The call that waits to be run, if there is only one that it can be.
+    /// Returns the one call that is ready and not held or awaited.
+    /// `None`: no such call, or several.
     pub(super) fn only_ready_call(&self) -> Option<ToolCallId> {
         let mut ready = self.calls.iter().filter(|call| call.ready && !call.held && !call.awaited);
         match (ready.next(), ready.next()) {
@@ -98,7 +105,7 @@ impl AgUi {
         self.ended_calls.push_back(id);
     }
 
-    /// The end of a run ends every call but those that the client is to answer.
+    /// Ends every call of an ended run, except calls that await the client's result.
     pub(super) fn end_calls(&mut self) {
         let (awaited, over): (Vec<_>, Vec<_>) = std::mem::take(&mut self.calls).into_iter().partition(|call| call.awaited);
         self.calls = awaited;
@@ -107,7 +114,7 @@ impl AgUi {
         }
     }
 
-    /// The run stopped to ask: what it asked for is not the client's to run.
+    /// Marks the open calls of an interrupted run as held: the runtime runs them, not the client.
     pub(super) fn hold_calls(&mut self) {
         for call in &mut self.calls {
             call.held = true;
@@ -116,7 +123,8 @@ impl AgUi {
 }
 
 impl Step<'_> {
-    /// A draft about a call. Whose call it is its start has said; what goes on with it need not.
+    /// Creates a draft about a call.
+    /// The agent is that of the call's start; later events need not name it.
     fn tool(&self, class: EventType, id: ToolCallId, rest: Fact) -> Draft {
         let mut draft = carrying(Draft::new(class), rest);
         draft.ids.agent = self.memory.call(&id).map_or_else(|| self.agent.clone(), |call| call.agent.clone());
@@ -134,7 +142,7 @@ impl Step<'_> {
     pub(super) fn start_call(&mut self, id: ToolCallId, name: &str, parent: Option<MessageId>, rest: Fact) {
         self.memory.open_call(Call::new(id.clone(), name, self.agent.clone()));
         let mut draft = self.tool(EventType::ToolStarted, id, rest).with("toolName", name);
-        // Until its arguments are complete it is the model's wish, not yet the tool's work.
+        // Until the arguments are complete, the call is the model's request and not yet the tool's work.
         draft.owner = Owner::Model;
         draft.ids.message = parent;
         self.push(draft);
@@ -171,7 +179,7 @@ impl Step<'_> {
         self.args_complete(&id, fact);
     }
 
-    /// The arguments are complete, and what was streamed is all of them.
+    /// Reports that the streamed arguments are complete.
     pub(super) fn args_complete(&mut self, id: &ToolCallId, rest: Fact) {
         let mut draft = self.tool(EventType::ToolArgs, id.clone(), rest).with("state", "input-available");
         draft.persistence = Persistence::Archive;
@@ -182,7 +190,7 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// The arguments as a whole, of a call that never streamed them.
+    /// Reports the whole arguments of a call that streamed none.
     pub(super) fn args_whole(&mut self, id: &ToolCallId, text: &str) {
         match input(text) {
             ("input", input) => {
@@ -219,7 +227,7 @@ impl Step<'_> {
         };
         let name = take_text(&mut fact, "toolCallName");
         if let Some(call) = self.memory.call_mut(&id).filter(|_| name.is_none()) {
-            // Another call came between: it goes on.
+            // The chunks of two calls interleave: this call continues.
             call.ready = false;
             self.memory.chunk = Some(Chunk::Called(id.clone(), call.agent.clone()));
             return self.args(id, text.unwrap_or_default(), fact);
@@ -240,7 +248,8 @@ impl Step<'_> {
         self.result(id, message, content, role, fact);
     }
 
-    /// A result. Whether it is a good one nobody says.
+    /// Reports a result.
+    /// AG-UI does not say whether the call succeeded.
     pub(super) fn result(
         &mut self,
         id: ToolCallId,
@@ -259,7 +268,7 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// A tool's message that says by its own member that the call failed.
+    /// Reports a failure from a tool's message with an `error` member.
     pub(super) fn failure(&mut self, id: ToolCallId, message: Option<MessageId>, error: String, content: Option<Value>) {
         let mut draft = self.tool(EventType::ToolFailed, id.clone(), Map::new()).with("error", json!({ "message": error }));
         self.name_call(&mut draft, &id);
@@ -269,15 +278,16 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// Names the call's tool, where that is known.
+    /// Adds the name of the call's tool, if known.
     pub(super) fn name_call(&self, draft: &mut Draft, id: &ToolCallId) {
         if let Some(call) = self.memory.call(id).filter(|call| !call.name.is_empty()) {
             draft.payload.insert("toolName".into(), call.name.as_str().into());
         }
     }
 
-    /// Tells which calls wait for the client's result, now that the run ends well. Where the run does not name them, they are
-    /// those whose arguments are complete, and which nobody holds.
+    /// Reports the calls that await the client's result after a successful run.
+    ///
+    /// If the run does not name them, they are the calls with complete arguments that the runtime does not hold.
     pub(super) fn await_client(&mut self, named: Option<Vec<ToolCallId>>) {
         let calls = &self.memory.calls;
         let waiting =
@@ -301,7 +311,9 @@ impl Step<'_> {
     }
 }
 
-/// Arguments that came as text, as JSON if they are: members of a payload. What is deeper than a fact may be stays text.
+/// Parses textual arguments into a payload member: `input` for JSON, otherwise `inputText`.
+///
+/// JSON beyond the depth limit stays text.
 pub(super) fn input(text: &str) -> (&'static str, Value) {
     match serde_json::from_str(text) {
         Ok(input) if is_within(&input, INPUT_DEPTH_MAX) => ("input", input),

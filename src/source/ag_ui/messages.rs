@@ -1,8 +1,8 @@
-//! Snapshots of messages: history in our shape, and what of it is no message.
+//! Snapshots of messages: the history in the protocol's shape, and the non-message items in it.
 //!
-//! A snapshot is a window: it overrules nothing that was streamed. Reasoning and activities in it are what they would be by
-//! their own events. Calls after the last user's message are of the run at hand; those that were never streamed are told as
-//! calls, for a backend's tools may show nowhere else.
+//! A snapshot is a window: it does not override streamed content. Reasoning and activities in it give the same drafts
+//! as their own events. Calls after the last user message belong to the current run. The adapter reports a call that no
+//! event streamed, because a backend's tools may appear only in the snapshot.
 
 use super::calls::input;
 use super::streams::{byte_count, part_name};
@@ -12,24 +12,24 @@ use crate::source::Fact;
 use crate::source::members::{carrying, take_id, take_text};
 use serde_json::{Map, Value, json};
 
-/// Members of a message, or of a call in it, that are for internal eyes.
+/// Members of a message, or of a call in it, that are for the internal audience.
 const NARROWER: &[&str] = &["metadata", "rawEvent"];
 
-/// Members of a message, or of a call in it, that mean nothing to anybody but the model's provider.
+/// Members of a message, or of a call in it, that only the model's provider can read.
 const ENCRYPTED: &[&str] = &["encryptedValue", "encryptedContent"];
 
-/// What of a snapshot stands beside its messages.
+/// The items of a snapshot that are not messages of the window.
 #[derive(Default)]
 struct Beside {
-    /// Thoughts and activities, by their own events.
+    /// Reasoning and activities, as drafts of their own events.
     drafts: Vec<Draft>,
-    /// What internal eyes get of each message.
+    /// The internal members of each message.
     narrower: Vec<Value>,
     calls: Vec<Asked>,
     results: Vec<CallAnswer>,
 }
 
-/// A call that a message asks for.
+/// A call that a message requests.
 struct Asked {
     id: ToolCallId,
     name: String,
@@ -47,7 +47,7 @@ pub(super) struct CallAnswer {
 }
 
 impl CallAnswer {
-    /// Reads a tool's message, if it is of a call that is of interest.
+    /// Reads a tool's message, if `is_wanted` accepts its call.
     fn of(message: &Value, is_wanted: impl Fn(&ToolCallId) -> bool) -> Option<Self> {
         let message = message.as_object().filter(|message| message.get("role").and_then(Value::as_str) == Some("tool"))?;
         Some(Self {
@@ -94,7 +94,8 @@ impl Step<'_> {
         }
     }
 
-    /// A message in our shape; `None` for one that is told beside the window.
+    /// Converts a message to the protocol's shape.
+    /// `None`: the item has its own envelope beside the window.
     fn windowed(&mut self, message: Value, beside: &mut Beside) -> Option<Value> {
         let Value::Object(mut message) = message else { return Some(message) };
         message.retain(|_, value| !value.is_null());
@@ -149,7 +150,7 @@ impl Step<'_> {
         Some(Value::Object(shaped))
     }
 
-    /// A thought of history, unless it was streamed here.
+    /// Converts reasoning of the history into a draft, unless the run streamed it.
     fn thought_of(&self, id: MessageId, agent: Option<AgentId>, mut message: Map<String, Value>) -> Option<Draft> {
         if self.memory.knows_thought(&id) {
             return None;
@@ -184,8 +185,8 @@ impl Step<'_> {
         part.insert("kind".into(), "tool_call".into());
         part.extend(id.as_ref().map(|id| ("toolCallId".to_owned(), id.as_str().into())));
         part.insert("toolName".into(), name.as_str().into());
-        let (member, told) = input(&arguments);
-        part.insert(member.into(), told);
+        let (member, value) = input(&arguments);
+        part.insert(member.into(), value);
         call.shift_remove("type");
         for (member, value) in call.into_iter().chain(function) {
             part.entry(member).or_insert(value);
@@ -194,7 +195,9 @@ impl Step<'_> {
         Value::Object(part)
     }
 
-    /// A call of this run that no event has told. One that was told long ago is not told again.
+    /// Reports a call of this run that no event announced.
+    ///
+    /// Once the adapter has forgotten ended calls, it reports none: a forgotten call must not start again.
     fn announce(&mut self, call: Asked) {
         if self.memory.knows_call(&call.id) || self.memory.has_forgotten_calls {
             return;
@@ -206,14 +209,15 @@ impl Step<'_> {
         self.args_whole(&call.id, &call.arguments);
     }
 
-    /// The calls that a run's input answers, of those that are open here.
+    /// Returns the answers to open calls in a run's input.
     pub(super) fn answered_calls(&self, input: &Value) -> Vec<CallAnswer> {
         let messages = input.get("messages").and_then(Value::as_array);
         let is_open = |call: &ToolCallId| self.memory.call(call).is_some();
         messages.into_iter().flatten().filter_map(|message| CallAnswer::of(message, is_open)).collect()
     }
 
-    /// The end of an open call by its tool's message; of any other it is history.
+    /// Ends an open call with its tool's message.
+    /// For any other call the message is history.
     pub(super) fn answer_call(&mut self, answer: CallAnswer) {
         if self.memory.call(&answer.call).is_none() {
             return;
@@ -225,24 +229,27 @@ impl Step<'_> {
     }
 }
 
-/// Takes what internal eyes alone get of a message or a call, and what nobody gets; `None` where there is nothing of it.
+/// Takes the internal and the encrypted members of a message or call.
+/// `None`: it has neither.
+///
+/// Internal readers get the internal members, and only the length of the encrypted ones.
 fn narrower(of: &mut Map<String, Value>, ids: &[(&str, &str)]) -> Option<Value> {
-    let mut told = Map::new();
+    let mut internals = Map::new();
     for member in NARROWER {
-        told.extend(of.shift_remove(*member).map(|value| ((*member).to_owned(), value)));
+        internals.extend(of.shift_remove(*member).map(|value| ((*member).to_owned(), value)));
     }
     let encrypted: usize = ENCRYPTED.iter().filter_map(|member| of.shift_remove(*member)).map(|value| byte_count(&value)).sum();
     if encrypted > 0 {
-        told.insert("encryptedBytes".into(), encrypted.into());
+        internals.insert("encryptedBytes".into(), encrypted.into());
     }
-    if told.is_empty() {
+    if internals.is_empty() {
         return None;
     }
-    told.extend(ids.iter().filter(|(_, id)| !id.is_empty()).map(|(member, id)| ((*member).to_owned(), Value::from(*id))));
-    Some(Value::Object(told))
+    internals.extend(ids.iter().filter(|(_, id)| !id.is_empty()).map(|(member, id)| ((*member).to_owned(), Value::from(*id))));
+    Some(Value::Object(internals))
 }
 
-/// Takes a message's content as parts: its texts, and what else it is made of (images, files) by its own type.
+/// Takes a message's content as parts: text, and other blocks (images, files) under their own type.
 fn content_parts(message: &mut Map<String, Value>, kind: &str) -> Vec<Value> {
     let mut parts = Vec::new();
     let rest = match message.shift_remove("content") {
@@ -266,13 +273,14 @@ fn content_parts(message: &mut Map<String, Value>, kind: &str) -> Vec<Value> {
     parts
 }
 
-/// Adds a text as a message's next part, named as if it had been streamed.
+/// Adds text as a message's next part, with the part id that streaming would give it.
 fn add_text(parts: &mut Vec<Value>, kind: &str, text: &str) {
     let id = part_name("text", parts.len() + 1);
     parts.push(json!({ "partId": id, "kind": kind, "text": [text] }));
 }
 
-/// Adds a content block that is no text as a message's next part; gives it back where it does not say what it is.
+/// Adds a non-text content block as a message's next part.
+/// Returns a block without a type.
 fn add_block(parts: &mut Vec<Value>, mut block: Value) -> Option<Value> {
     let Some(kind) = block.as_object_mut().and_then(|block| take_text(block, "type")) else { return Some(block) };
     let id = part_name(&kind, parts.len() + 1);
@@ -284,7 +292,7 @@ fn add_block(parts: &mut Vec<Value>, mut block: Value) -> Option<Value> {
     None
 }
 
-/// The text of a content block that is nothing but text.
+/// Returns the text of a text block.
 fn block_text(block: &Value) -> Option<&str> {
     block.get("text").and_then(Value::as_str).filter(|_| block.get("type").and_then(Value::as_str) == Some("text"))
 }

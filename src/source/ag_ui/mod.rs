@@ -1,20 +1,23 @@
-//! AG-UI: the events that agents send to frontends, 1.0 and the 0.0.5x before it, told apart by `type`.
+//! The source `ag-ui`: AG-UI events that agents send to frontends.
 //!
-//! The names on the wire say nothing of the run that they are of, so this adapter remembers where the run stands, which
-//! messages and calls are open, and what it was asked. A chunk is a start, a content and an end in one, and opens and ends by
-//! the same rules as theirs. An interrupt is a pause and never an end: its answer comes with the next run's start. What was
-//! streamed is the text. A result says nothing of success, and nothing is read out of it. What a runtime tells its own logs
-//! (`rawEvent`, `metadata`, a run's `input`) becomes an envelope of its own, for internal eyes. Never refuses an event type or
-//! a member that it does not know, and never remembers a body.
+//! The adapter accepts versions 1.0 and 0.0.5x; `type` is the discriminator. Events do not name their run. So the
+//! adapter tracks the run's state, the open messages and calls, and the pending actions.
+//!
+//! * A chunk combines a start, a content and an end, and follows the same rules as those events.
+//! * An interrupt is a pause, never an end: its answer arrives with the next run's start.
+//! * The streamed chunks are the text.
+//! * A result does not report success, and the adapter infers nothing from it.
+//! * A runtime's own log data (`rawEvent`, `metadata`, a run's `input`) becomes a separate internal envelope.
+//! * The adapter never rejects an unknown event type or member, and its memory never holds a body.
 //!
 //! | module | what it adapts |
 //! | --- | --- |
 //! | `run` | starts, ends, interrupts, steps, usage |
-//! | `resume` | the answers that a start brings, read without any memory |
+//! | `resume` | the answers in a run's start, read without memory |
 //! | `streams` | text and reasoning, whole or in chunks |
 //! | `calls` | tool calls, and those that wait for the client |
-//! | `messages` | snapshots of messages, and the answers among a run's input |
-//! | `state` | state, activities, and what is of no kind (`CUSTOM`, `RAW`) |
+//! | `messages` | snapshots of messages, and the answers in a run's input |
+//! | `state` | state, activities, and untyped events (`CUSTOM`, `RAW`) |
 //! | `agents` | sub-agents |
 
 mod agents;
@@ -47,7 +50,7 @@ pub const SOURCE: SourceKind = SourceKind {
 /// The discriminator.
 const TYPE: &str = "type";
 
-/// Every event type: 1.0's, and after them those that only 0.x has.
+/// All event types: first those of 1.0, then those that only 0.x has.
 #[rustfmt::skip]
 const EVENTS: &[&str] = &[
     "RUN_STARTED", "RUN_FINISHED", "RUN_ERROR", "STEP_STARTED", "STEP_FINISHED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT",
@@ -61,7 +64,8 @@ const EVENTS: &[&str] = &[
     "THINKING_TEXT_MESSAGE_END",
 ];
 
-/// Members that an event may lack. Some servers write null for what they do not have; it says nothing.
+/// Optional members.
+/// Some servers write null for an absent member; the adapter ignores it.
 #[rustfmt::skip]
 const OPTIONAL: &[&str] = &[
     "timestamp", "rawEvent", "metadata", "subagentRunId", "parentRunId", "input", "protocolVersion", "result", "outcome",
@@ -69,26 +73,26 @@ const OPTIONAL: &[&str] = &[
     "parentToolCallId", "parentSubagentRunId", "delta", "replace", "source", "title", "description", "threadId", "runId",
 ];
 
-/// Members that are for internal eyes on any event, and what they are told as.
+/// Members of any event that are for the internal audience, with the `kind` of their diagnostic.
 const NARROWER: &[(&str, &str)] = &[("rawEvent", "raw_event"), ("metadata", "metadata")];
 
-/// What an event cannot do without.
+/// The required type of a required member.
 #[derive(Debug, Clone, Copy)]
 enum Need {
     Id,
-    /// Text that is not empty.
+    /// Non-empty text.
     Name,
-    /// Text of any length.
+    /// Text, possibly empty.
     Chunk,
     List,
-    /// Of any kind, null included.
+    /// Any value, including null.
     Value,
 }
 
 impl Need {
     fn is_met(self, value: Option<&Value>) -> bool {
         match (self, value) {
-            // All ids are checked alike.
+            // All id types have the same format.
             (Self::Id, Some(Value::String(text))) => MessageId::new(text).is_ok(),
             (Self::Name, Some(Value::String(text))) => !text.is_empty(),
             (Self::Chunk, Some(Value::String(_))) | (Self::List, Some(Value::Array(_))) | (Self::Value, Some(_)) => true,
@@ -126,46 +130,51 @@ fn needs(event_type: &str) -> &'static [(&'static str, Need)] {
     }
 }
 
-/// Whether an event of this type ends what a chunk has opened. Chunks themselves see to it.
+/// Whether an event of this type ends an item that a chunk opened.
+/// Chunk events end the item themselves.
 fn ends_chunks(event_type: &str) -> bool {
     !matches!(event_type, "RAW" | "ACTIVITY_SNAPSHOT" | "ACTIVITY_DELTA" | "REASONING_ENCRYPTED_VALUE")
         && !event_type.ends_with("_CHUNK")
 }
 
-/// The adapter; all of it is memory.
+/// The adapter.
+/// All its fields are memory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct AgUi {
     life: Life,
-    /// Starts that were no resumption.
+    /// The number of starts, without resumptions.
     attempt: u64,
-    /// Their own id of the run, which need not be ours.
+    /// The runtime's own id of the run; it may differ from the server's.
     run: Option<RunId>,
     session: Option<SessionId>,
     thread: Option<ThreadId>,
-    /// Runs that began while another was open, at most [`run::INTERLEAVED_MAX`]: their ends are not that one's.
+    /// Runs that started while another run was open, at most [`run::INTERLEAVED_MAX`].
+    /// Their ends do not end the open run.
     interleaved: VecDeque<RunId>,
-    /// What is open, at most [`streams::OPEN_MAX`], the oldest first.
+    /// Open streams, at most [`streams::OPEN_MAX`], the oldest first.
     streams: Vec<Stream>,
-    /// What has ended, at most [`streams::ENDED_MAX`]: one that begins again goes on in another part.
+    /// Ended streams, at most [`streams::ENDED_MAX`].
+    /// A stream that starts again continues in a new part.
     ended_streams: VecDeque<Stream>,
-    /// What the last chunk was of, while nothing has ended it.
+    /// The item that the last chunk opened, until another event ends it.
     chunk: Option<Chunk>,
-    /// The message of reasoning that names none.
+    /// The message of reasoning events without an id.
     thinking: Option<MessageId>,
     /// Calls without a result, at most [`calls::OPEN_MAX`], the oldest first.
     calls: Vec<Call>,
-    /// At most [`calls::ENDED_MAX`].
+    /// Ended calls, at most [`calls::ENDED_MAX`].
     ended_calls: VecDeque<ToolCallId>,
-    /// Whether more calls have ended than are remembered.
+    /// Whether more calls have ended than `ended_calls` holds.
     has_forgotten_calls: bool,
-    /// Messages that report a call's progress under another id than the call's, at most [`state::REPORTS_MAX`].
+    /// Progress reports whose message id differs from the call's id, at most [`state::REPORTS_MAX`].
     reports: VecDeque<(MessageId, ToolCallId)>,
-    /// What was asked, at most [`run::PENDING_MAX`], the oldest first.
+    /// Pending actions, at most [`run::PENDING_MAX`], the oldest first.
     pending: Vec<Pending>,
-    /// Sub-agents at work, at most [`agents::OPEN_MAX`], the oldest first.
+    /// Running sub-agents, at most [`agents::OPEN_MAX`], the oldest first.
     agents: Vec<AgentId>,
-    /// Whose state holds a runtime's internals, at most [`state::INTERNAL_MAX`]; the run's own is of nobody.
+    /// Agents whose state holds runtime internals, at most [`state::INTERNAL_MAX`].
+    /// `None`: the run's own state.
     internal_states: Vec<Option<AgentId>>,
     messages_made: u64,
     actions_made: u64,
@@ -193,30 +202,31 @@ impl Adapter for AgUi {
 }
 
 impl AgUi {
-    /// The draft with the ids that hold for whatever this run now says. What was given wins over the source's own notion.
+    /// Adds the run's current ids to the draft.
+    /// The request's ids override the source's own.
     fn about(&self, mut draft: Draft, given: &Ids) -> Draft {
         draft.ids.or(given);
         draft.ids.or(&Ids { session: self.session.clone(), thread: self.thread.clone(), ..Ids::default() });
         draft
     }
 
-    // The source in made-up ids keeps them away from those that another source's adapter makes up for the same run.
+    // The prefix prevents collisions with ids that another source's adapter generates for the same run.
     fn made_message(&mut self) -> MessageId {
         self.messages_made += 1;
-        MessageId::new(&format!("ag-ui-message-{}", self.messages_made)).expect("a short name with a number is an id")
+        MessageId::new(&format!("ag-ui-message-{}", self.messages_made)).expect("a short name with a number is a valid id")
     }
 
     fn made_action(&mut self) -> ActionId {
         self.actions_made += 1;
-        ActionId::new(&format!("ag-ui-action-{}", self.actions_made)).expect("a short name with a number is an id")
+        ActionId::new(&format!("ag-ui-action-{}", self.actions_made)).expect("a short name with a number is a valid id")
     }
 }
 
-/// One event on its way.
+/// Handles one event: borrows the memory and appends the drafts.
 struct Step<'a> {
     memory: &'a mut AgUi,
     given: &'a Ids,
-    /// The sub-agent that the event says it is of.
+    /// The sub-agent that the event names.
     agent: Option<AgentId>,
     out: &'a mut Vec<Draft>,
 }
@@ -227,7 +237,7 @@ impl Step<'_> {
         self.out.push(draft);
     }
 
-    /// The same, of what is the event's own agent's.
+    /// Appends a draft of the event's agent.
     fn push_own(&mut self, mut draft: Draft) {
         draft.ids.agent.clone_from(&self.agent);
         self.push(draft);
@@ -288,7 +298,7 @@ impl Step<'_> {
             "SUBAGENT_ERROR" => self.subagent_error(fact),
             "CUSTOM" => self.custom(fact),
             "RAW" => self.raw(fact),
-            _ => unreachable!("every event type has its line above: tested"),
+            _ => unreachable!("a test checks that the match lists every event type"),
         }
     }
 
@@ -297,7 +307,7 @@ impl Step<'_> {
     }
 }
 
-/// The envelopes of what is narrower than the rest of its event.
+/// Takes the event's internal members and returns a diagnostic for each.
 fn narrower(event_type: &str, fact: &mut Fact) -> Vec<Draft> {
     let ids = Ids {
         message: id_of(fact, "messageId"),
@@ -305,27 +315,28 @@ fn narrower(event_type: &str, fact: &mut Fact) -> Vec<Draft> {
         agent: id_of(fact, "subagentRunId"),
         ..Ids::default()
     };
-    let told = NARROWER.iter().filter_map(|(member, kind)| {
+    let diagnostics = NARROWER.iter().filter_map(|(member, kind)| {
         let mut draft = internal(kind, event_type).with(member, fact.shift_remove(*member)?);
         draft.ids.clone_from(&ids);
         Some(draft)
     });
-    told.collect()
+    diagnostics.collect()
 }
 
-/// Something of an event that is for internal eyes.
+/// Creates a diagnostic for the internal audience.
 fn internal(kind: &str, event_type: &str) -> Draft {
     Draft::new(EventType::DiagnosticChanged).with("kind", kind).with("eventType", event_type)
 }
 
-/// An id as the event says it; it stays there.
+/// Reads an id of the event.
+/// The member stays there.
 fn id_of<T: FromStr>(fact: &Fact, member: &str) -> Option<T> {
     fact.get(member)?.as_str()?.parse().ok()
 }
 
-/// Takes an id that the event was asked for before.
+/// Takes an id that [`needs`] has already checked.
 fn known_id<T: FromStr>(fact: &mut Fact, member: &str) -> T {
-    take_id(fact, member).expect("an event that lacks it is malformed and comes no further")
+    take_id(fact, member).expect("the handler has rejected events without this id as malformed")
 }
 
 #[cfg(test)]

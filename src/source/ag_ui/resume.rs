@@ -1,20 +1,21 @@
-//! The answers that a run's start brings for what an earlier run has asked.
+//! The answers that a run's start brings to actions of earlier runs.
 //!
-//! AG-UI has no event that resolves an interrupt: the next run's input says how each was answered, and that run may be
-//! another log than the one that holds the action. So they are read off the fact alone, without any memory.
+//! AG-UI has no event that resolves an interrupt: the next run's input contains the answers. That run may have a
+//! different log than the action. So this module reads the answers from the fact alone, without memory.
 
 use super::TYPE;
 use crate::model::{ActionId, SessionId};
 use crate::source::{Answer, Fact};
 use serde_json::Value;
 
-/// The answers in a `RUN_STARTED`; none in any other fact. An entry of a status that nobody knows says nothing.
+/// Returns the answers in a `RUN_STARTED`; none for other facts.
+/// It ignores entries with an unknown status.
 pub(super) fn answers(fact: &Fact) -> Vec<Answer> {
     if fact.get(TYPE).and_then(Value::as_str) != Some("RUN_STARTED") {
         return Vec::new();
     }
     let resume = fact.get("input").and_then(|input| input.get("resume")).and_then(Value::as_array);
-    // A thread is the session where nothing else gives one.
+    // The thread is the session unless the request names another.
     let session = fact.get("threadId").and_then(Value::as_str).and_then(|thread| SessionId::new(thread).ok());
     resume.into_iter().flatten().filter_map(|entry| answer(entry, session.clone())).collect()
 }

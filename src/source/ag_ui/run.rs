@@ -1,8 +1,8 @@
-//! A run's boundaries: where it starts, what it stops to ask, how it ends, and what it is busy with between.
+//! A run's boundaries: starts, interrupts and ends, and the steps and usage between them.
 //!
-//! One stream may carry several runs, each begun by its start; the run that they are facts of is the URL's. A start while one
-//! is open cannot be told apart by what follows it, only flagged. Awaken starts the run again that it stopped to ask in, under
-//! the same id: that goes on.
+//! One stream may carry several runs, each with its own start; all are facts of the URL's run. If a run starts while
+//! another is open, later events do not identify their run, so the adapter only flags the start. Awaken restarts an
+//! interrupted run under the same id: the run then continues.
 
 use super::{Answer, Step, id_of, internal};
 use crate::model::{
@@ -13,16 +13,20 @@ use crate::source::members::{carrying, diagnostic, take_id, take_question, take_
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// What was asked and not answered, at most; beyond that the oldest is forgotten.
+/// The most pending actions.
+/// Beyond this limit the adapter evicts the oldest.
 pub(super) const PENDING_MAX: usize = 64;
 
-/// Runs that began within another and have not ended, at most; beyond that the oldest is forgotten.
+/// The most interleaved runs without an end.
+/// Beyond this limit the adapter evicts the oldest.
 pub(super) const INTERLEAVED_MAX: usize = 8;
 
-/// The reason by which Awaken's encoder asks whether a tool may run.
+/// The reason with which Awaken's encoder requests approval for a tool.
 const PERMISSION_CONFIRM: &str = "tool:PermissionConfirm";
 
-/// What an interrupt asks for. AG-UI's own reasons are `tool_call`, `input_required` and `confirmation`.
+/// Maps an interrupt's reason to an action kind.
+///
+/// AG-UI's own reasons are `tool_call`, `input_required` and `confirmation`.
 fn kind_of(reason: Option<&str>, has_call: bool) -> ActionKind {
     match reason {
         Some(kind) if ActionKind::NAMES.contains(&kind) => kind.into(),
@@ -33,19 +37,19 @@ fn kind_of(reason: Option<&str>, has_call: bool) -> ActionKind {
     }
 }
 
-/// Where the run stands, as far as its own boundaries say.
+/// The lifecycle state of the run, according to its boundary events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Life {
     #[default]
     New,
     Open,
-    /// It stopped to ask.
+    /// Interrupted: the run waits for answers.
     Paused,
     Ended,
 }
 
-/// What was asked.
+/// A pending action.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Pending {
     pub action: ActionId,
@@ -53,7 +57,8 @@ pub(super) struct Pending {
     pub call: Option<ToolCallId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentId>,
-    /// The kind of action, whose owner says what becomes of it.
+    /// The kind of action.
+    /// It determines the owner of the resolution.
     pub kind: String,
 }
 
@@ -79,7 +84,8 @@ impl Step<'_> {
         }
     }
 
-    /// Nothing between here and the ends says which run it is of: they cannot be told apart, only flagged.
+    /// Flags a start within an open run.
+    /// The events up to the ends do not identify their run.
     fn interleaved(&mut self, named: Option<RunId>, fact: Fact) {
         let open = self.memory.run.as_ref().map_or(Value::Null, |run| run.as_str().into());
         if let Some(run) = named.filter(|run| self.memory.run.as_ref() != Some(run)) {
@@ -98,7 +104,7 @@ impl Step<'_> {
         let is_resumed = was_paused && !is_another;
         let continues = was_paused && parent.is_some() && parent.as_deref() == self.memory.run.as_ref().map(RunId::as_str);
         if is_resumed || continues {
-            // A run goes on from where it asked only once it was answered; how, its start need not say.
+            // An interrupted run continues only after an answer, but its start need not contain the answer.
             for pending in std::mem::take(&mut self.memory.pending) {
                 self.resolved(pending, "answered", None);
             }
@@ -128,24 +134,25 @@ impl Step<'_> {
         self.push(carrying(draft, fact));
     }
 
-    /// Takes what a boundary says of who runs.
+    /// Stores the run, thread and session ids of a boundary event.
     fn learn(&mut self, fact: &mut Fact) {
         let thread: Option<ThreadId> = take_id(fact, "threadId");
         let memory = &mut *self.memory;
         memory.run = take_id(fact, "runId").or(memory.run.take());
-        // A thread is the session where nothing else gives one.
+        // The thread is the session unless the request names another.
         memory.session = thread.as_ref().and_then(|t| SessionId::new(t.as_str()).ok()).or(memory.session.take());
         memory.thread = thread.or(memory.thread.take());
     }
 
-    /// Their id of the run, where it is not ours.
+    /// Adds the runtime's run id as a reference, if it differs from the server's.
     fn refer(&self, draft: &mut Draft) {
         if let Some(run) = self.memory.run.as_ref().filter(|run| self.given.run.as_ref() != Some(run)) {
             draft.add_ref("runId", run.as_str().into());
         }
     }
 
-    /// An answer to what this log was asked; another log holds the others.
+    /// Resolves a pending action of this log.
+    /// Other answers belong to other logs.
     fn answered(&mut self, answer: Answer) {
         let at = self.memory.pending.iter().position(|pending| pending.action == answer.action);
         if let Some(at) = at {
@@ -218,7 +225,8 @@ impl Step<'_> {
         self.close(carrying(draft, fact), usage);
     }
 
-    /// Ids of the boundary repeat the start's; where they say another, that stays to be seen.
+    /// Removes ids that repeat the start's.
+    /// Different ids stay in the fact.
     fn take_ids(&self, fact: &mut Fact) {
         let repeats =
             |member: &str, known: Option<&str>| fact.get(member).and_then(Value::as_str).is_some_and(|id| known == Some(id));
@@ -231,7 +239,8 @@ impl Step<'_> {
         }
     }
 
-    /// Ends the run, or pauses it, by this draft; what it cost is told before.
+    /// Ends or pauses the run with this draft.
+    /// The usage envelope comes first.
     fn close(&mut self, mut draft: Draft, usage: Option<Value>) {
         self.refer(&mut draft);
         if let Some(usage) = usage {
@@ -259,7 +268,7 @@ impl Step<'_> {
 
     // ── what it asks ──
 
-    /// One interrupt: somebody has to answer before the run goes on.
+    /// Translates one interrupt into a required action.
     fn required(&mut self, mut interrupt: Map<String, Value>) {
         interrupt.retain(|_, value| !value.is_null());
         let action: ActionId = take_id(&mut interrupt, "id").unwrap_or_else(|| self.memory.made_action());
@@ -313,21 +322,25 @@ impl Step<'_> {
     }
 }
 
-/// Says what the interrupt's own payload says of the question by our names, or by those of Awaken. The payload stays whole.
+/// Copies the question's members from the interrupt's payload.
+/// The payload itself stays whole.
+///
+/// The payload may use the protocol's names or Awaken's.
 fn question_of(draft: &mut Draft) {
     let Some(Value::Object(mut own)) = draft.payload.get("payload").cloned() else { return };
     take_question(draft, &mut own);
     for (ours, theirs) in
         [("toolName", &["toolName", "tool"][..]), ("parameters", &["parameters", "arguments", "args", "input"][..])]
     {
-        let told = theirs.iter().find_map(|name| own.shift_remove(*name)).filter(|told| !told.is_null());
-        if let Some(told) = told.filter(|_| !draft.payload.contains_key(ours)) {
-            draft.payload.insert(ours.into(), told);
+        let value = theirs.iter().find_map(|name| own.shift_remove(*name)).filter(|value| !value.is_null());
+        if let Some(value) = value.filter(|_| !draft.payload.contains_key(ours)) {
+            draft.payload.insert(ours.into(), value);
         }
     }
 }
 
-/// What a boundary says of how the run came to it. A bare text is Awaken's.
+/// The outcome member of `RUN_FINISHED`.
+/// Awaken sends bare text.
 struct Outcome {
     name: Option<String>,
     rest: Map<String, Value>,
@@ -352,17 +365,18 @@ impl Outcome {
             Some("cancelled") => End::Cancelled,
             Some("success") => End::Completed,
             Some(other) => End::Unknown(other.to_owned()),
-            None => told_by_awaken(result).unwrap_or(End::Completed),
+            None => end_of_awaken_result(result).unwrap_or(End::Completed),
         }
     }
 
-    /// Calls that the run says the client is to answer. They stay in the outcome's rest, for whoever asks the run.
+    /// Returns the calls that the run leaves to the client.
+    /// The member also stays in the outcome's rest, for readers.
     fn pending_calls(&self) -> Option<Vec<ToolCallId>> {
         let ids = self.rest.get("pendingToolCallIds")?.as_array()?;
         Some(ids.iter().filter_map(|id| ToolCallId::new(id.as_str()?).ok()).collect())
     }
 
-    /// What the run asks: a list, or the one that Awaken puts beside the outcome.
+    /// Takes the run's interrupts: a list, or the single one that Awaken puts beside the outcome.
     fn interrupts(&mut self, fact: &mut Fact) -> Vec<Value> {
         match self.rest.shift_remove("interrupts") {
             Some(Value::Array(interrupts)) => interrupts,
@@ -372,17 +386,17 @@ impl Outcome {
     }
 }
 
-/// How a run came to its end.
+/// The way in which a run ended or paused.
 enum End {
     Completed,
-    /// It stopped to ask.
+    /// The run was interrupted and waits for answers.
     Asked,
-    /// It finished with work outstanding.
+    /// The run finished with outstanding work.
     Waiting,
     Cancelled,
-    /// By a limit, for the reason of this code.
+    /// A limit stopped the run; the value is its code.
     Stopped(String),
-    /// With code and message.
+    /// The run failed with this code and message.
     Failed(&'static str, String),
     Unknown(String),
 }
@@ -415,9 +429,11 @@ impl End {
     }
 }
 
-/// Awaken's encoder has no outcome for an end that is neither good nor an interrupt: its result says it, by `status` and the
-/// code of `status_reason`.
-fn told_by_awaken(result: Option<&Value>) -> Option<End> {
+/// Reads the end of a run from Awaken's result.
+///
+/// Awaken's encoder sends no outcome for an end that is neither a success nor an interrupt. Its result has `status`,
+/// and a code in `status_reason`.
+fn end_of_awaken_result(result: Option<&Value>) -> Option<End> {
     let text = |member: &str| result?.get(member)?.as_str();
     text("response")?;
     let reason = text("status_reason").unwrap_or_default();
@@ -432,7 +448,7 @@ fn told_by_awaken(result: Option<&Value>) -> Option<End> {
     }
 }
 
-/// `{code?, message}` out of an event that tells a failure.
+/// Takes `{code?, message}` from a failure event.
 pub(super) fn error(fact: &mut Fact, otherwise: &str) -> Value {
     let mut error = Map::new();
     if let Some(code) = take_text(fact, "code") {
@@ -443,7 +459,8 @@ pub(super) fn error(fact: &mut Fact, otherwise: &str) -> Value {
     Value::Object(error)
 }
 
-/// The counts of all models, by our names, which are those that other sources count by; counts of other names keep them.
+/// Sums the counts of all models under the protocol's names.
+/// Unknown counts keep their names.
 fn summed(models: &[Value]) -> Map<String, Value> {
     let mut sum = Map::new();
     for (member, count) in models.iter().filter_map(Value::as_object).flatten() {

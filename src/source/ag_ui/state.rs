@@ -1,8 +1,8 @@
-//! State, activities, and what is of no kind that AG-UI knows.
+//! State, activities, and the untyped events `CUSTOM` and `RAW`.
 //!
-//! State is the application's, shared with its frontend on purpose. What Awaken's encoder sends as state holds the runtime's
-//! internals instead: such a snapshot is internal, and so is every change to it. Activities are their source's; the one that
-//! reports a tool's progress is the call's.
+//! An application shares its state with its frontend on purpose. Awaken's encoder instead sends runtime internals as
+//! state: such a snapshot and all changes to it are internal. An activity belongs to its source, except progress
+//! reports of a tool, which belong to the call.
 
 use super::Step;
 use super::known_id;
@@ -12,16 +12,18 @@ use crate::source::members::{carrying, take_text};
 use crate::source::report::{PROGRESS, call_of, reported};
 use serde_json::{Map, Value};
 
-/// The activity type in which Awaken's encoder sends a tool's output as it streams.
+/// The activity type in which Awaken's encoder streams a tool's output.
 const OUTPUT: &str = "tool-stream-output";
 
-/// The activity type of a sub-agent's state: the run's own is the log's one `state`.
+/// The activity type of a sub-agent's state.
+/// The run's own state is the log's only `state`.
 const SUBAGENT_STATE: &str = "subagent-state";
 
-/// Reports whose call is remembered.
+/// The most progress reports whose call the adapter remembers.
 pub(super) const REPORTS_MAX: usize = 64;
 
-/// Agents whose state is remembered to hold internals; beyond that every state is taken to.
+/// The most agents with internal state that the adapter tracks.
+/// Beyond this limit every state counts as internal.
 pub(super) const INTERNAL_MAX: usize = 32;
 
 impl Step<'_> {
@@ -48,7 +50,7 @@ impl Step<'_> {
         self.push_own(draft);
     }
 
-    /// A draft about the state of the event's agent.
+    /// Creates a draft about the state of the event's agent.
     fn state(&self, class: EventType, rest: Fact) -> Draft {
         let mut draft = carrying(Draft::new(class), rest);
         if let Some(agent) = &self.agent {
@@ -78,7 +80,7 @@ impl Step<'_> {
             }
             content => {
                 let mut draft = self.activity(EventType::StateSnapshot, target, activity, fact).with("content", content);
-                // Absent it is true, and says nothing.
+                // The default of `replace` is true, so an absent member adds nothing.
                 draft.payload.extend(replace.map(|replace| ("replace".to_owned(), replace)));
                 self.push(draft);
             }
@@ -101,7 +103,8 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// An activity of the source's own making. Awaken puts the id of the call that makes it in the place of a message's.
+    /// Creates a draft of a source's own activity.
+    /// Awaken puts the id of the call in place of the message id.
     pub(super) fn activity(&self, class: EventType, target: MessageId, activity: String, rest: Fact) -> Draft {
         let call = ToolCallId::new(target.as_str()).ok().filter(|call| self.memory.knows_call(call));
         let reported = || {
@@ -121,7 +124,8 @@ impl Step<'_> {
         self.memory.call(call).map_or_else(|| self.agent.clone(), |call| call.agent.clone())
     }
 
-    /// A report may stand under another id than its call's; patches of it name only that.
+    /// Remembers the call of a report whose message id differs.
+    /// Patches of the report name only the message id.
     fn remember_report(&mut self, target: &MessageId, content: &Value) {
         let Some(call) = content.get("call_id").and_then(Value::as_str).and_then(|id| ToolCallId::new(id).ok()) else { return };
         let reports = &mut self.memory.reports;
@@ -141,13 +145,13 @@ impl Step<'_> {
         let (mut draft, is_child) = reported(id.clone(), content, own, rest);
         draft.ids.agent = self.agent_of(&id);
         if !self.memory.knows_call(&id) {
-            // A child's call is announced nowhere else; from here on its activities are known to be a call's.
+            // No other event announces a child's call. From now on the adapter assigns its activities to the call.
             self.memory.remember_ended_call(id);
         }
         let names_agent = draft.ids.agent.is_some();
         let mut draft = self.memory.about(draft, self.given);
         if is_child && !names_agent {
-            // Which agent the child is, its progress does not say; it is not the one that speaks here.
+            // The report does not name the child's agent, and the child is not the agent of this run.
             draft.ids.agent = None;
         }
         self.out.push(draft);
@@ -155,7 +159,8 @@ impl Step<'_> {
 
     // ── the rest ──
 
-    /// An application's own event: nobody else knows what it means.
+    /// Keeps an application's own event.
+    /// Only the application knows its meaning.
     pub(super) fn custom(&mut self, mut fact: Fact) {
         let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "custom");
         for member in ["name", "value"] {
@@ -166,7 +171,7 @@ impl Step<'_> {
         self.push_own(carrying(draft, fact));
     }
 
-    /// An event of whatever runtime is behind, as it came there.
+    /// Keeps the original event of the underlying runtime.
     pub(super) fn raw(&mut self, mut fact: Fact) {
         let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "raw");
         for member in ["event", "source"] {
@@ -176,7 +181,7 @@ impl Step<'_> {
     }
 }
 
-/// A patch as a list; a bare operation is wrapped.
+/// Returns a patch as a list; wraps a single operation.
 fn list(patch: Option<Value>) -> Vec<Value> {
     match patch {
         Some(Value::Array(patch)) => patch,
@@ -185,7 +190,7 @@ fn list(patch: Option<Value>) -> Vec<Value> {
     }
 }
 
-/// The text of a patch by which Awaken's encoder streams a tool's output: nothing but `add /delta`.
+/// Returns the tool output in a patch of Awaken's encoder: a single operation `add /delta`.
 fn streamed(patch: &[Value]) -> Option<String> {
     let [operation] = patch else { return None };
     let says = |member: &str, text: &str| operation.get(member).and_then(Value::as_str) == Some(text);
@@ -199,7 +204,7 @@ fn remember_internal(states: &mut Vec<Option<AgentId>>, agent: Option<&AgentId>)
     }
 }
 
-/// Whether a state holds `extensions.__runtime.*`, as Awaken's do.
+/// Whether a state holds `extensions.__runtime.*`, like Awaken's.
 fn holds_internals(state: &Value) -> bool {
     state.get("extensions").is_some_and(are_internals)
 }
@@ -208,7 +213,7 @@ fn are_internals(extensions: &Value) -> bool {
     extensions.as_object().is_some_and(|map| map.keys().any(|name| name.starts_with("__runtime")))
 }
 
-/// Whether an operation writes or reads what would make a state hold them.
+/// Whether an operation writes or reads runtime internals.
 fn touches_internals(operation: &Value) -> bool {
     let points = |member: &str| {
         let pointer = operation.get(member).and_then(Value::as_str).unwrap_or_default();

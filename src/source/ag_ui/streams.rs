@@ -1,7 +1,7 @@
-//! Text and reasoning: messages that begin, grow and end, said in three events or in chunks.
+//! Text and reasoning streams, sent as start, content and end events or as chunks.
 //!
-//! A start opens a part at once, so that its speaker is seen before the first word. The end has no text: what was streamed is
-//! the text. What comes after it is sent on under the same ids, for the ledger to refuse.
+//! A start opens a part at once, so that readers see the speaker before the first word. The end has no text: the
+//! streamed chunks are the text. The adapter forwards late content under the same ids, and the ledger rejects it.
 
 use super::{AgUi, Step, known_id};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, PartId, Phase, Scope, Surface, ToolCallId};
@@ -10,16 +10,17 @@ use crate::source::members::{carrying, diagnostic, take_id, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Messages that are open at once; beyond that the oldest is ended here.
+/// The most open messages.
+/// Beyond this limit the adapter ends the oldest.
 pub(super) const OPEN_MAX: usize = 64;
 
-/// Ended messages of which it is known in how many parts they were said.
+/// The most ended messages whose part count the adapter remembers.
 pub(super) const ENDED_MAX: usize = 32;
 
-/// What is remembered of a role's name, in characters.
+/// The length of a stored role name, in characters.
 const ROLE_CHARS_MAX: usize = 32;
 
-/// What a message is said in.
+/// The kind of content of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Channel {
@@ -50,16 +51,17 @@ impl Channel {
     }
 }
 
-/// A message, or a thought, that was begun.
+/// A started message or reasoning stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Stream {
     channel: Channel,
     message: MessageId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     agent: Option<AgentId>,
-    /// 1, and one more each time that the message begins again after its end.
+    /// The part number: 1, plus 1 for each restart after an end.
     part: u32,
-    /// Who speaks, unless it is the assistant.
+    /// The speaker's role.
+    /// `None`: the assistant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     role: Option<String>,
 }
@@ -70,7 +72,7 @@ impl Stream {
     }
 
     fn part(&self) -> PartId {
-        PartId::new(&part_name(self.channel.name(), self.part as usize)).expect("a short name with a number is an id")
+        PartId::new(&part_name(self.channel.name(), self.part as usize)).expect("a short name with a number is a valid id")
     }
 
     fn draft(&self, class: EventType) -> Draft {
@@ -86,7 +88,7 @@ impl Stream {
     }
 }
 
-/// What the last chunk was of.
+/// The item that the last chunk opened or continued.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Chunk {
@@ -95,7 +97,8 @@ pub(super) enum Chunk {
 }
 
 impl AgUi {
-    /// The newest stream of the message: an open one, else one that has ended. `is_whose` chooses by agent.
+    /// Returns the newest stream of the message: an open one, otherwise an ended one.
+    /// `is_whose` filters by agent.
     fn stream(&self, channel: Channel, message: &MessageId, is_whose: impl Fn(Option<&AgentId>) -> bool) -> Option<&Stream> {
         let is_it = |stream: &&Stream| stream.is(channel, message) && is_whose(stream.agent.as_ref());
         self.streams.iter().rfind(is_it).or_else(|| self.ended_streams.iter().rfind(is_it))
@@ -105,7 +108,7 @@ impl AgUi {
         self.streams.contains(stream)
     }
 
-    /// Whether this thought was streamed here.
+    /// Whether the run streamed this reasoning message.
     pub(super) fn knows_thought(&self, message: &MessageId) -> bool {
         self.stream(Channel::Reasoning, message, |_| true).is_some()
     }
@@ -136,7 +139,7 @@ impl Step<'_> {
             Channel::Reasoning => self.thought(&mut fact, false),
         };
         let text = take_text(&mut fact, "delta").unwrap_or_default();
-        // Without a start it begins with its first chunk. After its end it is what came too late, which the ledger tells.
+        // Without a start, the first chunk starts the stream. The ledger reports chunks after the end.
         let known = self.memory.stream(channel, &message, |opener| self.may_continue(opener)).cloned();
         let stream = known.unwrap_or_else(|| self.open(channel, message, None));
         self.delta(&stream, text, fact);
@@ -158,7 +161,8 @@ impl Step<'_> {
         }
     }
 
-    /// The message that a thought is of. Before 1.0 thoughts had no ids: one that begins is another.
+    /// Returns the message of a reasoning event.
+    /// Before 1.0 reasoning had no ids: each start begins a new message.
     fn thought(&mut self, fact: &mut Fact, begins: bool) -> MessageId {
         if let Some(named) = take_id(fact, "messageId") {
             return named;
@@ -172,7 +176,8 @@ impl Step<'_> {
         }
     }
 
-    /// The stream of a message that begins. One that is open goes on, one that has ended goes on in another part.
+    /// Opens a message's stream.
+    /// An open stream continues; an ended stream continues in a new part.
     fn open(&mut self, channel: Channel, message: MessageId, role: Option<String>) -> Stream {
         let agent = self.agent.clone();
         let known = self.memory.stream(channel, &message, |opener| opener == agent.as_ref()).cloned();
@@ -205,7 +210,7 @@ impl Step<'_> {
         }
     }
 
-    /// Ends all that is open: the run came to a good end, or to a pause.
+    /// Ends all open streams: the run succeeded or paused.
     pub(super) fn end_streams(&mut self) {
         while let Some(oldest) = self.memory.streams.first().cloned() {
             self.end_stream(oldest, Map::new());
@@ -213,7 +218,7 @@ impl Step<'_> {
         self.memory.thinking = None;
     }
 
-    /// Nothing that is open goes on. That it was broken off shows by the run's end alone.
+    /// Closes all open streams without an end event: the end of the run shows that they were interrupted.
     pub(super) fn break_streams_off(&mut self) {
         for stream in std::mem::take(&mut self.memory.streams) {
             self.memory.remember_ended(stream);
@@ -247,7 +252,7 @@ impl Step<'_> {
         self.delta(&stream, text, fact);
     }
 
-    /// Ends what chunks have opened: something else was said.
+    /// Ends the item that chunks opened, because another event arrived.
     pub(super) fn end_chunk(&mut self) {
         match self.memory.chunk.take() {
             Some(Chunk::Said(channel, message, agent)) => {
@@ -263,7 +268,7 @@ impl Step<'_> {
 
     // ── around reasoning ──
 
-    /// Reasoning as a whole, around its messages: what the run is busy with, for operators.
+    /// Reports the span of reasoning around its messages, for operators.
     pub(super) fn reasoning_span(&mut self, edge: &str, mut fact: Fact) {
         let message = take_id(&mut fact, "messageId");
         let mut draft = Draft::new(EventType::RunStatus).with("reasoning", edge);
@@ -277,7 +282,7 @@ impl Step<'_> {
     }
 
     pub(super) fn reasoning_encrypted_value(&mut self, mut fact: Fact) {
-        // The value is the provider's and means nothing to anybody else: only that there was one, and how large.
+        // Only the provider can read the value, so the draft has only its length.
         let bytes = fact.shift_remove("encryptedValue").map_or(0, |value| byte_count(&value));
         let entity = take_text(&mut fact, "entityId");
         let subtype = take_text(&mut fact, "subtype");
@@ -294,12 +299,12 @@ impl Step<'_> {
     }
 }
 
-/// The name of a message's n-th part of a kind, from 1.
+/// Names a message's n-th part of a kind, from 1.
 pub(super) fn part_name(of: &str, nth: usize) -> String {
     if nth == 1 { of.to_owned() } else { format!("{of}-{nth}") }
 }
 
-/// How long a value is that nobody is shown, in bytes.
+/// Returns the length of a withheld value, in bytes.
 pub(super) fn byte_count(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
@@ -307,7 +312,8 @@ pub(super) fn byte_count(value: &Value) -> usize {
     }
 }
 
-/// Who speaks, where it is not the assistant; a thought is always the model's.
+/// Takes the speaker's role, if it is not the assistant.
+/// Reasoning always belongs to the model.
 fn role(channel: Channel, fact: &mut Fact) -> Option<String> {
     let role = take_text(fact, "role").filter(|_| channel == Channel::Text)?;
     (role != "assistant" && !role.is_empty()).then(|| role.chars().take(ROLE_CHARS_MAX).collect())

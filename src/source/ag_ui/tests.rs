@@ -1,4 +1,5 @@
-//! What each event of AG-UI becomes, dialect by dialect. Between any two events the adapter is saved and restored.
+//! Tests of every AG-UI event in each dialect.
+//! The tests save and restore the adapter after each event.
 
 use super::resume::answers;
 use super::*;
@@ -65,7 +66,7 @@ fn last(facts: impl IntoIterator<Item = Value>) -> Draft {
     adapt(facts).pop().unwrap()
 }
 
-/// `class phase` of each draft.
+/// Returns `event type phase` of each draft.
 fn classes(drafts: &[Draft]) -> Vec<String> {
     drafts.iter().map(|d| format!("{} {}", d.class, d.phase)).collect()
 }
@@ -74,14 +75,14 @@ fn payload(draft: &Draft) -> Value {
     Value::Object(draft.payload.clone())
 }
 
-/// `class message/part text` of each draft, `-` for what it has not.
-fn told(drafts: &[Draft]) -> Vec<String> {
-    let told = |d: &Draft| {
+/// Returns `type message/part text` of each draft, `-` for a missing item.
+fn texts(drafts: &[Draft]) -> Vec<String> {
+    let text = |d: &Draft| {
         let message = d.ids.message.as_ref().map_or("-", MessageId::as_str);
         let part = d.ids.part.as_ref().map_or("-", PartId::as_str);
         format!("{} {message}/{part} {}", d.class, d.text("text").unwrap_or("-"))
     };
-    drafts.iter().map(told).collect()
+    drafts.iter().map(text).collect()
 }
 
 fn of_class(drafts: &[Draft], class: EventType) -> Vec<&Draft> {
@@ -91,7 +92,7 @@ fn of_class(drafts: &[Draft], class: EventType) -> Vec<&Draft> {
 // ── the run ──
 
 #[test]
-fn a_start_names_thread_and_session_and_keeps_their_run_as_a_reference() {
+fn a_start_sets_thread_and_session_and_keeps_the_runtime_s_run_id_as_a_reference() {
     let begin = event("RUN_STARTED", json!({"threadId": "t", "runId": "r", "parentRunId": "p", "protocolVersion": "1.0"}));
     let draft = last([begin.clone()]);
     assert_eq!((draft.ids.session.as_ref().unwrap().as_str(), draft.ids.thread.as_ref().unwrap().as_str()), ("t", "t"));
@@ -108,7 +109,7 @@ fn a_start_names_thread_and_session_and_keeps_their_run_as_a_reference() {
 }
 
 #[test]
-fn several_runs_of_one_stream_are_attempts_of_the_one_that_they_were_sent_to() {
+fn several_runs_of_one_stream_are_attempts_of_the_request_s_run() {
     let drafts = adapt([start("a"), finish("a"), start("b"), event("RUN_ERROR", json!({"message": "x"})), start("b")]);
     let expected =
         ["run.started accepted", "run.finished completed", "run.started accepted", "run.failed failed", "run.started accepted"];
@@ -137,7 +138,7 @@ fn a_run_that_starts_within_another_is_flagged_and_ends_nothing() {
         assert_eq!(flagged.payload["event"]["runId"], "b");
     }
     assert_eq!(drafts[2].payload["openRun"], "a");
-    assert_eq!(last([start("a"), start("a")]).payload["kind"], "interleaved_run", "nobody asked anything of it");
+    assert_eq!(last([start("a"), start("a")]).payload["kind"], "interleaved_run", "the open run has no pending action");
 }
 
 #[test]
@@ -148,7 +149,7 @@ fn an_end_under_another_id_than_the_start_is_the_end() {
 }
 
 #[test]
-fn each_end_is_told_apart() {
+fn each_kind_of_end_is_distinguished() {
     let end = |outcome: Value| classes(&adapt([start("r"), finish_as("r", outcome)])[1..]);
     assert_eq!(end(Value::Null), ["run.finished completed"]);
     assert_eq!(end(json!({"type": "success"})), ["run.finished completed"]);
@@ -172,7 +173,7 @@ fn an_error_before_any_start_fails_the_run() {
 }
 
 #[test]
-fn usage_is_summed_over_models_by_our_names_and_told_before_the_end() {
+fn usage_is_summed_over_models_and_reported_before_the_end() {
     let usage = json!([
         {"provider": "p", "model": "a", "inputTokens": 3, "outputTokens": 2, "cachedInputTokens": 1, "reasoningTokens": 7},
         {"model": "b", "inputTokens": 10, "cacheWriteInputTokens": 4, "ofTomorrow": 1, "odd": "x"},
@@ -192,7 +193,7 @@ fn usage_is_summed_over_models_by_our_names_and_told_before_the_end() {
 }
 
 #[test]
-fn awaken_tells_by_its_result_which_end_it_was_where_it_has_no_outcome() {
+fn without_an_outcome_awaken_s_result_determines_the_end() {
     let end = |status: &str, reason: &str| {
         let result = json!({"response": "", "status": status, "status_reason": reason});
         let draft = last([start("r"), event("RUN_FINISHED", json!({"runId": "r", "result": result}))]);
@@ -215,10 +216,10 @@ fn awaken_tells_by_its_result_which_end_it_was_where_it_has_no_outcome() {
     assert_eq!(end("done", "stopped:max_rounds").1.payload["code"], "max_rounds");
     let own = json!({"status": "done", "status_reason": "cancelled"});
     let draft = last([event("RUN_FINISHED", json!({"result": own}))]);
-    assert_eq!(draft.phase, Phase::Completed, "a result of an application's own says nothing");
-    let told =
+    assert_eq!(draft.phase, Phase::Completed, "an application's own result does not set the phase");
+    let both =
         json!({"outcome": {"type": "success"}, "result": {"response": "", "status": "done", "status_reason": "cancelled"}});
-    assert_eq!(last([event("RUN_FINISHED", told)]).phase, Phase::Completed, "an outcome says it");
+    assert_eq!(last([event("RUN_FINISHED", both)]).phase, Phase::Completed, "an explicit outcome overrides the result");
 }
 
 #[test]
@@ -232,7 +233,7 @@ fn steps_are_for_operators() {
 // ── what is narrower than the rest ──
 
 #[test]
-fn what_a_runtime_tells_its_logs_is_an_envelope_of_its_own_for_internal_eyes() {
+fn a_runtime_s_log_data_becomes_a_separate_internal_envelope() {
     let facts = [
         event(
             "RUN_STARTED",
@@ -258,7 +259,7 @@ fn what_a_runtime_tells_its_logs_is_an_envelope_of_its_own_for_internal_eyes() {
 }
 
 #[test]
-fn a_time_is_the_producer_s_on_every_envelope_and_what_is_no_time_is_carried() {
+fn every_envelope_has_the_producer_s_time_and_an_invalid_time_is_carried() {
     let at = 1_764_000_000_133_i64;
     let drafts = adapt([event("RUN_STARTED", json!({"runId": "r", "timestamp": at, "rawEvent": 1}))]);
     assert!(drafts.len() == 2 && drafts.iter().all(|d| d.timestamp.as_deref() == Some("2025-11-24T16:00:00.133Z")));
@@ -267,7 +268,7 @@ fn a_time_is_the_producer_s_on_every_envelope_and_what_is_no_time_is_carried() {
 }
 
 #[test]
-fn nulls_in_the_place_of_optional_members_say_nothing() {
+fn null_optional_members_are_ignored() {
     let nulls = json!({"messageId": "m", "role": null, "name": null, "timestamp": null, "rawEvent": null, "metadata": null, "subagentRunId": null});
     let draft = last([event("TEXT_MESSAGE_START", nulls)]);
     assert_eq!((payload(&draft), draft.extra.is_empty(), draft.ids.agent), (json!({"text": ""}), true, None));
@@ -287,7 +288,7 @@ fn nulls_in_the_place_of_optional_members_say_nothing() {
 }
 
 #[test]
-fn what_is_not_known_is_kept_for_internal_eyes_and_never_an_error() {
+fn unknown_and_malformed_events_are_kept_internal_and_never_an_error() {
     let unknown = last([event("OF_TOMORROW", json!({"x": 1, "rawEvent": null}))]);
     assert_eq!((unknown.class.clone(), unknown.audience), (EventType::DiagnosticChanged, Audience::Internal));
     assert_eq!(
@@ -314,7 +315,7 @@ fn what_is_not_known_is_kept_for_internal_eyes_and_never_an_error() {
 }
 
 #[test]
-fn every_event_type_is_told_even_where_it_says_nothing() {
+fn every_event_type_gives_a_draft_even_without_members() {
     for event_type in EVENTS {
         let drafts = adapt([event(event_type, json!({}))]);
         assert!(!drafts.is_empty(), "{event_type}");
@@ -330,7 +331,7 @@ fn every_event_type_is_told_even_where_it_says_nothing() {
 }
 
 #[test]
-fn members_that_nobody_knows_are_carried_and_forge_nothing() {
+fn unknown_members_are_carried_and_forge_nothing() {
     let mut odd = content("m", "x");
     odd["ofTomorrow"] = json!([1]);
     odd["audience"] = json!("internal");
@@ -343,15 +344,15 @@ fn members_that_nobody_knows_are_carried_and_forge_nothing() {
 // ── text ──
 
 #[test]
-fn a_message_opens_grows_and_ends_and_its_end_repeats_nothing() {
+fn a_message_streams_and_its_end_does_not_repeat_the_text() {
     let drafts = adapt([message("START", "m"), content("m", "a"), content("m", ""), content("m", "b"), message("END", "m")]);
     let expected =
         ["text.delta m/text ", "text.delta m/text a", "text.delta m/text ", "text.delta m/text b", "text.final m/text -"];
-    assert_eq!(told(&drafts), expected);
+    assert_eq!(texts(&drafts), expected);
 }
 
 #[test]
-fn several_messages_grow_at_once() {
+fn several_messages_stream_at_once() {
     let facts = [
         message("START", "m"),
         message("START", "n"),
@@ -362,41 +363,41 @@ fn several_messages_grow_at_once() {
     ];
     let expected = ["m/text ", "n/text ", "m/text a", "n/text b", "m/text -", "n/text c"];
     let drafts = adapt(facts);
-    assert_eq!(told(&drafts).iter().map(|t| t.split_once(' ').unwrap().1).collect::<Vec<_>>(), expected);
+    assert_eq!(texts(&drafts).iter().map(|t| t.split_once(' ').unwrap().1).collect::<Vec<_>>(), expected);
 }
 
 #[test]
-fn what_comes_after_the_end_is_sent_on_under_the_sealed_part_for_the_ledger_to_refuse() {
+fn late_content_keeps_the_sealed_part_so_that_the_ledger_rejects_it() {
     let drafts = adapt([message("START", "m"), message("END", "m"), content("m", "late")]);
-    assert_eq!(told(&drafts)[2], "text.delta m/text late");
+    assert_eq!(texts(&drafts)[2], "text.delta m/text late");
     let mut ledger = crate::source::ledger::Ledger::default();
     let refused: Vec<bool> = drafts.into_iter().map(|mut draft| ledger.enter(&mut draft, 0).is_some()).collect();
     assert_eq!(refused, [false, false, true]);
 }
 
 #[test]
-fn a_message_that_begins_again_goes_on_in_another_part() {
+fn a_restarted_message_continues_in_another_part() {
     let once = || [message("START", "m"), content("m", "a"), message("END", "m")];
     let drafts = adapt(once().into_iter().chain(once()));
-    assert_eq!(told(&drafts)[3..], ["text.delta m/text-2 ", "text.delta m/text-2 a", "text.final m/text-2 -"]);
+    assert_eq!(texts(&drafts)[3..], ["text.delta m/text-2 ", "text.delta m/text-2 a", "text.final m/text-2 -"]);
     let mut ledger = crate::source::ledger::Ledger::default();
     assert!(drafts.into_iter().all(|mut draft| ledger.enter(&mut draft, 0).is_none()));
     assert_eq!(
-        told(&adapt([message("START", "m"), content("m", "a"), message("START", "m")]))[2],
+        texts(&adapt([message("START", "m"), content("m", "a"), message("START", "m")]))[2],
         "text.delta m/text ",
         "it is open"
     );
 }
 
 #[test]
-fn a_message_without_a_start_begins_with_its_first_word_and_an_end_of_nothing_is_flagged() {
-    assert_eq!(told(&adapt([content("m", "a"), message("END", "m")])), ["text.delta m/text a", "text.final m/text -"]);
+fn a_message_without_a_start_starts_with_its_first_chunk_and_an_end_without_a_start_is_flagged() {
+    assert_eq!(texts(&adapt([content("m", "a"), message("END", "m")])), ["text.delta m/text a", "text.final m/text -"]);
     let draft = last([message("END", "m")]);
     assert_eq!((&draft.payload["kind"], draft.audience), (&json!("end_without_start"), Audience::Internal));
 }
 
 #[test]
-fn another_speaker_than_the_assistant_stays_who_it_is() {
+fn a_role_other_than_assistant_is_kept() {
     let begin = event("TEXT_MESSAGE_START", json!({"messageId": "m", "role": "user", "name": "Ann"}));
     let drafts = adapt([begin, content("m", "a"), message("END", "m")]);
     assert!(drafts.iter().all(|d| d.payload["role"] == "user"));
@@ -405,7 +406,7 @@ fn another_speaker_than_the_assistant_stays_who_it_is() {
 }
 
 #[test]
-fn a_good_end_or_a_pause_ends_what_is_open_and_a_bad_one_leaves_it_broken_off() {
+fn success_or_a_pause_ends_open_streams_and_a_failure_leaves_them_unsealed() {
     let open = || vec![start("r"), message("START", "m"), event("REASONING_MESSAGE_START", json!({"messageId": "m"}))];
     let ends = |end: Value| classes(&adapt(open().into_iter().chain([end]))[3..]);
     let sealed = ["text.final reconciling", "reasoning.summary reasoning"];
@@ -418,7 +419,7 @@ fn a_good_end_or_a_pause_ends_what_is_open_and_a_bad_one_leaves_it_broken_off() 
 // ── chunks ──
 
 #[test]
-fn chunks_inherit_their_message_and_whatever_else_is_said_ends_it() {
+fn chunks_inherit_their_message_until_another_event_ends_it() {
     let drafts = adapt([
         chunk(json!({"messageId": "m", "role": "assistant", "delta": "a"})),
         chunk(json!({"delta": "b"})),
@@ -435,11 +436,11 @@ fn chunks_inherit_their_message_and_whatever_else_is_said_ends_it() {
         "text.final n/text -",
         "run.status -/- -",
     ];
-    assert_eq!(told(&drafts), expected);
+    assert_eq!(texts(&drafts), expected);
 }
 
 #[test]
-fn chunks_of_another_kind_end_those_before() {
+fn a_chunk_of_another_kind_ends_the_previous_item() {
     let drafts = adapt([
         chunk(json!({"messageId": "m", "delta": "a"})),
         event("REASONING_MESSAGE_CHUNK", json!({"messageId": "m", "delta": "hm"})),
@@ -466,13 +467,13 @@ fn chunks_of_another_kind_end_those_before() {
         "tool.progress -/- -",
         "run.finished -/- -",
     ];
-    assert_eq!(told(&drafts), expected);
+    assert_eq!(texts(&drafts), expected);
     assert_eq!(payload(&drafts[7]), json!({"state": "input-available", "inputTextBytes": 2}));
     assert_eq!(payload(&drafts[9]), json!({"state": "input-available", "inputTextBytes": 0}));
 }
 
 #[test]
-fn chunks_of_calls_that_interleave_go_on_where_they_were() {
+fn interleaved_call_chunks_continue_their_calls() {
     let chunk = |members: Value| event("TOOL_CALL_CHUNK", members);
     let drafts = adapt([
         chunk(json!({"toolCallId": "a", "toolCallName": "rm", "delta": "{"})),
@@ -504,7 +505,7 @@ fn chunks_of_calls_that_interleave_go_on_where_they_were() {
 }
 
 #[test]
-fn what_only_accompanies_a_message_does_not_end_its_chunks() {
+fn accompanying_events_do_not_end_a_chunked_message() {
     for between in [
         event("RAW", json!({"event": 1})),
         event("ACTIVITY_SNAPSHOT", json!({"messageId": "a", "activityType": "x", "content": {}})),
@@ -513,26 +514,26 @@ fn what_only_accompanies_a_message_does_not_end_its_chunks() {
         event("OF_TOMORROW", json!({})),
     ] {
         let drafts = adapt([chunk(json!({"messageId": "m", "delta": "a"})), between.clone(), chunk(json!({"delta": "b"}))]);
-        assert_eq!((drafts.len(), told(&drafts)[2].as_str()), (3, "text.delta m/text b"), "{between}");
+        assert_eq!((drafts.len(), texts(&drafts)[2].as_str()), (3, "text.delta m/text b"), "{between}");
     }
 }
 
 #[test]
-fn the_last_chunks_end_with_the_run() {
+fn the_last_chunked_message_ends_with_the_run() {
     let drafts = adapt([start("r"), chunk(json!({"messageId": "m", "delta": "a"})), event("RUN_ERROR", json!({"message": "x"}))]);
     assert_eq!(classes(&drafts)[1..], ["text.delta producing", "text.final reconciling", "run.failed failed"]);
 }
 
 #[test]
-fn a_chunk_of_nobody_is_shown_under_an_id_of_its_own() {
+fn a_chunk_without_an_id_gets_a_generated_id() {
     let drafts = adapt([chunk(json!({"delta": "a"})), chunk(json!({"delta": "b"}))]);
-    assert_eq!(told(&drafts), ["text.delta ag-ui-message-1/text a", "text.delta ag-ui-message-1/text b"]);
+    assert_eq!(texts(&drafts), ["text.delta ag-ui-message-1/text a", "text.delta ag-ui-message-1/text b"]);
 }
 
 // ── reasoning ──
 
 #[test]
-fn thoughts_stand_beside_the_text_of_the_same_message() {
+fn reasoning_and_text_share_a_message_in_separate_parts() {
     let reasoning = |edge: &str, members: Value| event(&format!("REASONING_{edge}"), members);
     let id = || json!({"messageId": "m"});
     let drafts = adapt([
@@ -551,7 +552,7 @@ fn thoughts_stand_beside_the_text_of_the_same_message() {
         "reasoning.summary m/reasoning -",
         "run.status m/- -",
     ];
-    assert_eq!(told(&drafts), expected);
+    assert_eq!(texts(&drafts), expected);
     assert!(drafts.iter().all(|d| d.extra.is_empty()));
     assert_eq!(
         (drafts[0].phase.clone(), drafts[0].audience, &drafts[0].payload["reasoning"]),
@@ -561,7 +562,7 @@ fn thoughts_stand_beside_the_text_of_the_same_message() {
 }
 
 #[test]
-fn thinking_without_ids_is_given_them() {
+fn thinking_events_without_ids_get_generated_ids() {
     let thinking = |edge: &str, members: Value| event(&format!("THINKING_{edge}"), members);
     let text = |delta: &str| thinking("TEXT_MESSAGE_CONTENT", json!({"delta": delta}));
     let drafts = adapt([
@@ -584,12 +585,12 @@ fn thinking_without_ids_is_given_them() {
         "run.status -/- -",
         "diagnostic.changed -/- -",
     ];
-    assert_eq!(told(&drafts), expected);
+    assert_eq!(texts(&drafts), expected);
     assert_eq!(payload(&drafts[0]), json!({"reasoning": "started", "title": "Plan"}));
 }
 
 #[test]
-fn encrypted_reasoning_leaves_only_its_length() {
+fn encrypted_reasoning_keeps_only_its_length() {
     let value = |subtype: &str| json!({"subtype": subtype, "entityId": "x", "encryptedValue": "b3BhcXVl", "provider": "p"});
     let draft = last([event("REASONING_ENCRYPTED_VALUE", value("tool-call"))]);
     assert_eq!(
@@ -606,7 +607,7 @@ fn encrypted_reasoning_leaves_only_its_length() {
 // ── tool calls ──
 
 #[test]
-fn a_call_goes_from_the_model_s_wish_to_a_result_that_says_nothing_of_success() {
+fn a_call_goes_from_request_to_a_result_with_unknown_outcome() {
     let drafts = adapt(call("c").into_iter().chain([result("c")]));
     let seen: Vec<_> = drafts.iter().map(|d| format!("{} {} {} {}", d.class, d.owner, d.audience, d.persistence)).collect();
     let expected = [
@@ -624,7 +625,7 @@ fn a_call_goes_from_the_model_s_wish_to_a_result_that_says_nothing_of_success() 
 }
 
 #[test]
-fn a_result_that_reads_like_a_failure_is_a_result_and_one_in_parts_is_kept_so() {
+fn a_result_that_reads_like_a_failure_is_a_result_and_content_parts_are_kept() {
     for content in [json!("Error: disk full"), json!("{\"error\":\"no\"}"), json!([{"type": "text", "text": "3 hits"}])] {
         let draft = last([event("TOOL_CALL_RESULT", json!({"messageId": "", "toolCallId": "c", "content": content}))]);
         assert_eq!((draft.class.clone(), draft.phase.clone()), (EventType::ToolResult, Phase::Completed));
@@ -634,7 +635,7 @@ fn a_result_that_reads_like_a_failure_is_a_result_and_one_in_parts_is_kept_so() 
 }
 
 #[test]
-fn arguments_that_come_after_their_end_are_flagged_and_a_second_start_takes_them_again() {
+fn arguments_after_their_end_are_flagged_and_a_second_start_accepts_them() {
     let late = || event("TOOL_CALL_ARGS", json!({"toolCallId": "c", "delta": "x"}));
     let flagged = last(call("c").into_iter().chain([late()]));
     assert_eq!((&flagged.payload["kind"], flagged.ids.tool_call.unwrap().as_str()), (&json!("write_after_seal"), "c"));
@@ -644,11 +645,11 @@ fn arguments_that_come_after_their_end_are_flagged_and_a_second_start_takes_them
 }
 
 #[test]
-fn a_call_without_a_start_is_a_call() {
+fn a_call_without_a_start_is_accepted() {
     let [_, args, end] = call("c");
     assert_eq!(classes(&adapt([args.clone(), end.clone()])), ["tool.args acting", "tool.args acting"]);
     assert_eq!(classes(&adapt([end, finish("r")])), ["tool.args acting", "tool.progress acting", "run.finished completed"]);
-    assert_eq!(classes(&adapt([args, finish("r")])), ["tool.args acting", "run.finished completed"], "it never got ready");
+    assert_eq!(classes(&adapt([args, finish("r")])), ["tool.args acting", "run.finished completed"], "its arguments were never complete");
 }
 
 #[test]
@@ -666,7 +667,7 @@ fn a_call_without_a_result_when_its_run_ends_well_waits_for_the_client() {
 }
 
 #[test]
-fn a_run_that_names_what_it_waits_for_waits_for_nothing_else() {
+fn a_run_that_names_its_pending_calls_awaits_only_those() {
     let outcome = json!({"type": "success", "pendingToolCallIds": ["d", "unheard-of"]});
     let drafts = adapt(call("c").into_iter().chain(call("d")).chain([finish_as("r", outcome)]));
     let waits: Vec<_> =
@@ -690,12 +691,12 @@ fn the_client_s_answer_among_a_later_run_s_messages_ends_the_call_once() {
     assert_eq!(payload(answered[0]), json!({"outcome": "unknown", "toolName": "rm", "output": "blue"}));
     assert_eq!(answered[0].ids.message.as_ref().unwrap().as_str(), "a");
     let failed = of_class(&drafts, EventType::ToolFailed);
-    assert_eq!((failed.len(), &failed[0].payload["error"]), (1, &json!({"message": "denied"})), "the message itself says so");
-    assert_eq!(of_class(&drafts, EventType::ToolProgress).len(), 2, "what was told to wait is not told again");
+    assert_eq!((failed.len(), &failed[0].payload["error"]), (1, &json!({"message": "denied"})), "the message has an error member");
+    assert_eq!(of_class(&drafts, EventType::ToolProgress).len(), 2, "a waiting call is reported once");
 }
 
 #[test]
-fn a_call_that_the_run_stopped_to_ask_about_is_not_the_client_s() {
+fn a_call_open_at_an_interrupt_does_not_await_the_client() {
     let ask = asks("r", json!([{"id": "i", "reason": "confirmation", "toolCallId": "c"}]));
     let drafts = adapt(call("c").into_iter().chain([ask, start("s"), finish("s")]));
     assert!(of_class(&drafts, EventType::ToolProgress).is_empty());
@@ -733,15 +734,15 @@ fn each_interrupt_is_an_action_and_the_run_waits() {
 }
 
 #[test]
-fn an_interrupt_without_an_id_is_given_one() {
+fn an_interrupt_without_an_id_gets_a_generated_id() {
     let drafts = adapt([asks("r", json!([{"reason": "a"}, {"id": "", "reason": "b"}, "odd"]))]);
     let ids: Vec<_> = drafts.iter().filter_map(|d| Some(d.ids.action.as_ref()?.to_string())).collect();
     assert_eq!(ids, ["ag-ui-action-1", "ag-ui-action-2"]);
-    assert_eq!(drafts.last().unwrap().payload["interrupt2"], "odd", "what is no interrupt is kept");
+    assert_eq!(drafts.last().unwrap().payload["interrupt2"], "odd", "a value that is no interrupt stays in the payload");
 }
 
 #[test]
-fn awaken_s_bare_interrupt_pauses_and_the_same_run_started_again_goes_on() {
+fn awaken_s_bare_interrupt_pauses_and_a_restart_of_the_run_resumes() {
     let interrupt = json!({"id": "perm", "reason": "tool:PermissionConfirm", "payload": {"tool": "rm"}});
     let ask = event("RUN_FINISHED", json!({"runId": "r", "outcome": "interrupt", "interrupt": interrupt}));
     let drafts = adapt([start("r"), ask, start("r"), finish("r")]);
@@ -767,7 +768,7 @@ fn resume(entries: Value) -> Value {
 }
 
 #[test]
-fn answers_come_with_the_next_run_and_before_its_start() {
+fn answers_come_before_the_next_run_s_start() {
     let ask = asks(
         "r",
         json!(["a", "b", "c", "d", "e"].map(|id| json!({"id": id, "reason": "x", "toolCallId": format!("call-{id}")}))),
@@ -789,7 +790,7 @@ fn answers_come_with_the_next_run_and_before_its_start() {
         "run.started accepted",
         "diagnostic.changed unknown",
     ];
-    assert_eq!(classes(&after), expected, "one is not answered, and one is not ours");
+    assert_eq!(classes(&after), expected, "one action has no answer, and one answer has no action");
     let outcomes: Vec<_> = after[..4].iter().map(payload).collect();
     let expected = [
         json!({"outcome": "approved", "value": {"approved": true}}),
@@ -800,12 +801,12 @@ fn answers_come_with_the_next_run_and_before_its_start() {
     assert_eq!(outcomes, expected);
     assert_eq!(after[0].ids.tool_call.as_ref().unwrap().as_str(), "call-a");
     assert_eq!(after[4].refs, Some(json!({"runId": "s", "parentRunId": "elsewhere"})));
-    assert_eq!(after[5].payload["input"]["resume"], entries, "what is not ours is kept");
+    assert_eq!(after[5].payload["input"]["resume"], entries, "the unknown answer stays in the input");
     assert_eq!(after[5].audience, Audience::Internal);
 }
 
 #[test]
-fn a_run_that_goes_on_from_the_one_that_asked_has_had_its_answers() {
+fn a_continuation_of_an_interrupted_run_resolves_its_actions() {
     let next = |parent: Value| event("RUN_STARTED", json!({"runId": "s", "parentRunId": parent}));
     let ask = || asks("r", json!([{"id": "i", "reason": "x"}]));
     let resolved = |parent: Value| of_class(&adapt([start("r"), ask(), next(parent)]), EventType::ActionResolved).len();
@@ -816,7 +817,7 @@ fn a_run_that_goes_on_from_the_one_that_asked_has_had_its_answers() {
 }
 
 #[test]
-fn answers_are_read_off_a_start_without_any_memory() {
+fn answers_are_read_from_a_start_without_memory() {
     let entries = json!([
         {"interruptId": "a", "status": "resolved", "payload": {"approved": true}},
         {"interruptId": "b", "status": "cancelled", "payload": null},
@@ -840,7 +841,7 @@ fn answers_are_read_off_a_start_without_any_memory() {
 // ── messages ──
 
 #[test]
-fn a_snapshot_of_messages_is_a_window_in_our_shape() {
+fn a_messages_snapshot_is_a_window_in_the_protocol_s_shape() {
     let messages = json!([
         {"id": "u", "role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image", "url": "/i"}], "name": "Ann"},
         {"id": "a", "role": "assistant", "content": "so", "toolCalls": null, "encryptedValue": null},
@@ -870,7 +871,7 @@ fn backend_tool(id: &str) -> [Value; 2] {
 }
 
 #[test]
-fn calls_that_only_a_snapshot_tells_of_are_calls_and_history_is_not_told_again() {
+fn calls_that_only_a_snapshot_contains_start_once_and_history_does_not_repeat() {
     let [old, old_result] = backend_tool("old");
     let [new, new_result] = backend_tool("new");
     let user = json!({"id": "u", "role": "user", "content": "and now?"});
@@ -896,7 +897,7 @@ fn calls_that_only_a_snapshot_tells_of_are_calls_and_history_is_not_told_again()
 }
 
 #[test]
-fn a_snapshot_s_call_without_a_result_waits_for_the_client_and_a_later_one_may_bring_it() {
+fn a_snapshot_s_call_without_a_result_awaits_the_client_and_a_later_snapshot_may_end_it() {
     let [ask, answer] = backend_tool("c");
     let first = event("MESSAGES_SNAPSHOT", json!({"messages": [ask]}));
     let second = event("MESSAGES_SNAPSHOT", json!({"messages": [ask, answer]}));
@@ -906,7 +907,7 @@ fn a_snapshot_s_call_without_a_result_waits_for_the_client_and_a_later_one_may_b
 }
 
 #[test]
-fn arguments_that_are_no_json_or_too_deep_stay_text() {
+fn invalid_or_too_deep_json_arguments_stay_text() {
     for arguments in ["{\"half", &("[".repeat(80) + &"]".repeat(80))] {
         let call = json!({"id": "c", "function": {"name": "x", "arguments": arguments}});
         let drafts =
@@ -920,7 +921,7 @@ fn arguments_that_are_no_json_or_too_deep_stay_text() {
 }
 
 #[test]
-fn thoughts_and_activities_of_a_snapshot_are_what_their_own_events_make_of_them() {
+fn reasoning_and_activities_of_a_snapshot_match_their_own_events() {
     let messages = json!([
         {"id": "t", "role": "reasoning", "content": "hm", "encryptedValue": "b3BhcXVl"},
         {"id": "live", "role": "reasoning", "content": "hm"},
@@ -935,7 +936,7 @@ fn thoughts_and_activities_of_a_snapshot_are_what_their_own_events_make_of_them(
     );
     let kid = json!({"messageId": "m", "role": "assistant", "agentId": "kid", "parts": [{"partId": "text", "kind": "assistant_text", "text": ["x"]}]});
     assert_eq!(drafts[1].payload["messages"], json!([kid]));
-    assert_eq!(told(&drafts)[2], "reasoning.summary t/reasoning hm");
+    assert_eq!(texts(&drafts)[2], "reasoning.summary t/reasoning hm");
     assert_eq!(
         (payload(&drafts[3]), drafts[3].ids.agent.as_ref().unwrap().as_str()),
         (json!({"activityType": "plan", "content": {"n": 1}}), "kid")
@@ -947,7 +948,7 @@ fn thoughts_and_activities_of_a_snapshot_are_what_their_own_events_make_of_them(
 // ── state and activities ──
 
 #[test]
-fn state_is_the_user_s_unless_it_holds_a_runtime_s_internals() {
+fn state_is_for_users_unless_it_holds_runtime_internals() {
     let snapshot = |state: Value| event("STATE_SNAPSHOT", json!({"snapshot": state}));
     let delta = || event("STATE_DELTA", json!({"delta": [{"op": "add", "path": "/x", "value": 1}]}));
     let internals = json!({"revision": 1, "extensions": {"__runtime.run_lifecycle": {}}});
@@ -970,14 +971,14 @@ fn state_is_the_user_s_unless_it_holds_a_runtime_s_internals() {
 }
 
 #[test]
-fn activities_are_kept_as_they_came_by_id_and_type() {
+fn activities_keep_their_id_and_type() {
     let snapshot = |members: Value| {
         let mut activity = json!({"messageId": "a", "activityType": "plan", "content": {"n": 1}});
         activity.as_object_mut().unwrap().extend(object(members));
         last([event("ACTIVITY_SNAPSHOT", activity)])
     };
     let draft = snapshot(json!({}));
-    assert_eq!(payload(&draft), json!({"activityType": "plan", "content": {"n": 1}}), "absent, replace is true and says nothing");
+    assert_eq!(payload(&draft), json!({"activityType": "plan", "content": {"n": 1}}), "the default of replace is true");
     assert_eq!(
         (draft.class.clone(), draft.ids.message.as_ref().unwrap().as_str(), draft.audience),
         (EventType::StateSnapshot, "a", Audience::User)
@@ -999,7 +1000,7 @@ fn activities_are_kept_as_they_came_by_id_and_type() {
 }
 
 #[test]
-fn awaken_s_tool_output_is_output_though_nothing_announced_it() {
+fn awaken_s_tool_output_activity_is_tool_output() {
     let output =
         |patch: Value| event("ACTIVITY_DELTA", json!({"messageId": "c", "activityType": "tool-stream-output", "patch": patch}));
     let [begin, ..] = call("c");
@@ -1018,11 +1019,11 @@ fn progress(id: &str, content: Value) -> Value {
 }
 
 #[test]
-fn a_report_of_progress_is_the_call_s_by_our_names() {
+fn a_progress_report_belongs_to_its_call() {
     let content = json!({"schema": "tool-call-progress.v1", "call_id": "c", "tool_name": "rm", "status": "running", "progress": 0.5, "run_id": "r"});
     let draft = last([start("r"), progress("c", content.clone())]);
-    let told = json!({"toolName": "rm", "schema": "tool-call-progress.v1", "call_id": "c", "status": "running", "progress": 0.5, "run_id": "r"});
-    assert_eq!((draft.class.clone(), payload(&draft), draft.refs), (EventType::ToolProgress, told, None));
+    let expected = json!({"toolName": "rm", "schema": "tool-call-progress.v1", "call_id": "c", "status": "running", "progress": 0.5, "run_id": "r"});
+    assert_eq!((draft.class.clone(), payload(&draft), draft.refs), (EventType::ToolProgress, expected, None));
     assert_eq!((draft.audience, draft.ids.tool_call.unwrap().as_str()), (Audience::User, "c"));
     let patch = event("ACTIVITY_DELTA", json!({"messageId": "progress:c", "activityType": "tool-call-progress", "patch": []}));
     let patched = last([progress("progress:c", content.clone()), patch]);
@@ -1034,7 +1035,7 @@ fn a_report_of_progress_is_the_call_s_by_our_names() {
 }
 
 #[test]
-fn a_child_s_progress_is_its_own_call_under_the_parent_s() {
+fn a_child_s_progress_is_a_call_below_its_parent() {
     let draft = last([
         start("r"),
         progress("child", json!({"call_id": "child", "parent_call_id": "c", "run_id": "other", "status": "done"})),
@@ -1045,7 +1046,7 @@ fn a_child_s_progress_is_its_own_call_under_the_parent_s() {
 }
 
 #[test]
-fn an_application_s_own_events_are_for_operators() {
+fn custom_events_are_for_operators() {
     let draft = last([event("CUSTOM", json!({"name": "PredictState", "value": [1]}))]);
     assert_eq!(
         (payload(&draft), draft.audience),
@@ -1063,7 +1064,7 @@ fn of(agent: &str, mut fact: Value) -> Value {
 }
 
 #[test]
-fn a_sub_agent_comes_works_and_goes() {
+fn a_sub_agent_is_spawned_and_completes() {
     let begin = event(
         "SUBAGENT_STARTED",
         json!({"subagentRunId": "kid", "name": "researcher", "description": "digs", "parentToolCallId": "c", "parentSubagentRunId": "mid"}),
@@ -1071,8 +1072,8 @@ fn a_sub_agent_comes_works_and_goes() {
     let drafts = adapt([begin, event("SUBAGENT_FINISHED", json!({"subagentRunId": "kid", "result": {"n": 1}}))]);
     assert_eq!(classes(&drafts), ["agent.spawned acting", "agent.completed completed"]);
     assert!(drafts.iter().all(|d| d.ids.agent.as_ref().unwrap().as_str() == "kid"));
-    let told = json!({"runtimeEntity": "subagent_turn", "status": "running", "runtimeStatus": "running", "agentName": "researcher", "description": "digs"});
-    assert_eq!(payload(&drafts[0]), told);
+    let expected = json!({"runtimeEntity": "subagent_turn", "status": "running", "runtimeStatus": "running", "agentName": "researcher", "description": "digs"});
+    assert_eq!(payload(&drafts[0]), expected);
     assert_eq!(drafts[0].refs, Some(json!({"parentAgentId": "mid", "parentToolCallId": "c"})));
     assert_eq!((&drafts[1].payload["status"], &drafts[1].payload["result"]), (&json!("completed"), &json!({"n": 1})));
     let suspended =
@@ -1088,7 +1089,7 @@ fn a_sub_agent_comes_works_and_goes() {
 }
 
 #[test]
-fn what_a_sub_agent_says_and_does_is_its_own_though_only_the_start_names_it() {
+fn events_after_a_sub_agent_s_start_belong_to_it_without_naming_it() {
     let [begin, args, end] = call("c");
     let drafts = adapt([
         of("kid", message("START", "m")),
@@ -1140,7 +1141,7 @@ fn a_sub_agent_s_state_is_not_the_run_s() {
 }
 
 #[test]
-fn a_run_that_ends_badly_ends_its_sub_agents_and_a_pause_does_not() {
+fn a_failed_run_ends_its_sub_agents_and_a_pause_does_not() {
     let begin = |id: &str| event("SUBAGENT_STARTED", json!({"subagentRunId": id, "name": id}));
     let drafts = adapt([
         start("r"),
@@ -1159,7 +1160,7 @@ fn a_run_that_ends_badly_ends_its_sub_agents_and_a_pause_does_not() {
 // ── memory ──
 
 #[test]
-fn memory_is_bounded_whatever_stays_open() {
+fn memory_is_bounded_with_many_open_items() {
     let mut adapter = AgUi::default();
     let mut out = Vec::new();
     for n in 0..400 {
@@ -1191,15 +1192,15 @@ fn memory_is_bounded_whatever_stays_open() {
     assert!(adapter.has_forgotten_calls);
     assert!(adapter.save().len() < 256 * 1024, "{}", adapter.save().len());
     let draft = adapt_with(&mut adapter, event("STATE_SNAPSHOT", json!({"snapshot": {}})));
-    assert_eq!(draft.audience, Audience::Internal, "whose state is internal is no longer known: all are");
+    assert_eq!(draft.audience, Audience::Internal, "beyond the limit every state is internal");
 }
 
 #[test]
-fn the_oldest_of_too_many_open_messages_is_ended() {
+fn beyond_the_limit_the_oldest_open_message_ends() {
     let facts = (0..=streams::OPEN_MAX).map(|n| message("START", &format!("m{n}")));
     let drafts = adapt(facts);
     let expected = ["text.final m0/text -".to_owned(), format!("text.delta m{}/text ", streams::OPEN_MAX)];
-    assert_eq!(told(&drafts)[streams::OPEN_MAX..], expected);
+    assert_eq!(texts(&drafts)[streams::OPEN_MAX..], expected);
 }
 
 fn adapt_with(adapter: &mut AgUi, fact: Value) -> Draft {
@@ -1209,6 +1210,6 @@ fn adapt_with(adapter: &mut AgUi, fact: Value) -> Draft {
 }
 
 #[test]
-fn a_memory_that_cannot_be_read_is_an_error() {
+fn unreadable_memory_is_an_error() {
     assert!((SOURCE.restore)(b"{\"streams").is_err());
 }

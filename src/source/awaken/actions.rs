@@ -1,5 +1,6 @@
-//! What waits for somebody: a suspended call asks, and its resumption answers and ends it in one. Awaken answers by call id, or
-//! by the suspension's.
+//! Required actions: a suspended call asks, and its resumption is its answer and its end.
+//!
+//! Awaken's answers name the call's id or the suspension's id.
 
 use super::{CALLS_OPEN_MAX, Pending, Step, add_rest};
 use crate::model::{ActionId, Audience, Draft, EventType, Owner, ToolCallId};
@@ -14,11 +15,11 @@ impl Step<'_> {
         let mut pending = take_object(&mut ticket, "pending");
         let mut parameters = take_object(&mut suspension, "parameters");
         let mode = take_text(&mut ticket, "resume_mode");
-        let id = draft.ids.tool_call.clone().expect("a call's draft has the call's id");
-        // Decisions may address the call as well as the suspension, so the call's id names an action that has no name.
+        let id = draft.ids.tool_call.clone().expect("the caller has set the call's id");
+        // Decisions may address the call or the suspension, so the call's id serves for an action without an id.
         let action = take_id(&mut suspension, "id").or_else(|| ActionId::new(id.as_str()).ok());
-        let action = action.expect("what is a call's id can be an action's");
-        // Only a call that will be replayed is the user's to allow; otherwise somebody must give the value (trap 34).
+        let action = action.expect("call ids and action ids have the same format");
+        // The user approves only a call that Awaken will replay. Otherwise a client must supply the value (trap 34).
         let approval = mode.as_deref().is_none_or(|mode| mode == "replay_tool_call");
         let (kind, owner) = if approval { ("tool_approval", Owner::Policy) } else { ("structured_input", Owner::Action) };
         let reported = take_text(&mut result, "message");
@@ -31,7 +32,7 @@ impl Step<'_> {
         draft.payload.extend(schema.map(|schema| ("schema".to_owned(), schema)));
         take_question(&mut draft, &mut parameters);
         let input = pending.shift_remove("arguments").or_else(|| parameters.shift_remove("args"));
-        // What it says twice is told once.
+        // The draft has the arguments once, although Awaken repeats them.
         for repeated in ["args", "arguments"] {
             if parameters.get(repeated) == input.as_ref() {
                 parameters.shift_remove(repeated);
@@ -60,9 +61,11 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// The answer to a suspended call, and at once the call's end: Awaken sends no `tool_call_done` for it, and no outcome.
-    /// Its own encoders tell the outcome by the result: a textual `error` is a failure, `approved: false` a refusal before
-    /// the tool ran, anything else success.
+    /// Handles the answer to a suspended call, which is also the end of the call.
+    ///
+    /// Awaken sends neither `tool_call_done` nor an outcome for it. Like Awaken's own encoders, the adapter reads the
+    /// outcome from the result. A textual `error` is a failure, `approved: false` is a refusal before the tool ran, and
+    /// any other result is a success.
     pub(super) fn tool_call_resumed(&mut self, mut fact: Fact) -> Result<(), FactError> {
         let target: ToolCallId = take_known_id(&mut fact, "target_id")?;
         let result = fact.shift_remove("result").unwrap_or(Value::Null);
@@ -104,13 +107,13 @@ impl Step<'_> {
     fn resolved(&mut self, pending: Pending, call: &ToolCallId, result: &Value, refused: bool) {
         let outcome = match (pending.approval, refused) {
             (true, true) => "rejected",
-            // That the tool ran and failed says that it was allowed to run.
+            // A tool that ran and failed had been approved.
             (true, false) => "approved",
             (false, true) => "cancelled",
             (false, false) => "answered",
         };
         let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
-        // What an approved tool gave is the tool's output; only otherwise is it what the user said.
+        // The result of an approved tool is the tool's output. Any other result is the user's answer.
         if outcome != "approved" {
             draft.payload.insert("value".into(), result.clone());
         }
@@ -132,7 +135,7 @@ fn take_object(map: &mut Map<String, Value>, member: &str) -> Map<String, Value>
     }
 }
 
-/// A resumed call's output: the raw data, or `{data, metadata}` where the tool set metadata.
+/// Splits a resumed call's output: `{data, metadata}` if the tool set metadata, otherwise raw data.
 fn unwrapped(result: Value) -> (Value, Option<Value>) {
     match result {
         Value::Object(mut both) if both.len() == 2 && both.contains_key("data") && both.contains_key("metadata") => {
@@ -143,7 +146,7 @@ fn unwrapped(result: Value) -> (Value, Option<Value>) {
     }
 }
 
-/// The object's members but one.
+/// Returns the object's members except one.
 fn others(value: Value, but: &str) -> Map<String, Value> {
     let Value::Object(mut map) = value else { return Map::new() };
     map.shift_remove(but);

@@ -1,5 +1,6 @@
-//! What tools report of themselves: seed 002's progress, and activities of a tool's own making. Reporting is their author's
-//! decision to show, so they are for users.
+//! Reports of tools: seed 002's progress, and a tool's own activities.
+//!
+//! A tool's author reports in order to show it, so both are for users.
 
 use super::Step;
 use crate::model::{Audience, Draft, EventType, MessageId, Persistence, ToolCallId};
@@ -38,7 +39,8 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// An activity of a tool's own making. Awaken puts the id of the call that makes it in the place of a message's.
+    /// Creates a draft of a tool's own activity.
+    /// Awaken puts the id of the call in place of the message id.
     fn activity(&self, target: ToolCallId, activity: String, rest: Fact) -> Draft {
         let mut draft = carrying(Draft::new(EventType::ToolProgress).with("activityType", activity), rest);
         if self.memory.knows_call(&target) {
@@ -58,12 +60,12 @@ impl Step<'_> {
             draft.payload.insert("replace".into(), false.into());
         }
         if !self.memory.knows_call(&id) {
-            // A child's call is announced nowhere else; from here on its activities are known to be a call's.
+            // No other event announces a child's call. From now on the adapter assigns its activities to the call.
             self.memory.remember_ended(id);
         }
         let mut draft = self.memory.about(draft, self.given);
         if is_child {
-            // Which agent the child is, its progress does not say; it is not the one that speaks here.
+            // The report does not name the child's agent, and the child is not the agent of this run.
             draft.ids.agent = None;
         }
         self.out.push(draft);

@@ -1,5 +1,7 @@
-//! Tool calls, from the model's wish to an end. A call that the model never finished asking for ends with its step; the end of
-//! a delegating call tells of its child.
+//! Tool calls, from the model's request to the end.
+//!
+//! A call whose request the model never completed ends with its step. The end of a delegating call also reports its
+//! child.
 
 use super::{Call, Step, add_rest};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, TaskId, ToolCallId};
@@ -7,7 +9,7 @@ use crate::source::members::{carrying, diagnostic, take_id, take_known_id, take_
 use crate::source::{Fact, FactError};
 use serde_json::{Map, Value, json};
 
-/// What is remembered of a tool's name, in characters.
+/// The length of a stored tool name, in characters.
 const NAME_CHARS_MAX: usize = 128;
 
 fn name_of(text: &str) -> String {
@@ -27,7 +29,7 @@ impl Step<'_> {
         self.memory.text = None;
         self.memory.open_call(Call { id: id.clone(), name: name_of(&name), args_bytes: 0, ready: false });
         let mut draft = self.tool(EventType::ToolStarted, id, fact).with("toolName", name);
-        // Until its arguments are complete it is the model's wish, not yet the tool's work.
+        // Until the arguments are complete, the call is the model's request and not yet the tool's work.
         draft.owner = Owner::Model;
         draft.ids.message.clone_from(&self.memory.message);
         self.push(draft);
@@ -90,7 +92,9 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// The end of a call that the runtime gave up before it ran. For operators; whoever saw its start is shown it by rule.
+    /// Creates the end of a call that the runtime cancelled before it ran.
+    ///
+    /// The body is for operators. By the audience rule, every reader that saw the start sees the end.
     pub(super) fn never_ran(&self, id: ToolCallId, reason: &str, rest: Fact) -> Draft {
         let mut draft = self.tool(EventType::ToolFailed, id, rest);
         draft = draft.with("error", json!({ "code": "cancelled", "message": reason })).with("neverStarted", true);
@@ -108,7 +112,7 @@ impl Step<'_> {
         }
     }
 
-    /// Ends the calls of an attempt that stopped without a word.
+    /// Ends the calls of an attempt that stopped without an end event.
     pub(super) fn interrupt_calls(&mut self) {
         for call in std::mem::take(&mut self.memory.calls) {
             let error = json!({ "code": "interrupted", "message": "the run was started again before the call ended" });
@@ -165,24 +169,24 @@ impl Step<'_> {
         add_rest(&mut draft, result);
         let child = child_of(&draft, data.as_ref(), "completed");
         self.push(draft);
-        self.tell_of_child(child);
+        self.push_child(child);
     }
 
     fn failed(&mut self, mut draft: Draft, mut result: Map<String, Value>) {
         self.end_of(&draft);
         let data = result.shift_remove("data").filter(|v| !v.is_null());
-        let told = data.as_ref().and_then(|data| data.get("error"));
+        let detail = data.as_ref().and_then(|data| data.get("error"));
         let message = take_text(&mut result, "message")
-            .or_else(|| told.and_then(|e| e.get("message").unwrap_or(e).as_str()).map(str::to_owned))
+            .or_else(|| detail.and_then(|e| e.get("message").unwrap_or(e).as_str()).map(str::to_owned))
             .unwrap_or_else(|| "the tool failed without saying why".into());
         let flag = |name: &str| result.get("metadata").and_then(|m| m.get(name)) == Some(&Value::Bool(true));
-        // Awaken marks a cancelled tool by this prefix alone (`ToolError::Cancelled`).
+        // Awaken marks a cancelled tool only with this prefix (`ToolError::Cancelled`).
         let cancelled = message.starts_with("Cancelled:");
         let code = match (flag("timed_out"), flag("rejected"), cancelled) {
             (true, ..) => Some("timeout"),
             (_, true, _) => Some("rejected"),
             (.., true) => Some("cancelled"),
-            _ => told.and_then(|error| error.get("code")).and_then(Value::as_str),
+            _ => detail.and_then(|error| error.get("code")).and_then(Value::as_str),
         };
         let error = match code {
             Some(code) => json!({ "code": code, "message": message }),
@@ -199,10 +203,10 @@ impl Step<'_> {
         let child = child_of(&draft, data.as_ref(), "failed");
         draft.payload.extend(data.map(|data| ("data".to_owned(), data)));
         self.push(draft);
-        self.tell_of_child(child);
+        self.push_child(child);
     }
 
-    /// A policy refused the call: a fact of its own, beside the call's failure.
+    /// Reports that a policy rejected the call, as an envelope beside the call's failure.
     fn rejected(&mut self, call: &Draft, message: &str) {
         let mut draft = Draft::new(EventType::PermissionChanged).with("decision", "denied").with("message", message);
         if let Some(name) = call.payload.get("toolName") {
@@ -219,13 +223,13 @@ impl Step<'_> {
         }
     }
 
-    fn tell_of_child(&mut self, child: Option<[Draft; 2]>) {
+    fn push_child(&mut self, child: Option<[Draft; 2]>) {
         for draft in child.into_iter().flatten() {
             if draft.class != EventType::AgentCompleted || draft.ids.agent.is_some() {
-                let mut told = self.memory.about(draft.clone(), self.given);
-                // It is about the child, or about nobody that we know by name.
-                told.ids.agent = draft.ids.agent;
-                self.out.push(told);
+                let mut completed = self.memory.about(draft.clone(), self.given);
+                // The draft is about the child, which may have no known agent id, and never about this run's agent.
+                completed.ids.agent = draft.ids.agent;
+                self.out.push(completed);
             }
         }
     }
@@ -235,12 +239,12 @@ fn has_child(result: &Map<String, Value>) -> bool {
     result.get("metadata").is_some_and(|metadata| metadata.get("child_run_id").is_some_and(Value::is_string))
 }
 
-/// What the end of a delegating call says of the child: that it reported, and, where it is named, that it is done.
+/// Builds the child's notification and completion at the end of a delegating call.
 fn child_of(call: &Draft, data: Option<&Value>, otherwise: &str) -> Option<[Draft; 2]> {
     let run = call.payload.get("metadata")?.get("child_run_id")?.as_str()?.to_owned();
-    let told = |member: &str| data.and_then(|data| data.get(member));
-    let status = told("status").and_then(Value::as_str).unwrap_or(otherwise).to_owned();
-    let agent = told("agent_id").and_then(Value::as_str).and_then(|id| AgentId::new(id).ok());
+    let member = |member: &str| data.and_then(|data| data.get(member));
+    let status = member("status").and_then(Value::as_str).unwrap_or(otherwise).to_owned();
+    let agent = member("agent_id").and_then(Value::as_str).and_then(|id| AgentId::new(id).ok());
     let child = |class: EventType| {
         let mut draft = Draft::new(class).with("status", status.as_str()).with("runtimeEntity", "subagent_turn");
         draft.ids.agent.clone_from(&agent);
@@ -250,7 +254,7 @@ fn child_of(call: &Draft, data: Option<&Value>, otherwise: &str) -> Option<[Draf
         draft
     };
     let mut notice = child(EventType::WorkerNotification);
-    notice.payload.extend(told("response").map(|response| ("summary".to_owned(), response.clone())));
+    notice.payload.extend(member("response").map(|response| ("summary".to_owned(), response.clone())));
     let mut done = child(EventType::AgentCompleted);
     done.payload.extend(agent.as_ref().map(|agent| ("agentName".to_owned(), agent.as_str().into())));
     if status == "failed" {

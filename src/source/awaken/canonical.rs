@@ -1,9 +1,11 @@
-//! Awaken's canonical wrapper: the same events as its server stores and replays them, each with its place in that store.
+//! Awaken's canonical wrapper: events as Awaken's server stores and replays them.
 //!
-//! Two forms, told apart by where `event_kind` stands: an event of the store, and the draft of one (`{fidelity, draft}`). What is
-//! inside is adapted as if it had come alone; the wrapper adds who may see it, when it was, which run it is of, and its names
-//! in Awaken's store (`rawEventRef`). Two things are the wrapper's own: a suspended call is stored twice, by two kinds, and is
-//! still one question; and an event that names another run than the open one can be told apart here, and is.
+//! The wrapper has two forms, distinguished by the position of `event_kind`: a stored event, and the draft of one
+//! (`{fidelity, draft}`). The adapter handles the inner event like a bare one. The wrapper adds the visibility, the
+//! time, the run and the event's names in Awaken's store (`rawEventRef`).
+//!
+//! Two rules apply only to wrapped events. Awaken stores a suspended call twice, under two kinds; both are one
+//! question. A wrapped event names its run, so the adapter can identify and flag events of another run.
 
 use super::{Awaken, Life, TYPE, hash_of};
 use crate::model::{Audience, Draft, EventType, Ids, RunId, SessionId, ThreadId};
@@ -11,7 +13,7 @@ use crate::source::members::{carry, diagnostic, instant, take_text};
 use crate::source::{Fact, FactError};
 use serde_json::{Map, Value};
 
-/// What the wrapper says of the event itself, and its names in `rawEventRef`.
+/// The wrapper's members about the event itself, with their names in `rawEventRef`.
 #[rustfmt::skip]
 const MARKS: &[(&str, &str)] = &[
     ("event_id", "eventId"), ("event_kind", "eventKind"), ("causation_id", "causationId"), ("correlation_id", "correlationId"),
@@ -19,30 +21,30 @@ const MARKS: &[(&str, &str)] = &[
     ("schema_version", "schemaVersion"),
 ];
 
-/// What everybody may be told of a boundary or a failure that is not public: how things stand.
-const TOLD: &[&str] = &["status", "attempt", "resumed"];
+/// Members of a non-public boundary or failure that are visible to every reader: the run's status.
+const PUBLIC_MEMBERS: &[&str] = &["status", "attempt", "resumed"];
 
-/// What stands around a native event.
+/// The members around a native event.
 struct Wrapper {
     kind: String,
-    /// Its names in Awaken's store.
+    /// The event's names in Awaken's store.
     marks: Map<String, Value>,
     thread: Option<String>,
     run: Option<String>,
     created: Option<Box<str>>,
     is_public: bool,
-    /// Members that nobody here knows.
+    /// Unknown members.
     rest: Fact,
 }
 
-/// Whether the fact is no native event but one in a wrapper.
+/// Whether the fact is a wrapped event.
 pub(super) fn is_wrapped(fact: &Fact) -> bool {
     let names_kind = |of: &Fact| of.get("event_kind").is_some_and(Value::is_string);
     !fact.get(TYPE).is_some_and(Value::is_string)
         && (names_kind(fact) || fact.get("draft").and_then(Value::as_object).is_some_and(names_kind))
 }
 
-/// Both forms as one.
+/// Converts both forms of the wrapper into one.
 fn flattened(mut fact: Fact) -> Fact {
     let Some(Value::Object(mut inner)) = fact.shift_remove("draft") else { return fact };
     for (member, value) in fact {
@@ -52,11 +54,12 @@ fn flattened(mut fact: Fact) -> Fact {
 }
 
 impl Wrapper {
-    /// Takes the wrapper off, of which the payload is gone already.
+    /// Reads the wrapper.
+    /// The caller has already taken the payload.
     fn take(mut fact: Fact) -> Self {
         let kind = fact.get("event_kind").and_then(Value::as_str).unwrap_or_default().to_owned();
         let is_public = match fact.get("visibility") {
-            // Whoever says nothing leaves it to the table; whatever else is said fails closed.
+            // Without a visibility the event type table decides. Any value but `public` fails closed.
             None | Some(Value::Null) => true,
             Some(said) => said == "public",
         };
@@ -70,7 +73,8 @@ impl Wrapper {
         Self { kind, marks, thread, run, created, is_public, rest: fact }
     }
 
-    /// Gives a boundary the ids that it lacks. Other events have none of their own.
+    /// Adds missing ids to a boundary event.
+    /// Other events have no ids of their own.
     fn complete(&self, native: &mut Fact) {
         if !matches!(native.get(TYPE).and_then(Value::as_str), Some("run_start" | "run_finish")) {
             return;
@@ -81,7 +85,7 @@ impl Wrapper {
         }
     }
 
-    /// Writes on a draft what holds for every draft that the event led to.
+    /// Adds the wrapper's time, names and ids to a draft of the event.
     fn mark(&self, draft: &mut Draft) {
         draft.timestamp = draft.timestamp.take().or_else(|| self.created.clone());
         draft.raw_event_ref = Some(Value::Object(self.marks.clone())).filter(|_| !self.marks.is_empty());
@@ -94,7 +98,8 @@ impl Wrapper {
     }
 }
 
-/// The thread or run that the wrapper says the event is of. A scope that says another stays, and is carried.
+/// Takes the wrapper's thread or run id.
+/// A scope with a different id stays and is carried.
 fn take_scope(fact: &mut Fact, kind: &str) -> Option<String> {
     let member = format!("{kind}_id");
     let mut id = take_text(fact, &member).filter(|id| !id.is_empty());
@@ -113,17 +118,18 @@ fn take_scope(fact: &mut Fact, kind: &str) -> Option<String> {
     id
 }
 
-/// What a suspended call asks, as a hash; `None` for what asks nothing.
+/// Hashes the question of a suspended call.
+/// `None`: the event is no question.
 fn question(native: &Fact) -> Option<String> {
     let status = native.get("result").and_then(|result| result.get("status"));
     let outcome = native.get("outcome").filter(|outcome| outcome.is_string());
     let asks = outcome.map_or_else(|| status.is_some_and(|status| status == "pending"), |outcome| outcome == "suspended");
     (native[TYPE] == "tool_call_done" && asks)
-        .then(|| hash_of(&serde_json::to_string(native).expect("a map has only string keys")))
+        .then(|| hash_of(&serde_json::to_string(native).expect("JSON object keys are strings")))
 }
 
 impl Awaken {
-    /// Adapts an event in its wrapper.
+    /// Adapts a wrapped event.
     pub(super) fn adapt_wrapped(&mut self, fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
         let mut fact = flattened(fact);
         let is_native = |payload: &Value| payload.get(TYPE).and_then(Value::as_str).is_some_and(|name| !name.is_empty());
@@ -159,7 +165,7 @@ impl Awaken {
         Ok(())
     }
 
-    /// What the event itself leads to.
+    /// Adapts the inner event.
     fn unwrapped(&mut self, wrapper: &Wrapper, native: Fact, given: &Ids) -> Result<Vec<Draft>, FactError> {
         let event_type = native[TYPE].as_str().unwrap_or_default().to_owned();
         let (open, said) = (self.run.as_ref().map(RunId::as_str), wrapper.run.as_deref());
@@ -170,7 +176,7 @@ impl Awaken {
         }
         let question = question(&native);
         if let Some(asked) = self.pending.iter().find(|pending| pending.asked.is_some() && pending.asked == question) {
-            // The same suspension under its other kind. It asks nothing new; that it was stored twice is all there is to tell.
+            // The same suspension under its other kind: the question is pending already, so only a diagnostic follows.
             let mut repeated = Draft::new(EventType::DiagnosticChanged).with("kind", "repeated_event");
             repeated = repeated.with("eventType", event_type).with("eventKind", wrapper.kind.as_str());
             (repeated.ids.tool_call, repeated.ids.action) = (Some(asked.call.clone()), Some(asked.action.clone()));
@@ -185,8 +191,9 @@ impl Awaken {
         Ok(drafts)
     }
 
-    /// Takes over which thread and run this is, where no boundary has said so: a replay may begin in the middle. What says
-    /// another is carried.
+    /// Stores the wrapper's thread and run ids if no boundary set them.
+    ///
+    /// A replay may start in the middle of a run. The draft carries different ids.
     fn learn_scope(&mut self, wrapper: &mut Wrapper) {
         if let Some(thread) = &wrapper.thread {
             if self.thread.is_none() {
@@ -208,11 +215,12 @@ impl Awaken {
     }
 }
 
-/// Puts what is not public before internal eyes, and leaves to everybody what keeps the run honest.
+/// Restricts a non-public draft to the internal audience, but keeps the run's status visible.
 ///
-/// Starts and ends of runs reach everyone by the server's own rule, without their bodies; a pause or a resumption does not, and a
-/// run that is hidden to wait would look as if it worked. A failure is seen, body and all, by whoever saw the start: so of one
-/// that is not public only that it failed is told. What is left out of either is a diagnostic beside it.
+/// The audience rule shows starts and ends of runs to every reader, without their bodies. It does not show pauses and
+/// resumptions, and a run with a hidden pause would appear to work. The audience rule also shows a failure with its
+/// body to every reader of the start; so a non-public failure keeps only the fact of the failure. An internal
+/// diagnostic beside the draft holds the removed members.
 fn withhold(mut draft: Draft, out: &mut Vec<Draft>) {
     let fails = matches!(draft.class, EventType::ToolFailed | EventType::RunFailed);
     let stands = draft.class == EventType::RunStatus && !draft.payload.contains_key("step");
@@ -231,7 +239,7 @@ fn withhold(mut draft: Draft, out: &mut Vec<Draft>) {
     (kept.refs, kept.raw_event_ref) = (draft.refs.take(), draft.raw_event_ref.take());
     kept.extra = std::mem::take(&mut draft.extra);
     let payload = std::mem::take(&mut draft.payload);
-    draft.payload = TOLD.iter().filter_map(|member| Some(((*member).to_owned(), payload.get(*member)?.clone()))).collect();
+    draft.payload = PUBLIC_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), payload.get(*member)?.clone()))).collect();
     if fails {
         draft.payload.insert("withheld".into(), true.into());
     }
@@ -277,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_lead_to_what_the_event_alone_leads_to() {
+    fn both_forms_give_the_same_drafts_as_the_bare_event() {
         let [begin, ready] = call("c");
         let natives =
             [start("r"), step("m"), text("a"), begin, ready, done("c", "succeeded", json!({"data": 1})), finish_as("r", "error")];
@@ -307,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_say_which_run_it_is_where_the_event_does_not() {
+    fn scopes_name_the_run_if_the_event_does_not() {
         let draft = last([draft_of(text("a"))]);
         assert_eq!(draft.ids.thread.as_ref().unwrap().as_str(), "t");
         assert_eq!(draft.ids.session.as_ref().unwrap().as_str(), "t");
@@ -324,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_another_run_than_the_open_one_is_flagged_and_says_nothing_here() {
+    fn an_event_of_another_run_than_the_open_one_is_flagged_and_changes_nothing() {
         let other = json!({"run_id": "x", "scopes": [{"scope_type": "run", "run_id": "x"}]});
         let drafts = adapt([public(start("r")), stored(text("a"), other.clone()), stored(start("x"), other)]);
         assert_eq!(classes(&drafts)[1..], ["diagnostic.changed unknown", "diagnostic.changed unknown"]);
@@ -333,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspension_that_is_stored_by_two_kinds_is_one_question() {
+    fn a_suspension_stored_under_two_kinds_is_one_question() {
         let kinds = |native: Value| {
             ["ToolCallSuspended", "ToolPermissionRequested"].map(|kind| stored(native.clone(), json!({"event_kind": kind})))
         };
@@ -357,7 +365,7 @@ mod tests {
             json!({"kind": "repeated_event", "eventType": "tool_call_done", "eventKind": "ToolPermissionRequested"})
         );
         assert_eq!(repeated.ids.action, drafts[2].ids.action);
-        // In whichever order they come; and asked again after an answer it is another question.
+        // The order of the two kinds does not matter. After an answer, the same suspension is a new question.
         let again = adapt(facts.into_iter().chain([second, first]));
         assert_eq!(classes(&again)[6..], ["action.required waiting", "diagnostic.changed unknown"]);
         let other = adapt([public(suspended("c", "replay_tool_call")), public(suspended("d", "replay_tool_call"))]);
@@ -365,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_public_is_internal_whatever_it_leads_to() {
+    fn every_draft_of_a_non_public_event_is_internal() {
         let [begin, ready] = call("c");
         let end = done("c", "succeeded", json!({"data": {"agent_id": "kid"}, "metadata": {"child_run_id": "cr"}}));
         let drafts = adapt([step("m"), text("a"), begin, ready, suspended("c", "replay_tool_call"), end].map(sensitive));
@@ -382,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_not_public_still_stands_honestly_before_everybody() {
+    fn a_non_public_run_s_status_is_visible_to_every_reader() {
         let blocked = event("run_finish", json!({"run_id": "r", "termination": {"type": "blocked", "value": "secret plan"}}));
         let drafts = adapt([start("r"), finish_as("r", "suspended"), start("r"), blocked].map(sensitive));
         let expected = [
@@ -404,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_is_not_public_says_only_that_it_is_one() {
+    fn a_non_public_failure_shows_only_that_it_failed() {
         let [begin, ready] = call("c");
         let failed = sensitive(done("c", "failed", json!({"message": "secret plan"})));
         let drafts = adapt([public(begin), public(ready), failed]);
@@ -414,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrapper_around_no_event_is_a_diagnostic_that_keeps_all_of_it() {
+    fn a_wrapper_without_an_event_is_a_diagnostic_that_keeps_the_fact() {
         for payload in [json!("text"), json!(null), json!({"delta": "a"}), json!({"event_type": ""}), json!({"event_type": 7})] {
             for fact in [public(payload.clone()), draft_of(payload.clone())] {
                 let draft = last([fact]);
@@ -430,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_an_event_nor_a_wrapper_is_refused() {
+    fn a_fact_that_is_neither_an_event_nor_a_wrapper_is_rejected() {
         let mut adapter = (crate::source::awaken::SOURCE.fresh)();
         let before = adapter.save();
         for fact in
@@ -442,6 +450,6 @@ mod tests {
         let bad = public(event("tool_call_start", json!({"id": "x".repeat(257)})));
         let mut out = Vec::new();
         assert_eq!(adapter.adapt(object(bad), &given(), &mut out).unwrap_err().member(), Some("id"));
-        assert_eq!((adapter.save(), out), (before, Vec::new()), "a refusal leaves nothing behind");
+        assert_eq!((adapter.save(), out), (before, Vec::new()), "a rejected fact changes nothing");
     }
 }

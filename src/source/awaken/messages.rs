@@ -1,4 +1,6 @@
-//! Steps and what they say: a step is one message, whatever reconnects happened in it, and what was streamed is its text.
+//! Steps and their text.
+//!
+//! A step is one message across all reconnects, and the streamed chunks are its text.
 
 use super::Step;
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, PartKind, Persistence, Phase, Scope};
@@ -21,7 +23,7 @@ impl Step<'_> {
 
     pub(super) fn step_end(&mut self, fact: Fact) {
         self.seal();
-        // Arguments that are no JSON make Awaken drop the call without a word; by now every other call is ready.
+        // Awaken silently drops a call with invalid JSON arguments. At this point all other calls are ready.
         self.drop_unready("its arguments were never complete");
         self.step_status("ended", fact);
         self.memory.message = None;
@@ -34,7 +36,8 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// Ends what the step streamed. The ends have no text: what was streamed is the text.
+    /// Ends the step's streams.
+    /// The end events have no text: the streamed chunks are the text.
     pub(super) fn seal(&mut self) {
         if let Some(part) = self.memory.reasoning.take() {
             let mut draft = Draft::new(EventType::ReasoningSummary);
@@ -76,7 +79,7 @@ impl Step<'_> {
     }
 
     pub(super) fn reasoning_encrypted_value(&mut self, mut fact: Fact) {
-        // The value is the provider's and means nothing to anybody else: only that there was one, and how large.
+        // Only the provider can read the value, so the draft has only its length.
         let bytes = match fact.shift_remove("encrypted_value") {
             Some(Value::String(text)) => text.len(),
             Some(other) => other.to_string().len(),
@@ -89,7 +92,7 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// The provider's stream broke, and Awaken asks again within the step: what the step streamed is void.
+    /// Voids the step's streamed content: the provider's stream broke, and Awaken retries within the step.
     pub(super) fn stream_reset(&mut self, mut fact: Fact) {
         let reason = take_text(&mut fact, "reason");
         let message = self.memory.message();
@@ -116,7 +119,8 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// A message of history in our shape; what cannot be recognised in it stays beside.
+    /// Converts a message of the history to the protocol's shape.
+    /// Unknown members stay beside the parts.
     fn windowed(&mut self, message: Value) -> Value {
         let Value::Object(mut message) = message else { return message };
         let named: Option<MessageId> = ["messageId", "message_id", "id"].iter().find_map(|member| take_id(&mut message, member));
@@ -160,7 +164,7 @@ impl Step<'_> {
     }
 }
 
-/// The text of a content block that is nothing but text, and its kind where that is not the role's.
+/// Returns the text of a text block, and its part kind if that differs from the role's.
 fn block_text(block: &Value) -> Option<(Option<&'static str>, String)> {
     let text = |member: &str| block.get(member).and_then(Value::as_str).map(str::to_owned);
     match block.get("type").and_then(Value::as_str)? {

@@ -1,11 +1,14 @@
-//! Awaken: the runtime's `AgentEvent`, told apart by `event_type`, into our vocabulary; alone, or in the wrapper in which its
-//! server stores it (`canonical`).
+//! The source `awaken`: the runtime's `AgentEvent`, with `event_type` as the discriminator.
 //!
-//! Awaken names neither run nor message on its events: both come from the boundaries before them (`run_start`, `step_start`),
-//! which is why this adapter remembers where a run stands. A suspension is a pause and never an end; a step is one message,
-//! whatever reconnects happened in it; the text that was streamed is the text, and `result.response` (only the last message,
-//! or its tail) replaces nothing. State snapshots hold the runtime's internals and stay internal. Never refuses an event
-//! type or a member that it does not know, and never remembers a body.
+//! The adapter accepts bare events and events in the wrapper in which Awaken's server stores them (`canonical`). Events
+//! name neither run nor message: both follow from the preceding boundaries (`run_start`, `step_start`). So the adapter
+//! tracks the run's state.
+//!
+//! * A suspension is a pause, never an end.
+//! * A step is one message, across all reconnects.
+//! * The streamed chunks are the text. `result.response` (only the last message, or its tail) replaces nothing.
+//! * State snapshots hold runtime internals and stay internal.
+//! * The adapter never rejects an unknown event type or member, and its memory never holds a body.
 
 mod actions;
 mod activities;
@@ -35,54 +38,59 @@ pub const SOURCE: SourceKind = SourceKind {
 /// The discriminator.
 const TYPE: &str = "event_type";
 
-/// Calls that are open at once; beyond that the oldest counts as ended here. Real steps have a handful.
+/// The most open calls.
+/// Beyond this limit the oldest counts as ended. Real steps have a handful.
 const CALLS_OPEN_MAX: usize = 256;
 
-/// Ended calls whose late activities are still known to be about a call.
+/// The most ended calls that the adapter remembers, to assign late activities to them.
 const CALLS_ENDED_MAX: usize = 64;
 
-/// Where the run stands, as far as its own boundaries say.
+/// The lifecycle state of the run, according to its boundary events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Life {
     #[default]
     New,
     Open,
-    /// Suspended, or finished with work outstanding: another start of the same run goes on.
+    /// Suspended, or finished with outstanding work.
+    /// Another start of the same run resumes it.
     Paused,
     Ended,
 }
 
-/// A call that has started and not ended.
+/// A started call without an end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Call {
     id: ToolCallId,
     name: String,
-    /// How much of its arguments was streamed, in bytes.
+    /// The length of the streamed arguments, in bytes.
     args_bytes: u64,
-    /// Whether the model finished asking for it. A call that never got there never runs.
+    /// Whether the model completed the request.
+    /// A call with an incomplete request never runs.
     ready: bool,
 }
 
-/// An action that waits for its answer. Awaken answers by call id alone.
+/// A pending action.
+/// Awaken's answers name only the call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Pending {
     call: ToolCallId,
     action: ActionId,
     approval: bool,
-    /// The hash of the question, where it came in a wrapper: such a one comes twice.
+    /// The hash of the question, if it arrived in a wrapper: Awaken stores such a question twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     asked: Option<String>,
 }
 
-/// The adapter; all of it is memory.
+/// The adapter.
+/// All its fields are memory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Awaken {
     life: Life,
-    /// Starts that were no resumption.
+    /// The number of starts, without resumptions.
     attempt: u64,
-    /// Awaken's own id of the run, which need not be ours.
+    /// Awaken's own id of the run; it may differ from the server's.
     run: Option<RunId>,
     session: Option<SessionId>,
     thread: Option<ThreadId>,
@@ -90,13 +98,15 @@ struct Awaken {
     agent: Option<AgentId>,
     /// The message of the current step.
     message: Option<MessageId>,
-    /// The part that text continues; `None` also after a tool call, when text begins a new part.
+    /// The part that text continues.
+    /// `None` after a tool call: text then starts a new part.
     text: Option<PartId>,
     text_is_unsealed: bool,
     reasoning: Option<PartId>,
-    /// Whether this attempt is a child agent's, whose card on the roster ends with it.
+    /// Whether this attempt belongs to a child agent.
+    /// Its card on the roster ends with the attempt.
     is_subagent: bool,
-    /// Whether any text was streamed in this attempt.
+    /// Whether this attempt has streamed any text.
     text_was_streamed: bool,
     messages_made: u64,
     parts_made: u64,
@@ -107,7 +117,8 @@ struct Awaken {
     compaction: Option<String>,
 }
 
-/// The members that an event cannot do without: text, and an id is not empty.
+/// Returns the required members of an event.
+/// Each is text, and an id must not be empty.
 fn required(event_type: &str) -> &'static [&'static str] {
     match event_type {
         "text_delta" | "reasoning_delta" => &["delta"],
@@ -131,7 +142,7 @@ impl Adapter for Awaken {
 }
 
 impl Awaken {
-    /// Adapts an event as it comes out of the runtime.
+    /// Adapts a bare event of the runtime.
     fn adapt_native(&mut self, mut fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
         let event_type = take_type(&mut fact, TYPE)?;
         let has = |member: &str| {
@@ -171,7 +182,8 @@ impl Awaken {
         Ok(())
     }
 
-    /// The draft with the ids that hold for whatever this run now says. What was given wins over Awaken's own notion.
+    /// Adds the run's current ids to the draft.
+    /// The request's ids override Awaken's own.
     fn about(&self, mut draft: Draft, given: &Ids) -> Draft {
         draft.ids.or(given);
         let own = Ids {
@@ -186,23 +198,24 @@ impl Awaken {
         draft
     }
 
-    /// The message of the current step; one is made up where Awaken gives none.
+    /// Returns the message of the current step.
+    /// Generates an id if Awaken gives none.
     fn message(&mut self) -> MessageId {
         if self.message.is_none() {
             self.message = Some(self.made_message());
         }
-        self.message.clone().expect("just set")
+        self.message.clone().expect("the lines above set the message")
     }
 
-    // The source in made-up ids keeps them away from those that another source's adapter makes up for the same run.
+    // The prefix prevents collisions with ids that another source's adapter generates for the same run.
     fn made_message(&mut self) -> MessageId {
         self.messages_made += 1;
-        MessageId::new(&format!("awaken-message-{}", self.messages_made)).expect("a short name with a number is an id")
+        MessageId::new(&format!("awaken-message-{}", self.messages_made)).expect("a short name with a number is a valid id")
     }
 
     fn made_part(&mut self) -> PartId {
         self.parts_made += 1;
-        PartId::new(&format!("awaken-part-{}", self.parts_made)).expect("a short name with a number is an id")
+        PartId::new(&format!("awaken-part-{}", self.parts_made)).expect("a short name with a number is a valid id")
     }
 
     fn call(&self, id: &ToolCallId) -> Option<&Call> {
@@ -243,7 +256,7 @@ impl Awaken {
     }
 }
 
-/// One event on its way.
+/// Handles one event: borrows the memory and appends the drafts.
 struct Step<'a> {
     memory: &'a mut Awaken,
     given: &'a Ids,
@@ -257,12 +270,13 @@ impl Step<'_> {
     }
 }
 
-/// What a text is known by where only its sameness matters.
+/// Hashes a text for equality checks.
 fn hash_of(text: &str) -> String {
     HEXLOWER.encode(&Sha256::digest(text)[..8])
 }
 
-/// Adds members that have no place of their own, under their own names, where the payload does not have them yet.
+/// Adds remaining members to the payload under their own names.
+/// Existing members keep their value.
 fn add_rest(draft: &mut Draft, rest: Map<String, Value>) {
     for (member, value) in rest {
         if member != "message" || !value.is_null() {

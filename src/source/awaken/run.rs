@@ -1,5 +1,6 @@
-//! Where a run begins, pauses, ends and begins again. A suspension is a pause and never an end; nothing between two boundaries
-//! says which run it is of.
+//! A run's boundaries: starts, suspensions, ends and restarts.
+//!
+//! A suspension is a pause, never an end. Events between two boundaries do not identify their run.
 
 use super::{Life, Step, add_rest};
 use crate::model::{AgentId, Draft, EventType, Owner, Persistence, Phase, RunId, SessionId, ThreadId};
@@ -7,7 +8,7 @@ use crate::source::Fact;
 use crate::source::members::{carrying, diagnostic, take_id, take_text};
 use serde_json::{Map, Value, json};
 
-/// What a run's boundary says of who runs.
+/// The identity members of a run's boundary event.
 struct Boundary {
     thread: Option<ThreadId>,
     run: Option<RunId>,
@@ -17,7 +18,7 @@ struct Boundary {
     agent: Option<AgentId>,
     parent_call: Option<String>,
     is_subagent: bool,
-    /// What else `identity` has.
+    /// The remaining members of `identity`.
     identity: Map<String, Value>,
 }
 
@@ -26,11 +27,11 @@ impl Boundary {
         let mut identity = match fact.get("identity") {
             Some(Value::Object(_)) => match fact.shift_remove("identity") {
                 Some(Value::Object(identity)) => identity,
-                _ => unreachable!("just seen to be an object"),
+                _ => unreachable!("the match above found an object"),
             },
             _ => Map::new(),
         };
-        // The identity repeats the event's own ids; where it says another, that stays to be seen.
+        // The identity repeats the event's own ids. Different ids stay in the identity.
         for member in ["thread_id", "run_id", "parent_run_id"] {
             match identity.shift_remove(member) {
                 Some(said) if fact.get(member).is_none() => drop(fact.insert(member.into(), said)),
@@ -53,8 +54,8 @@ impl Boundary {
         }
     }
 
-    /// Writes what belongs to no id of ours.
-    fn tell(self, draft: &mut Draft) {
+    /// Writes the members that no id of the draft holds.
+    fn write_to(self, draft: &mut Draft) {
         if let Some(run) = self.run.filter(|run| draft.ids.run.as_ref() != Some(run)) {
             draft.add_ref("runId", run.as_str().into());
         }
@@ -75,13 +76,13 @@ impl Step<'_> {
         let memory = &mut *self.memory;
         let is_another = memory.has_another_run(&fact);
         if is_another && memory.life == Life::Open {
-            // Nothing between here and the ends says which run it is of: they cannot be told apart, only flagged.
+            // The events up to the ends do not identify their run, so the adapter only flags the start.
             let open = memory.run.as_ref().map_or(Value::Null, |run| run.as_str().into());
             return self.push(diagnostic("interleaved_run", "run_start", fact).with("openRun", open));
         }
         let resumed = memory.life == Life::Paused && !is_another;
         if memory.life == Life::Open {
-            // Awaken's bare loop stops without a terminal, and its mailbox then starts the same run again.
+            // Awaken's bare loop stops without an end event, and its mailbox then restarts the same run.
             self.seal();
             self.interrupt_calls();
         }
@@ -107,7 +108,7 @@ impl Step<'_> {
         }
         draft = self.memory.about(draft, self.given);
         let spawned = boundary.is_subagent && !resumed;
-        boundary.tell(&mut draft);
+        boundary.write_to(&mut draft);
         let refs = draft.refs.clone();
         self.push(draft);
         if !resumed {
@@ -125,7 +126,7 @@ impl Step<'_> {
         memory.session = session.or(memory.session.take());
         memory.thread = boundary.thread.clone().or(memory.thread.take());
         memory.parent_thread = boundary.parent_thread.clone().or(memory.parent_thread.take());
-        // An end by Awaken's mailbox has a degraded identity without an agent: it is still the same one's.
+        // An end from Awaken's mailbox lacks the agent in its identity, but the agent is still the same.
         memory.agent = boundary.agent.clone().or(memory.agent.take());
     }
 
@@ -138,7 +139,7 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// The run's end is its child agent's too; nothing else would ever end that one.
+    /// Ends the run's child agent with the run: no other event ends it.
     fn agent_completed(&mut self, end: &Draft) {
         if std::mem::take(&mut self.memory.is_subagent) {
             let status = end.text("status").unwrap_or("failed").to_owned();
@@ -171,7 +172,7 @@ impl Step<'_> {
         }
         self.memory.message = None;
         draft = self.memory.about(carrying(draft, fact), self.given);
-        boundary.tell(&mut draft);
+        boundary.write_to(&mut draft);
         if draft.class == EventType::RunStatus {
             self.memory.life = Life::Paused;
         } else {
@@ -181,7 +182,7 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// The answer of a run that streamed none.
+    /// Reports the answer of a run that streamed no text.
     fn answer(&mut self, text: String) {
         let message = self.memory.message();
         let mut draft = Draft::new(EventType::TextFinal).with("text", text);
@@ -204,7 +205,8 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// The end of a run closes what is open in the log; here it only has to be forgotten.
+    /// Clears the open items.
+    /// The run's end closes them in the log.
     fn end(&mut self) {
         self.memory.life = Life::Ended;
         self.memory.pending.clear();
@@ -214,7 +216,8 @@ impl Step<'_> {
     }
 }
 
-/// How a run came to a boundary. A pause is a status; what says nothing that we know is an end of an unknown kind.
+/// Converts a termination into a draft.
+/// A pause is a status; an unknown termination is an end with an unknown phase.
 fn finish(termination: Option<Value>, outstanding: bool) -> Draft {
     let (name, value) = match termination {
         Some(Value::Object(mut termination)) => {
@@ -253,7 +256,7 @@ fn finish(termination: Option<Value>, outstanding: bool) -> Draft {
     };
     draft.payload.insert("termination".into(), name.into());
     match value {
-        Value::Object(told) => add_rest(&mut draft, told),
+        Value::Object(rest) => add_rest(&mut draft, rest),
         Value::Null => {}
         value if draft.class == EventType::RunFailed && value.is_string() => {}
         value => drop(draft.payload.insert("value".into(), value)),

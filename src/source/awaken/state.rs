@@ -1,5 +1,4 @@
-//! What a run costs and what its runtime keeps: metrics for operators, state for internal eyes, and the compactions that only
-//! the state tells of.
+//! Metrics for operators, internal state, and the compactions that only the state reports.
 
 use super::{Step, hash_of};
 use crate::model::{Audience, Draft, EventType, Phase, Scope, Surface};
@@ -41,7 +40,9 @@ impl Step<'_> {
         self.push(internal_state(carrying(Draft::new(EventType::StateDelta), fact).with("patch", patch)));
     }
 
-    /// Awaken tells of a compaction nowhere but in its state. The summaries there are the runtime's own; only the numbers go on.
+    /// Reads a compaction from the state: Awaken reports it nowhere else.
+    ///
+    /// The draft has only the numbers, because the summaries are runtime internals.
     fn compaction(&mut self, snapshot: &Value) -> Option<Draft> {
         let state = snapshot.get("extensions")?.get("__context_compaction")?;
         let hash = hash_of(&state.to_string());
@@ -61,13 +62,15 @@ impl Step<'_> {
     }
 }
 
-/// State holds the runtime's internals: recent answers, arguments, tickets.
+/// Makes a state draft internal.
+/// State holds runtime internals: recent answers, arguments, tickets.
 fn internal_state(mut draft: Draft) -> Draft {
     (draft.scope, draft.surface, draft.audience) = (Scope::Run, Surface::Diagnostics, Audience::Internal);
     draft
 }
 
-/// Usage by our names, which are those that other sources count by; counts of other names keep them.
+/// Renames usage counts to the protocol's names.
+/// Unknown counts keep their names.
 fn usage_of(usage: Value) -> Value {
     let Value::Object(usage) = usage else { return usage };
     let ours = |member: String| match member.as_str() {

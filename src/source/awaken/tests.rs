@@ -1,4 +1,5 @@
-//! The adapter, a rule a test: the same facts give the same drafts, whatever was saved and restored between them.
+//! Tests of the adapter, one rule per test.
+//! The tests save and restore the adapter after each fact.
 
 use super::{Awaken, CALLS_ENDED_MAX, CALLS_OPEN_MAX, SOURCE, TYPE};
 use crate::model::{AgentId, Audience, Draft, EventType, Ids, Owner, Phase, SessionId, Surface, ToolCallId};
@@ -59,7 +60,7 @@ pub(super) fn resumed(id: &str, result: Value) -> Value {
     event("tool_call_resumed", json!({"target_id": id, "result": result}))
 }
 
-/// Adapts the facts one by one, saving and restoring the adapter between any two.
+/// Adapts the facts one by one; saves and restores the adapter after each.
 pub(super) fn adapt_for(given: &Ids, facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
     let mut adapter = (SOURCE.fresh)();
     let mut out = Vec::new();
@@ -78,7 +79,7 @@ pub(super) fn last(facts: impl IntoIterator<Item = Value>) -> Draft {
     adapt(facts).pop().unwrap()
 }
 
-/// `class phase` of each draft.
+/// Returns `event type phase` of each draft.
 pub(super) fn classes(drafts: &[Draft]) -> Vec<String> {
     drafts.iter().map(|d| format!("{} {}", d.class, d.phase)).collect()
 }
@@ -88,7 +89,7 @@ pub(super) fn payload(draft: &Draft) -> Value {
 }
 
 #[test]
-fn a_run_start_names_the_session_thread_and_agent_and_keeps_awaken_s_own_run_as_a_reference() {
+fn a_run_start_sets_session_thread_and_agent_and_keeps_awaken_s_run_id_as_a_reference() {
     let facts = event(
         "run_start",
         json!({"thread_id": "t", "run_id": "native", "parent_run_id": "p", "identity": {"thread_id": "t", "run_id": "native",
@@ -110,7 +111,7 @@ fn a_run_start_names_the_session_thread_and_agent_and_keeps_awaken_s_own_run_as_
 }
 
 #[test]
-fn a_suspension_is_a_pause_and_the_second_start_a_resumption() {
+fn a_suspension_is_a_pause_and_the_second_start_resumes_the_run() {
     let drafts = adapt([start("r"), finish_as("r", "suspended"), start("r"), finish_as("r", "natural_end")]);
     assert_eq!(classes(&drafts), ["run.started accepted", "run.status waiting", "run.status acting", "run.finished completed"]);
     assert_eq!(drafts[2].payload["resumed"], true);
@@ -150,7 +151,7 @@ fn a_run_that_starts_within_another_is_flagged_and_ends_nothing() {
 }
 
 #[test]
-fn a_run_that_starts_again_without_having_ended_leaves_nothing_open() {
+fn a_restart_without_an_end_closes_all_open_items() {
     let [begin, ready] = call("c");
     let drafts = adapt([start("r"), step("m"), text("a"), begin, ready, start("r")]);
     let expected = ["text.final reconciling", "tool.failed interrupted", "run.started accepted"];
@@ -158,7 +159,7 @@ fn a_run_that_starts_again_without_having_ended_leaves_nothing_open() {
 }
 
 #[test]
-fn every_termination_is_told_apart() {
+fn every_termination_is_distinguished() {
     let ends = |termination: Value, result: Value| {
         let draft = last([start("r"), event("run_finish", json!({"run_id": "r", "termination": termination, "result": result}))]);
         (classes(std::slice::from_ref(&draft)).remove(0), draft)
@@ -188,7 +189,7 @@ fn every_termination_is_told_apart() {
 }
 
 #[test]
-fn a_step_is_one_message_and_its_end_seals_what_was_streamed_without_repeating_it() {
+fn a_step_is_one_message_and_its_end_seals_the_streams_without_repeating_the_text() {
     let thought = event("reasoning_delta", json!({"delta": "hm"}));
     let [begin, ready] = call("c");
     let drafts = adapt([start("r"), step("m"), thought, text("a"), text("b"), begin, text("c"), ready, step_end()]);
@@ -213,14 +214,14 @@ fn a_step_is_one_message_and_its_end_seals_what_was_streamed_without_repeating_i
 }
 
 #[test]
-fn a_step_without_a_name_is_given_one() {
+fn a_step_without_an_id_gets_a_generated_id() {
     let drafts = adapt([step(""), text("a"), step_end(), text("b")]);
     let messages: Vec<_> = drafts.iter().filter_map(|d| d.ids.message.as_ref().map(|m| m.as_str().to_owned())).collect();
     assert_eq!(messages, ["awaken-message-1", "awaken-message-1", "awaken-message-2"]);
 }
 
 #[test]
-fn the_response_is_the_answer_only_where_none_was_streamed() {
+fn the_response_is_the_answer_only_if_no_text_was_streamed() {
     let end = |response: &str| {
         event("run_finish", json!({"run_id": "r", "termination": {"type": "natural_end"}, "result": {"response": response}}))
     };
@@ -234,7 +235,7 @@ fn the_response_is_the_answer_only_where_none_was_streamed() {
 }
 
 #[test]
-fn a_reset_voids_what_the_step_streamed_and_the_rest_is_new_parts_of_the_same_message() {
+fn a_reset_voids_the_step_s_streams_and_later_chunks_are_new_parts_of_the_same_message() {
     let begin = event("tool_call_start", json!({"id": "half", "name": "rm"}));
     let args = event("tool_call_delta", json!({"id": "half", "args_delta": "{\"pa"}));
     let reset = event("stream_reset", json!({"reason": "reset by peer"}));
@@ -244,7 +245,7 @@ fn a_reset_voids_what_the_step_streamed_and_the_rest_is_new_parts_of_the_same_me
     assert_eq!(repair.payload["mode"], "repair");
     assert_eq!(repair.payload["messages"], json!([{"messageId": "m", "role": "assistant", "parts": []}]));
     let failed: Vec<_> = drafts.iter().filter(|d| d.class == EventType::ToolFailed).collect();
-    assert_eq!(failed.len(), 1, "a call that is ready goes on");
+    assert_eq!(failed.len(), 1, "a ready call continues");
     assert_eq!(failed[0].ids.tool_call.as_ref().unwrap().as_str(), "half");
     assert_eq!((failed[0].phase.clone(), failed[0].audience), (Phase::Cancelled, Audience::Dashboard));
     assert_eq!((&failed[0].payload["neverStarted"], &failed[0].payload["inputTextBytes"]), (&json!(true), &json!(4)));
@@ -255,13 +256,13 @@ fn a_reset_voids_what_the_step_streamed_and_the_rest_is_new_parts_of_the_same_me
 }
 
 #[test]
-fn a_reset_that_nothing_follows_leaves_nothing_to_seal() {
+fn a_reset_without_later_chunks_leaves_nothing_to_seal() {
     let drafts = adapt([step("m"), text("a"), event("stream_reset", json!({})), step_end()]);
     assert_eq!(classes(&drafts)[2..], ["messages.snapshot reconciling", "run.status acting"]);
 }
 
 #[test]
-fn a_call_goes_from_the_model_s_wish_to_a_result() {
+fn a_call_goes_from_request_to_result() {
     let [begin, ready] = call("c");
     let args = event("tool_call_delta", json!({"id": "c", "args_delta": "{"}));
     let output = event("tool_call_stream_delta", json!({"id": "c", "name": "rm", "delta": "gone"}));
@@ -291,7 +292,7 @@ fn a_call_goes_from_the_model_s_wish_to_a_result() {
 }
 
 #[test]
-fn tools_fail_in_each_of_awaken_s_ways() {
+fn each_of_awaken_s_failure_forms_is_recognised() {
     let failed = |result: Value| adapt([done("c", "failed", result)]);
     let code = |drafts: &[Draft]| drafts.last().unwrap().payload["error"].get("code").cloned();
     let plain = failed(json!({"status": "error", "data": null, "message": "boom"}));
@@ -311,26 +312,26 @@ fn tools_fail_in_each_of_awaken_s_ways() {
 }
 
 #[test]
-fn a_suspended_call_asks_by_what_its_answer_will_do() {
+fn the_resume_mode_of_a_suspended_call_sets_the_action_kind() {
     let [begin, ready] = call("c");
     let ask = |mode: &str| last([begin.clone(), ready.clone(), suspended("c", mode)]);
     let approval = ask("replay_tool_call");
     assert_eq!((approval.class.clone(), approval.owner.clone()), (EventType::ActionRequired, Owner::Policy));
     assert_eq!(approval.ids.action.as_ref().unwrap().as_str(), "ask-c");
     assert_eq!(approval.ids.tool_call.as_ref().unwrap().as_str(), "c");
-    let told = json!({
+    let expected = json!({
         "toolName": "rm", "kind": "tool_approval", "message": "Sure?", "schema": {"type": "object"}, "options": ["yes"],
         "risk": "high", "input": {"path": "/"}, "resumeMode": "replay_tool_call", "action": "tool:PermissionConfirm",
         "scope": "once",
     });
-    assert_eq!(payload(&approval), told);
+    assert_eq!(payload(&approval), expected);
     let client = ask("use_decision_as_tool_result");
     assert_eq!((client.owner.clone(), &client.payload["kind"]), (Owner::Action, &json!("structured_input")));
     assert_eq!(ask("pass_decision_to_tool").payload["kind"], "structured_input");
 }
 
 #[test]
-fn an_answer_resolves_its_action_and_ends_the_call_by_what_the_result_is() {
+fn an_answer_resolves_its_action_and_its_result_sets_the_call_s_end() {
     let answered = |mode: &str, result: Value| {
         let [begin, ready] = call("c");
         let drafts = adapt([begin, ready, suspended("c", mode), resumed("c", result)]);
@@ -364,7 +365,7 @@ fn an_answer_may_name_the_suspension_instead_of_the_call() {
 }
 
 #[test]
-fn a_call_that_the_model_never_finished_asking_for_ends_with_its_step() {
+fn a_call_with_an_incomplete_request_ends_with_its_step() {
     let drafts = adapt([step("m"), event("tool_call_start", json!({"id": "c", "name": "rm"})), step_end()]);
     assert_eq!(classes(&drafts)[2..], ["tool.failed cancelled", "run.status acting"]);
     let cancelled = last([event("tool_call_cancel", json!({"id": "c", "name": "rm", "reason": "stream broke"}))]);
@@ -379,18 +380,18 @@ fn activity(target: &str, name: &str, content: Value) -> Value {
 }
 
 #[test]
-fn progress_is_told_by_our_names_and_keeps_the_rest() {
+fn progress_uses_the_protocol_s_names_and_keeps_the_rest() {
     let content = json!({"schema": "tool-call-progress.v1", "node_id": "tool_call:c", "call_id": "c", "tool_name": "rm",
         "status": "running", "progress": 0.5, "loaded": 1, "total": 2, "message": "half", "run_id": "r"});
     let draft = last([start("r"), activity("c", PROGRESS, content)]);
-    let told = json!({"toolName": "rm", "status": "running", "progress": 0.5, "loaded": 1, "total": 2, "message": "half",
+    let expected = json!({"toolName": "rm", "status": "running", "progress": 0.5, "loaded": 1, "total": 2, "message": "half",
         "schema": "tool-call-progress.v1", "node_id": "tool_call:c", "call_id": "c", "run_id": "r"});
-    assert_eq!(payload(&draft), told);
+    assert_eq!(payload(&draft), expected);
     assert_eq!((draft.audience, draft.refs.clone()), (Audience::User, None));
 }
 
 #[test]
-fn a_child_s_progress_is_its_own_call_under_the_parent_s() {
+fn a_child_s_progress_is_a_call_below_its_parent() {
     let content = json!({"call_id": "child", "parent_call_id": "c", "run_id": "other", "status": "done"});
     let draft = last([start("r"), activity("child", PROGRESS, content)]);
     assert_eq!(draft.class, EventType::ToolProgress);
@@ -401,7 +402,7 @@ fn a_child_s_progress_is_its_own_call_under_the_parent_s() {
 }
 
 #[test]
-fn other_activities_belong_to_a_known_call_or_else_to_a_message() {
+fn other_activities_belong_to_a_known_call_or_to_a_message() {
     let [begin, _] = call("c");
     let draft = last([begin, activity("c", "log", json!("line"))]);
     assert_eq!(payload(&draft), json!({"activityType": "log", "content": "line", "replace": true}));
@@ -418,7 +419,7 @@ fn other_activities_belong_to_a_known_call_or_else_to_a_message() {
 }
 
 #[test]
-fn a_delegating_call_tells_of_its_child_when_it_ends() {
+fn the_end_of_a_delegating_call_reports_its_child() {
     let result = json!({"tool_name": "delegate", "status": "success", "message": null, "metadata": {"child_run_id": "cr"},
         "data": {"agent_id": "researcher", "response": "found", "status": "completed"}});
     let drafts = adapt([start("r"), done("c", "succeeded", result)]);
@@ -432,7 +433,7 @@ fn a_delegating_call_tells_of_its_child_when_it_ends() {
 }
 
 #[test]
-fn a_child_agent_s_run_puts_it_on_the_roster_and_takes_it_off() {
+fn a_child_agent_s_run_spawns_and_completes_the_agent() {
     let begin = event(
         "run_start",
         json!({"thread_id": "t", "run_id": "r", "parent_run_id": "p",
@@ -454,7 +455,7 @@ fn a_child_agent_s_run_puts_it_on_the_roster_and_takes_it_off() {
 }
 
 #[test]
-fn state_is_internal_and_a_compaction_is_told_once_by_its_numbers() {
+fn state_is_internal_and_a_compaction_is_reported_once_by_its_numbers() {
     let state = |total: u64| {
         let boundary = json!({"summary": "SECRET", "pre_tokens": 900, "post_tokens": 90, "timestamp_ms": 1_767_225_600_000_i64});
         let boundaries = vec![boundary; total as usize];
@@ -465,31 +466,31 @@ fn state_is_internal_and_a_compaction_is_told_once_by_its_numbers() {
     let (states, compactions): (Vec<_>, Vec<_>) = drafts.iter().partition(|d| d.class == EventType::StateSnapshot);
     assert!(states.iter().all(|d| d.audience == Audience::Internal && d.surface == Surface::Diagnostics));
     assert_eq!(compactions.len(), 2);
-    let told = json!({"compactionId": "awaken-compaction-1", "totalCompactions": 1, "preTokens": 900, "postTokens": 90});
-    assert_eq!(payload(compactions[0]), told);
+    let expected = json!({"compactionId": "awaken-compaction-1", "totalCompactions": 1, "preTokens": 900, "postTokens": 90});
+    assert_eq!(payload(compactions[0]), expected);
     assert_eq!(compactions[0].timestamp.as_deref(), Some("2026-01-01T00:00:00Z"));
     let delta = last([event("state_delta", json!({"delta": [{"op": "add"}]}))]);
     assert_eq!((delta.audience, payload(&delta)), (Audience::Internal, json!({"patch": [{"op": "add"}]})));
 }
 
 #[test]
-fn encrypted_reasoning_leaves_only_its_length() {
+fn encrypted_reasoning_keeps_only_its_length() {
     let draft = last([event("reasoning_encrypted_value", json!({"encrypted_value": "b3BhcXVl", "provider": "x"}))]);
     assert_eq!(payload(&draft), json!({"kind": "reasoning_encrypted_value", "bytes": 8}));
     assert_eq!((draft.audience, &draft.extra["provider"]), (Audience::Internal, &json!("x")));
 }
 
 #[test]
-fn usage_is_counted_by_our_names() {
+fn usage_has_the_protocol_s_names() {
     let usage = json!({"prompt_tokens": 3, "completion_tokens": 2, "cache_read_tokens": 1, "of_tomorrow": 9});
     let draft = last([event("inference_complete", json!({"model": "m", "usage": usage, "duration_ms": 5}))]);
-    let told = json!({"model": "m", "durationMs": 5,
+    let expected = json!({"model": "m", "durationMs": 5,
         "usage": {"inputTokens": 3, "outputTokens": 2, "cacheReadTokens": 1, "of_tomorrow": 9}});
-    assert_eq!((payload(&draft), draft.audience), (told, Audience::Dashboard));
+    assert_eq!((payload(&draft), draft.audience), (expected, Audience::Dashboard));
 }
 
 #[test]
-fn a_history_window_is_put_into_our_shape() {
+fn a_history_window_has_the_protocol_s_shape() {
     let messages = json!([
         {"role": "user", "content": "hi"},
         {"id": "m", "role": "assistant", "tool_calls": [1], "content": [
@@ -520,7 +521,7 @@ fn an_error_fails_the_run_and_a_later_start_tries_again() {
 }
 
 #[test]
-fn what_is_not_known_is_kept_for_internal_eyes_and_never_an_error() {
+fn unknown_and_malformed_events_are_kept_internal_and_never_an_error() {
     let unknown = last([event("of_tomorrow", json!({"x": 1}))]);
     assert_eq!((unknown.class.clone(), &unknown.payload["event"]), (EventType::DiagnosticChanged, &json!({"x": 1})));
     for broken in [
@@ -540,14 +541,14 @@ fn what_is_not_known_is_kept_for_internal_eyes_and_never_an_error() {
 }
 
 #[test]
-fn members_that_nobody_knows_are_carried_and_forge_nothing() {
+fn unknown_members_are_carried_and_forge_nothing() {
     let draft = last([event("text_delta", json!({"delta": "a", "of_tomorrow": [1], "audience": "internal", "eventId": "e"}))]);
     assert_eq!(Value::Object(draft.extra), json!({"of_tomorrow": [1], "sourceAudience": "internal", "sourceEventId": "e"}));
     assert_eq!(draft.audience, Audience::User);
 }
 
 #[test]
-fn memory_is_bounded_however_many_calls_stay_open() {
+fn memory_is_bounded_with_many_open_calls() {
     let mut adapter = Awaken::default();
     let mut out = Vec::new();
     for n in 0..CALLS_OPEN_MAX + CALLS_ENDED_MAX + 10 {

@@ -1,8 +1,8 @@
-//! Tool calls: how they start, what is said of them, and how they end.
+//! Tool calls: starts, progress, approvals and ends.
 //!
-//! Progress names its tool and not its call: it is the call's only where exactly one open call has that name, and the turn's
-//! otherwise. A call that a script makes inside of another (`parent#2`) is nested in that one, and for internal eyes. An end
-//! reaches whoever saw the start; that it is told with its body is for the end's own audience to say.
+//! Progress names its tool, not its call. It belongs to the call if exactly one open call has that name, otherwise to
+//! the turn. A call that a script makes inside another call (`parent#2`) is nested in that call and internal. The end
+//! of a call reaches every reader of its start; the end's own audience decides which readers get the body.
 
 use super::{CALLS_ENDED_MAX, CALLS_OPEN_MAX, Ethos, RESULTS_MAX, Step, name_of, take_audience, take_needed, take_number, tell};
 use crate::model::{ActionId, Audience, Draft, EventType, Owner, Scope, Surface, ToolCallId};
@@ -11,17 +11,17 @@ use crate::source::members::{carrying, diagnostic, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A call that has started and not ended.
+/// A started call without an end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Call {
     pub(super) id: ToolCallId,
     pub(super) name: String,
-    /// Who saw it start.
+    /// The audience of the start.
     start: Audience,
     untrusted: bool,
 }
 
-/// A call that ended just now.
+/// The call that the previous event ended: a cost event that follows directly bills this call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Paid {
     pub(super) call: ToolCallId,
@@ -48,14 +48,15 @@ impl Ethos {
         self.calls.push(call);
     }
 
-    /// Takes the call off the list of those that are open.
+    /// Removes the call from the open calls and remembers it as ended.
     fn take_call(&mut self, id: &ToolCallId) -> Option<Call> {
         let at = self.calls.iter().position(|call| call.id == *id)?;
         self.remember_ended(id.clone());
         Some(self.calls.remove(at))
     }
 
-    /// The call that progress of this tool is of, if there is only one that it can be of.
+    /// Returns the one open call of this tool.
+    /// `None`: no such call, or several.
     fn only_call_of(&self, name: &str) -> Option<ToolCallId> {
         let name = name_of(name);
         let mut open = self.calls.iter().filter(|call| call.name == name);
@@ -66,20 +67,23 @@ impl Ethos {
     }
 }
 
-/// The call in which a script made this one: its id goes on with `#` and a number.
+/// Returns the parent of a script's nested call, whose id is the parent's id plus `#` and a number.
 fn parent_of(id: &ToolCallId) -> Option<&str> {
     let (parent, number) = id.as_str().rsplit_once('#')?;
     let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
     Some(parent).filter(|parent| is_number && !parent.is_empty())
 }
 
-/// Names that the loop takes for what it says itself. No tool has such a one.
+/// Whether the name is reserved for notices of the loop.
+/// No tool has such a name.
 fn is_of_the_loop(name: &str) -> bool {
     name.starts_with('_')
 }
 
-/// How much the registry cut off a result that it marked as cut, in the UTF-16 code units in which it counts; `true` where
-/// that cannot be read. The mark is the result's last line; the written contract has two hyphens in it, the code a dash.
+/// Returns the length that Ethos' registry cut off a result, in UTF-16 code units.
+///
+/// `true`: the mark has no readable length. `None`: the result has no mark. The mark is the last line of the result.
+/// The written contract has two hyphens in the mark; the code writes a dash.
 fn truncated(result: &str) -> Option<Value> {
     let wrapped = is_wrapped(result);
     let result = result.trim_end();
@@ -87,18 +91,18 @@ fn truncated(result: &str) -> Option<Value> {
     let (kept, mark) = result.rsplit_once("[truncated ")?;
     let total = mark.strip_suffix(" chars total]")?.trim_start_matches(['-', '—', '–']).trim_start();
     let kept = kept.strip_suffix('\n').unwrap_or(kept).encode_utf16().count() as u64;
-    // What the wrapper added to the kept text, its mark does not say.
+    // The mark does not include the length that the wrapper added to the kept text.
     let cut = total.parse().ok().filter(|_| !wrapped).and_then(|total: u64| total.checked_sub(kept));
     Some(cut.map_or(Value::Bool(true), Value::from))
 }
 
-/// Whether a result stands in the marks that the loop puts around what a stranger may have written.
+/// Whether a result is inside the `<untrusted>` marks that the loop puts around untrusted text.
 fn is_wrapped(result: &str) -> bool {
     let result = result.trim();
     (result.starts_with("<untrusted ") || result.starts_with("<untrusted>")) && result.ends_with("</untrusted>")
 }
 
-/// Takes the source's own warning of what the call gives.
+/// Takes the source's own warning about untrusted output.
 fn take_warning(fact: &mut Fact) -> bool {
     let mut warns = false;
     for member in ["untrusted", "outputIsUntrusted"] {
@@ -111,7 +115,7 @@ fn take_warning(fact: &mut Fact) -> bool {
 }
 
 impl Step<'_> {
-    /// A draft of this call, with what is left of the event.
+    /// Creates a draft of this call with the remaining members of the event.
     fn tool(class: EventType, id: ToolCallId, name: Option<String>, rest: Fact) -> Draft {
         let mut draft = carrying(Draft::new(class), rest);
         draft.payload.extend(name.map(|name| ("toolName".to_owned(), name.into())));
@@ -122,7 +126,7 @@ impl Step<'_> {
         draft
     }
 
-    /// After a call that users see, text begins a new part.
+    /// Closes the text part at a call that users see: later text starts a new part.
     fn part_text(&mut self, seen: Audience) {
         if seen == Audience::User {
             self.memory.text = None;
@@ -150,7 +154,7 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// What the loop says under a tool's name is no call, whatever it came as.
+    /// Keeps a call event with a reserved tool name as a diagnostic: it is not a call.
     fn no_tool(&mut self, event_type: &str, id: &ToolCallId, name: &str, mut fact: Fact) {
         fact.insert("toolCallId".into(), id.as_str().into());
         fact.insert("toolName".into(), name.into());
@@ -175,7 +179,7 @@ impl Step<'_> {
         };
         draft.payload.extend(message.map(|message| ("message".to_owned(), message.into())));
         if let Some(percent) = percent {
-            // 0 to 100, also where it looks like a fraction: 1 is one hundredth.
+            // The range is 0 to 100, even if the value looks like a fraction: 1 is one hundredth.
             draft.payload.extend(percent.as_f64().map(|n| ("progress".to_owned(), (n / 100.0).clamp(0.0, 1.0).into())));
             draft.payload.insert("percent".into(), percent);
         }
@@ -185,13 +189,13 @@ impl Step<'_> {
 
     pub(super) fn tool_end(&mut self, mut fact: Fact) {
         let id: ToolCallId = take_needed(&mut fact, "toolCallId");
-        let told = take_text(&mut fact, "toolName");
-        if let Some(name) = told.as_deref().filter(|name| is_of_the_loop(name)) {
+        let named = take_text(&mut fact, "toolName");
+        if let Some(name) = named.as_deref().filter(|name| is_of_the_loop(name)) {
             return self.no_tool("tool_end", &id, name, fact);
         }
         let has_ended = self.memory.ended_calls.contains(&id);
         let call = self.memory.take_call(&id);
-        let name = told.or_else(|| call.as_ref().map(|call| call.name.clone()));
+        let name = named.or_else(|| call.as_ref().map(|call| call.name.clone()));
         let warns = take_warning(&mut fact) || call.as_ref().is_some_and(|call| call.untrusted);
         let is_ok = fact.shift_remove("ok") == Some(Value::Bool(true));
         let mut draft = if is_ok { Self::succeeded(id, name, fact) } else { Self::failed(id, name, fact) };
@@ -201,7 +205,7 @@ impl Step<'_> {
         if warns || draft.text("output").is_some_and(is_wrapped) {
             draft.payload.insert("untrusted".into(), true.into());
         }
-        let id = draft.ids.tool_call.clone().expect("a call's draft has the call's id");
+        let id = draft.ids.tool_call.clone().expect("`tool` has set the call's id");
         let start = call.map_or(draft.audience, |call| call.start);
         if parent_of(&id).is_none() {
             self.memory.ends_with_tools = true;
@@ -219,7 +223,8 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// The body of a success is for whom the event says, which is hardly ever anybody; its end is for all who saw the start.
+    /// Creates the end of a successful call.
+    /// The event's own audience, usually internal, restricts only the body.
     fn succeeded(id: ToolCallId, name: Option<String>, mut fact: Fact) -> Draft {
         let audience = take_audience(&mut fact, Audience::Internal);
         let result = fact.shift_remove("result");
@@ -232,8 +237,10 @@ impl Step<'_> {
         draft
     }
 
-    /// A failure is for all who saw the start, whatever is said on it. Only what fails inside of a script is the script's own
-    /// affair, unless it is said to be more.
+    /// Creates the end of a failed call.
+    /// It is for users, even if the event has a narrower audience.
+    ///
+    /// Exception: the failure of a nested call keeps the event's audience, because it concerns only the script.
     fn failed(id: ToolCallId, name: Option<String>, mut fact: Fact) -> Draft {
         let said = fact.get("audience").cloned();
         let mut audience = take_audience(&mut fact, Audience::Internal);
@@ -246,13 +253,13 @@ impl Step<'_> {
             message = take_text(&mut error, "message");
             others = error;
         }
-        // The result of a failure is its text again, or, where a call was refused, the only place that has it.
+        // The result of a failure repeats the error text. For a refused call it is the only place with the text.
         let result = fact.shift_remove("result");
-        let told = result.as_ref().and_then(Value::as_str);
-        let output = match (&message, told) {
-            (Some(message), Some(told)) if message == told => None,
-            (None, Some(told)) => {
-                message = Some(told.to_owned());
+        let result_text = result.as_ref().and_then(Value::as_str);
+        let output = match (&message, result_text) {
+            (Some(message), Some(text)) if message == text => None,
+            (None, Some(text)) => {
+                message = Some(text.to_owned());
                 None
             }
             _ => result,
@@ -275,25 +282,26 @@ impl Step<'_> {
     }
 
     fn ended(class: EventType, id: ToolCallId, name: Option<String>, mut fact: Fact) -> Draft {
-        let mut told = Draft::new(class.clone());
-        tell(&mut told, &mut fact, &[("structured", "structured")]);
+        let mut known = Draft::new(class.clone());
+        tell(&mut known, &mut fact, &[("structured", "structured")]);
         for (member, ours) in [("durationMs", "durationMs"), ("cost_usd", "costUsd"), ("costUsd", "costUsd")] {
             let number = take_number(&mut fact, member);
-            told.payload.extend(number.map(|number| (ours.to_owned(), number)));
+            known.payload.extend(number.map(|number| (ours.to_owned(), number)));
         }
         let mut draft = Self::tool(class, id, name, fact);
-        draft.payload.extend(told.payload);
+        draft.payload.extend(known.payload);
         draft
     }
 
-    /// That a call needs an approval. Nothing waits for one: the tool starts right away, and the gate is elsewhere.
+    /// Reports that a call needs an approval.
+    /// The tool starts immediately; the real approval gate is in `pushes`.
     pub(super) fn approval_announced(&mut self, mut fact: Fact) {
         let id: ToolCallId = take_needed(&mut fact, "toolCallId");
         let name = take_text(&mut fact, "toolName");
         let nested = parent_of(&id).is_some();
         let audience = take_audience(&mut fact, if nested { Audience::Internal } else { Audience::User });
         let input = fact.shift_remove("args");
-        // Each call's is a fact of its own.
+        // Each call has its own permission.
         let permission = Value::from(id.as_str());
         let mut draft = Self::tool(EventType::PermissionChanged, id, name, fact).with("permissionId", permission);
         draft = draft.with("requiresApproval", true).with("gated", false);
@@ -302,7 +310,7 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// The answer to an approval, by the call that it is about.
+    /// Resolves the approval of a call.
     pub(super) fn approval_response(&mut self, mut fact: Fact) {
         let id: ToolCallId = take_needed(&mut fact, "toolCallId");
         let is_approved = fact.shift_remove("approved") == Some(Value::Bool(true));
@@ -329,7 +337,7 @@ mod tests {
     // ── audience ──
 
     #[test]
-    fn who_may_see_an_event_is_said_on_it_and_what_we_do_not_know_is_internal_and_kept() {
+    fn an_event_states_its_audience_and_an_unknown_one_is_internal_and_kept() {
         use Audience::{Dashboard, Internal, User};
         let of = |fact: Value| {
             let draft = last([fact]);
@@ -354,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_for_users_whatever_is_said_on_it_unless_it_is_a_script_s_own() {
+    fn a_failure_is_for_users_despite_its_audience_unless_it_is_nested() {
         use Audience::{Dashboard, Internal, User};
         let of = |fact: Value| {
             let draft = last([fact]);
@@ -370,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_a_script_makes_is_nested_in_the_script_s() {
+    fn a_script_s_call_is_nested_in_its_parent() {
         let refs = |id: &str| last([call(id, "x")]).refs;
         assert_eq!(refs("toolu_1#2"), Some(json!({"parentToolCallId": "toolu_1"})));
         assert_eq!(refs("toolu_1#2#3"), Some(json!({"parentToolCallId": "toolu_1#2"})));
@@ -385,7 +393,7 @@ mod tests {
     // ── progress ──
 
     #[test]
-    fn a_percentage_is_a_hundredth_and_never_guessed_by_its_size() {
+    fn a_percentage_is_a_hundredth_regardless_of_its_size() {
         for (percent, fraction) in [
             (json!(0), 0.0),
             (json!(1), 0.01),
@@ -403,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_a_call_s_only_where_one_open_call_has_its_tool_s_name() {
+    fn progress_belongs_to_a_call_only_if_one_open_call_has_its_tool_name() {
         let joined = |facts: Vec<Value>| {
             let draft = last(facts.into_iter().chain([progress("bash", json!({}))]));
             assert_eq!(draft.scope, if draft.ids.tool_call.is_some() { Scope::ToolCall } else { Scope::Turn });
@@ -411,14 +419,14 @@ mod tests {
         };
         assert_eq!(joined(vec![]), None);
         assert_eq!(joined(vec![call("a", "bash"), call("b", "grep")]), Some("a".to_owned()));
-        assert_eq!(joined(vec![call("a", "bash"), call("b", "bash")]), None, "two of them are indistinguishable");
+        assert_eq!(joined(vec![call("a", "bash"), call("b", "bash")]), None, "two open calls of one tool are indistinguishable");
         assert_eq!(joined(vec![call("a", "bash"), call("b", "bash"), ended("a", "bash", "")]), Some("b".to_owned()));
-        assert_eq!(joined(vec![call("a", "bash"), ended("a", "bash", "")]), None, "what has ended is not reopened");
+        assert_eq!(joined(vec![call("a", "bash"), ended("a", "bash", "")]), None, "progress does not reopen an ended call");
         assert_eq!(joined(vec![start(), call("a", "bash"), done("")]), None);
     }
 
     #[test]
-    fn what_the_loop_says_under_a_tool_s_name_is_no_tool() {
+    fn loop_notices_under_a_tool_name_are_no_tool_calls() {
         for (name, owner, phase) in [
             ("_watcher", Owner::Policy, Phase::Interrupted),
             ("_budget", Owner::Runtime, Phase::Interrupted),
@@ -438,10 +446,10 @@ mod tests {
     }
 
     #[test]
-    fn compactions_are_for_whom_they_say_and_each_is_one_of_its_own() {
+    fn compactions_keep_their_audience_and_have_separate_ids() {
         let compaction = |audience: &str| progress("_compaction", json!({"audience": audience, "message": "m"}));
         let drafts = adapt(["internal", "user", "dashboard", "admin", "user"].map(compaction));
-        let told: Vec<_> = drafts.iter().map(|d| (d.audience.as_str(), d.text("compactionId").unwrap())).collect();
+        let seen: Vec<_> = drafts.iter().map(|d| (d.audience.as_str(), d.text("compactionId").unwrap())).collect();
         let expected = [
             ("internal", "ethos-internal-compaction-1"),
             ("user", "ethos-compaction-1"),
@@ -449,13 +457,13 @@ mod tests {
             ("internal", "ethos-internal-compaction-2"),
             ("user", "ethos-compaction-2"),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(seen, expected);
     }
 
     // ── calls ──
 
     #[test]
-    fn a_call_starts_with_its_input_and_ends_with_what_it_gave() {
+    fn a_call_starts_with_its_input_and_ends_with_its_output() {
         let end = event(
             "tool_end",
             json!({"toolCallId": "c", "toolName": "read", "ok": true, "durationMs": 812, "result": "text",
@@ -474,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_its_text_once_and_its_code_where_the_wire_has_one() {
+    fn a_failure_has_its_text_once_and_its_code_if_sent() {
         let error = |members: Value| {
             let mut fact = event("tool_end", json!({"toolCallId": "c", "toolName": "x", "ok": false, "durationMs": 1}));
             fact.as_object_mut().unwrap().extend(object(members));
@@ -493,22 +501,22 @@ mod tests {
     }
 
     #[test]
-    fn an_end_without_a_start_says_that_nothing_ever_started_if_it_failed() {
-        let told = |facts: Vec<Value>| last(facts).payload.get("neverStarted").cloned();
-        assert_eq!(told(vec![failed("c", "x")]), Some(json!(true)));
-        assert_eq!(told(vec![call("c", "x"), failed("c", "x")]), None);
-        assert_eq!(told(vec![ended("c", "x", "1")]), None, "what gave a result ran, seen or not");
-        assert_eq!(told(vec![call("c", "x"), failed("c", "x"), failed("c", "x")]), None);
+    fn a_failed_end_without_a_start_is_marked_never_started() {
+        let never_started = |facts: Vec<Value>| last(facts).payload.get("neverStarted").cloned();
+        assert_eq!(never_started(vec![failed("c", "x")]), Some(json!(true)));
+        assert_eq!(never_started(vec![call("c", "x"), failed("c", "x")]), None);
+        assert_eq!(never_started(vec![ended("c", "x", "1")]), None, "a call with a result ran, even without a start event");
+        assert_eq!(never_started(vec![call("c", "x"), failed("c", "x"), failed("c", "x")]), None);
         assert_eq!(last([call("c", "x"), event("tool_end", json!({"toolCallId": "c", "ok": false}))]).payload["toolName"], "x");
     }
 
     #[test]
-    fn what_the_registry_cut_off_is_counted_as_it_counts() {
+    fn a_truncation_is_counted_in_the_registry_s_units() {
         let cut = |result: &str| last([ended("c", "x", result)]).payload.get("truncated").cloned();
         assert_eq!(cut("12345\n[truncated — 1005 chars total]"), Some(json!(1000)));
         assert_eq!(cut("12345\n[truncated -- 1005 chars total]"), Some(json!(1000)));
         assert_eq!(cut("12345[truncated -- 1005 chars total]\n"), Some(json!(1000)));
-        assert_eq!(cut("a😀\n[truncated — 5 chars total]"), Some(json!(2)), "a smiley is two of its units");
+        assert_eq!(cut("a😀\n[truncated — 5 chars total]"), Some(json!(2)), "an emoji has two UTF-16 units");
         for unreadable in ["many", "", "-4", "99999999999999999999999", "1"] {
             assert_eq!(cut(&format!("12345\n[truncated -- {unreadable} chars total]")), Some(json!(true)), "{unreadable}");
         }
@@ -521,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stranger_may_have_written_is_marked_by_the_marks_that_ethos_gives() {
+    fn untrusted_output_is_recognised_by_ethos_marks() {
         let untrusted = |facts: Vec<Value>| last(facts).payload.get("untrusted").cloned();
         let flagged = |mut fact: Value, member: &str, flag: Value| {
             fact[member] = flag;
@@ -541,17 +549,17 @@ mod tests {
     }
 
     #[test]
-    fn an_approval_that_is_announced_waits_for_nobody() {
+    fn an_announced_approval_is_not_pending() {
         let announced =
             event("tool_approval_required", json!({"toolCallId": "c", "toolName": "deploy", "args": {"env": "prod"}}));
         let draft = last([announced]);
         assert_eq!((draft.class.clone(), draft.scope.clone()), (EventType::PermissionChanged, Scope::ToolCall));
-        let told = json!({"toolName": "deploy", "permissionId": "c", "requiresApproval": true, "gated": false, "input": {"env": "prod"}});
-        assert_eq!((payload(&draft), draft.surface, draft.ids.action), (told, Surface::ToolUi, None));
+        let expected = json!({"toolName": "deploy", "permissionId": "c", "requiresApproval": true, "gated": false, "input": {"env": "prod"}});
+        assert_eq!((payload(&draft), draft.surface, draft.ids.action), (expected, Surface::ToolUi, None));
     }
 
     #[test]
-    fn an_answer_to_an_approval_names_the_action_of_its_call() {
+    fn an_approval_response_names_the_action_of_its_call() {
         let answer =
             |approved: bool| event("tool_approval_response", json!({"toolCallId": "c", "approved": approved, "reason": "r"}));
         let draft = last([answer(false)]);

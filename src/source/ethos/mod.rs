@@ -1,14 +1,21 @@
-//! Ethos: the loop's `AgentEvent`, and what its web server adds to that, told apart by `type`, into our vocabulary.
+//! The source `ethos`: the loop's `AgentEvent` and the events of Ethos' web server.
 //!
-//! One stream is one turn. Nothing on an event says which turn, message or part it is of: all of that comes from its place,
-//! which is why this adapter remembers where the turn stands. `done` is not the last event and not always a success: the first
-//! end holds, and a halt, a refusal and a credential that is waited for are told apart. The text that was streamed is the
-//! text; `done` repeats it, or, where a tool answered in the model's place, says what was never streamed. Who may see an event
-//! is said on the event itself, and whatever is said there that we do not know is for internal eyes. Never refuses an event
-//! type or a member that it does not know, and never remembers a body.
+//! `type` is the discriminator. One stream is one turn. Events do not name their turn, message or part: the order of
+//! events determines them. So the adapter tracks the turn's state.
 //!
-//! `turn` is the life of a turn, `text` what the model says and thinks, `calls` its tools, `pushes` what the web server sends
-//! beside the turn.
+//! * `done` is neither always the last event nor always a success. The first end holds. The adapter distinguishes a
+//!   halt, a refusal and a turn that waits for a credential.
+//! * The streamed chunks are the text. `done` repeats the text, or contains unstreamed text that a tool returned in
+//!   place of the model.
+//! * An event states its own audience. An unknown audience is internal.
+//! * The adapter never rejects an unknown event type or member, and its memory never holds a body.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `turn` | the lifecycle of a turn |
+//! | `text` | text and reasoning of the model |
+//! | `calls` | tool calls |
+//! | `pushes` | events that the web server sends outside of the turn |
 
 mod calls;
 mod pushes;
@@ -37,104 +44,118 @@ pub const SOURCE: SourceKind = SourceKind {
 /// The discriminator.
 const TYPE: &str = "type";
 
-/// Calls that are open at once; beyond that the oldest counts as ended here. Ethos caps a turn's calls far below.
+/// The most open calls.
+/// Beyond this limit the oldest counts as ended. Ethos' own limit is far lower.
 const CALLS_OPEN_MAX: usize = 256;
 
-/// Ended calls that are still known to have started.
+/// The most ended calls that the adapter remembers.
 const CALLS_ENDED_MAX: usize = 32;
 
-/// Results of the last batch of calls, by which a turn's text is known for a tool's.
+/// The most stored result digests of the last batch of calls; they identify text that a tool returned.
 const RESULTS_MAX: usize = 32;
 
-/// Actions that wait for their answer at once; beyond that the oldest is answered without its call being named.
+/// The most pending actions.
+/// Beyond this limit the answer to the oldest does not name its call.
 const PENDING_MAX: usize = 64;
 
-/// Turns that were started while another was open, and whose ends are waited for.
+/// The most turns without an end that started while another turn was open.
 const RIVALS_MAX: usize = 8;
 
-/// What is remembered of a name that Ethos gives (of a tool, a trace, a rule), in characters.
+/// The length of a stored name (of a tool, a trace, a rule), in characters.
 const NAME_CHARS_MAX: usize = 128;
 
-/// An address that holds the state of an OAuth exchange.
+/// A URL that contains the state of an OAuth exchange.
 const AUTH_URL: &str = "authUrl";
 
-/// What stands on an event for Ethos' own front end and must not be stored: that address, and what the user said before it.
+/// Members for Ethos' own frontend that the server must not store.
+///
+/// They are that URL, and the user's pending message.
 const NEVER_KEPT: &[&str] = &[AUTH_URL, "pendingUserMessage"];
 
-/// Events on which Ethos says who may see them. On any other it may do so one day: that can narrow what it is for by the
-/// table, and not widen it.
+/// Events with an `audience` member.
+///
+/// On any other event, a future `audience` can narrow the event type table's audience but not widen it.
 const SAY_THEIR_AUDIENCE: &[&str] = &["tool_start", "tool_progress", "tool_end", "tool_approval_required"];
 
-/// Where the turn stands.
+/// The lifecycle state of the turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Life {
     #[default]
     New,
     Open,
-    /// It waits for a credential, and did not run.
+    /// The turn did not run: it waits for a credential.
     Parked,
     Ended,
 }
 
-/// An action that waits for its answer, which names the action alone.
+/// A pending action.
+/// Its answer names only the action.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Pending {
     action: ActionId,
     call: Option<ToolCallId>,
 }
 
-/// The adapter; all of it is memory.
+/// The adapter.
+/// All its fields are memory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Ethos {
     life: Life,
-    /// Turns that were started, or refused after another had ended.
+    /// The number of turns that started, or that Ethos refused after another turn had ended.
     attempt: u64,
-    /// What Ethos calls the turn, where it does.
+    /// Ethos' trace id of the turn, if any.
     trace: Option<String>,
-    /// What it calls the turns that were started while this one was open. While there are any, nobody can tell which of them
-    /// an event is of.
+    /// The trace ids of turns that started while this turn was open.
+    ///
+    /// While the list is not empty, events do not identify their turn.
     rivals: Vec<Option<String>>,
-    /// Whether the turn asked for a credential: its `done` is no end.
+    /// Whether the turn requested a credential.
+    /// Its `done` is then no end.
     wants_credential: bool,
-    /// The rule that halted the turn: its `done` is no success.
+    /// The rule that halted the turn.
+    /// Its `done` is then no success.
     halted: Option<String>,
     /// The message of the open turn.
     message: Option<MessageId>,
-    /// That of the ended turn, to which its plan belongs.
+    /// The message of the last ended turn; that turn's plan belongs to it.
     last_message: Option<MessageId>,
-    /// The part that text continues; `None` also after a tool call, when text begins a new part.
+    /// The part that text continues.
+    /// `None` after a tool call: text then starts a new part.
     text: Option<PartId>,
     /// The part that thinking continues.
     thought: Option<PartId>,
-    /// What was streamed of the turn's text.
+    /// The digest of the turn's streamed text.
     streamed: Print,
-    /// Whether some of it was not, for nobody could tell whose it was.
+    /// Whether `streamed` lacks chunks whose turn was ambiguous.
     has_gap: bool,
-    /// Whether a tool call ended after the last of it.
+    /// Whether a tool call ended after the last text chunk.
     ends_with_tools: bool,
-    /// What the calls of the last batch gave.
+    /// The digests of the results of the last batch of calls.
     results: VecDeque<Print>,
     messages_made: u64,
     parts_made: u64,
     thoughts_made: u64,
     plans_made: u64,
     reviews_made: u64,
-    /// By audience: whoever counts those that it sees must not learn of others.
+    /// Generated compaction ids, by audience.
+    ///
+    /// A reader that counts visible ids must not learn of hidden ones.
     compactions_made: [u64; 3],
     calls: Vec<Call>,
     ended_calls: VecDeque<ToolCallId>,
-    /// The call that ended just now: what costs money right after it is its price.
+    /// The call that the previous event ended.
+    /// A cost event directly after it is the call's cost.
     just_ended: Option<Paid>,
     pending: Vec<Pending>,
 }
 
-/// What a member has to be for its event to mean anything.
+/// The required type of a required member.
 #[derive(Debug, Clone, Copy)]
 enum Need {
     Text,
-    /// Text that can be an id.
+    /// Text that is a valid id.
     Id,
     Flag,
     List,
@@ -161,7 +182,7 @@ impl Need {
     }
 }
 
-/// The members that an event cannot do without.
+/// Returns the required members of an event.
 fn required(event_type: &str) -> &'static [(&'static str, Need)] {
     use Need::{Flag, Id, List, Text};
     match event_type {
@@ -229,17 +250,18 @@ impl Adapter for Ethos {
     }
 }
 
-/// As much of a name as is remembered.
+/// Truncates a name to the stored length.
 fn name_of(text: &str) -> String {
     text.chars().take(NAME_CHARS_MAX).collect()
 }
 
-/// What Ethos calls the turn that the event is of.
+/// Reads Ethos' trace id of the event's turn.
 fn trace_of(fact: &Fact) -> Option<String> {
     fact.get("traceId").and_then(Value::as_str).filter(|trace| !trace.is_empty()).map(name_of)
 }
 
-/// Who may see the event at the most. What we do not know is for internal eyes.
+/// Reads the widest audience of the event.
+/// An unknown audience is internal.
 fn audience_of(fact: &Fact) -> Audience {
     match fact.get("audience") {
         None | Some(Value::Null) => Audience::User,
@@ -247,7 +269,9 @@ fn audience_of(fact: &Fact) -> Audience {
     }
 }
 
-/// Takes who may see the event. What we do not know stays, is carried, and is for internal eyes.
+/// Takes the event's audience, or returns `absent` if it has none.
+///
+/// An unknown audience is internal, and the member stays to be carried.
 fn take_audience(fact: &mut Fact, absent: Audience) -> Audience {
     let audience = match fact.get("audience") {
         None | Some(Value::Null) => Some(absent),
@@ -259,19 +283,21 @@ fn take_audience(fact: &mut Fact, absent: Audience) -> Audience {
     audience.unwrap_or(Audience::Internal)
 }
 
-/// Takes an id that [`required`] has seen.
+/// Takes an id that [`required`] has already checked.
 fn take_needed<T: FromStr>(fact: &mut Fact, member: &str) -> T {
     let text = take_text(fact, member).unwrap_or_default();
-    text.parse().ok().expect("ids are of one kind of text, and this was seen to be such")
+    text.parse().ok().expect("all id types have one format, and `required` has checked it")
 }
 
-/// Takes a member that is a number; of any other kind it stays and is carried.
+/// Takes a member that is a number.
+/// A value of any other type stays in the fact.
 fn take_number(fact: &mut Fact, member: &str) -> Option<Value> {
     fact.get(member).filter(|value| value.is_number())?;
     fact.shift_remove(member)
 }
 
-/// Moves members as they are into the payload, by the name that they have there; JSON's null is as good as absent.
+/// Moves members unchanged into the payload, each under its new name.
+/// It drops null values.
 fn tell(draft: &mut Draft, fact: &mut Fact, members: &[(&str, &str)]) {
     for (member, ours) in members {
         let value = fact.shift_remove(*member).filter(|value| !value.is_null());
@@ -279,14 +305,15 @@ fn tell(draft: &mut Draft, fact: &mut Fact, members: &[(&str, &str)]) {
     }
 }
 
-/// An action's id out of what names it, however long that is.
+/// Builds an action's id from a name; hashes a name that is too long.
 fn action_id(kind: &str, name: &str) -> ActionId {
     let id = ActionId::new(&format!("{kind}:{name}"));
-    id.or_else(|_| ActionId::new(&format!("{kind}:{:x}", Sha256::digest(name)))).expect("a hash is short and printable")
+    id.or_else(|_| ActionId::new(&format!("{kind}:{:x}", Sha256::digest(name)))).expect("a hex digest is a valid id")
 }
 
 impl Ethos {
-    /// The draft with the ids that hold for whatever this turn now says. What was given wins over Ethos' own notion.
+    /// Adds the turn's current ids to the draft.
+    /// The request's ids override Ethos' own.
     fn about(&self, mut draft: Draft, given: &Ids) -> Draft {
         draft.ids.or(given);
         if self.is_interleaved() {
@@ -299,41 +326,43 @@ impl Ethos {
         draft
     }
 
-    /// Whether nobody can tell which turn an event is of.
+    /// Whether several turns are open, so that events do not identify their turn.
     const fn is_interleaved(&self) -> bool {
         !self.rivals.is_empty()
     }
 
-    /// What was parked goes on after all.
+    /// Resumes a parked turn.
     fn works(&mut self) {
         if self.life == Life::Parked {
             self.life = Life::Open;
         }
     }
 
-    /// The message of the turn; Ethos gives it no name.
+    /// Returns the message of the turn.
+    /// Ethos sends no id, so the adapter generates one.
     fn message(&mut self) -> MessageId {
         if self.message.is_none() {
             self.message = Some(self.made_message());
         }
-        self.message.clone().expect("just set")
+        self.message.clone().expect("the lines above set the message")
     }
 
-    // The source in made-up ids keeps them away from those that another source's adapter makes up for the same run.
+    // The prefix prevents collisions with ids that another source's adapter generates for the same run.
     fn made_message(&mut self) -> MessageId {
         self.messages_made += 1;
-        MessageId::new(&format!("ethos-message-{}", self.messages_made)).expect("a short name with a number is an id")
+        MessageId::new(&format!("ethos-message-{}", self.messages_made)).expect("a short name with a number is a valid id")
     }
 
     fn made_part(&mut self) -> PartId {
         self.parts_made += 1;
-        PartId::new(&format!("ethos-part-{}", self.parts_made)).expect("a short name with a number is an id")
+        PartId::new(&format!("ethos-part-{}", self.parts_made)).expect("a short name with a number is a valid id")
     }
 
-    /// Thoughts are counted apart from text: not everybody who sees the text sees them.
+    /// Generates a part id for reasoning.
+    /// It has its own counter because fewer readers see reasoning than text.
     fn made_thought(&mut self) -> PartId {
         self.thoughts_made += 1;
-        PartId::new(&format!("ethos-thought-{}", self.thoughts_made)).expect("a short name with a number is an id")
+        PartId::new(&format!("ethos-thought-{}", self.thoughts_made)).expect("a short name with a number is a valid id")
     }
 
     fn await_answer(&mut self, action: &ActionId, call: Option<ToolCallId>) {
@@ -344,21 +373,21 @@ impl Ethos {
         self.pending.push(Pending { action: action.clone(), call });
     }
 
-    /// Takes the action off the list; its call, if it is about one.
+    /// Removes the pending action and returns its call, if any.
     fn answered(&mut self, action: &ActionId) -> Option<ToolCallId> {
         let at = self.pending.iter().position(|pending| pending.action == *action)?;
         self.pending.remove(at).call
     }
 }
 
-/// One event on its way.
+/// Handles one event: borrows the memory and appends the drafts.
 struct Step<'a> {
     memory: &'a mut Ethos,
     given: &'a Ids,
     out: &'a mut Vec<Draft>,
-    /// Who may see what the event becomes at the most.
+    /// The widest audience of the event's drafts.
     at_most: Audience,
-    /// The call that the event before this one ended.
+    /// The call that the previous event ended.
     just_ended: Option<Paid>,
 }
 
@@ -369,17 +398,17 @@ impl Step<'_> {
         self.out.push(draft);
     }
 
-    /// The event without what makes it one: kept, and told apart from nothing.
+    /// Keeps a malformed event as a diagnostic.
     fn malformed(&mut self, event_type: &str, fact: Fact, expected: &str) {
         self.push(diagnostic("malformed_event", event_type, fact).with("expected", expected));
     }
 
-    /// An event of which nobody can tell the turn, and which would be merged into another turn's: kept, and flagged.
+    /// Keeps an event with an ambiguous turn as a flagged diagnostic, so that two turns do not merge.
     fn set_aside(&mut self, event_type: &str, fact: Fact) {
         self.push(diagnostic("interleaved_run", event_type, fact));
     }
 
-    /// The draft with what is left of the event.
+    /// Appends the draft with the remaining members of the event.
     fn push_carrying(&mut self, draft: Draft, rest: Fact) {
         self.push(carrying(draft, rest));
     }

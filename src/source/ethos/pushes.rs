@@ -1,6 +1,8 @@
-//! What Ethos' web server sends beside the turn: the human gate, questions, jobs, and news of the house.
+//! Events that Ethos' web server sends outside of the turn.
 //!
-//! Here an approval really is waited for, which the turn's own announcement is not.
+//! They are approvals, questions, jobs and events of the server itself.
+//!
+//! The server waits for an approval that is requested here. It does not wait for the turn's own announcement.
 
 use super::{Step, take_needed, tell};
 use crate::model::{ActionId, Draft, EventType, MessageId, Owner, SessionId, Surface, TaskId, ToolCallId};
@@ -8,7 +10,8 @@ use crate::source::Fact;
 use crate::source::members::{carrying, instant, take_id, take_question, take_text};
 use serde_json::{Map, Value, json};
 
-/// Events of the server itself, of no turn and no task: kept for whoever looks for a fault.
+/// Events of the server itself, without a turn or task.
+/// The adapter keeps them as diagnostics.
 pub(super) const IS_OF_THE_HOUSE: &[&str] = &[
     "stream_meta",
     "mesh.changed",
@@ -19,7 +22,7 @@ pub(super) const IS_OF_THE_HOUSE: &[&str] = &[
 ];
 
 impl Step<'_> {
-    /// A call that waits for somebody to allow it.
+    /// Requests the approval of a call.
     pub(super) fn approval_required(&mut self, mut fact: Fact) {
         let mut request = match fact.get("request") {
             Some(Value::Object(request)) => request.clone(),
@@ -37,7 +40,7 @@ impl Step<'_> {
         draft = carrying(draft, request);
         draft.owner = Owner::Policy;
         (draft.ids.action, draft.ids.tool_call) = (Some(action.clone()), call.clone());
-        // The request's query wins over what Ethos calls the session.
+        // The session of the request's query overrides Ethos' session.
         draft.ids.session = self.given.session.clone().or(session);
         self.memory.await_answer(&action, call);
         self.push(draft);
@@ -48,7 +51,7 @@ impl Step<'_> {
         let outcome = match fact.get("decision").and_then(Value::as_str) {
             Some("allow") => Some("approved"),
             Some("deny") => Some("rejected"),
-            // Kept as it came: what a decision of tomorrow means is not for us to guess.
+            // An unknown decision sets no outcome; the payload keeps the decision.
             _ => None,
         };
         let mut draft = Draft::new(EventType::ActionResolved);
@@ -60,7 +63,7 @@ impl Step<'_> {
         self.push_carrying(draft, fact);
     }
 
-    /// A question to the user in the middle of the turn.
+    /// Asks the user a question during the turn.
     pub(super) fn clarify_request(&mut self, mut fact: Fact) {
         let action: ActionId = take_needed(&mut fact, "requestId");
         let mut draft = Draft::new(EventType::ActionRequired).with("kind", "clarification");
@@ -94,12 +97,14 @@ impl Step<'_> {
         self.push_carrying(draft, fact);
     }
 
-    /// What a plugin or the server tells the user. It is not the user's own speech, whatever a plugin starts because of it.
+    /// Reports a notification of a plugin or the server to the user.
+    ///
+    /// It is not the user's own message, even if a plugin starts a turn because of it.
     pub(super) fn notification(&mut self, mut fact: Fact) {
-        let mut told = Draft::new(EventType::SessionUpdated);
+        let mut content = Draft::new(EventType::SessionUpdated);
         let members = ["message", "pluginId", "startTurn", "payload", "source"].map(|member| (member, member));
-        tell(&mut told, &mut fact, &members);
-        let mut draft = Draft::new(EventType::SessionUpdated).with("notification", Value::Object(told.payload));
+        tell(&mut content, &mut fact, &members);
+        let mut draft = Draft::new(EventType::SessionUpdated).with("notification", Value::Object(content.payload));
         if let Some(key) = take_text(&mut fact, "sessionKey") {
             draft.add_ref("sessionKey", key.into());
         }
@@ -107,7 +112,8 @@ impl Step<'_> {
         self.push_carrying(draft, fact);
     }
 
-    /// Under which name the server keeps a message. That the name is another than ours changes nothing of ours.
+    /// Reports the id under which Ethos' server stores a message.
+    /// The adapter's own message id does not change.
     pub(super) fn message_persisted(&mut self, mut fact: Fact) {
         let id: MessageId = take_needed(&mut fact, "messageId");
         let role = take_text(&mut fact, "role");
@@ -120,7 +126,7 @@ impl Step<'_> {
         self.push_carrying(draft, fact);
     }
 
-    /// How a job in the background goes.
+    /// Reports the status of a background job.
     pub(super) fn job_update(&mut self, mut fact: Fact) {
         let mut draft = Draft::new(EventType::TaskChanged).with("runtimeEntity", "automation_job");
         draft.ids.task = Some(take_needed::<TaskId>(&mut fact, "jobId"));
@@ -138,7 +144,7 @@ impl Step<'_> {
         self.push_carrying(draft, fact);
     }
 
-    /// A job's hour has come.
+    /// Reports that the schedule has started a job.
     pub(super) fn cron_fired(&mut self, mut fact: Fact) {
         let mut draft = Draft::new(EventType::TaskChanged).with("runtimeEntity", "automation_job").with("wakeReason", "cron");
         draft.ids.task = Some(take_needed::<TaskId>(&mut fact, "jobId"));

@@ -1,4 +1,5 @@
-//! The adapter of Ethos, event by event. The recordings are told in `tests/it/ethos.rs`.
+//! Tests of the Ethos adapter, event by event.
+//! `tests/it/ethos.rs` replays the recordings.
 
 use super::*;
 use crate::model::{Owner, Persistence, Phase, SessionId, Surface};
@@ -57,7 +58,7 @@ pub(super) fn progress(name: &str, members: Value) -> Value {
     fact
 }
 
-/// The event with this audience on it.
+/// Adds this audience to the event.
 pub(super) fn seen_by(audience: impl Into<Value>, mut fact: Value) -> Value {
     fact["audience"] = audience.into();
     fact
@@ -67,7 +68,7 @@ fn usage(input: u64, output: u64, cost: f64) -> Value {
     event("usage", json!({"inputTokens": input, "outputTokens": output, "estimatedCostUsd": cost}))
 }
 
-/// Adapts the facts one by one, saving and restoring the adapter between any two.
+/// Adapts the facts one by one; saves and restores the adapter after each.
 fn adapt_for(given: &Ids, facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
     let mut adapter = (SOURCE.fresh)();
     let mut out = Vec::new();
@@ -86,7 +87,7 @@ pub(super) fn last(facts: impl IntoIterator<Item = Value>) -> Draft {
     adapt(facts).pop().unwrap()
 }
 
-/// `class phase` of each draft.
+/// Returns `event type phase` of each draft.
 fn classes(drafts: &[Draft]) -> Vec<String> {
     drafts.iter().map(|d| format!("{} {}", d.class, d.phase)).collect()
 }
@@ -95,7 +96,7 @@ pub(super) fn payload(draft: &Draft) -> Value {
     Value::Object(draft.payload.clone())
 }
 
-/// `class message/part text` of each draft, without the source's name.
+/// Returns `type message/part text` of each text or reasoning draft, without the source's prefix.
 fn said(drafts: &[Draft]) -> Vec<String> {
     let short = |id: Option<&str>| id.unwrap_or("-").replace("ethos-", "");
     let one = |d: &Draft| {
@@ -109,7 +110,7 @@ fn said(drafts: &[Draft]) -> Vec<String> {
         .collect()
 }
 
-// ── the life of a turn ──
+// ── the lifecycle of a turn ──
 
 #[test]
 fn a_start_says_which_model_runs_and_by_which_trace() {
@@ -144,7 +145,7 @@ fn a_turn_completes_with_the_whole_of_its_text() {
 }
 
 #[test]
-fn the_first_end_holds_whatever_comes_after_it() {
+fn the_first_end_holds_despite_later_ends() {
     for (first, expected) in [(done(""), "run.finished completed"), (error("llm_error"), "run.failed failed")] {
         for second in [done("more"), error("llm_error"), error("aborted")] {
             let drafts = adapt([start(), first.clone(), second.clone()]);
@@ -156,7 +157,7 @@ fn the_first_end_holds_whatever_comes_after_it() {
 }
 
 #[test]
-fn what_comes_after_done_is_told_and_ends_nothing() {
+fn events_after_done_are_projected_and_end_nothing() {
     let plan = json!([{"toolCallId": "c", "toolName": "rm", "args": {"token": "t"}}]);
     let drafts = adapt([
         start(),
@@ -177,13 +178,13 @@ fn a_halted_turn_is_done_and_not_completed() {
     let halt = event("halt", json!({"kind": "budget", "rule": "cost-cap", "toolName": "x", "count": 3, "message": "Stopped"}));
     let drafts = adapt([start(), halt, done("")]);
     assert_eq!(classes(&drafts)[1..], ["run.status interrupted", "run.finished interrupted"]);
-    let told = json!({"kind": "budget", "rule": "cost-cap", "toolName": "x", "count": 3, "message": "Stopped"});
-    assert_eq!((payload(&drafts[1]), drafts[1].owner.clone()), (told, Owner::Runtime));
+    let expected = json!({"kind": "budget", "rule": "cost-cap", "toolName": "x", "count": 3, "message": "Stopped"});
+    assert_eq!((payload(&drafts[1]), drafts[1].owner.clone()), (expected, Owner::Runtime));
     assert_eq!(payload(&drafts[2]), json!({"status": "interrupted", "haltRule": "cost-cap", "turnCount": 1}));
     let watcher = last([event("halt", json!({"kind": "watcher", "rule": "loop", "message": "m"}))]);
     assert_eq!((watcher.owner, watcher.persistence), (Owner::Policy, Persistence::Archive));
     let next = adapt([start(), event("halt", json!({"kind": "budget"})), done(""), start(), done("")]);
-    assert_eq!(classes(&next).last().unwrap(), "run.finished completed", "another turn is another matter");
+    assert_eq!(classes(&next).last().unwrap(), "run.finished completed", "a halt does not affect the next turn");
 }
 
 #[test]
@@ -206,14 +207,14 @@ fn an_abort_is_a_cancellation_and_other_errors_are_failures() {
         assert_eq!(last([start(), fact.clone()]).may_be_abort, may_be, "{fact:?}");
     }
     let halted = [start(), event("halt", json!({"kind": "budget", "rule": "r"})), event("done", json!({"text": ""}))];
-    assert!(!last(halted).may_be_abort, "that it was interrupted is known already");
+    assert!(!last(halted).may_be_abort, "the halt already explains the interruption");
     let silent = last([event("error", json!({"code": 7}))]);
     assert_eq!(silent.payload["error"], json!({"message": "the turn failed without saying why"}));
     assert_eq!(silent.extra["code"], 7);
 }
 
 #[test]
-fn a_refused_turn_fails_without_having_started_and_its_done_changes_nothing() {
+fn a_refused_turn_fails_without_a_start_and_its_done_changes_nothing() {
     for code in ["personality_locked", "BUDGET_EXCEEDED", "FS_REACH_INVALID"] {
         let drafts = adapt([error(code), done("")]);
         assert_eq!(classes(&drafts), ["run.failed failed", "diagnostic.changed unknown"], "{code}");
@@ -222,7 +223,7 @@ fn a_refused_turn_fails_without_having_started_and_its_done_changes_nothing() {
 }
 
 #[test]
-fn a_turn_refused_after_another_had_ended_is_an_attempt_of_its_own_and_fails() {
+fn a_turn_refused_after_an_ended_one_is_a_separate_failed_attempt() {
     let drafts = adapt([start(), text("a"), done("a"), error("personality_locked"), done("")]);
     let expected = ["run.finished completed", "run.started accepted", "run.failed failed", "diagnostic.changed unknown"];
     assert_eq!(classes(&drafts)[3..], expected);
@@ -231,7 +232,7 @@ fn a_turn_refused_after_another_had_ended_is_an_attempt_of_its_own_and_fails() {
 }
 
 #[test]
-fn input_that_the_web_server_drops_because_a_turn_runs_does_not_end_that_turn() {
+fn input_dropped_during_a_turn_does_not_end_the_turn() {
     let drafts = adapt([start(), text("a"), error("BUSY"), text("b"), done("ab")]);
     let status = &drafts[2];
     assert_eq!(payload(status), json!({"refused": true, "message": "it says why", "code": "BUSY"}));
@@ -239,7 +240,7 @@ fn input_that_the_web_server_drops_because_a_turn_runs_does_not_end_that_turn() 
         classes(&drafts)[2..],
         ["run.status acting", "text.delta producing", "text.final reconciling", "run.finished completed"]
     );
-    assert_eq!(last([error("BUSY")]).payload["refused"], true, "where none runs, it was refused");
+    assert_eq!(last([error("BUSY")]).payload["refused"], true, "without an open turn, the error refuses a new one");
 }
 
 fn credential() -> Value {
@@ -252,22 +253,22 @@ fn credential() -> Value {
 }
 
 #[test]
-fn a_turn_that_wants_a_credential_waits_and_is_not_over() {
+fn a_turn_that_requests_a_credential_waits_and_has_not_ended() {
     let drafts = adapt([start(), credential(), event("done", json!({"text": "", "turnCount": 0}))]);
     assert_eq!(classes(&drafts)[1..], ["action.required waiting", "run.status waiting"]);
     let asked = &drafts[1];
     assert_eq!(asked.ids.action.as_ref().unwrap().as_str(), "cred:linear:LINEAR_TOKEN");
-    let told = json!({"kind": "credential_request", "message": "Connect Linear", "description": "to read issues",
+    let expected = json!({"kind": "credential_request", "message": "Connect Linear", "description": "to read issues",
         "credentialKind": "oauth", "pluginId": "linear", "credentialKey": "LINEAR_TOKEN", "hasWithheldAddress": true});
     assert_eq!(
         (payload(asked), asked.owner.clone(), asked.refs.clone()),
-        (told, Owner::Policy, Some(json!({"sessionKey": "s3"})))
+        (expected, Owner::Policy, Some(json!({"sessionKey": "s3"})))
     );
     assert_eq!((payload(&drafts[2]), drafts[2].scope.clone()), (json!({"status": "waiting", "turnCount": 0}), Scope::Turn));
 }
 
 #[test]
-fn neither_the_address_nor_what_the_user_said_is_kept_of_a_credential_that_is_asked_for() {
+fn a_credential_request_keeps_neither_the_url_nor_the_user_s_message() {
     let mut broken = credential();
     broken["pluginId"] = Value::Null;
     let mut renamed = credential();
@@ -279,7 +280,7 @@ fn neither_the_address_nor_what_the_user_said_is_kept_of_a_credential_that_is_as
 }
 
 #[test]
-fn a_parked_turn_s_question_expires_with_the_next_start_and_a_second_done_ends_nothing() {
+fn a_parked_turn_s_action_expires_at_the_next_start_and_a_second_done_ends_nothing() {
     let drafts = adapt([start(), credential(), done(""), done(""), start(), text("a"), done("a")]);
     let expected = [
         "run.status waiting",
@@ -297,7 +298,7 @@ fn a_parked_turn_s_question_expires_with_the_next_start_and_a_second_done_ends_n
 }
 
 #[test]
-fn a_parked_turn_that_goes_on_all_the_same_can_end() {
+fn a_parked_turn_that_resumes_can_end() {
     let drafts = adapt([start(), credential(), done(""), text("a"), done("a")]);
     assert_eq!(classes(&drafts).last().unwrap(), "run.finished completed");
     let failed = adapt([start(), credential(), done(""), error("aborted")]);
@@ -305,7 +306,7 @@ fn a_parked_turn_that_goes_on_all_the_same_can_end() {
 }
 
 #[test]
-fn a_turn_that_is_parked_with_a_call_open_leaves_no_call_open() {
+fn parking_a_turn_ends_its_open_calls() {
     let drafts = adapt([start(), call("c", "rm"), credential(), done("")]);
     assert_eq!(classes(&drafts)[3..], ["tool.failed interrupted", "run.status waiting"]);
 }
@@ -313,7 +314,7 @@ fn a_turn_that_is_parked_with_a_call_open_leaves_no_call_open() {
 // ── two turns in one stream ──
 
 #[test]
-fn two_turns_in_one_stream_are_flagged_and_become_no_one_text() {
+fn two_turns_in_one_stream_are_flagged_and_their_texts_do_not_merge() {
     let drafts = adapt([
         start_of("A"),
         text("answer "),
@@ -338,11 +339,11 @@ fn two_turns_in_one_stream_are_flagged_and_become_no_one_text() {
     let ends: Vec<_> = drafts.iter().filter(|d| d.class == EventType::RunFinished).collect();
     assert_eq!((ends.len(), &ends[0].payload["interleaved"]), (1, &json!(true)));
     let flagged = drafts.iter().filter(|d| d.class == EventType::MetricChanged).all(|d| d.payload["interleaved"] == true);
-    assert!(flagged, "whose money it is, nobody can tell either");
+    assert!(flagged, "the turn of a cost event is ambiguous too");
 }
 
 #[test]
-fn once_the_other_turn_has_ended_text_streams_again_and_the_end_fills_the_gap() {
+fn after_the_other_turn_ends_text_streams_again_and_the_end_fills_the_gap() {
     let drafts = adapt([
         start_of("A"),
         text("one "),
@@ -365,7 +366,7 @@ fn once_the_other_turn_has_ended_text_streams_again_and_the_end_fills_the_gap() 
 }
 
 #[test]
-fn turns_without_a_trace_are_told_apart_by_what_they_go_on_or_else_the_last_end_is_ours() {
+fn turns_without_a_trace_are_distinguished_by_their_text_or_by_the_order_of_ends() {
     let ends = |facts: Vec<Value>| {
         let drafts = adapt(facts);
         (said(&drafts), drafts.iter().position(|d| d.class == EventType::RunFinished).unwrap() == drafts.len() - 1)
@@ -385,7 +386,7 @@ fn turns_without_a_trace_are_told_apart_by_what_they_go_on_or_else_the_last_end_
 }
 
 #[test]
-fn a_start_that_is_repeated_is_no_second_turn() {
+fn a_repeated_start_is_no_second_turn() {
     let drafts = adapt([start_of("A"), start_of("A"), text("a"), done_of("A", "a")]);
     assert_eq!(drafts[1].payload["kind"], "repeated_start");
     assert_eq!(said(&drafts), ["text.delta message-1/part-1 a", "text.final message-1/- a"]);
@@ -400,7 +401,7 @@ fn an_error_among_several_turns_fails_the_run_rather_than_nothing() {
 }
 
 #[test]
-fn the_end_of_a_turn_that_never_started_is_set_aside() {
+fn the_end_of_an_unknown_turn_becomes_a_diagnostic() {
     let draft = last([start_of("A"), start_of("B"), done_of("C", "c")]);
     assert_eq!((&draft.payload["kind"], &draft.payload["event"]["text"]), (&json!("interleaved_run"), &json!("c")));
 }
@@ -432,7 +433,7 @@ fn text_after_a_batch_of_calls_is_a_new_part_of_the_same_message() {
 }
 
 #[test]
-fn a_refused_call_begins_a_new_part_too_and_one_that_users_do_not_see_does_not() {
+fn a_refused_call_starts_a_new_part_and_a_hidden_call_does_not() {
     let parts = |between: Vec<Value>| {
         let facts = [start(), text("a")].into_iter().chain(between).chain([text("b"), done("ab")]);
         said(&adapt(facts))[1].clone()
@@ -452,35 +453,35 @@ fn each_turn_has_a_message_of_its_own() {
 }
 
 #[test]
-fn what_a_tool_returned_in_the_model_s_place_is_a_part_beside_what_was_streamed() {
+fn text_returned_by_a_tool_is_a_part_beside_the_streamed_text() {
     let drafts =
         adapt([start(), text("One moment. "), usage(1, 1, 0.1), call("c", "card"), ended("c", "card", "Card"), done("Card")]);
     assert_eq!(
         said(&drafts),
         ["text.delta message-1/part-1 One moment. ", "text.final message-1/part-2 Card", "text.final message-1/- -"]
     );
-    // The web server may flush text after the call that it came before.
+    // The web server may flush text after a call that the text preceded.
     let drafts =
         adapt([start(), usage(1, 1, 0.1), call("c", "card"), ended("c", "card", "Card"), text("One moment. "), done("Card")]);
     assert_eq!(said(&drafts)[1..], ["text.final message-1/part-2 Card", "text.final message-1/- -"]);
-    // Of a call whose result is not told, it is known by its place.
+    // Without a result event, the position of the text identifies it.
     let silent = event("tool_end", json!({"toolCallId": "c", "toolName": "card", "ok": true, "durationMs": 1}));
     let drafts = adapt([start(), text("One moment. "), call("c", "card"), silent, done("Card")]);
     assert_eq!(said(&drafts)[1..], ["text.final message-1/part-2 Card", "text.final message-1/- -"]);
-    // Where nothing was streamed there is nothing beside it.
+    // Without streamed text, the tool's text is the whole message.
     let drafts = adapt([start(), call("c", "card"), ended("c", "card", "Card"), done("Card")]);
     assert_eq!(said(&drafts), ["text.final message-1/- Card"]);
 }
 
 #[test]
-fn what_a_tool_gave_before_the_model_spoke_again_is_not_returned_in_its_place() {
+fn a_tool_result_before_further_model_text_is_not_the_final_text() {
     let batch = [call("c", "x"), ended("c", "x", "42")];
     let drafts = adapt([start()].into_iter().chain(batch).chain([text("It is 4"), usage(1, 1, 0.1), done("42")]));
     assert_eq!(said(&drafts)[1..], ["text.final message-1/- 42"]);
 }
 
 #[test]
-fn a_text_of_which_a_piece_was_set_aside_is_not_taken_for_a_tool_s() {
+fn text_with_a_gap_is_not_attributed_to_a_tool() {
     let other = [start_of("B"), text("two "), done_of("B", "b")];
     let rest = [text("three "), call("c", "x"), ended("c", "x", "1"), done_of("A", "one two three ")];
     let drafts = adapt([start_of("A"), text("one ")].into_iter().chain(other).chain(rest));
@@ -488,33 +489,33 @@ fn a_text_of_which_a_piece_was_set_aside_is_not_taken_for_a_tool_s() {
 }
 
 #[test]
-fn text_that_a_tool_gave_too_and_that_was_streamed_is_told_once() {
+fn streamed_text_that_equals_a_tool_result_appears_once() {
     let drafts = adapt([start(), call("c", "x"), ended("c", "x", "42"), text("42"), done("42")]);
     assert_eq!(said(&drafts), ["text.delta message-1/part-1 42", "text.final message-1/- 42"]);
 }
 
 #[test]
-fn an_end_that_says_more_than_was_streamed_is_the_text() {
+fn an_end_with_more_text_than_streamed_is_the_text() {
     let whole = |facts: Vec<Value>| said(&adapt(facts)).pop().unwrap();
     assert_eq!(whole(vec![start(), text("a"), call("c", "x"), ended("c", "x", "1"), done("ab")]), "text.final message-1/- ab");
     assert_eq!(whole(vec![text("b"), call("c", "x"), ended("c", "x", "1"), done("ab")]), "text.final message-1/- ab");
     assert_eq!(whole(vec![start(), text("a"), text("c"), done("abc")]), "text.final message-1/- abc");
     assert_eq!(whole(vec![start(), done("never streamed")]), "text.final message-1/- never streamed");
-    assert_eq!(whole(vec![start(), text("a"), done("")]), "text.final message-1/- -", "what was streamed is the text");
+    assert_eq!(whole(vec![start(), text("a"), done("")]), "text.final message-1/- -", "the streamed chunks are the text");
 }
 
 #[test]
-fn a_turn_that_said_nothing_has_no_message() {
+fn a_turn_without_text_has_no_message() {
     assert_eq!(said(&adapt([start(), done("")])), Vec::<String>::new());
 }
 
 #[test]
-fn text_of_a_turn_that_fails_is_left_to_be_interrupted() {
+fn a_failed_turn_does_not_seal_its_text() {
     assert_eq!(said(&adapt([start(), text("a"), error("llm_error")])), ["text.delta message-1/part-1 a"]);
 }
 
 #[test]
-fn thoughts_are_for_operators_and_end_where_the_model_goes_on_to_something_else() {
+fn reasoning_is_for_operators_and_ends_when_the_model_continues_with_something_else() {
     let drafts =
         adapt([start(), thought("h"), thought("m"), text("a"), thought("then"), call("c", "x"), thought("so"), done("a")]);
     assert_eq!(
@@ -537,7 +538,7 @@ fn thoughts_are_for_operators_and_end_where_the_model_goes_on_to_something_else(
 
 proptest! {
     #[test]
-    fn a_text_is_known_again_however_it_was_cut(chunks in prop::collection::vec(".{0,6}", 0..12), other in ".{0,6}") {
+    fn a_text_is_recognised_regardless_of_chunk_boundaries(chunks in prop::collection::vec(".{0,6}", 0..12), other in ".{0,6}") {
         let whole: String = chunks.concat();
         let deltas = chunks.iter().map(|chunk| text(chunk));
         let drafts = adapt([start()].into_iter().chain(deltas).chain([call("c", "x"), ended("c", "x", "1"), done(&whole)]));
@@ -550,10 +551,10 @@ proptest! {
     }
 }
 
-// ── what it costs, and other edges ──
+// ── usage, and other edge cases ──
 
 #[test]
-fn usage_adds_up_and_what_a_tool_costs_is_no_call_of_a_model() {
+fn usage_is_reported_and_a_tool_s_cost_is_no_model_call() {
     let llm = event(
         "usage",
         json!({"inputTokens": 812, "outputTokens": 9, "estimatedCostUsd": 0.0026, "cacheReadTokens": 700, "cacheCreationTokens": 5}),
@@ -570,21 +571,21 @@ fn usage_adds_up_and_what_a_tool_costs_is_no_call_of_a_model() {
     assert_eq!(
         (&drafts[4].payload["kind"], drafts[4].ids.tool_call.clone()),
         (&json!("cost"), None),
-        "only what comes right after the end is its price"
+        "only a cost event directly after the end bills the call"
     );
-    assert_eq!(last([usage(0, 0, 0.0)]).payload["kind"], "llm_call", "a model that tells nothing was called all the same");
+    assert_eq!(last([usage(0, 0, 0.0)]).payload["kind"], "llm_call", "an event without tokens and cost is a model call");
     let odd = last([event("usage", json!({"inputTokens": "many", "of_tomorrow": 3}))]);
     assert_eq!((&odd.payload["usage"], &odd.extra["inputTokens"]), (&json!({"llmCalls": 1}), &json!("many")));
 }
 
 #[test]
-fn the_price_of_a_hidden_call_is_for_whoever_sees_the_call() {
+fn the_cost_of_a_hidden_call_is_visible_only_to_readers_of_the_call() {
     let draft = last([seen_by("internal", call("c", "x")), ended("c", "x", "1"), usage(0, 0, 0.005)]);
     assert_eq!((draft.audience, draft.ids.tool_call.unwrap().as_str()), (Audience::Internal, "c"));
 }
 
 #[test]
-fn what_the_context_was_made_of_is_internal() {
+fn context_metadata_is_internal() {
     let draft = last([event("context_meta", json!({"data": {"skillFilesUsed": ["skills/git.md"]}}))]);
     assert_eq!(payload(&draft), json!({"meta": {"skillFilesUsed": ["skills/git.md"]}}));
     assert_eq!(
@@ -594,7 +595,7 @@ fn what_the_context_was_made_of_is_internal() {
 }
 
 #[test]
-fn evaluators_pass_if_all_of_them_do_and_say_nothing_if_one_of_them_does() {
+fn a_review_passes_if_all_evaluators_pass_and_has_no_verdict_if_one_abstains() {
     let verdict = |results: Value| {
         let draft = last([event("evaluators_complete", json!({"results": results}))]);
         assert_eq!((draft.class.clone(), draft.audience), (EventType::ReviewCompleted, Audience::Dashboard));
@@ -607,20 +608,20 @@ fn evaluators_pass_if_all_of_them_do_and_say_nothing_if_one_of_them_does() {
     assert_eq!(verdict(json!([])), None);
 }
 
-// ── what the web server adds ──
+// ── events of the web server ──
 
 #[test]
-fn an_approval_that_the_web_server_asks_for_is_waited_for_and_resolved_by_its_answer_alone() {
+fn a_web_server_approval_is_pending_until_its_answer() {
     let request = json!({"approvalId": "ap", "sessionId": "s", "toolCallId": "c", "toolName": "bash", "args": {"cmd": "ls"},
         "reason": "destructive", "ofTomorrow": 1});
     let ask = event("tool.approval_required", json!({"request": request}));
     let resolve =
         |decision: &str| event("approval.resolved", json!({"approvalId": "ap", "decision": decision, "decidedBy": "tab"}));
     let drafts = adapt([start(), ask.clone(), resolve("deny")]);
-    let told = json!({"kind": "tool_approval", "toolName": "bash", "input": {"cmd": "ls"}, "message": "destructive"});
+    let expected = json!({"kind": "tool_approval", "toolName": "bash", "input": {"cmd": "ls"}, "message": "destructive"});
     assert_eq!(
         (classes(&drafts[1..2]), payload(&drafts[1]), drafts[1].owner.clone()),
-        (vec!["action.required waiting".into()], told, Owner::Policy)
+        (vec!["action.required waiting".into()], expected, Owner::Policy)
     );
     assert_eq!(drafts[1].extra["ofTomorrow"], 1);
     for draft in &drafts[1..] {
@@ -633,14 +634,14 @@ fn an_approval_that_the_web_server_asks_for_is_waited_for_and_resolved_by_its_an
 }
 
 #[test]
-fn a_question_is_asked_with_what_it_takes_if_nobody_answers() {
+fn a_question_includes_its_default_and_deadline() {
     let ask = event(
         "clarify.request",
         json!({"requestId": "q", "question": "Which?", "options": ["a", "b"], "default": "a", "jobId": "j", "defaultDeadlineAt": "2026-01-01T00:00:00.000Z"}),
     );
     let draft = last([ask.clone()]);
-    let told = json!({"kind": "clarification", "message": "Which?", "options": ["a", "b"], "default": "a", "expiresAt": "2026-01-01T00:00:00Z"});
-    assert_eq!((payload(&draft), draft.owner.clone(), draft.ids.task.clone().unwrap().as_str()), (told, Owner::Runtime, "j"));
+    let expected = json!({"kind": "clarification", "message": "Which?", "options": ["a", "b"], "default": "a", "expiresAt": "2026-01-01T00:00:00Z"});
+    assert_eq!((payload(&draft), draft.owner.clone(), draft.ids.task.clone().unwrap().as_str()), (expected, Owner::Runtime, "j"));
     for (source, outcome) in
         [("user", "answered"), ("timeout-default", "expired"), ("timeout-no-default", "expired"), ("cancel", "cancelled")]
     {
@@ -655,16 +656,16 @@ fn a_question_is_asked_with_what_it_takes_if_nobody_answers() {
 }
 
 #[test]
-fn jobs_are_tasks_and_what_is_notified_is_the_session_s_and_nobody_s_speech() {
+fn jobs_are_tasks_and_notifications_belong_to_the_session() {
     let job = event(
         "run.update",
         json!({"jobId": "j", "runner": "local", "status": "running", "now": "reads", "elapsedMs": 5, "spendUsd": 0.1, "toolCount": 2}),
     );
     let draft = last([start_of("trc"), job]);
-    let told = json!({"runtimeEntity": "automation_job", "status": "running", "message": "reads", "durationMs": 5, "toolCount": 2,
+    let expected = json!({"runtimeEntity": "automation_job", "status": "running", "message": "reads", "durationMs": 5, "toolCount": 2,
         "runner": "local", "usage": {"costUsd": 0.1}});
-    assert_eq!((payload(&draft), draft.class.clone(), draft.ids.task.unwrap().as_str()), (told, EventType::TaskChanged, "j"));
-    assert_eq!(draft.ids.turn, None, "a job is no part of the turn");
+    assert_eq!((payload(&draft), draft.class.clone(), draft.ids.task.unwrap().as_str()), (expected, EventType::TaskChanged, "j"));
+    assert_eq!(draft.ids.turn, None, "a job does not belong to the turn");
     let cron = last([event(
         "cron.fired",
         json!({"jobId": "j", "ranAt": "2026-01-01T00:00:00.000Z", "outputPath": null, "sessionKey": "k"}),
@@ -678,14 +679,14 @@ fn jobs_are_tasks_and_what_is_notified_is_the_session_s_and_nobody_s_speech() {
         "notification_received",
         json!({"pluginId": "linear", "sessionKey": "k", "message": "done", "startTurn": false, "payload": {"issue": 7}}),
     )]);
-    let told = json!({"notification": {"message": "done", "pluginId": "linear", "startTurn": false, "payload": {"issue": 7}}});
-    assert_eq!((payload(&notice), notice.class, notice.surface), (told, EventType::SessionUpdated, Surface::WorkerNotifications));
+    let expected = json!({"notification": {"message": "done", "pluginId": "linear", "startTurn": false, "payload": {"issue": 7}}});
+    assert_eq!((payload(&notice), notice.class, notice.surface), (expected, EventType::SessionUpdated, Surface::WorkerNotifications));
     let push = last([event("notification", json!({"message": "hi", "source": "cron"}))]);
     assert_eq!(payload(&push), json!({"notification": {"message": "hi", "source": "cron"}}));
 }
 
 #[test]
-fn the_name_that_the_server_keeps_a_message_under_changes_nothing_of_ours() {
+fn the_server_s_message_id_does_not_change_the_adapter_s() {
     let persisted = |role: &str| event("message_persisted", json!({"messageId": "msg_1", "role": role}));
     let drafts = adapt([start(), text("a"), done("a"), persisted("assistant"), persisted("user")]);
     assert_eq!(payload(&drafts[4]), json!({"persisted": {"messageId": "msg_1", "role": "assistant"}}));
@@ -693,7 +694,7 @@ fn the_name_that_the_server_keeps_a_message_under_changes_nothing_of_ours() {
 }
 
 #[test]
-fn news_of_the_server_itself_is_kept_for_whoever_looks_for_a_fault() {
+fn server_events_are_kept_as_diagnostics() {
     for name in pushes::IS_OF_THE_HOUSE {
         let draft = last([event(name, json!({"requestId": "r"}))]);
         assert_eq!((draft.class, draft.audience), (EventType::DiagnosticChanged, Audience::Internal));
@@ -701,10 +702,10 @@ fn news_of_the_server_itself_is_kept_for_whoever_looks_for_a_fault() {
     }
 }
 
-// ── what is not known ──
+// ── unknown input ──
 
 #[test]
-fn what_is_not_known_is_kept_for_internal_eyes_and_never_an_error() {
+fn unknown_and_malformed_events_are_kept_internal_and_never_an_error() {
     let unknown = last([event("of_tomorrow", json!({"foo": 1}))]);
     assert_eq!((&unknown.payload["kind"], &unknown.payload["event"]), (&json!("unknown_event_type"), &json!({"foo": 1})));
     for broken in [
@@ -733,7 +734,7 @@ fn what_is_not_known_is_kept_for_internal_eyes_and_never_an_error() {
         assert_eq!((&draft.payload["kind"], draft.audience), (&json!("malformed_event"), Audience::Internal), "{broken}");
         let mut event = object(broken);
         event.shift_remove(TYPE);
-        assert_eq!(draft.payload["event"], Value::Object(event), "all of it is kept");
+        assert_eq!(draft.payload["event"], Value::Object(event), "the diagnostic keeps the whole event");
     }
     let mut adapter = (SOURCE.fresh)();
     for fact in [json!({"event": "text_delta"}), json!({"type": 7}), json!({"type": ""})] {
@@ -742,14 +743,14 @@ fn what_is_not_known_is_kept_for_internal_eyes_and_never_an_error() {
 }
 
 #[test]
-fn members_that_nobody_knows_are_carried_and_forge_nothing() {
+fn unknown_members_are_carried_and_forge_nothing() {
     let draft = last([event("text_delta", json!({"text": "a", "of_tomorrow": [1], "startAudience": "user", "eventId": "e"}))]);
     assert_eq!(Value::Object(draft.extra), json!({"of_tomorrow": [1], "sourceStartAudience": "user", "sourceEventId": "e"}));
     assert_eq!(draft.start_audience, None);
 }
 
 #[test]
-fn an_audience_where_ethos_says_none_today_can_hide_an_event_and_show_none() {
+fn an_audience_on_an_event_without_one_can_only_narrow_it() {
     let of = |fact: Value, audience: Value| last([start(), seen_by(audience, fact)]).audience;
     for said in [json!("internal"), json!("admin"), json!(7)] {
         assert_eq!(of(text("a"), said), Audience::Internal);
@@ -762,14 +763,14 @@ fn an_audience_where_ethos_says_none_today_can_hide_an_event_and_show_none() {
 }
 
 #[test]
-fn an_address_that_is_not_there_is_not_said_to_be_withheld() {
+fn an_absent_url_is_not_reported_as_withheld() {
     let mut fact = credential();
     fact.as_object_mut().unwrap().shift_remove("authUrl");
     assert_eq!(last([fact]).payload.get("hasWithheldAddress"), None);
 }
 
 #[test]
-fn an_id_is_made_of_whatever_names_an_action_however_long_that_is() {
+fn an_action_id_is_built_from_a_name_of_any_length() {
     let long = "x".repeat(1000);
     let mut fact = credential();
     fact["credentialKey"] = long.as_str().into();
@@ -779,7 +780,7 @@ fn an_id_is_made_of_whatever_names_an_action_however_long_that_is() {
 }
 
 #[test]
-fn memory_is_bounded_however_much_stays_open() {
+fn memory_is_bounded_with_many_open_items() {
     let mut adapter = Ethos::default();
     let mut out = Vec::new();
     let mut take = |fact: Value| adapter.adapt(object(fact), &given(), &mut out).unwrap();

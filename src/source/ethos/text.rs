@@ -1,4 +1,4 @@
-//! What the model says and thinks: streamed in parts, and compared with what the turn's end says it was.
+//! Text and reasoning of the model: streamed parts, compared with the text in the turn's end.
 
 use super::{Ethos, Step};
 use crate::model::{Audience, Draft, EventType, MessageId, PartId};
@@ -11,9 +11,11 @@ impl Ethos {
         !self.streamed.is_empty()
     }
 
-    /// Whether the turn's text is a tool's, returned in the model's place: never streamed, and without what was streamed.
-    /// Either it is what a call of the last batch gave, or it is something else than was streamed, and nothing was since the
-    /// last call.
+    /// Whether a tool returned the turn's final text in place of the model.
+    /// Such text was never streamed.
+    ///
+    /// Either the text equals a result of the last batch of calls. Or it differs from the streamed text, and no text
+    /// was streamed since the last call.
     fn is_returned_by_a_tool(&self, text: &str) -> bool {
         let print = Print::of(text.as_bytes());
         if print == self.streamed {
@@ -65,7 +67,9 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// Ends what the model was thinking, for it goes on to something else. What was streamed is the thought.
+    /// Ends the open reasoning part, because the model continues with something else.
+    ///
+    /// The end has no text: the streamed chunks are the reasoning.
     pub(super) fn end_thought(&mut self) {
         if let Some(part) = self.memory.thought.take() {
             let mut draft = Draft::new(EventType::ReasoningSummary);
@@ -76,8 +80,10 @@ impl Step<'_> {
         }
     }
 
-    /// Ends the turn's message with what the turn's end says it was. The projection compares that with all of the parts, and
-    /// changes only what differs; what a tool returned is a part of its own, beside what was streamed.
+    /// Ends the turn's message with the text of the turn's end.
+    ///
+    /// The projection compares this text with all parts and changes only the differences. Text that a tool returned is
+    /// a separate part beside the streamed ones.
     pub(super) fn answer(&mut self, text: Option<String>) {
         self.end_thought();
         let mut text = text.filter(|text| !text.is_empty());

@@ -1,6 +1,6 @@
-//! The life of a turn: how it starts, stands and ends, what it costs, and what it is told at its edges.
+//! The lifecycle of a turn: its start, status and end, its cost, and its evaluations.
 //!
-//! The first end holds. What comes after it is projected and leaves it ended; a second end is kept as a diagnostic.
+//! The first end holds. Later events are projected but do not reopen the turn; a second end becomes a diagnostic.
 
 use super::{Ethos, Life, RIVALS_MAX, Step, action_id, name_of, take_audience, take_number, tell, trace_of};
 use crate::model::{Audience, Draft, EventType, Owner, PartId, Persistence, Phase, Scope, Surface};
@@ -8,30 +8,34 @@ use crate::source::Fact;
 use crate::source::members::{diagnostic, take_text};
 use serde_json::{Map, Value, json};
 
-/// Codes of errors that say that the turn was refused before it began.
+/// Error codes of a turn that Ethos refused before it started.
 const REFUSALS: &[&str] = &["personality_locked", "BUDGET_EXCEEDED", "FS_REACH_INVALID", BUSY];
 
 /// The web server's code for input that it dropped because a turn is running.
 const BUSY: &str = "BUSY";
 
-/// What a provider throws when it is aborted (`AbortError` of the web platform); the loop takes it for a failure of the model.
+/// The message of the web platform's `AbortError`.
+/// Ethos' loop reports it as a failure of the model.
 const ABORTED: &str = "This operation was aborted";
 
-/// Tokens of a model's call, by names that other sources count by, too.
+/// Token counts of a model's call.
+/// Ethos uses the protocol's names.
 const TOKENS: &[&str] = &["inputTokens", "outputTokens", "cacheReadTokens", "cacheCreationTokens"];
 
-/// Whose end an event is, where several turns are open.
+/// The turn that an end event belongs to, if several turns are open.
 enum Whose {
     Ours,
-    /// The rival's at this place.
+    /// The concurrent turn at this index.
     Rival(usize),
-    /// Of a turn that was never started here.
+    /// A turn without a start in this run.
     Nobodys,
 }
 
 impl Ethos {
-    /// Whose end `done` is. A turn's end has the turn's trace; among turns without one, ours is the one whose text it goes on,
-    /// else the last to end.
+    /// Returns the turn that `done` ends.
+    ///
+    /// The end of a turn has the turn's trace id. Without trace ids, `done` ends the current turn if its text continues
+    /// the streamed text. Otherwise the current turn is the last to end.
     fn whose(&self, done: &Fact) -> Whose {
         if !self.is_interleaved() {
             return Whose::Ours;
@@ -50,7 +54,7 @@ impl Ethos {
         }
     }
 
-    /// Begins another turn, and forgets the one before.
+    /// Starts another turn and clears the state of the previous one.
     fn begin(&mut self, trace: Option<String>) {
         self.life = Life::Open;
         self.attempt += 1;
@@ -59,7 +63,8 @@ impl Ethos {
         self.forget_turn();
     }
 
-    /// What holds only while the turn runs. The end of a run closes what is open in the log; here it only has to be forgotten.
+    /// Clears the state of the running turn.
+    /// The end of the run closes open items in the log.
     fn forget_turn(&mut self) {
         self.wants_credential = false;
         self.halted = None;
@@ -78,7 +83,7 @@ impl Step<'_> {
     pub(super) fn run_start(&mut self, fact: Fact) {
         let trace = trace_of(&fact);
         match self.memory.life {
-            // Nothing between here and the ends says which turn it is of: they cannot be told apart, only flagged.
+            // The events up to the ends do not identify their turn, so the adapter only flags the start.
             Life::Open => return self.interleave(trace, fact),
             Life::Parked => self.expire_pending(),
             Life::New if self.memory.has_streamed() => self.answer(None),
@@ -95,8 +100,10 @@ impl Step<'_> {
         self.push_carrying(draft, fact);
     }
 
-    /// A turn that is started while another is open. From here on what is streamed is set aside, lest two turns become one
-    /// text; their ends give the whole of each.
+    /// Handles a turn that starts while another is open.
+    ///
+    /// From now on streamed text becomes diagnostics, so that two turns do not merge into one text. Each end contains
+    /// the whole text of its turn.
     fn interleave(&mut self, trace: Option<String>, fact: Fact) {
         let open = self.memory.trace.clone();
         let is_repeated = trace.is_some() && (trace == open || self.memory.rivals.contains(&trace));
@@ -109,7 +116,8 @@ impl Step<'_> {
         self.push(diagnostic(kind, "run_start", fact).with("openTrace", open));
     }
 
-    /// The next turn has begun, so nobody waits for these any more; what became of them, Ethos does not say.
+    /// Expires the pending actions of the previous turn.
+    /// Ethos does not report their outcome.
     fn expire_pending(&mut self) {
         for pending in std::mem::take(&mut self.memory.pending) {
             let mut draft = Draft::new(EventType::ActionResolved).with("outcome", "expired");
@@ -141,7 +149,7 @@ impl Step<'_> {
         let mut draft = Draft::new(class).with("status", status);
         draft.payload.extend(memory.halted.clone().map(|rule| ("haltRule".to_owned(), rule.into())));
         draft.payload.extend(take_number(&mut fact, "turnCount").map(|count| ("turnCount".to_owned(), count)));
-        // A provider that just stops when it is aborted leaves an ordinary end behind.
+        // A provider that simply stops on abort produces an ordinary end.
         draft.may_be_abort = draft.class == EventType::RunFinished && phase == Phase::Completed;
         (draft.scope, draft.phase) = (Scope::Turn, phase);
         if draft.class == EventType::RunStatus {
@@ -162,7 +170,8 @@ impl Step<'_> {
         self.memory.life = Life::Ended;
     }
 
-    /// The end of a turn that was started while ours was open. Its text is a message of its own.
+    /// Ends a concurrent turn.
+    /// Its text becomes a separate message.
     fn rival_done(&mut self, at: usize, mut fact: Fact) {
         if let Some(text) = take_text(&mut fact, "text").filter(|text| !text.is_empty()) {
             let message = self.memory.made_message();
@@ -172,7 +181,7 @@ impl Step<'_> {
         self.memory.rivals.remove(at);
     }
 
-    /// A second end changes nothing.
+    /// Keeps a second end as a diagnostic.
     fn late_end(&mut self, event_type: &str, fact: Fact) {
         self.push(diagnostic("late_end", event_type, fact));
     }
@@ -181,9 +190,9 @@ impl Step<'_> {
         let code = fact.get("code").and_then(Value::as_str).unwrap_or_default().to_owned();
         let is_refused = REFUSALS.contains(&code.as_str());
         match self.memory.life {
-            // It is about input that became no turn, and not about the one that runs.
+            // The error is about dropped input, not about the open turn.
             Life::Open | Life::Parked if code == BUSY => return self.dropped_input(fact),
-            // A turn of its own, refused before it could say that it starts: only a start reopens a run that has ended.
+            // Ethos refused a new turn before its start event. Only a start reopens an ended run.
             Life::Ended if is_refused => {
                 self.memory.begin(None);
                 self.start(Draft::new(EventType::RunStarted).with("refused", true), Map::new());
@@ -241,7 +250,9 @@ impl Step<'_> {
         self.push_carrying(draft, fact);
     }
 
-    /// What one call of a model used, or what a tool cost: that has no tokens, and comes right after the call's end.
+    /// Reports the usage of a model call, or the cost of a tool call.
+    ///
+    /// A tool's cost has no tokens and comes directly after the end of the call.
     pub(super) fn usage(&mut self, mut fact: Fact) {
         let mut usage = Map::new();
         for member in TOKENS {
@@ -255,7 +266,7 @@ impl Step<'_> {
         let mut draft = Draft::new(EventType::MetricChanged);
         draft.audience = Audience::Dashboard;
         if is_of_a_tool {
-            // Of what comes elsewhere, nobody says what it was paid for.
+            // A cost in any other position does not name its cause.
             draft = draft.with("kind", if paid.is_some() { "tool_cost" } else { "cost" });
             draft.scope = if paid.is_some() { Scope::ToolCall } else { Scope::Turn };
         } else {
@@ -265,7 +276,7 @@ impl Step<'_> {
             draft.scope = Scope::Turn;
         }
         if let Some(paid) = paid {
-            // Whoever cannot see the call is not told what it cost.
+            // Only readers that can see the call see its cost.
             draft.audience = draft.audience.max(paid.start);
             draft.ids.tool_call = Some(paid.call);
         }
@@ -273,7 +284,8 @@ impl Step<'_> {
         self.push_carrying(draft.with("usage", Value::Object(usage)), fact);
     }
 
-    /// The turn did not run: it waits for a credential, which Ethos' own front end asks for.
+    /// Reports that the turn waits for a credential.
+    /// Ethos' own frontend requests it from the user.
     pub(super) fn credential_required(&mut self, mut fact: Fact, has_address: bool) {
         let part = |member: &str| fact.get(member).and_then(Value::as_str).unwrap_or_default();
         let action = action_id("cred", &format!("{}:{}", part("pluginId"), part("credentialKey")));
@@ -304,10 +316,11 @@ impl Step<'_> {
         self.push_carrying(draft, fact);
     }
 
-    /// What a dry run would have done; it comes after the turn's end.
+    /// Reports the plan of a dry run.
+    /// The event arrives after the turn's end.
     pub(super) fn dry_run_summary(&mut self, mut fact: Fact) {
         self.memory.plans_made += 1;
-        let part = PartId::new(&format!("ethos-plan-{}", self.memory.plans_made)).expect("a short name with a number is an id");
+        let part = PartId::new(&format!("ethos-plan-{}", self.memory.plans_made)).expect("a short name with a number is a valid id");
         let ended = self.memory.last_message.clone().filter(|_| self.memory.message.is_none());
         let mut draft = Draft::new(EventType::PlanFinal);
         tell(&mut draft, &mut fact, &[("plan", "plan"), ("capped", "capped")]);
@@ -322,7 +335,7 @@ impl Step<'_> {
         draft = draft.with("reviewId", format!("ethos-review-{}", self.memory.reviews_made));
         let results = fact.get("results").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let passed: Option<Vec<bool>> = results.iter().map(|result| result.get("pass").and_then(Value::as_bool)).collect();
-        // No verdict on what nobody evaluated, nor where one of them says neither.
+        // The draft has no verdict if no evaluator ran or if one of them did not decide.
         if let Some(passed) = passed.filter(|passed| !passed.is_empty()) {
             let verdict = if passed.contains(&false) { "failed" } else { "passed" };
             draft = draft.with("verdict", verdict);
@@ -332,7 +345,7 @@ impl Step<'_> {
         self.push_carrying(draft, fact);
     }
 
-    /// What the loop itself says under the name of a tool that is none.
+    /// Handles a notice of the loop itself, which Ethos sends under a reserved tool name.
     pub(super) fn loop_says(&mut self, name: &str, mut fact: Fact) {
         let audience = take_audience(&mut fact, Audience::Internal);
         if name == "_compaction" {
@@ -363,7 +376,8 @@ impl Step<'_> {
         self.push_carrying(draft, fact);
     }
 
-    /// Ends the calls of a turn that goes no further. The end of a run would do it; a pause is none.
+    /// Ends the open calls of a turn that pauses.
+    /// Only the end of a run closes calls by itself.
     fn interrupt_calls(&mut self) {
         for call in std::mem::take(&mut self.memory.calls) {
             let error = json!({ "code": "interrupted", "message": "the turn stopped before the call ended" });

@@ -1,9 +1,10 @@
-//! The ledger of one log: which things there are, who saw them start, which are sealed, and how the run stands.
+//! The ledger of one log: its subjects, their start audiences and seals, and the run's status.
 //!
-//! Every draft of every source passes here once, in order, before it is guarded. The ledger stamps what the audience rule
-//! needs (`startAudience`, and for an action the audience of its call), turns a chunk for a sealed stream into a diagnostic,
-//! and keeps the run's state. All of it is a pure function of the drafts, saved with the commit they lead to: a restart, a
-//! replay and an import come to the same ledger. It never changes a body and never invents a fact.
+//! Every draft of every source passes through the ledger once, in order, before the guard. The ledger stamps the inputs
+//! of the audience rule (`startAudience`, and for an action the audience of its call). It replaces a chunk for a sealed
+//! stream with a diagnostic, and it tracks the run's state. The ledger is a pure function of the drafts, and the commit
+//! of the drafts stores it. A restart, a replay and an import therefore produce the same ledger. The ledger never
+//! changes a body and never invents a fact.
 
 mod run;
 
@@ -21,17 +22,19 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, HashMap};
 use thing::{Change, Thing, bounded, change_of, thing_of, whole_message};
 
-/// A chunk that came after its stream was sealed. It is logged as `diagnostic.changed`, and named in the producer's answer.
+/// A chunk that arrived after its stream was sealed.
+///
+/// The server logs it as `diagnostic.changed` and names it in the response to the producer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Violation {
-    /// The fact's number in the body, from 0.
+    /// The index of the fact in the request body, from 0.
     pub index: u64,
     /// `write_after_seal`.
     pub code: &'static str,
-    /// The event class that came too late.
+    /// The event type of the late chunk.
     pub event_type: String,
-    /// The sealed thing, as `kind:id`.
+    /// The sealed subject, as `kind:id`.
     pub thing: String,
 }
 
@@ -39,37 +42,37 @@ pub struct Violation {
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     things: HashMap<Box<str>, Thing>,
-    /// Things changed since they were last saved.
+    /// Keys of subjects that changed since the last save.
     changed: BTreeSet<Box<str>>,
     pub run: RunState,
 }
 
 impl Ledger {
-    /// The ledger as it was saved: the run's state, and a byte a thing.
+    /// Restores a saved ledger: the run's state, and one byte per subject.
     pub fn restore<'a>(run: RunState, things: impl Iterator<Item = (&'a str, u8)>) -> Self {
         let things = things.filter_map(|(key, byte)| Some((key.into(), Thing::from_byte(byte)?))).collect();
         Self { things, changed: BTreeSet::new(), run }
     }
 
-    /// How many things it remembers.
+    /// Returns the number of subjects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.things.len()
     }
 
-    /// Whether it remembers nothing.
+    /// Whether the ledger has no subjects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.things.is_empty()
     }
 
-    /// Whether a thing can have been saved as this byte.
+    /// Whether this byte is a valid saved subject.
     #[must_use]
     pub fn has_byte(byte: u8) -> bool {
         Thing::from_byte(byte).is_some()
     }
 
-    /// The things that changed since the last call, with the byte to save.
+    /// Returns the subjects that changed since the last call, with the byte to save for each.
     pub fn take_changed(&mut self) -> Vec<(Box<str>, u8)> {
         std::mem::take(&mut self.changed)
             .into_iter()
@@ -77,7 +80,9 @@ impl Ledger {
             .collect()
     }
 
-    /// Enters a draft: stamps it, moves the run's state, and says so when it came too late for its stream.
+    /// Records a draft: stamps it and updates the run's state.
+    ///
+    /// Returns a [`Violation`], and replaces the draft with a diagnostic, if the draft's stream is already sealed.
     pub fn enter(&mut self, draft: &mut Draft, index: u64) -> Option<Violation> {
         let thing = thing_of(draft).map(bounded);
         if let Some(key) = thing.as_deref().filter(|_| is_chunk(&draft.class)).filter(|key| self.is_sealed(key, draft)) {
@@ -94,7 +99,7 @@ impl Ledger {
         if let Some((key, before)) = call {
             self.attempt(draft, key, before);
         }
-        // A snapshot that replaces nothing is for those who have none.
+        // A snapshot with `replace: false` only reaches readers that have no state yet.
         if let Some((key, change)) = change.filter(|_| !(is_known && draft.said("replace") == Some(&Value::Bool(false)))) {
             self.change(draft, &key, change);
         }
@@ -111,14 +116,14 @@ impl Ledger {
         {
             return thing.sealed;
         }
-        // The end of the whole message ends every part. A new part for those who saw nothing of the message, nor that it ended,
-        // begins it for them.
+        // The end of the whole message ends every part. For readers that saw neither the message nor its end, a new
+        // part starts the message.
         let start = self.things.get(key).map_or_else(|| first_audience(draft).max(self.agent_of(draft)), |part| part.start);
         let whole = whole_message(draft).and_then(|message| self.things.get(message.as_str()));
         draft.ids.part.is_some() && whole.is_some_and(|whole| whole.sealed && whole.start <= start)
     }
 
-    /// The audience of the agent that the draft is of; users', if nobody said another.
+    /// Returns the audience of the draft's agent; `User` if no event set another.
     fn agent_of(&self, draft: &Draft) -> Audience {
         self.agent_audience(draft.ids.agent.as_ref())
     }
@@ -128,7 +133,9 @@ impl Ledger {
         agent.map_or(Audience::User, |agent| agent.start)
     }
 
-    /// Who may know of something that is done to these: those who see the action, else the call, and the agent.
+    /// Returns the audience of an operation on these ids.
+    ///
+    /// It is the narrower of two audiences: that of the action (else of the call), and that of the agent.
     #[must_use]
     pub fn audience_about(&self, ids: &Ids) -> Audience {
         let action = ids.action.as_ref().map(|id| format!("action:{id}"));
@@ -137,13 +144,14 @@ impl Ledger {
         target.max(self.agent_audience(ids.agent.as_ref()))
     }
 
-    /// The audience of a call; `None` for one that never started here.
+    /// Returns the audience of a call.
+    /// `None`: the call is unknown in this log.
     #[must_use]
     pub fn call(&self, call: &ToolCallId) -> Option<Audience> {
         self.things.get(bounded(format!("tool:{call}")).as_str()).map(|thing| thing.start)
     }
 
-    /// Whether this is an agent that was told of here: a teammate, not the run's own.
+    /// Whether an event of this log announced the agent: then it is a teammate, not the run's own agent.
     #[must_use]
     pub fn knows_agent(&self, agent: &AgentId) -> bool {
         self.things.contains_key(format!("agent:{agent}").as_str())
@@ -159,19 +167,20 @@ impl Ledger {
             _ => None,
         };
         let Some(key) = thing else {
-            // What becomes of a control is told to those who see what it is about.
+            // Readers that see the target of a control see the control's progress.
             let about = match draft.class {
                 EventType::ControlChanged => self.audience_about(&draft.ids),
                 _ => agent,
             };
-            // What a hidden agent says or does is hidden, even where it is about no thing of its own.
+            // Every event of a hidden agent is hidden, even an event without a subject.
             draft.start_audience = Some(about).filter(|a| *a != Audience::User && !draft.class.is_run_boundary());
             return;
         };
         let is_agent = key.starts_with("agent:");
         let known = self.things.get(key).copied();
         let own = if is_agent { draft.audience } else { first_audience(draft).max(agent) };
-        // The thing's first envelope decides for good who sees it. A call's is its start: what was told before starts nothing.
+        // The subject's first envelope fixes its audience. For a call, this is the start: earlier envelopes start
+        // nothing.
         let unstarted =
             key.starts_with("tool:") && draft.class != EventType::ToolStarted && known.is_none_or(|thing| thing.unstarted);
         let first = match known {
@@ -181,16 +190,17 @@ impl Ledger {
         };
         let ends = draft.class.is_end() && !is_agent;
         draft.start_audience = Some(match known.filter(|thing| !thing.unstarted) {
-            // Whoever saw the start sees the end. What of it comes from a hidden agent, or covers a hidden part, is withheld.
+            // Readers that saw the start see the end. The body is withheld if it is a hidden agent's or covers a hidden
+            // part.
             Some(thing) if ends => {
                 draft.audience = draft.audience.max(agent).max(thing.narrowest);
                 first
             }
-            // A hidden agent that touches a thing hides only what it says itself.
+            // A hidden agent that changes a visible subject hides only its own envelopes.
             _ if !is_agent => first.max(agent),
             _ => first,
         });
-        // A call that starts again is another attempt under the same id: providers reuse them after a reset.
+        // A second start of a call is another attempt under the same id: providers reuse ids after a reset.
         let sealed = ends || draft.class != EventType::ToolStarted && known.is_some_and(|t| t.sealed);
         let thing = match known {
             Some(thing) if !thing.unstarted => thing,
@@ -207,8 +217,9 @@ impl Ledger {
         }
     }
 
-    /// Keeps account of who lacks what: a patch is nothing to whoever missed what it builds on, and a snapshot heals whoever
-    /// sees it.
+    /// Tracks which audience missed a change of an activity or the state.
+    ///
+    /// A reader that missed a change cannot apply later patches. A snapshot that the reader sees repairs this.
     fn change(&mut self, draft: &mut Draft, key: &str, change: Change) {
         let thing = self.things.get(key).copied().unwrap_or(Thing::new(Audience::User));
         let missed = match change {
@@ -221,7 +232,7 @@ impl Ledger {
         self.put(key, Thing { missed, ..thing });
     }
 
-    /// What a reader misses tells it nothing of a call that has not started.
+    /// Narrows the audience of a call that has not started to the readers that saw this draft.
     fn unseen(&mut self, draft: &Draft, key: &str, missed: Audience, before: Option<Thing>) {
         let Some(thing) = self.things.get(key).copied().filter(|thing| thing.unstarted) else { return };
         let seen_by = draft.audience.max(self.agent_of(draft)).max(narrower(missed));
@@ -229,7 +240,9 @@ impl Ledger {
         self.put(key, Thing { start, narrowest: start, ..thing });
     }
 
-    /// The same of a call that starts again: to whoever does not see that, it has ended, and its output is nothing.
+    /// Tracks which audience missed the restart of a call.
+    ///
+    /// For a reader that did not see the restart, the call has ended, and later output must not reach that reader.
     fn attempt(&mut self, draft: &mut Draft, key: &str, before: Thing) {
         match draft.class {
             EventType::ToolOutputDelta => draft.missed_by = before.missed,
@@ -255,14 +268,16 @@ impl Ledger {
         self.things.get(format!("{kind}:{id}").as_str()).is_some_and(|t| !t.unstarted && !reader.admits(t.start))
     }
 
-    /// Whether there is anything that this reader cannot see.
+    /// Whether the log has a subject that this reader cannot see.
     #[must_use]
     pub fn hides_from(&self, reader: Audience) -> bool {
         self.things.values().any(|thing| !reader.admits(thing.narrowest))
     }
 
-    /// A `messages.snapshot` as `reader` gets it: without the messages of agents, and the parts and calls, that this reader
-    /// cannot see. `None` when nothing has to go.
+    /// Filters a `messages.snapshot` for `reader`.
+    /// `None`: the reader sees the whole snapshot.
+    ///
+    /// The filter removes messages of hidden agents, and hidden parts and calls.
     #[must_use]
     pub fn messages_for(&self, envelope: &Envelope, reader: Audience) -> Option<Envelope> {
         if envelope.draft.class != EventType::MessagesSnapshot {
@@ -294,7 +309,7 @@ impl Ledger {
     }
 }
 
-/// The next narrower audience.
+/// Returns the next narrower audience.
 const fn narrower(audience: Audience) -> Audience {
     match audience {
         Audience::User => Audience::Dashboard,
@@ -302,7 +317,7 @@ const fn narrower(audience: Audience) -> Audience {
     }
 }
 
-/// The narrowest audience that gets nothing of a draft which ends nothing.
+/// Returns the narrowest audience that does not receive this draft, for a draft that ends no subject.
 fn hidden_from(draft: &Draft) -> Option<Audience> {
     match draft.start_audience.map_or(draft.audience, |start| start.max(draft.audience)) {
         Audience::User => None,
@@ -311,8 +326,10 @@ fn hidden_from(draft: &Draft) -> Option<Audience> {
     }
 }
 
-/// The audience of a thing whose first envelope this is. A failure of something that nobody saw start is for users, unless it
-/// is nested in another call and was marked narrower on purpose (an inner failure is data for the script that made the call).
+/// Returns the audience of a subject that starts with this draft.
+///
+/// A failure without a start is for users. A failure nested in another call keeps its own audience, because an inner
+/// failure is data for the script that made the call.
 fn first_audience(draft: &Draft) -> Audience {
     if draft.class == EventType::ToolFailed && !is_nested(draft) { Audience::User } else { draft.audience }
 }
@@ -327,7 +344,8 @@ const fn is_chunk(class: &EventType) -> bool {
     matches!(class, EventType::TextDelta | EventType::ReasoningDelta | EventType::PlanDelta | EventType::ToolOutputDelta)
 }
 
-/// What is logged in place of a chunk that came too late: everything that it said, for internal eyes.
+/// Builds the internal diagnostic that replaces a late chunk.
+/// It keeps the whole payload.
 fn rejected(draft: &Draft, violation: &Violation) -> Draft {
     let mut diagnostic = Draft::new(EventType::DiagnosticChanged);
     diagnostic.ids.clone_from(&draft.ids);

@@ -1,11 +1,11 @@
-//! How a run stands, by what its facts say of it.
+//! The status of a run, derived from its facts.
 
 use crate::model::{ActionId, EventType, Phase};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// How a run stands.
+/// The status of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -20,13 +20,14 @@ pub enum Status {
 }
 
 impl Status {
-    /// Whether the run has ended: only a new start reopens it.
+    /// Whether the run has ended.
+    /// Only a new start reopens it.
     #[must_use]
     pub const fn is_end(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled | Self::Interrupted)
     }
 
-    /// The name on the wire.
+    /// Returns the name on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -42,28 +43,29 @@ impl Status {
     }
 }
 
-/// The run's state, as it is saved and as summaries show it.
+/// The run's state, as stored with the log and shown in summaries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(clippy::struct_excessive_bools, reason = "they are independent: each is set by other facts")]
+#[expect(clippy::struct_excessive_bools, reason = "the flags are independent: different facts set each of them")]
 pub struct RunState {
     pub status: Status,
     pub phase: Phase,
-    /// 1 for the first start; one more for each start after an end.
+    /// The attempt number: 1 for the first start, plus 1 for each start after an end.
     pub attempt: u32,
-    /// Whether text, a tool, an action or its acceptance came without a start.
+    /// Whether text, a tool, an action or an acceptance arrived without a start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub begun: bool,
-    /// Ids of actions that wait for somebody.
+    /// Ids of pending actions.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub pending: BTreeSet<String>,
-    /// Whether the source itself said that the run waits, beside any pending action.
+    /// Whether the source itself reported that the run waits, independent of pending actions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
-    /// Whether nobody was heard of the run for so long that the server said so.
+    /// Whether the server reported the run as stale because no fact arrived for too long.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stale: bool,
-    /// Whether it was the server that ended the run, and not its source: then any fact reopens it.
+    /// Whether the server ended the run instead of its source.
+    /// Any fact then reopens it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub settled: bool,
 }
@@ -83,7 +85,7 @@ impl Default for RunState {
     }
 }
 
-/// Whether a fact of this class shows that the run is at work, whatever else is known of it.
+/// Whether an event of this type proves that the run is at work.
 const fn is_work(class: &EventType) -> bool {
     use EventType as E;
     matches!(
@@ -106,11 +108,12 @@ const fn is_work(class: &EventType) -> bool {
 }
 
 impl RunState {
-    /// Follows what a fact says of the run, and says whether it came too late to change how the run stands: that has ended.
+    /// Applies an event to the run's state.
+    /// Returns true if the run had already ended.
     pub fn follow(&mut self, class: &EventType, phase: &Phase, action: Option<&ActionId>, payload: &Map<String, Value>) -> bool {
         let marked = |member: &str| payload.get(member) == Some(&Value::Bool(true));
         match class {
-            // What is said of a reader's answer is no sign of the runtime.
+            // The progress of a reader's answer is no sign of life from the runtime.
             EventType::ControlChanged => return self.status.is_end(),
             EventType::RunStatus if marked("stale") => {
                 self.stale = self.ages();
@@ -135,7 +138,7 @@ impl RunState {
                 self.paused = false;
                 self.stand(Status::Accepted, phase);
             }
-            // An ended run stays ended, whatever else arrives late.
+            // Late events do not reopen an ended run.
             _ if self.status.is_end() => return true,
             EventType::RunFinished | EventType::RunFailed => {
                 self.pending.clear();
@@ -170,7 +173,7 @@ impl RunState {
             _ if self.status == Status::Accepted || self.status == Status::Unknown && self.begun => {
                 self.stand(Status::Running, phase);
             }
-            // What the run is busy with. That one tool has completed says nothing of the run's phase.
+            // These events set the run's phase. The completion of one tool does not determine it.
             EventType::TextDelta
             | EventType::ReasoningDelta
             | EventType::PlanDelta
@@ -181,13 +184,14 @@ impl RunState {
         false
     }
 
-    /// Whether the run goes on without anybody's decision, so that silence means something.
+    /// Whether silence makes the run stale: it proceeds without waiting for a decision.
     #[must_use]
     pub const fn ages(&self) -> bool {
         matches!(self.status, Status::Accepted | Status::Running)
     }
 
-    /// How a run stands that has not ended. Nothing makes a run out of facts that only describe one.
+    /// Returns the status of a run that has not ended.
+    /// Facts that only describe a run do not start it.
     fn awake(&self) -> Status {
         if self.paused || !self.pending.is_empty() {
             Status::Waiting

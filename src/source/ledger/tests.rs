@@ -1,8 +1,8 @@
-//! Who sees what of things that begin, change and end, and how a run stands.
+//! Tests of the audience rule for subjects that start, change and end, and of the run's status.
 
 use super::thing::THING_BYTES_MAX;
 use super::*;
-use crate::model::{ActionId, AgentId, MessageId, PartId, Phase, RunId, Sequence, SessionId, Sight};
+use crate::model::{ActionId, AgentId, MessageId, PartId, Phase, RunId, Sequence, SessionId, Visibility};
 
 fn tool(class: EventType, id: &str) -> Draft {
     let mut draft = Draft::new(class);
@@ -21,21 +21,21 @@ fn envelope(draft: Draft) -> Envelope {
     Envelope { sequence: Sequence(1), event_id: uuid::Uuid::nil(), received_at: "".into(), draft }
 }
 
-/// What user, dashboard and internal readers get of each draft, in order.
-fn sights(ledger: &mut Ledger, drafts: Vec<Draft>) -> Vec<[Sight; 3]> {
+/// Returns what user, dashboard and internal readers get of each draft, in order.
+fn visibilities(ledger: &mut Ledger, drafts: Vec<Draft>) -> Vec<[Visibility; 3]> {
     let enter = |mut draft: Draft| {
         ledger.enter(&mut draft, 0);
         let envelope = envelope(draft);
-        Audience::ALL.map(|reader| reader.sight(&envelope))
+        Audience::ALL.map(|reader| reader.visibility(&envelope))
     };
     drafts.into_iter().map(enter).collect()
 }
 
-use Sight::{Body, Counted, Edge, Hidden, Trimmed};
+use Visibility::{Body, Counted, Edge, Hidden, Trimmed};
 
 #[test]
-fn whoever_saw_a_call_start_sees_it_end_without_the_body_that_is_not_theirs() {
-    let seen = sights(
+fn readers_of_a_call_s_start_see_its_end_without_a_withheld_body() {
+    let seen = visibilities(
         &mut Ledger::default(),
         vec![tool(EventType::ToolStarted, "c"), tool(EventType::ToolProgress, "c"), tool(EventType::ToolResult, "c")],
     );
@@ -43,20 +43,20 @@ fn whoever_saw_a_call_start_sees_it_end_without_the_body_that_is_not_theirs() {
 }
 
 #[test]
-fn a_hidden_call_stays_hidden_whatever_its_later_facts_say() {
+fn a_hidden_call_stays_hidden_despite_wider_later_facts() {
     let mut start = tool(EventType::ToolStarted, "c");
     start.audience = Audience::Internal;
     let mut progress = tool(EventType::ToolProgress, "c");
     progress.audience = Audience::User;
     let mut stopped = tool(EventType::ToolFailed, "c");
     stopped.phase = Phase::Cancelled;
-    let seen = sights(&mut Ledger::default(), vec![start, progress, tool(EventType::ToolFailed, "c"), stopped]);
+    let seen = visibilities(&mut Ledger::default(), vec![start, progress, tool(EventType::ToolFailed, "c"), stopped]);
     let hidden = [Hidden, Hidden, Body];
-    assert_eq!(seen, [hidden, hidden, [Counted, Counted, Body], hidden], "that it failed is counted, and nothing else");
+    assert_eq!(seen, [hidden, hidden, [Counted, Counted, Body], hidden], "only the failure itself is counted");
 }
 
 #[test]
-fn what_is_counted_of_a_hidden_failure_is_nothing_of_the_failure() {
+fn a_counted_hidden_failure_reveals_no_detail_of_the_failure() {
     let mut failed = tool(EventType::ToolFailed, "c").with("toolName", "secret").with("error", "secret").with("durationMs", 7);
     (failed.ids.run, failed.ids.session) = (RunId::new("r").ok(), SessionId::new("child").ok());
     failed.ids.agent = AgentId::new("ghost").ok();
@@ -84,7 +84,7 @@ fn what_is_counted_of_a_hidden_failure_is_nothing_of_the_failure() {
 }
 
 #[test]
-fn a_call_starts_with_its_start_and_before_that_each_envelope_is_for_its_own_audience() {
+fn envelopes_before_a_call_s_start_keep_their_own_audience() {
     let of = |class: EventType, audience: Audience| {
         let mut draft = tool(class, "c");
         draft.audience = audience;
@@ -101,11 +101,11 @@ fn a_call_starts_with_its_start_and_before_that_each_envelope_is_for_its_own_aud
         (vec![of(ToolResult, Internal), of(ToolStarted, User), of(ToolArgs, User)], vec![none, all, all]),
     ] {
         let mut ledger = Ledger::default();
-        assert_eq!(sights(&mut ledger, story.clone()), expected);
-        // The same with a restart between any two.
+        assert_eq!(visibilities(&mut ledger, story.clone()), expected);
+        // The same with a restart between any two drafts.
         let mut ledger = Ledger::default();
         for (draft, expected) in story.into_iter().zip(expected) {
-            assert_eq!(sights(&mut ledger, vec![draft]), [expected]);
+            assert_eq!(visibilities(&mut ledger, vec![draft]), [expected]);
             let saved = ledger.take_changed();
             let saved: Vec<_> = ledger.things.iter().map(|(key, thing)| (key.clone(), thing.to_byte())).chain(saved).collect();
             ledger = Ledger::restore(ledger.run.clone(), saved.iter().map(|(key, byte)| (&**key, *byte)));
@@ -114,18 +114,18 @@ fn a_call_starts_with_its_start_and_before_that_each_envelope_is_for_its_own_aud
 }
 
 #[test]
-fn a_failure_is_seen_by_whoever_saw_the_start_and_by_users_when_nothing_started() {
+fn a_failure_reaches_readers_of_the_start_or_users_without_a_start() {
     let mut fail = tool(EventType::ToolFailed, "c");
     fail.audience = Audience::Internal;
-    let seen = sights(&mut Ledger::default(), vec![tool(EventType::ToolStarted, "c"), fail.clone()]);
+    let seen = visibilities(&mut Ledger::default(), vec![tool(EventType::ToolStarted, "c"), fail.clone()]);
     assert_eq!(seen[1], [Body, Body, Body]);
-    assert_eq!(sights(&mut Ledger::default(), vec![fail.clone()]), [[Body, Body, Body]]);
+    assert_eq!(visibilities(&mut Ledger::default(), vec![fail.clone()]), [[Body, Body, Body]]);
     fail.refs = Some(json!({"parentToolCallId": "p"}));
-    assert_eq!(sights(&mut Ledger::default(), vec![fail]), [[Counted, Counted, Body]], "nested and marked narrower");
+    assert_eq!(visibilities(&mut Ledger::default(), vec![fail]), [[Counted, Counted, Body]], "nested and marked narrower");
 }
 
 #[test]
-fn what_becomes_of_a_control_is_told_to_those_who_see_what_it_is_about() {
+fn readers_of_a_control_s_target_see_its_progress() {
     let mut ledger = Ledger::default();
     let mut spy = tool(EventType::ToolStarted, "spy");
     spy.audience = Audience::Internal;
@@ -136,7 +136,7 @@ fn what_becomes_of_a_control_is_told_to_those_who_see_what_it_is_about() {
     };
     let mut mole = Draft::new(EventType::AgentSpawned);
     (mole.ids.agent, mole.audience) = (AgentId::new("mole").ok(), Audience::Dashboard);
-    sights(&mut ledger, vec![spy, mole, asks("shown", Audience::User), asks("hidden", Audience::Dashboard)]);
+    visibilities(&mut ledger, vec![spy, mole, asks("shown", Audience::User), asks("hidden", Audience::Dashboard)]);
     let control = |action: Option<&str>, call: Option<&str>, agent: Option<&str>| {
         let mut draft = Draft::new(EventType::ControlChanged).with("status", "submitted");
         draft.ids.action = action.and_then(|id| ActionId::new(id).ok());
@@ -144,11 +144,11 @@ fn what_becomes_of_a_control_is_told_to_those_who_see_what_it_is_about() {
         draft.ids.agent = agent.and_then(|id| AgentId::new(id).ok());
         draft
     };
-    let seen = sights(
+    let seen = visibilities(
         &mut ledger,
         vec![
             control(None, None, None),
-            control(Some("shown"), None, Some("nobody knows")),
+            control(Some("shown"), None, Some("unknown")),
             control(Some("shown"), Some("spy"), None),
             control(Some("hidden"), None, None),
             control(None, Some("spy"), None),
@@ -161,7 +161,7 @@ fn what_becomes_of_a_control_is_told_to_those_who_see_what_it_is_about() {
 }
 
 #[test]
-fn a_hidden_agent_says_and_does_nothing_that_others_see() {
+fn events_of_a_hidden_agent_are_hidden() {
     let mut spawned = Draft::new(EventType::AgentSpawned);
     spawned.audience = Audience::Dashboard;
     let mut said = text(EventType::TextDelta, "m", Some("p"));
@@ -170,18 +170,18 @@ fn a_hidden_agent_says_and_does_nothing_that_others_see() {
     for draft in [&mut spawned, &mut said, &mut called, &mut status] {
         draft.ids.agent = Some(AgentId::new("ghost").unwrap());
     }
-    let seen = sights(&mut Ledger::default(), vec![spawned, said, called, status]);
+    let seen = visibilities(&mut Ledger::default(), vec![spawned, said, called, status]);
     assert_eq!(seen, [[Hidden, Body, Body]; 4]);
 }
 
 #[test]
-fn an_action_on_a_hidden_call_loses_what_tells_of_the_call() {
+fn an_action_on_a_hidden_call_loses_the_call_s_members() {
     let mut start = tool(EventType::ToolStarted, "c");
     start.audience = Audience::Internal;
     let mut ask = tool(EventType::ActionRequired, "c").with("input", json!({"rm": "-rf"}));
     ask.ids.action = Some(ActionId::new("a").unwrap());
     let mut ledger = Ledger::default();
-    assert_eq!(sights(&mut ledger, vec![start, ask.clone()])[1], [Trimmed, Trimmed, Body]);
+    assert_eq!(visibilities(&mut ledger, vec![start, ask.clone()])[1], [Trimmed, Trimmed, Body]);
     let trimmed = crate::model::audience::trimmed(&envelope(ask));
     assert_eq!(trimmed.draft.ids.tool_call, None);
     assert!(!trimmed.draft.payload.contains_key("input"));
@@ -192,13 +192,13 @@ fn starts_and_ends_of_runs_reach_everyone() {
     let seen = [EventType::RunStarted, EventType::RunFinished, EventType::RunFailed].map(|class| {
         let mut draft = Draft::new(class);
         draft.audience = Audience::Internal;
-        sights(&mut Ledger::default(), vec![draft])[0]
+        visibilities(&mut Ledger::default(), vec![draft])[0]
     });
     assert_eq!(seen, [[Edge, Edge, Body], [Edge, Edge, Body], [Body, Body, Body]]);
 }
 
 #[test]
-fn a_chunk_after_the_seal_is_a_diagnostic_and_named() {
+fn a_chunk_after_the_seal_becomes_a_named_diagnostic() {
     let mut ledger = Ledger::default();
     ledger.enter(&mut text(EventType::TextDelta, "m", Some("p")), 0);
     ledger.enter(&mut text(EventType::TextFinal, "m", None), 1);
@@ -220,20 +220,20 @@ fn a_final_of_one_part_leaves_the_other_parts_open() {
 }
 
 #[test]
-fn the_end_of_a_message_that_was_hidden_from_a_reader_ends_nothing_that_begins_for_it() {
+fn the_end_of_a_hidden_message_does_not_end_parts_that_start_later_for_a_reader() {
     let mut hidden = text(EventType::TextDelta, "m", Some("p1"));
     hidden.audience = Audience::Dashboard;
     let delta = |part: &str| text(EventType::TextDelta, "m", Some(part));
     let mut ledger = Ledger::default();
     let drafts = vec![hidden.clone(), text(EventType::TextFinal, "m", None), delta("p0"), delta("p0")];
     let two = [Hidden, Body, Body];
-    assert_eq!(sights(&mut ledger, drafts), [two, two, [Body; 3], [Body; 3]]);
+    assert_eq!(visibilities(&mut ledger, drafts), [two, two, [Body; 3], [Body; 3]]);
     ledger.enter(&mut text(EventType::TextFinal, "m", None), 0);
-    assert!(ledger.enter(&mut delta("p2"), 0).is_some() && ledger.enter(&mut hidden, 0).is_some(), "now it has ended for all");
+    assert!(ledger.enter(&mut delta("p2"), 0).is_some() && ledger.enter(&mut hidden, 0).is_some(), "the message has now ended for all readers");
 }
 
 #[test]
-fn a_call_that_starts_again_takes_output_again() {
+fn a_restarted_call_accepts_output_again() {
     let mut ledger = Ledger::default();
     for class in [EventType::ToolStarted, EventType::ToolFailed] {
         ledger.enter(&mut tool(class, "c"), 0);
@@ -244,7 +244,7 @@ fn a_call_that_starts_again_takes_output_again() {
 }
 
 #[test]
-fn what_a_call_puts_out_after_a_hidden_restart_is_for_whoever_saw_the_restart() {
+fn output_after_a_hidden_restart_reaches_only_readers_of_the_restart() {
     let of = |class: EventType, audience: Audience| {
         let mut draft = tool(class, "c");
         draft.audience = audience;
@@ -260,13 +260,13 @@ fn what_a_call_puts_out_after_a_hidden_restart_is_for_whoever_saw_the_restart() 
         (ToolStarted, User),
         (ToolOutputDelta, User),
     ];
-    let seen = sights(&mut Ledger::default(), story.map(|(class, audience)| of(class, audience)).to_vec());
+    let seen = visibilities(&mut Ledger::default(), story.map(|(class, audience)| of(class, audience)).to_vec());
     let (all, two) = ([Body, Body, Body], [Hidden, Body, Body]);
     assert_eq!(seen, [all, all, two, two, all, all]);
 }
 
 #[test]
-fn a_run_waits_while_an_action_is_pending_and_ends_only_by_its_end() {
+fn a_run_waits_while_an_action_is_pending_and_ends_only_at_its_end_event() {
     let mut ledger = Ledger::default();
     let mut ask = Draft::new(EventType::ActionRequired);
     ask.ids.action = Some(ActionId::new("a").unwrap());
@@ -290,7 +290,7 @@ fn a_run_waits_while_an_action_is_pending_and_ends_only_by_its_end() {
     assert_eq!(states, expected);
 }
 
-/// A change of an activity (of a call `c`), or of the state where `activity` is empty.
+/// A change of an activity of call `c`, or of the state if `activity` is empty.
 fn change(activity: &str, member: &str, audience: Audience) -> Draft {
     let class = if member == "patch" { EventType::StateDelta } else { EventType::StateSnapshot };
     let mut draft = Draft::new(class).with(member, json!([]));
@@ -303,11 +303,11 @@ fn change(activity: &str, member: &str, audience: Audience) -> Draft {
 }
 
 #[test]
-fn whoever_missed_a_change_gets_no_patch_of_it_until_a_snapshot_that_it_sees() {
+fn a_reader_that_missed_a_change_gets_no_patch_until_a_visible_snapshot() {
     use Audience::{Dashboard, Internal, User};
     for activity in ["", "search", "tool-call-progress"] {
         let of = |member: &str, audience: Audience| change(activity, member, audience);
-        let seen = sights(
+        let seen = visibilities(
             &mut Ledger::default(),
             vec![
                 of("state", User),
@@ -330,23 +330,23 @@ fn whoever_missed_a_change_gets_no_patch_of_it_until_a_snapshot_that_it_sees() {
 }
 
 #[test]
-fn a_snapshot_that_replaces_nothing_neither_heals_nor_harms() {
+fn a_snapshot_with_replace_false_does_not_change_who_missed_what() {
     let keep = |audience: Audience| change("search", "content", audience).with("replace", false);
     let patch = |audience: Audience| change("search", "patch", audience);
     let mut ledger = Ledger::default();
-    let seen = sights(&mut ledger, vec![keep(Audience::User), keep(Audience::Internal), patch(Audience::User)]);
+    let seen = visibilities(&mut ledger, vec![keep(Audience::User), keep(Audience::Internal), patch(Audience::User)]);
     assert_eq!(seen[2], [Body, Body, Body]);
-    let seen = sights(&mut ledger, vec![patch(Audience::Internal), keep(Audience::User), patch(Audience::User)]);
+    let seen = visibilities(&mut ledger, vec![patch(Audience::Internal), keep(Audience::User), patch(Audience::User)]);
     assert_eq!(seen[2], [Hidden, Hidden, Body]);
 }
 
 #[test]
-fn who_missed_what_is_saved_beside_the_rest_and_old_bytes_are_read() {
+fn the_missed_audience_survives_a_save_and_old_bytes_are_readable() {
     let mut ledger = Ledger::default();
-    sights(&mut ledger, vec![change("", "state", Audience::User), change("", "patch", Audience::Internal)]);
+    visibilities(&mut ledger, vec![change("", "state", Audience::User), change("", "patch", Audience::Internal)]);
     let saved = ledger.take_changed();
     let mut restored = Ledger::restore(RunState::default(), saved.iter().map(|(key, byte)| (&**key, *byte)));
-    assert_eq!(sights(&mut restored, vec![change("", "patch", Audience::User)]), [[Hidden, Hidden, Body]]);
+    assert_eq!(visibilities(&mut restored, vec![change("", "patch", Audience::User)]), [[Hidden, Hidden, Body]]);
     for start in Audience::ALL {
         for (sealed, narrowest) in [(false, start), (true, Audience::Internal)] {
             let old = start as u8 | u8::from(sealed) << 2 | (narrowest as u8) << 3;
@@ -360,23 +360,23 @@ fn who_missed_what_is_saved_beside_the_rest_and_old_bytes_are_read() {
 }
 
 #[test]
-fn a_report_of_a_call_s_progress_is_of_the_call() {
+fn a_progress_report_has_its_call_s_audience() {
     let mut start = tool(EventType::ToolStarted, "c");
     start.audience = Audience::Internal;
     let mut report = Draft::new(EventType::StateSnapshot).with("activityType", "tool-call-progress");
     report.ids.message = Some(MessageId::new("c").unwrap());
     let named =
         Draft::new(EventType::StateSnapshot).with("activityType", "tool-call-progress").with("content", json!({"call_id": "c"}));
-    assert_eq!(sights(&mut Ledger::default(), vec![start, report, named])[1..], [[Hidden, Hidden, Body]; 2]);
+    assert_eq!(visibilities(&mut Ledger::default(), vec![start, report, named])[1..], [[Hidden, Hidden, Body]; 2]);
 }
 
 #[test]
-fn the_edge_of_a_review_says_which_review_ended() {
+fn the_stub_of_a_review_s_end_names_the_review() {
     let mut ledger = Ledger::default();
     for id in [json!("v"), json!(7)] {
         let mut end = Draft::new(EventType::ReviewCompleted).with("reviewId", id.clone()).with("verdict", "secret");
         end.audience = Audience::Internal;
-        let seen = sights(&mut ledger, vec![Draft::new(EventType::ReviewRequested).with("reviewId", id.clone()), end.clone()]);
+        let seen = visibilities(&mut ledger, vec![Draft::new(EventType::ReviewRequested).with("reviewId", id.clone()), end.clone()]);
         assert_eq!(seen[1], [Edge, Edge, Body]);
         let edge = crate::model::audience::edge(&envelope(end)).draft.payload;
         assert_eq!(Value::Object(edge), json!({"reviewId": id, "withheld": true}));
@@ -384,7 +384,7 @@ fn the_edge_of_a_review_says_which_review_ended() {
 }
 
 #[test]
-fn a_restored_ledger_stamps_as_the_one_that_was_saved() {
+fn a_restored_ledger_stamps_like_the_saved_one() {
     let mut ledger = Ledger::default();
     let mut start = tool(EventType::ToolStarted, "c");
     start.audience = Audience::Dashboard;
@@ -399,7 +399,7 @@ fn a_restored_ledger_stamps_as_the_one_that_was_saved() {
 }
 
 #[test]
-fn however_long_a_name_is_the_key_that_is_saved_is_bounded() {
+fn a_long_name_has_a_bounded_key() {
     let mut ledger = Ledger::default();
     let mut draft = tool(EventType::ToolProgress, "c").with("activityType", "x".repeat(100_000));
     ledger.enter(&mut draft, 0);
@@ -407,7 +407,7 @@ fn however_long_a_name_is_the_key_that_is_saved_is_bounded() {
 }
 
 #[test]
-fn a_snapshot_of_messages_tells_nothing_of_hidden_calls_and_agents() {
+fn a_messages_snapshot_reveals_no_hidden_calls_or_agents() {
     let mut ledger = Ledger::default();
     let mut start = tool(EventType::ToolStarted, "c");
     start.audience = Audience::Internal;

@@ -1,29 +1,37 @@
-//! Things: what is kept of one, in a byte, and which one a draft is about.
+//! Subjects of a log: the state of a subject in one byte, and the subject of a draft.
 
 use crate::model::audience::Audience;
 use crate::model::{Draft, EventType, MessageId, ToolCallId};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// The name of seed 002's activity of a tool call.
+/// The activity type of seed 002's progress of a tool call.
 const PROGRESS: &str = "tool-call-progress";
 
-/// The longest key of a thing, in bytes: three ids and what stands between them; a longer one is known by its hash.
+/// The longest key of a subject, in bytes: three ids and their separators.
+/// The ledger hashes longer keys.
 pub(super) const THING_BYTES_MAX: usize = 800;
 
-/// What the ledger knows of one thing.
+/// The ledger's state of one subject.
+///
+/// A subject is a message, part, call, action, agent, activity, review or compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Thing {
-    /// The audience of its first envelope; of a call, that of its `tool.started`, and before that the widest of those that tell
-    /// of it; of a message as a whole, the widest of its parts'.
+    /// The audience of the first envelope.
+    ///
+    /// For a call: the audience of its `tool.started`, and before the start the widest audience of its envelopes. For a
+    /// whole message: the widest audience of its parts.
     pub start: Audience,
-    /// Of a message as a whole, the narrowest of its parts'; else the same as `start`.
+    /// For a whole message: the narrowest audience of its parts.
+    /// Otherwise equal to `start`.
     pub narrowest: Audience,
     pub sealed: bool,
-    /// Of what is patched, and of calls that start again: the narrowest audience that lacks a change to it. Whoever is wider
-    /// lacks it too.
+    /// The narrowest audience that missed a change, for patched subjects and for restarted calls.
+    ///
+    /// Every wider audience missed the change too.
     pub missed: Option<Audience>,
-    /// Of a call: whether it has not started, and was only told of. Then each envelope is for its own audience.
+    /// For a call: whether only envelopes before its start exist.
+    /// Each envelope then keeps its own audience.
     pub unstarted: bool,
 }
 
@@ -51,14 +59,15 @@ impl Thing {
     }
 }
 
-/// What a fact does to something that is kept by snapshots and patches.
+/// The effect of a draft on an activity or on the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Snapshot,
     Patch,
 }
 
-/// Names in payloads may be of any length; keys of things are saved, and are not.
+/// Hashes a key that is too long.
+/// Names in payloads have no length limit, but the server stores these keys.
 pub(super) fn bounded(key: String) -> String {
     if key.len() <= THING_BYTES_MAX {
         return key;
@@ -67,22 +76,24 @@ pub(super) fn bounded(key: String) -> String {
     format!("{kind}:{:x}", Sha256::digest(&key))
 }
 
-/// The activity that a draft is of, by the name that its source gave it; empty names name nothing.
+/// Returns the activity type that the source gave the draft, if its event type can have one.
 fn activity_of(draft: &Draft) -> Option<&str> {
     use EventType as E;
     let can_be = matches!(draft.class, E::ToolProgress | E::StateSnapshot | E::StateDelta);
     draft.said("activityType").filter(|_| can_be).and_then(Value::as_str)
 }
 
-/// The call that a report of its progress is about: an activity of that name may give the call's id in its content, or, as
-/// Awaken does, in the place of a message's.
+/// Returns the call of a progress report.
+///
+/// An activity of type `tool-call-progress` may name the call in its content. Awaken instead puts the call's id in
+/// place of the message id.
 fn reported_call(draft: &Draft) -> Option<&str> {
     let of = draft.ids.tool_call.as_ref().map(ToolCallId::as_str);
-    let told = || draft.said("content").and_then(|content| content.get("call_id")).and_then(Value::as_str);
-    of.or_else(|| told().filter(|id| ToolCallId::new(id).is_ok())).or_else(|| draft.ids.message.as_ref().map(MessageId::as_str))
+    let named = || draft.said("content").and_then(|content| content.get("call_id")).and_then(Value::as_str);
+    of.or_else(|| named().filter(|id| ToolCallId::new(id).is_ok())).or_else(|| draft.ids.message.as_ref().map(MessageId::as_str))
 }
 
-/// What a draft changes by a snapshot or a patch: an activity of the source, or the state (`state:`).
+/// Returns the key of the activity, or of the state (`state:`), that a draft replaces or patches.
 pub(super) fn change_of(draft: &Draft) -> Option<(String, Change)> {
     let ids = &draft.ids;
     let says = |member: &str| draft.said(member).is_some_and(|value| !value.is_null());
@@ -105,12 +116,13 @@ pub(super) fn change_of(draft: &Draft) -> Option<(String, Change)> {
     }
 }
 
-/// The thing that a draft is about, as `kind:id`; `None` for what is about none (runs, sessions, state, diagnostics …).
+/// Returns the subject of a draft, as `kind:id`.
+/// `None`: it has none (runs, sessions, state, diagnostics …).
 pub(super) fn thing_of(draft: &Draft) -> Option<String> {
     use EventType as E;
     let ids = &draft.ids;
     match activity_of(draft) {
-        // The call itself, whoever saw that start.
+        // A progress report belongs to the call itself.
         Some(PROGRESS) => return reported_call(draft).map(|id| format!("tool:{id}")),
         Some(activity) => {
             let message = ids.message.as_ref().map(MessageId::as_str);
@@ -140,7 +152,7 @@ pub(super) fn thing_of(draft: &Draft) -> Option<String> {
             .or_else(|| ids.evidence.as_ref().map(|id| id.as_str().to_owned()))
             .map(|id| format!("review:{id}")),
         E::ContextCompactionStarted | E::ContextCompactionCompleted => {
-            // Without an id it is the agent's: a teammate's memory is not the run's.
+            // Without an id the compaction belongs to the agent: a teammate's memory is not the run's.
             let agent = || draft.ids.agent.as_ref().map(|id| format!("@{id}"));
             Some(format!("compaction:{}", by_payload(&["compactionId", "id"]).or_else(agent).unwrap_or_default()))
         }
@@ -148,7 +160,7 @@ pub(super) fn thing_of(draft: &Draft) -> Option<String> {
     }
 }
 
-/// The message, reasoning or plan that the draft's part belongs to, as `kind:id`.
+/// Returns the message, reasoning or plan of the draft's part, as `kind:id`.
 pub(super) fn whole_message(draft: &Draft) -> Option<String> {
     use EventType as E;
     let kind = match draft.class {

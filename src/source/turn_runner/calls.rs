@@ -1,8 +1,8 @@
-//! Tool calls: what the model asks for, and what it got.
+//! Tool calls: the model's requests and their results.
 //!
-//! Each `toolCall` is the whole of the call as it stands, and its end is the one that is complete. What a call gave may be text,
-//! a body that is kept elsewhere (`{}` on the wire), or the description of a media file, of which who handles it and how far it
-//! is trusted is for internal eyes.
+//! Each `toolCall` event contains the whole current call; the event with `isComplete` is the end. A result is text, a
+//! body that the runtime stores elsewhere (`{}` on the wire), or the description of a media file. The handling and
+//! trust members of a media file are internal.
 
 use super::{Step, TurnRunner, key_of, take_flag, take_time};
 use crate::model::{ArtifactId, Audience, Draft, EventType, Owner, Phase, ToolCallId};
@@ -12,17 +12,21 @@ use crate::source::print::{HASH_START, hashed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// Calls that are open at once; beyond it the oldest is forgotten, and what is heard of it next begins it anew. Real turns have a
-/// handful.
+/// The most open calls.
+/// Real turns have a handful.
+///
+/// Beyond this limit the adapter evicts the oldest; the next event of that call starts it anew.
 const CALLS_OPEN_MAX: usize = 256;
 
-/// What of a media file is for everybody; all else is for internal eyes.
+/// Members of a media file that are public.
+/// All others are internal.
 const MEDIA_MEMBERS: &[&str] = &["kind", "mimeType", "filename", "source"];
 
-/// How far a media file is trusted. Only ADK's own media say so.
+/// Trust members of a media file.
+/// Only ADK's own media have them.
 const TRUST: &[&str] = &["trustTier", "modalityHazard"];
 
-/// How far a call's execution is, by telemetry.
+/// The progress of a call's execution, according to telemetry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Execution {
@@ -32,26 +36,27 @@ pub(super) enum Execution {
     Over,
 }
 
-/// A call that has started and not ended. Names and arguments are remembered by their hash.
+/// A started call without an end.
+/// It holds hashes of the names and arguments.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Call {
     pub key: u64,
-    /// Its name to readers.
+    /// The reader-visible id.
     pub id: ToolCallId,
     pub tool: Option<u64>,
     pub checksum: Option<u64>,
-    /// The arguments as they were last told.
+    /// The hash of the last reported arguments.
     args: Option<u64>,
     pub execution: Execution,
 }
 
-/// The hash of a tool's name or of a checksum.
+/// Hashes a tool's name or a checksum.
 pub(super) fn hash_of(text: &str) -> u64 {
     hashed(HASH_START, text.as_bytes())
 }
 
 impl TurnRunner {
-    /// The open call of that key, and whether it is new.
+    /// Returns the open call with this key, and whether it is new.
     fn call(&mut self, key: u64, id: &ToolCallId) -> (&mut Call, bool) {
         let known = self.calls.iter().position(|call| call.key == key);
         let at = known.unwrap_or_else(|| {
@@ -72,7 +77,7 @@ impl TurnRunner {
         self.used.add(key);
     }
 
-    /// The name to readers of the call that ADK calls so.
+    /// Returns the reader-visible id of a call, by ADK's id.
     pub(super) fn call_named(&self, id: &str) -> Option<ToolCallId> {
         ToolCallId::new(id).ok()?;
         ToolCallId::new(&self.name(key_of("toolCall", id), id)).ok()
@@ -83,9 +88,9 @@ impl Step<'_> {
     pub(super) fn tool_call(&mut self, mut payload: Fact) {
         let native = payload.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let key = key_of(self.event, &native);
-        let id = self.memory.call_named(&native).expect("an id, or one made of it");
+        let id = self.memory.call_named(&native).expect("`lacking` has checked the id, and generated ids are valid");
         if self.memory.has_ended(key) {
-            // One call has one end.
+            // A call has only one end.
             let mut draft = diagnostic("write_after_seal", self.event, payload);
             draft.ids.tool_call = Some(id);
             return self.push(draft);
@@ -112,17 +117,17 @@ impl Step<'_> {
 
         let (call, is_new) = self.memory.call(key, &id);
         let (tool, checked) = (name.as_deref().map(hash_of), checksum.as_deref().map(hash_of));
-        let told = args.as_ref().map(|args| hash_of(&args.to_string()));
+        let args_hash = args.as_ref().map(|args| hash_of(&args.to_string()));
         let is_renamed = tool.is_some() && call.tool != tool;
-        let has_news = told.is_some() && call.args != told
+        let has_news = args_hash.is_some() && call.args != args_hash
             || is_renamed && !is_new
             || checked.is_some() && call.checksum != checked && !is_new;
         call.tool = tool.or(call.tool);
         call.checksum = checked.or(call.checksum);
-        call.args = told.or(call.args);
+        call.args = args_hash.or(call.args);
         if is_new {
             let mut draft = of(EventType::ToolStarted);
-            // Until it is answered it is the model's wish, not yet the tool's work.
+            // Until its result, the call is the model's request and not yet the tool's work.
             draft.owner = Owner::Model;
             draft.payload.extend(name.as_deref().map(|name| ("toolName".to_owned(), name.into())));
             draft.payload.extend(created.map(|at| ("createdAt".to_owned(), at)));
@@ -136,7 +141,7 @@ impl Step<'_> {
             draft
                 .payload
                 .extend(name.as_deref().filter(|_| is_renamed && !is_new).map(|name| ("toolName".to_owned(), name.into())));
-            // The whole of them as they stand now: they replace what was told before.
+            // The event has the whole current arguments. They replace the earlier ones.
             draft.payload.extend(args.map(|args| ("input".to_owned(), args)));
             self.push(draft);
         }
@@ -147,7 +152,7 @@ impl Step<'_> {
             draft.payload.extend(completed.map(|at| ("completedAt".to_owned(), at)));
             self.end_of_call(draft, results.unwrap_or(Value::Null));
         } else if let Some(results) = results.filter(|results| !results.is_null()) {
-            // What it gives is what its end says.
+            // Only the end of a call carries its result.
             let early = Fact::from_iter([("results".to_owned(), results)]);
             let mut draft = diagnostic("results_before_end", self.event, early);
             draft.ids.tool_call = Some(id);
@@ -173,7 +178,8 @@ impl Step<'_> {
         }
     }
 
-    /// A call that ended as an error. Where the turn is being stopped that is why.
+    /// Creates the end of a failed call.
+    /// During an abort of the turn the failure is a cancellation.
     fn failed(&self, mut draft: Draft, results: Value, handling: &mut Vec<Value>) -> Draft {
         let lines = |lines: &[Value]| lines.iter().map(Value::as_str).collect::<Option<Vec<_>>>().map(|lines| lines.join("\n"));
         let message = match &results {
@@ -195,7 +201,7 @@ impl Step<'_> {
     }
 }
 
-/// Puts what a call gave where it belongs: what stands here under `member`, what stands elsewhere under references.
+/// Places a call's result in the draft: inline data under `member`, external data under references.
 fn gave(mut draft: Draft, member: &str, results: Value, handling: &mut Vec<Value>) -> Draft {
     let mut media = Vec::new();
     let is_reference = is_elsewhere(&results) || is_media(&results);
@@ -213,12 +219,14 @@ fn gave(mut draft: Draft, member: &str, results: Value, handling: &mut Vec<Value
     draft
 }
 
-/// What a call gave as everybody may see it. Media are told again in `media`, and what of them is for internal eyes in `handling`.
-/// Within a tool's own data (`is_result` is false) nothing is a form of ADK's but its media.
+/// Returns the public view of a call's result.
+///
+/// The function also appends the public part of each media file to `media`, and the internal part to `handling`. Within
+/// a tool's own data (`is_result` is false), it recognises only media, not the other forms of ADK.
 fn shown(value: Value, is_result: bool, media: &mut Vec<Value>, handling: &mut Vec<Value>) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(|item| shown(item, is_result, media, handling)).collect(),
-        // A spooled artifact has no form in JSON: there is a result, and its body is the runtime's.
+        // A spooled artifact has no JSON form: the call has a result, but only the runtime has its body.
         value if is_result && is_elsewhere(&value) => json!({ "kind": "spooled_artifact", "available": false }),
         value if !is_media(&value) => match value {
             Value::Object(data) => {

@@ -1,14 +1,16 @@
-//! What an exception says, in whichever form it came, and as much of it as may be remembered until its turn ends.
+//! The content of an exception, and the part that the adapter may store until the turn ends.
 //!
-//! ADK's exceptions keep their message from `JSON.stringify`: what arrives is `{name, code, status, fatal}`, or `{}` of a plain
-//! `Error`. A producer that writes them out sends `{name, message, code?, cause?}`. Both are read, and what is missing is never
-//! made up. What an adapter remembers is stored without passing the guard, so of a message only plain words are remembered; the
-//! whole of it goes out at once, as a diagnostic.
+//! `JSON.stringify` omits the message of ADK's exceptions. The wire has `{name, code, status, fatal}`, or `{}` for a
+//! plain `Error`. A producer that serialises them explicitly sends `{name, message, code?, cause?}`. The adapter reads
+//! both forms and never invents missing members.
+//!
+//! The adapter's memory does not pass the guard. So the adapter stores only the plain words of a message, and sends the
+//! whole exception at once as a diagnostic.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What is remembered of a message or a code, in characters.
+/// The length of a stored message or code, in characters.
 const CHARS_MAX: usize = 400;
 
 /// The longest plain word, in characters.
@@ -17,25 +19,25 @@ const WORD_CHARS_MAX: usize = 20;
 /// The longest name of an error, in characters.
 const NAME_CHARS_MAX: usize = 64;
 
-/// How deep a chain of causes is read.
+/// The most causes of an error that the adapter reads.
 const CAUSES_MAX: usize = 16;
 
-/// ADK's name for whatever its executor threw.
+/// ADK's code for any exception of its executor.
 const EXECUTOR_ERROR: &str = "E_LLM_EXECUTION_EXECUTOR_ERROR";
 
-/// What stands where a word was left out.
+/// The replacement for an omitted word.
 const LEFT_OUT: &str = "…";
 
-/// Words after which a secret is likely to stand.
+/// Words that often precede a secret.
 const ANNOUNCING: &[&str] = &["basic", "bearer", "credential", "key", "passphrase", "passwd", "password", "secret", "token"];
 
-/// What may have ended a turn.
+/// An error that may have ended a turn.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Cause {
     code: Option<String>,
     message: Option<String>,
-    /// Whether it says plainly that somebody aborted.
+    /// Whether the error is explicitly an abort.
     pub is_abort: bool,
 }
 
@@ -50,21 +52,22 @@ impl Cause {
         Self { code: code.as_deref().map(plain), message: message.as_deref().map(plain), is_abort: is_abort(error) }
     }
 
-    /// Whether an abort that ADK did not recognise looks like this: what its executor threw, of which nothing arrived but
-    /// ADK's own name for it.
+    /// Whether the error may be an abort that ADK did not recognise.
+    ///
+    /// Such an abort arrives as an executor error with ADK's own code and no message.
     pub(super) fn may_be_abort(&self) -> bool {
         self.message.is_none() && self.code.as_deref() == Some(EXECUTOR_ERROR)
     }
 
-    /// What a second telling of the same error adds.
+    /// Adds missing parts from a second report of the same error.
     pub(super) fn or(&mut self, again: Self) {
         self.code = self.code.take().or(again.code);
         self.message = self.message.take().or(again.message);
         self.is_abort |= again.is_abort;
     }
 
-    /// As a run's `error`.
-    pub(super) fn told(&self) -> Value {
+    /// Returns the run's `error` member.
+    pub(super) fn to_error(&self) -> Value {
         let message = match (&self.message, &self.code) {
             (Some(message), _) => message.clone(),
             (None, Some(code)) => format!("the turn failed with {code}, without a message"),
@@ -77,18 +80,19 @@ impl Cause {
     }
 }
 
-/// A member's text, if there is any.
+/// Returns a member's non-empty text.
 pub(super) fn text(error: &Value, member: &str) -> Option<String> {
     error.get(member).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// The error, its cause, the cause of that …
+/// Iterates over the error and its chain of causes.
 fn chain(error: &Value) -> impl Iterator<Item = &Value> {
     std::iter::successors(Some(error), |error| error.get("cause")).take(CAUSES_MAX)
 }
 
-/// Whether it says plainly that somebody aborted: ADK itself looks at the constructor's name alone, and takes a `DOMException`
-/// of `fetch` for a failure.
+/// Whether the error is explicitly an abort.
+///
+/// ADK itself checks only the constructor's name, and so treats a `DOMException` of `fetch` as a failure.
 fn is_abort(error: &Value) -> bool {
     chain(error).any(|error| {
         let says = |member: &str, what: &str| error.get(member).and_then(Value::as_str) == Some(what);
@@ -96,7 +100,8 @@ fn is_abort(error: &Value) -> bool {
     })
 }
 
-/// The text with only its plain words, one space apart.
+/// Returns the text's plain words, separated by one space.
+/// It replaces all other words.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     let mut is_announced = false;
@@ -113,7 +118,9 @@ fn plain(text: &str) -> String {
     plain
 }
 
-/// Whether this is a word of a language, a number, or the name of an error. No key, token or address is.
+/// Whether this is a natural-language word, a number, or the name of an error.
+///
+/// No key, token or URL passes.
 fn is_plain(word: &str) -> bool {
     let (count, starts) = (word.chars().count(), word.chars().next().is_none_or(char::is_alphanumeric));
     let is_number = || word.bytes().all(|b| b.is_ascii_digit());
@@ -122,7 +129,7 @@ fn is_plain(word: &str) -> bool {
         let is_all = |part: &str, of: fn(&u8) -> bool| part.bytes().all(|b| of(&b));
         word.split('_').all(|part| is_all(part, u8::is_ascii_uppercase) || part.len() <= 6 && is_all(part, u8::is_ascii_digit))
     };
-    // `TypeError`: words that each begin with a capital.
+    // For example `TypeError`: capitalised words without a separator.
     let is_class = || {
         let is_capital = |c: char| c.is_ascii_uppercase();
         word.starts_with(is_capital)
@@ -138,7 +145,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_message_is_remembered_by_its_plain_words() {
+    fn a_message_is_stored_as_its_plain_words() {
         assert_eq!(plain("The executor\nthrew an error: 529 overloaded"), "The executor threw an error: 529 overloaded");
         assert_eq!(plain("E_LLM_EXECUTION_EXECUTOR_ERROR"), "E_LLM_EXECUTION_EXECUTOR_ERROR");
         assert_eq!(plain("(TypeError) Über 走: \"n\" E_HTTP_429"), "(TypeError) Über 走: \"n\" E_HTTP_429");
@@ -147,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_a_secret_is_not_remembered() {
+    fn a_possible_secret_is_not_stored() {
         for secret in [
             "sk-live-abcdef0123456789abcdef",
             "ghp_Zz0123456789abcdefghijABCDEFGHIJ0123",
@@ -164,21 +171,21 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_of_an_exception_are_read_and_nothing_is_made_up() {
-        let told = |error: Value| Cause::of(&error).told();
+    fn both_forms_of_an_exception_are_read_and_nothing_is_invented() {
+        let read = |error: Value| Cause::of(&error).to_error();
         let naive = json!({"name": "E_X", "code": "E_X", "status": 500, "fatal": false});
-        assert_eq!(told(naive), json!({"code": "E_X", "message": "the turn failed with E_X, without a message"}));
-        assert_eq!(told(json!({})), json!({"message": "the turn failed without saying why"}));
-        assert_eq!(told(Value::Null), json!({"message": "the turn failed without saying why"}));
-        assert_eq!(told(json!({"message": 7, "code": {}})), json!({"message": "the turn failed without saying why"}));
+        assert_eq!(read(naive), json!({"code": "E_X", "message": "the turn failed with E_X, without a message"}));
+        assert_eq!(read(json!({})), json!({"message": "the turn failed without saying why"}));
+        assert_eq!(read(Value::Null), json!({"message": "the turn failed without saying why"}));
+        assert_eq!(read(json!({"message": 7, "code": {}})), json!({"message": "the turn failed without saying why"}));
         let expanded = json!({"name": "E_X", "message": "it threw", "cause": {"message": "529 overloaded"}});
-        assert_eq!(told(expanded), json!({"code": "E_X", "message": "it threw"}));
-        assert_eq!(told(json!({"code": 7, "cause": {"message": "deep"}})), json!({"code": "7", "message": "deep"}));
-        assert_eq!(told(json!("thrown")), json!({"message": "thrown"}));
+        assert_eq!(read(expanded), json!({"code": "E_X", "message": "it threw"}));
+        assert_eq!(read(json!({"code": 7, "cause": {"message": "deep"}})), json!({"code": "7", "message": "deep"}));
+        assert_eq!(read(json!("thrown")), json!({"message": "thrown"}));
     }
 
     #[test]
-    fn an_abort_is_told_by_its_name_or_code_anywhere_in_the_chain() {
+    fn an_abort_is_recognised_by_name_or_code_anywhere_in_the_chain() {
         for error in [
             json!({"name": "AbortError"}),
             json!({"code": 20}),
@@ -193,6 +200,6 @@ mod tests {
             assert!(!Cause::of(&error).is_abort, "{error}");
         }
         let endless = (0..100).fold(json!({"name": "AbortError"}), |cause, _| json!({"cause": cause}));
-        assert!(!Cause::of(&endless).is_abort, "nobody looks that deep");
+        assert!(!Cause::of(&endless).is_abort, "the abort is below the depth limit");
     }
 }

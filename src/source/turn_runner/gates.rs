@@ -1,8 +1,8 @@
-//! Gates: what waits for somebody to decide.
+//! Gates: required actions that wait for a decision.
 //!
-//! A gate names no call. Its opener may have put the call's id, checksum or tool into its payload, and then the functional bus
-//! alone says which call it is; else it is that of the one execution that is under way, which only telemetry tells. The answer is
-//! not on the wire, only how the gate was settled.
+//! A gate does not name its call. Its opener may put the call's id, checksum or tool into the payload; the functional
+//! bus then identifies the call. Otherwise the gate belongs to the only running execution, which only telemetry
+//! reports. The wire does not contain the answer, only the gate's result.
 
 use super::calls::{Call, Execution, hash_of};
 use super::{Step, TurnRunner, take_time, tell};
@@ -12,10 +12,11 @@ use crate::source::members::{take_id, take_question, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Gates that are open at once; beyond it the oldest is forgotten, and what it asked for is not known when it closes.
+/// The most open gates.
+/// Beyond this limit the adapter evicts the oldest, whose call and kind it then does not know.
 const GATES_OPEN_MAX: usize = 64;
 
-/// A gate that is not settled.
+/// An open gate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Gate {
     id: ActionId,
@@ -24,7 +25,7 @@ pub(super) struct Gate {
 }
 
 impl TurnRunner {
-    /// The call that a gate is about.
+    /// Returns the call of a gate, if it is unambiguous.
     fn call_of(&self, opener: &Fact) -> Option<ToolCallId> {
         let said = |member: &str| opener.get(member).and_then(Value::as_str).filter(|text| !text.is_empty());
         if let Some(id) = said("toolCallId") {
@@ -35,10 +36,10 @@ impl TurnRunner {
             checksum.is_none_or(|checksum| call.checksum == Some(checksum)) && tool.is_none_or(|tool| call.tool == Some(tool))
         };
         let meant: Vec<&Call> = self.calls.iter().filter(is_meant).collect();
-        let is_told = checksum.is_some() || tool.is_some();
+        let is_named = checksum.is_some() || tool.is_some();
         let running: Vec<&&Call> = meant.iter().filter(|call| call.execution == Execution::Running).collect();
         match (meant.as_slice(), running.as_slice()) {
-            ([call], _) if is_told => Some(call.id.clone()),
+            ([call], _) if is_named => Some(call.id.clone()),
             (_, [call]) => Some(call.id.clone()),
             _ => None,
         }
@@ -57,7 +58,8 @@ impl TurnRunner {
         Some(self.gates.remove(at))
     }
 
-    /// Drops the turn's own id; of another turn it stays and is carried.
+    /// Removes the open turn's id.
+    /// The id of another turn stays and is carried.
     fn drop_turn(&self, payload: &mut Fact) {
         if payload.get("turnId").and_then(Value::as_str) == self.turn.as_ref().map(TurnId::as_str) {
             payload.shift_remove("turnId");
@@ -72,7 +74,7 @@ const fn owner(is_approval: bool) -> Owner {
 impl Step<'_> {
     pub(super) fn turn_gate_open(&mut self, mut payload: Fact) {
         self.memory.drop_turn(&mut payload);
-        let id: ActionId = take_id(&mut payload, "id").expect("just seen to be an id");
+        let id: ActionId = take_id(&mut payload, "id").expect("`lacking` has checked the id");
         let reason = take_text(&mut payload, "reason");
         let kind = match reason.as_deref() {
             Some("tool_approval") => "tool_approval",
@@ -110,7 +112,7 @@ impl Step<'_> {
 
     pub(super) fn turn_gate_closed(&mut self, mut payload: Fact) {
         self.memory.drop_turn(&mut payload);
-        let id: ActionId = take_id(&mut payload, "gateId").expect("just seen to be an id");
+        let id: ActionId = take_id(&mut payload, "gateId").expect("`lacking` has checked the id");
         let gate = self.memory.close_gate(&id);
         let is_approval = gate.as_ref().is_some_and(|gate| gate.is_approval);
         let result = take_text(&mut payload, "result");
@@ -122,7 +124,7 @@ impl Step<'_> {
             Some("timeout") => ("expired", Phase::Failed),
             _ => ("unknown", Phase::Acting),
         };
-        // A gate is aborted with its turn: what its tool says next comes of that.
+        // An aborted gate means an aborted turn: a later failure of its tool is a consequence.
         self.memory.is_aborting |= outcome == "cancelled";
         let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
         (draft.owner, draft.phase) = (owner(is_approval), phase);

@@ -1,21 +1,23 @@
-//! NHTIO ADK's `TurnRunner`: the facts of its two buses, each `{bus, event, payload}`, into our vocabulary.
+//! The source `turnrunner`: the facts of NHTIO ADK's `TurnRunner`, each `{bus, event, payload}`.
 //!
-//! The functional bus is what the agent does: messages, thoughts, tool calls. Of the observability bus, turns, dispatches and
-//! gates are functional too, for what a reader sees hangs on them. The rest there is telemetry: it becomes diagnostics and
-//! metrics and nothing else, so that whether it comes, or comes garbled, changes nothing of what the agent is seen to do (a
-//! gate that says nothing of its call is the one exception, see [`gates`]).
+//! The functional bus carries the agent's messages, thoughts and tool calls. The observability bus carries turns,
+//! dispatches and gates, which the adapter also treats as functional because readers' views depend on them. All other
+//! observability events are telemetry and become only diagnostics and metrics. So missing or garbled telemetry does not
+//! change the agent's visible actions. The one exception is a gate that does not name its call, see [`gates`].
 //!
-//! No event names its run, and ids are a turn's own, which is why this adapter remembers where a turn stands. The text is what
-//! was streamed; `full` verifies it and is told at a stream's seal alone. How a turn ended is what its dispatch said, never that
-//! there was an error. Never refuses an event or a member that it does not know, and never remembers a body.
+//! Events do not name their run, and ids are unique only within a turn. So the adapter tracks the turn's state.
 //!
-//! | file | holds |
+//! * The streamed chunks are the text. `full` verifies them, and appears in the log only at a stream's seal.
+//! * A turn's dispatch determines the turn's outcome; an error event alone does not.
+//! * The adapter never rejects an unknown event or member, and its memory never holds a body.
+//!
+//! | module | contents |
 //! | --- | --- |
-//! | `turns` | turns, dispatches, and what a turn came to |
-//! | `failure` | what an exception says, and what of it may be remembered |
+//! | `turns` | turns, dispatches, and the outcome of a turn |
+//! | `failure` | the content of an exception, and the part that the adapter may store |
 //! | `streams` | messages and thoughts |
-//! | `calls` | tool calls and what they gave |
-//! | `gates` | what waits for somebody |
+//! | `calls` | tool calls and their results |
+//! | `gates` | required actions |
 //! | `telemetry` | logs, warnings, iterations, executions |
 
 mod calls;
@@ -62,32 +64,35 @@ const OBSERVABILITY: &[&str] = &[
     "toolExecutionEnd", "turnGateOpen", "turnGateClosed", "log", "warning", "error",
 ];
 
-/// Ids of one turn that are known to have been used, and as many of all the turns before.
+/// The most ids of one turn whose use the adapter remembers, and the most of all earlier turns.
 const IDS_MAX: usize = 256;
 
-/// A turn's id of a message, thought or call, as it is remembered. The three may share a name.
+/// Hashes a turn's id of a message, thought or call.
+/// The event name separates equal ids of different kinds.
 fn key_of(event: &str, id: &str) -> u64 {
     [event, "\0", id].iter().fold(HASH_START, |hash, text| hashed(hash, text.as_bytes()))
 }
 
-/// The adapter; all of it is memory.
+/// The adapter.
+/// All its fields are memory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct TurnRunner {
     life: Life,
     /// ADK's own id of the open turn, or of the last one.
     turn: Option<TurnId>,
-    /// Turns that were started.
+    /// The number of started turns.
     turns: u64,
     /// Whether the turn's dispatch has begun.
     is_dispatched: bool,
-    /// What the turn's dispatch came to.
+    /// The outcome of the turn's dispatch.
     outcome: Option<Outcome>,
-    /// Whether something went wrong after the dispatch had come to its end well.
+    /// Whether an error followed a successful dispatch.
     is_degraded: bool,
-    /// Whether the turn was told to stop: what fails from here on was stopped.
+    /// Whether the turn is being aborted.
+    /// A later failure is then a cancellation.
     is_aborting: bool,
-    /// What an error said that may have ended the turn.
+    /// The error that may have ended the turn.
     cause: Option<Cause>,
     used: Used,
     streams: Vec<Stream>,
@@ -95,17 +100,19 @@ struct TurnRunner {
     gates: Vec<Gate>,
 }
 
-/// Which of ADK's ids were used, by hash. They are a turn's own: a later turn may use one again for something else.
+/// The hashes of used ADK ids.
+/// Ids are unique only within a turn: a later turn may reuse one for another item.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Used {
-    /// In this turn; at most [`IDS_MAX`], the last one used at the end.
+    /// Ids of this turn, at most [`IDS_MAX`], the most recently used last.
     turn: VecDeque<u64>,
-    /// Whether this turn used more than that.
+    /// Whether this turn used more ids than `turn` holds.
     turn_has_more: bool,
-    /// In the turns before; at most [`IDS_MAX`].
+    /// Ids of earlier turns, at most [`IDS_MAX`].
     earlier: BTreeSet<u64>,
-    /// Whether they used more than that: then any id may have been used before.
+    /// Whether earlier turns used more ids than `earlier` holds.
+    /// Any id may then be a reused one.
     earlier_has_more: bool,
 }
 
@@ -137,7 +144,8 @@ impl Used {
     }
 }
 
-/// Whether an event of this name is known on this bus. Without a bus the name alone decides: no two events share one.
+/// Whether the bus has an event of this name.
+/// Without a bus the name alone decides: event names are unique.
 fn is_known(bus: Option<&Value>, event: &str) -> bool {
     match bus {
         None | Some(Value::Null) => FUNCTIONAL.contains(&event) || OBSERVABILITY.contains(&event),
@@ -147,7 +155,7 @@ fn is_known(bus: Option<&Value>, event: &str) -> bool {
     }
 }
 
-/// What the event cannot do without and lacks.
+/// Describes a required member that the event lacks.
 fn lacking(event: &str, fact: &Fact) -> Option<&'static str> {
     let said = |member: &str| fact.get("payload").and_then(|payload| payload.get(member));
     let names = |member: &str| said(member).and_then(Value::as_str).is_some_and(|id| ActionId::new(id).is_ok());
@@ -176,7 +184,7 @@ impl Adapter for TurnRunner {
         }
         fact.shift_remove("bus");
         if event == "error" {
-            // Anything may be thrown.
+            // JavaScript can throw a value of any type.
             let error = fact.shift_remove("payload").unwrap_or(Value::Null);
             step.rest = fact;
             step.error(error);
@@ -210,7 +218,7 @@ impl Adapter for TurnRunner {
             _ => unreachable!("the events of both buses are listed above"),
         }
         if !step.rest.is_empty() {
-            // The event itself led to nothing.
+            // The event gave no draft that could carry the remaining members.
             let rest = std::mem::take(&mut step.rest);
             step.push(diagnostic("unplaced_members", &event, rest));
         }
@@ -223,7 +231,7 @@ impl Adapter for TurnRunner {
 }
 
 impl TurnRunner {
-    /// The name under which readers know a turn's id: the id itself, unless an earlier turn used it for something else.
+    /// Returns the reader-visible id for a turn's id: the id itself, unless an earlier turn used it.
     fn name(&self, key: u64, id: &str) -> String {
         if !self.used.was_used_earlier(key) {
             return id.to_owned();
@@ -232,34 +240,36 @@ impl TurnRunner {
         if name.len() <= ID_BYTES_MAX { name } else { format!("turnrunner-{}-{key:016x}", self.turns) }
     }
 
-    /// Whether this turn had a stream or call of that key, which has ended.
+    /// Whether a stream or call of this turn with this key has ended.
     fn has_ended(&self, key: u64) -> bool {
         let is_open = self.streams.iter().any(|stream| stream.key == key) || self.calls.iter().any(|call| call.key == key);
         !is_open && self.used.turn.contains(&key)
     }
 }
 
-/// One event on its way.
+/// Handles one event: borrows the memory and appends the drafts.
 struct Step<'a> {
     memory: &'a mut TurnRunner,
     given: &'a Ids,
     out: &'a mut Vec<Draft>,
     /// The event's name.
     event: &'a str,
-    /// What of the fact has no place of its own: it goes along with the first draft.
+    /// Members of the fact without a place of their own.
+    /// The first draft carries them.
     rest: Fact,
 }
 
 impl Step<'_> {
     fn push(&mut self, draft: Draft) {
         let mut draft = carrying(draft, std::mem::take(&mut self.rest));
-        // What was given wins over ADK's own notion.
+        // The request's ids override ADK's own.
         draft.ids.or(self.given);
         draft.ids.or(&Ids { turn: self.memory.turn.clone(), ..Ids::default() });
         self.out.push(draft);
     }
 
-    /// What is left of the payload is carried beside what the fact has around it.
+    /// Moves the payload's remaining members to those of the fact.
+    /// A colliding fact member gets the prefix `fact.`.
     fn leave(&mut self, payload: Fact) {
         for (member, value) in payload {
             if let Some(around) = self.rest.insert(member.clone(), value) {
@@ -269,7 +279,8 @@ impl Step<'_> {
     }
 }
 
-/// Takes a member that is true or false; of any other kind it stays and is carried.
+/// Takes a boolean member.
+/// A value of any other type stays in the payload.
 fn take_flag(payload: &mut Fact, member: &str) -> Option<bool> {
     let flag = payload.get(member)?.as_bool();
     if flag.is_some() {
@@ -278,7 +289,8 @@ fn take_flag(payload: &mut Fact, member: &str) -> Option<bool> {
     flag
 }
 
-/// Takes a point in time; what is none stays and is carried.
+/// Takes a timestamp.
+/// An invalid value stays in the payload.
 fn take_time(payload: &mut Fact, member: &str) -> Option<Box<str>> {
     let at = payload.get(member).and_then(instant);
     if at.is_some() {
@@ -287,7 +299,8 @@ fn take_time(payload: &mut Fact, member: &str) -> Option<Box<str>> {
     at
 }
 
-/// Moves members to the draft's payload under the names given beside them; null is nothing.
+/// Moves members unchanged into the draft's payload, each under its new name.
+/// It drops null values.
 fn tell(draft: &mut Draft, payload: &mut Fact, members: &[(&str, &str)]) {
     for (member, ours) in members {
         let value = payload.shift_remove(*member).filter(|value| !value.is_null());

@@ -1,8 +1,9 @@
-//! Messages and thoughts: streams of text that only grow, each one part of a message of its own.
+//! Messages and thoughts: append-only streams of text, each the only part of its own message.
 //!
-//! `aDelta` is what came, `full` all that has come so far. Told is what came; `full` stands in the log once, at the seal. Between
-//! its chunks a stream is remembered by its length and hash, which is enough to see by `full` that a chunk was missed, repeated,
-//! or is not what it should be. After its seal a stream takes nothing more, and one that is never sealed ends with its run.
+//! `aDelta` is the new chunk, `full` the whole text so far. The adapter forwards chunks; `full` appears in the log
+//! once, at the seal. Between chunks the adapter stores the stream's length and hash. Together with `full` they reveal
+//! a missed, a repeated or a different chunk. A sealed stream accepts no more text. An unsealed stream ends with its
+//! run.
 
 use super::{Step, TurnRunner, key_of, take_flag, take_time};
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Scope};
@@ -12,10 +13,13 @@ use crate::source::print::{HASH_START, hashed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Streams that are open at once; beyond it the oldest is forgotten, and its next chunk begins it anew. Real turns have a handful.
+/// The most open streams.
+/// Real turns have a handful.
+///
+/// Beyond this limit the adapter evicts the oldest; the next chunk of that stream starts it anew.
 const STREAMS_OPEN_MAX: usize = 64;
 
-/// What streams.
+/// The kind of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
     Message,
@@ -23,7 +27,7 @@ pub(super) enum Channel {
 }
 
 impl Channel {
-    /// The one part that a stream's message has.
+    /// Returns the id of the only part of a stream's message.
     const fn part(self) -> &'static str {
         match self {
             Self::Message => "turnrunner-text",
@@ -31,7 +35,8 @@ impl Channel {
         }
     }
 
-    /// A chunk or a seal of it. ADK means thoughts for who runs the agent, not for who talks to it.
+    /// Creates a chunk or a seal.
+    /// ADK intends thoughts for operators of the agent, not for its users.
     fn draft(self, seals: bool) -> Draft {
         let mut draft = Draft::new(match (self, seals) {
             (Self::Message, false) => EventType::TextDelta,
@@ -46,30 +51,30 @@ impl Channel {
     }
 }
 
-/// A stream that is not sealed.
+/// An unsealed stream.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Stream {
     pub key: u64,
-    /// How much of it was told, in bytes.
+    /// The length of the forwarded text, in bytes.
     bytes: usize,
-    /// The hash of what was told.
+    /// The hash of the forwarded text.
     hash: u64,
 }
 
-/// What a chunk adds to what was told.
+/// The effect of a chunk on a stream.
 #[derive(Debug, PartialEq, Eq)]
 enum News<'t> {
-    /// This text; of it, so many bytes should have come before.
+    /// The chunk appends `text`, of which `missed` bytes belong to missed chunks.
     Text { text: &'t str, missed: usize },
-    /// The stream is not what was told, but this.
+    /// The stream differs from the forwarded text; this is its whole text.
     Other(&'t str),
-    /// It is a chunk of long ago.
+    /// The chunk is an old one.
     Stale,
 }
 
 impl Stream {
     fn news<'t>(&self, delta: &'t str, full: Option<&'t str>) -> News<'t> {
-        // A producer may leave `full` out, or keep no account of it: then the chunk is all there is to go by.
+        // A producer may omit `full` or leave it empty. The chunk is then the only information.
         let Some(full) = full.filter(|full| !full.is_empty() && full.ends_with(delta)) else {
             return News::Text { text: delta, missed: 0 };
         };
@@ -80,7 +85,7 @@ impl Stream {
             return News::Stale;
         }
         match full.split_at_checked(self.bytes) {
-            Some((told, rest)) if hashed(HASH_START, told.as_bytes()) == self.hash => {
+            Some((known, rest)) if hashed(HASH_START, known.as_bytes()) == self.hash => {
                 News::Text { text: rest, missed: rest.len().saturating_sub(delta.len()) }
             }
             _ => News::Other(full),
@@ -117,7 +122,7 @@ impl Step<'_> {
     pub(super) fn chunk(&mut self, channel: Channel, mut payload: Fact) {
         let id = take_text(&mut payload, "id").unwrap_or_default();
         let key = key_of(self.event, &id);
-        let message = MessageId::new(&self.memory.name(key, &id)).expect("an id, or one made of it");
+        let message = MessageId::new(&self.memory.name(key, &id)).expect("`lacking` has checked the id, and generated ids are valid");
         let delta = take_text(&mut payload, "aDelta").unwrap_or_default();
         let full = take_text(&mut payload, "full");
         let seals = take_flag(&mut payload, "isComplete").unwrap_or(false);
@@ -146,14 +151,14 @@ impl Step<'_> {
                 }
                 Some(draft).filter(|_| !text.is_empty())
             }
-            // The seal says what it is.
+            // The seal below contains the whole text.
             _ if seals => None,
             News::Other(full) if channel == Channel::Message => {
                 *stream = Stream { key, bytes: 0, hash: HASH_START };
                 stream.tell(full);
                 Some(of(repair(&message, channel, full)))
             }
-            // No repair is of a thought alone: it stands until its seal.
+            // A repair snapshot cannot replace a thought, so the thought stays as it is until its seal.
             News::Other(_) => {
                 stream.tell(&delta);
                 Some(of(channel.draft(false)).with("text", delta.as_str())).filter(|_| !delta.is_empty())
@@ -164,7 +169,7 @@ impl Step<'_> {
                 Some(of(draft).with("fullBytes", full.as_ref().map_or(0, String::len)))
             }
         };
-        let told = stream.bytes;
+        let bytes = stream.bytes;
         if let Some(mut draft) = added {
             if is_first {
                 draft.payload.extend(created.map(|at| ("createdAt".to_owned(), at)));
@@ -177,16 +182,18 @@ impl Step<'_> {
         if seals {
             self.memory.seal(key);
             let mut draft = of(channel.draft(true));
-            // An empty whole of something that was told is none.
-            let whole = full.filter(|full| !full.is_empty() || told == 0);
+            // An empty `full` of a non-empty stream means that the producer does not track the whole text.
+            let whole = full.filter(|full| !full.is_empty() || bytes == 0);
             draft.payload.extend(whole.map(|whole| ("text".to_owned(), whole.into())));
             draft.payload.extend(completed.map(|at| ("completedAt".to_owned(), at)));
             self.push(draft);
         }
     }
 
-    /// A chunk of a stream that is sealed. It goes to the part that it is of, where the ledger finds it too late and says so to the
-    /// producer; one without text is only noted.
+    /// Handles a chunk of a sealed stream.
+    ///
+    /// The chunk keeps its part, so the ledger rejects it as late and reports it to the producer. A chunk without text
+    /// becomes only a diagnostic.
     fn late(&mut self, chunk: Draft, delta: String, payload: Fact) {
         if delta.is_empty() {
             let mut draft = diagnostic("write_after_seal", self.event, payload);
@@ -198,7 +205,7 @@ impl Step<'_> {
     }
 }
 
-/// The message is now exactly so.
+/// Creates a repair snapshot that replaces the message's text with `full`.
 fn repair(message: &MessageId, channel: Channel, full: &str) -> Draft {
     let part = json!({ "partId": channel.part(), "kind": "assistant_text", "text": [full] });
     let messages = json!([{ "messageId": message.as_str(), "role": "assistant", "parts": [part] }]);
@@ -212,37 +219,37 @@ fn repair(message: &MessageId, channel: Channel, full: &str) -> Draft {
 mod tests {
     use super::*;
 
-    /// A stream of which this was told.
-    fn told(text: &str) -> Stream {
+    /// Creates a stream that has forwarded this text.
+    fn forwarded(text: &str) -> Stream {
         let mut stream = Stream { key: 1, bytes: 0, hash: HASH_START };
         text.split_inclusive(' ').for_each(|chunk| stream.tell(chunk));
         stream
     }
 
     #[test]
-    fn what_a_chunk_adds_is_told_by_what_there_was_and_what_there_is() {
+    fn the_effect_of_a_chunk_follows_from_the_forwarded_and_the_full_text() {
         let text = |text, missed| News::Text { text, missed };
         for (before, delta, full, expected) in [
             ("", "a", Some("a"), text("a", 0)),
             ("a b ", "c", Some("a b c"), text("c", 0)),
             ("a b ", "c", None, text("c", 0)),
             ("a b ", "", Some("a b "), text("", 0)),
-            // Missed: in the middle, at the beginning, all of it.
+            // Missed chunks: in the middle, at the start, the whole text.
             ("a ", "c", Some("a b c"), text("b c", 2)),
             ("", "c", Some("a b c"), text("a b c", 4)),
             ("a ", "", Some("a b c"), text("b c", 3)),
-            // Repeated: the last one, one of long ago, and half of one.
+            // Repeated chunks: the last one, an old one, and half of one.
             ("a b c", "c", Some("a b c"), text("", 0)),
             ("a b c", "b ", Some("a b "), News::Stale),
             ("a b", "b c", Some("a b c"), text(" c", 0)),
-            // Something else.
+            // Different text.
             ("a x ", "c", Some("a b c d"), text("c", 0)),
             ("a x ", "c", Some("a b dc"), News::Other("a b dc")),
             ("a b c", "é", Some("a b é"), News::Other("a b é")),
-            // No account of the whole.
+            // An empty `full`.
             ("a b ", "c", Some(""), text("c", 0)),
         ] {
-            assert_eq!(told(before).news(delta, full), expected, "{before:?} {delta:?} {full:?}");
+            assert_eq!(forwarded(before).news(delta, full), expected, "{before:?} {delta:?} {full:?}");
         }
     }
 }

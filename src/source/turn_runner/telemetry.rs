@@ -1,5 +1,6 @@
-//! Telemetry: what is only of use to who looks after the agent. All of it becomes diagnostics and metrics; nothing that a reader
-//! sees of messages, calls and runs hangs on it.
+//! Telemetry for operators of the agent.
+//!
+//! It becomes only diagnostics and metrics. Messages, calls and runs do not depend on it.
 
 use super::calls::{Call, Execution, hash_of};
 use super::turns::tell_step;
@@ -9,7 +10,7 @@ use crate::source::Fact;
 use crate::source::members::take_text;
 use serde_json::Value;
 
-/// Levels of a log that are of use to operators.
+/// Log levels that operators see.
 const LOUD: &[&str] = &["warn", "warning", "error", "fatal"];
 
 impl Step<'_> {
@@ -18,7 +19,8 @@ impl Step<'_> {
         self.note(payload, &[("level", "severity")], if is_loud { Audience::Dashboard } else { Audience::Internal });
     }
 
-    /// Something is not as it should be, and the turn goes on.
+    /// Reports a warning.
+    /// The turn continues.
     pub(super) fn warning(&mut self, payload: Fact) {
         self.note(payload, &[("source", "source"), ("error", "error")], Audience::Dashboard);
     }
@@ -51,13 +53,14 @@ impl Step<'_> {
     pub(super) fn tool_execution_start(&mut self, mut payload: Fact) {
         let mut draft = self.execution("started", &mut payload, Execution::None, Execution::Running);
         draft.timestamp = take_time(&mut payload, "startedAt");
-        // Not the call's own: these were checked, and may have been put into another type.
+        // These are the validated arguments; they may differ in type from the call's own.
         tell(&mut draft, &mut payload, &[("args", "input")]);
         self.leave(payload);
         self.push(draft);
     }
 
-    /// The handler has returned. The call's end is its own fact, on the other bus.
+    /// Reports that the tool's handler has returned.
+    /// The call's end is a separate fact on the functional bus.
     pub(super) fn tool_execution_end(&mut self, mut payload: Fact) {
         let mut draft = self.execution("ended", &mut payload, Execution::Running, Execution::Over);
         draft.timestamp = take_time(&mut payload, "endedAt");
@@ -67,8 +70,9 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// What both say, and the call that it is of: an execution knows only a checksum, and of two calls that share one the first
-    /// that is so far goes on.
+    /// Creates the draft of an execution event, and advances its call from state `from` to state `to`.
+    ///
+    /// An execution names only a checksum. Of several calls with this checksum, the first one in state `from` advances.
     fn execution(&mut self, kind: &str, payload: &mut Fact, from: Execution, to: Execution) -> Draft {
         let mut draft = Draft::new(EventType::MetricChanged).with("name", "tool_execution").with("kind", kind);
         if let Some(checksum) = take_text(payload, "callId") {
@@ -80,7 +84,7 @@ impl Step<'_> {
             }
             draft.add_ref("checksum", checksum.into());
         }
-        // Not the turn's id, whatever its name says: the dispatch context's, which nothing else bears.
+        // Despite its name this is not the turn's id but the dispatch context's, which no other event has.
         if let Some(context) = take_text(payload, "turnId") {
             draft.add_ref("dispatchContextId", context.into());
         }

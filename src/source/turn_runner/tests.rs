@@ -1,4 +1,4 @@
-//! What each event becomes, and what a turn comes to.
+//! Tests of the drafts of each event and of the outcome of a turn.
 
 use super::*;
 use crate::model::{Audience, EventType, Owner, Phase, Surface, ToolCallId};
@@ -44,7 +44,7 @@ fn error(error: Value) -> Value {
     observed("error", error)
 }
 
-/// A chunk with all that the stream has with it.
+/// A chunk with the whole text of its stream.
 fn chunk(id: &str, delta: &str, full: &str) -> Value {
     functional("message", json!({"id": id, "aDelta": delta, "full": full, "isComplete": false}))
 }
@@ -88,7 +88,7 @@ fn closed(id: &str, result: &str) -> Value {
     observed("turnGateClosed", json!({"gateId": id, "turnId": "t", "result": result, "settledAt": "2026-11-21T21:07:32Z"}))
 }
 
-/// Adapts the facts one by one, saving and restoring the adapter between any two.
+/// Adapts the facts one by one; saves and restores the adapter after each.
 fn adapt_for(given: &Ids, facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
     let mut adapter = (SOURCE.fresh)();
     let mut out = Vec::new();
@@ -107,7 +107,7 @@ fn last(facts: impl IntoIterator<Item = Value>) -> Draft {
     adapt(facts).pop().unwrap()
 }
 
-/// `class phase` of each draft.
+/// Returns `event type phase` of each draft.
 fn classes(drafts: &[Draft]) -> Vec<String> {
     drafts.iter().map(|d| format!("{} {}", d.class, d.phase)).collect()
 }
@@ -116,8 +116,8 @@ fn payload(draft: &Draft) -> Value {
     Value::Object(draft.payload.clone())
 }
 
-/// `message text` of each draft that tells of a message.
-fn told(drafts: &[Draft]) -> Vec<String> {
+/// Returns `event type message text` of each draft with a message.
+fn texts(drafts: &[Draft]) -> Vec<String> {
     let of = |d: &Draft| Some(format!("{} {} {}", d.class, d.ids.message.as_ref()?, d.text("text").unwrap_or("-")));
     drafts.iter().filter_map(of).collect()
 }
@@ -127,7 +127,7 @@ fn call_of(draft: &Draft) -> Option<&str> {
 }
 
 #[test]
-fn a_turn_is_a_run_by_its_own_times_and_keeps_its_name() {
+fn a_turn_is_a_run_with_its_own_timestamps_and_turn_id() {
     let drafts = adapt([start("t"), dispatched(), dispatch_end("ack"), end("t")]);
     let expected = ["run.started accepted", "run.status preparing", "run.status reconciling", "run.finished completed"];
     assert_eq!(classes(&drafts), expected);
@@ -135,10 +135,10 @@ fn a_turn_is_a_run_by_its_own_times_and_keeps_its_name() {
     assert_eq!(drafts[0].timestamp.as_deref(), Some("2026-11-21T21:07:31.911Z"));
     assert_eq!(payload(&drafts[0]), json!({"attempt": 1}));
     assert_eq!((drafts[1].audience, drafts[2].audience), (Audience::Dashboard, Audience::Dashboard));
-    let told = json!({"dispatch": "ended", "dispatchId": "d", "dispatchStatus": "ack", "iterations": 0, "durationMs": 1});
-    assert_eq!(payload(&drafts[2]), told);
-    let told = json!({"status": "completed", "startedAt": "2026-11-21T21:07:31.911Z", "durationMs": 89});
-    assert_eq!((payload(&drafts[3]), drafts[3].scope.as_str()), (told, "turn"));
+    let expected = json!({"dispatch": "ended", "dispatchId": "d", "dispatchStatus": "ack", "iterations": 0, "durationMs": 1});
+    assert_eq!(payload(&drafts[2]), expected);
+    let expected = json!({"status": "completed", "startedAt": "2026-11-21T21:07:31.911Z", "durationMs": 89});
+    assert_eq!((payload(&drafts[3]), drafts[3].scope.as_str()), (expected, "turn"));
 
     let mut given = given();
     given.turn = TurnId::new("mine").ok();
@@ -147,7 +147,7 @@ fn a_turn_is_a_run_by_its_own_times_and_keeps_its_name() {
 }
 
 #[test]
-fn a_turn_ends_as_its_dispatch_did() {
+fn a_dispatch_determines_the_turn_s_outcome() {
     let ends = |facts: Vec<Value>| {
         let drafts = adapt([start("t")].into_iter().chain(facts).chain([end("t")]));
         let ends: Vec<_> =
@@ -162,16 +162,16 @@ fn a_turn_ends_as_its_dispatch_did() {
         (vec![dispatched(), dispatch_end("aborted")], "run.finished cancelled"),
         (vec![dispatched(), dispatch_end("nack")], "run.failed failed"),
         (vec![dispatched(), nack(plain.clone()), error(plain.clone())], "run.failed failed"),
-        // An error of a tool, or of what runs after the answer, fails no turn.
+        // An error of a tool, or of code that runs after the answer, does not fail the turn.
         (vec![dispatched(), error(plain.clone()), dispatch_end("ack")], "run.finished completed"),
         (vec![dispatched(), dispatch_end("ack"), error(plain.clone())], "run.finished completed"),
         (vec![dispatched(), dispatch_end("aborted"), error(plain.clone())], "run.finished cancelled"),
         (vec![observed("warning", json!({"kind": "w", "error": {}})), dispatch_end("ack")], "run.finished completed"),
-        // No dispatch: the input pipeline failed, or was aborted.
+        // Without a dispatch, the input pipeline failed or was aborted.
         (vec![error(plain)], "run.failed failed"),
         (vec![error(json!({"name": "AbortError"}))], "run.finished cancelled"),
         (vec![], "run.finished cancelled"),
-        // What nobody said is not known.
+        // Without a reported outcome, the phase is unknown.
         (vec![dispatched()], "run.finished unknown"),
         (vec![seal("m", "a")], "run.finished unknown"),
         (vec![dispatch_end("of_tomorrow")], "run.finished unknown"),
@@ -182,7 +182,7 @@ fn a_turn_ends_as_its_dispatch_did() {
 }
 
 #[test]
-fn an_abort_that_looks_like_an_error_is_a_cancelled_turn() {
+fn an_abort_in_the_form_of_an_error_cancels_the_turn() {
     let wrapped = json!({"name": "E_X", "code": "E_X", "cause": {"name": "AbortError", "message": "This operation was aborted", "code": 20}});
     let drafts = adapt([
         start("t"),
@@ -197,23 +197,23 @@ fn an_abort_that_looks_like_an_error_is_a_cancelled_turn() {
     let second = last([start("t"), nack(json!({"name": "E_X"})), error(wrapped), end("t")]);
     assert_eq!((second.class, second.phase), (EventType::RunFinished, Phase::Cancelled));
     let code = "E_LLM_EXECUTION_EXECUTOR_ERROR";
-    for (told, again, may_be) in [
+    for (first, again, may_be) in [
         (json!({"code": code}), json!({"code": code}), true),
         (json!({"code": code, "message": "529 overloaded"}), json!({}), false),
         (json!({"code": code}), json!({"code": code, "message": "529 overloaded"}), false),
         (json!({}), json!({}), false),
         (json!({"name": "E_X"}), json!({}), false),
     ] {
-        let end = last([start("t"), nack(told.clone()), error(again), end("t")]);
-        assert_eq!((end.class, end.may_be_abort), (EventType::RunFailed, may_be), "{told}");
+        let end = last([start("t"), nack(first.clone()), error(again), end("t")]);
+        assert_eq!((end.class, end.may_be_abort), (EventType::RunFailed, may_be), "{first}");
     }
     let naive = last([start("t"), nack(json!({"name": "E_X"})), error(json!({"name": "E_X"})), end("t")]);
-    assert_eq!(naive.class, EventType::RunFailed, "it does not say so");
+    assert_eq!(naive.class, EventType::RunFailed, "the error is not explicitly an abort");
 }
 
 #[test]
-fn an_error_is_told_in_whichever_form_it_came_and_once() {
-    let failed = |told: Value, again: Value| last([start("t"), nack(told), error(again), end("t")]).payload["error"].clone();
+fn an_error_in_any_form_is_reported_once() {
+    let failed = |first: Value, again: Value| last([start("t"), nack(first), error(again), end("t")]).payload["error"].clone();
     let naive = json!({"name": "E_X", "code": "E_X", "status": 500, "fatal": false});
     assert_eq!(
         failed(naive.clone(), naive.clone()),
@@ -224,24 +224,24 @@ fn an_error_is_told_in_whichever_form_it_came_and_once() {
     assert_eq!(failed(expanded.clone(), expanded.clone()), json!({"code": "E_X", "message": "it threw: 529 overloaded"}));
     assert_eq!(failed(naive, expanded), json!({"code": "E_X", "message": "it threw: 529 overloaded"}));
     assert_eq!(failed(Value::Null, json!("bare text")), json!({"message": "bare text"}));
-    // The dispatch's own error, not one that a tool had before.
+    // The dispatch's own error overrides an earlier error of a tool.
     let facts = [start("t"), error(json!({"message": "a tool's"})), nack(json!({"message": "its own"})), end("t")];
     assert_eq!(last(facts).payload["error"], json!({"message": "its own"}));
 }
 
 #[test]
-fn every_exception_is_a_whole_diagnostic_for_operators_at_once() {
+fn every_exception_is_reported_in_full_to_operators_at_once() {
     let thrown = json!({"name": "E_X", "message": "it threw", "cause": {"message": "deep"}, "stack": "at x"});
     let draft = last([start("t"), error(thrown.clone())]);
-    let told = json!({"kind": "error", "severity": "error", "message": "it threw", "code": "E_X", "error": thrown});
-    assert_eq!((draft.class.clone(), draft.audience, payload(&draft)), (EventType::DiagnosticChanged, Audience::Dashboard, told));
+    let expected = json!({"kind": "error", "severity": "error", "message": "it threw", "code": "E_X", "error": thrown});
+    assert_eq!((draft.class.clone(), draft.audience, payload(&draft)), (EventType::DiagnosticChanged, Audience::Dashboard, expected));
     for thrown in [json!("text"), Value::Null, json!([1]), json!({})] {
         assert_eq!(last([error(thrown.clone())]).payload["error"], thrown);
     }
 }
 
 #[test]
-fn an_error_after_the_answer_only_spoils_it() {
+fn an_error_after_the_answer_marks_the_turn_degraded() {
     let drafts = adapt([start("t"), dispatched(), dispatch_end("ack"), error(json!({"message": "no disk"})), end("t")]);
     assert_eq!(classes(&drafts)[3..], ["diagnostic.changed unknown", "run.finished completed"]);
     assert_eq!((&drafts[4].payload["degraded"], drafts[4].payload.get("error")), (&json!(true), None));
@@ -262,7 +262,7 @@ fn a_turn_that_starts_within_another_is_flagged_and_ends_nothing() {
 }
 
 #[test]
-fn a_start_or_end_that_comes_twice_counts_once() {
+fn a_repeated_start_or_end_counts_once() {
     let drafts = adapt([start("t"), start("t"), dispatch_end("ack"), end("t"), end("t")]);
     let kinds: Vec<_> = drafts.iter().filter_map(|d| d.text("kind")).collect();
     assert_eq!(kinds, ["repeated_start", "repeated_end"]);
@@ -270,38 +270,38 @@ fn a_start_or_end_that_comes_twice_counts_once() {
 }
 
 #[test]
-fn an_end_whose_start_was_missed_is_an_end() {
+fn an_end_without_a_start_ends_the_turn() {
     assert_eq!(classes(&adapt([dispatch_end("ack"), end("t")]))[1], "run.finished completed");
     let drafts = adapt([start("t"), dispatch_end("ack"), end("t"), dispatch_end("aborted"), end("u")]);
-    assert_eq!(drafts[4].payload["kind"], "interleaved_run", "after an end only a start begins anything");
+    assert_eq!(drafts[4].payload["kind"], "interleaved_run", "after an end only a start opens a turn");
 }
 
 #[test]
-fn the_text_is_what_came_and_the_whole_is_told_at_the_seal_alone() {
+fn the_chunks_are_the_text_and_only_the_seal_has_the_whole() {
     let drafts = adapt([chunk("m", "a", "a"), chunk("m", "", "a"), chunk("m", "b", "ab"), seal("m", "ab")]);
-    assert_eq!(told(&drafts), ["text.delta m a", "text.delta m b", "text.final m ab"]);
+    assert_eq!(texts(&drafts), ["text.delta m a", "text.delta m b", "text.final m ab"]);
     assert!(drafts.iter().all(|d| d.ids.part.as_ref().unwrap().as_str() == "turnrunner-text" && d.extra.is_empty()));
     assert!(drafts.iter().all(|d| d.audience == Audience::User));
 }
 
 #[test]
-fn a_seal_counts_though_it_brings_no_text_and_brings_it_where_it_does() {
+fn a_seal_with_or_without_text_ends_the_stream() {
     let sealing = functional(
         "message",
         json!({"id": "m", "aDelta": "b", "full": "ab", "isComplete": true, "completedAt": "2026-01-01T00:00:00Z"}),
     );
     let drafts = adapt([chunk("m", "a", "a"), sealing]);
-    assert_eq!(told(&drafts), ["text.delta m a", "text.delta m b", "text.final m ab"]);
+    assert_eq!(texts(&drafts), ["text.delta m a", "text.delta m b", "text.final m ab"]);
     assert_eq!(drafts[2].payload["completedAt"], "2026-01-01T00:00:00Z");
     let bare = functional("message", json!({"id": "m", "isComplete": true}));
-    assert_eq!(told(&adapt([chunk("m", "a", "a"), bare])), ["text.delta m a", "text.final m -"]);
+    assert_eq!(texts(&adapt([chunk("m", "a", "a"), bare])), ["text.delta m a", "text.final m -"]);
     let kept_no_account = functional("message", json!({"id": "m", "aDelta": "", "full": "", "isComplete": true}));
-    assert_eq!(told(&adapt([chunk("m", "a", "a"), kept_no_account.clone()])), ["text.delta m a", "text.final m -"]);
-    assert_eq!(told(&adapt([kept_no_account])), ["text.final m "], "a message may be empty");
+    assert_eq!(texts(&adapt([chunk("m", "a", "a"), kept_no_account.clone()])), ["text.delta m a", "text.final m -"]);
+    assert_eq!(texts(&adapt([kept_no_account])), ["text.final m "], "a message may be empty");
 }
 
 #[test]
-fn thoughts_are_for_operators_and_share_no_name_with_messages() {
+fn thoughts_are_for_operators_and_have_separate_ids_from_messages() {
     let thought = |delta: &str, full: &str, is_complete: bool| {
         functional("thought", json!({"id": "1", "aDelta": delta, "full": full, "isComplete": is_complete}))
     };
@@ -313,7 +313,7 @@ fn thoughts_are_for_operators_and_share_no_name_with_messages() {
         seal("1", "x"),
     ]);
     let expected = ["reasoning.delta 1 a", "text.delta 1 x", "reasoning.delta 1 b", "reasoning.summary 1 ab", "text.final 1 x"];
-    assert_eq!(told(&drafts), expected);
+    assert_eq!(texts(&drafts), expected);
     for draft in &drafts {
         let is_thought = draft.class.as_str().starts_with("reasoning");
         assert_eq!(draft.audience, if is_thought { Audience::Dashboard } else { Audience::User });
@@ -323,18 +323,18 @@ fn thoughts_are_for_operators_and_share_no_name_with_messages() {
 }
 
 #[test]
-fn a_chunk_that_was_missed_is_told_with_the_next() {
+fn a_missed_chunk_is_forwarded_with_the_next() {
     let drafts = adapt([chunk("m", "a", "a"), chunk("m", "c", "abc"), seal("m", "abc")]);
-    assert_eq!(told(&drafts), ["text.delta m a", "text.delta m bc", "text.final m abc"]);
+    assert_eq!(texts(&drafts), ["text.delta m a", "text.delta m bc", "text.final m abc"]);
     assert_eq!((drafts[1].payload.get("missedBytes"), drafts[0].payload.get("missedBytes")), (Some(&json!(1)), None));
-    assert_eq!(told(&adapt([chunk("m", "c", "abc")])), ["text.delta m abc"], "also the first ones");
+    assert_eq!(texts(&adapt([chunk("m", "c", "abc")])), ["text.delta m abc"], "missed first chunks are forwarded too");
 }
 
 #[test]
-fn a_stream_that_is_not_what_was_told_is_repaired_and_goes_on() {
+fn a_different_stream_is_repaired_and_continues() {
     let drafts = adapt([chunk("m", "ax", "ax"), chunk("m", "c", "abbc"), chunk("m", "d", "abbcd"), seal("m", "abbcd")]);
     let expected = ["text.delta m ax", "messages.snapshot m -", "text.delta m d", "text.final m abbcd"];
-    assert_eq!(told(&drafts), expected);
+    assert_eq!(texts(&drafts), expected);
     let part = json!({"partId": "turnrunner-text", "kind": "assistant_text", "text": ["abbc"]});
     assert_eq!(drafts[1].payload["messages"], json!([{"messageId": "m", "role": "assistant", "parts": [part]}]));
     assert_eq!(drafts[1].payload["mode"], "repair");
@@ -343,28 +343,28 @@ fn a_stream_that_is_not_what_was_told_is_repaired_and_goes_on() {
     };
     let drafts = adapt([thought("ax", "ax", false), thought("c", "abbc", false), thought("", "abbc", true)]);
     let expected = ["reasoning.delta m ax", "reasoning.delta m c", "reasoning.summary m abbc"];
-    assert_eq!(told(&drafts), expected, "a thought is put right by its seal");
+    assert_eq!(texts(&drafts), expected, "the seal corrects a thought");
 }
 
 #[test]
-fn a_chunk_that_comes_again_adds_nothing() {
+fn a_repeated_chunk_adds_nothing() {
     let drafts =
         adapt([chunk("m", "a", "a"), chunk("m", "b", "ab"), chunk("m", "b", "ab"), chunk("m", "a", "a"), seal("m", "ab")]);
-    assert_eq!(told(&drafts), ["text.delta m a", "text.delta m b", "diagnostic.changed m -", "text.final m ab"]);
-    let told = json!({"kind": "stale_chunk", "eventType": "message", "event": {"aDelta": "a"}, "toldBytes": 2, "fullBytes": 1});
-    assert_eq!(payload(&drafts[2]), told);
+    assert_eq!(texts(&drafts), ["text.delta m a", "text.delta m b", "diagnostic.changed m -", "text.final m ab"]);
+    let expected = json!({"kind": "stale_chunk", "eventType": "message", "event": {"aDelta": "a"}, "toldBytes": 2, "fullBytes": 1});
+    assert_eq!(payload(&drafts[2]), expected);
 }
 
 #[test]
-fn what_is_written_after_the_seal_goes_where_the_ledger_finds_it_too_late() {
+fn a_chunk_after_the_seal_keeps_its_part_so_that_the_ledger_rejects_it() {
     let drafts = adapt([chunk("m", "a", "a"), seal("m", "a"), chunk("m", "b", "ab"), seal("m", "ab"), chunk("n", "c", "c")]);
     let expected = ["text.delta m a", "text.final m a", "text.delta m b", "diagnostic.changed m -", "text.delta n c"];
-    assert_eq!(told(&drafts), expected);
+    assert_eq!(texts(&drafts), expected);
     assert_eq!((&drafts[2].ids.part, &drafts[3].payload["kind"]), (&drafts[0].ids.part, &json!("write_after_seal")));
 }
 
 #[test]
-fn a_later_turn_may_use_an_id_again_for_something_else() {
+fn a_later_turn_may_reuse_an_id() {
     let turn = |id: &str, text: &str| [start(id), chunk("m", text, text), seal("m", text), dispatch_end("ack"), end(id)];
     let drafts = adapt(turn("a", "one").into_iter().chain(turn("b", "two")).chain(turn("c", "three")));
     let expected = [
@@ -375,12 +375,12 @@ fn a_later_turn_may_use_an_id_again_for_something_else() {
         "text.delta turnrunner-3-m three",
         "text.final turnrunner-3-m three",
     ];
-    assert_eq!(told(&drafts), expected);
+    assert_eq!(texts(&drafts), expected);
     let again: Vec<_> = drafts.iter().filter_map(|d| d.refs.as_ref()?.get("nativeId")).collect();
     assert_eq!(again, ["m", "m"]);
     let calls = adapt([start("a"), call("c", "rm", "c"), end("a"), start("b"), call("c", "rm", "c"), call("d", "rm", "d")]);
     let names: Vec<_> = calls.iter().filter(|d| d.class == EventType::ToolStarted).filter_map(call_of).collect();
-    assert_eq!(names, ["c", "turnrunner-2-c", "d"], "only what was used before");
+    assert_eq!(names, ["c", "turnrunner-2-c", "d"], "only a reused id gets a prefix");
     let long = "x".repeat(256);
     let named = adapt([start("a"), chunk(&long, "a", "a"), end("a"), start("b"), chunk(&long, "b", "b")]);
     let name = named.last().unwrap().ids.message.as_ref().unwrap().as_str().to_owned();
@@ -388,7 +388,7 @@ fn a_later_turn_may_use_an_id_again_for_something_else() {
 }
 
 #[test]
-fn a_call_goes_from_the_model_s_wish_to_a_result() {
+fn a_call_goes_from_request_to_result() {
     let partial = functional("toolCall", json!({"id": "k", "tool": "", "checksum": "", "isComplete": false, "isError": false}));
     let drafts = adapt([
         partial,
@@ -410,7 +410,7 @@ fn a_call_goes_from_the_model_s_wish_to_a_result() {
 }
 
 #[test]
-fn arguments_replace_those_that_were_told_before() {
+fn arguments_replace_earlier_ones() {
     let with = |args: Value| functional("toolCall", json!({"id": "k", "tool": "rm", "args": args, "isComplete": false}));
     let drafts = adapt([with(json!({"p": "a"})), with(json!({"p": "ab"})), done("k", false, json!("ok"))]);
     assert_eq!(
@@ -422,14 +422,14 @@ fn arguments_replace_those_that_were_told_before() {
 }
 
 #[test]
-fn a_call_that_is_first_heard_of_when_it_is_complete_starts_and_ends() {
+fn a_call_whose_first_event_is_complete_starts_and_ends() {
     let drafts = adapt([done("k", true, json!("Unknown tool \"nope\""))]);
     assert_eq!(classes(&drafts), ["tool.started acting", "tool.args acting", "tool.failed failed"]);
     assert_eq!(payload(&drafts[2]), json!({"toolName": "rm", "error": {"message": "Unknown tool \"nope\""}}));
 }
 
 #[test]
-fn what_a_call_gave_is_told_by_what_it_is() {
+fn a_result_is_placed_by_its_form() {
     let gave = |results: Value| adapt([done("k", false, results)]).split_off(2);
     assert_eq!(gave(json!("text"))[0].payload["output"], "text");
     let elsewhere = gave(json!({}));
@@ -442,13 +442,13 @@ fn what_a_call_gave_is_told_by_what_it_is() {
     let failed = json!({"toolName": "rm", "error": {"message": "the tool failed without saying why"}, "outputRef": note});
     assert_eq!(payload(&silent), failed);
     let data = json!({"n": {}, "git": {"stash": 1, "kind": "x"}});
-    assert_eq!(gave(data.clone())[0].payload["output"], data, "a tool's own data is as it is");
+    assert_eq!(gave(data.clone())[0].payload["output"], data, "a tool's own data stays unchanged");
     let lines = adapt([done("k", true, json!(["a", "b"]))]).pop().unwrap();
     assert_eq!(lines.payload["error"]["message"], "a\nb");
 }
 
 #[test]
-fn of_a_media_file_only_what_it_is_is_for_users() {
+fn only_descriptive_members_of_a_media_file_are_for_users() {
     let media = json!({"id": "med-1", "kind": "image", "mimeType": "image/png", "filename": "a.png", "trustTier": "untrusted",
         "modalityHazard": "prompt_injection", "stash": {"k": 1}, "ofTomorrow": true});
     let reference = json!({"artifactId": "med-1", "kind": "image", "mimeType": "image/png", "filename": "a.png"});
@@ -479,7 +479,7 @@ fn of_a_media_file_only_what_it_is_is_for_users() {
 }
 
 #[test]
-fn an_execution_is_of_the_first_call_of_its_checksum_that_is_so_far_and_ends_none() {
+fn an_execution_belongs_to_the_first_matching_call_and_does_not_end_it() {
     let facts = [
         call("one", "rm", "c"),
         call("two", "rm", "c"),
@@ -497,15 +497,15 @@ fn an_execution_is_of_the_first_call_of_its_checksum_that_is_so_far_and_ends_non
         payload(&drafts[2]),
         json!({"name": "tool_execution", "kind": "ended", "toolName": "rm", "durationMs": 5, "isError": false})
     );
-    let told = json!({"name": "tool_execution", "kind": "started", "toolName": "rm", "input": {"path": "/"}});
-    assert_eq!(payload(&drafts[0]), told);
+    let expected = json!({"name": "tool_execution", "kind": "started", "toolName": "rm", "input": {"path": "/"}});
+    assert_eq!(payload(&drafts[0]), expected);
     assert_eq!(drafts[2].refs, Some(json!({"checksum": "c", "dispatchContextId": "context"})));
     assert!(drafts.iter().all(|d| d.audience == Audience::Dashboard && d.surface == Surface::Diagnostics));
-    assert!(drafts.iter().all(|d| d.ids.turn.is_none()), "a dispatch context's id is no turn's");
+    assert!(drafts.iter().all(|d| d.ids.turn.is_none()), "a dispatch context's id is not a turn id");
 }
 
 #[test]
-fn a_gate_asks_by_its_reason() {
+fn a_gate_s_reason_sets_the_action_kind() {
     let ask = |reason: &str| last([start("t"), gate("g", reason, json!({"message": "Sure?", "options": ["yes"], "note": 1}))]);
     for (reason, kind, owner) in [
         ("tool_approval", "tool_approval", Owner::Policy),
@@ -515,13 +515,13 @@ fn a_gate_asks_by_its_reason() {
         let draft = ask(reason);
         assert_eq!((draft.class.clone(), draft.owner.clone()), (EventType::ActionRequired, owner));
         assert_eq!(draft.ids.action.as_ref().unwrap().as_str(), "g");
-        let told = json!({"kind": kind, "reason": reason, "message": "Sure?", "options": ["yes"], "payload": {"note": 1}});
-        assert_eq!((payload(&draft), draft.extra.is_empty()), (told, true));
+        let expected = json!({"kind": kind, "reason": reason, "message": "Sure?", "options": ["yes"], "payload": {"note": 1}});
+        assert_eq!((payload(&draft), draft.extra.is_empty()), (expected, true));
     }
 }
 
 #[test]
-fn a_gate_is_settled_by_the_id_under_which_it_opened() {
+fn a_gate_is_resolved_by_its_id() {
     let answer = |reason: &str, result: &str| {
         let drafts = adapt([start("t"), gate("g", reason, Value::Null), closed("g", result)]);
         assert_eq!((&drafts[2].ids.action, drafts[2].owner.clone()), (&drafts[1].ids.action, drafts[1].owner.clone()));
@@ -539,11 +539,11 @@ fn a_gate_is_settled_by_the_id_under_which_it_opened() {
     ] {
         assert_eq!(answer(reason, result), expected, "{reason} {result}");
     }
-    assert_eq!(last([closed("g", "resolved")]).payload["outcome"], "answered", "what was asked was missed");
+    assert_eq!(last([closed("g", "resolved")]).payload["outcome"], "answered", "the open event was missed");
 }
 
 #[test]
-fn a_gate_is_about_the_call_that_its_opener_named_or_the_one_that_runs() {
+fn a_gate_belongs_to_the_call_that_its_opener_names_or_to_the_running_one() {
     let about = |facts: Vec<Value>, opener: Value| {
         let draft = last([start("t")].into_iter().chain(facts).chain([gate("g", "tool_approval", opener)]));
         call_of(&draft).map(str::to_owned)
@@ -553,13 +553,13 @@ fn a_gate_is_about_the_call_that_its_opener_named_or_the_one_that_runs() {
     assert_eq!(about(three(), json!({"toolCallId": "two"})).as_deref(), Some("two"));
     assert_eq!(about(three(), json!({"toolCallId": "unheard"})).as_deref(), Some("unheard"));
     assert_eq!(about(three(), json!({"callId": "c"})).as_deref(), Some("one"));
-    assert_eq!(about(three(), json!({"tool": "ls", "args": {}})).as_deref(), Some("other"), "nothing has to execute");
+    assert_eq!(about(three(), json!({"tool": "ls", "args": {}})).as_deref(), Some("other"), "no execution is required");
     assert_eq!(about(three(), json!({"tool": "rm"})), None);
     assert_eq!(about(three(), json!({})), None);
     let running = || three().into_iter().chain([executes("d")]).collect::<Vec<_>>();
     assert_eq!(about(running(), json!({"tool": "rm"})).as_deref(), Some("two"));
     assert_eq!(about(running(), json!({})).as_deref(), Some("two"));
-    assert_eq!(about(running(), json!({"tool": "cp"})), None, "it is of another tool");
+    assert_eq!(about(running(), json!({"tool": "cp"})), None, "the running call is another tool's");
     let over = || running().into_iter().chain([executed("d")]).collect::<Vec<_>>();
     assert_eq!(about(over(), json!({})), None);
     let drafts = adapt([
@@ -568,12 +568,12 @@ fn a_gate_is_about_the_call_that_its_opener_named_or_the_one_that_runs() {
         gate("g", "tool_approval", json!({"toolCallId": "one", "tool": "rm", "args": {"p": 1}, "risk": "high"})),
         closed("g", "resolved"),
     ]);
-    let told = json!({"kind": "tool_approval", "reason": "tool_approval", "toolName": "rm", "input": {"p": 1}, "risk": "high"});
-    assert_eq!((payload(&drafts[3]), call_of(&drafts[4])), (told, Some("one")));
+    let expected = json!({"kind": "tool_approval", "reason": "tool_approval", "toolName": "rm", "input": {"p": 1}, "risk": "high"});
+    assert_eq!((payload(&drafts[3]), call_of(&drafts[4])), (expected, Some("one")));
 }
 
 #[test]
-fn a_tool_that_ends_while_its_turn_is_stopped_was_cancelled() {
+fn a_tool_failure_during_an_abort_is_a_cancellation() {
     let facts = [
         start("t"),
         call("k", "rm", "c"),
@@ -599,25 +599,25 @@ fn a_tool_that_ends_while_its_turn_is_stopped_was_cancelled() {
 }
 
 #[test]
-fn logs_are_internal_and_loud_ones_for_operators() {
+fn logs_are_internal_and_warnings_and_errors_are_for_operators() {
     let log = |level: &str| {
         last([observed(
             "log",
             json!({"dispatchId": "d", "iteration": 0, "emittedAt": "2026-11-21T21:07:31Z", "level": level, "kind": "retry", "message": "m", "payload": {"n": 1}}),
         )])
     };
-    let told = json!({"kind": "retry", "eventType": "log", "message": "m", "data": {"n": 1}, "severity": "warn", "stepId": "d#0", "dispatchId": "d", "iteration": 0});
-    assert_eq!((payload(&log("warn")), log("warn").timestamp.as_deref()), (told, Some("2026-11-21T21:07:31Z")));
+    let expected = json!({"kind": "retry", "eventType": "log", "message": "m", "data": {"n": 1}, "severity": "warn", "stepId": "d#0", "dispatchId": "d", "iteration": 0});
+    assert_eq!((payload(&log("warn")), log("warn").timestamp.as_deref()), (expected, Some("2026-11-21T21:07:31Z")));
     for (level, audience) in [("trace", Audience::Internal), ("info", Audience::Internal), ("error", Audience::Dashboard)] {
         assert_eq!((log(level).class, log(level).audience), (EventType::DiagnosticChanged, audience));
     }
     let warning = last([observed("warning", json!({"source": "s", "message": "m", "error": {}}))]);
-    let told =
+    let expected =
         json!({"kind": "warning", "eventType": "warning", "severity": "warning", "message": "m", "source": "s", "error": {}});
-    assert_eq!((payload(&warning), warning.audience), (told, Audience::Dashboard));
+    assert_eq!((payload(&warning), warning.audience), (expected, Audience::Dashboard));
     let iteration = last([observed("iterationEnd", json!({"dispatchId": "d", "iteration": 1, "durationMs": 7}))]);
-    let told = json!({"name": "iteration", "durationMs": 7, "stepId": "d#1", "dispatchId": "d", "iteration": 1});
-    assert_eq!((iteration.class.clone(), payload(&iteration)), (EventType::MetricChanged, told));
+    let expected = json!({"name": "iteration", "durationMs": 7, "stepId": "d#1", "dispatchId": "d", "iteration": 1});
+    assert_eq!((iteration.class.clone(), payload(&iteration)), (EventType::MetricChanged, expected));
 }
 
 #[test]
@@ -635,10 +635,10 @@ fn garbled_telemetry_stays_telemetry() {
 }
 
 #[test]
-fn the_bus_may_be_left_out_and_what_is_not_known_is_kept() {
+fn the_bus_is_optional_and_unknown_events_are_kept() {
     let mut without = chunk("m", "a", "a");
     without.as_object_mut().unwrap().remove("bus");
-    assert_eq!(told(&adapt([without])), ["text.delta m a"]);
+    assert_eq!(texts(&adapt([without])), ["text.delta m a"]);
     for fact in [
         functional("of_tomorrow", json!({"x": 1})),
         observed("generationStats", json!({})),
@@ -657,7 +657,7 @@ fn the_bus_may_be_left_out_and_what_is_not_known_is_kept() {
 }
 
 #[test]
-fn an_event_without_what_it_is_about_is_kept_as_malformed() {
+fn an_event_without_a_required_member_is_kept_as_malformed() {
     for fact in [
         functional("message", json!({"aDelta": "a"})),
         functional("message", json!({"id": "", "aDelta": "a"})),
@@ -678,11 +678,11 @@ fn an_event_without_what_it_is_about_is_kept_as_malformed() {
     }
     let boundary = json!({"event": "turnEnd", "payload": "odd"});
     let draft = last([start("t"), dispatch_end("ack"), boundary]);
-    assert_eq!((draft.class, &draft.extra["sourcePayload"]), (EventType::RunFinished, &json!("odd")), "an end is an end");
+    assert_eq!((draft.class, &draft.extra["sourcePayload"]), (EventType::RunFinished, &json!("odd")), "an end with an invalid payload still ends the turn");
 }
 
 #[test]
-fn members_that_nobody_knows_are_carried_and_forge_nothing() {
+fn unknown_members_are_carried_and_forge_nothing() {
     let mut fact = chunk("m", "a", "a");
     fact["around"] = json!(1);
     fact["audience"] = json!("internal");
@@ -700,7 +700,7 @@ fn members_that_nobody_knows_are_carried_and_forge_nothing() {
 }
 
 #[test]
-fn memory_is_bounded_whatever_stays_open() {
+fn memory_is_bounded_with_many_open_items() {
     let mut adapter = TurnRunner::default();
     let mut out = Vec::new();
     let mut take = |adapter: &mut TurnRunner, fact: Value| adapter.adapt(object(fact), &given(), &mut out).unwrap();
@@ -712,11 +712,11 @@ fn memory_is_bounded_whatever_stays_open() {
     assert_eq!((adapter.streams.len(), adapter.calls.len(), adapter.gates.len()), (64, 256, 64));
     assert_eq!((adapter.used.turn.len(), adapter.used.turn_has_more), (IDS_MAX, true));
     take(&mut adapter, chunk("m0", "b", "ab"));
-    assert_eq!(adapter.streams.len(), 64, "one that was forgotten begins anew");
+    assert_eq!(adapter.streams.len(), 64, "an evicted stream starts anew");
     take(&mut adapter, start("t"));
     assert!(adapter.used.earlier_has_more && adapter.used.earlier.is_empty());
     take(&mut adapter, chunk("never", "a", "a"));
-    assert_eq!(out.last().unwrap().ids.message.as_ref().unwrap().as_str(), "turnrunner-1-never", "any id may have been used");
+    assert_eq!(out.last().unwrap().ids.message.as_ref().unwrap().as_str(), "turnrunner-1-never", "any id may be a reused one");
 
     let mut adapter = TurnRunner::default();
     for n in 0..3 * IDS_MAX / 2 {
@@ -731,7 +731,7 @@ fn memory_is_bounded_whatever_stays_open() {
 }
 
 #[test]
-fn a_body_is_never_remembered() {
+fn a_body_is_never_stored() {
     const TELLING: &str = "Zq9xV7";
     let mut adapter = (SOURCE.fresh)();
     let secret = || json!(TELLING);

@@ -1,7 +1,8 @@
-//! Turns and their dispatches: when a run starts, what it comes to, and why.
+//! Turns and their dispatches: the start, the outcome and the failure cause of a run.
 //!
-//! `turnEnd` is the end and says nothing of how; the dispatch said that before. An error alone fails nothing: it may come of a
-//! tool, or of what runs after the answer is out. Only where no dispatch has ended does it decide.
+//! `turnEnd` ends the turn but has no outcome; the preceding dispatch has it. An error alone does not fail the turn: a
+//! tool, or code that runs after the answer, may have thrown it. An error decides the outcome only if no dispatch has
+//! ended.
 
 use super::failure::{Cause, text};
 use super::{Step, TurnRunner, take_time, tell};
@@ -11,7 +12,7 @@ use crate::source::members::{diagnostic, take_id};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Where the stream of turns stands.
+/// The lifecycle state of the current turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Life {
@@ -22,14 +23,14 @@ pub(super) enum Life {
     Ended,
 }
 
-/// What a dispatch came to, by its own word.
+/// The outcome of a dispatch, as the dispatch reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Outcome {
     Ack,
     Nack,
     Aborted,
-    /// It ended in a way that we do not know.
+    /// The dispatch ended with an unknown status.
     Unknown,
 }
 
@@ -45,7 +46,8 @@ impl TurnRunner {
         self.calls.clear();
     }
 
-    /// What is still open stays known: its end may come late, and is then shown.
+    /// Ends the turn.
+    /// Open items stay in memory, because their ends may arrive late.
     fn end_turn(&mut self) {
         self.life = Life::Ended;
         self.forget_outcome();
@@ -63,7 +65,7 @@ impl TurnRunner {
         named.is_some_and(|named| self.turn.as_ref().is_some_and(|turn| turn.as_str() != named))
     }
 
-    /// How the turn ended.
+    /// Returns the phase in which the turn ended.
     fn phase(&self) -> Phase {
         let is_abort = self.cause.as_ref().is_some_and(|cause| cause.is_abort);
         match self.outcome {
@@ -72,7 +74,7 @@ impl TurnRunner {
             Some(Outcome::Nack | Outcome::Unknown) | None if is_abort => Phase::Cancelled,
             Some(Outcome::Nack) => Phase::Failed,
             Some(Outcome::Unknown) | None if self.cause.is_some() => Phase::Failed,
-            // A turn that is aborted before its dispatch ends without another word.
+            // A turn that is aborted before its dispatch ends without further events.
             None if !self.is_dispatched && self.used.turn.is_empty() => Phase::Cancelled,
             Some(Outcome::Unknown) | None => Phase::Unknown,
         }
@@ -82,7 +84,7 @@ impl TurnRunner {
 impl Step<'_> {
     pub(super) fn turn_start(&mut self, mut payload: Fact) {
         if self.memory.life == Life::Open {
-            // Nothing between here and the ends says which turn it is of: they cannot be told apart, only flagged.
+            // The events up to the ends do not identify their turn, so the adapter only flags the start.
             let open = self.memory.turn.as_ref().map_or(Value::Null, |turn| turn.as_str().into());
             let is_same = !open.is_null() && payload.get("turnId") == Some(&open);
             let kind = if is_same { "repeated_start" } else { "interleaved_run" };
@@ -105,14 +107,14 @@ impl Step<'_> {
             Life::Ended => return self.push(diagnostic("repeated_end", self.event, payload)),
             Life::Open | Life::New => {}
         }
-        // Of a turn whose start was missed, this is the first that is heard.
+        // This may be the first event of a turn whose start was missed.
         self.memory.turn = take_id(&mut payload, "turnId").or(self.memory.turn.take());
         let phase = self.memory.phase();
         let is_nack = self.memory.outcome == Some(Outcome::Nack);
         let mut draft = match phase {
             Phase::Failed => {
                 let cause = self.memory.cause.take().unwrap_or_default();
-                let mut draft = Draft::new(EventType::RunFailed).with("error", cause.told());
+                let mut draft = Draft::new(EventType::RunFailed).with("error", cause.to_error());
                 draft.may_be_abort = is_nack && cause.may_be_abort();
                 draft
             }
@@ -132,7 +134,7 @@ impl Step<'_> {
         self.memory.end_turn();
     }
 
-    /// ADK's own id of the turn, where the request gave another.
+    /// Adds ADK's own turn id as a reference, if the request has a different one.
     fn refer_to_turn(&self, draft: &mut Draft) {
         if let (Some(own), Some(given)) = (&self.memory.turn, &self.given.turn)
             && own != given
@@ -161,7 +163,7 @@ impl Step<'_> {
         });
         let error = payload.shift_remove("error").filter(|error| !error.is_null());
         if let Some(error) = &error {
-            // What was wrong before need have nothing to do with it: a tool's error, for one.
+            // The dispatch's own error replaces an earlier one, which may be unrelated (a tool's error).
             memory.cause = Some(Cause::of(error));
         }
         let was_aborted = memory.cause.as_ref().is_some_and(|cause| cause.is_abort) && memory.outcome == Some(Outcome::Nack);
@@ -189,13 +191,15 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    /// An exception, whole, for operators. It is remembered, for the turn's end may be its doing; with an answer that is out it
-    /// only spoils it.
+    /// Reports an exception in full, for operators.
+    ///
+    /// The adapter stores it as a possible cause of the turn's end. After a successful dispatch it only marks the turn
+    /// as degraded.
     pub(super) fn error(&mut self, error: Value) {
         let memory = &mut *self.memory;
         match (memory.outcome, &mut memory.cause) {
             (Some(Outcome::Ack), _) => memory.is_degraded = true,
-            // The same error, told again.
+            // A second report of the same error.
             (Some(_), Some(cause)) => cause.or(Cause::of(&error)),
             (_, cause) => *cause = Some(Cause::of(&error)),
         }
@@ -212,14 +216,14 @@ impl Step<'_> {
     }
 }
 
-/// Where the turn is, for operators.
+/// Creates a status of the turn, for operators.
 fn status(phase: Phase) -> Draft {
     let mut draft = Draft::new(EventType::RunStatus);
     (draft.phase, draft.audience) = (phase, Audience::Dashboard);
     draft
 }
 
-/// Which iteration of which dispatch it is.
+/// Adds the dispatch and iteration ids.
 pub(super) fn tell_step(draft: &mut Draft, payload: &mut Fact) {
     if let (Some(Value::String(dispatch)), Some(Value::Number(iteration))) = (payload.get("dispatchId"), payload.get("iteration"))
     {

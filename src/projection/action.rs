@@ -1,5 +1,5 @@
-//! `action`: what waits for somebody's decision. Pending until its owner says otherwise: a reader's click changes nothing
-//! here but `control`.
+//! `action`: a request that waits for a decision. It stays pending until its owner resolves it: a reader's answer
+//! changes only `control`.
 
 use super::seen::Seen;
 use super::stage::{Activity, Edit};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 pub(super) const KIND: &str = "action";
 
-/// What a source says of the question. A member that tells of the call is also left out by `model::audience::trimmed`.
+/// Members of the request. `model::audience::trimmed` omits the members that describe the call.
 #[rustfmt::skip]
 const MEMBERS: &[&str] = &[
     "title", "message", "reason", "description", "schema", "responseSchema", "options", "default", "risk", "scope", "toolName",
@@ -36,22 +36,22 @@ fn text<'a>(activity: &'a Activity, member: &str) -> Option<&'a str> {
     activity.content.get(member).and_then(Value::as_str)
 }
 
-/// The call that a pending action is about.
+/// The call of a pending action.
 pub(super) fn waiting_call<'s>(scene: &'s Scene, action: &str) -> Option<&'s str> {
     let action = scene.stage.get(KIND, action).filter(|action| text(action, "status") == Some("pending"))?;
     text(action, "toolCallId")
 }
 
-/// Takes the tool and its arguments from the call, where the action does not say them itself.
+/// Copies the tool and its arguments from the call, if the action does not have them.
 fn take_from_call(scene: &mut Scene, action: &str) {
     let Some(call) = waiting_call(scene, action).and_then(|call| scene.stage.get(tool_call::KIND, call)) else { return };
-    let known = &scene.stage.get(KIND, action).expect("it waits").content;
+    let known = &scene.stage.get(KIND, action).expect("`waiting_call` found the action").content;
     let mut taken = Vec::new();
     for (member, of_call) in [("toolName", "tool_name"), ("parameters", "input")] {
         let value = call.content.get(of_call).filter(|value| **value != "" && !known.contains_key(member));
         taken.extend(value.map(|value| (member, value.clone())));
     }
-    let mut edit = scene.stage.edit(KIND, action).expect("it waits");
+    let mut edit = scene.stage.edit(KIND, action).expect("`waiting_call` found the action");
     for (member, value) in taken {
         edit.set(member, value);
     }
@@ -59,7 +59,7 @@ fn take_from_call(scene: &mut Scene, action: &str) {
 
 fn required(seen: &Seen, scene: &mut Scene) {
     let Some(mut edit) = open(seen, scene) else { return };
-    // Asked again after an answer it is another question.
+    // A request after an answer is a new request.
     if edit.get("status").is_some_and(|status| status != "pending") {
         edit.replace(Map::new());
     }
@@ -67,13 +67,13 @@ fn required(seen: &Seen, scene: &mut Scene) {
     edit.say("status", "pending");
     edit.set_some("kind", seen.text("kind"));
     carry::members(seen, &mut edit, MEMBERS);
-    // Sources say one thing by either name.
+    // Sources use either name for one thing.
     let schema = seen.get("responseSchema").or_else(|| seen.get("schema"));
     let same = [("schema", schema), ("responseSchema", schema), ("parameters", seen.get("input"))];
     for (member, value) in same.into_iter().filter(|(member, _)| seen.said(member).is_none()) {
         edit.set_some(member, value.cloned());
     }
-    // Who asks: an approval that was delegated names its teammate.
+    // The author of the request: a delegated approval names its teammate.
     carry::ids(seen, &mut edit, &["toolCallId", "agentId", "taskId", "artifactId", "evidenceId"]);
     carry::refs(seen, &mut edit);
     name_kind(&mut edit);
@@ -108,7 +108,7 @@ fn resolved(seen: &Seen, scene: &mut Scene) {
     edit.remove("control");
 }
 
-/// A reader's answer is on its way to the action's owner, or got lost on it.
+/// A reader's answer is in transit to the action's owner, or was lost there.
 fn control(seen: &Seen, scene: &mut Scene) {
     let Some(id) = &seen.ids.action else { return };
     let Some(mut edit) = scene.stage.edit(KIND, id.as_str()).filter(|edit| edit.text("status") == Some("pending")) else {
@@ -121,10 +121,10 @@ fn control(seen: &Seen, scene: &mut Scene) {
     }
 }
 
-/// The run has ended: nobody waits for an answer any more.
+/// Interrupts the pending actions, because the run has ended.
 pub(super) fn interrupt_all(scene: &mut Scene) {
     for id in scene.stage.ids(KIND, |action| action.content.get("status").and_then(Value::as_str) == Some("pending")) {
-        let mut edit = scene.stage.edit(KIND, &id).expect("just listed");
+        let mut edit = scene.stage.edit(KIND, &id).expect("the id was listed above");
         edit.say("status", "interrupted");
         edit.remove("control");
     }

@@ -1,6 +1,6 @@
 //! `agent`: teammates, workers and remote collaborators, each with its own card and lineage.
 //!
-//! A run's end ends no agent: it may outlive the run, and says itself when it is done ([`lifecycle`]).
+//! The end of a run does not end an agent: it may outlive the run, and its own facts state its end ([`lifecycle`]).
 
 use super::run::added;
 use super::seen::Seen;
@@ -24,7 +24,7 @@ const MEMBERS: &[&str] = &[
 pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     let Some(agent) = &seen.ids.agent else { return };
     if !matches!(seen.class, EventType::AgentSpawned | EventType::AgentChanged | EventType::AgentCompleted) {
-        // What a model call of a teammate cost.
+        // The cost of a teammate's model call.
         if seen.class == EventType::MetricChanged
             && let Some(mut edit) = scene.stage.edit(KIND, agent.as_str())
         {
@@ -49,7 +49,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     carry::members(seen, &mut edit, MEMBERS);
     carry::refs(seen, &mut edit);
     carry::ids(seen, &mut edit, &["parentSessionId", "parentThreadId", "taskId"]);
-    // A later fact may come out of the parent's session, where it says so.
+        // A later fact may name the parent's session as its own `sessionId`.
     if seen.ids.parent_session.is_some() || edit.get("sessionId").is_none() {
         carry::ids(seen, &mut edit, &["sessionId", "threadId"]);
     }
@@ -57,7 +57,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     add_usage(seen, &mut edit);
 }
 
-/// How it stands: as it is told, else as the class plainly says, else as before.
+/// The status: as the fact states it, else as its class implies, else unchanged.
 fn status<'s>(seen: &'s Seen, edit: &'s Edit<'_>) -> &'s str {
     let told = seen.text("status").or_else(|| seen.text("runtimeStatus"));
     told.unwrap_or_else(|| match (&seen.class, &seen.phase) {

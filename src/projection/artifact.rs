@@ -1,11 +1,11 @@
-//! `artifact` and `evidence`: what there is, in which version, and where to read it. Never a body: those are loaded on demand.
+//! `artifact` and `evidence`: the current version and where to read it. Never a body: clients load bodies on demand.
 
 use super::seen::Seen;
 use super::{Scene, carry, lifecycle};
 use crate::model::{ArtifactId, EventType, EvidenceId, Surface};
 use serde_json::{Map, Value, json};
 
-/// Versions that are listed; the newest.
+/// The most versions in the list; the newest stay.
 const VERSIONS_MAX: usize = 50;
 
 #[rustfmt::skip]
@@ -16,7 +16,7 @@ const MEMBERS: &[&str] = &[
     "progress", "artifactRefs", "evidenceRefs", "remoteTaskId", "runtimeEntity",
 ];
 
-/// What tells one version from another, and where it is.
+/// Members that identify a version and its location.
 #[rustfmt::skip]
 const OF_A_VERSION: &[&str] = &[
     "version", "versionId", "versionRef", "title", "summary", "preview", "previewRef", "diffRef", "bodyRef", "contentRef", "ref",
@@ -41,7 +41,7 @@ pub(super) fn artifact(seen: &Seen, scene: &mut Scene) {
     let Some(id) = seen.ids.artifact.as_ref().map(ArtifactId::as_str) else { return };
     let mut edit = scene.stage.open("artifact", id, Surface::ArtifactWorkspace, seen.ids.agent.as_ref());
     lifecycle::lift(&mut edit);
-    // What failed or is gone is so, whatever else its owner calls it.
+        // A failure or a deletion counts, even if the owner states another status.
     let is_plain = !matches!(seen.class, E::ArtifactFailed | E::ArtifactDeleted);
     edit.say("status", seen.text("status").filter(|_| is_plain).unwrap_or(by_class));
     if is_plain {

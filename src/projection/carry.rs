@@ -1,26 +1,26 @@
-//! Carrying a fact's members into an activity.
+//! Copies a fact's members into an activity.
 //!
-//! Members that a projection names are carried as they came: a later fact changes what it tells, JSON's null takes a member
-//! away, and what it does not tell stays. Where only the source knows the names, everything is carried in brief: bounded, and
-//! without bodies, which are read where they are kept.
+//! Members that a projection names are copied unchanged: a later fact overwrites the members that it has, null removes
+//! a member, and the other members stay. Where only the source knows the names, all members are copied in brief:
+//! bounded, and without bodies, which clients load from their own place.
 
 use super::seen::Seen;
 use super::stage::Edit;
 use crate::model::{EvidenceId, Ids};
 use serde_json::{Map, Value};
 
-/// Members of a content whose names only the source knows.
+/// The most members of a content whose names only the source knows.
 const MEMBERS_MAX: usize = 64;
-/// Items that are kept of a list in brief; the first ones.
+/// The most items of a list in brief; the first ones stay.
 const ITEMS_MAX: usize = 100;
 
-/// Members that hold a body.
+/// Members that contain a body.
 #[rustfmt::skip]
 const BODIES: &[&str] = &[
     "body", "content", "contents", "text", "data", "base64", "html", "markdown", "raw", "messages", "input_text", "output_text",
 ];
 
-/// Carries the members of these names.
+/// Copies the members of these names.
 pub(super) fn members(seen: &Seen, edit: &mut Edit<'_>, names: &[&str]) {
     for name in names {
         match seen.said(name) {
@@ -31,7 +31,7 @@ pub(super) fn members(seen: &Seen, edit: &mut Edit<'_>, names: &[&str]) {
     }
 }
 
-/// Carries the members of these names in brief.
+/// Copies the members of these names in brief.
 pub(super) fn members_in_brief(seen: &Seen, edit: &mut Edit<'_>, names: &[&str]) {
     for name in names {
         match seen.said(name) {
@@ -42,7 +42,7 @@ pub(super) fn members_in_brief(seen: &Seen, edit: &mut Edit<'_>, names: &[&str])
     }
 }
 
-/// Carries every member of the payload in brief, but those that the caller carries itself.
+/// Copies every member of the payload in brief, except the ones that the caller copies itself.
 pub(super) fn all_in_brief(seen: &Seen, edit: &mut Edit<'_>, but: &[&str]) {
     for (name, value) in &seen.payload {
         let name = name.as_str();
@@ -57,7 +57,7 @@ pub(super) fn all_in_brief(seen: &Seen, edit: &mut Edit<'_>, but: &[&str]) {
     }
 }
 
-/// Carries the ids of these names.
+/// Copies the ids of these names.
 pub(super) fn ids(seen: &Seen, edit: &mut Edit<'_>, names: &[&str]) {
     seen.ids.for_each(|name, id| {
         if names.contains(&name) {
@@ -66,12 +66,12 @@ pub(super) fn ids(seen: &Seen, edit: &mut Edit<'_>, names: &[&str]) {
     });
 }
 
-/// Carries what the fact refers to: links, never bodies.
+/// Copies the fact's references: links, never bodies.
 pub(super) fn refs(seen: &Seen, edit: &mut Edit<'_>) {
     edit.set_some("refs", seen.refs.as_ref().filter(|refs| !refs.is_null()).map(brief));
 }
 
-/// The first of these members that can name something: text that can be an id, or a whole number.
+/// The first of these members that can serve as an id: a string that is a valid id, or a whole number.
 pub(super) fn name(seen: &Seen, names: &[&str]) -> Option<String> {
     let named = names.iter().find_map(|name| match seen.get(name) {
         Some(Value::String(text)) => EvidenceId::new(text).is_ok().then(|| text.clone()),
@@ -81,7 +81,7 @@ pub(super) fn name(seen: &Seen, names: &[&str]) -> Option<String> {
     named.filter(|name| !name.is_empty())
 }
 
-/// A value with its lists and maps bounded, and without bodies.
+/// A copy of a value with bounded lists and maps, and without bodies.
 pub(super) fn brief(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().take(ITEMS_MAX).map(brief).collect(),
@@ -93,7 +93,7 @@ pub(super) fn brief(value: &Value) -> Value {
     }
 }
 
-/// The last items of a list, as many as may be kept.
+/// The last items of a list, at most `max`.
 pub(super) fn newest(items: &[Value], max: usize) -> Value {
     Value::Array(items[items.len().saturating_sub(max)..].to_vec())
 }
@@ -104,7 +104,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_carried_in_brief_has_no_bodies_and_is_bounded() {
+    fn a_value_in_brief_has_no_bodies_and_is_bounded() {
         let long: Vec<u32> = (0..500).collect();
         let value = json!({"ref": "r", "body": "b", "list": long, "deep": [{"text": "t", "ref": 1}]});
         let brief = brief(&value);

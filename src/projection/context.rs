@@ -1,7 +1,7 @@
-//! `context`, `compaction` and `permission`: what the model was given, where its memory was cut, and what it may do.
+//! `context`, `compaction` and `permission`: the model's input, the compactions of its memory, and its permissions.
 //!
-//! The seed names no members here, so what a source says is carried in brief. Facts that name what they are about are an
-//! activity each; the others share one, which is named like its type.
+//! The seed names no members here, so the source's members are copied in brief. A fact that names its object has an
+//! activity of its own; the others share one activity, whose id equals its type.
 
 use super::seen::Seen;
 use super::{Scene, carry};
@@ -21,7 +21,7 @@ pub(super) fn context(seen: &Seen, scene: &mut Scene) {
     carry::refs(seen, &mut edit);
 }
 
-/// The teammate that the fact is of. Its context, memory and permissions are not those of the run's own agent.
+/// The teammate of the fact: its context, memory and permissions are apart from those of the run's own agent.
 fn owner(seen: &Seen, scene: &Scene) -> Option<String> {
     scene.teammate(seen).map(|agent: &AgentId| agent.as_str().to_owned())
 }
@@ -53,14 +53,14 @@ pub(super) fn compaction(seen: &Seen, scene: &mut Scene) {
     carry::refs(seen, &mut edit);
 }
 
-/// The run has ended: nothing is being compacted any more.
+/// Interrupts the running compactions, because the run has ended.
 pub(super) fn end_compactions(scene: &mut Scene) {
     for id in scene.stage.ids(COMPACTION, |a| a.content.get("status").and_then(Value::as_str) == Some("running")) {
-        scene.stage.edit(COMPACTION, &id).expect("just listed").say("status", "interrupted");
+        scene.stage.edit(COMPACTION, &id).expect("the id was listed above").say("status", "interrupted");
     }
 }
 
-/// What a permission says of one decision goes when the next one comes.
+/// Members about one decision; the next decision removes them.
 const OF_ONE_DECISION: &[&str] = &["status", "decision", "reason", "message", "risk", "toolName", "expiresAt"];
 const IDS_OF_ONE_DECISION: &[&str] = &["toolCallId", "actionId", "agentId", "taskId"];
 

@@ -1,8 +1,9 @@
-//! Activities that a source names itself: seed 002's `report_activity` and `report_activity_delta`, AG-UI's activities.
+//! Activities that a source names itself: seed 002's `report_activity` and `report_activity_delta`, and AG-UI's
+//! activities.
 //!
-//! The content is the source's, kept as it came. A patch that does not apply changes nothing, is said in `diagnostics`, and is
-//! healed by the source's next snapshot. That a patch was hidden from this audience is no matter here: what builds on it is
-//! hidden too, until the next snapshot.
+//! The content is the source's, unchanged. A patch that does not apply changes nothing and adds an entry to
+//! `diagnostics`; the source's next snapshot corrects the content. If a patch was hidden from this audience, the
+//! patches that build on it are hidden too, until the next snapshot.
 
 use super::seen::Seen;
 use super::{Scene, diagnostics, patch, tool_call};
@@ -31,7 +32,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         }
         return;
     };
-    // AG-UI: a snapshot that says not to replace is only for those who have none.
+    // AG-UI: a snapshot with `replace: false` is only for readers without the activity.
     if is_known && seen.get("replace") == Some(&Value::Bool(false)) {
         return;
     }

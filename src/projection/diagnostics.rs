@@ -1,13 +1,13 @@
-//! `diagnostics`: what is of use to whoever looks for a fault. One activity a log, of the newest entries.
+//! `diagnostics`: entries for an operator who looks for a fault. One activity per log, with the newest entries.
 
 use super::Scene;
 use super::seen::Seen;
 use crate::model::{EventType, Surface};
 use serde_json::{Value, json};
 
-/// Entries that are kept; all of them are in the log.
+/// The most entries that the activity keeps; the log has all of them.
 const ENTRIES_MAX: usize = 50;
-/// What is said of a source's names and of why a patch did not apply, in characters each.
+/// The longest text in an entry of the projection's own (a source's name, an error), in characters.
 const NOTE_CHARS_MAX: usize = 256;
 
 pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
@@ -28,7 +28,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     push(scene, entry);
 }
 
-/// Counts the failure of a call that this audience does not see: a failure always reaches users (seed 000).
+/// Counts a failed call that this audience may not see: seed 000 requires that a failure reaches users.
 pub(super) fn count_hidden(scene: &mut Scene) {
     let mut edit = scene.stage.open("diagnostics", "diagnostics", Surface::Diagnostics, None);
     if edit.get("entries").is_none() {
@@ -38,7 +38,7 @@ pub(super) fn count_hidden(scene: &mut Scene) {
     edit.set("hiddenFailures", count + 1);
 }
 
-/// An entry of the projection's own: something that it was told and could not show.
+/// Adds an entry of the projection's own about a fact that it cannot show.
 pub(super) fn note(scene: &mut Scene, mut entry: Value) {
     for value in entry.as_object_mut().into_iter().flat_map(|entry| entry.values_mut()) {
         if let Value::String(text) = value

@@ -1,24 +1,24 @@
-//! When an activity has ended, and what a run leaves open when it ends.
+//! The ends of activities, and the activities that stay open when their run ends.
 //!
-//! A teammate, task, hand-off, review or artifact may outlive its run, so the run's end does not end it. But the run's log is where
-//! its facts come from: what is open then is `stale`, and where it was at work its status is `unknown`, so that no screen shows
-//! work that nothing reports. The next fact about it lifts that.
+//! A teammate, task, hand-off, review or artifact may outlive its run, so the run's end does not end it. But its facts
+//! come from the run's log. So an open one becomes `stale`, and a running one also gets the status `unknown`: no client
+//! shows work that no runtime reports. The next fact about it removes the mark.
 
 use super::Scene;
 use super::stage::Edit;
 use serde_json::{Map, Value};
 
-/// The member of a content, and its values, by which an activity has ended. A word that is not listed ends nothing.
+/// The member of a content, and the values of it that state an end. An unlisted value ends nothing.
 pub struct Ends(pub &'static str, pub &'static [&'static str]);
 
 impl Ends {
-    /// Of what is a record and no process, or whose end only its source could name.
+    /// For records that are not processes, and for types whose end only their source knows.
     pub const NEVER: Self = Self("status", &[]);
     pub const TEXT: Self = Self("status", &["complete", "interrupted"]);
     pub const CALL: Self = Self("state", &["output-available", "output-error", "cancelled"]);
     pub const ACTION: Self = Self("status", &["resolved", "interrupted"]);
     pub const RUN: Self = Self("status", &["completed", "failed", "cancelled", "interrupted"]);
-    /// Of tasks and teammates: seed 003's values, and other spellings of them.
+    /// For tasks and teammates: seed 003's values and other spellings of them.
     #[rustfmt::skip]
     pub const WORK: Self = Self("status", &[
         "completed", "done", "failed", "cancelled", "canceled", "killed", "closed", "rejected", "removed", "interrupted", "stopped",
@@ -43,10 +43,10 @@ impl Ends {
     }
 }
 
-/// Statuses of an artifact that is being made. Any other is of one that is there.
+/// Statuses of an artifact in production. Any other status is of an existing artifact.
 const IN_THE_MAKING: &[&str] = &["running", "streaming", "exporting", "producing", "preparing", "pending", "working"];
 
-/// Statuses that say that work goes on.
+/// Statuses of work in progress.
 const AT_WORK: &[&str] = &["running", "streaming"];
 
 pub(super) fn leave_agents(scene: &mut Scene) {
@@ -70,12 +70,12 @@ pub(super) fn leave_artifacts(scene: &mut Scene) {
 }
 
 fn leave(kind: &str, scene: &mut Scene, is_open: impl Fn(&Map<String, Value>) -> bool) {
-    // A fact that comes after the end is news of the thing itself.
+        // A fact after the run's end is current news about the activity.
     if !scene.is_run || scene.is_late {
         return;
     }
     for id in scene.stage.ids(kind, |activity| is_open(&activity.content)) {
-        let mut edit = scene.stage.edit(kind, &id).expect("just listed");
+        let mut edit = scene.stage.edit(kind, &id).expect("the id was listed above");
         if edit.text("status").is_some_and(|status| AT_WORK.contains(&status)) {
             edit.say("status", "unknown");
         }
@@ -83,7 +83,7 @@ fn leave(kind: &str, scene: &mut Scene, is_open: impl Fn(&Map<String, Value>) ->
     }
 }
 
-/// A fact about the activity came: the run's end says nothing of it any longer.
+/// Removes the `stale` mark, because a fact about the activity arrived.
 pub(super) fn lift(edit: &mut Edit<'_>) {
     edit.remove("stale");
 }

@@ -1,7 +1,8 @@
-//! `message`: who said what, in parts, streamed and reconciled.
+//! `message`: messages in parts, streamed and then reconciled.
 //!
-//! A part's text grows by chunks; its final text never appends twice: it is compared with what was streamed, and only what
-//! differs is changed. Reasoning, tools and approvals are activities of their own that interleave with parts by `opened`.
+//! A part's text grows by chunks. Its final text is never appended again: it is compared with the streamed text, and
+//! only the difference changes. Reasoning, tools and approvals are activities of their own; clients interleave them
+//! with parts by `opened`.
 
 use super::seen::Seen;
 use super::stage::{Edit, joined, text};
@@ -11,14 +12,14 @@ use serde_json::{Map, Value, json};
 
 const KIND: &str = "message";
 
-/// What a part that is no plain text (an image, a file, a change of one, a reference) is told by.
+/// Members of a part that is not plain text: an image, a file, a file change, a reference.
 #[rustfmt::skip]
 const OF_A_PART: &[&str] = &[
     "title", "name", "path", "url", "uri", "href", "ref", "source", "mediaType", "mimeType", "alt", "language", "range", "size",
     "bytes", "sha256", "diff", "diffRef", "diffStat", "previewRef", "versionId", "citations", "artifactRefs", "evidenceRefs",
 ];
 
-/// Parts of one message. What would be one more is left out, and the message says so.
+/// The most parts of one message. Further ones are left out, and the message says so (`clipped`).
 pub(super) const PARTS_MAX: usize = 4096;
 
 pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
@@ -30,7 +31,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     }
 }
 
-/// A message's activity id: a teammate's messages stand under the teammate's name.
+/// A message's activity id: a teammate's messages have the teammate's id as a prefix.
 pub(super) fn key(agent: Option<&AgentId>, message: &str) -> String {
     agent.map_or_else(|| message.to_owned(), |agent| format!("{agent}/{message}"))
 }
@@ -44,7 +45,7 @@ fn delta(seen: &Seen, scene: &mut Scene) {
     let chunk = seen.text("text").unwrap_or_default();
     match find(&edit, part) {
         Some(at) => {
-            let mut part = edit.item("parts", at).expect("just found");
+            let mut part = edit.item("parts", at).expect("`find` returned the index");
             part.append("text", chunk);
             part.say("status", "streaming");
         }
@@ -54,7 +55,7 @@ fn delta(seen: &Seen, scene: &mut Scene) {
     edit.say("status", "streaming");
 }
 
-/// What comes with a text: what its part refers to, and what the whole message has attached.
+/// Adds the members beside a text: its part's references, and the attachments of the message.
 fn detail(seen: &Seen, edit: &mut Edit<'_>, part: Option<&str>) {
     if seen.is_withheld() {
         return;
@@ -70,7 +71,7 @@ fn detail(seen: &Seen, edit: &mut Edit<'_>, part: Option<&str>) {
 }
 
 fn of_part(seen: &Seen, part: &mut Edit<'_>) {
-    // Of plain text a source may say such things in passing.
+    // On plain text a source may use such members for another purpose.
     if PartKind::from(part.text("kind").unwrap_or_default()).is_text() {
         return;
     }
@@ -97,7 +98,7 @@ fn is_final(seen: &Seen, scene: &mut Scene) {
             if seen.is_withheld()
                 && let Some(at) = find(&edit, part.as_str())
             {
-                edit.item("parts", at).expect("just found").set("withheld", true);
+                edit.item("parts", at).expect("`find` returned the index").set("withheld", true);
             }
             let is_open = parts(&edit).iter().any(|part| part.get("status").and_then(Value::as_str) == Some("streaming"));
             edit.say("status", if is_open { "streaming" } else { "complete" });
@@ -121,7 +122,7 @@ fn is_final(seen: &Seen, scene: &mut Scene) {
     }
 }
 
-/// Makes a message that was streamed in parts say `whole`, and each part keep what it can of it.
+/// Makes the parts of a streamed message equal `whole`, and keeps as much of each part as possible.
 fn reconcile(edit: &mut Edit<'_>, whole: &str, kind: &str, seen: &Seen) {
     let of_kind = |part: &Value| part.get("kind").and_then(Value::as_str) == Some(kind);
     let texts: Vec<(usize, String)> = (0..)
@@ -134,28 +135,28 @@ fn reconcile(edit: &mut Edit<'_>, whole: &str, kind: &str, seen: &Seen) {
         let id = seen.ids.message.as_ref().map_or("", |message| message.as_str());
         return add(edit, new_part(id, kind, seen, "complete", whole));
     };
-    // A runtime may give only the tail of what it streamed (Awaken after a continuation), and trim it: that is no reason to
-    // lose the rest.
+    // A runtime may send only the tail of the streamed text (Awaken after a continuation), and trim it. The rest must
+    // stay.
     if streamed.ends_with(whole) || streamed.trim_end().ends_with(whole.trim()) {
         return;
     }
     if let Some(rest) = whole.strip_prefix(&streamed) {
-        return edit.item("parts", *last).expect("it is one of the parts").append("text", rest);
+        return edit.item("parts", *last).expect("the index is one of the parts").append("text", rest);
     }
-    // Another text than was streamed: the parts that it still begins with stay, the next one takes the rest.
+    // The text differs from the streamed one: the parts of a common beginning stay, and the next part takes the rest.
     let mut rest = whole;
     let mut texts = texts.iter().peekable();
     while let Some((_, text)) = texts.next_if(|(_, text)| rest.starts_with(text.as_str())) {
         rest = &rest[text.len()..];
     }
     for (at, _) in texts {
-        edit.item("parts", *at).expect("it is one of the parts").set_text("text", std::mem::take(&mut rest));
+        edit.item("parts", *at).expect("the index is one of the parts").set_text("text", std::mem::take(&mut rest));
     }
 }
 
-/// Ends a part; its text is `whole`, where that is given.
+/// Completes a part, with the text `whole` if that is given.
 fn seal(edit: &mut Edit<'_>, at: usize, whole: Option<&str>) {
-    let mut part = edit.item("parts", at).expect("the caller found it");
+    let mut part = edit.item("parts", at).expect("the caller passes an existing index");
     if let Some(whole) = whole {
         part.set_text("text", whole);
     }
@@ -176,7 +177,7 @@ fn snapshot(seen: &Seen, scene: &mut Scene) {
         let role = message.get("role").and_then(Value::as_str).unwrap_or("assistant");
         match (is_known, is_repair) {
             (true, true) => repair(seen, scene, &id, role, message),
-            // History does not overrule what was seen live.
+            // History does not override live facts.
             (true, false) => {}
             (false, _) => {
                 let mut edit = open(scene, &id, agent, role);
@@ -193,15 +194,15 @@ fn snapshot(seen: &Seen, scene: &mut Scene) {
     }
 }
 
-/// A message is now exactly so: parts that are not named any more are emptied and closed, and stay where they were.
+/// Repairs a message: parts that the snapshot does not name are emptied and interrupted, and stay in place.
 fn repair(seen: &Seen, scene: &mut Scene, id: &str, role: &str, message: &Value) {
     let named: Vec<_> = listed(message).into_iter().enumerate().map(|(n, part)| restored(seen, part, n, role)).collect();
     let thoughts = super::thought::repair(scene, id, &named);
-    let mut edit = scene.stage.edit(KIND, id).expect("the caller found it");
+    let mut edit = scene.stage.edit(KIND, id).expect("the caller has found the message");
     let is_named = |part: &Value| named.iter().any(|named| named["partId"] == part["partId"]);
     let retracted: Vec<usize> = (0..).zip(parts(&edit)).filter(|(_, part)| !is_named(part)).map(|(at, _)| at).collect();
     for at in retracted {
-        let mut part = edit.item("parts", at).expect("just found");
+        let mut part = edit.item("parts", at).expect("the index is one of the parts");
         part.set("text", text(""));
         part.say("status", "interrupted");
     }
@@ -209,7 +210,7 @@ fn repair(seen: &Seen, scene: &mut Scene, id: &str, role: &str, message: &Value)
         let part_id = part["partId"].as_str().unwrap_or_default();
         match find(&edit, part_id) {
             Some(at) => {
-                let mut known = edit.item("parts", at).expect("just found");
+                let mut known = edit.item("parts", at).expect("`find` returned the index");
                 known.set("kind", part["kind"].clone());
                 known.set("text", part["text"].clone());
                 known.say("status", "complete");
@@ -222,7 +223,7 @@ fn repair(seen: &Seen, scene: &mut Scene, id: &str, role: &str, message: &Value)
     edit.say("status", "complete");
 }
 
-/// What a message of a snapshot has beside its parts.
+/// Copies the members beside the parts of a snapshot's message.
 fn attach(edit: &mut Edit<'_>, message: &Value) {
     for member in ["attachments", "refs"] {
         edit.set_some(member, message.get(member).filter(|value| !value.is_null()).map(carry::brief));
@@ -233,7 +234,7 @@ fn listed(message: &Value) -> Vec<&Map<String, Value>> {
     message.get("parts").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object).collect()
 }
 
-/// A part out of a snapshot of messages: its text joined, and its other members as they came.
+/// A part from a snapshot of messages: its text joined, and its other members unchanged.
 fn restored(seen: &Seen, part: &Map<String, Value>, n: usize, role: &str) -> Value {
     let whole: String = match part.get("text") {
         Some(Value::String(whole)) => whole.clone(),
@@ -243,19 +244,19 @@ fn restored(seen: &Seen, part: &Map<String, Value>, n: usize, role: &str) -> Val
     let id = part.get("partId").and_then(Value::as_str).map_or_else(|| n.to_string(), str::to_owned);
     let kind = part.get("kind").and_then(Value::as_str).map_or_else(|| PartKind::of_role(role).to_string(), str::to_owned);
     let mut restored = new_part(&id, &kind, seen, "complete", &whole);
-    let members = restored.as_object_mut().expect("a part is an object");
+    let members = restored.as_object_mut().expect("`new_part` returns an object");
     for (member, value) in part {
         members.entry(member).or_insert_with(|| value.clone());
     }
     restored
 }
 
-/// The run has ended: nothing streams any more.
+/// Interrupts the streaming messages, because the run has ended.
 pub(super) fn interrupt_all(scene: &mut Scene) {
     for id in scene.stage.ids(KIND, |message| message.content.get("status").and_then(Value::as_str) == Some("streaming")) {
-        let mut edit = scene.stage.edit(KIND, &id).expect("just listed");
+        let mut edit = scene.stage.edit(KIND, &id).expect("the id was listed above");
         for at in 0..parts(&edit).len() {
-            let mut part = edit.item("parts", at).expect("it is one of the parts");
+            let mut part = edit.item("parts", at).expect("the index is one of the parts");
             if part.text("status") == Some("streaming") {
                 part.say("status", "interrupted");
             }
@@ -281,12 +282,12 @@ fn parts<'e>(edit: &'e Edit<'_>) -> &'e [Value] {
     edit.get("parts").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// A part's place; the newest are asked first, for they are what grows.
+/// The index of a part; searches from the end, because the newest parts grow.
 fn find(edit: &Edit<'_>, id: &str) -> Option<usize> {
     parts(edit).iter().rposition(|part| part.get("partId").and_then(Value::as_str) == Some(id))
 }
 
-/// A further part, where there is room for it.
+/// Adds a part, if the limit allows it.
 fn add(edit: &mut Edit<'_>, part: Value) {
     match parts(edit).len() < PARTS_MAX {
         true => edit.push("parts", part),
@@ -298,7 +299,7 @@ fn new_part(id: &str, kind: &str, seen: &Seen, status: &str, whole: &str) -> Val
     json!({ "partId": id, "kind": kind, "opened": seen.sequence, "status": status, "text": text(whole) })
 }
 
-/// What a part is: as its source says, else seed 003's name for the text of who speaks.
+/// The kind of a part: as its source states it, else seed 003's name for a text of this role.
 fn kind_of(seen: &Seen, role: &str) -> String {
     let said = seen.payload.get("kind").and_then(Value::as_str).filter(|kind| !kind.is_empty());
     said.map_or_else(|| PartKind::of_role(role).to_string(), str::to_owned)

@@ -1,11 +1,11 @@
-//! `metrics`: what things cost and how long they took, told per call. One activity a log, of the newest entries.
+//! `metrics`: costs and durations per call. One activity per log, with the newest entries.
 
 use super::seen::Seen;
 use super::{Scene, carry};
 use crate::model::{AgentId, EventType, Surface};
 use serde_json::{Map, Value, json};
 
-/// Entries that are kept; all of them are in the log.
+/// The most entries that the activity keeps; the log has all of them.
 const ENTRIES_MAX: usize = 50;
 
 const MEMBERS: &[&str] = &["name", "kind", "value", "unit", "model", "durationMs", "costUsd", "usage", "message"];

@@ -1,14 +1,15 @@
-//! The projection: what people look at, folded out of the log.
+//! The projection: folds the log into the activities that clients show.
 //!
-//! One [`View`] a run and audience. It takes envelopes as that audience gets them, in order, and keeps *activities*: messages,
-//! tool calls, approvals, teammates … each a JSON content that readers hold a copy of. What an envelope changes comes out as
-//! snapshots of what is new and patches of what is not, made in the same stroke as the change ([`stage`]).
+//! One [`View`] per log and audience. It takes the envelopes of that audience in order and keeps *activities*:
+//! messages, tool calls, approvals, teammates and so on. Each has a JSON content, of which readers hold a copy. The
+//! view returns each envelope's changes as snapshots of new activities and patches of known ones; each patch is built
+//! together with its change ([`stage`]).
 //!
-//! It is a pure fold: the same envelopes for the same audience give the same activities and the same patches. No clock, no
-//! randomness, no I/O. The filter stands before it, so a fact that gives an audience nothing can change nothing that it sees.
-//! A view may be saved anywhere and restored: what follows is as if it had never been away.
+//! The fold is pure: the same envelopes for the same audience give the same activities and patches. It uses no clock,
+//! no randomness and no I/O. The audience filter runs before it, so a fact that an audience may not see cannot change
+//! its view. A view can be saved and restored anywhere; it then continues as if it had stayed in memory.
 //!
-//! One file an activity, one row in [`PROJECTIONS`].
+//! One file per activity type, one row per type in [`PROJECTIONS`].
 
 mod action;
 mod agent;
@@ -44,22 +45,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stage::{Activity, Stage, Touch};
 
-/// How one activity type comes about.
+/// The fold of one activity type.
 pub struct Projection {
-    /// `activityType` on the wire; `custom` stands for those that sources name.
+    /// `activityType` on the wire; `custom` covers all types that sources name.
     pub kind: &'static str,
-    /// What an envelope does to activities of this type. Asked for every envelope; most do nothing.
+    /// Applies an envelope to the activities of this type. Called for every envelope; most do nothing.
     fold: fn(&Seen, &mut Scene),
-    /// Closes what is open of this type, for the run has ended. Asked with its end, and with whatever comes after it.
+    /// Closes the open activities of this type. Called for the run's end and for every later envelope that changes
+    /// something.
     end: fn(&mut Scene),
-    /// By what a content says that its activity has ended.
+    /// The member and values by which a content states its end.
     ends: Ends,
 }
 
-/// Of what outlives a run, or is never open.
+/// The `end` of types that outlive a run or are never open.
 const fn stays(_: &mut Scene) {}
 
-/// Every activity type. An envelope that changes several gives their frames in this order.
+/// Every activity type. An envelope that changes several types yields their frames in this order.
 pub static PROJECTIONS: &[Projection] = &[
     Projection { kind: "message", fold: message::fold, end: message::interrupt_all, ends: Ends::TEXT },
     Projection { kind: "reasoning", fold: thought::reasoning, end: thought::interrupt_reasoning, ends: Ends::TEXT },
@@ -83,55 +85,55 @@ pub static PROJECTIONS: &[Projection] = &[
     Projection { kind: "session", fold: session::fold, end: stays, ends: Ends::SESSION },
     Projection { kind: "metrics", fold: metrics::fold, end: stays, ends: Ends::NEVER },
     Projection { kind: "diagnostics", fold: diagnostics::fold, end: stays, ends: Ends::NEVER },
-    // Last: a run that has ended has ended everything before.
+    // The run is last: when it ends, all other activities have ended.
     Projection { kind: "run", fold: run::fold, end: stays, ends: Ends::RUN },
 ];
 
-/// What a fold works on: the activities, and the little that it remembers beside them.
+/// The state of a fold: the activities, and the few facts that it keeps beside them.
 #[derive(Debug, Clone)]
 pub struct Scene {
     pub stage: Stage,
-    /// The id of the log: of its run, or of its session.
+    /// The id of the log: its run's, or its session's.
     pub log: Box<str>,
     /// Whether the log is a run's.
     pub is_run: bool,
-    /// The agent that the run itself is of. What any other agent says is a teammate's.
+    /// The run's own agent. Messages of any other agent are a teammate's.
     pub own_agent: Option<AgentId>,
-    /// How the run stands, by what this audience saw.
+    /// The state of the run, from the envelopes of this audience.
     pub run: RunState,
-    /// Whether the envelope came after the run's end. It is shown, and opens nothing.
+    /// Whether the envelope follows the run's end. It is shown, but opens nothing.
     pub is_late: bool,
 }
 
 impl Scene {
-    /// The agent of the fact, if it is not the run's own.
+    /// The agent of the fact, if it is a teammate.
     #[must_use]
     pub fn teammate<'s>(&self, seen: &'s Seen) -> Option<&'s AgentId> {
         seen.ids.agent.as_ref().filter(|agent| self.own_agent.as_ref() != Some(agent))
     }
 }
 
-/// What one envelope did to a view.
+/// The effect of one envelope on a view.
 #[derive(Debug)]
 pub struct Folded {
-    /// The envelope before it that gave this view frames.
+    /// The previous envelope that gave this view frames.
     pub prev: Sequence,
-    /// Nothing, for most envelopes of some kinds.
+    /// The changed activities; empty for most envelopes of some types.
     pub touched: Vec<Touch>,
 }
 
-/// The activities of one log as one audience sees them, as of one sequence.
+/// The activities of one log for one audience, at one sequence.
 #[derive(Debug, Clone)]
 pub struct View {
     pub audience: Audience,
-    /// Every envelope up to here was folded, or was hidden.
+    /// The last envelope that was folded, or skipped because this audience may not see it.
     pub through: Sequence,
-    /// The last envelope that gave frames.
+    /// The last envelope that changed an activity.
     pub framed: Sequence,
     scene: Scene,
 }
 
-/// A view as it is saved. Another `version` is another fold, whose checkpoints mean nothing to this one.
+/// A saved view. Checkpoints of another `version` come from another fold and are not usable.
 #[derive(Serialize, Deserialize)]
 struct Saved<'v> {
     version: u32,
@@ -140,16 +142,16 @@ struct Saved<'v> {
     own_agent: Option<AgentId>,
     run: std::borrow::Cow<'v, RunState>,
     activities: std::borrow::Cow<'v, [Activity]>,
-    /// Whether some were left out.
+    /// Whether activities were left out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_over: bool,
 }
 
-/// Counts up whenever a fold changes what it makes of the same envelopes.
+/// The version of the fold. Increase it with every change of a fold's result.
 const VERSION: u32 = 7;
 
 impl View {
-    /// The view before the first envelope.
+    /// Creates the view before the first envelope.
     #[must_use]
     pub fn new(log: &LogId, audience: Audience) -> Self {
         let (id, is_run) = match log {
@@ -161,16 +163,16 @@ impl View {
         Self { audience, through: Sequence::NONE, framed: Sequence::NONE, scene }
     }
 
-    /// The view as it was saved; `None` for what another version of this fold saved.
+    /// Restores a saved view; `None` if another version of the fold saved it.
     ///
     /// # Errors
-    /// What was never saved as a view.
+    /// If the bytes are not a saved view.
     pub fn restore(log: &LogId, audience: Audience, saved: &[u8]) -> serde_json::Result<Option<Self>> {
         #[derive(Deserialize)]
         struct Version {
             version: u32,
         }
-        // First, for the rest is as that version has it.
+        // The version is read first, because the rest may have another shape.
         if serde_json::from_slice::<Version>(saved)?.version != VERSION {
             return Ok(None);
         }
@@ -183,7 +185,7 @@ impl View {
         Ok(Some(view))
     }
 
-    /// The view as text. The same view is the same text.
+    /// Serialises the view. Equal views give equal bytes.
     #[must_use]
     pub fn save(&self) -> Vec<u8> {
         let saved = Saved {
@@ -195,19 +197,19 @@ impl View {
             activities: self.scene.stage.activities().into(),
             is_over: self.scene.stage.is_over(),
         };
-        serde_json::to_vec(&saved).expect("our own plain data")
+        serde_json::to_vec(&saved).expect("a view is plain data and serializes")
     }
 
-    /// The same view as another audience's, to whom everything so far was the same.
+    /// Converts the view to another audience, which saw the same envelopes so far.
     #[must_use]
     pub fn by(self, audience: Audience) -> Self {
         Self { audience, ..self }
     }
 
-    /// Folds the next envelope, as this view's audience gets it; `None` for one that is hidden from it.
+    /// Folds the next envelope in this audience's form; `None` for one that the audience may not see.
     ///
     /// # Panics
-    /// When envelopes come out of order, which only the caller can have caused.
+    /// If envelopes arrive out of order, which is an error of the caller.
     pub fn fold(&mut self, sequence: Sequence, text: Option<&[u8]>) -> Folded {
         let Some(text) = text else {
             self.pass(sequence);
@@ -216,20 +218,20 @@ impl View {
         match Seen::parse(sequence, text) {
             Some(seen) => self.fold_seen(&seen),
             None => {
-                tracing::error!(log = %self.scene.log, %sequence, "a row of the log is no envelope; it shows nothing");
+                tracing::error!(log = %self.scene.log, %sequence, "a row of the log is not an envelope; the projection skips it");
                 self.pass(sequence);
                 Folded { prev: self.framed, touched: Vec::new() }
             }
         }
     }
 
-    /// Passes an envelope that is hidden from this audience.
+    /// Advances past an envelope without folding it.
     fn pass(&mut self, sequence: Sequence) {
-        assert!(sequence > self.through, "envelopes are folded once, in order");
+        assert!(sequence > self.through, "the caller passes each envelope once, in order");
         self.through = sequence;
     }
 
-    /// Folds an envelope that was read already: audiences that get the same text share the reading.
+    /// Folds a parsed envelope: audiences with the same text share the parsing.
     pub fn fold_seen(&mut self, seen: &Seen) -> Folded {
         self.pass(seen.sequence);
         let scene = &mut self.scene;
@@ -241,9 +243,9 @@ impl View {
         if seen.class == EventType::RunStarted && scene.own_agent.is_none() {
             scene.own_agent.clone_from(&seen.ids.agent);
         }
-        // The attempt before broke off without a word. One that waits may be what this one goes on with.
-        let was_broken_off = scene.is_run && seen.class == EventType::RunStarted && scene.run.attempt > 0 && scene.run.ages();
-        scene.is_late = scene.is_run && scene.run.follow(&seen.class, &seen.phase, seen.ids.action.as_ref(), &seen.payload);
+        // The previous attempt stopped without an end. A waiting attempt is excluded: this one may continue it.
+        let was_broken_off = scene.is_run && seen.class == EventType::RunStarted && scene.run.attempt > 0 && scene.run.can_go_stale();
+        scene.is_late = scene.is_run && scene.run.apply(&seen.class, &seen.phase, seen.ids.action.as_ref(), &seen.payload);
         let was_over = scene.stage.is_over();
         let has_ended = seen.ends_run() || scene.is_run && scene.run.status.is_end();
         for projection in PROJECTIONS {
@@ -279,20 +281,20 @@ impl View {
         self.scene.stage.activities()
     }
 
-    /// The activity that was touched.
+    /// The activity of a change.
     #[must_use]
     pub fn touched(&self, touch: &Touch) -> &Activity {
         &self.activities()[touch.at]
     }
 }
 
-/// Whether an activity has ended. Of one that a source names, nothing tells.
+/// Whether an activity has ended. For an activity that a source named, the end is unknown.
 fn has_ended_by_content(activity: &Activity) -> bool {
     let of = PROJECTIONS.iter().find(|projection| projection.kind == &*activity.kind).filter(|_| !activity.is_custom);
     of.is_some_and(|projection| projection.ends.hold(&activity.content))
 }
 
-/// A number's value as it stands, where it is one.
+/// The value, if it is a number.
 fn number(value: Option<&Value>) -> Option<Value> {
     value.filter(|value| value.is_number()).cloned()
 }

@@ -1,27 +1,28 @@
-//! Patches that a source made: applied as a whole or not at all, to contents that stay bounded.
+//! Applies a source's patch completely or not at all, to contents of bounded size.
 //!
-//! The work for a patch follows the patch's size, not the content's: it is applied in place, undone where it fails, and the
-//! content's weight is updated by each change. Only shifting the items of a list, copying, and moving deeper cost what the content
-//! holds: these count as steps, of which a patch has [`STEPS_MAX`].
+//! The cost of a patch follows the patch's size, not the content's. The patch is applied in place and undone on
+//! failure, and each change updates the content's size. Only three things cost as much as the content holds: shifting
+//! list items, copying, and moving values deeper. These count as steps, of which a patch has at most [`STEPS_MAX`].
 
 use json_patch::PatchOperation;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The most that a content may come to by patches, in bytes; about, as [`weight`] has it.
+/// The largest content after a patch, in bytes as [`weight`] counts them.
 pub(super) const CONTENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// How deep a patch may build. Our own checkpoints and many a reader's JSON stop at 128.
+/// The deepest level that a patch may build. Our own checkpoints and many JSON parsers stop at 128.
 const DEPTH_MAX: usize = 96;
 
-/// The most list items that one patch shifts, plus values that it copies or moves deeper. Without this limit a fact of 90 KB with
-/// 2,000 moves stalled the server for seconds.
+/// The most list items that one patch may shift, plus the values that it copies or moves deeper.
+///
+/// Without this limit a fact of 90 KB with 2,000 moves stalled the server for seconds.
 pub(super) const STEPS_MAX: usize = 1 << 20;
 
-/// This many bytes of a text count as one step.
+/// The bytes of a text that count as one step.
 const BYTES_PER_STEP: usize = 16;
 
-/// A patch's operations: a bare one is wrapped.
+/// The operations of a patch; a bare operation counts as a list of one.
 pub(super) fn operations(patch: &Value) -> Vec<Value> {
     match patch {
         Value::Array(operations) => operations.clone(),
@@ -29,24 +30,24 @@ pub(super) fn operations(patch: &Value) -> Vec<Value> {
     }
 }
 
-/// Applies a patch to a content, which stays an object. `known` is what the content weighs, where that has been worked out.
+/// Applies a patch to a content, which stays an object. `known` caches the content's size.
 ///
 /// # Errors
-/// Why it does not apply. Then nothing has changed.
+/// The reason why the patch does not apply. The content is then unchanged.
 pub(super) fn apply(content: &mut Map<String, Value>, patch: &[Value], known: &mut Option<usize>) -> Result<(), String> {
     for op in patch {
         let is = |member: &str, value: &str| op.get(member).and_then(Value::as_str) == Some(value);
-        // Other operations than these ignore a member `value`.
+        // Other operations ignore a member `value`.
         let gives_object = (is("op", "add") || is("op", "replace")) && op.get("value").is_some_and(Value::is_object);
         if is("path", "") && !is("op", "test") && !gives_object {
-            return Err("it would make the content something other than an object".into());
+            return Err("The patch would make the content something other than an object.".into());
         }
     }
     let parsed: Vec<PatchOperation> = patch
         .iter()
         .map(PatchOperation::deserialize)
         .collect::<Result<_, _>>()
-        .map_err(|error| format!("it is no JSON Patch: {error}"))?;
+        .map_err(|error| format!("The patch is not a JSON Patch: {error}."))?;
     let before = *known.get_or_insert_with(|| weight_of(content));
     let mut change = Change { document: Value::Object(std::mem::take(content)), ..Change::default() };
     let outcome = change.apply(parsed).and_then(|()| change.weight_after(before));
@@ -54,34 +55,34 @@ pub(super) fn apply(content: &mut Map<String, Value>, patch: &[Value], known: &m
         change.take_back();
     }
     let Value::Object(document) = change.document else {
-        unreachable!("the root is only ever replaced by an object: asked above")
+        unreachable!("the check above allows only an object as the root")
     };
     *content = document;
     *known = Some(*outcome.as_ref().unwrap_or(&before));
     outcome.map(drop)
 }
 
-/// A patch on its way.
+/// A patch that is being applied.
 #[derive(Default)]
 struct Change {
     document: Value,
-    /// How to take it back, the last first.
+    /// The undo log; the last entry is undone first.
     undo: Vec<Undo>,
-    /// The value on its way from one place to another.
+    /// The value in transit between two places.
     hand: Option<Value>,
     steps: usize,
-    /// The weight that the patch adds, and the weight that it frees besides the values in `undo`.
+    /// The bytes that the patch adds, and the bytes that it frees besides the values in `undo`.
     added: usize,
     freed: usize,
 }
 
-/// How to take back one change.
+/// The undo of one change.
 enum Undo {
-    /// A value came into the object or list at this pointer.
+    /// A value was inserted into the object or list at this pointer.
     Inserted(String, Slot),
-    /// This value left it; `None` for a move, whose value is in the hand when this is undone.
+    /// This value was removed; `None` for a move, whose value is in transit while it is undone.
     Removed(String, Slot, Option<Value>),
-    /// This value stood at this pointer before.
+    /// This value was at this pointer before.
     Replaced(String, Value),
 }
 
@@ -94,7 +95,7 @@ impl Change {
     fn apply(&mut self, patch: Vec<PatchOperation>) -> Result<(), String> {
         for (i, op) in patch.into_iter().enumerate() {
             let path = op.path().to_string();
-            self.step(op, &path).map_err(|error| format!("operation {i} at {path:?}: {error}"))?;
+            self.step(op, &path).map_err(|error| format!("Operation {i} at {path:?}: {error}"))?;
         }
         Ok(())
     }
@@ -122,9 +123,9 @@ impl Change {
             PatchOperation::Move(op) => {
                 let from = op.from.as_str();
                 if path.strip_prefix(from).is_some_and(|rest| rest.starts_with('/')) {
-                    return Err("a value cannot be moved into itself".into());
+                    return Err("A value cannot be moved into itself.".into());
                 }
-                // Only a deeper place can make the content too deep.
+                // Only a move to a deeper place can make the content too deep.
                 if path.matches('/').count() > from.matches('/').count() {
                     self.look_at(path, from)?;
                 }
@@ -139,13 +140,13 @@ impl Change {
             }
             PatchOperation::Test(op) => match self.document.pointer(path) {
                 Some(value) if *value == op.value => Ok(()),
-                Some(_) => Err("the value is another".into()),
+                Some(_) => Err("The value is different.".into()),
                 None => Err(NOTHING_THERE.into()),
             },
         }
     }
 
-    /// Checks that the value at `from` may stand at `path`, and returns its weight.
+    /// Checks that the value at `from` may be placed at `path`, and returns its size.
     fn look_at(&mut self, path: &str, from: &str) -> Result<usize, String> {
         let value = self.document.pointer(from).ok_or(NOTHING_THERE)?;
         spend_on(&mut self.steps, value)?;
@@ -153,7 +154,7 @@ impl Change {
         Ok(weight(value))
     }
 
-    /// Puts a value where a patch adds one. Where it cannot, the value stays in the hand.
+    /// Inserts a value at a path. If that fails, the value stays in transit.
     fn put(&mut self, path: &str, value: Value) -> Result<(), String> {
         let Some((parent, last)) = path.rsplit_once('/') else {
             self.undo.push(Undo::Replaced(path.into(), std::mem::replace(&mut self.document, value)));
@@ -184,13 +185,13 @@ impl Change {
         Ok(())
     }
 
-    /// Takes a value out of the object or list that it is in.
+    /// Removes a value from its object or list.
     fn take(&mut self, path: &str) -> Result<(Value, String, Slot), String> {
         let (parent, last) = path.rsplit_once('/').ok_or(NOTHING_THERE)?;
         match self.document.pointer_mut(parent) {
             Some(Value::Object(map)) => {
                 let name = unescaped(last);
-                // Shifting the other members is linear in their number, and the order of members means nothing.
+                // A shifting removal is linear in the number of members, and the order of members has no meaning.
                 let value = map.swap_remove(&name).ok_or(NOTHING_THERE)?;
                 self.freed += MEMBER_BYTES + name.len();
                 Ok((value, parent.into(), Slot::Member(name)))
@@ -205,10 +206,10 @@ impl Change {
         }
     }
 
-    /// The content's weight after the patch.
+    /// The content's size after the patch.
     ///
     /// # Errors
-    /// It is over the limit.
+    /// The size exceeds the limit.
     fn weight_after(&self, before: usize) -> Result<usize, String> {
         let gone = self.undo.iter().map(|undo| match undo {
             Undo::Removed(_, _, Some(value)) | Undo::Replaced(_, value) => weight(value),
@@ -216,13 +217,13 @@ impl Change {
         });
         let after = (before + self.added).saturating_sub(self.freed + gone.sum::<usize>());
         if after > CONTENT_BYTES_MAX {
-            return Err(format!("it would make the content larger than {CONTENT_BYTES_MAX} bytes, the limit"));
+            return Err(format!("The patch would make the content larger than {CONTENT_BYTES_MAX} bytes, the limit."));
         }
         Ok(after)
     }
 
     fn take_back(&mut self) {
-        const THERE: &str = "it was there when the patch changed it";
+        const THERE: &str = "the value existed when the patch changed it";
         for undo in self.undo.drain(..).rev() {
             match undo {
                 Undo::Inserted(parent, slot) => {
@@ -250,9 +251,9 @@ impl Change {
     }
 }
 
-const NOTHING_THERE: &str = "its path leads nowhere";
+const NOTHING_THERE: &str = "The path does not exist.";
 
-/// An index of a list (RFC 6901).
+/// Parses a list index (RFC 6901).
 fn index(token: &str) -> Option<usize> {
     let is_index = token.bytes().all(|b| b.is_ascii_digit()) && (token.len() == 1 || !token.starts_with('0'));
     token.parse().ok().filter(|_| is_index)
@@ -265,12 +266,12 @@ fn unescaped(token: &str) -> String {
 fn spend(steps: &mut usize, more: usize) -> Result<(), String> {
     *steps += more;
     if *steps > STEPS_MAX {
-        return Err(format!("it would shift, copy or move more than {STEPS_MAX} values, the limit of a patch"));
+        return Err(format!("The patch would shift, copy or move more than {STEPS_MAX} values, the limit of a patch."));
     }
     Ok(())
 }
 
-/// Spends what it takes to look at a value, and stops where that is too much.
+/// Spends the steps for visiting a value, and fails where they exceed the limit.
 fn spend_on(steps: &mut usize, value: &Value) -> Result<(), String> {
     spend(steps, 1)?;
     match value {
@@ -284,22 +285,22 @@ fn spend_on(steps: &mut usize, value: &Value) -> Result<(), String> {
     }
 }
 
-/// What a member's name and an item cost besides the value and the name's own bytes.
+/// The bytes of a member and of an item, beside the value and the name's own bytes.
 const MEMBER_BYTES: usize = 4;
 const ITEM_BYTES: usize = 1;
 
-/// About as many bytes as the content's text has.
+/// The approximate length of the content's JSON text, in bytes.
 fn weight_of(content: &Map<String, Value>) -> usize {
     content.iter().map(|(name, value)| MEMBER_BYTES + name.len() + weight(value)).sum()
 }
 
-/// Whether a value at this path keeps a content within what may be built.
+/// Checks the depth of a value at this path.
 ///
 /// # Errors
-/// What it is too deep for.
+/// The value would be deeper than [`DEPTH_MAX`].
 pub(super) fn is_shallow(path: &str, value: &Value) -> Result<(), String> {
     if path.matches('/').count() + depth(value) > DEPTH_MAX {
-        return Err(format!("it would build deeper than {DEPTH_MAX} levels, the limit"));
+        return Err(format!("The patch would build deeper than {DEPTH_MAX} levels, the limit."));
     }
     Ok(())
 }
@@ -312,7 +313,7 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// About as many bytes as the value's text has.
+/// The approximate length of the value's JSON text, in bytes.
 fn weight(value: &Value) -> usize {
     match value {
         Value::Array(items) => 2 + items.iter().map(|item| ITEM_BYTES + weight(item)).sum::<usize>(),
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_that_fails_halfway_changes_nothing_not_even_by_a_move() {
+    fn a_patch_that_fails_halfway_changes_nothing() {
         let before = content(json!({"a": 1, "list": [1, 2]}));
         let fail = json!({"op": "test", "path": "/a", "value": 9});
         for op in [
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_copies_itself_is_stopped_by_size_and_by_depth() {
+    fn a_patch_that_copies_into_itself_is_limited_by_size_and_by_depth() {
         let mut after = content(json!({"a": ["x".repeat(1000)]}));
         let grow = json!({"op": "copy", "from": "/a", "path": "/a/-"});
         assert!(apply(&mut after, &vec![grow; 60], &mut None).unwrap_err().contains("limit"));
@@ -380,7 +381,7 @@ mod tests {
         assert_eq!(depth(&Value::Object(deep)), DEPTH_MAX);
     }
 
-    /// JSON of objects and lists with few names, so that random paths meet what is there.
+    /// JSON of objects and lists with few names, so that random paths often exist.
     fn value() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![Just(json!(1)), Just(json!("text")), Just(Value::Null)];
         leaf.prop_recursive(4, 24, 4, |inner| {
@@ -407,7 +408,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_patch_does_what_the_library_does_or_nothing_and_its_weight_is_the_contents(
+        fn a_patch_acts_as_the_library_does_or_not_at_all_and_its_size_is_exact(
             before in vec((select(&["a", "b", "a/b", "c~"][..]), value()), 0..4),
             patch in vec(operation(), 1..6),
         ) {
@@ -416,7 +417,7 @@ mod tests {
             let outcome = apply(&mut after, &patch, &mut known);
             let mut document = Value::Object(before.clone());
             let parsed: json_patch::Patch = serde_json::from_value(json!(patch)).unwrap();
-            // The library cannot always take back half a patch; what it says is right.
+            // The library cannot always undo a failed patch, but its result is right.
             let expected = json_patch::patch_unsafe(&mut document, &parsed);
             match outcome {
                 Ok(()) => {
@@ -432,7 +433,7 @@ mod tests {
         }
     }
 
-    /// How many steps a patch takes.
+    /// The number of steps that a patch takes.
     fn steps(content: &Map<String, Value>, patch: Value) -> usize {
         let mut change = Change { document: Value::Object(content.clone()), ..Change::default() };
         change.apply(serde_json::from_value(patch).unwrap()).unwrap();
@@ -453,7 +454,7 @@ mod tests {
             assert_eq!(steps(&of(n), json!([{"op": "remove", "path": format!("/c/{}", n - 1)}])), 1);
             assert_eq!(steps(&of(n), json!([{"op": "replace", "path": "/a", "value": 1}, {"op": "remove", "path": "/c"}])), 0);
         }
-        // And so does the time, which is that of the operations: 100 times the content is not 10 times the time.
+        // The same holds for the time: 100 times the content takes less than 10 times as long.
         let time = |n: usize, patch: &[Value]| {
             let (mut content, mut known) = (of(n), None);
             apply(&mut content, &[], &mut known).unwrap();
@@ -469,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_that_shifts_copies_or_moves_too_much_is_refused_and_changes_nothing() {
+    fn a_patch_beyond_the_step_limit_is_refused_and_changes_nothing() {
         let n = STEPS_MAX / 8;
         let before = content(json!({"list": vec![json!({"x": 1}); n], "texts": ["x".repeat(4096)], "deep": {}}));
         let shift = json!({"op": "move", "from": "/list/0", "path": "/list/-"});

@@ -1,11 +1,11 @@
-//! `queue`: the turns that wait, and why. One activity a session; of a run without a session, one a run.
+//! `queue`: the queued turns and the reason. One activity per session; per run, if the run has no session.
 
 use super::seen::Seen;
 use super::{Scene, carry};
 use crate::model::{EventType, Surface};
 use serde_json::{Value, json};
 
-/// Items that are shown, from the head of the queue.
+/// The most items that the activity shows, from the head of the queue.
 const ITEMS_MAX: usize = 100;
 
 const MEMBERS: &[&str] = &[
@@ -30,7 +30,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     let id = session.or_else(of_run).unwrap_or_else(|| log.to_string());
     let mut edit = stage.open("queue", &id, Surface::Composer, None);
     carry::members(seen, &mut edit, MEMBERS);
-    // Whatever else its source says of it: what steers the run, the order of what waits.
+    // Further members of the source: what steers the run, and the order of the queue.
     carry::all_in_brief(seen, &mut edit, &[MEMBERS, &["items"]].concat());
     match seen.get("items").and_then(Value::as_array) {
         Some(items) => {
@@ -39,7 +39,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
                 edit.set("queuedTurnCount", items.len());
             }
         }
-        // Items of another count than the queue has now are of another queue.
+        // A list whose length differs from the count is outdated.
         None if edit
             .get("items")
             .and_then(Value::as_array)

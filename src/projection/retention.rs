@@ -1,12 +1,12 @@
-//! What of an ended run may go, so that nobody who looks at it sees the difference.
+//! Finds the rows of an ended run that can be deleted without any visible difference.
 //!
-//! Candidates are facts that were of use while the run was live (`ephemeral_live`), and diagnostics. Which of them the run can
-//! do without is not argued from their classes: it is tried. The run is folded with and without them, and what differs keeps
-//! its candidates, activity by activity, until the two views are the same: activities with their content, order, `opened` and
-//! `sequence`, and what the fold remembers beside them. So whatever comes later folds to the same, too, and a reader who comes
-//! back with an old cursor is told of exactly what it missed.
+//! Candidates are facts that were useful only while the run was live (`ephemeral_live`), and diagnostics. Whether the
+//! run can do without one does not follow from its type, so this module tries it. It folds the run with and without the
+//! candidates. An activity that differs keeps some of its candidates, until both views are equal: the activities with
+//! content, order, `opened` and `sequence`, and the state that the fold keeps beside them. So later facts also fold to
+//! the same result, and a reader with an old cursor receives exactly the changes that it missed.
 //!
-//! Pure, like the fold. It goes over the rows a few times and holds numbers only: of bodies never more than the views do.
+//! The module is pure, like the fold. It passes over the rows a few times and keeps only numbers beside the views.
 
 use super::View;
 use super::stage::Activity;
@@ -20,23 +20,24 @@ use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-/// How many candidates of an activity that differs are kept in turn, the newest of those that were to go: most contents are as
-/// the last fact left them, and lists hold some of the newest.
+/// How many candidates of a differing activity stay in each round, the newest of the deletable ones.
+///
+/// Most contents are as the last fact left them, and lists contain some of the newest entries.
 const KEPT_IN_TURN: [usize; 8] = [1, 1, 2, 4, 8, 16, 32, usize::MAX];
 
-/// How often a choice is tried before the run is left as it is: keeping a row can make another one needed that was not.
+/// The most rounds before the run stays unchanged: keeping one row can make another one necessary.
 const PROOFS_MAX: usize = 16;
 
-/// One activity of one audience's view, by its place there; or [`THE_REST`] of that view.
+/// One activity of one audience's view, by index; or [`THE_REST`] of that view.
 type Thing = (usize, usize);
 
-/// What a view remembers beside its activities.
+/// The index of the state that a view keeps beside its activities.
 const THE_REST: usize = usize::MAX;
 
-/// The digest of something that two folds must have in common.
+/// The digest of a part of a view.
 type Print = [u8; 32];
 
-/// Prints of one view: every activity's, in order, and of the rest.
+/// The digests of one view: of every activity in order, and of the remaining state.
 struct Prints {
     activities: Vec<Print>,
     rest: Print,
@@ -45,11 +46,11 @@ struct Prints {
 impl Prints {
     fn of(view: &View) -> Self {
         let rest = serde_json::to_value((view.framed, &view.scene.own_agent, &view.scene.run));
-        let activity = |activity: &Activity| print(&serde_json::to_value(activity).expect("our own plain data"));
-        Self { activities: view.activities().iter().map(activity).collect(), rest: print(&rest.expect("our own plain data")) }
+        let activity = |activity: &Activity| print(&serde_json::to_value(activity).expect("an activity is plain data"));
+        Self { activities: view.activities().iter().map(activity).collect(), rest: print(&rest.expect("the state is plain data")) }
     }
 
-    /// Where the other one is not the same.
+    /// The indices at which the two views differ.
     fn differing(&self, other: &Self) -> impl Iterator<Item = usize> {
         let count = self.activities.len().max(other.activities.len());
         let differs = move |at: &usize| self.activities.get(*at) != other.activities.get(*at);
@@ -57,7 +58,7 @@ impl Prints {
     }
 }
 
-/// The digest of a JSON text, whatever the order of members.
+/// The digest of a JSON value, independent of the order of members.
 fn print(value: &Value) -> Print {
     fn enter(value: &Value, digest: &mut Sha256) {
         match value {
@@ -87,28 +88,29 @@ fn print(value: &Value) -> Print {
     digest.finalize().into()
 }
 
-/// A row that may go unless it is needed.
+/// A row that is deleted unless it is needed.
 struct Candidate {
     sequence: Sequence,
     is_needed: bool,
-    /// It adds to what others of its kind said: where one of them is needed, all are.
+    /// Whether it adds to other facts of its type: if one of them is needed, all are.
     is_chunk: bool,
 }
 
-/// What the choice is made of.
+/// The input of the choice.
 struct Found {
     candidates: Vec<Candidate>,
-    /// Which of them changed what, by their places, in order.
+    /// The candidates that changed each activity, by index, in order.
     touched: HashMap<Thing, Vec<usize>>,
-    /// What the run comes to with all of them.
+    /// The views with all candidates.
     whole: [Prints; 3],
 }
 
-/// The rows of `(after, until]` that a log can do without, in order. `pass` goes over all of the log's rows, from the first to
-/// the last, each time it is called.
+/// Returns the rows of `(after, until]` that a log can do without, in order.
+///
+/// `pass` visits all of the log's rows, from the first to the last, on each call.
 ///
 /// # Errors
-/// Those of `pass`.
+/// The errors of `pass`.
 pub fn dispensable<E>(
     log: &LogId,
     after: Sequence,
@@ -143,7 +145,7 @@ pub fn dispensable<E>(
         if kept.is_empty() {
             break;
         }
-        // Only now: what is one thing to several audiences is kept once.
+        // Marked after the loop, so that a row that concerns several audiences is counted once.
         for at in kept {
             candidates[at].is_needed = true;
         }
@@ -151,8 +153,10 @@ pub fn dispensable<E>(
     Ok(Vec::new())
 }
 
-/// Folds everything, and finds what might go: not what an activity or a part opened with, what changed an activity last, what a
-/// content refers to, nor where the log begins and ends for somebody.
+/// Folds all rows and collects the candidates.
+///
+/// Not deletable are the rows that opened an activity or part, the last change of an activity, rows that a content
+/// refers to, and each audience's first and last row.
 fn find<E>(
     log: &LogId,
     after: Sequence,
@@ -204,7 +208,7 @@ fn find<E>(
     Ok(Found { candidates, touched, whole: views.each_ref().map(Prints::of) })
 }
 
-/// What a log comes to, for each audience, without these rows, which are in order.
+/// Folds a log for each audience without these rows, which are in order.
 fn fold_without<E>(
     log: &LogId,
     gone: &[Sequence],
@@ -222,7 +226,7 @@ fn fold_without<E>(
     Ok(views.each_ref().map(Prints::of))
 }
 
-/// The row as a candidate, if its fact is of a kind that was of use for a while only.
+/// The row as a candidate, if its fact was useful only for a while.
 fn candidate(row: &Row) -> Option<Candidate> {
     #[derive(Deserialize)]
     struct Kind<'e> {
@@ -237,8 +241,7 @@ fn candidate(row: &Row) -> Option<Candidate> {
     is_passing.then_some(Candidate { sequence: row.sequence(), is_needed: false, is_chunk })
 }
 
-/// The envelopes that a content refers to: parts by where they opened, reports by where they began, entries by where they came
-/// from.
+/// The envelopes that a content refers to: where a part opened, where reports began, where an entry came from.
 fn referred_by(members: &Map<String, Value>, sequences: &mut HashSet<Sequence>) {
     for (member, value) in members {
         match value.as_u64().filter(|_| matches!(member.as_str(), "opened" | "sequence" | "reported")) {
@@ -256,23 +259,23 @@ fn referred(value: &Value, sequences: &mut HashSet<Sequence>) {
     }
 }
 
-/// Takes rows out of a log's appends, one append after the other, from the first on.
+/// Removes rows from a log's appends, one append after the other, from the first on.
 pub struct Thinning<'g> {
     gone: std::iter::Peekable<std::slice::Iter<'g, Sequence>>,
-    /// Per audience, the last row that it sees and that stays.
+    /// Per audience, the last remaining row that it sees.
     seen_last: [Sequence; 3],
-    /// How many rows that each audience saw are gone.
+    /// Per audience, the number of removed rows that it saw.
     pub unseen: [u64; 3],
 }
 
 impl<'g> Thinning<'g> {
-    /// Takes these out, which are in order.
+    /// Removes these rows, which are in order.
     #[must_use]
     pub fn new(gone: &'g [Sequence]) -> Self {
         Self { gone: gone.iter().peekable(), seen_last: [Sequence::NONE; 3], unseen: [0; 3] }
     }
 
-    /// The rows that are left of the next append, with the last one's sequence; `None` when it stays as it is.
+    /// The remaining rows of the next append, and the last one's sequence; `None` if the append is unchanged.
     pub fn append(&mut self, rows: &Bytes) -> Option<(Sequence, Bytes)> {
         let (mut left, mut last, mut is_changed) = (Vec::with_capacity(rows.len()), Sequence::NONE, false);
         for row in Rows(rows.clone()) {

@@ -1,10 +1,10 @@
-//! `review`: what a reviewer or verifier is asked, and its verdict. Asked and answered is one activity.
+//! `review`: a request to a reviewer or verifier, and its verdict, in one activity.
 
 use super::seen::Seen;
 use super::{Scene, carry, lifecycle};
 use crate::model::{EventType, Phase, Surface};
 
-/// Verdicts that are a status, too.
+/// Verdicts that are also a status.
 const VERDICTS: &[&str] = &["passed", "changes_requested", "failed"];
 
 pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
@@ -18,7 +18,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     lifecycle::lift(&mut edit);
     edit.remove("withheld");
     if is_request {
-        // Asked again, the verdict is open again.
+        // A new request reopens the verdict.
         edit.remove("verdict");
         edit.remove("requestedFixes");
     }

@@ -1,11 +1,11 @@
-//! `run`: how the run stands. The first visible fact opens it, its end reaches everyone.
+//! `run`: the state of the run. The first visible fact opens it; its end is visible to every audience.
 
 use super::Scene;
 use super::seen::Seen;
 use crate::model::{AgentId, EventType, Phase, RunId, SessionId, Surface, ThreadId};
 use serde_json::{Map, Value, json};
 
-/// What is kept of notices: progress that belongs to no single call, warnings.
+/// The most notices that the activity keeps: progress without a call, and warnings.
 const NOTICES_MAX: usize = 20;
 
 pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
@@ -24,7 +24,8 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         ("sessionId", seen.ids.session.as_ref().map(SessionId::as_str)),
         ("threadId", seen.ids.thread.as_ref().map(ThreadId::as_str)),
     ] {
-        // A child's facts in this log name the child's session; what starts the run names its own, though that be a child's.
+        // A child's facts in this log name the child's session. A run's start names the run's own, even if that has a
+        // parent.
         let is_own = seen.ids.parent_session.is_none() || seen.class == EventType::RunStarted;
         if edit.get(member).is_none() && is_own {
             edit.set_some(member, id);
@@ -35,14 +36,14 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         true => edit.set("stale", true),
         false => edit.remove("stale"),
     }
-    // Also of a run that its server had given up, and that goes on.
+    // This also applies to a run that the server ended and that continues.
     if !run.status.is_end() {
         for past in ["error", "retryable", "synthetic", "withheld", "result"] {
             edit.remove(past);
         }
     }
     if seen.class != EventType::RunStatus {
-        // The word is past: the run stands otherwise, or does again what the word said that it could not.
+        // The detail is outdated: the status changed, or the run does again what `detail` said it could not.
         let is_past = match edit.text("detail") {
             Some("blocked" | "retrying") => !is_same_status || !is_of_teammate && goes_on(&seen.class),
             _ => !is_same_status,
@@ -60,7 +61,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
             let parent = seen.text("parentRunId").or_else(|| seen.related("parentRunId").and_then(Value::as_str));
             edit.set_some("parentRunId", parent.filter(|parent| RunId::new(parent).is_ok()));
         }
-        // The first end is the end; a second one tells nothing of how the run stands.
+        // Only the first end counts; a second one does not change the run's state.
         EventType::RunFinished | EventType::RunFailed if !*is_late => {
             edit.set_some("withheld", seen.is_withheld().then_some(true));
             edit.set_some("error", seen.get("error").cloned());
@@ -68,11 +69,11 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
             edit.set_some("synthetic", seen.get("synthetic").cloned());
             edit.set_some("result", seen.get("result").cloned());
         }
-        // The server's own: nothing was heard.
+        // The server's own fact: it received nothing from the run.
         EventType::RunStatus if seen.get("stale").is_some() => {}
         EventType::RunStatus => {
             let (message, status) = (seen.text("message"), seen.text("status"));
-            // A step or a notice says nothing of how the run stands.
+            // A step or a notice does not change the run's state.
             let is_news = status.is_some() || !is_same;
             match message {
                 Some(message) => edit.say("message", message),
@@ -88,7 +89,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
                 edit.push_bounded("notices", notice(seen), NOTICES_MAX);
             }
         }
-        // Of a call that nobody can name (Ethos joins progress to calls by the tool's name alone), or of no call at all.
+        // Progress of an unknown call (Ethos joins progress to calls only by the tool's name), or of none.
         EventType::ToolProgress if seen.ids.tool_call.is_none() && seen.get("activityType").is_none() => {
             edit.push_bounded("notices", notice(seen), NOTICES_MAX);
         }
@@ -102,7 +103,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     }
 }
 
-/// What is kept of a notice, and how much it matters.
+/// The members of a notice.
 fn notice(seen: &Seen) -> Value {
     let mut notice = json!({ "sequence": seen.sequence });
     for member in ["toolName", "message", "progress", "status", "severity", "code"] {
@@ -113,17 +114,17 @@ fn notice(seen: &Seen) -> Value {
     notice
 }
 
-/// Whether a fact of this class shows an agent at work.
+/// Whether a fact of this class shows that an agent works.
 const fn goes_on(class: &EventType) -> bool {
     matches!(class, EventType::TextDelta | EventType::ReasoningDelta | EventType::PlanDelta | EventType::ToolStarted)
 }
 
-/// There is more in the log than is shown.
+/// Marks that the log has more activities than the view shows.
 pub(super) fn leaves_out(scene: &mut Scene) {
     scene.stage.open("run", &scene.log, Surface::RuntimeStatus, None).set("activitiesOmitted", true);
 }
 
-/// Usage is told per call of a model, and adds up.
+/// The sum of two usages: each model call reports its own.
 pub(super) fn added(known: Option<&Map<String, Value>>, more: &Map<String, Value>) -> Map<String, Value> {
     let mut sum = known.cloned().unwrap_or_default();
     for (member, value) in more {

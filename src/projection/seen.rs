@@ -1,6 +1,7 @@
-//! An envelope as one audience gets it, read back for the fold.
+//! An envelope in one audience's form, parsed for the fold.
 //!
-//! The audience rule was applied when the row was written (`log::row`), so what is not here cannot be folded by mistake.
+//! The server applied the audience rule when it wrote the row (`log::row`), so the fold cannot read a hidden member by
+//! mistake.
 
 use crate::model::audience::HIDDEN_FAILURE;
 use crate::model::{EventType, Ids, Phase, ReceivedAt, Sequence, Surface};
@@ -10,11 +11,11 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::fmt;
 
-/// What the fold reads of an envelope.
+/// The members of an envelope that the fold reads.
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub sequence: Sequence,
-    /// The start of 1970 for an envelope without a time, which no log of a server has.
+    /// The epoch (1970) for an envelope without a time, which a server's log never contains.
     pub received_at: ReceivedAt,
     pub class: EventType,
     pub ids: Ids,
@@ -22,12 +23,12 @@ pub struct Seen {
     pub surface: Surface,
     pub payload: Map<String, Value>,
     pub refs: Option<Value>,
-    /// Top-level members beyond the envelope's own; `topology` is one of them here.
+    /// Top-level members beyond the envelope's own; `topology` counts as one of them.
     pub extra: Map<String, Value>,
 }
 
 impl Seen {
-    /// Reads an envelope's JSON; `None` for what is none, which only a damaged store could hold.
+    /// Parses an envelope's JSON; `None` if it is not an envelope, which only a damaged store can contain.
     #[must_use]
     pub fn parse(sequence: Sequence, text: &[u8]) -> Option<Self> {
         let mut seen: Self = serde_json::from_slice(text).ok()?;
@@ -35,43 +36,43 @@ impl Seen {
         Some(seen)
     }
 
-    /// A member of the fact: from the envelope's top level, else from its payload; JSON's null is one.
+    /// A member of the fact: from the envelope's top level, else from its payload. It may be null.
     #[must_use]
     pub fn said(&self, member: &str) -> Option<&Value> {
         self.extra.get(member).or_else(|| self.payload.get(member))
     }
 
-    /// The same, where JSON's null is none.
+    /// A member of the fact, if it exists and is not null.
     #[must_use]
     pub fn get(&self, member: &str) -> Option<&Value> {
         self.said(member).filter(|value| !value.is_null())
     }
 
-    /// The same, if it is text.
+    /// A member of the fact, if it is a string.
     #[must_use]
     pub fn text(&self, member: &str) -> Option<&str> {
         self.get(member).and_then(Value::as_str)
     }
 
-    /// Whether this is the edge of an end whose body this audience does not get.
+    /// Whether the envelope states an end without its body, which this audience may not see.
     #[must_use]
     pub fn is_withheld(&self) -> bool {
         self.payload.get("withheld") == Some(&Value::Bool(true))
     }
 
-    /// Whether it tells no more than that a call failed which this audience does not see.
+    /// Whether the envelope only states that a call failed which this audience may not see.
     #[must_use]
     pub fn is_hidden_failure(&self) -> bool {
         self.class == EventType::ToolFailed && self.is_withheld() && self.text("kind") == Some(HIDDEN_FAILURE)
     }
 
-    /// Whether it ends the run: whatever is still open ends with it.
+    /// Whether it ends the run, and with it all open activities.
     #[must_use]
     pub const fn ends_run(&self) -> bool {
         matches!(self.class, EventType::RunFinished | EventType::RunFailed)
     }
 
-    /// A relation out of `refs`, whether that is a list of links or a map by relation.
+    /// The value of a relation in `refs`, which is a list of links or a map by relation.
     #[must_use]
     pub fn related(&self, rel: &str) -> Option<&Value> {
         match self.refs.as_ref()? {
@@ -85,7 +86,7 @@ impl Seen {
     }
 }
 
-/// A member's name, borrowed where its text has no escapes.
+/// A member's name, borrowed if its JSON text has no escapes.
 #[derive(Deserialize)]
 struct Name<'n>(#[serde(borrow)] Cow<'n, str>);
 
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relation_is_found_in_a_list_of_links_and_in_a_map() {
+    fn a_relation_is_read_from_a_list_of_links_and_from_a_map() {
         let list = seen(&json!({"type": "x", "refs": [{"rel": "output", "href": "/v1/blobs/1"}, {"rel": "parent", "id": "p"}]}));
         assert_eq!(list.related("output").unwrap()["href"], "/v1/blobs/1");
         assert_eq!(list.related("parent"), Some(&json!("p")));

@@ -1,4 +1,4 @@
-//! `session`: the shell of a chat, task session or app tab: its title, how it stands, what is unread. Never its messages.
+//! `session`: the frame of a chat, task session or app tab: title, status, unread state. Never its messages.
 
 use super::seen::Seen;
 use super::{Scene, carry};

@@ -1,10 +1,10 @@
-//! The stage: the activities of one log as one audience sees them, and the only way to change them.
+//! The set of activities of one log for one audience, and the only way to change them.
 //!
-//! Whoever changes an activity's content through an [`Edit`] makes the patch in the same stroke: what readers are sent and
-//! what the server holds cannot differ, and a change costs what changed, however large the content.
+//! An [`Edit`] changes an activity's content and builds the patch in one step. So the frames that readers get cannot
+//! differ from the server's copy, and the cost of a change follows the change, not the content.
 //!
-//! Text is kept joined: an array of at most one string. A delta appends a chunk (`add …/-`), readers may hold as many as they
-//! were sent, and no delta ever addresses one by its index.
+//! The server keeps text joined: an array of at most one string. A delta appends a chunk (`add …/-`). Readers may hold
+//! as many chunks as they received, and no delta addresses a chunk by its index.
 
 use super::patch;
 use crate::model::{AgentId, ReceivedAt, Sequence, Surface};
@@ -13,36 +13,37 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// One evolving thing on a screen.
+/// One object that a client shows and that changes over time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Activity {
     /// `activityType` on the wire.
     pub kind: Box<str>,
-    /// `activityId`: unique within its kind.
+    /// `activityId`, unique within its type.
     pub id: Box<str>,
     pub surface: Surface,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentId>,
-    /// Whether it is one that a source named: its content is the source's, and no projection of ours touches it.
+    /// Whether a source named the activity: its content is the source's, and no projection of ours changes it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_custom: bool,
-    /// The envelope with which it appeared.
+    /// The envelope that opened it.
     pub opened: Sequence,
-    /// The envelope that changed it last.
+    /// The envelope that last changed it.
     pub sequence: Sequence,
-    /// When the envelopes `opened` and `sequence` were received.
+    /// The times at which the server received the envelopes `opened` and `sequence`.
     pub opened_at: ReceivedAt,
     pub updated_at: ReceivedAt,
-    /// When the envelope was received with which the activity ended; `None` while it has not, or goes on again.
+    /// The time at which the server received the envelope that ended the activity; `None` while it is open or open
+    /// again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<ReceivedAt>,
     pub content: Map<String, Value>,
-    /// How many bytes the content has, as patches count them, where that was worked out.
+    /// The cached size of the content, in bytes as patches count them; not part of the activity.
     #[serde(skip)]
     weight: Weight,
 }
 
-/// A figure that saves working it out: it says nothing of the activity.
+/// A cached size. It never affects equality.
 #[derive(Debug, Clone, Copy, Default)]
 struct Weight(Option<usize>);
 
@@ -52,16 +53,18 @@ impl PartialEq for Weight {
     }
 }
 
-/// Activities of one log that an audience is shown. What would be one more is left out: its facts are in the log, and the `run`
-/// activity says so.
+/// The most activities of one log for one audience. Further ones are left out: their facts stay in the log, and the
+/// `run` activity says so (`activitiesOmitted`).
 pub const ACTIVITIES_MAX: usize = 20_000;
-/// How many of them are kept for those that somebody waits for: a run that has done a lot may still ask.
+/// The part of [`ACTIVITIES_MAX`] that is reserved for actions: a run with many activities can still ask for a
+/// decision.
 const RESERVED: usize = 1_000;
-/// The longest streamed text of an activity, in bytes. What goes on beyond it is left out, and the activity says so.
+/// The longest streamed text of an activity, in bytes. Text beyond it is left out, and the activity says so
+/// (`clipped`).
 pub const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The most bytes that one character takes.
+/// The length of the longest character in UTF-8, in bytes.
 pub(super) const LONGEST_CHAR: usize = 4;
-/// Stands by a text that goes on in the log.
+/// The member that marks a text which continues only in the log.
 const CLIPPED: &str = "clipped";
 
 /// One operation of a patch (RFC 6902).
@@ -70,7 +73,7 @@ pub enum Op {
     Add(String, Value),
     Replace(String, Value),
     Remove(String),
-    /// As the source sent it, for an activity of its own.
+    /// An operation that the source sent for an activity of its own.
     Given(Value),
 }
 
@@ -92,44 +95,44 @@ impl Serialize for Op {
     }
 }
 
-/// What one envelope did to one activity.
+/// The effect of one envelope on one activity.
 #[derive(Debug, Clone, Default)]
 pub struct Touch {
-    /// The activity's place on the stage.
+    /// The activity's index in the set.
     pub at: usize,
-    /// Its content is new as a whole: readers get a snapshot.
+    /// Whether the whole content is new, so that readers get a snapshot.
     pub is_snapshot: bool,
-    /// Else the patch, never empty once the fold is done.
+    /// The patch, if `is_snapshot` is false; never empty once the fold has finished.
     pub patch: Vec<Op>,
-    /// Whether the activity has ended with this change, or goes on again; `None` where it is as before.
+    /// Whether the activity ended (true) or opened again (false) with this change; `None` if neither.
     pub ended: Option<bool>,
-    /// The envelope that changed it before.
+    /// The envelope that changed the activity before.
     was: Sequence,
 }
 
 type Places = HashMap<Box<str>, HashMap<Box<str>, usize>>;
 
-/// What stands before the source's name of an activity where readers would take it for one of ours.
+/// The prefix of a source's activity type that collides with one of ours.
 const FOREIGN: &str = "custom:";
 
 fn foreign(kind: &str) -> Box<str> {
     format!("{FOREIGN}{kind}").into()
 }
 
-/// All activities, in the order in which they appeared. None ever leaves.
+/// All activities, in the order in which they appeared. None is ever removed.
 #[derive(Debug, Clone, Default)]
 pub struct Stage {
     activities: Vec<Activity>,
-    /// Ours: kind → id → place.
+    /// Our own activities: type → id → index.
     places: Places,
-    /// Those that sources name: by the source's name for the kind, which may not be the one that readers see.
+    /// Activities that sources named, by the source's name of the type; readers may see a prefixed one.
     customs: Places,
     touched: Vec<Touch>,
     now: Sequence,
     received_at: ReceivedAt,
-    /// Whether something was left out.
+    /// Whether an activity was left out.
     is_over: bool,
-    /// Where changes to what is left out go.
+    /// The discarded changes of activities that were left out.
     void: Void,
 }
 
@@ -140,7 +143,7 @@ struct Void {
 }
 
 impl Stage {
-    /// A stage with these activities, in their order; whether others were left out.
+    /// Restores a set from its activities in order, and the mark of whether others were left out.
     #[must_use]
     pub fn restore(activities: Vec<Activity>, is_over: bool) -> Self {
         let mut stage = Self { is_over, ..Self::default() };
@@ -158,23 +161,23 @@ impl Stage {
         &self.activities
     }
 
-    /// Whether there was more than there may be, and something was left out.
+    /// Whether the limit was reached and an activity was left out.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Whether there is room for one more of this kind.
+    /// Whether another activity of this type fits within the limit.
     fn has_room(&self, kind: &str) -> bool {
         match kind {
-            // Of these a log has one.
+            // A log has one of each.
             "run" | "diagnostics" => true,
             "action" => self.activities.len() < ACTIVITIES_MAX,
             _ => self.activities.len() < ACTIVITIES_MAX - RESERVED,
         }
     }
 
-    /// What takes the changes of an activity for which there is no room.
+    /// An edit that discards the changes of an activity beyond the limit.
     fn leave_out(&mut self) -> Edit<'_> {
         self.is_over = true;
         let Void { content, touch } = &mut self.void;
@@ -183,7 +186,7 @@ impl Stage {
         Edit { content, path: String::new(), touch, weight: None }
     }
 
-    /// Begins the changes of one envelope.
+    /// Starts the changes of one envelope.
     pub(super) fn begin(&mut self, sequence: Sequence, received_at: ReceivedAt) {
         (self.now, self.received_at) = (sequence, received_at);
     }
@@ -193,12 +196,14 @@ impl Stage {
         self.now
     }
 
-    /// Whether the envelope has reached any activity so far.
+    /// Whether the envelope has changed an activity so far.
     pub(super) fn is_touched(&self) -> bool {
         !self.touched.is_empty()
     }
 
-    /// What the envelope changed, in the order of the first change to each activity. `has_ended` says so of one by its content.
+    /// Returns the changes of the envelope, in the order of the first change to each activity.
+    ///
+    /// `has_ended` decides from an activity's content whether it has ended.
     pub(super) fn finish(&mut self, has_ended: impl Fn(&Activity) -> bool) -> Vec<Touch> {
         let mut touched = std::mem::take(&mut self.touched);
         touched.retain_mut(|touch| {
@@ -222,13 +227,13 @@ impl Stage {
         self.places.get(kind)?.get(id).copied()
     }
 
-    /// An activity of ours by its key.
+    /// One of our own activities.
     #[must_use]
     pub fn get(&self, kind: &str, id: &str) -> Option<&Activity> {
         self.place(kind, id).map(|at| &self.activities[at])
     }
 
-    /// The ids of activities of ours of this kind that `wanted` takes, in the order in which they appeared.
+    /// The ids of our own activities of this type that pass `wanted`, in the order in which they appeared.
     pub fn ids(&self, kind: &str, wanted: impl Fn(&Activity) -> bool) -> Vec<Box<str>> {
         if !self.places.contains_key(kind) {
             return Vec::new();
@@ -236,13 +241,13 @@ impl Stage {
         self.activities.iter().filter(|a| *a.kind == *kind && !a.is_custom && wanted(a)).map(|a| a.id.clone()).collect()
     }
 
-    /// Changes an activity that is there.
+    /// Edits an existing activity.
     pub fn edit(&mut self, kind: &str, id: &str) -> Option<Edit<'_>> {
         let at = self.place(kind, id)?;
         Some(self.edit_at(at))
     }
 
-    /// Changes an activity, which appears now if it was not there.
+    /// Edits an activity; creates it if it does not exist.
     pub fn open(&mut self, kind: &str, id: &str, surface: Surface, agent: Option<&AgentId>) -> Edit<'_> {
         if let Some(at) = self.place(kind, id) {
             return self.edit_at(at);
@@ -255,7 +260,7 @@ impl Stage {
         self.appear(kind.into(), id, surface, agent, false)
     }
 
-    /// Gives a key that a source has taken to ours: the source's goes on under another name.
+    /// Frees a key that a source's activity occupies: the source's gets the prefixed type.
     fn make_way(&mut self, kind: &str, id: &str) {
         let Some(at) = self.customs.get(kind).and_then(|ids| ids.get(id)).copied() else { return };
         if *self.activities[at].kind == *kind {
@@ -285,13 +290,14 @@ impl Stage {
         self.edit_at(at)
     }
 
-    /// Changes an activity that a source named, which appears now if it was not there. Its name is the source's, unless readers
-    /// would take it for one of ours.
+    /// Edits an activity that a source named; creates it if it does not exist.
+    ///
+    /// It has the source's name of the type, unless an activity of ours has the same key.
     pub fn open_custom(&mut self, kind: &str, id: &str, surface: Surface, agent: Option<&AgentId>) -> Edit<'_> {
         if let Some(at) = self.customs.get(kind).and_then(|ids| ids.get(id)).copied() {
             return self.edit_at(at);
         }
-        // Whatever it is called, it is none of those for which room is kept.
+        // The reserve is not for sources' activities, even if one has the type `action`.
         if !self.has_room(FOREIGN) {
             return self.leave_out();
         }
@@ -301,7 +307,7 @@ impl Stage {
         self.appear(shown, id, surface, agent, true)
     }
 
-    /// Whether an activity that a source named is there.
+    /// Whether an activity that a source named exists.
     #[must_use]
     pub fn has_custom(&self, kind: &str, id: &str) -> bool {
         self.customs.get(kind).is_some_and(|ids| ids.contains_key(id))
@@ -311,7 +317,7 @@ impl Stage {
         let activity = &mut self.activities[at];
         let known = match self.touched.last() {
             Some(last) if last.at == at => Some(self.touched.len() - 1),
-            // Only what carries this envelope's number can have been touched by it.
+            // Only an activity with this envelope's sequence can have been changed by it.
             _ if activity.sequence == self.now => self.touched.iter().position(|touch| touch.at == at),
             _ => None,
         };
@@ -325,18 +331,18 @@ impl Stage {
     }
 }
 
-/// A change to an object within one activity's content: the content and the patch, together.
+/// An edit of an object within one activity's content: it changes the content and builds the patch.
 pub struct Edit<'s> {
     content: &'s mut Map<String, Value>,
-    /// Where the object is, as a JSON Pointer.
+    /// The JSON Pointer of the object.
     path: String,
     touch: &'s mut Touch,
-    /// Of a whole activity.
+    /// The cached size, for an edit of a whole activity.
     weight: Option<&'s mut Weight>,
 }
 
 impl Edit<'_> {
-    /// Whether there was no room for the activity, and nobody will see what becomes of it.
+    /// Whether the activity is beyond the limit, so that its changes are discarded.
     #[must_use]
     pub const fn is_left_out(&self) -> bool {
         self.touch.at == usize::MAX
@@ -348,19 +354,19 @@ impl Edit<'_> {
         self.touch.is_snapshot
     }
 
-    /// A member as it is now.
+    /// The current value of a member.
     #[must_use]
     pub fn get(&self, member: &str) -> Option<&Value> {
         self.content.get(member)
     }
 
-    /// How many members there are now.
+    /// The current number of members.
     #[must_use]
     pub fn member_count(&self) -> usize {
         self.content.len()
     }
 
-    /// A member as it is now, if it is text.
+    /// The current value of a member, if it is a string.
     #[must_use]
     pub fn text(&self, member: &str) -> Option<&str> {
         self.get(member).and_then(Value::as_str)
@@ -370,7 +376,7 @@ impl Edit<'_> {
         format!("{}/{}", self.path, escaped(member))
     }
 
-    /// Adds what `op` makes to the patch, unless readers get the whole.
+    /// Adds the result of `op` to the patch, unless readers get a snapshot.
     fn note(&mut self, op: impl FnOnce(&Self) -> Op) {
         self.forget_weight();
         if !self.touch.is_snapshot {
@@ -379,7 +385,7 @@ impl Edit<'_> {
         }
     }
 
-    /// Sets a member. Nothing happens when it is so already.
+    /// Sets a member. Does nothing if it already has this value.
     pub fn set(&mut self, member: &str, value: impl Into<Value>) {
         let value = value.into();
         match self.content.get(member) {
@@ -390,28 +396,28 @@ impl Edit<'_> {
         self.content.insert(member.into(), value);
     }
 
-    /// Sets a member to this text; costs next to nothing when it is so already.
+    /// Sets a member to this string, without an allocation if it already has it.
     pub fn say(&mut self, member: &str, text: &str) {
         if self.text(member) != Some(text) {
             self.set(member, text);
         }
     }
 
-    /// Sets a member to what is given, if anything is.
+    /// Sets a member, if a value is given.
     pub fn set_some(&mut self, member: &str, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
             self.set(member, value);
         }
     }
 
-    /// Removes a member, if it is there.
+    /// Removes a member, if it exists.
     pub fn remove(&mut self, member: &str) {
         if self.content.shift_remove(member).is_some() {
             self.note(|edit| Op::Remove(edit.at(member)));
         }
     }
 
-    /// Appends to a list, which comes to be if it was not there.
+    /// Appends to a list; creates it if it does not exist.
     pub fn push(&mut self, list: &str, value: impl Into<Value>) {
         let value = value.into();
         match self.content.get_mut(list) {
@@ -423,7 +429,7 @@ impl Edit<'_> {
         }
     }
 
-    /// Appends to a list of at most `max` items: the oldest go.
+    /// Appends to a list of at most `max` items; removes the oldest one if the list is full.
     pub fn push_bounded(&mut self, list: &str, value: impl Into<Value>, max: usize) {
         if let Some(Value::Array(items)) = self.content.get_mut(list)
             && items.len() >= max
@@ -439,7 +445,7 @@ impl Edit<'_> {
         let room = TEXT_BYTES_MAX.saturating_sub(self.joined(member).len());
         if chunk.len() > room {
             let whole = chunk.floor_char_boundary(room);
-            // A text that was cut before a long character takes no short one after it.
+            // After a cut before a long character, a later short one must not fill the gap.
             if room >= LONGEST_CHAR {
                 self.append(member, &chunk[..whole]);
             }
@@ -463,7 +469,7 @@ impl Edit<'_> {
         }
     }
 
-    /// Makes a text member say exactly this: the rest is appended where it goes on, else the whole is replaced.
+    /// Sets a text member: appends the rest if the text continues the current one, else replaces it.
     pub fn set_text(&mut self, member: &str, whole: &str) {
         let known = self.joined(member);
         if let Some(rest) = whole.strip_prefix(known).filter(|_| self.content.contains_key(member)) {
@@ -475,20 +481,20 @@ impl Edit<'_> {
         }
     }
 
-    /// What a text member says.
+    /// The joined text of a text member.
     #[must_use]
     pub fn joined(&self, member: &str) -> &str {
         joined(self.content.get(member))
     }
 
-    /// An object in a list, to be changed in its place.
+    /// An edit of an object in a list.
     pub fn item(&mut self, list: &str, index: usize) -> Option<Edit<'_>> {
         let path = format!("{}/{index}", self.at(list));
         let content = self.content.get_mut(list)?.get_mut(index)?.as_object_mut()?;
         Some(Edit { content, path, touch: self.touch, weight: None })
     }
 
-    /// An object that is a member, to be changed in its place; empty if it was not there.
+    /// An edit of an object member; creates an empty object if the member does not exist.
     pub fn object(&mut self, member: &str) -> Option<Edit<'_>> {
         if !self.content.contains_key(member) {
             self.set(member, Value::Object(Map::new()));
@@ -498,7 +504,7 @@ impl Edit<'_> {
         Some(Edit { content, path, touch: self.touch, weight: None })
     }
 
-    /// Makes this the whole content; readers get a snapshot. Nothing happens when it is so already.
+    /// Replaces the whole content; readers get a snapshot. Does nothing if the content is equal.
     pub fn replace(&mut self, content: Map<String, Value>) {
         if *self.content == content {
             return;
@@ -509,17 +515,17 @@ impl Edit<'_> {
         self.touch.patch = Vec::new();
     }
 
-    /// What the content weighs is worked out anew when that is asked for.
+    /// Drops the cached size; the next use computes it again.
     const fn forget_weight(&mut self) {
         if let Some(weight) = &mut self.weight {
             weight.0 = None;
         }
     }
 
-    /// Applies a patch of the source's own to the whole content.
+    /// Applies a source's own patch to the whole content.
     ///
     /// # Errors
-    /// Why it does not apply. Then nothing has changed.
+    /// The reason why the patch does not apply. The content is then unchanged.
     pub fn apply(&mut self, patch: &[Value]) -> Result<(), String> {
         patch::apply(self.content, patch, self.weight.as_deref_mut().map_or(&mut None, |weight| &mut weight.0))?;
         if !self.touch.is_snapshot {
@@ -529,19 +535,19 @@ impl Edit<'_> {
     }
 }
 
-/// Text as activities hold it.
+/// A text in the form in which contents hold it.
 #[must_use]
 pub fn text(whole: &str) -> Value {
     Value::Array(if whole.is_empty() { Vec::new() } else { vec![whole.into()] })
 }
 
-/// What a text member says: its one string.
+/// The text of a text member: its only string.
 #[must_use]
 pub fn joined(member: Option<&Value>) -> &str {
     member.and_then(|chunks| chunks.get(0)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A member's name as a JSON Pointer's token.
+/// A member's name as a token of a JSON Pointer.
 fn escaped(member: &str) -> std::borrow::Cow<'_, str> {
     if member.contains(['~', '/']) { member.replace('~', "~0").replace('/', "~1").into() } else { member.into() }
 }

@@ -1,7 +1,9 @@
-//! `state`: the application's own state, as its source keeps it. One activity a log; the content is the source's, under `state`.
+//! `state`: the application's own state, as its source maintains it. One activity per log; the content is below
+//! `state`.
 //!
-//! A patch that does not apply changes nothing, is said in `diagnostics`, and is healed by the next snapshot. That a patch was
-//! hidden from this audience is no matter here: what builds on it is hidden too, until the next snapshot.
+//! A patch that does not apply changes nothing and adds an entry to `diagnostics`; the next snapshot corrects the
+//! state. If a patch was hidden from this audience, the patches that build on it are hidden too, until the next
+//! snapshot.
 
 use super::seen::Seen;
 use super::{Scene, diagnostics, patch};
@@ -16,7 +18,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         EventType::StateDelta => false,
         _ => return,
     };
-    // With a name it is an activity of the source.
+    // A state with a type is an activity of the source.
     if seen.text("activityType").is_some() {
         return;
     }
@@ -37,7 +39,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     }
 }
 
-/// An operation on the state, as one on the content that holds it.
+/// Rewrites an operation on the state as an operation on the content that contains it.
 fn under_state(mut operation: Value) -> Value {
     for member in ["path", "from"] {
         if let Some(Value::String(path)) = operation.get_mut(member) {

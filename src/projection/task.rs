@@ -1,15 +1,15 @@
-//! `task`: queued turns, work items, background jobs, remote tasks: what is worked on, apart from what is said.
+//! `task`: queued turns, work items, background jobs and remote tasks.
 //!
-//! A run's end ends no task: its owner says how it stands ([`lifecycle`]).
+//! The end of a run does not end a task: its owner states its status ([`lifecycle`]).
 
 use super::seen::Seen;
 use super::{Scene, carry, lifecycle};
 use crate::model::{AgentId, EventType, Phase, Surface, TaskId};
 use serde_json::{Map, Value, json};
 
-/// Failed attempts that are kept; the newest.
+/// The most failed attempts that the activity keeps; the newest stay.
 const ATTEMPTS_MAX: usize = 20;
-/// Comments that are kept; the newest.
+/// The most comments that the activity keeps; the newest stay.
 const COMMENTS_MAX: usize = 50;
 
 #[rustfmt::skip]
@@ -38,7 +38,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         (None, Some(_)) => {}
     }
     if had_failed && edit.text("status") != Some("failed") {
-        // The failure is the attempt's, which stays among the attempts.
+        // The error belongs to the failed attempt, which stays in `attempts`.
         edit.remove("error");
     }
     edit.set_some("runtimeEntity", seen.text("runtimeEntity"));
@@ -62,7 +62,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     }
 }
 
-/// A single comment, with the envelope that brought it.
+/// A single comment, with the sequence of its envelope.
 fn comment(seen: &Seen) -> Option<Value> {
     let mut comment = Map::from_iter([("sequence".to_owned(), json!(seen.sequence))]);
     match seen.get("comment")? {
@@ -72,7 +72,7 @@ fn comment(seen: &Seen) -> Option<Value> {
     Some(Value::Object(comment))
 }
 
-/// Where it is shown, by what it plainly is.
+/// The surface of the task, from its entity, its ids or the fact's surface.
 fn surface(seen: &Seen) -> Surface {
     match seen.text("runtimeEntity") {
         Some("work_item") => return Surface::WorkBoard,

@@ -1,6 +1,6 @@
-//! `team`, `handoff` and `worker-notification`: how the work is organised, who has it now, and what workers report.
+//! `team`, `handoff` and `worker-notification`: how the work is organised, who has it, and the reports of workers.
 //!
-//! What a worker reports is never the user's word, whatever channel brought it.
+//! A worker's report never counts as the user's message, whatever channel carried it.
 
 use super::seen::Seen;
 use super::{Scene, carry, lifecycle};
@@ -61,7 +61,7 @@ pub(super) fn notification(seen: &Seen, scene: &mut Scene) {
     ]);
     carry::ids(seen, &mut edit, &["taskId", "agentId", "toolCallId", "sessionId", "parentSessionId"]);
     carry::refs(seen, &mut edit);
-    // Where it came as a message in a user's role: its chunks add up, its end is the whole.
+    // A report in a user-role message: its chunks are appended, and its end has the whole text.
     match (seen.text("text"), seen.text("summary").is_some() || seen.text("role").is_none()) {
         (Some(whole), true) => edit.set_text("text", whole),
         (Some(chunk), false) => edit.append("text", chunk),

@@ -1,15 +1,15 @@
-//! What each fact makes of what people look at. Every frame is applied as a reader would, and compared with what the view holds.
+//! The fold of each fact. A model reader applies every frame, and its copy is compared with the view.
 
 use super::*;
 use crate::model::RunId;
 use serde_json::json;
 use std::collections::HashMap;
 
-/// A view, and a reader who applies what the view gives.
+/// A view, and a reader that applies its frames.
 struct Watched {
     view: View,
     copies: HashMap<(String, String), Value>,
-    /// `type id: snapshot` or the patch, of the last envelope.
+    /// The frames of the last envelope: `type id: snapshot` or `type id: <patch>`.
     frames: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ impl Watched {
                 self.frames.push(format!("{name}: snapshot"));
             } else {
                 let patch = serde_json::to_value(&touch.patch).unwrap();
-                let copy = self.copies.get_mut(&key).expect("a snapshot comes first");
+                let copy = self.copies.get_mut(&key).expect("the first frame of an activity is a snapshot");
                 json_patch::patch(copy, &serde_json::from_value::<json_patch::Patch>(patch.clone()).unwrap()).unwrap();
                 self.frames.push(format!("{name}: {patch}"));
             }
@@ -72,7 +72,7 @@ impl Watched {
     }
 }
 
-/// A content as a reader holds it, with its texts joined.
+/// A content as a reader has it, with its texts joined.
 fn joined(content: &Value, is_custom: bool) -> Value {
     let mut content = content.clone();
     let join = |of: &mut Value| {
@@ -94,7 +94,7 @@ fn delta(part: &str, text: &str) -> Value {
 }
 
 #[test]
-fn a_final_text_without_a_part_is_compared_with_all_parts_and_never_appended() {
+fn a_final_text_without_a_part_is_compared_with_all_parts_and_not_appended() {
     let end = |streamed: &[&str], whole: &str| {
         let mut seen = Watched::new();
         for (n, text) in streamed.iter().enumerate() {
@@ -105,12 +105,12 @@ fn a_final_text_without_a_part_is_compared_with_all_parts_and_never_appended() {
         seen.said("m")
     };
     assert_eq!(end(&["one ", "two"], "one two"), ["one ", "two"], "equal");
-    assert_eq!(end(&["one ", "two"], "two"), ["one ", "two"], "the tail only");
-    assert_eq!(end(&["one ", "two\n"], "two"), ["one ", "two\n"], "the tail only, trimmed");
-    assert_eq!(end(&["one ", "two"], "one two three"), ["one ", "two three"], "it goes on");
-    assert_eq!(end(&["one ", "two"], "one 2"), ["one ", "2"], "it differs from the second part on");
-    assert_eq!(end(&["one ", "two"], "none"), ["none", ""], "it differs from the start");
-    assert_eq!(end(&["Nothing is wrong"], "is"), ["is"], "what stands in the middle is no tail");
+    assert_eq!(end(&["one ", "two"], "two"), ["one ", "two"], "only the tail");
+    assert_eq!(end(&["one ", "two\n"], "two"), ["one ", "two\n"], "only the tail, trimmed");
+    assert_eq!(end(&["one ", "two"], "one two three"), ["one ", "two three"], "a continuation");
+    assert_eq!(end(&["one ", "two"], "one 2"), ["one ", "2"], "a difference from the second part on");
+    assert_eq!(end(&["one ", "two"], "none"), ["none", ""], "a difference from the start");
+    assert_eq!(end(&["Nothing is wrong"], "is"), ["is"], "a word in the middle is not a tail");
     assert_eq!(end(&[], "whole"), ["whole"], "nothing was streamed");
 }
 
@@ -129,7 +129,7 @@ fn a_final_text_of_a_part_covers_that_part() {
 }
 
 #[test]
-fn a_withheld_end_seals_what_was_streamed() {
+fn a_withheld_end_completes_the_streamed_text() {
     let mut seen = Watched::new();
     seen.fold("text.delta", delta("p", "one"));
     seen.fold("text.final", json!({"messageId": "m", "payload": {"withheld": true}}));
@@ -145,7 +145,7 @@ fn a_withheld_end_seals_what_was_streamed() {
 }
 
 #[test]
-fn a_repair_empties_and_closes_what_it_does_not_name_and_removes_nothing() {
+fn a_repair_empties_and_interrupts_unnamed_parts_and_removes_none() {
     let mut seen = Watched::new();
     seen.fold("text.delta", delta("p1", "one")).fold("text.delta", delta("p2", "two"));
     for part in ["r1", "r2"] {
@@ -166,7 +166,7 @@ fn a_repair_empties_and_closes_what_it_does_not_name_and_removes_nothing() {
 }
 
 #[test]
-fn history_does_not_overrule_what_was_seen_live() {
+fn history_does_not_override_live_facts() {
     let mut seen = Watched::new();
     seen.fold("text.delta", delta("p", "live"));
     let messages = json!([{"messageId": "m", "parts": [{"partId": "p", "text": "old"}]}, {"messageId": "u", "role": "user", "parts": [{"text": "hello"}]}]);
@@ -187,7 +187,7 @@ fn parts_and_calls_interleave_by_when_they_appeared() {
 }
 
 #[test]
-fn what_a_teammate_says_stands_under_its_name_in_its_own_transcript() {
+fn a_teammates_messages_have_its_prefix_and_its_transcript_surface() {
     let mut seen = Watched::new();
     seen.fold("run.started", json!({"agentId": "lead"}));
     for agent in ["lead", "mate"] {
@@ -198,7 +198,7 @@ fn what_a_teammate_says_stands_under_its_name_in_its_own_transcript() {
 }
 
 #[test]
-fn a_call_that_starts_again_is_told_as_a_whole() {
+fn a_call_that_starts_again_is_sent_as_a_snapshot() {
     let mut seen = Watched::new();
     let call = |payload: Value| json!({"toolCallId": "c", "payload": payload});
     seen.fold("tool.started", call(json!({"toolName": "x", "parentToolCallId": "p"})));
@@ -212,7 +212,7 @@ fn a_call_that_starts_again_is_told_as_a_whole() {
 }
 
 #[test]
-fn late_progress_of_an_ended_call_changes_its_message_only() {
+fn late_progress_of_an_ended_call_changes_only_its_message() {
     let mut seen = Watched::new();
     seen.fold("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "x"}}));
     seen.fold("tool.progress", json!({"toolCallId": "c", "payload": {"progress": 0.5}}));
@@ -224,11 +224,11 @@ fn late_progress_of_an_ended_call_changes_its_message_only() {
     );
     expected["message"] = json!("late");
     assert_eq!(seen.get("tool-call-progress", "c"), expected);
-    assert_eq!(expected["progress"], 0.5, "as it was last reported");
+    assert_eq!(expected["progress"], 0.5, "the last reported value");
 }
 
 #[test]
-fn a_report_is_taken_as_members_as_a_state_and_as_a_patch_and_touches_nothing_of_ours() {
+fn a_report_may_be_members_a_state_or_a_patch_and_changes_only_reported_members() {
     let mut seen = Watched::new();
     seen.fold("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "x", "input": {"a": 1}}}));
     let report = |payload: Value| {
@@ -246,11 +246,11 @@ fn a_report_is_taken_as_members_as_a_state_and_as_a_patch_and_touches_nothing_of
     assert_eq!(seen.get("tool-call-progress", "c")["input"], json!({"a": 1}));
     assert_eq!(seen.get("diagnostics", "diagnostics")["entries"][0]["kind"], "patch_not_applied");
     seen.fold("tool.progress", json!({"toolCallId": "c", "payload": {"progress": 42}}));
-    assert_eq!(seen.get("tool-call-progress", "c")["progress"], 0.5, "no fraction, and nobody knows of what");
+    assert_eq!(seen.get("tool-call-progress", "c")["progress"], 0.5, "42 is not a fraction");
 }
 
 #[test]
-fn after_the_end_of_a_run_nothing_is_open_and_what_comes_late_opens_nothing() {
+fn a_run_end_closes_everything_and_late_facts_open_nothing() {
     let mut seen = Watched::new();
     let open = |seen: &mut Watched, n: u32| {
         seen.fold("text.delta", json!({"messageId": format!("m{n}"), "partId": "p", "payload": {"text": "a"}}));
@@ -279,7 +279,7 @@ fn after_the_end_of_a_run_nothing_is_open_and_what_comes_late_opens_nothing() {
             assert_eq!(seen.status(kind, &id), "interrupted", "{kind} {id}");
         }
         assert_eq!(seen.get("action", &format!("a{n}")).get("control"), None);
-        // What was open is not known to go on. What is told of later is.
+        // An open activity becomes stale. A later fact makes one current.
         let outlives = if n == 1 { "unknown" } else { "running" };
         for (kind, id) in [("task", format!("t{n}")), ("agent", format!("g{n}"))] {
             assert_eq!((&*seen.status(kind, &id), seen.get(kind, &id)["stale"] == true), (outlives, n == 1), "{kind} {id}");
@@ -289,16 +289,16 @@ fn after_the_end_of_a_run_nothing_is_open_and_what_comes_late_opens_nothing() {
     assert_eq!(
         (seen.status("run", "r"), seen.get("run", "r").get("error")),
         ("completed".into(), None),
-        "the first end is the end"
+        "only the first end counts"
     );
     seen.fold("tool.result", json!({"toolCallId": "c1", "payload": {"output": 1}}));
-    assert_eq!(seen.get("tool-call-progress", "c1")["state"], "output-available", "what really happened is shown");
+    assert_eq!(seen.get("tool-call-progress", "c1")["state"], "output-available", "a late result is shown");
     open(seen.fold("run.started", json!({})), 3);
     assert_eq!((seen.status("message", "m3"), &seen.get("run", "r")["attempt"]), ("streaming".into(), &json!(2)));
 }
 
 #[test]
-fn a_call_whose_author_said_how_it_ended_keeps_that_at_the_run_s_end() {
+fn a_reported_end_of_an_unannounced_call_holds_at_the_run_end() {
     let mut seen = Watched::new();
     for (id, status) in [("c1", "done"), ("c2", "failed"), ("c3", "weird")] {
         seen.fold("tool.progress", json!({"toolCallId": id, "payload": {"status": status}}));
@@ -309,7 +309,7 @@ fn a_call_whose_author_said_how_it_ended_keeps_that_at_the_run_s_end() {
 }
 
 #[test]
-fn an_action_is_resolved_by_its_owner_alone_and_asks_anew_as_another_question() {
+fn only_the_owner_resolves_an_action_and_a_repeated_request_is_a_new_one() {
     let mut seen = Watched::new();
     seen.fold(
         "action.required",
@@ -322,7 +322,7 @@ fn an_action_is_resolved_by_its_owner_alone_and_asks_anew_as_another_question() 
         ("safeInput", json!({"path": "/tmp"})),
         ("parentRouting", json!("lead")),
     ] {
-        assert_eq!(asked[member], value, "who asks for what is shown");
+        assert_eq!(asked[member], value, "the member {member} identifies the author and the subject");
     }
     seen.fold("control.changed", json!({"actionId": "a", "payload": {"status": "submitted"}}));
     seen.fold("control.changed", json!({"actionId": "a", "payload": {"status": "expired"}}));
@@ -336,7 +336,7 @@ fn an_action_is_resolved_by_its_owner_alone_and_asks_anew_as_another_question() 
 }
 
 #[test]
-fn an_answer_on_its_way_is_shown_until_it_is_lost_and_resolves_nothing_itself() {
+fn an_answer_in_transit_is_shown_until_it_is_lost_and_resolves_nothing() {
     let mut seen = Watched::new();
     seen.fold("action.required", json!({"actionId": "a", "payload": {"kind": "tool_approval"}}));
     for (payload, control) in [
@@ -353,7 +353,7 @@ fn an_answer_on_its_way_is_shown_until_it_is_lost_and_resolves_nothing_itself() 
         let shown = seen.get("action", "a").get("control").cloned();
         assert_eq!((seen.status("action", "a"), shown), ("pending".into(), control.map(Value::from)), "{payload}");
     }
-    seen.fold("control.changed", json!({"actionId": "nobody's", "payload": {"status": "submitted"}}));
+    seen.fold("control.changed", json!({"actionId": "unknown", "payload": {"status": "submitted"}}));
     seen.fold("action.resolved", json!({"actionId": "a", "payload": {"outcome": "approved"}}));
     seen.fold("control.changed", json!({"actionId": "a", "payload": {"status": "acked"}}));
     assert_eq!((seen.status("action", "a"), seen.get("action", "a").get("control")), ("resolved".into(), None));
@@ -366,7 +366,7 @@ fn activity(payload: Value) -> Value {
 }
 
 #[test]
-fn a_patch_that_does_not_apply_is_kept_out_and_said_and_the_next_snapshot_heals() {
+fn a_patch_that_does_not_apply_is_reported_and_the_next_snapshot_corrects_it() {
     let mut seen = Watched::new();
     seen.fold("tool.progress", activity(json!({"content": "fn main() {}"})));
     assert_eq!(seen.get("search", "x"), json!({"text": ["fn main() {}"]}), "bare text");
@@ -385,17 +385,17 @@ fn a_patch_that_does_not_apply_is_kept_out_and_said_and_the_next_snapshot_heals(
     seen.fold("state.snapshot", activity(json!({"state": {"line": 7}})));
     assert_eq!(seen.get("search", "x"), json!({"line": 7}));
     seen.fold("tool.progress", activity(json!({"content": {"line": 9}, "replace": false})));
-    assert_eq!(seen.get("search", "x"), json!({"line": 7}), "a snapshot for those who have none");
+    assert_eq!(seen.get("search", "x"), json!({"line": 7}), "`replace: false` does not change a known activity");
     seen.fold("tool.progress", activity(json!({"message": "neither content nor patch"})));
     assert_eq!(seen.get("search", "x"), json!({"line": 7}));
     assert_eq!(seen.surface("search", "x"), "tool_ui");
 }
 
 #[test]
-fn an_activity_that_its_source_calls_like_one_of_ours_is_not_taken_for_ours() {
+fn a_source_activity_with_our_type_and_id_gets_a_prefix() {
     let mut seen = Watched::new();
     seen.fold("tool.progress", json!({"messageId": "m", "payload": {"activityType": "message", "content": {"parts": 7}}}));
-    assert_eq!(seen.get("message", "m"), json!({"parts": 7}), "as its source names it");
+    assert_eq!(seen.get("message", "m"), json!({"parts": 7}), "the source's own type");
     seen.fold("text.delta", delta("p", "a"));
     assert_eq!((seen.get("custom:message", "m"), seen.said("m")), (json!({"parts": 7}), vec!["a".into()]));
     seen.fold("tool.progress", json!({"messageId": "m", "payload": {"activityType": "custom:message", "content": {"b": 1}}}));
@@ -407,7 +407,7 @@ fn an_activity_that_its_source_calls_like_one_of_ours_is_not_taken_for_ours() {
 }
 
 #[test]
-fn what_names_nothing_shows_nothing() {
+fn a_fact_without_ids_shows_nothing() {
     let mut seen = Watched::of_session();
     for class in EventType::NAMES {
         let without = ["queue.changed", "context.", "permission.", "state.", "session.", "diagnostic.", "metric."];
@@ -423,15 +423,15 @@ fn what_names_nothing_shows_nothing() {
     assert_eq!(
         (seen.status("session", "s"), seen.view.activities().len()),
         ("open".into(), 2),
-        "a session's own log is the session's"
+        "a session's log has its own session's activity"
     );
 }
 
 #[test]
-fn the_state_is_kept_under_its_name_and_its_patches_are_moved_there() {
+fn the_state_is_below_its_member_and_patches_are_moved_there() {
     let mut seen = Watched::new();
     seen.fold("state.delta", json!({"payload": {"patch": [{"op": "add", "path": "/a", "value": {"text": ["x", "y"]}}]}}));
-    assert_eq!(seen.get("state", "state"), json!({"state": {"a": {"text": ["x", "y"]}}}), "and never joined");
+    assert_eq!(seen.get("state", "state"), json!({"state": {"a": {"text": ["x", "y"]}}}), "texts are not joined");
     seen.fold("state.delta", json!({"payload": {"patch": {"op": "move", "from": "/a", "path": "/b"}}}));
     assert_eq!(seen.frames[0], r#"state state: [{"op":"move","from":"/state/a","path":"/state/b"}]"#);
     seen.fold("state.delta", json!({"payload": {"patch": {"op": "remove", "path": "/zzz"}}}));
@@ -443,7 +443,7 @@ fn the_state_is_kept_under_its_name_and_its_patches_are_moved_there() {
 }
 
 #[test]
-fn a_task_is_where_it_belongs_and_keeps_its_failed_attempts() {
+fn a_task_has_its_surface_and_keeps_its_failed_attempts() {
     let mut seen = Watched::new();
     for (fact, id, surface) in [
         (json!({"taskId": "t1", "payload": {"runtimeEntity": "work_item"}}), "t1", "work_board"),
@@ -466,7 +466,7 @@ fn a_task_is_where_it_belongs_and_keeps_its_failed_attempts() {
         (&json!("Index"), &json!("running"), None, None)
     );
     assert_eq!(task["attempts"], json!([{"sequence": 7, "status": "failed", "error": {"message": "full"}}]));
-    assert_eq!(seen.surface("task", "t"), "task_capsule", "it stays where it appeared");
+    assert_eq!(seen.surface("task", "t"), "task_capsule", "the surface does not change");
     for _ in 0..60 {
         seen.fold("task.changed", change(json!({"status": "failed"}))).fold("task.changed", change(json!({"status": "running"})));
     }
@@ -474,7 +474,7 @@ fn a_task_is_where_it_belongs_and_keeps_its_failed_attempts() {
 }
 
 #[test]
-fn a_run_is_of_the_session_that_its_start_names_and_of_no_child_s_whose_facts_are_in_it() {
+fn a_run_has_the_session_of_its_start_and_never_a_childs() {
     let mut seen = Watched::new();
     seen.fold("text.delta", json!({"messageId": "m", "sessionId": "child", "parentSessionId": "lead", "payload": {"text": "x"}}));
     assert_eq!(seen.get("run", "r").get("sessionId"), None);
@@ -484,7 +484,7 @@ fn a_run_is_of_the_session_that_its_start_names_and_of_no_child_s_whose_facts_ar
 }
 
 #[test]
-fn a_teammate_has_a_card_with_its_lineage_and_what_it_cost() {
+fn an_agent_card_has_lineage_and_usage() {
     let mut seen = Watched::new();
     seen.fold(
         "agent.spawned",
@@ -512,7 +512,7 @@ fn a_teammate_has_a_card_with_its_lineage_and_what_it_cost() {
 }
 
 #[test]
-fn a_review_is_one_activity_from_the_request_to_the_verdict() {
+fn a_review_is_one_activity_from_request_to_verdict() {
     let mut seen = Watched::new();
     seen.fold("review.requested", json!({"payload": {"reviewId": 7, "reviewer": "v", "target": "a"}}));
     assert_eq!(seen.status("review", "7"), "requested");
@@ -525,7 +525,7 @@ fn a_review_is_one_activity_from_the_request_to_the_verdict() {
 }
 
 #[test]
-fn handoffs_teams_and_worker_notifications_have_the_members_of_the_seed() {
+fn handoffs_teams_and_worker_notifications_have_the_seed_members() {
     let mut seen = Watched::new();
     seen.fold(
         "team.changed",
@@ -589,7 +589,7 @@ fn an_artifact_has_versions_and_refs_and_no_body() {
 }
 
 #[test]
-fn a_compaction_without_an_id_is_one_until_the_next_one_starts() {
+fn a_compaction_without_an_id_lasts_until_the_next_start() {
     let mut seen = Watched::new();
     seen.fold("context.compaction.started", json!({"payload": {"preTokens": 9}}));
     seen.fold("context.compaction.completed", json!({"payload": {"postTokens": 3, "status": "completed"}}));
@@ -601,7 +601,7 @@ fn a_compaction_without_an_id_is_one_until_the_next_one_starts() {
 }
 
 #[test]
-fn contexts_and_permissions_are_told_apart_where_they_name_themselves_and_are_bounded() {
+fn named_contexts_and_permissions_are_separate_and_bounded() {
     let mut seen = Watched::new();
     seen.fold("context.changed", json!({"payload": {"budget": {"used": 1}, "content": "body"}}));
     seen.fold("context.changed", json!({"payload": {"contextId": "k", "missing": ["a"]}}));
@@ -625,7 +625,7 @@ fn contexts_and_permissions_are_told_apart_where_they_name_themselves_and_are_bo
 }
 
 #[test]
-fn a_queue_shows_what_waits_and_forgets_items_that_do_not_add_up() {
+fn a_queue_drops_items_that_contradict_its_count() {
     let mut seen = Watched::new();
     let of = |payload: Value| json!({"sessionId": "s", "payload": payload});
     seen.fold("queue.changed", of(json!({"items": [1, 2], "queueReason": "busy", "providerParallelBudget": 4})));
@@ -639,7 +639,7 @@ fn a_queue_shows_what_waits_and_forgets_items_that_do_not_add_up() {
 }
 
 #[test]
-fn metrics_and_diagnostics_keep_the_newest() {
+fn metrics_and_diagnostics_keep_the_newest_entries() {
     let mut seen = Watched::new();
     for n in 0..60 {
         seen.fold("metric.changed", json!({"payload": {"name": "ttft", "value": n}}));
@@ -655,7 +655,7 @@ fn metrics_and_diagnostics_keep_the_newest() {
 }
 
 #[test]
-fn a_restored_view_goes_on_as_the_one_that_was_saved() {
+fn a_restored_view_continues_like_the_saved_one() {
     let log = LogId::Run(RunId::new("r").unwrap());
     let mut seen = Watched::new();
     seen.fold("run.started", json!({"agentId": "lead"})).fold("text.delta", delta("p", "a"));
@@ -670,14 +670,14 @@ fn a_restored_view_goes_on_as_the_one_that_was_saved() {
 }
 
 #[test]
-fn a_view_that_an_older_server_saved_is_none_whatever_it_looks_like() {
+fn a_view_of_an_older_version_is_not_restored() {
     let log = LogId::Run(RunId::new("r").unwrap());
     let mut seen = Watched::new();
     seen.fold("run.started", json!({})).fold("text.delta", delta("p", "a"));
     let mut saved: Value = serde_json::from_slice(&seen.view.save()).unwrap();
     assert!(View::restore(&log, Audience::User, saved.to_string().as_bytes()).unwrap().is_some());
     saved["version"] = json!(VERSION - 1);
-    assert!(View::restore(&log, Audience::User, saved.to_string().as_bytes()).unwrap().is_none(), "of the same shape");
+    assert!(View::restore(&log, Audience::User, saved.to_string().as_bytes()).unwrap().is_none(), "with the same shape");
     for activity in saved["activities"].as_array_mut().unwrap() {
         for member in ["opened_at", "updated_at"] {
             activity.as_object_mut().unwrap().remove(member).expect("a time");
@@ -687,7 +687,7 @@ fn a_view_that_an_older_server_saved_is_none_whatever_it_looks_like() {
 }
 
 #[test]
-fn an_activity_ends_once_however_much_is_told_of_it_later_and_has_no_end_while_it_goes_on_again() {
+fn an_activity_keeps_its_first_end_and_loses_it_when_it_reopens() {
     let mut seen = Watched::new();
     let ends = |seen: &Watched, kind: &str| {
         let activity = seen.view.activities().iter().find(|activity| *activity.kind == *kind).unwrap();
@@ -706,7 +706,7 @@ fn an_activity_ends_once_however_much_is_told_of_it_later_and_has_no_end_while_i
         seen.fold("task.changed", task(ms, payload));
         assert_eq!(ends(&seen, "task"), (format!("{ms:03}"), ended.map(str::to_owned)));
     }
-    // What changes nothing of it is not a change of it.
+    // A fact that changes no member does not change the times.
     seen.fold("task.changed", task(7, json!({"status": "done"})));
     assert_eq!(ends(&seen, "task"), ("006".into(), Some("006".into())));
     let saved = seen.view.save();
@@ -715,7 +715,7 @@ fn an_activity_ends_once_however_much_is_told_of_it_later_and_has_no_end_while_i
 }
 
 #[test]
-fn arguments_that_were_streamed_are_parsed_once_they_are_complete() {
+fn streamed_arguments_are_parsed_once_they_are_complete() {
     let end = |chunks: &[&str]| {
         let mut seen = Watched::new();
         seen.fold("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "x"}}));
@@ -729,14 +729,14 @@ fn arguments_that_were_streamed_are_parsed_once_they_are_complete() {
         (call.get("input").cloned(), call.get("input_text").cloned())
     };
     assert_eq!(end(&["{\"a\":", "[1]}"]), (Some(json!({"a": [1]})), None));
-    assert_eq!(end(&["{\"a\":"]), (None, Some(json!(["{\"a\":"]))), "what is no JSON stays as it came");
+    assert_eq!(end(&["{\"a\":"]), (None, Some(json!(["{\"a\":"]))), "invalid JSON stays text");
     let deep = "[".repeat(100) + &"]".repeat(100);
-    assert_eq!(end(&[&deep]), (None, Some(json!([deep]))), "so does what is too deep for a checkpoint");
+    assert_eq!(end(&[&deep]), (None, Some(json!([deep]))), "JSON that is too deep for a checkpoint stays text");
     assert_eq!(end(&[]), (None, None));
 }
 
 #[test]
-fn a_call_that_awaits_its_result_outlives_the_run_until_the_result_is_there() {
+fn a_call_that_awaits_a_result_outlives_its_run() {
     let mut seen = Watched::new();
     let call = |payload: Value| json!({"toolCallId": "c", "payload": payload});
     seen.fold("run.started", json!({})).fold("tool.started", call(json!({"toolName": "x"})));
@@ -749,7 +749,7 @@ fn a_call_that_awaits_its_result_outlives_the_run_until_the_result_is_there() {
         (&json!("pending"), &json!("input-available"), &json!("client"))
     );
     seen.fold("run.started", json!({})).fold("run.failed", json!({}));
-    assert_eq!(seen.get("tool-call-progress", "c"), waiting, "however often the run ends");
+    assert_eq!(seen.get("tool-call-progress", "c"), waiting, "a second end changes nothing");
     seen.fold("tool.result", call(json!({"output": "blue"})));
     let ended = seen.get("tool-call-progress", "c");
     assert_eq!(
@@ -759,7 +759,7 @@ fn a_call_that_awaits_its_result_outlives_the_run_until_the_result_is_there() {
 }
 
 #[test]
-fn a_call_that_awaits_and_then_works_after_all_ends_with_its_run() {
+fn a_call_that_awaited_and_then_ran_ends_with_its_run() {
     let works = [
         ("tool.progress", json!({"progress": 0.5})),
         ("tool.output.delta", json!({"text": "x"})),
@@ -777,7 +777,7 @@ fn a_call_that_awaits_and_then_works_after_all_ends_with_its_run() {
 }
 
 #[test]
-fn a_start_in_the_middle_of_an_attempt_closes_what_that_left_open_unless_it_waits() {
+fn a_restart_within_an_attempt_closes_open_activities_unless_the_run_waits() {
     let begun = |waits: bool| {
         let mut seen = Watched::new();
         seen.fold("run.started", json!({}));
@@ -794,7 +794,7 @@ fn a_start_in_the_middle_of_an_attempt_closes_what_that_left_open_unless_it_wait
 }
 
 #[test]
-fn a_run_of_too_many_activities_goes_on_says_that_there_is_more_and_may_still_ask() {
+fn a_run_beyond_the_activity_limit_continues_marks_it_and_can_still_ask() {
     let task = |view: &mut View, n: usize, status: &str| {
         let text = format!(
             r#"{{"type":"task.changed","phase":"acting","surface":"work_board","taskId":"t{n}","payload":{{"status":"{status}"}}}}"#
@@ -803,7 +803,7 @@ fn a_run_of_too_many_activities_goes_on_says_that_there_is_more_and_may_still_as
         view.fold(through, Some(text.as_bytes())).touched.len()
     };
     let mut watched = Watched::new();
-    // The run is one of them.
+    // The run is one of the activities.
     let tasks = stage::ACTIVITIES_MAX - 1_000 - 1;
     for n in 0..tasks {
         assert!(task(&mut watched.view, n, "open") > 0);
@@ -812,13 +812,13 @@ fn a_run_of_too_many_activities_goes_on_says_that_there_is_more_and_may_still_as
     let log = LogId::Run(RunId::new("r").unwrap());
     let mut again = View::restore(&log, Audience::User, &watched.view.save()).unwrap().unwrap();
     for view in [&mut watched.view, &mut again] {
-        assert_eq!(task(view, tasks, "open"), 2, "it is left out; the run and the diagnostics say so");
-        assert_eq!(task(view, tasks, "done"), 0, "once");
-        assert_eq!(task(view, 7, "done"), 1, "what is there goes on");
+        assert_eq!(task(view, tasks, "open"), 2, "the task is left out; `run` and `diagnostics` change");
+        assert_eq!(task(view, tasks, "done"), 0, "the omission is reported once");
+        assert_eq!(task(view, 7, "done"), 1, "existing activities continue");
     }
-    assert!(watched.view.save() == again.save(), "wherever it was saved");
+    assert!(watched.view.save() == again.save(), "a restored view continues identically");
     let mut again = View::restore(&log, Audience::User, &again.save()).unwrap().unwrap();
-    assert_eq!(task(&mut again, tasks + 1, "open"), 0, "it was said before");
+    assert_eq!(task(&mut again, tasks + 1, "open"), 0, "the omission was reported before");
     assert_eq!(
         (watched.get("task", &format!("t{tasks}")), &watched.get("run", "r")["activitiesOmitted"]),
         (Value::Null, &json!(true))
@@ -838,13 +838,13 @@ fn a_run_of_too_many_activities_goes_on_says_that_there_is_more_and_may_still_as
         "state.delta",
         json!({"messageId": "m", "payload": {"activityType": "x", "patch": [{"op": "remove", "path": "/a"}]}}),
     );
-    assert!(watched.frames.is_empty(), "nor does a patch of what is left out fail: {:?}", watched.frames);
+    assert!(watched.frames.is_empty(), "a patch of an omitted activity does not fail: {:?}", watched.frames);
     watched.fold("run.finished", json!({}));
     assert_eq!((watched.status("run", "r"), watched.status("action", "a")), ("completed".into(), "interrupted".into()));
 }
 
 #[test]
-fn a_text_grows_up_to_its_limit_and_never_has_a_hole() {
+fn a_text_grows_up_to_its_limit_without_a_gap() {
     let mut watched = Watched::new();
     let chunk = "\u{e4}".repeat(256 * 1024);
     let delta = |watched: &mut Watched, text: &str| {
@@ -857,16 +857,16 @@ fn a_text_grows_up_to_its_limit_and_never_has_a_hole() {
     let part = |watched: &Watched| watched.get("message", "m")["parts"][0].clone();
     assert_eq!(part(&watched)["clipped"], true);
     let said = watched.said("m").remove(0);
-    assert_eq!(said.len(), stage::TEXT_BYTES_MAX - 1, "the last character would not fit, and half of it is none");
+    assert_eq!(said.len(), stage::TEXT_BYTES_MAX - 1, "a character that does not fit is cut as a whole");
     delta(&mut watched, "y");
-    assert_eq!(watched.said("m"), [said], "what would fit does not follow what did not");
+    assert_eq!(watched.said("m"), [said], "a short text must not follow a cut");
     assert!(watched.frames.is_empty(), "{:?}", watched.frames);
     watched.fold("text.final", json!({"messageId": "m", "partId": "p", "payload": {"text": "short"}}));
     assert_eq!((watched.said("m"), part(&watched).get("clipped")), (vec!["short".to_owned()], None));
 }
 
 #[test]
-fn a_message_has_so_many_parts_and_says_that_there_were_more() {
+fn a_message_has_a_part_limit_and_marks_omissions() {
     let mut watched = Watched::new();
     for n in 0..message::PARTS_MAX + 2 {
         let text = format!(
@@ -880,7 +880,7 @@ fn a_message_has_so_many_parts_and_says_that_there_were_more() {
 }
 
 #[test]
-fn a_content_grows_by_patches_up_to_its_limit_and_shrinking_it_makes_room() {
+fn patches_grow_a_content_up_to_its_limit_and_removals_free_space() {
     let mut watched = Watched::new();
     let mut send = |payload: Value| {
         let mut payload = payload;
@@ -892,9 +892,9 @@ fn a_content_grows_by_patches_up_to_its_limit_and_shrinking_it_makes_room() {
     send(json!({"content": {"list": []}}));
     let add = json!({"op": "add", "path": "/list/-", "value": "x".repeat(4 * 1024 * 1024 - 100)});
     assert_eq!(send(json!({"patch": [add, add, add]})), (3, 0));
-    assert_eq!(send(json!({"patch": [add, add]})), (3, 1), "as a whole or not at all");
+    assert_eq!(send(json!({"patch": [add, add]})), (3, 1), "a patch applies completely or not at all");
     assert_eq!(send(json!({"patch": [add]})), (4, 1));
-    // It is weighed, not added up: what goes makes room.
+    // The limit is on the current size, not on the sum of additions.
     for _ in 0..3 {
         assert_eq!(send(json!({"patch": [{"op": "remove", "path": "/list/0"}]})), (3, 1));
         assert_eq!(send(json!({"patch": [add]})), (4, 1));
@@ -903,7 +903,7 @@ fn a_content_grows_by_patches_up_to_its_limit_and_shrinking_it_makes_room() {
 }
 
 #[test]
-fn a_patch_that_would_shift_too_many_items_is_not_applied_and_diagnostics_says_so() {
+fn a_patch_beyond_the_step_limit_is_not_applied_and_is_reported() {
     let mut watched = Watched::new();
     watched.fold("state.snapshot", json!({"payload": {"state": {"list": vec![1; 100_000], "a": 1}}}));
     let mut patch = vec![json!({"op": "replace", "path": "/a", "value": 2})];

@@ -1,4 +1,4 @@
-//! `reasoning` and `plan`: what the model thinks and means to do, beside what it says. One activity a part.
+//! `reasoning` and `plan`: the model's thoughts and intentions beside its messages. One activity per part.
 
 use super::Scene;
 use super::message::key;
@@ -28,12 +28,12 @@ fn message(seen: &Seen, scene: &Scene) -> Option<String> {
     Some(key(scene.teammate(seen), seen.ids.message.as_ref()?.as_str()))
 }
 
-/// `messageId/partId`; a teammate's under the teammate's name.
+/// The activity id `messageId/partId`, with the teammate's prefix if it has one.
 fn id(seen: &Seen, scene: &Scene) -> Option<String> {
     Some(format!("{}/{}", message(seen, scene)?, seen.ids.part.as_ref()?))
 }
 
-/// Says of which message and part it is, beside the id that is made of both.
+/// Sets the message and the part, which the id only contains joined.
 fn name(edit: &mut Edit<'_>, seen: &Seen, message: &str) {
     if edit.get("messageId").is_none() {
         edit.set("messageId", message);
@@ -59,7 +59,7 @@ fn is_final(kind: &str, seen: &Seen, scene: &mut Scene) {
     for id in &ids {
         let mut edit = scene.stage.open(kind, id, Surface::InlineProcess, seen.ids.agent.as_ref());
         name(&mut edit, seen, &message);
-        // Without a part it covers them all: only a single one can take its text.
+        // A final text without a part covers all parts, so only a single part can take it.
         match whole.filter(|_| ids.len() == 1) {
             Some(whole) => edit.set_text("text", whole),
             None if edit.get("text").is_none() => edit.set("text", text("")),
@@ -73,26 +73,27 @@ fn is_final(kind: &str, seen: &Seen, scene: &mut Scene) {
     }
 }
 
-/// What of a message's thoughts is still open: an end without a part ends all of it.
+/// The streaming thoughts of a message: an end without a part ends all of them.
 fn open_of_message(kind: &str, message: &str, scene: &Scene) -> Vec<String> {
     let member = |activity: &Activity, member: &str, is: &str| activity.content.get(member).and_then(Value::as_str) == Some(is);
     let ids = scene.stage.ids(kind, |a| member(a, "messageId", message) && member(a, "status", "streaming"));
     match ids.is_empty() {
-        // Never streamed: it is there as a whole, under a part of its own.
+        // Nothing was streamed: the text arrives complete, under an id of its own.
         true => vec![format!("{message}/{kind}")],
         false => ids.into_iter().map(Into::into).collect(),
     }
 }
 
-/// A message was repaired: thoughts of it that are not named any more are emptied and closed, and those that are say what is
-/// told of them. Gives the parts that are thoughts.
+/// Applies the repair of a message to its thoughts, and returns the named parts that are thoughts.
+///
+/// Thoughts that the repair does not name are emptied and interrupted; named ones get its text.
 pub(super) fn repair(scene: &mut Scene, message: &str, named: &[Value]) -> Vec<String> {
     let member = |thought: &Activity, member: &str| thought.content.get(member).and_then(Value::as_str).map(str::to_owned);
     let mut thoughts = Vec::new();
     for kind in ["reasoning", "plan"] {
         for id in scene.stage.ids(kind, |thought| member(thought, "messageId").as_deref() == Some(message)) {
             let part = scene.stage.get(kind, &id).and_then(|thought| member(thought, "partId")).unwrap_or_default();
-            let mut edit = scene.stage.edit(kind, &id).expect("just listed");
+            let mut edit = scene.stage.edit(kind, &id).expect("the id was listed above");
             match named.iter().find(|named| named["partId"] == part.as_str()) {
                 Some(named) => {
                     edit.set_text("text", joined(named.get("text")));
@@ -109,18 +110,18 @@ pub(super) fn repair(scene: &mut Scene, message: &str, named: &[Value]) -> Vec<S
     thoughts
 }
 
-/// The run has ended: nobody thinks any more.
+/// Interrupts the streaming reasoning, because the run has ended.
 pub(super) fn interrupt_reasoning(scene: &mut Scene) {
     interrupt_all("reasoning", scene);
 }
 
-/// The run has ended: no plan is being made any more.
+/// Interrupts the streaming plans, because the run has ended.
 pub(super) fn interrupt_plans(scene: &mut Scene) {
     interrupt_all("plan", scene);
 }
 
 fn interrupt_all(kind: &str, scene: &mut Scene) {
     for id in scene.stage.ids(kind, |a| a.content.get("status").and_then(Value::as_str) == Some("streaming")) {
-        scene.stage.edit(kind, &id).expect("just listed").say("status", "interrupted");
+        scene.stage.edit(kind, &id).expect("the id was listed above").say("status", "interrupted");
     }
 }

@@ -1,10 +1,10 @@
-//! `tool-call-progress`: a tool call from its first argument to its last output, as seed 002's `tool-call-progress.v1` with
-//! the lifecycle of seed 003 beside it.
+//! `tool-call-progress`: a tool call from its first argument to its last output, as seed 002's `tool-call-progress.v1`
+//! with the lifecycle of seed 003 beside it.
 //!
-//! `status` is what the call's author reports (pending, running, done, failed, cancelled), `state` where the call is in its
-//! life. An end is final: late progress changes the `message` only, and a call that starts again is a new attempt. A call whose
-//! result somebody outside of the run has to give (`awaits`) outlives the run's end, until it comes. A call that waits for a
-//! decision is `pending`: it does not run before it is allowed to.
+//! `status` is the tool's own report (pending, running, done, failed, cancelled); `state` is the position in the
+//! lifecycle. An end is final: later progress changes only `message`, and a call that starts again is a new attempt. A
+//! call whose result a party outside the run supplies (`awaits`) outlives the run until the result arrives. A call that
+//! waits for a decision is `pending`: it does not run before it is approved.
 
 use super::seen::Seen;
 use super::stage::{Edit, LONGEST_CHAR, TEXT_BYTES_MAX, joined};
@@ -12,7 +12,7 @@ use super::{Scene, action, diagnostics, number, patch};
 use crate::model::{EventType, MessageId, Phase, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
 
-/// Also the `activityType` that seed 002's reporters use.
+/// The activity type, and the `activityType` of seed 002's reporters.
 pub(super) const KIND: &str = "tool-call-progress";
 
 /// Seed 002's `ProgressStatus`.
@@ -31,12 +31,12 @@ const REPORTED: &[&str] = &[
     "parent_call_id",
 ];
 
-/// Channels of output that a call shows beside `stdout`. Of what would be one more the call says that it is clipped.
+/// The most output channels that a call shows beside `stdout`. A further one sets `clipped`.
 pub(super) const CHANNELS_MAX: usize = 8;
-/// The longest name of such a channel, in bytes.
+/// The longest name of an output channel, in bytes.
 const CHANNEL_BYTES_MAX: usize = 256;
 
-/// Pending actions that are looked at for one about a call that starts.
+/// The most pending actions that are searched for one about a starting call.
 const ACTIONS_LOOKED_AT_MAX: usize = 64;
 
 pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
@@ -46,7 +46,7 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         E::ActionResolved => return decided(seen, scene),
         _ => {}
     }
-    // A reporter's activity, by whatever class it came.
+    // A reporter's activity may arrive in any of these classes.
     let is_report = matches!(seen.class, E::ToolProgress | E::StateSnapshot | E::StateDelta)
         && seen.text("activityType").map_or(seen.class == E::ToolProgress, |kind| kind == KIND);
     if !is_report && !matches!(seen.class, E::ToolStarted | E::ToolArgs | E::ToolOutputDelta | E::ToolResult | E::ToolFailed) {
@@ -87,18 +87,18 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     }
 }
 
-/// The last action that asks about a call.
+/// The latest action about a call.
 pub(super) fn action_of(scene: &Scene, call: &str) -> Option<String> {
     Some(scene.stage.get(KIND, call)?.content.get("action_id")?.as_str()?.to_owned())
 }
 
-/// A pending action that is about a call. It may have come before the call.
+/// A pending action about a call, which may precede the call.
 fn asked_about(scene: &Scene, call: &str) -> Option<String> {
     let mut pending = scene.run.pending.iter().take(ACTIONS_LOOKED_AT_MAX);
     pending.find(|action| action::waiting_call(scene, action) == Some(call)).cloned()
 }
 
-/// The call that the fact is about. An activity may give the id in its content, or, as Awaken does, in the place of a message's.
+/// The call of the fact. An activity may have the id in its content or, as with Awaken, in place of a message's id.
 fn call(seen: &Seen) -> Option<&str> {
     let of = seen.ids.tool_call.as_ref().map(ToolCallId::as_str);
     let is_activity = seen.text("activityType").is_some();
@@ -107,7 +107,7 @@ fn call(seen: &Seen) -> Option<&str> {
     if is_activity { of.or_else(named) } else { of }
 }
 
-/// What the call is of, where the fact says so.
+/// Sets the tool's name and the parent call, if the fact has them.
 fn name(seen: &Seen, edit: &mut Edit<'_>) {
     edit.set_some("tool_name", seen.text("toolName").filter(|name| !name.is_empty()));
     let parent = seen.related("parentToolCallId").or_else(|| seen.get("parentToolCallId")).cloned();
@@ -126,14 +126,14 @@ fn has_ended(edit: &Edit<'_>) -> bool {
     matches!(edit.text("state"), Some("output-available" | "output-error" | "cancelled"))
 }
 
-/// A call that only the server closed, for nobody was heard of its run, goes on when it is heard of again.
+/// Reopens a call that only the server closed, because it had not heard from the run. Returns whether it did.
 fn reopen(edit: &mut Edit<'_>) -> bool {
     let is_ours = edit.get("synthetic").is_some();
     edit.remove("synthetic");
     is_ours
 }
 
-/// Another attempt under the same id: readers get it as a whole.
+/// Starts another attempt under the same id: readers get a snapshot.
 fn begin_again(edit: &mut Edit<'_>, id: &str) {
     let kept = ["tool_name", "reported"].map(|member| (member, edit.get(member).cloned()));
     edit.replace(Map::new());
@@ -170,7 +170,7 @@ fn args(seen: &Seen, edit: &mut Edit<'_>) {
     }
 }
 
-/// The arguments are complete, and were streamed. What is no JSON stays as it came.
+/// Parses streamed arguments once they are complete. Text that is not JSON stays unchanged.
 fn streamed(edit: &mut Edit<'_>) {
     let input = serde_json::from_str::<Value>(edit.joined("input_text")).ok();
     if let Some(input) = input.filter(|input| patch::is_shallow("/input", input).is_ok()) {
@@ -179,12 +179,12 @@ fn streamed(edit: &mut Edit<'_>) {
     }
 }
 
-/// What the call's author reports: members of a fact, seed 002's state as an activity's content, or a patch of that.
+/// Applies the tool's own report: members of a fact, seed 002's state as an activity's content, or a patch of that.
 ///
-/// One that `waits` for a decision goes on waiting, unless its author says that it does something else.
+/// If the call `waits` for a decision, it stays pending unless the report states another status.
 ///
 /// # Errors
-/// Why a patch does not apply. It has changed nothing.
+/// The reason why a patch does not apply. The content is then unchanged.
 fn progress(seen: &Seen, edit: &mut Edit<'_>, waits: bool) -> Result<(), String> {
     let is_activity = seen.text("activityType").is_some();
     let content = seen.said("content").or_else(|| seen.said("state")).filter(|_| is_activity);
@@ -192,7 +192,7 @@ fn progress(seen: &Seen, edit: &mut Edit<'_>, waits: bool) -> Result<(), String>
     if content.is_some() && !is_first && seen.get("replace") == Some(&Value::Bool(false)) {
         return Ok(());
     }
-    // The patch is of what was reported, which stands among members of ours: those are not its author's to change.
+    // The patch applies to the reported members only; the reporter must not change the others.
     let patched = match seen.get("patch").filter(|_| is_activity && content.is_none()) {
         Some(patch) => {
             let mut reported = reported(edit);
@@ -208,7 +208,7 @@ fn progress(seen: &Seen, edit: &mut Edit<'_>, waits: bool) -> Result<(), String>
     };
     let text = |member: &str| get(member).and_then(Value::as_str);
     edit.set_some("message", text("message"));
-    // Where reports are shown apart from their call, they stand where the first one came.
+    // Clients that show reports apart from their call place them at the first report.
     if edit.get("reported").is_none() && seen.text("awaits").is_none() {
         edit.set("reported", seen.sequence.0);
     }
@@ -219,12 +219,12 @@ fn progress(seen: &Seen, edit: &mut Edit<'_>, waits: bool) -> Result<(), String>
     for member in ["tool_name", "node_id", "parent_node_id", "parent_call_id"] {
         edit.set_some(member, text(member).filter(|text| !text.is_empty()));
     }
-    // A fraction and nothing else: a number above 1 is of a unit that nobody can know.
+    // Only a fraction is valid: the unit of a number above 1 is unknown.
     edit.set_some("progress", number(get("progress")).filter(|n| n.as_f64().is_some_and(|n| (0.0..=1.0).contains(&n))));
     for member in ["loaded", "total"] {
         edit.set_some(member, number(get(member)));
     }
-    // Nobody works on it: it stays where it is until whoever is named gives its result.
+    // The run does not work on the call: it stays pending until the named party supplies the result.
     if let Some(awaits) = seen.text("awaits") {
         edit.say("status", "pending");
         edit.say("awaits", awaits);
@@ -239,7 +239,7 @@ fn progress(seen: &Seen, edit: &mut Edit<'_>, waits: bool) -> Result<(), String>
     Ok(())
 }
 
-/// The reporter's part of the content.
+/// The reported members of the content.
 fn reported(edit: &Edit<'_>) -> Map<String, Value> {
     let members = REPORTED.iter().filter_map(|member| Some(((*member).to_owned(), edit.get(member)?.clone())));
     members.collect()
@@ -259,7 +259,7 @@ fn output(seen: &Seen, edit: &mut Edit<'_>) {
     }
 }
 
-/// Appends to a channel of its own. All of them together have as much room as one text.
+/// Appends to a named channel. All named channels share the limit of one text.
 fn channel_output(edit: &mut Edit<'_>, channel: &str, chunk: &str) {
     let channels = edit.get("output_channels").and_then(Value::as_object);
     let is_known = channels.is_some_and(|channels| channels.contains_key(channel));
@@ -267,7 +267,7 @@ fn channel_output(edit: &mut Edit<'_>, channel: &str, chunk: &str) {
     let used: usize = channels.into_iter().flatten().map(|(_, text)| joined(Some(text)).len()).sum();
     let room = TEXT_BYTES_MAX.saturating_sub(used);
     let is_taken = is_known || count < CHANNELS_MAX && channel.len() <= CHANNEL_BYTES_MAX;
-    // A text that was cut before a long character takes no short one after it.
+    // After a cut before a long character, a later short one must not fill the gap.
     if !is_taken || room < LONGEST_CHAR && edit.get("clipped").is_some() {
         return edit.set("clipped", true);
     }
@@ -283,7 +283,7 @@ fn channel_output(edit: &mut Edit<'_>, channel: &str, chunk: &str) {
 fn end(seen: &Seen, edit: &mut Edit<'_>) {
     let (status, state) = match (&seen.class, &seen.phase) {
         (EventType::ToolResult, _) => ("done", "output-available"),
-        // It did not fail: somebody stopped it, or it never ran to an end.
+        // The call was stopped or did not finish; it did not fail.
         (_, Phase::Cancelled | Phase::Interrupted) => ("cancelled", "cancelled"),
         _ => ("failed", "output-error"),
     };
@@ -321,7 +321,7 @@ fn refer(seen: &Seen, edit: &mut Edit<'_>) {
     edit.set_some("output_ref", seen.get("outputRef").or_else(|| seen.related("output")).cloned());
 }
 
-/// An approval that is about this call.
+/// Links a call to its approval.
 fn ask(seen: &Seen, scene: &mut Scene) {
     let (Some(call), Some(action)) = (&seen.ids.tool_call, &seen.ids.action) else { return };
     if let Some(mut edit) = scene.stage.edit(KIND, call.as_str()) {
@@ -330,7 +330,7 @@ fn ask(seen: &Seen, scene: &mut Scene) {
     }
 }
 
-/// It does not run before somebody has decided.
+/// Marks a call as pending until the decision.
 fn wait(edit: &mut Edit<'_>) {
     if has_ended(edit) || edit.get("awaits").is_some() {
         return;
@@ -341,7 +341,7 @@ fn wait(edit: &mut Edit<'_>) {
     }
 }
 
-/// A call that was allowed goes on. One that was refused ends by its own fact.
+/// Continues an approved call. A refused call ends by its own fact.
 fn decided(seen: &Seen, scene: &mut Scene) {
     let Some(action) = &seen.ids.action else { return };
     let told = seen.ids.tool_call.as_ref().map(ToolCallId::as_str);
@@ -355,14 +355,16 @@ fn decided(seen: &Seen, scene: &mut Scene) {
     }
 }
 
-/// The run has ended: no call goes on. One whose result somebody else has to give waits for it. One that was never announced
-/// here, but reported by another run, is not open in this one: its author's end of it holds.
+/// Ends the open calls, because the run has ended.
+///
+/// A call whose result another party supplies keeps waiting. A call that another run started and only reported here is
+/// not open in this run: it keeps the end that its reports state.
 pub(super) fn end_all(scene: &mut Scene) {
     let is_settled = scene.run.settled;
     let ended = ["output-available", "output-error", "cancelled"];
     let state = |state: Option<&Value>| state.and_then(Value::as_str).is_some_and(|state| ended.contains(&state));
     for id in scene.stage.ids(KIND, |call| !state(call.content.get("state")) && !call.content.contains_key("awaits")) {
-        let mut edit = scene.stage.edit(KIND, &id).expect("just listed");
+        let mut edit = scene.stage.edit(KIND, &id).expect("the id was listed above");
         if is_settled {
             edit.set("synthetic", true);
         }

@@ -1,12 +1,12 @@
-//! Folds at rest: a log's activities as of any sequence, from the nearest checkpoint and the rows after it.
+//! Folds of stored logs: a log's activities at any sequence, from the nearest checkpoint and the rows after it.
 //!
-//! Checkpoints are made while a log grows, whether anybody reads it or not, by one thread beside the write path: so opening a
-//! run costs its state and the facts since its checkpoint, not its history. One is made when the log has grown by
-//! [`ROWS_BETWEEN`] rows and by [`LOG_TO_CHECKPOINT`] times as many bytes as the checkpoint will take: together they never take
-//! more than that part of the log.
+//! A thread beside the write path makes checkpoints while a log grows, with or without readers. So opening a run costs
+//! its state and the facts since its checkpoint, not its history. A checkpoint is due when the log has grown by
+//! [`ROWS_BETWEEN`] rows and by [`LOG_TO_CHECKPOINT`] times the checkpoint's size in bytes: all checkpoints together
+//! never exceed that part of the log.
 //!
-//! A log whose past was rewritten comes to the same at its tail, and to something else in between: so a fold holds the past
-//! still, and nobody goes on from a view of before.
+//! Compaction leaves the activities at a log's tail unchanged, but not the ones in between. So a fold locks the
+//! history, and no fold continues a view from before a compaction.
 
 use crate::log::row::{Row, Rows};
 use crate::log::run::{Log, Logs};
@@ -18,20 +18,22 @@ use crate::projection::seen::Seen;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Rows between two checkpoints of one log, at least.
+/// The least number of rows between two checkpoints of one log.
 const ROWS_BETWEEN: u64 = 2048;
 
-/// By how many times its own size a log must have grown for another checkpoint: each is written beside what is ingested.
+/// The growth of a log that makes another checkpoint due, as a multiple of the checkpoint's size: checkpoints compete
+/// with ingest.
 const LOG_TO_CHECKPOINT: usize = 4;
 
-/// How many times as long as it worked the thread that makes checkpoints rests, so that what is ingested meanwhile has the
-/// processor. Readers who open a run just then fold a little more themselves.
+/// The pause of the checkpoint thread, as a multiple of its working time, which leaves the processor to ingest.
+///
+/// A reader that opens a run meanwhile folds a few more rows itself.
 const REST: u32 = 1;
 
-/// What is read at once to be folded.
+/// The rows that one read of a fold fetches.
 const PAGE: Limit = Limit { rows: 2048, bytes: 1024 * 1024 };
 
-/// The activities of `log` for `audience` as of `at`, or of its tail where that is before.
+/// The activities of `log` for `audience` at `at`, or at its tail if that is earlier.
 ///
 /// # Errors
 /// [`StoreError`] from the store.
@@ -44,7 +46,7 @@ pub async fn at<S: Store>(
 ) -> Result<View, StoreError> {
     let (log, open) = (log.clone(), logs.log(log).await?);
     logs.work(move |store| {
-        let _still = open.hold_still();
+        let _still = open.lock_history();
         let saved = nearest(store, &log, epoch, audience, at)?;
         let mut view = restored(&log, audience, saved.as_deref());
         forward(store, &log, epoch, view.through, at, |row| see(&mut view, row))?;
@@ -53,14 +55,14 @@ pub async fn at<S: Store>(
     .await
 }
 
-/// Brings a view to the log's tail, as far as it is in the store.
+/// Advances a view to the log's tail in the store.
 ///
 /// # Errors
 /// [`StoreError`] from the store.
 pub async fn catch_up<S: Store>(logs: &Logs<S>, log: &LogId, epoch: Epoch, mut view: View) -> Result<View, StoreError> {
     let (log, open) = (log.clone(), logs.log(log).await?);
     logs.work(move |store| {
-        let _still = open.hold_still();
+        let _still = open.lock_history();
         forward(store, &log, epoch, view.through, Sequence::MAX, |row| see(&mut view, row))?;
         Ok(view)
     })
@@ -79,12 +81,14 @@ fn nearest<S: Store>(
     Ok(found.map(|(_, saved)| saved))
 }
 
-/// The view that was saved; a fresh one where none was. One that another version of the fold made means nothing to this one. A
-/// checkpoint is a cache: one that cannot be read costs a fold of the log from its start, and a warning.
+/// Restores a saved view, or creates one if none is usable.
+///
+/// A checkpoint of another fold version is not usable. A checkpoint is a cache: an unreadable one costs a fold from the
+/// log's start, and a warning.
 fn restored(log: &LogId, audience: Audience, saved: Option<&[u8]>) -> View {
     let restored = saved.map(|saved| View::restore(log, audience, saved)).transpose();
     let restored = restored.unwrap_or_else(|error| {
-        tracing::warn!(%log, %audience, %error, "a checkpoint cannot be read; the log is folded from its start");
+        tracing::warn!(%log, %audience, %error, "a checkpoint is unreadable; the server folds the log from its start");
         None
     });
     restored.flatten().unwrap_or_else(|| View::new(log, audience))
@@ -94,7 +98,7 @@ fn see(view: &mut View, row: &Row) {
     view.fold(row.sequence(), row.view(view.audience));
 }
 
-/// Gives the rows after `after` up to `until`, in order. Returns how many bytes they were.
+/// Calls `each` with the rows after `after` up to `until`, in order. Returns their size in bytes.
 fn forward<S: Store>(
     store: &S,
     log: &LogId,
@@ -122,15 +126,15 @@ fn forward<S: Store>(
     Ok(bytes)
 }
 
-/// The views of all audiences: one for those to whom everything so far was the same. Most runs hide little, and late.
+/// The views of all audiences; audiences with equal envelopes share one. Most runs hide little, and only late.
 struct Together(Vec<(View, Vec<Audience>)>);
 
 impl Together {
-    /// From what was saved of each, in [`Audience::ALL`]'s order.
+    /// Restores the views from the saved ones, in [`Audience::ALL`]'s order.
     fn restore(log: &LogId, saved: &[Option<Bytes>; 3]) -> Self {
         let mut views: Vec<(View, Vec<Audience>)> = Vec::new();
         for (audience, text) in Audience::ALL.into_iter().zip(saved) {
-            // A view's text does not say whose it is: the same text is the same view.
+            // A saved view does not name its audience: equal bytes mean equal views.
             match views.iter_mut().find(|(_, of)| saved[of[0].index()] == *text) {
                 Some((_, of)) => of.push(audience),
                 None => views.push((restored(log, audience, text.as_deref()), vec![audience])),
@@ -139,13 +143,13 @@ impl Together {
         Self(views)
     }
 
-    /// The place that all of them have come to, if there is one.
+    /// The sequence that all views have reached, if it is the same.
     fn through(&self) -> Option<Sequence> {
         let through = self.0[0].0.through;
         self.0.iter().all(|(view, _)| view.through == through).then_some(through)
     }
 
-    /// Folds one row, reading each of its texts once.
+    /// Folds one row and parses each of its texts once.
     fn fold(&mut self, row: &Row) {
         self.part(row);
         let mut read: Option<(&[u8], Option<Seen>)> = None;
@@ -165,7 +169,7 @@ impl Together {
         }
     }
 
-    /// Parts those to whom this row is something else.
+    /// Splits views whose audiences get different texts of this row.
     fn part(&mut self, row: &Row) {
         let same = |a: Audience, b: Audience| match (row.view(a), row.view(b)) {
             (Some(a), Some(b)) => std::ptr::eq(a, b),
@@ -185,7 +189,7 @@ impl Together {
     }
 }
 
-/// Makes checkpoints of logs that have grown, one after the other, until nobody can ask any more.
+/// Makes checkpoints of logs that have grown, one after the other, until the channel closes.
 pub async fn checkpoint<S: Store>(logs: Arc<Logs<S>>, mut grown: tokio::sync::mpsc::UnboundedReceiver<Arc<Log>>) {
     while let Some(log) = grown.recv().await {
         loop {
@@ -196,24 +200,24 @@ pub async fn checkpoint<S: Store>(logs: Arc<Logs<S>>, mut grown: tokio::sync::mp
                 move |store| make(store, &log, &logs.counts().checkpoints)
             });
             let due = made.await.unwrap_or_else(|error| {
-                // Readers do without; the store's own failure stops the server elsewhere.
-                tracing::warn!(%error, log = %log.id, "no checkpoint could be made");
+                // Readers work without checkpoints, and a failure of the store stops the server elsewhere.
+                tracing::warn!(%error, log = %log.id, "a checkpoint failed");
                 log.tail().last.plus(ROWS_BETWEEN)
             });
             tokio::time::sleep(begun.elapsed() * REST).await;
-            // Of a log that was erased meanwhile it says nothing.
+            // The result does not apply to a log that was erased meanwhile.
             let due = if log.tail().epoch == life { due } else { Sequence(ROWS_BETWEEN) };
-            // It may have grown so far while this one was made.
-            if log.announce_grown_at(due) {
+            // The log may have grown to the next checkpoint while this one was made.
+            if log.announce_growth_at(due) {
                 break;
             }
         }
     }
 }
 
-/// Makes a checkpoint for every audience, if the log has grown enough to be worth it; says when to ask again.
+/// Makes a checkpoint for every audience if the log has grown enough. Returns the sequence of the next attempt.
 pub(super) fn make<S: Store>(store: &S, log: &Log, saved_count: &Counter) -> Result<Sequence, StoreError> {
-    let _still = log.hold_still();
+    let _still = log.lock_history();
     let tail = log.tail();
     let Some(epoch) = tail.epoch else { return Ok(Sequence(ROWS_BETWEEN)) };
     let mut saved = [const { None }; 3];
@@ -223,7 +227,7 @@ pub(super) fn make<S: Store>(store: &S, log: &Log, saved_count: &Counter) -> Res
     let size: usize = saved.iter().flatten().map(Bytes::len).sum();
     let mut views = Together::restore(&log.id, &saved);
     let begun = views.through().unwrap_or_else(|| {
-        // A crash came between the audiences' checkpoints: begin where all of them can.
+        // A crash interrupted the saving of the audiences' checkpoints: start where all of them can.
         views = Together::restore(&log.id, &[const { None }; 3]);
         Sequence::NONE
     });
@@ -233,7 +237,7 @@ pub(super) fn make<S: Store>(store: &S, log: &Log, saved_count: &Counter) -> Res
     }
     let bytes = forward(store, &log.id, epoch, begun, tail.last, |row| views.fold(row))?;
     if bytes < LOG_TO_CHECKPOINT * size {
-        // At this pace it will be worth it.
+        // Estimate the sequence from the average row size.
         let row = (bytes as u64 / rows).max(1);
         return Ok(begun.plus(((LOG_TO_CHECKPOINT * size) as u64 / row).max(rows + ROWS_BETWEEN)));
     }
@@ -253,7 +257,7 @@ mod tests {
     use super::*;
     use crate::model::RunId;
 
-    /// A row of text that these audiences get, and the others do not.
+    /// A row with a text for these audiences.
     fn row(sequence: u64, seen_by: &[Audience]) -> Row {
         let text = format!(
             r#"{{"type":"text.delta","sequence":{sequence},"messageId":"m","partId":"p","phase":"producing","surface":"conversation","payload":{{"text":"{sequence} "}}}}"#
@@ -265,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_of_an_older_server_is_folded_anew_from_the_first_row() {
+    fn a_checkpoint_of_an_older_version_is_replaced_by_a_fold_from_the_first_row() {
         let log = LogId::Run(RunId::new("r").unwrap());
         let rows = [1, 2, 3].map(|n| row(n, &Audience::ALL));
         let mut whole = View::new(&log, Audience::User);
@@ -288,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn audiences_share_a_view_until_they_get_something_else_and_each_has_what_it_would_have_alone() {
+    fn audiences_share_a_view_until_their_envelopes_differ() {
         use Audience::{Dashboard, Internal, User};
         let log = LogId::Run(RunId::new("r").unwrap());
         let mut together = Together::restore(&log, &[const { None }; 3]);
@@ -309,7 +313,7 @@ mod tests {
                     assert_eq!(view.save(), alone[audience.index()].save(), "{audience} after {n}");
                 }
             }
-            // Saved and restored, those who have the same share it again.
+            // After a restore, audiences with equal views share one again.
             let saved = Audience::ALL.map(|audience| Some(Bytes::from(alone[audience.index()].save())));
             let again = Together::restore(&log, &saved);
             assert_eq!((again.0.len(), again.through()), (views, Some(Sequence(n))));

@@ -1,8 +1,8 @@
-//! Pages of several logs at rest, merged in the order of commits.
+//! Pages of several stored logs, merged in commit order.
 //!
-//! Each log is in the order of commits already, so a page is a merge: it looks up where each log goes on from the page's place,
-//! and reads the appends that come first. A page looks at a bounded number of appends and bytes, even
-//! where its reader sees none of them; it then ends with a place to go on from.
+//! Each log is already in commit order, so a page is a merge: it finds each log's position at the page's start and
+//! reads the earliest appends. A page scans a bounded number of appends and bytes, even if its reader sees none of
+//! them; it then ends with the position of the next page.
 
 use super::Selection;
 use super::several::{ALL_ROWS, place, position_and_rows};
@@ -14,21 +14,21 @@ use pollster::block_on;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The most bytes of text in one page, before its last event.
+/// The limit of a page's texts before its last event, in bytes.
 const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// The most bytes of rows that one page looks at, before its last append.
+/// The limit of the rows that one page scans before its last append, in bytes.
 const LOOKED_AT_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// The most appends that one page looks at.
+/// The most appends that one page scans.
 const LOOKED_AT_APPENDS_MAX: usize = 16 * 1024;
-/// The most rows that one read asks for, where a log is alone for a stretch.
+/// The most rows of one read, for a stretch in which only one log has appends.
 const BURST_ROWS_MAX: usize = 256;
 
 /// One page of events.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// The events' places and texts, in order.
+    /// The events' positions and texts, in order.
     pub events: Vec<(Sequence, Bytes)>,
-    /// The place that the next page begins at; `None` after the last.
+    /// The position at which the next page starts; `None` after the last page.
     pub next: Option<Sequence>,
     bytes: usize,
     looked_at_bytes: usize,
@@ -40,7 +40,7 @@ impl Page {
         self.looked_at_bytes > LOOKED_AT_BYTES_MAX || self.looked_at_appends > LOOKED_AT_APPENDS_MAX
     }
 
-    /// Takes an event, unless there is no room for it.
+    /// Adds an event. Returns false if the page is full.
     fn take(&mut self, at: Sequence, view: &[u8], limit: usize) -> bool {
         let has_room = self.events.len() < limit && self.bytes <= PAGE_BYTES_MAX;
         if has_room {
@@ -51,15 +51,15 @@ impl Page {
     }
 }
 
-/// Logs that are read together, up to one position of the store.
+/// Several logs that are read together, up to one position of the store.
 pub struct Merged<'s, S> {
     pub store: &'s S,
     pub logs: Vec<(LogId, Epoch)>,
-    /// The position up to which everything is visible.
+    /// The position up to which commits are visible.
     pub until: u64,
 }
 
-/// How far a reader at this place in the order of commits has read a log.
+/// The last sequence of a log that a reader at this position in commit order has read.
 ///
 /// # Errors
 /// [`StoreError`] from the store.
@@ -69,13 +69,13 @@ pub fn located(store: &impl Store, log: &LogId, epoch: Epoch, at: Sequence) -> R
     if rows == ALL_ROWS || last == Sequence::NONE {
         return Ok(last);
     }
-    // Only where the append at this position is of this log do its rows count.
+    // The row count applies only if the append at this position belongs to this log.
     let before = block_on(store.locate(log, epoch, position.saturating_sub(1)))?;
     Ok(before.plus(rows).min(last))
 }
 
 impl<S: Store> Merged<'_, S> {
-    /// The first events after `after` and before `before` that the selection takes.
+    /// The first events after `after` and before `before` that the filter accepts.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
@@ -101,7 +101,7 @@ impl<S: Store> Merged<'_, S> {
             let (from, burst) = &mut read[n];
             let appends = block_on(self.store.read(log, *epoch, *from, Limit { rows: *burst, bytes: LOOKED_AT_BYTES_MAX / 32 }))?;
             if appends.is_empty() {
-                // It was erased meanwhile.
+                // The log was erased meanwhile.
                 continue;
             }
             *burst = (*burst * 2).min(BURST_ROWS_MAX);
@@ -134,7 +134,7 @@ impl<S: Store> Merged<'_, S> {
         Ok(page)
     }
 
-    /// The last events before `before` that the selection takes, in order.
+    /// The last events before `before` that the filter accepts, in order.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
@@ -149,7 +149,7 @@ impl<S: Store> Merged<'_, S> {
         }
         'heads: while let Some((position, n)) = heads.pop() {
             if page.is_worn_out() {
-                // All after this append was looked at, though there may have been no row.
+                // Everything after this append was scanned, even if it had no rows.
                 page.next = Some(at.min(place(position + 1, 0)));
                 break;
             }
@@ -157,7 +157,7 @@ impl<S: Store> Merged<'_, S> {
             let start = block_on(self.store.locate(log, *epoch, position.saturating_sub(1)))?;
             let append = block_on(self.store.read(log, *epoch, start, Limit { rows: 1, bytes: 0 }))?.into_iter().next();
             page.looked_at_appends += 1;
-            // Nothing may be left of it.
+            // Compaction may have deleted all of its rows.
             if let Some(append) = append.filter(|append| append.position == position) {
                 page.looked_at_bytes += append.rows.len();
                 let rows: Vec<_> = Rows(append.rows).filter(|row| row.sequence() <= left[n]).collect();
@@ -193,7 +193,7 @@ mod tests {
     use crate::log::{Append, META};
     use crate::model::{Audience, RunId};
 
-    /// Two logs with so many appends in turns, of which only the first and the last are of class `b`.
+    /// Two logs with this many appends in alternation; only the first and the last have the type `b`.
     fn two_logs(count: u64) -> (MemoryStore, Vec<(LogId, Epoch)>) {
         let (store, epoch) = (MemoryStore::new(), Epoch::from_random(1));
         let logs = ["x", "y"].map(|name| LogId::Run(RunId::new(name).unwrap()));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_looks_at_so_many_appends_and_the_next_goes_on_there() {
+    fn a_page_scans_a_limited_number_of_appends_and_the_next_continues_there() {
         let count = 3 * LOOKED_AT_APPENDS_MAX as u64;
         let (store, logs) = two_logs(count);
         let merged = Merged { store: &store, logs, until: count };
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_beyond_the_visible_position_is_read() {
+    fn commits_beyond_the_visible_position_are_not_read() {
         let (store, logs) = two_logs(10);
         let merged = Merged { store: &store, logs, until: 7 };
         let want = Selection { audience: Audience::User, surfaces: Vec::new(), types: Vec::new(), agent: None };

@@ -1,13 +1,14 @@
-//! The read path: what a log's readers get, in one loop.
+//! The read path: one loop that serves all readers of the logs.
 //!
-//! A reader is a number: the sequence after which it wants more. Per log, audience and kind of frame there is one [`View`],
-//! which encodes each frame once and freezes what came since the last flush into one chunk that all readers share. Catching
-//! up, following and recovering from slowness are the same loop at different numbers: what the view's bounded ring still holds
-//! is taken from there; of events, anything older is read from the log, of activities it is made up for by snapshots of what
-//! has changed since. A reader that stalls costs its number and nothing else.
+//! A reader is a number: the sequence after which its next frame comes. Per log, audience and kind of frame one
+//! [`SharedView`] encodes each frame once, and freezes the frames since the last flush into one chunk that all readers
+//! share. Catching up, following and recovering from a stall are the same loop at different numbers. Frames in the
+//! view's bounded ring come from there. Older events come from the log; older activities are replaced by snapshots of
+//! what has changed since. A stalled reader costs its number and nothing else.
 //!
-//! A flush is immediate when the view has been quiet for a tick, else it waits for the shared tick: a first token is not
-//! delayed, and a burst costs each reader one socket write a tick. Nothing here can slow the write path; it only follows tails.
+//! A flush is immediate if the view was idle for a tick, else it waits for the shared tick. So a first token is not
+//! delayed, and a burst costs each reader one socket write per tick. The read path cannot slow the write path; it only
+//! follows tails.
 
 pub mod folds;
 pub mod merged;
@@ -20,7 +21,7 @@ mod tests;
 
 use crate::encode::native::Encoder;
 use crate::log::row::{Row, Rows};
-use crate::log::run::{Compacted, Group, Log, Logs, Tail, rows_after};
+use crate::log::run::{CompactionState, CommittedGroup, Log, Logs, Tail, rows_after};
 use crate::log::{Limit, LogId, Store, StoreError};
 use crate::meter::{Counter, Histogram};
 use crate::model::{AgentId, Audience, Cursor, Epoch, Sequence};
@@ -44,14 +45,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// How the read path is sized.
+/// The sizes and the tick of the read path.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     /// The shortest time between two flushes of one log.
     pub tick: Duration,
-    /// What one view keeps of its newest frames, in bytes.
+    /// The newest frames that one view keeps, in bytes.
     pub ring_bytes_max: usize,
-    /// What all pages of older frames may take together, in bytes.
+    /// The limit of all cached pages of older frames together, in bytes.
     pub pages_bytes_max: u64,
 }
 
@@ -61,30 +62,30 @@ impl Default for Sizes {
     }
 }
 
-/// What the read path has done so far.
+/// The counters of the read path.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Flushes, each by how long its first envelope had been committed when all of its readers were told.
+    /// Flushes, by the time from the commit of the first envelope until all readers were woken.
     pub flushes: Histogram,
-    /// Frames that flushes encoded: once for all readers of an audience and kind.
+    /// Frames that flushes encoded: once per audience and kind, for all readers.
     pub frames: Counter,
-    /// Times that a reader wanted what its ring does not hold any more: of events it read the log, of activities it was brought
-    /// forward by snapshots.
+    /// Times that a reader's next frame was no longer in the ring. A reader of events then read the log; a reader of
+    /// activities received snapshots.
     pub ring_misses: Counter,
 }
 
-/// A page of older frames: this many rows, or this many bytes of them, whichever comes first.
+/// A page of older frames: at most this many rows or bytes.
 const PAGE: Limit = Limit { rows: 1024, bytes: 128 * 1024 };
 
-/// What a reader wants of a log.
+/// Selects the frames of one reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     pub audience: Audience,
-    /// Only envelopes of these surfaces; all if empty.
+    /// Only envelopes of these surfaces; empty: all.
     pub surfaces: Vec<Box<str>>,
-    /// Only envelopes of these classes; all if empty.
+    /// Only envelopes of these types; empty: all.
     pub types: Vec<Box<str>>,
-    /// Only what this agent says and does.
+    /// Only envelopes of this agent.
     pub agent: Option<Box<str>>,
 }
 
@@ -97,18 +98,18 @@ impl Selection {
         self.surfaces.is_empty() && self.agent.is_none()
     }
 
-    /// Whether the selection takes an activity: by its surface and agent.
+    /// Whether the filter accepts an activity, by its surface and agent.
     #[must_use]
     pub fn takes_activity(&self, activity: &Activity) -> bool {
         self.has(activity.surface.as_str(), activity.agent.as_ref().map(AgentId::as_str))
     }
 
-    /// What is to be chosen among activities; `None` where all are taken.
+    /// The filter on activities; `None` if it accepts all.
     fn among_activities(&self) -> Option<&Self> {
         (!self.is_all_activities()).then_some(self)
     }
 
-    /// The row's text for this selection; `None` when it gets nothing of it.
+    /// The row's text for this filter; `None` if the filter rejects it or the audience may not see it.
     #[must_use]
     pub fn of<'r>(&self, row: &'r Row) -> Option<&'r [u8]> {
         let view = row.view(self.audience)?;
@@ -130,40 +131,40 @@ impl Selection {
         is_among(&self.types, &of.r#type) && self.has(&of.surface, of.agent_id.as_deref())
     }
 
-    /// Whether it takes what is of this surface and agent.
+    /// Whether the filter accepts this surface and agent.
     fn has(&self, surface: &str, agent: Option<&str>) -> bool {
         is_among(&self.surfaces, surface) && self.agent.as_ref().is_none_or(|wanted| agent == Some(wanted))
     }
 }
 
-/// Whether a list has a value; one that says nothing has all.
+/// Whether a list contains a value; an empty list contains all.
 fn is_among(list: &[Box<str>], value: &str) -> bool {
     list.is_empty() || list.iter().any(|name| **name == *value)
 }
 
-/// What a reader wants of a log, and in what shape.
+/// The frames that a reader requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     pub selection: Selection,
     pub frames: Frames,
-    /// Activities from the place where the reader begins delta by delta, instead of as snapshots.
+    /// Whether activities from the reader's start on come as deltas, not as snapshots.
     pub replay: bool,
 }
 
-/// A reader of one log or of several.
+/// A reader of one log or of several logs.
 pub enum Reading<S> {
     One(Reader<S>),
     Several(Box<Several<S>>),
 }
 
 impl<S: Store> Reading<S> {
-    /// Whether this reader need not connect again; see [`Reader::has_seen_the_end`]. Of several logs there may always be more.
+    /// Whether the client need not reconnect; see [`Reader::has_seen_end`]. Always false for several logs.
     #[must_use]
     pub const fn has_seen_the_end(&self) -> bool {
         matches!(self, Self::One(reader) if reader.has_seen_the_end())
     }
 
-    /// The next frames, as soon as there are any; `None` after the end of the only run. Dropping the future loses nothing.
+    /// Waits for the next frames; `None` after the end of the only run. Dropping the future loses no frame.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
@@ -174,13 +175,13 @@ impl<S: Store> Reading<S> {
         }
     }
 
-    /// Whether nothing follows what was handed out; see [`Reader::is_over`].
+    /// Whether the last frame was returned; see [`Reader::is_done`].
     #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self, Self::One(reader) if reader.is_over())
     }
 
-    /// The frame that tells why there will be no more.
+    /// The Error frame that ends the stream.
     #[must_use]
     pub fn error(&self, problem: &serde_json::Value) -> Bytes {
         match self {
@@ -189,24 +190,24 @@ impl<S: Store> Reading<S> {
         }
     }
 
-    /// Has the only run's activities come once more; see [`Reader::begin_again`].
+    /// Sends the only run's activities again; see [`Reader::restart`].
     pub fn begin_again(&mut self) {
         if let Self::One(reader) = self {
             reader.begin_again();
         }
     }
 
-    /// Gives back what was handed out after `cursor`; see [`Reader::rewind`].
+    /// Returns the reader to `cursor`; see [`Reader::rewind`].
     pub fn rewind(&mut self, cursor: Cursor) -> bool {
         match self {
             Self::One(reader) => reader.rewind(cursor),
-            // What was handed out is one log's frames of one round, and stays with who has it.
+            // A returned block has one log's frames of one round, and its consumer keeps it.
             Self::Several(_) => false,
         }
     }
 }
 
-/// Where a reader begins.
+/// The position at which a reader starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
     Start,
@@ -214,30 +215,32 @@ pub enum From {
     After(Cursor),
 }
 
-/// One log as one audience gets it, in one kind of frames, for all of its readers.
+/// One log for one audience in one kind of frames, shared by all of its readers.
 struct View {
     audience: Audience,
     frames: Frames,
     ring: Mutex<Ring>,
-    /// Held by the reader that brings up the activities; the others wait for it.
+    /// Held by the reader that builds the fold; the others wait for it.
     warming: tokio::sync::Mutex<()>,
-    /// What the view's readers wait for, so many at each: a flush opens one after the other.
+    /// The wake groups of the view's readers; a flush wakes one after the other.
     gates: Mutex<Vec<Gate>>,
 }
 
-/// Counts flushes; readers wait for it to move.
+/// Counts flushes; the readers of the group wait for it to change.
 type Gate = Arc<watch::Sender<u64>>;
 
-/// Envelopes in one flush from which on a log is taken for one that is written as fast as it goes.
+/// The number of envelopes in one flush from which a log counts as written at full speed.
 const FLAT_OUT: u64 = 8;
 
-/// Readers at one gate. Between gates whatever else came gets its turn, so that a thousand writes do not stand between a
-/// producer and its answer.
+/// The most readers of one wake group. Between groups the flusher yields, so that a producer's answer does not wait for
+/// a thousand socket writes.
 const GATE_READERS: usize = 16;
 
 impl View {
-    /// A place to wait at, and the log's tail. The first reader to come brings the ring there, under the lock under which it
-    /// comes: one that comes next finds no ring of before.
+    /// Subscribes a reader, and returns the log's tail.
+    ///
+    /// The first reader restarts the ring at the tail, under the lock that the next reader takes: that one cannot find
+    /// an outdated ring.
     fn join(&self, log: &Log) -> (watch::Receiver<u64>, Tail) {
         let mut gates = self.gates.lock();
         gates.retain(|gate| gate.receiver_count() > 0);
@@ -251,7 +254,8 @@ impl View {
         (place, tail)
     }
 
-    /// Begins anew at the log's tail, which is looked up meanwhile: one that was looked up before may have been erased since.
+    /// Restarts the ring at the log's tail. The tail is read under the lock, because an earlier one may have been
+    /// erased since.
     fn restart(&self, log: &Log) -> Tail {
         let mut ring = self.ring.lock();
         let tail = log.tail();
@@ -259,7 +263,7 @@ impl View {
         tail
     }
 
-    /// Whether nobody reads it. Then nothing is done for it: the first reader to come brings it up to date.
+    /// Whether the view has no readers. An idle view does no work; its first reader brings it up to date.
     fn is_idle(&self) -> bool {
         self.gates.lock().iter().all(|gate| gate.receiver_count() == 0)
     }
@@ -269,10 +273,10 @@ impl View {
 struct Hub {
     log: Arc<Log>,
     encoder: Encoder,
-    /// Events and activities, for each audience, of those that were ever read.
+    /// The views for events and for activities, per audience; created at the first use.
     views: [OnceLock<Box<View>>; 6],
     readers: AtomicUsize,
-    /// The earliest moment of the next flush.
+    /// The earliest time of the next flush.
     rested: Mutex<Option<Instant>>,
 }
 
@@ -291,38 +295,38 @@ impl Hub {
         })
     }
 
-    /// A view's ring, without what is not in the log any more.
+    /// The view's ring, after removing frames of rows that compaction has deleted.
     fn ring<'v>(&self, view: &'v View) -> MutexGuard<'v, Ring> {
         let mut ring = view.ring.lock();
-        if ring.compacted != self.log.compacted() {
+        if ring.compacted != self.log.compaction_count() {
             ring.forget_past(&self.log.tail());
         }
         ring
     }
 
-    /// The views that somebody reads.
+    /// The views that have readers.
     fn read(&self) -> impl Iterator<Item = &View> {
         self.views.iter().filter_map(|view| view.get()).map(|view| &**view).filter(|view| !view.is_idle())
     }
 
-    /// Encodes what came since the last flush, for every audience that somebody reads, and wakes its readers. Returns how many
-    /// envelopes came.
+    /// Encodes the frames since the last flush, for every view with readers, and wakes the readers. Returns the number
+    /// of envelopes.
     async fn flush(&self, ring_bytes_max: usize, counts: &Counts) -> u64 {
-        let committed = self.log.take_announcement();
+        let committed = self.log.acknowledge_announcement();
         let mut flushed = 0;
         for view in self.read() {
             let before = view.ring.lock().through;
             counts.frames.add(self.encode(view, ring_bytes_max) as u64);
             flushed = flushed.max(view.ring.lock().through.0.saturating_sub(before.0));
         }
-        self.log.forget(self.read().map(|view| view.ring.lock().through).min().unwrap_or(Sequence::MAX));
+        self.log.drop_recent(self.read().map(|view| view.ring.lock().through).min().unwrap_or(Sequence::MAX));
         for view in self.read() {
-            // As they are now: who comes at another gate meanwhile finds the ring as it is and has nothing to miss.
+            // A copy of the current groups: a reader that subscribes now finds the ring up to date and misses nothing.
             let gates = view.gates.lock().clone();
             for (n, gate) in gates.iter().enumerate() {
                 if n > 0 {
                     tokio::task::yield_now().await;
-                    // The committer is a thread: where it shares this core, it would wait for a whole time slice.
+                    // The committer is a thread: on a shared core it would otherwise wait for a whole time slice.
                     std::thread::yield_now();
                 }
                 gate.send_modify(|flushes| *flushes += 1);
@@ -334,10 +338,10 @@ impl Hub {
         flushed
     }
 
-    /// Brings a view's ring to the log's tail; how many frames that took.
+    /// Brings a view's ring to the log's tail. Returns the number of encoded frames.
     fn encode(&self, view: &View, ring_bytes_max: usize) -> usize {
         let mut ring = self.ring(view);
-        let (tail, rows) = self.log.recent_after(ring.through);
+        let (tail, rows) = self.log.recent_rows_after(ring.through);
         match (rows, tail.epoch) {
             (Some(rows), Some(epoch)) if ring.epoch.is_none_or(|known| known == epoch) => {
                 ring.epoch = tail.epoch;
@@ -345,7 +349,7 @@ impl Hub {
                 let chunk = match (view.frames, &mut ring.fold) {
                     (Frames::Events, _) => Chunk::events(&self.encoder, epoch, view.audience, rows, ring.through),
                     (Frames::Activities, Some(fold)) => Chunk::activities(&self.encoder, epoch, fold, rows),
-                    // Nobody has brought it up yet; whoever does begins at the tail.
+                    // No reader has built the fold yet; the first one starts at the tail.
                     (Frames::Activities, None) => {
                         ring.restart(&tail);
                         return 0;
@@ -358,10 +362,11 @@ impl Hub {
                 ring.ended = tail.end();
                 return frames;
             }
-            // Nobody has written it, and the ring knows that: what it has of activities stays, or whoever brings them up would do
-            // so without end.
+            // The log was never written, and the ring knows that. It keeps its fold; otherwise readers would rebuild it
+            // forever.
             (_, None) if ring.epoch.is_none() => {}
-            // More came between two flushes than the log keeps at hand, or its life ended or began anew: readers read the log.
+            // The log has more rows since the last flush than it keeps in memory, or its epoch changed: readers read
+            // the store.
             _ => ring.restart(&tail),
         }
         0
@@ -374,17 +379,17 @@ impl Drop for Hub {
     }
 }
 
-/// A page of a log's past, as frames of activities.
+/// A page of a log's history, as activity frames.
 struct Replayed {
     frames: Option<Bytes>,
     last: Sequence,
     past: Box<Past>,
 }
 
-/// The activities at a reader's place in a log's past.
+/// The activities at a reader's position in a log's history.
 struct Past {
     view: projection::View,
-    /// How often the log was compacted when they were made: what is left of it goes on from no others.
+    /// The log's compaction count at that time; after another compaction the state is not usable.
     compacted: u64,
 }
 
@@ -406,11 +411,13 @@ impl Weighter<PageKey, Chunk> for ByBytes {
     }
 }
 
-/// What `find` finds of the readers of a log that has moved. Where there are none the log is announced anew from here on, and then
-/// they are looked for again: a reader that came in between may have missed a commit that was not announced.
+/// Runs `find` to find the readers of a log that has moved.
+///
+/// If it finds none, the log's next commit is announced again, and `find` runs once more: a reader that subscribed in
+/// between may have missed a commit that was not announced.
 fn read_or_let_go<T>(log: &Log, find: impl Fn() -> Option<T>) -> Option<T> {
     find().or_else(|| {
-        log.take_announcement();
+        log.acknowledge_announcement();
         find()
     })
 }
@@ -425,7 +432,7 @@ pub struct Feed<S> {
 }
 
 impl<S: Store> Feed<S> {
-    /// The read path of `logs`.
+    /// Creates the read path of `logs`.
     #[must_use]
     pub fn new(logs: Arc<Logs<S>>, sizes: Sizes) -> Arc<Self> {
         let items = usize::try_from(sizes.pages_bytes_max / (PAGE.bytes as u64)).unwrap_or(usize::MAX).max(16);
@@ -433,17 +440,18 @@ impl<S: Store> Feed<S> {
         Arc::new(Self { logs, hubs: DashMap::new(), pages, sizes, counts: Counts::default() })
     }
 
-    /// What follows the committer until it stops, each a task of its own, by its name: the first answers what waits for a
-    /// commit, and no answer waits for a fan-out; the second flushes the logs that moved; the third makes checkpoints of those that
-    /// have grown.
+    /// The tasks that follow the committer until it stops, by name.
+    ///
+    /// The first answers producers that wait for a commit, so that no answer waits for a fan-out. The second flushes
+    /// the logs that moved. The third makes checkpoints of logs that have grown.
     #[must_use]
-    pub fn tasks(self: &Arc<Self>, mut groups: mpsc::UnboundedReceiver<Group>) -> [(&'static str, BoxFuture<'static, ()>); 3] {
+    pub fn tasks(self: &Arc<Self>, mut groups: mpsc::UnboundedReceiver<CommittedGroup>) -> [(&'static str, BoxFuture<'static, ()>); 3] {
         let (moved, flushes) = mpsc::unbounded_channel();
         let (grown, checkpoints) = mpsc::unbounded_channel();
         let answering = async move {
             while let Some(group) = groups.recv().await {
                 for (ack, result) in group.acks {
-                    // The producer may be gone; then nobody needs the answer.
+                    // The producer may have disconnected; then the answer is not needed.
                     let _ = ack.send(result);
                 }
                 for log in group.moved {
@@ -462,7 +470,7 @@ impl<S: Store> Feed<S> {
         ]
     }
 
-    /// Flushes logs as they move: at once where the last flush is a tick ago, else when it will be.
+    /// Flushes logs as they move: at once if the last flush is a tick ago, else when the tick ends.
     async fn flush_as_they_move(self: Arc<Self>, mut moved: mpsc::UnboundedReceiver<Arc<Log>>) {
         let mut due: VecDeque<(tokio::time::Instant, Arc<Hub>)> = VecDeque::new();
         loop {
@@ -473,10 +481,10 @@ impl<S: Store> Feed<S> {
                     None => return,
                 },
                 () = tokio::time::sleep_until(next.unwrap_or_else(tokio::time::Instant::now)), if next.is_some() => {
-                    // Everything that has fallen due by now goes with it.
+                    // All flushes that are due by now run together.
                     let until = tokio::time::Instant::now();
                     while due.front().is_some_and(|(at, _)| *at <= until) {
-                        let (_, hub) = due.pop_front().expect("just seen");
+                        let (_, hub) = due.pop_front().expect("the condition has checked the front");
                         self.flush(&hub).await;
                     }
                     continue;
@@ -487,7 +495,7 @@ impl<S: Store> Feed<S> {
             match rested {
                 None => self.flush(&hub).await,
                 Some(at) => {
-                    // In the order in which they fall due; one that would come earlier goes with the one before it.
+                    // The queue is in due order; a flush that would be earlier runs with the one before it.
                     let at = due.back().map_or(at.into(), |(last, _)| (*last).max(at.into()));
                     due.push_back((at, hub));
                 }
@@ -498,14 +506,14 @@ impl<S: Store> Feed<S> {
     async fn flush(&self, hub: &Hub) {
         let begun = Instant::now();
         let flushed = hub.flush(self.sizes.ring_bytes_max, &self.counts).await;
-        // A fan-out that takes longer than a tick rests too: that time is for what comes in, and the more of it goes out in one
-        // write the sooner all is out. Where many come between two flushes it rests longer: nobody is served sooner by more writes.
+        // A fan-out that takes longer than a tick is followed by a pause, which leaves time for incoming requests. If
+        // many envelopes arrive between two flushes, the pause is longer: more writes would not deliver them sooner.
         let took = begun.elapsed();
         let rest = if flushed >= FLAT_OUT { took.min(self.sizes.tick * 2) } else { (took / 4).min(self.sizes.tick / 2) };
         *hub.rested.lock() = Some((begun + self.sizes.tick).max(Instant::now() + rest));
     }
 
-    /// A reader of a log, which need not have been written yet.
+    /// Opens a reader of a log, which may not be written yet.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
@@ -514,13 +522,13 @@ impl<S: Store> Feed<S> {
         Ok(Reader::new(self.clone(), hub, wanted, from, moved, &tail))
     }
 
-    /// A reader of several logs, which need not have been written yet.
+    /// Opens a reader of several logs, which may not be written yet.
     #[must_use]
     pub fn read_several(self: &Arc<Self>, members: Members<S>, wanted: Wanted, from: From) -> Several<S> {
         Several::new(self.clone(), wanted, members, from)
     }
 
-    /// A place among a log's readers, and the log's tail when that was taken.
+    /// Subscribes to a log, and returns its tail at that time.
     async fn place(&self, id: &LogId, wanted: &Wanted) -> Result<(Arc<Hub>, watch::Receiver<u64>, Tail), StoreError> {
         let log = self.logs.log(id).await?;
         let hub = self.hubs.entry(id.clone()).or_insert_with(|| Arc::new(Hub::new(log))).clone();
@@ -529,7 +537,7 @@ impl<S: Store> Feed<S> {
         Ok((hub, moved, tail))
     }
 
-    /// Brings up a view's activities, as of the log's tail, unless they are.
+    /// Builds the fold of a view's activities at the log's tail, if the view has none.
     async fn warm(&self, hub: &Hub, view: &View) -> Result<(), StoreError> {
         let _alone = view.warming.lock().await;
         if view.ring.lock().fold.is_some() {
@@ -547,7 +555,7 @@ impl<S: Store> Feed<S> {
                 of = reading(&tail);
             }
             let mut ring = view.ring.lock();
-            let (tail, rows) = hub.log.recent_after(fold.through);
+            let (tail, rows) = hub.log.recent_rows_after(fold.through);
             if let (Some(rows), true) = (rows, reading(&tail) == of && fold.through <= tail.last) {
                 for row in rows_after(rows, fold.through) {
                     fold.fold(row.sequence(), row.view(view.audience));
@@ -557,15 +565,17 @@ impl<S: Store> Feed<S> {
                 return Ok(());
             }
             if reading(&tail) != of {
-                // Written for the first time, or anew, or compacted meanwhile.
+                // Meanwhile the log was first written, erased and rewritten, or compacted.
                 (fold, of) = (projection::View::new(&hub.log.id, view.audience), None);
             }
-            // Else more came meanwhile than the log keeps at hand: it is in the store.
+            // Otherwise the log has moved beyond its rows in memory; the next round reads the store.
         }
     }
 
-    /// A page of a log's past after `after`, delta by delta. `past` is the activities there, if the reader has them still. `None`
-    /// when the reader's are not what the log comes to there any more: some of it was compacted away since.
+    /// Reads a page of a log's history after `after` as deltas.
+    ///
+    /// `past` is the activities there, if the reader still has them. Returns `None` if compaction has deleted rows
+    /// there, so that the reader's activities no longer match the log.
     async fn replay(
         &self,
         hub: &Hub,
@@ -574,7 +584,7 @@ impl<S: Store> Feed<S> {
         after: Sequence,
         past: Option<Box<Past>>,
     ) -> Result<Option<Replayed>, StoreError> {
-        let Compacted { times: compacted, through, .. } = hub.log.tail().summary.compacted;
+        let CompactionState { times: compacted, through, .. } = hub.log.tail().summary.compacted;
         let mut past = match past.filter(|past| past.view.through == after && past.compacted == compacted) {
             Some(past) => past,
             None if after > Sequence::NONE && after < through => return Ok(None),
@@ -586,7 +596,7 @@ impl<S: Store> Feed<S> {
         let chosen = selection.among_activities();
         let mut prev = framed(&past.view, chosen);
         let rows = self.rows(&hub.log.id, epoch, after, PAGE).await?;
-        if hub.log.compacted() != compacted {
+        if hub.log.compaction_count() != compacted {
             return Ok(None);
         }
         let chunk = Chunk::activities(&hub.encoder, epoch, &mut past.view, rows.into_iter());
@@ -597,7 +607,7 @@ impl<S: Store> Feed<S> {
         Ok(Some(Replayed { frames, last: chunk.last, past }))
     }
 
-    /// A log's activities for `audience`, as of `at` or its tail; `None` for a log that was never written.
+    /// The activities of a log for `audience`, at `at` or its tail; `None` for a log that was never written.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
@@ -613,7 +623,7 @@ impl<S: Store> Feed<S> {
         folds::at(&self.logs, id, epoch, audience, at).await.map(Some)
     }
 
-    /// Rows of a log after `after`, as many as `limit` allows; empty at the tail only. What was compacted away is not among them.
+    /// Reads rows of a log after `after`, within `limit`, without compacted ones; empty only at the tail.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
@@ -621,7 +631,7 @@ impl<S: Store> Feed<S> {
         Ok(rows_after(self.logs.read(id, epoch, after, limit).await?, after).collect())
     }
 
-    /// The last row up to `end` that the selection takes, looked for backwards.
+    /// The last row up to `end` that the filter accepts; searches backwards.
     async fn last_taken(
         &self,
         id: &LogId,
@@ -649,12 +659,12 @@ impl<S: Store> Feed<S> {
         Ok(Sequence::NONE)
     }
 
-    /// The last sequence before `end` that the log has; looked for in leaps, for a hole may be as long as a log.
+    /// The last remaining sequence before `end`; a binary search, because a gap may be as long as the log.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn left_before(&self, id: &LogId, epoch: Epoch, end: Sequence) -> Result<Sequence, StoreError> {
-        // It lies at or after `from` and before `to`.
+        // The result is at or after `from` and before `to`.
         let (mut from, mut to) = (Sequence::NONE, end);
         while from.next() < to {
             let middle = Sequence(from.0 + (to.0 - from.0) / 2);
@@ -667,8 +677,9 @@ impl<S: Store> Feed<S> {
         Ok(from)
     }
 
-    /// What the next event's `prev` is for a reader whose place is `after`: the last row up to there that the selection takes.
-    /// Where that very row was compacted away it is what the reader saw last all the same.
+    /// The `prev` of the next event for a reader at `after`: the last row up to there that the filter accepts.
+    ///
+    /// If compaction deleted that row, the value is `after`, because the reader saw that row last.
     async fn prev_at(&self, id: &LogId, epoch: Epoch, selection: &Selection, after: Sequence) -> Result<Sequence, StoreError> {
         let through = self.logs.log(id).await?.tail().summary.compacted.through;
         if after > Sequence::NONE && after < through {
@@ -680,9 +691,9 @@ impl<S: Store> Feed<S> {
         self.last_taken(id, epoch, selection, after).await
     }
 
-    /// A page of older frames, shared by all who ask while it is cached.
+    /// A page of older frames, shared by all readers while it is cached.
     async fn page(&self, hub: &Hub, epoch: Epoch, audience: Audience, after: Sequence) -> Result<Chunk, StoreError> {
-        let key = PageKey { log: hub.log.id.clone(), epoch, compacted: hub.log.compacted(), audience, after };
+        let key = PageKey { log: hub.log.id.clone(), epoch, compacted: hub.log.compaction_count(), audience, after };
         let load = async || {
             let runs = self.logs.read(&hub.log.id, epoch, after, PAGE).await?;
             Ok(Chunk::events(&hub.encoder, epoch, audience, runs.into_iter().flat_map(Rows), after))
@@ -691,9 +702,9 @@ impl<S: Store> Feed<S> {
             Ok(page) => Ok(page),
             Err(guard) => {
                 let page = load().await?;
-                // A page that stops short of the limit ends at the tail, and will be longer the next time.
+                // A page well below the limit ends at the tail, and will be longer at the next request.
                 if page.bytes.len() >= PAGE.bytes / 2 || page.frame_count() >= PAGE.rows / 2 {
-                    // Somebody may have removed the placeholder; then it is only not cached.
+                    // If the placeholder was removed meanwhile, the page is only not cached.
                     let _ = guard.insert(page.clone());
                 }
                 Ok(page)
@@ -701,8 +712,8 @@ impl<S: Store> Feed<S> {
         }
     }
 
-    /// Lets go of everything of a log that was erased. When this returns, its readers get nothing of it any more: they wait for
-    /// its new life.
+    /// Drops all cached data of an erased log. After that its readers receive nothing more of it; they wait for its
+    /// next epoch.
     pub async fn forget(&self, id: &LogId) {
         self.pages.retain(|page, _| page.log != *id);
         let Some(hub) = self.hubs.get(id).map(|hub| hub.clone()) else { return };
@@ -712,13 +723,13 @@ impl<S: Store> Feed<S> {
         self.flush(&hub).await;
     }
 
-    /// Lets go of what was encoded of a log's past before it was rewritten, and makes the checkpoints that went with it.
+    /// Drops cached data of a log's history after a compaction, and makes the deleted checkpoints again.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn renew(&self, id: &LogId) -> Result<(), StoreError> {
         let log = self.logs.log(id).await?;
-        let compacted = log.compacted();
+        let compacted = log.compaction_count();
         self.pages.retain(|page, _| page.log != *id || page.compacted == compacted);
         if let Some(hub) = self.hubs.get(id).map(|hub| hub.clone()) {
             for view in hub.views.iter().filter_map(OnceLock::get) {
@@ -729,7 +740,7 @@ impl<S: Store> Feed<S> {
         self.logs.work(move |store| folds::make(store, &log, &logs.counts().checkpoints)).await.map(|_| ())
     }
 
-    /// Forgets views that nobody reads.
+    /// Drops views without readers.
     pub fn sweep(&self) {
         self.hubs.retain(|_, hub| {
             for view in hub.views.iter().filter_map(OnceLock::get).filter(|view| view.is_idle()) {
@@ -739,13 +750,13 @@ impl<S: Store> Feed<S> {
         });
     }
 
-    /// What was done so far.
+    /// The counters of the read path.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// How long the oldest envelope has been committed that somebody reads and was not told of yet; nothing while there is none.
+    /// The time since the oldest commit that readers have not received; zero if there is none.
     #[must_use]
     pub fn lag(&self) -> Duration {
         let waiting = self.hubs.iter().filter(|hub| hub.readers.load(Ordering::Relaxed) > 0);
@@ -753,13 +764,13 @@ impl<S: Store> Feed<S> {
         oldest.map_or(Duration::ZERO, |at| at.elapsed())
     }
 
-    /// What the cache of older frames holds, in bytes.
+    /// The size of the cache of older frames, in bytes.
     #[must_use]
     pub fn page_bytes(&self) -> u64 {
         self.pages.weight()
     }
 
-    /// How many readers there are, of each log once.
+    /// The number of readers; a reader of several logs counts once per log.
     #[must_use]
     pub fn reader_count(&self) -> usize {
         self.hubs.iter().map(|hub| hub.readers.load(Ordering::Relaxed)).sum()

@@ -1,4 +1,4 @@
-//! One reader of one log: a place, and how to go on from it.
+//! A reader of one log: its position, and the steps from there.
 
 use super::ring::{HYDRATION_BYTES_MAX, Pass, Ring};
 use super::{Feed, From, Hub, PAGE, Past, Selection, View, Wanted};
@@ -11,16 +11,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 
-/// What kind of frames a reader wants.
+/// The kind of frames of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Frames {
-    /// Every envelope, as it is.
+    /// Every envelope, unchanged.
     Events,
-    /// What the envelopes come to: activities.
+    /// The activities that the projection folds from the envelopes.
     Activities,
 }
 
-/// One reader of one log.
+/// A reader of one log.
 pub struct Reader<S> {
     feed: Arc<Feed<S>>,
     hub: Arc<Hub>,
@@ -30,23 +30,23 @@ pub struct Reader<S> {
     moved: watch::Receiver<u64>,
     epoch: Option<Epoch>,
     after: Sequence,
-    /// The last envelope of which this reader had a frame, where that is asked for; `None` until it was looked up.
+    /// The last envelope of which this reader had a frame, if it needs that; `None` until it was looked up.
     prev: Option<Sequence>,
-    /// Whether this reader of activities has all that there was up to its place.
+    /// Whether this reader of activities has all of them up to its position.
     is_hydrated: bool,
-    /// How far it is with what it joins with.
+    /// The progress of the hydration.
     pass: Option<Box<Pass>>,
-    /// The most that it takes of that at once, in bytes.
+    /// The most bytes of one page of the hydration.
     page_bytes_max: usize,
     replay: Replay,
     nothing_more: bool,
     done: bool,
 }
 
-/// Whether activities before the tail come delta by delta.
+/// Whether activities before the tail come as deltas.
 enum Replay {
     Never,
-    /// The activities at the reader's place, while it is on its way to the tail; made anew from the log when they are not there.
+    /// The activities at the reader's position on its way to the tail; rebuilt from the log if absent.
     On(Option<Box<Past>>),
 }
 
@@ -59,11 +59,11 @@ impl<S> Drop for Reader<S> {
 enum Step {
     Frames(Bytes),
     Last(Bytes),
-    /// What comes next is in the log.
+    /// Read the next frames from the log.
     Page(Epoch, Sequence),
-    /// What comes next is to be replayed from the log.
+    /// Replay the next frames from the log.
     Replay(Epoch),
-    /// Nobody has brought up the activities.
+    /// Build the fold first.
     Warm,
     Wait,
 }
@@ -111,15 +111,16 @@ impl<S: Store> Reader<S> {
         }
     }
 
-    /// Sets that the activities at the reader's place come as of one moment and each once, as a client needs them that shows
-    /// them all at once. The reader then holds all of them.
+    /// Sends the activities at the reader's position as one consistent snapshot, each activity once.
+    ///
+    /// Clients that show them all at once need this. The reader then holds all of them in memory.
     #[must_use]
     pub fn at_once(mut self) -> Self {
         self.page_bytes_max = usize::MAX;
         self
     }
 
-    /// Whether it wants only part of what the view has, which is taken out for this reader alone.
+    /// Whether the reader's filter requires frames of its own.
     fn is_filtered(&self) -> bool {
         match self.frames {
             Frames::Events => !self.selection.is_all(),
@@ -127,19 +128,20 @@ impl<S: Store> Reader<S> {
         }
     }
 
-    /// Whether this reader knows that the run has ended and nothing that it may see came after: it need not connect again.
+    /// Whether the client's cursor already covers the run's end and everything it may see after it: it need not
+    /// reconnect.
     #[must_use]
     pub const fn has_seen_the_end(&self) -> bool {
         self.nothing_more
     }
 
-    /// Whether everything was handed out, the run's end too.
+    /// Whether the reader has returned the last frame, including the run's end.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.done
     }
 
-    /// The next frames, as soon as there are any; `None` after the run's end. Dropping the future loses nothing.
+    /// Waits for the next frames; `None` after the run's end. Dropping the future loses no frame.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
@@ -147,7 +149,7 @@ impl<S: Store> Reader<S> {
         if self.done {
             return Ok(None);
         }
-        // The steps that read the log are boxed: most readers wait, and should not keep room for them meanwhile.
+        // The steps that read the log are boxed: most readers wait, and should not reserve space for their state.
         loop {
             self.moved.mark_unchanged();
             match self.step() {
@@ -179,13 +181,13 @@ impl<S: Store> Reader<S> {
         }
     }
 
-    /// The frame that tells why there will be no more.
+    /// The Error frame that ends the stream.
     #[must_use]
     pub fn error(&self, problem: &serde_json::Value) -> Bytes {
         self.hub.encoder.error(self.after, problem).into()
     }
 
-    /// Goes back to where whoever joins begins: of activities what they have come to, of events all.
+    /// Returns to the start: the current snapshots of activities, or all events.
     pub fn begin_again(&mut self) {
         self.after = Sequence::NONE;
         self.prev = Some(Sequence::NONE);
@@ -195,7 +197,7 @@ impl<S: Store> Reader<S> {
         self.done = false;
     }
 
-    /// Gives back what was handed out after `cursor`, to be had again; false if that is not possible any more.
+    /// Returns to `cursor`, so that later frames are sent again. Returns false if that is not possible.
     pub fn rewind(&mut self, cursor: Cursor) -> bool {
         if self.epoch != Some(cursor.epoch) || cursor.after > self.after || cursor.knows_end {
             return false;
@@ -204,16 +206,16 @@ impl<S: Store> Reader<S> {
         self.done = false;
         self.prev = match self.frames {
             Frames::Events if self.is_filtered() => Some(cursor.after),
-            // The cursor may be that of a hydration, which is no frame's.
+            // The cursor may be that of a hydration, which belongs to no frame.
             _ => None,
         };
         if self.frames == Frames::Activities {
-            // Deltas again, where the ring still has them. With a selection it would take a look at the activities of then to know
-            // its `prev`: snapshots do without.
+            // Deltas come again if the ring still has them. A filtered reader gets snapshots: its `prev` would require
+            // the activities at that time.
             self.is_hydrated = !self.is_filtered();
             self.pass = None;
             if let Replay::On(past) = &mut self.replay {
-                // A reader that does not read keeps its place, and no activities.
+                // A reader that does not read keeps its position, and no activities.
                 *past = None;
                 self.is_hydrated = false;
             }
@@ -221,7 +223,7 @@ impl<S: Store> Reader<S> {
         true
     }
 
-    /// What can be had without waiting.
+    /// The next step without waiting.
     fn step(&mut self) -> Step {
         let hub = self.hub.clone();
         let view: &View = hub.view(self.audience, self.frames);
@@ -233,7 +235,8 @@ impl<S: Store> Reader<S> {
             if self.is_hydrated {
                 return Step::Wait;
             }
-            // Nothing was written yet: that is all there is, and whoever listens from here on misses nothing.
+            // The log was never written. The reader now has everything, and a reader that follows from here misses
+            // nothing.
             self.is_hydrated = true;
             return Step::Frames(ring.hydration(&hub.encoder, Sequence::NONE, None).0);
         };
@@ -245,14 +248,14 @@ impl<S: Store> Reader<S> {
             _ => self.epoch = Some(epoch),
         }
         if let (Replay::On(_), false) = (&self.replay, self.is_hydrated) {
-            // What comes live is the end of what is replayed, once that has reached what the ring has.
+            // The replay continues until it reaches the ring; live frames follow.
             if self.after < ring.through {
                 return Step::Replay(epoch);
             }
         }
         if self.frames == Frames::Activities && (!self.is_hydrated || self.after < ring.base) {
             if self.after > ring.through {
-                // A page took this reader past what the ring knows; a flush is due.
+                // A page has taken this reader beyond the ring; a flush is due.
                 return Step::Wait;
             }
             self.feed.counts.ring_misses.add(u64::from(self.is_hydrated));
@@ -277,8 +280,8 @@ impl<S: Store> Reader<S> {
             }
         }
         match ring.ended {
-            // Only where nothing was committed since: a later start is on its way to the ring. A page may have taken this
-            // reader past what the ring knows; then what the ring says of the end is old, and a flush is due.
+            // The end counts only if nothing was committed since: a later start may be on its way to the ring. If a
+            // page has taken this reader beyond the ring, the ring's end is outdated and a flush is due.
             Some(status) if self.after == ring.through && hub.log.tail().last <= self.after => {
                 Step::Last(hub.encoder.end(epoch, self.after, status).into())
             }
@@ -286,9 +289,9 @@ impl<S: Store> Reader<S> {
         }
     }
 
-    /// The frames of the first of the ring's chunks that has any for this reader. Without one, the reader is at the ring's place.
+    /// The first chunk's frames that this reader gets; without one, the reader advances to the ring's position.
     fn chunk(&mut self, ring: &Ring, epoch: Epoch) -> Option<Bytes> {
-        // Nearly every reader wants what came last.
+        // Nearly every reader needs only the newest chunk.
         let from = match ring.chunks.back() {
             Some(newest) if newest.after <= self.after => ring.chunks.len() - 1,
             _ => ring.chunks.partition_point(|chunk| chunk.last <= self.after),
@@ -301,7 +304,7 @@ impl<S: Store> Reader<S> {
                     frames
                 }
                 true => {
-                    let prev = self.prev.as_mut().expect("a reader of activities that has a place was hydrated");
+                    let prev = self.prev.as_mut().expect("a reader of activities with a position was hydrated");
                     chunk.chosen_after(self.after, epoch, &self.selection, prev)
                 }
             };
@@ -310,7 +313,7 @@ impl<S: Store> Reader<S> {
                 return frames;
             }
         }
-        // What came after the last chunk gave this view no frames.
+        // The envelopes after the last chunk gave this view no frames.
         self.after = ring.through;
         None
     }
@@ -327,14 +330,14 @@ impl<S: Store> Reader<S> {
         self.hub.encoder.reset(epoch, reason).into()
     }
 
-    /// Reads the log from where this reader stands; `None` if there was nothing for it.
+    /// Reads the log from the reader's position; `None` if it has no frames for the reader.
     async fn catch_up(&mut self, epoch: Epoch, through: Sequence) -> Result<Option<Bytes>, StoreError> {
         let (last, bytes) = match self.is_filtered() {
             false => {
                 let page = self.feed.page(&self.hub, epoch, self.audience, self.after).await?;
                 let mut bytes = page.bytes.clone();
                 if page.last_framed().is_some() && self.after < self.hub.log.tail().summary.compacted.through {
-                    // Where rows are gone, what a row follows in the log need not be what this reader had last.
+                    // After a compaction, the row before this one in the log may not be the reader's last one.
                     let prev = self.prev(epoch).await?;
                     bytes = with_prev(bytes, prev);
                 }
@@ -343,7 +346,7 @@ impl<S: Store> Reader<S> {
             }
             true => {
                 let mut prev = self.prev(epoch).await?;
-                let rows = match self.hub.log.recent_after(self.after) {
+                let rows = match self.hub.log.recent_rows_after(self.after) {
                     (tail, Some(runs)) if tail.epoch == Some(epoch) => rows_after(runs, self.after).collect(),
                     _ => self.feed.rows(&self.hub.log.id, epoch, self.after, PAGE).await?,
                 };
@@ -367,7 +370,7 @@ impl<S: Store> Reader<S> {
         Ok((!bytes.is_empty()).then_some(bytes))
     }
 
-    /// What this reader had last; looked up where it comes with nothing but a cursor.
+    /// The reader's last frame; looked up for a reader that has only a cursor.
     async fn prev(&self, epoch: Epoch) -> Result<Sequence, StoreError> {
         match self.prev {
             Some(prev) => Ok(prev),
@@ -375,13 +378,13 @@ impl<S: Store> Reader<S> {
         }
     }
 
-    /// The frames of a page of the log, delta by delta; `None` if it gave this reader none.
+    /// The frames of a page of the log as deltas; `None` if the page has none for this reader.
     async fn replay(&mut self, epoch: Epoch) -> Result<Option<Bytes>, StoreError> {
         let Replay::On(past) = &mut self.replay else { return Ok(None) };
         let past = past.take();
         let Some(page) = self.feed.replay(&self.hub, epoch, &self.selection, self.after, past).await? else {
             if self.after > Sequence::NONE {
-                // No deltas lead from what this reader has to what there is: snapshots do.
+                // No deltas lead from the reader's activities to the current ones; it gets snapshots.
                 self.replay = Replay::Never;
             }
             return Ok(None);
@@ -395,10 +398,10 @@ impl<S: Store> Reader<S> {
         Ok(page.frames)
     }
 
-    /// Nothing where the ring says there is something: the log was erased under this reader. Its new life, or its end, comes
-    /// as a flush.
+    /// Waits after a read that found no rows where the ring has some: the log was erased under this reader. A flush
+    /// announces its next epoch or its end.
     async fn found_nothing(&mut self, through: Sequence) {
-        tracing::debug!(log = %self.hub.log.id, after = %self.after, through = %through, "nothing to read where there was");
+        tracing::debug!(log = %self.hub.log.id, after = %self.after, through = %through, "the log has no rows where the ring has some");
         if self.moved.changed().await.is_err() {
             self.done = true;
         }

@@ -1,4 +1,4 @@
-//! A view's ring: the newest frames, encoded once, as the chunks that readers share.
+//! A view's ring: the newest frames, encoded once, as chunks that readers share.
 
 use super::Selection;
 use crate::encode::native::{Encoder, end_of_frame, number};
@@ -9,17 +9,17 @@ use crate::projection;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// Where a frame is in its chunk.
+/// The position of a frame in its chunk.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     sequence: Sequence,
     at: u32,
 }
 
-/// What a reader with a selection must know of an activity's frame to take it out of the chunk.
+/// The facts about an activity frame that a filtered reader needs to copy it from the chunk.
 #[derive(Debug, Clone)]
 struct Tag {
-    /// Where the frame's `prev` stands, and where the data line ends.
+    /// The byte range of the frame's `prev`, and the end of its data line.
     prev: u32,
     after_prev: u32,
     end: u32,
@@ -27,19 +27,19 @@ struct Tag {
     agent: Option<AgentId>,
 }
 
-/// Frames of the envelopes `(after, last]`, encoded.
+/// The encoded frames of the envelopes `(after, last]`.
 #[derive(Debug, Clone)]
 pub(super) struct Chunk {
     pub after: Sequence,
     pub last: Sequence,
     pub bytes: Bytes,
     marks: Box<[Mark]>,
-    /// One a mark, of activities' frames.
+    /// One per mark, for activity frames only.
     tags: Box<[Tag]>,
 }
 
 impl Chunk {
-    /// The events that `audience` gets of rows after `after`.
+    /// Encodes the events of rows after `after` for `audience`.
     pub fn events(encoder: &Encoder, epoch: Epoch, audience: Audience, rows: impl Iterator<Item = Row>, after: Sequence) -> Self {
         let mut bytes = Vec::with_capacity(1024);
         let mut marks = Vec::new();
@@ -54,7 +54,7 @@ impl Chunk {
         Self { after, last, bytes: bytes.into(), marks: marks.into(), tags: Box::default() }
     }
 
-    /// What rows after the fold's place do to its activities. Moves the fold.
+    /// Folds rows after the fold's position and encodes the changes. Advances the fold.
     pub fn activities(encoder: &Encoder, epoch: Epoch, fold: &mut projection::View, rows: impl Iterator<Item = Row>) -> Self {
         let mut bytes = Vec::with_capacity(1024);
         let (mut marks, mut tags) = (Vec::new(), Vec::new());
@@ -93,7 +93,7 @@ impl Chunk {
         self.marks.partition_point(|mark| mark.sequence <= after)
     }
 
-    /// The frames of activities after `after` that are chosen, with a `prev` and cursors of their own; moves `prev` on.
+    /// The activity frames after `after` that the filter accepts, with their own `prev` and cursors. Advances `prev`.
     pub fn chosen_after(&self, after: Sequence, epoch: Epoch, chosen: &Selection, prev: &mut Sequence) -> Option<Bytes> {
         let from = self.first_after(after);
         let taken = |(mark, tag): (&Mark, &Tag)| {
@@ -119,78 +119,81 @@ impl Chunk {
         (!out.is_empty()).then(|| out.into())
     }
 
-    /// The last envelope that has a frame here.
+    /// The last envelope with a frame in this chunk.
     pub fn last_framed(&self) -> Option<Sequence> {
         self.marks.last().map(|mark| mark.sequence)
     }
 
-    /// What it takes in memory, in bytes.
+    /// The memory of the chunk, in bytes.
     pub fn weight(&self) -> usize {
         self.bytes.len() + self.marks.len() * size_of::<Mark>() + self.tags.len() * size_of::<Tag>()
     }
 
-    /// How many frames there are.
+    /// The number of frames.
     pub const fn frame_count(&self) -> usize {
         self.marks.len()
     }
 }
 
 fn place(at: usize) -> u32 {
-    u32::try_from(at).expect("a chunk is bounded far below 4 GiB")
+    u32::try_from(at).expect("a chunk is far smaller than 4 GiB")
 }
 
-/// The newest frames of one view, and of activities the fold that makes them.
+/// The newest frames of one view, and for activities the fold that makes them.
 pub(super) struct Ring {
     pub epoch: Option<Epoch>,
-    /// How often the log was compacted when the ring began.
+    /// The log's compaction count when the ring started.
     pub compacted: u64,
-    /// The ring holds every frame of `(base, through]`.
+    /// The ring has every frame of `(base, through]`.
     pub base: Sequence,
     pub through: Sequence,
     pub chunks: VecDeque<Chunk>,
     bytes: usize,
-    /// How the run ended, as of `through`.
+    /// The status with which the run ended, at `through`.
     pub ended: Option<&'static str>,
-    /// The activities as of `through`; `None` until a reader brings it up, and for events.
+    /// The activities at `through`; `None` for events, and until a reader builds it.
     pub fold: Option<Box<projection::View>>,
-    /// Pages of what new readers of everything get, as of [`Self::through`]: many that come at once share them.
+    /// The pages of the hydration at [`Self::through`], shared by unfiltered readers that join at the same time.
     pages: Vec<Page>,
-    /// Activities that fill a page each and that a reader still holds: all readers share one text of each.
+    /// Activities that fill a page each and that a reader still holds; all readers share one encoding.
     large: Vec<Large>,
 }
 
-/// How much of the activities a joining reader gets at once, in bytes; or one activity, if that is larger. A reader that does
-/// not read holds no more than this.
+/// The most bytes of activities in one page of a hydration, or one larger activity.
+///
+/// A reader that does not read holds at most this much.
 pub(super) const HYDRATION_BYTES_MAX: usize = 64 * 1024;
 
-/// How far a joining reader is with the activities. It takes them page by page, while they change: each pass over them brings
-/// what changed since the pass before it began, and the last pass is one in which nothing changed.
+/// The progress of a joining reader through the activities.
+///
+/// The reader takes them page by page while they change. Each pass sends the changes since the previous pass began; the
+/// last pass is one in which nothing changed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pass {
-    /// Before this pass the reader knows everything up to here.
+    /// The reader has every change up to here before this pass.
     known: Sequence,
-    /// Where the ring stood when the pass began.
+    /// The ring's position when the pass began.
     begun: Sequence,
-    /// The place of the activity that comes next. Activities keep their places.
+    /// The index of the next activity. Activities keep their indices.
     next: usize,
-    /// How often the log was compacted when the pass began.
+    /// The log's compaction count when the pass began.
     compacted: u64,
 }
 
-/// An activity that fills a page, as it was at a sequence.
+/// An activity that fills a page, at a sequence.
 struct Large {
     place: usize,
     sequence: Sequence,
     bytes: Bytes,
 }
 
-/// A page of the first pass of a reader of everything.
+/// A page of the first pass of an unfiltered reader.
 struct Page {
-    /// The places of its activities: from here, up to the one before `next`.
+    /// The indices of its activities: from here up to, but not including, `next`.
     from: usize,
     next: usize,
     bytes: Bytes,
-    /// Set on the page that ends the pass: the last envelope that gave a frame.
+    /// The last envelope that gave a frame; set on the last page of the pass.
     framed: Option<Sequence>,
 }
 
@@ -212,7 +215,7 @@ impl Ring {
         ring
     }
 
-    /// Takes what a flush made. Of a flush that made no frames only its place is kept: a reader may stay for a million of them.
+    /// Adds a flush. Of a flush without frames only the position is kept: a reader may wait through a million of them.
     pub fn push(&mut self, chunk: Chunk, bytes_max: usize) {
         self.through = chunk.last;
         self.pages.clear();
@@ -223,13 +226,13 @@ impl Ring {
         self.bytes += chunk.weight();
         self.chunks.push_back(chunk);
         while self.bytes > bytes_max && self.chunks.len() > 1 {
-            let dropped = self.chunks.pop_front().expect("more than one");
+            let dropped = self.chunks.pop_front().expect("the loop condition requires two chunks");
             self.bytes -= dropped.weight();
             self.base = dropped.last;
         }
     }
 
-    /// Begins anew at the log's tail, without a fold.
+    /// Restarts at the log's tail, without a fold.
     pub fn restart(&mut self, tail: &Tail) {
         self.chunks.clear();
         self.bytes = 0;
@@ -243,8 +246,7 @@ impl Ring {
         self.large.clear();
     }
 
-    /// The log's past was rewritten. What comes later goes on from the ring's place all the same, if that is where the log ended
-    /// then; nothing before it does.
+    /// Drops frames from before a compaction. Later frames still follow if the log ended at the ring's position then.
     pub fn forget_past(&mut self, tail: &Tail) {
         let compacted = tail.summary.compacted;
         if self.epoch != tail.epoch || self.through != compacted.through {
@@ -257,9 +259,11 @@ impl Ring {
         self.compacted = compacted.times;
     }
 
-    /// The next page of what brings a reader that knows everything up to `after` to where the ring stands: the activities that
-    /// changed since, as they are, and at the end that this is all. Then it also returns the last envelope that gave the
-    /// reader's selection a frame; until then `pass` says how the reader goes on.
+    /// The next page that brings a reader from `after` to the ring's position: the current snapshots of changed
+    /// activities.
+    ///
+    /// The last page ends with a Hydrated frame. It comes with the last envelope that gave the reader's filter a frame;
+    /// until then `pass` has the progress.
     pub fn hydrate(
         &mut self,
         encoder: &Encoder,
@@ -271,7 +275,7 @@ impl Ring {
         let (through, compacted) = (self.through, self.compacted);
         let anew = |known| Pass { known, begun: through, next: 0, compacted };
         let mut at = pass.take().filter(|pass| pass.compacted == compacted).unwrap_or_else(|| anew(after));
-        let fold = self.fold.as_ref().expect("the caller saw that there is a fold");
+        let fold = self.fold.as_ref().expect("the caller has checked that the ring has a fold");
         let (from, is_shared) = (at.next, at.known == Sequence::NONE && chosen.is_none() && bytes_max == HYDRATION_BYTES_MAX);
         let known = self.pages.iter().find(|page| is_shared && page.from == from);
         if let Some(page) = known.filter(|page| page.framed.is_none() || at.begun == through) {
@@ -294,7 +298,7 @@ impl Ring {
                     encoder.snapshot(&mut out, sequence, None, activity);
                     end_of_frame(&mut out, None);
                     if out.len() - begun >= bytes_max {
-                        // Readers share it where it has a page of its own.
+                        // An activity with a page of its own is shared by readers.
                         if begun > 0 {
                             out.truncate(begun);
                             break;
@@ -325,14 +329,14 @@ impl Ring {
         (bytes, framed)
     }
 
-    /// The same at once, for a reader of several logs.
+    /// The whole hydration in one page, for a reader of several logs.
     pub fn hydration(&mut self, encoder: &Encoder, after: Sequence, chosen: Option<&Selection>) -> (Bytes, Sequence) {
         let (bytes, framed) = self.hydrate(encoder, after, chosen, &mut None, usize::MAX);
-        (bytes, framed.expect("nothing was left for another page"))
+        (bytes, framed.expect("a page without a limit is the last one"))
     }
 }
 
-/// The last envelope that gave a frame of what is chosen.
+/// The last envelope that gave the filter a frame.
 pub(super) fn framed(fold: &projection::View, chosen: Option<&Selection>) -> Sequence {
     match chosen {
         None => fold.framed,
@@ -357,7 +361,7 @@ mod tests {
         LogId::Run(RunId::new("r").unwrap())
     }
 
-    /// The ring of a view that has seen nothing.
+    /// The ring of a view without envelopes.
     fn ring() -> Ring {
         Ring {
             epoch: Some(Epoch::from_random(EPOCH)),
@@ -373,7 +377,7 @@ mod tests {
         }
     }
 
-    /// A row of text for one message, as the audiences get it that may see it.
+    /// A row of text for one message, for these audiences.
     fn row(sequence: u64, message: usize, text: &str, audiences: &[Audience]) -> Row {
         let text = format!(
             r#"{{"type":"text.delta","sequence":{sequence},"messageId":"m{message}","partId":"p","phase":"producing","surface":"conversation","payload":{{"text":"{text}"}}}}"#
@@ -384,7 +388,7 @@ mod tests {
         Rows(rows.into()).next().unwrap()
     }
 
-    /// A flush of text for one message.
+    /// Flushes text for one message.
     fn flush(ring: &mut Ring, message: usize, text: &str, audiences: &[Audience]) {
         let rows = [row(ring.through.0 + 1, message, text, audiences)];
         let encoder = Encoder::new(&log());
@@ -406,7 +410,7 @@ mod tests {
         assert_eq!(ring.chunks.back().unwrap().after(Sequence(1)), ring.chunks.back().unwrap().after(Sequence(10_001)));
     }
 
-    /// Takes snapshots as a reader does: the last of each activity counts.
+    /// Reads snapshots as a reader does: the last one of each activity counts.
     fn take(known: &mut BTreeMap<String, u64>, page: &Bytes) {
         let text = std::str::from_utf8(page).unwrap();
         for frame in text.split("\n\n").filter(|frame| frame.contains("ActivitySnapshot")) {
@@ -416,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn activities_that_change_while_a_reader_takes_them_page_by_page_come_as_they_are_at_the_end() {
+    fn activities_that_change_during_a_hydration_arrive_in_their_final_state() {
         const BYTES_MAX: usize = 2000;
         let encoder = Encoder::new(&log());
         let mut ring = ring();
@@ -426,19 +430,19 @@ mod tests {
         let (mut pass, mut known, mut pages) = (None, BTreeMap::new(), 0);
         let framed = loop {
             let (page, framed) = ring.hydrate(&encoder, Sequence::NONE, None, &mut pass, BYTES_MAX);
-            assert!(page.len() < BYTES_MAX + 1000, "a page has one activity more than fits: {}", page.len());
+            assert!(page.len() < BYTES_MAX + 1000, "a page exceeds the limit by less than one activity: {}", page.len());
             take(&mut known, &page);
             pages += 1;
             assert_eq!(page.ends_with(b"\n\n") && memchr::memmem::find(&page, b"Hydrated").is_some(), framed.is_some());
             match framed {
                 Some(framed) => break framed,
-                // Those that were sent, those that were not, and new ones, for as long as the first pass goes.
+                // Change sent, unsent and new activities while the first pass runs.
                 None if pages < 15 => {
                     for message in [0, 50, 99, 100 + pages] {
                         flush(&mut ring, message, "more", &Audience::ALL);
                     }
                 }
-                None => assert!(pages < 100, "it comes to an end once the activities are at rest"),
+                None => assert!(pages < 100, "the hydration ends once the activities stop changing"),
             }
         };
         let fold = ring.fold.as_ref().unwrap();
@@ -448,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_that_join_at_the_same_place_share_their_pages_and_one_that_knows_a_part_gets_the_rest() {
+    fn readers_that_join_at_one_position_share_pages_and_a_partial_reader_gets_the_rest() {
         let encoder = Encoder::new(&log());
         let mut ring = ring();
         for message in 0..8 {
@@ -473,8 +477,8 @@ mod tests {
         }
         assert!(known.values().eq(&[7, 8]), "{known:?}");
         flush(&mut ring, 0, "more", &Audience::ALL);
-        assert!(join(Sequence::NONE, &mut ring)[0].as_ptr() != first[0].as_ptr(), "what changed is encoded anew");
-        // One that fills a page is shared for as long as it does not change, whatever else does.
+        assert!(join(Sequence::NONE, &mut ring)[0].as_ptr() != first[0].as_ptr(), "a changed page is encoded again");
+        // A page with one activity stays shared until that activity changes.
         flush(&mut ring, 8, &"x".repeat(HYDRATION_BYTES_MAX), &Audience::ALL);
         let alone =
             |pages: Vec<Bytes>| pages.into_iter().find(|page| page.len() > HYDRATION_BYTES_MAX && take_one(page)).unwrap();
@@ -484,7 +488,7 @@ mod tests {
         assert!(before.as_ptr() == after.as_ptr() && before.as_ptr() == later.as_ptr());
         drop((before, after, later));
         flush(&mut ring, 0, "more", &Audience::ALL);
-        assert!(ring.large.is_empty(), "nobody holds it");
+        assert!(ring.large.is_empty(), "no reader holds it");
         flush(&mut ring, 8, "more", &Audience::ALL);
         let mut known = BTreeMap::new();
         for page in join(Sequence::NONE, &mut ring) {
@@ -493,7 +497,7 @@ mod tests {
         assert!(known["\"m8\""] == ring.through.0 && known.len() == 10, "{known:?}");
     }
 
-    /// Whether a page has one activity.
+    /// Whether a page has exactly one activity.
     fn take_one(page: &Bytes) -> bool {
         memchr::memmem::find_iter(page, b"ActivitySnapshot").count() == 1
     }

@@ -1,8 +1,9 @@
-//! A reader of several logs on one stream, each in its own order, all in the order of commits.
+//! A reader of several logs on one stream: each log in its own order, all in commit order.
 //!
-//! Its place is one number: how far the store's one commit order was read, and within the append there. So it can be cut off
-//! anywhere and go on: of events, every frame carries its place; of activities the last frame of each round does, a round
-//! being everything that was committed when it began. It holds no frames beyond those of one log in one round.
+//! Its position is one number: the store's commit position, and the row within the append there. So it can be
+//! interrupted anywhere and resume. Every event frame carries that position; of activities, the last frame of each
+//! round does. A round covers everything committed when it began. The reader holds no frames beyond those of one log in
+//! one round.
 
 use super::reader::Frames;
 use super::ring::framed;
@@ -10,7 +11,7 @@ use super::{Feed, From, Hub, PAGE, Past, Selection, View, Wanted};
 use crate::encode::native::{place_cursor, without_cursors};
 use crate::log::row::{APPEND_ROWS_MAX, Row, Rows};
 use crate::log::run::Logs;
-use crate::log::{LogId, Placed, Store, StoreError};
+use crate::log::{LogId, StoredAppend, Store, StoreError};
 use crate::model::{Cursor, Epoch, Sequence, SessionId};
 use bytes::Bytes;
 use futures_util::future::select_all;
@@ -19,57 +20,58 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 
-/// Bits of a place that count the rows of an append.
+/// The bits of a position that count the rows of an append.
 const ROW_BITS: u32 = 20;
-const _: () = assert!((APPEND_ROWS_MAX as u64) < ALL_ROWS, "no append has so many rows that two of them share a place");
+const _: () = assert!((APPEND_ROWS_MAX as u64) < ALL_ROWS, "two rows of an append must not share a position");
 
-/// A place in the order of commits: so many rows of that append, and all of those before it.
+/// A position in commit order: this many rows of this append, and all appends before it.
 pub(super) fn place(position: u64, rows: u64) -> Sequence {
-    // Before appends had a limit there were longer ones: a reader who is cut off there reads some of their rows again.
+    // Older appends had no limit and may be longer: a reader interrupted there reads some of their rows again.
     Sequence(position << ROW_BITS | rows.min(ALL_ROWS))
 }
 
-/// The place after all of an append.
+/// The row count that means all rows of an append.
 pub(super) const ALL_ROWS: u64 = (1 << ROW_BITS) - 1;
 
-/// The two numbers of a place.
+/// The commit position and the row count of a position.
 pub(super) const fn position_and_rows(at: Sequence) -> (u64, u64) {
     (at.0 >> ROW_BITS, at.0 & ALL_ROWS)
 }
 
-/// Where a reader of several logs stands who has everything there is.
+/// The position of a reader of several logs that has everything committed so far.
 #[must_use]
 pub fn now<S: Store>(logs: &Logs<S>) -> Sequence {
     place(logs.position(), ALL_ROWS)
 }
 
-/// The most logs that one reader follows: each costs memory, and a little time with every fact of any of them.
+/// The most logs of one reader: each log costs memory, and a little time for every fact in any of them.
 pub(super) const MEMBERS_MAX: usize = 16_384;
 
-/// Which logs a reader follows.
+/// The logs of a reader.
 pub enum Members<S> {
-    /// Those that were named.
+    /// The named logs.
     Named(Vec<LogId>),
-    /// A session's: those of now, and those that come.
+    /// The current and future logs of a session.
     OfSession(OfSession<S>),
 }
 
-/// The logs of a session: its runs and its own; of its descendants too, if that is asked for.
+/// The logs of a session: its runs and its own log; optionally also those of its descendants.
 pub struct OfSession<S> {
     logs: Arc<Logs<S>>,
     session: SessionId,
     children: bool,
     changes: watch::Receiver<u64>,
-    /// Which of its descendants are among them; all, for most readers.
+    /// Which of its descendants are included; `None`: all.
     takes: Option<Takes>,
 }
 
-/// Whether a reader may follow a session.
+/// Decides whether a reader may follow a session.
 pub type Takes = Arc<dyn Fn(&SessionId) -> bool + Send + Sync>;
 
 impl<S: Store> Members<S> {
-    /// The logs of `session`, which need not be there yet; with those of its descendants, if `children`: of all, or of those
-    /// that the reader `takes`.
+    /// The logs of `session`, which may not exist yet.
+    ///
+    /// With `children` the logs of its descendants are included: all of them, or those that `takes` accepts.
     #[must_use]
     pub fn of_session(logs: Arc<Logs<S>>, session: SessionId, children: bool, takes: Option<Takes>) -> Self {
         let changes = logs.sessions().watch(&session);
@@ -95,12 +97,12 @@ impl<S: Store> Members<S> {
         logs
     }
 
-    /// Whether there may be others than when they were last asked for.
+    /// Whether the logs may have changed since they were last listed.
     fn has_changed(&self) -> bool {
         matches!(self, Self::OfSession(of) if of.changes.has_changed().unwrap_or(false))
     }
 
-    /// Waits until there may be others.
+    /// Waits until the logs may have changed.
     async fn changed(&mut self) {
         if let Self::OfSession(of) = self
             && of.changes.changed().await.is_ok()
@@ -118,13 +120,13 @@ struct Member {
     epoch: Option<Epoch>,
     after: Sequence,
     is_hydrated: bool,
-    /// The last sequence that the reader's selection took; `None` until the first, or until it was looked up.
+    /// The last sequence that the reader's filter accepted; `None` before the first one, or until it was looked up.
     prev: Option<Sequence>,
-    /// Its activities at the reader's place, while they are replayed.
+    /// The log's activities at the reader's position, during a replay.
     replayed: Option<Box<Past>>,
-    /// Whether deltas lead on from what the reader has of it; else snapshots must.
+    /// Whether deltas lead on from the reader's activities; otherwise it needs snapshots.
     can_replay: bool,
-    /// Whether its end is still to be told: it was read from its beginning, or has moved since.
+    /// Whether the reader has not received the log's end: it read the log from its start, or the log has moved since.
     owes_end: bool,
 }
 
@@ -136,31 +138,31 @@ impl Drop for Member {
 
 enum Step {
     Frames(Vec<u8>),
-    /// Nobody has brought up the activities.
+    /// Build the fold first.
     Cold,
-    /// What comes next is to be replayed.
+    /// Replay the next frames from the log.
     Replay(Epoch),
 }
 
-/// One reader of several logs.
+/// A reader of several logs.
 pub struct Several<S> {
     feed: Arc<Feed<S>>,
     wanted: Wanted,
     membership: Members<S>,
     members: Vec<Member>,
-    /// The lives of logs that were erased: of another one the reader is told to forget them.
+    /// The epochs of erased logs: for a log with another epoch the reader gets a Reset.
     erased: HashMap<LogId, Epoch>,
-    /// Where new members are joined: what they have beyond is new.
+    /// The position at which new members start during the first join.
     from: From,
-    /// Frames that are ready; the last of a round waits for the round's end, to take its cursor.
+    /// Frames that are ready. The last block of a round waits for the round's end, to get its cursor.
     ready: VecDeque<Vec<u8>>,
     is_joined: bool,
-    /// Whether there may be logs that are to be taken in; until that is done, however often it is interrupted.
+    /// Whether new logs may have to be joined; stays set until a join completes.
     owes_join: bool,
 }
 
 impl<S: Store> Several<S> {
-    /// A reader of these logs.
+    /// Creates a reader of these logs.
     #[must_use]
     pub fn new(feed: Arc<Feed<S>>, wanted: Wanted, membership: Members<S>, from: From) -> Self {
         let (members, erased, ready) = (Vec::new(), HashMap::new(), VecDeque::new());
@@ -168,13 +170,13 @@ impl<S: Store> Several<S> {
     }
 
     fn life(&self) -> Epoch {
-        self.feed.logs.life()
+        self.feed.logs.store_epoch()
     }
 
-    /// The frame that tells why there will be no more.
+    /// The Error frame that ends the stream.
     #[must_use]
     pub fn error(&self, problem: &serde_json::Value) -> Bytes {
-        // It is of no run in particular; it names the first, for every frame names one.
+        // The error belongs to no single run. It names the first, because every frame names a log.
         match self.members.first() {
             Some(member) => member.hub.encoder.error(member.after, problem).into(),
             None => {
@@ -192,7 +194,7 @@ impl<S: Store> Several<S> {
         }
     }
 
-    /// The next frames, as soon as there are any. Dropping the future loses nothing.
+    /// Waits for the next frames. Dropping the future loses no frame.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
@@ -218,7 +220,7 @@ impl<S: Store> Several<S> {
         }
     }
 
-    /// Waits until a log has moved, or there may be others.
+    /// Waits until a log has moved, or the list of logs may have changed.
     async fn moved(&mut self) {
         if self.members.is_empty() {
             self.membership.changed().await;
@@ -232,7 +234,7 @@ impl<S: Store> Several<S> {
         }
     }
 
-    /// Takes in the logs that are new.
+    /// Joins the new logs.
     async fn join(&mut self) -> Result<(), StoreError> {
         let logs = self.membership.logs();
         if logs.len() > MEMBERS_MAX {
@@ -249,7 +251,7 @@ impl<S: Store> Several<S> {
             }
             let (hub, moved, tail) = self.feed.place(&id, &self.wanted).await?;
             let mut member = Member {
-                // Where it is another, the first round finds that out.
+                // If the epoch has changed, the first round finds that.
                 epoch: self.erased.remove(&id).or(tail.epoch),
                 after: Sequence::NONE,
                 is_hydrated: false,
@@ -261,7 +263,7 @@ impl<S: Store> Several<S> {
                 moved,
             };
             match self.from {
-                // What came after the reader is read from its beginning.
+                // A log that appears after the first join is read from its start.
                 _ if self.is_joined => {}
                 From::Start => {}
                 From::Now => (member.after, member.owes_end) = (tail.last, false),
@@ -270,7 +272,7 @@ impl<S: Store> Several<S> {
                     member.owes_end = after < tail.last || after == Sequence::NONE;
                     member.after = after;
                 }
-                // Another store's places mean nothing here.
+                // Positions of another store are meaningless here.
                 From::After(_) => {
                     let epoch = tail.epoch.unwrap_or_else(|| self.life());
                     self.ready.push_back(without_cursors(&member.hub.encoder.reset(epoch, "epoch")));
@@ -278,30 +280,31 @@ impl<S: Store> Several<S> {
             }
             self.members.push(member);
         }
-        // From here on, what a log has that is new to this reader is new altogether.
+        // From here on, every log that is new to this reader is a new log.
         (self.is_joined, self.owes_join) = (true, false);
         Ok(())
     }
 
-    /// How far a log was read by a reader who stood at this place.
+    /// The last sequence of a log that a reader at this position has read.
     async fn located(&self, member: &Member, at: Sequence) -> Result<Sequence, StoreError> {
         let (position, rows) = position_and_rows(at);
         let Some(epoch) = member.epoch else { return Ok(Sequence::NONE) };
         let id = &member.hub.log.id;
         let last = self.feed.logs.locate(id, epoch, position).await?;
         let before = self.feed.logs.locate(id, epoch, position.saturating_sub(1)).await?;
-        // Only where the append there is of this log do its rows count.
+        // The row count applies only if the append there belongs to this log.
         Ok(before.plus(rows).min(last))
     }
 
-    /// A round of events: what was committed when it began, or as much of it as can be put in order. False when there is more.
+    /// Runs a round of events: everything committed when it began, as far as it can be ordered. Returns false if more
+    /// remain.
     async fn events(&mut self) -> Result<bool, StoreError> {
         let mut is_whole = true;
         let mut until = self.feed.logs.position();
-        let mut came: Vec<(usize, Vec<Placed>)> = Vec::new();
+        let mut came: Vec<(usize, Vec<StoredAppend>)> = Vec::new();
         for (n, member) in self.members.iter_mut().enumerate() {
             let tail = member.hub.log.tail();
-            // One that was erased keeps its old epoch, to tell it from a new one.
+            // An erased log keeps its old epoch, to tell it from the next one.
             if let Some(epoch) = tail.epoch.filter(|epoch| member.epoch != Some(*epoch)) {
                 if member.epoch.is_some() {
                     self.ready.push_back(without_cursors(&member.hub.encoder.reset(epoch, "epoch")));
@@ -309,12 +312,12 @@ impl<S: Store> Several<S> {
                 (member.epoch, member.after, member.prev, member.owes_end) = (Some(epoch), Sequence::NONE, None, true);
             }
             let Some(epoch) = tail.epoch.filter(|_| member.after < tail.last) else { continue };
-            let appends = match member.hub.log.recent_placed_after(member.after) {
+            let appends = match member.hub.log.recent_appends_after(member.after) {
                 (tail, Some(appends)) if tail.epoch == Some(epoch) => appends,
                 _ => {
-                    let page = self.feed.logs.read_placed(&member.hub.log.id, epoch, member.after, PAGE).await?;
+                    let page = self.feed.logs.read_appends(&member.hub.log.id, epoch, member.after, PAGE).await?;
                     if let Some(last) = page.last() {
-                        // It may go on after this page: nothing of another log that comes later may overtake that.
+                        // The log may continue after this page: no later append of another log may overtake that.
                         until = until.min(last.position);
                         is_whole = false;
                     }
@@ -328,7 +331,7 @@ impl<S: Store> Several<S> {
             }
             came.push((n, appends));
         }
-        let mut placed: Vec<(u64, usize, Placed)> = Vec::new();
+        let mut placed: Vec<(u64, usize, StoredAppend)> = Vec::new();
         for (n, appends) in came {
             placed.extend(appends.into_iter().filter(|append| append.position <= until).map(|a| (a.position, n, a)));
         }
@@ -353,11 +356,11 @@ impl<S: Store> Several<S> {
         Ok(is_whole)
     }
 
-    /// A round of activities: every log's, brought to its tail. False when there is more.
+    /// Runs a round of activities, which brings every log to its tail. Returns false if more remain.
     async fn activities(&mut self) -> Result<bool, StoreError> {
         let now = self.feed.logs.position();
         let before = self.ready.len();
-        // A log that is still replayed has more than what is sent of it in this round.
+        // A log in replay has more than this round sends.
         let mut is_whole = true;
         for n in 0..self.members.len() {
             let (hub, audience) = (self.members[n].hub.clone(), self.wanted.selection.audience);
@@ -387,7 +390,7 @@ impl<S: Store> Several<S> {
         Ok(is_whole)
     }
 
-    /// A page of a log's past, delta by delta.
+    /// Reads a page of a log's history as deltas.
     async fn replay(&mut self, n: usize, hub: &Hub, epoch: Epoch) -> Result<Vec<u8>, StoreError> {
         let member = &mut self.members[n];
         let selection = &self.wanted.selection;
@@ -399,11 +402,11 @@ impl<S: Store> Several<S> {
         Ok(page.frames.map(Vec::from).unwrap_or_default())
     }
 
-    /// What a log's activities have become since.
+    /// The next frames of one log.
     fn step(&mut self, n: usize, hub: &Hub, view: &View) -> Step {
         let member = &mut self.members[n];
         let chosen = self.wanted.selection.among_activities();
-        // A flush may be due; what it would wake others for, this reader takes now.
+        // A flush may be due; this reader encodes its frames now.
         hub.encode(view, self.feed.sizes.ring_bytes_max);
         let mut ring = hub.ring(view);
         let Some(fold) = ring.fold.as_ref() else { return Step::Cold };
@@ -415,7 +418,7 @@ impl<S: Store> Several<S> {
             }
             (member.epoch, member.after, member.owes_end) = (Some(epoch), Sequence::NONE, true);
             member.can_replay = true;
-            // Who was told that there is nothing yet knows all there was.
+            // A reader of a log that was never written already had everything.
             member.is_hydrated &= is_new;
         }
         if let (true, false, Some(epoch)) = (self.wanted.replay && member.can_replay, member.is_hydrated, ring.epoch)
@@ -433,7 +436,7 @@ impl<S: Store> Several<S> {
             return Step::Frames(out);
         }
         let mut prev = member.prev.unwrap_or_else(|| framed(fold, chosen));
-        let epoch = ring.epoch.unwrap_or_else(|| self.feed.logs.life());
+        let epoch = ring.epoch.unwrap_or_else(|| self.feed.logs.store_epoch());
         for chunk in ring.chunks.iter().filter(|chunk| chunk.last > member.after) {
             let frames = match chosen {
                 None => chunk.after(member.after),
@@ -446,7 +449,7 @@ impl<S: Store> Several<S> {
         Step::Frames(out)
     }
 
-    /// Tells of the runs that have ended and are all told. Nothing but the run ends with it.
+    /// Sends the ends of runs that are fully sent. The stream stays open.
     fn ends(&mut self) {
         let is_told = |member: &&mut Member| member.is_hydrated || self.wanted.frames == Frames::Events;
         for member in self.members.iter_mut().filter(|member| member.owes_end).filter(is_told) {
@@ -461,10 +464,10 @@ impl<S: Store> Several<S> {
     }
 }
 
-/// Appends an event, if the selection takes it.
+/// Appends an event, if the filter accepts it.
 fn event(selection: &Selection, member: &mut Member, row: &Row, at: Cursor, out: &mut Vec<u8>) {
     let Some(view) = selection.of(row) else { return };
-    // What the reader had before, which need not be in the log any more.
+    // The reader's previous event, which compaction may have deleted.
     let prev = member.prev.replace(row.sequence()).unwrap_or_else(|| row.prev(selection.audience));
     member.hub.encoder.event(out, at, row.sequence(), prev, view);
 }

@@ -1,4 +1,4 @@
-//! Wakes and rings where threads meet: what a reader must not miss, however they interleave.
+//! Concurrency of wakes and rings: a reader misses nothing, for any interleaving of the threads.
 
 use super::*;
 use crate::log::memory::MemoryStore;
@@ -16,8 +16,8 @@ fn activities() -> Wanted {
     Wanted { selection, frames: Frames::Activities, replay: false }
 }
 
-/// Writes one row to a log, and gives what the committer says of it.
-async fn write(logs: &Logs<MemoryStore>, groups: &mut mpsc::UnboundedReceiver<Group>, log: &Arc<Log>) -> Group {
+/// Writes one row to a log, and returns the committer's result.
+async fn write(logs: &Logs<MemoryStore>, groups: &mut mpsc::UnboundedReceiver<CommittedGroup>, log: &Arc<Log>) -> CommittedGroup {
     let last = log.tail().last;
     let text = format!(
         r#"{{"type":"text.delta","sequence":{},"messageId":"m","partId":"p","phase":"producing","surface":"conversation","payload":{{"text":"x"}}}}"#,
@@ -42,7 +42,7 @@ async fn write(logs: &Logs<MemoryStore>, groups: &mut mpsc::UnboundedReceiver<Gr
 }
 
 #[tokio::test]
-async fn a_second_reader_finds_no_ring_of_before_while_the_first_is_still_on_its_way() {
+async fn a_second_reader_finds_no_outdated_ring_while_the_first_one_joins() {
     let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
     let feed = Feed::new(logs.clone(), Sizes::default());
     let log = logs.log(&run("r")).await.unwrap();
@@ -50,38 +50,38 @@ async fn a_second_reader_finds_no_ring_of_before_while_the_first_is_still_on_its
     let mut early = feed.read(&log.id, activities(), From::Start).await.unwrap();
     early.next().await.unwrap().unwrap();
     drop(early);
-    // Nobody reads: nothing is done for the view, and its ring stays where it is.
+    // The view has no readers, so its ring does not move.
     write(&logs, &mut groups, &log).await;
-    // The first to come has its place, and its thread goes no further.
+    // The first reader has subscribed, and its thread goes no further.
     let _first = feed.place(&log.id, &activities()).await.unwrap();
     let mut second = feed.read(&log.id, activities(), From::Start).await.unwrap();
     let hydration = second.next().await.unwrap().unwrap();
     let text = String::from_utf8_lossy(&hydration);
-    assert!(text.contains(&Cursor::at(Epoch::from_random(1), Sequence(2)).to_string()), "it has all there is: {text}");
+    assert!(text.contains(&Cursor::at(Epoch::from_random(1), Sequence(2)).to_string()), "the hydration lacks the second row: {text}");
 }
 
 #[tokio::test]
-async fn a_reader_that_comes_while_a_log_is_found_to_have_none_misses_no_commit() {
+async fn a_reader_that_subscribes_while_the_flusher_finds_none_misses_no_commit() {
     let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
     let log = logs.log(&run("r")).await.unwrap();
     log.watch();
     assert_eq!(write(&logs, &mut groups, &log).await.moved.len(), 1);
-    // It comes right after nobody was found, and so does a commit, which is not announced again: the log waits to be looked after.
+    // The reader subscribes after the flusher found none; so does a commit, which is not announced again.
     let found = write(&logs, &mut groups, &log).await.moved.is_empty().then_some(());
     let times = std::cell::Cell::new(0);
     let look = || found.filter(|()| times.replace(times.get() + 1) > 0);
-    assert_eq!(read_or_let_go(&log, look), Some(()), "it is looked for again");
+    assert_eq!(read_or_let_go(&log, look), Some(()), "the flusher looks again");
     assert_eq!(read_or_let_go(&log, || None::<()>), None);
-    assert_eq!(write(&logs, &mut groups, &log).await.moved.len(), 1, "what comes after is announced");
+    assert_eq!(write(&logs, &mut groups, &log).await.moved.len(), 1, "the next commit is announced");
 }
 
 #[tokio::test]
-async fn a_reader_of_more_logs_than_one_stream_may_follow_gets_the_limit() {
+async fn a_reader_of_too_many_logs_gets_the_limit() {
     let (logs, _groups) = Logs::open(MemoryStore::new()).unwrap();
     let feed = Feed::new(logs, Sizes::default());
     let members = Members::Named((0..=several::MEMBERS_MAX).map(|n| run(&format!("r{n}"))).collect());
     let mut reader = feed.read_several(members, activities(), From::Start);
     let error = reader.next().await.unwrap_err();
     assert!(matches!(error, StoreError::TooManyLogs { count: 16_385, limit: several::MEMBERS_MAX }), "{error}");
-    assert!(feed.hubs.is_empty(), "none of them was opened");
+    assert!(feed.hubs.is_empty(), "no log was opened");
 }

@@ -1,9 +1,11 @@
-//! Activities over the wire: whoever reads, from wherever, ends with what the server has.
+//! Activities over the wire: every way of reading ends with the state that the server has.
 
-use crate::harness::{AUDIENCES, Client, Frame, Via, fact, lines, local, local_with, recording, recordings_in, soon};
+use crate::harness::{
+    AUDIENCES, Client, Frame, Transport, fact, list_recordings, recording, start_local, start_local_with, to_ndjson, with_timeout,
+};
 use proscenium::feed::{Feed, Sizes};
 use proscenium::guard::Policy;
-use proscenium::ingest::{Delivery, Ingest, World};
+use proscenium::ingest::{Delivery, Environment, Ingest};
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::run::Logs;
 use proscenium::log::{Limit, LogId};
@@ -13,15 +15,15 @@ use proscenium::serve::Limits;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Every recording but the long one, which has tests of its own.
-fn recordings() -> Vec<String> {
-    let mut names = recordings_in("awaken");
+/// Lists every Awaken recording except the long one, which has tests of its own.
+fn short_recordings() -> Vec<String> {
+    let mut names = list_recordings("awaken");
     names.retain(|name| name != "long_40_steps");
     assert!(names.len() > 15);
     names
 }
 
-/// A reader that does what the protocol says a reader does, and nothing else.
+/// A reader that does exactly what the protocol requires of a reader.
 #[derive(Debug, Default, Clone)]
 pub struct Screen {
     activities: BTreeMap<(String, String), Value>,
@@ -32,37 +34,41 @@ pub struct Screen {
 }
 
 fn key(of: &Value) -> (String, String) {
-    (of["activityType"].as_str().expect("a type").into(), of["activityId"].as_str().expect("an id").into())
+    (
+        of["activityType"].as_str().expect("an activity has a type").into(),
+        of["activityId"].as_str().expect("an activity has an id").into(),
+    )
 }
 
-/// What a snapshot or REST tells of an activity.
-fn told(of: &Value) -> Value {
+/// Picks the members that both a snapshot and a page state about an activity.
+fn stated(of: &Value) -> Value {
     assert!(of["openedAt"].is_string() && of["updatedAt"].is_string(), "{of}");
     let members = ["opened", "openedAt", "updatedAt", "endedAt", "surface", "content"];
     members.iter().map(|member| ((*member).to_owned(), of[*member].clone())).collect()
 }
 
 impl Screen {
-    /// A screen of what the server said there was.
-    pub fn of(answer: &Value) -> Self {
-        let activities = answer["activities"].as_array().expect("activities").iter().map(|a| (key(a), told(a))).collect();
+    /// Builds a screen from a page of activities.
+    pub fn from_page(answer: &Value) -> Self {
+        let activities =
+            answer["activities"].as_array().expect("a page has activities").iter().map(|a| (key(a), stated(a))).collect();
         Self { activities, ..Self::default() }
     }
 
-    pub fn take(&mut self, frame: &Frame) {
+    pub fn apply(&mut self, frame: &Frame) {
         let data = &frame.data;
         if let (Some(prev), Some(last)) = (data["prev"].as_u64(), self.last) {
-            // Frames of one envelope share it.
+            // The frames of one envelope share its sequence.
             assert!(prev == last || data["sequence"].as_u64() == Some(last), "a gap after {last}: {data}");
         }
         match frame.kind() {
             "ActivitySnapshot" => {
-                self.activities.insert(key(data), told(data));
+                self.activities.insert(key(data), stated(data));
             }
             "ActivityDelta" => {
                 let patch: json_patch::Patch = serde_json::from_value(data["patch"].clone()).expect("a JSON Patch");
                 assert!(!patch.0.is_empty(), "{data}");
-                let known = self.activities.get_mut(&key(data)).unwrap_or_else(|| panic!("a delta of nothing: {data}"));
+                let known = self.activities.get_mut(&key(data)).unwrap_or_else(|| panic!("a delta without a snapshot: {data}"));
                 json_patch::patch(&mut known["content"], &patch).unwrap_or_else(|error| panic!("{error}: {data} on {known}"));
                 known["updatedAt"] = data["at"].clone();
                 match data["ended"].as_bool() {
@@ -77,13 +83,13 @@ impl Screen {
             other => panic!("{other}: {data}"),
         }
         if frame.kind() != "End" && frame.kind() != "Reset" {
-            // A snapshot that joins may be older than what was seen before.
+            // The snapshot of a reader that joins may be older than a frame that the reader had before.
             self.last = self.last.max(data["sequence"].as_u64());
         }
         self.cursor = frame.id.clone().or(self.cursor.take());
     }
 
-    /// What is on the screen, with chunks of text joined.
+    /// Returns the activities with their chunks of text joined.
     pub fn shown(&self) -> BTreeMap<(String, String), Value> {
         let mut shown = self.activities.clone();
         for ((kind, _), activity) in &mut shown {
@@ -93,7 +99,7 @@ impl Screen {
     }
 }
 
-/// Joins the chunks of what the protocol says is text.
+/// Joins the chunks of the members that the protocol defines as text.
 fn join(kind: &str, content: &mut Value) {
     let join_one = |text: Option<&mut Value>| {
         if let Some(Value::Array(chunks)) = text {
@@ -109,60 +115,60 @@ fn join(kind: &str, content: &mut Value) {
     }
 }
 
-/// What the server says there is.
-pub async fn at_rest(client: &Client, run: &str, query: &str) -> BTreeMap<(String, String), Value> {
-    Screen::of(&client.get(&format!("/v1/runs/{run}/activities?{query}")).await.ok()).activities
+/// Reads a run's activities from the server's page.
+pub async fn read_activities(client: &Client, run: &str, query: &str) -> BTreeMap<(String, String), Value> {
+    Screen::from_page(&client.get(&format!("/v1/runs/{run}/activities?{query}")).await.ok()).activities
 }
 
-/// The same without times, which servers that were told the same have different ones of.
-pub fn dateless(mut shown: BTreeMap<(String, String), Value>) -> BTreeMap<(String, String), Value> {
+/// Removes times, which differ between two servers that received the same facts.
+pub fn without_times(mut shown: BTreeMap<(String, String), Value>) -> BTreeMap<(String, String), Value> {
     for activity in shown.values_mut().filter_map(Value::as_object_mut) {
         activity.retain(|member, _| !["openedAt", "updatedAt", "endedAt"].contains(&member.as_str()));
     }
     shown
 }
 
-async fn play(client: &Client, run: &str, name: &str) {
-    client.lines(&format!("/v1/runs/{run}/facts?source=awaken"), lines(&recording(name))).await.ok();
+async fn post_recording(client: &Client, run: &str, name: &str) {
+    client.post_lines(&format!("/v1/runs/{run}/facts?source=awaken"), to_ndjson(&recording(name))).await.ok();
 }
 
-/// A run that ends, so that its streams do.
-async fn close(client: &Client, run: &str) {
-    client.accept(run, &[fact("run.finished", json!({}))]).await;
+/// Ends a run, so that its streams end.
+async fn finish_run(client: &Client, run: &str) {
+    client.append(run, &[fact("run.finished", json!({}))]).await;
 }
 
 #[tokio::test]
 async fn every_way_of_reading_a_recording_ends_with_the_same_activities() {
-    let client = local().await;
-    for name in &recordings() {
-        play(&client, name, name).await;
-        close(&client, name).await;
+    let client = start_local().await;
+    for name in &short_recordings() {
+        post_recording(&client, name, name).await;
+        finish_run(&client, name).await;
         for audience in AUDIENCES {
             let query = format!("audience={audience}");
-            let expected = at_rest(&client, name, &query).await;
+            let expected = read_activities(&client, name, &query).await;
             assert!(expected.contains_key(&("run".into(), name.clone())), "{name}");
             let mut snapshot = Screen::default();
-            for frame in client.activities(name, &query, None).await.all().await {
-                snapshot.take(&frame);
+            for frame in client.open_activities(name, &query, None).await.read_all().await {
+                snapshot.apply(&frame);
             }
             assert_eq!((snapshot.shown(), snapshot.hydrated, snapshot.ended), (expected.clone(), 1, true), "{name} {audience}");
 
             let replay = format!("{query}&replay=deltas");
-            let frames = client.activities(name, &replay, None).await.all().await;
+            let frames = client.open_activities(name, &replay, None).await.read_all().await;
             let mut screens = vec![Screen::default()];
             for frame in &frames {
-                let mut next = screens.last().expect("one").clone();
-                next.take(frame);
+                let mut next = screens.last().expect("the list is not empty").clone();
+                next.apply(frame);
                 screens.push(next);
             }
-            assert_eq!(screens.last().expect("one").shown(), expected, "{name} {audience} from the start");
+            assert_eq!(screens.last().expect("the list is not empty").shown(), expected, "{name} {audience} from the start");
             for screen in screens.iter().skip(1).step_by(7).filter(|screen| screen.cursor.is_some() && !screen.ended) {
                 for query in [&query, &replay] {
-                    // A cursor stands between envelopes: what came after it comes again.
-                    let at = screens.iter().find(|s| s.cursor == screen.cursor).expect("itself at the least");
+                    // A cursor lies between envelopes: the server sends every frame after it again.
+                    let at = screens.iter().find(|s| s.cursor == screen.cursor).expect("the screen itself has this cursor");
                     let mut resumed = at.clone();
-                    for frame in client.activities(name, query, screen.cursor.as_deref()).await.all().await {
-                        resumed.take(&frame);
+                    for frame in client.open_activities(name, query, screen.cursor.as_deref()).await.read_all().await {
+                        resumed.apply(&frame);
                     }
                     assert_eq!(resumed.shown(), expected, "{name} {query} from {:?}", screen.cursor);
                 }
@@ -172,10 +178,10 @@ async fn every_way_of_reading_a_recording_ends_with_the_same_activities() {
 }
 
 #[tokio::test]
-async fn a_tool_that_reports_ten_batches_is_seen_running_and_then_done() {
-    let client = local().await;
-    let mut stream = client.activities("r", "", None).await;
-    assert_eq!(stream.frame().await.kind(), "Hydrated", "a run that nobody has written is empty");
+async fn a_tool_that_reports_ten_batches_is_shown_running_and_then_done() {
+    let client = start_local().await;
+    let mut stream = client.open_activities("r", "", None).await;
+    assert_eq!(stream.next_frame().await.kind(), "Hydrated", "a run without facts is empty");
     let mut screen = Screen::default();
     let progress = |status: &str, n: u32| {
         let content = json!({
@@ -188,12 +194,12 @@ async fn a_tool_that_reports_ten_batches_is_seen_running_and_then_done() {
     let steps = (0..=10).map(|n| progress("running", n)).chain([progress("done", 10)]);
     for step in steps {
         client.post("/v1/runs/r/facts?source=awaken", &[("content-type", "application/json")], step.to_string()).await.ok();
-        let mut frame = stream.frame().await;
+        let mut frame = stream.next_frame().await;
         while frame.data["activityType"] != "tool-call-progress" {
-            screen.take(&frame);
-            frame = stream.frame().await;
+            screen.apply(&frame);
+            frame = stream.next_frame().await;
         }
-        screen.take(&frame);
+        screen.apply(&frame);
         let content = screen.shown()[&("tool-call-progress".to_owned(), "c".to_owned())]["content"].clone();
         assert_eq!(content["schema"], "tool-call-progress.v1");
         statuses.push((frame.kind().to_owned(), content["status"].as_str().unwrap().to_owned(), content["progress"].as_f64()));
@@ -204,97 +210,97 @@ async fn a_tool_that_reports_ten_batches_is_seen_running_and_then_done() {
 }
 
 #[tokio::test]
-async fn time_travel_shows_what_a_reader_saw_then() {
-    let client = local().await;
-    play(&client, "r", "tool_progress_activity").await;
-    close(&client, "r").await;
+async fn a_page_at_a_sequence_shows_what_a_live_reader_saw_at_it() {
+    let client = start_local().await;
+    post_recording(&client, "r", "tool_progress_activity").await;
+    finish_run(&client, "r").await;
     let mut screen = Screen::default();
     let mut seen = BTreeMap::new();
-    for frame in client.activities("r", "replay=deltas&audience=internal", None).await.all().await {
-        screen.take(&frame);
+    for frame in client.open_activities("r", "replay=deltas&audience=internal", None).await.read_all().await {
+        screen.apply(&frame);
         if frame.id.is_some() && frame.kind() != "End" && frame.kind() != "Hydrated" {
             seen.insert(frame.sequence(), screen.shown());
         }
     }
     assert!(seen.len() > 20);
     for (sequence, shown) in seen {
-        assert_eq!(at_rest(&client, "r", &format!("audience=internal&at={sequence}")).await, shown, "at {sequence}");
+        assert_eq!(read_activities(&client, "r", &format!("audience=internal&at={sequence}")).await, shown, "at {sequence}");
     }
-    assert!(at_rest(&client, "r", "at=0").await.is_empty());
+    assert!(read_activities(&client, "r", "at=0").await.is_empty());
 }
 
 #[tokio::test]
-async fn a_reader_of_one_surface_gets_that_surface_and_no_gap() {
-    let client = local().await;
-    play(&client, "r", "multi_tool_sequential").await;
-    close(&client, "r").await;
+async fn a_reader_of_one_surface_gets_only_that_surface_without_gaps() {
+    let client = start_local().await;
+    post_recording(&client, "r", "multi_tool_sequential").await;
+    finish_run(&client, "r").await;
     for query in ["surfaces=tool_ui", "surfaces=conversation,runtime_status", "surfaces=tool_ui&replay=deltas"] {
         let mut screen = Screen::default();
-        for frame in client.activities("r", query, None).await.all().await {
-            screen.take(&frame);
+        for frame in client.open_activities("r", query, None).await.read_all().await {
+            screen.apply(&frame);
         }
-        assert_eq!(screen.shown(), at_rest(&client, "r", query).await, "{query}");
+        assert_eq!(screen.shown(), read_activities(&client, "r", query).await, "{query}");
         assert!(!screen.shown().is_empty());
     }
 }
 
 #[tokio::test]
-async fn a_reader_that_falls_off_the_ring_is_brought_forward_by_snapshots() {
+async fn a_reader_behind_the_ring_catches_up_by_snapshots() {
     let sizes = Sizes { ring_bytes_max: 2048, ..Sizes::default() };
-    let client = local_with(sizes, Limits::default()).await;
-    let mut stream = client.activities("r", "", None).await;
+    let client = start_local_with(sizes, Limits::default()).await;
+    let mut stream = client.open_activities("r", "", None).await;
     let mut screen = Screen::default();
-    screen.take(&stream.frame().await);
+    screen.apply(&stream.next_frame().await);
     let text = |n: usize| fact("text.delta", json!({"messageId": "m", "partId": "p", "text": format!("{n} ")}));
     for chunk in (0..2000).collect::<Vec<_>>().chunks(100) {
-        client.accept("r", &chunk.iter().map(|n| text(*n)).collect::<Vec<_>>()).await;
+        client.append("r", &chunk.iter().map(|n| text(*n)).collect::<Vec<_>>()).await;
     }
-    close(&client, "r").await;
+    finish_run(&client, "r").await;
     while let Some(frame) = stream.next().await {
-        screen.take(&frame);
+        screen.apply(&frame);
     }
-    assert_eq!(screen.shown(), at_rest(&client, "r", "").await);
+    assert_eq!(screen.shown(), read_activities(&client, "r", "").await);
 }
 
 #[tokio::test]
-async fn several_runs_that_nobody_has_written_are_empty_and_their_reader_waits() {
-    let client = local().await;
+async fn a_reader_of_several_runs_without_facts_gets_hydrated_at_sequence_zero() {
+    let client = start_local().await;
     for query in ["", "&replay=deltas"] {
-        let mut stream = client.open(Via::Raw, &format!("/v1/stream?runs=a,b{query}"), None).await;
-        let frame = stream.frame().await;
+        let mut stream = client.open(Transport::Raw, &format!("/v1/stream?runs=a,b{query}"), None).await;
+        let frame = stream.next_frame().await;
         assert_eq!((frame.kind(), frame.sequence()), ("Hydrated", 0), "{query}");
     }
 }
 
 #[tokio::test]
-async fn another_life_of_a_run_is_a_reset_and_then_its_activities() {
-    let client = local().await;
-    client.accept("r", &[fact("text.delta", json!({"messageId": "m", "text": "a"}))]).await;
-    close(&client, "r").await;
-    let frames = client.activities("r", "", Some("00000000deadbeef:2")).await.all().await;
+async fn a_cursor_of_another_epoch_gets_a_reset_and_then_the_activities() {
+    let client = start_local().await;
+    client.append("r", &[fact("text.delta", json!({"messageId": "m", "text": "a"}))]).await;
+    finish_run(&client, "r").await;
+    let frames = client.open_activities("r", "", Some("00000000deadbeef:2")).await.read_all().await;
     assert_eq!((frames[0].kind(), &frames[0].data["reason"]), ("Reset", &json!("epoch")));
     let epoch = client.get("/v1/runs/r").await.ok()["epoch"].as_str().unwrap().to_owned();
-    let frames = client.activities("r", "", Some(&format!("{epoch}:200"))).await.all().await;
+    let frames = client.open_activities("r", "", Some(&format!("{epoch}:200"))).await.read_all().await;
     assert_eq!((frames[0].kind(), &frames[0].data["reason"]), ("Reset", &json!("expired")));
     let mut screen = Screen::default();
     for frame in &frames {
-        screen.take(frame);
+        screen.apply(frame);
     }
-    assert_eq!(screen.shown(), at_rest(&client, "r", "").await);
-    let cursor = screen.cursor.expect("the end's");
+    assert_eq!(screen.shown(), read_activities(&client, "r", "").await);
+    let cursor = screen.cursor.expect("End has a cursor");
     let answer = client.get_with("/v1/runs/r/stream", &[("last-event-id", &cursor)]).await;
-    assert_eq!(answer.status, 204, "who has seen the end need not come back");
+    assert_eq!(answer.status, 204, "a reader that has seen End gets 204");
 }
 
 #[tokio::test]
 async fn activities_of_a_long_run_take_fewer_bytes_than_its_events() {
-    let client = local().await;
-    play(&client, "r", "long_40_steps").await;
-    close(&client, "r").await;
+    let client = start_local().await;
+    post_recording(&client, "r", "long_40_steps").await;
+    finish_run(&client, "r").await;
     for audience in AUDIENCES {
         let mut bytes = Vec::new();
         for query in [format!("frames=events&audience={audience}"), format!("replay=deltas&audience={audience}")] {
-            let frames = client.open(Via::Raw, &format!("/v1/runs/r/stream?{query}"), None).await.all().await;
+            let frames = client.open(Transport::Raw, &format!("/v1/runs/r/stream?{query}"), None).await.read_all().await;
             bytes.push(frames.iter().map(|frame| frame.text.len()).sum::<usize>());
         }
         let (events, activities) = (bytes[0], bytes[1]);
@@ -304,15 +310,15 @@ async fn activities_of_a_long_run_take_fewer_bytes_than_its_events() {
 }
 
 #[tokio::test]
-async fn a_chunk_of_a_message_costs_the_same_however_long_the_message_is() {
-    let client = local().await;
+async fn a_message_chunk_costs_the_same_at_any_length_of_the_message() {
+    let client = start_local().await;
     let chunk = || fact("text.delta", json!({"messageId": "m", "partId": "p", "text": "four"}));
     let count = std::env::var("PROSCENIUM_CHUNKS").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000);
-    client.lines("/v1/runs/r/facts", lines(&(0..count).map(|_| chunk()).collect::<Vec<_>>())).await.ok();
-    let mut stream = client.activities("r", "replay=deltas", None).await;
+    client.post_lines("/v1/runs/r/facts", to_ndjson(&(0..count).map(|_| chunk()).collect::<Vec<_>>())).await.ok();
+    let mut stream = client.open_activities("r", "replay=deltas", None).await;
     let mut sizes = Vec::new();
     loop {
-        match stream.frame().await {
+        match stream.next_frame().await {
             frame if frame.kind() == "Hydrated" => break,
             frame if frame.kind() == "ActivityDelta" => sizes.push(frame.text.len()),
             _ => {}
@@ -324,30 +330,30 @@ async fn a_chunk_of_a_message_costs_the_same_however_long_the_message_is() {
         println!("chunk {n}: {} bytes", sizes[n]);
         n *= 10;
     }
-    // Only the numbers in it are longer: sequence, prev and cursor.
+    // Only the numbers in the frame grow: sequence, prev and cursor.
     let (first, last) = (sizes[0], sizes[count - 2]);
     assert!(last - first <= 3 * count.to_string().len(), "{first} and {last}");
-    let whole = at_rest(&client, "r", "").await;
+    let whole = read_activities(&client, "r", "").await;
     let text = &whole[&("message".to_owned(), "m".to_owned())]["content"]["parts"][0]["text"];
     assert_eq!((text.as_array().unwrap().len(), text[0].as_str().unwrap().len()), (1, 4 * count));
 }
 
 #[tokio::test]
-async fn joining_late_costs_what_there_is_to_see_and_not_what_there_was() {
-    let client = local().await;
+async fn joining_late_costs_as_much_as_the_visible_state_and_not_the_history() {
+    let client = start_local().await;
     let mut bytes = Vec::new();
     for (run, count) in [("short", 2_000), ("long", 60_000)] {
         let progress = |n: usize| {
-            let class = if n == 0 { "tool.started" } else { "tool.progress" };
+            let event_type = if n == 0 { "tool.started" } else { "tool.progress" };
             let payload = json!({"message": format!("{:06}", n % 7), "progress": 0.5, "toolName": "dig"});
-            fact(class, json!({"toolCallId": "c", "audience": "user", "payload": payload}))
+            fact(event_type, json!({"toolCallId": "c", "audience": "user", "payload": payload}))
         };
         let facts: Vec<_> = (0..count).map(progress).collect();
-        client.lines(&format!("/v1/runs/{run}/facts"), lines(&facts)).await.ok();
-        let mut stream = client.activities(run, "", None).await;
+        client.post_lines(&format!("/v1/runs/{run}/facts"), to_ndjson(&facts)).await.ok();
+        let mut stream = client.open_activities(run, "", None).await;
         let mut size = 0;
         loop {
-            let frame = stream.frame().await;
+            let frame = stream.next_frame().await;
             size += frame.text.len();
             if frame.kind() == "Hydrated" {
                 break;
@@ -359,10 +365,10 @@ async fn joining_late_costs_what_there_is_to_see_and_not_what_there_was() {
 }
 
 #[tokio::test]
-async fn a_log_that_grows_gets_checkpoints_and_they_change_nothing() {
+async fn checkpoints_of_a_growing_log_do_not_change_its_activities() {
     let (logs, groups) = Logs::open(MemoryStore::new()).expect("an empty store opens");
-    let world = World { now: || jiff::Timestamp::UNIX_EPOCH, random: || 7 };
-    let ingest = Ingest::new(logs.clone(), Policy::default(), world);
+    let environment = Environment { now: || jiff::Timestamp::UNIX_EPOCH, random: || 7 };
+    let ingest = Ingest::new(logs.clone(), Policy::default(), environment);
     let feed = Feed::new(logs.clone(), Sizes::default());
     for (_, task) in feed.tasks(groups) {
         tokio::spawn(task);
@@ -377,8 +383,8 @@ async fn a_log_that_grows_gets_checkpoints_and_they_change_nothing() {
             given: Ids::default(),
             producer: None,
             facts: facts.into(),
-            life: None,
-            fence: None,
+            epoch: None,
+            write_scope: None,
             atomic: false,
         };
         ingest.deliver(delivery).await.unwrap();
@@ -386,7 +392,7 @@ async fn a_log_that_grows_gets_checkpoints_and_they_change_nothing() {
     deliver("long_40_steps").await;
     let tail = logs.log(&log).await.unwrap().tail();
     let epoch = tail.epoch.unwrap();
-    let found = soon("a checkpoint", async {
+    let found = with_timeout("a checkpoint", async {
         loop {
             match logs.checkpoint(&log, epoch, Audience::User.index() as u8, Sequence::MAX).await.unwrap() {
                 Some((at, _)) => return at,
@@ -407,13 +413,13 @@ async fn a_log_that_grows_gets_checkpoints_and_they_change_nothing() {
 }
 
 #[tokio::test]
-async fn activities_of_several_runs_that_nobody_has_written_wait_for_them() {
-    let client = local().await;
-    let mut stream = client.open(Via::Raw, "/v1/stream?runs=a,b", None).await;
+async fn a_reader_of_several_runs_without_facts_waits_for_them() {
+    let client = start_local().await;
+    let mut stream = client.open(Transport::Raw, "/v1/stream?runs=a,b", None).await;
     for _ in 0..2 {
-        assert_eq!(stream.frame().await.kind(), "Hydrated");
+        assert_eq!(stream.next_frame().await.kind(), "Hydrated");
     }
-    client.accept("b", &[fact("run.started", json!({}))]).await;
-    let first = stream.frame().await;
+    client.append("b", &[fact("run.started", json!({}))]).await;
+    let first = stream.next_frame().await;
     assert_eq!((first.kind(), &first.data["runId"]), ("ActivitySnapshot", &json!("b")));
 }

@@ -1,18 +1,19 @@
-//! An AG-UI client, by what `@ag-ui/client` 1.0.0 and 0.0.59 do with events: what they throw on, what they warn of, and what
-//! they reduce to. A test that makes them throw or warn has failed.
+//! An AG-UI client that behaves like `@ag-ui/client` 1.0.0 and 0.0.59.
+//!
+//! It panics where they throw or warn, and reduces events to the same messages.
 
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which client it is.
+/// The version of the emulated client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// 0.0.59, told of no sub-agents.
+    /// 0.0.59, in a stream without sub-agents.
     Old,
     V1,
 }
 
-/// What each event has: members that must be there, and members that may.
+/// The members of each event: required ones, then optional ones.
 const EVENTS: &[(&str, &str, &str)] = &[
     ("RUN_STARTED", "threadId runId", "protocolVersion"),
     ("RUN_FINISHED", "threadId runId", "outcome result"),
@@ -39,7 +40,7 @@ const EVENTS: &[(&str, &str, &str)] = &[
     ("SUBAGENT_ERROR", "subagentRunId message", "code"),
 ];
 
-/// Members that may hold anything.
+/// Members that may hold any value.
 const OPAQUE: &[&str] = &["snapshot", "content", "metadata", "result"];
 
 /// A client that has read some events.
@@ -54,15 +55,15 @@ pub struct Client {
     pub runs: usize,
     is_open: bool,
     has_begun: bool,
-    /// By kind of bracket and id.
+    /// The open brackets, by kind and id.
     open: BTreeSet<(&'static str, String)>,
     subagents: BTreeMap<String, bool>,
-    /// Who opened what, by kind and id; the empty name is the parent's.
+    /// The agent that opened each bracket, by kind and id; the empty name is the parent's.
     owners: BTreeMap<(&'static str, String), String>,
 }
 
 impl Client {
-    /// A client that has these messages.
+    /// Builds a client that already has these messages.
     pub fn new(version: Version, messages: &[Value]) -> Self {
         Self {
             version,
@@ -79,8 +80,8 @@ impl Client {
         }
     }
 
-    /// A fresh stream of the same client: whoever joins anew is verified anew.
-    pub fn joins(&mut self) {
+    /// Starts a new stream of the same client: verification starts again.
+    pub fn rejoin(&mut self) {
         *self = Self {
             state: self.state.take(),
             interrupts: std::mem::take(&mut self.interrupts),
@@ -94,12 +95,12 @@ impl Client {
         self.reduce(event);
     }
 
-    // ── what it takes for an event ──
+    // ── schema checks ──
 
     fn check(&self, event: &Value) {
         let kind = event["type"].as_str().unwrap_or_else(|| panic!("no type: {event}"));
         let (_, must, may) = EVENTS.iter().find(|(name, ..)| *name == kind).unwrap_or_else(|| panic!("unknown: {event}"));
-        let members = event.as_object().expect("an object");
+        let members = event.as_object().expect("an event is an object");
         for member in must.split_whitespace() {
             assert!(members.contains_key(member), "no {member}: {event}");
         }
@@ -108,7 +109,7 @@ impl Client {
             assert!(is_known || member == "type" || member == "metadata", "{member}: {event}");
             let text =
                 !OPAQUE.contains(&member.as_str()) && !["messages", "delta", "patch", "outcome"].contains(&member.as_str());
-            assert!(!text || value.is_string(), "{member} is text: {event}");
+            assert!(!text || value.is_string(), "{member} is not text: {event}");
         }
         assert!(
             self.version == Version::V1 || members.get("subagentRunId").is_none() && !kind.starts_with("SUBAGENT"),
@@ -120,14 +121,14 @@ impl Client {
             }
             "REASONING_MESSAGE_START" => assert_eq!(event["role"], "reasoning"),
             "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT" | "TOOL_CALL_ARGS" => {
-                assert!(!event["delta"].as_str().expect("text").is_empty(), "{event}");
+                assert!(!event["delta"].as_str().expect("a delta is text").is_empty(), "{event}");
             }
             "TOOL_CALL_RESULT" => assert!(event["content"].is_string(), "{event}"),
             "ACTIVITY_SNAPSHOT" => assert!(event["content"].is_object(), "{event}"),
             "ACTIVITY_DELTA" => assert!(event["patch"].as_array().is_some_and(|patch| !patch.is_empty()), "{event}"),
             "STATE_DELTA" => assert!(event["delta"].is_array(), "{event}"),
             "MESSAGES_SNAPSHOT" => {
-                for message in event["messages"].as_array().expect("messages") {
+                for message in event["a snapshot has messages"].as_array().expect("a snapshot has messages") {
                     self.check_message(message);
                 }
             }
@@ -147,13 +148,13 @@ impl Client {
             "activity" => &["activityType", "content"],
             other => panic!("role {other}"),
         };
-        for (member, value) in message.as_object().expect("an object") {
+        for (member, value) in message.as_object().expect("a message is an object") {
             let is_own = allowed.contains(&member.as_str());
             assert!(is_own || ["id", "role", "metadata", "subagentRunId"].contains(&member.as_str()), "{member}: {message}");
             assert!(!value.is_null(), "{member}: {message}");
         }
         assert!(message["id"].is_string());
-        match message["role"].as_str().expect("a role") {
+        match message["role"].as_str().expect("a message has a role") {
             "activity" => assert!(message["content"].is_object() && message["activityType"].is_string(), "{message}"),
             "assistant" => {
                 for call in message.get("toolCalls").and_then(Value::as_array).into_iter().flatten() {
@@ -169,16 +170,16 @@ impl Client {
 
     fn check_outcome(&self, event: &Value) {
         let Some(outcome) = event.get("outcome") else { return };
-        let members: Vec<_> = outcome.as_object().expect("an object").keys().map(String::as_str).collect();
-        match (outcome["type"].as_str().expect("a type"), self.version) {
+        let members: Vec<_> = outcome.as_object().expect("an outcome is an object").keys().map(String::as_str).collect();
+        match (outcome["type"].as_str().expect("an outcome has a type"), self.version) {
             ("success", Version::Old) | ("cancelled", Version::V1) => assert_eq!(members, ["type"]),
             ("success", Version::V1) => assert!(members.iter().all(|name| ["type", "pendingToolCallIds"].contains(name))),
             ("interrupt", _) => {
                 assert_eq!(members, ["type", "interrupts"]);
-                let interrupts = outcome["interrupts"].as_array().expect("a list");
+                let interrupts = outcome["interrupts"].as_array().expect("interrupts are a list");
                 assert!(!interrupts.is_empty());
                 for interrupt in interrupts {
-                    for (member, value) in interrupt.as_object().expect("an object") {
+                    for (member, value) in interrupt.as_object().expect("an interrupt is an object") {
                         match member.as_str() {
                             "id" | "reason" | "message" | "toolCallId" | "expiresAt" => assert!(value.is_string(), "{interrupt}"),
                             "subagentRunId" => assert!(value.is_string() && self.version == Version::V1, "{interrupt}"),
@@ -193,14 +194,14 @@ impl Client {
         }
     }
 
-    // ── what it throws on ──
+    // ── order checks ──
 
     fn verify(&mut self, event: &Value) {
         let kind = event["type"].as_str().expect("checked");
         let id = |member: &str| event[member].as_str().expect("checked").to_owned();
         let begins = kind == "RUN_STARTED";
         if self.is_open {
-            assert!(!begins, "a run is open: {event}");
+            assert!(!begins, "a run is already open: {event}");
         } else {
             let had_finished = self.boundary.as_ref().is_some_and(|boundary| boundary["type"] == "RUN_FINISHED");
             assert!(begins || kind == "RUN_ERROR" && (had_finished || !self.has_begun), "no run is open: {event}");

@@ -1,10 +1,11 @@
-//! What the AI SDK's clients make of a stream (`processUIMessageStream` of versions 5, 6 and 7), and stricter than they are:
-//! whatever a client would throw at, drop or misread is a panic.
+//! A reader like the AI SDK's clients (`processUIMessageStream` of versions 5, 6 and 7), but stricter.
+//!
+//! It panics on every chunk that a client would throw at, drop or misread.
 
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A chunk's type, the first version that knows it, the members that it must have, and those that it may have.
+/// A chunk's type, the first version that has it, its required members, and its optional members.
 type Known = (&'static str, u8, &'static [(&'static str, Is)], &'static [(&'static str, Is)]);
 
 #[derive(Clone, Copy)]
@@ -20,8 +21,8 @@ enum Is {
 const ID: (&str, Is) = ("id", Is::Text);
 const CALL: (&str, Is) = ("toolCallId", Is::Text);
 const DELTA: (&str, Is) = ("delta", Is::Text);
-/// Without them a client would take the call for its own to carry out, or would not find it (version 5).
-const OURS: [(&str, Is); 2] = [("dynamic", Is::True), ("providerExecuted", Is::True)];
+/// A call without them looks to a client like one to execute itself, or is not found (version 5).
+const SERVER_EXECUTED: [(&str, Is); 2] = [("dynamic", Is::True), ("providerExecuted", Is::True)];
 
 #[rustfmt::skip]
 const KNOWN: &[Known] = &[
@@ -39,31 +40,31 @@ const KNOWN: &[Known] = &[
     ("reasoning-start", 5, &[ID], &[("providerMetadata", Is::Object)]),
     ("reasoning-delta", 5, &[ID, DELTA], &[]),
     ("reasoning-end", 5, &[ID], &[]),
-    ("tool-input-start", 5, &[CALL, ("toolName", Is::Text), OURS[0], OURS[1]], &[]),
+    ("tool-input-start", 5, &[CALL, ("toolName", Is::Text), SERVER_EXECUTED[0], SERVER_EXECUTED[1]], &[]),
     ("tool-input-delta", 5, &[CALL, ("inputTextDelta", Is::Text)], &[]),
-    ("tool-input-available", 5, &[CALL, ("toolName", Is::Text), ("input", Is::Any), OURS[0], OURS[1]], &[]),
-    ("tool-output-available", 5, &[CALL, ("output", Is::Any), OURS[0]], &[("preliminary", Is::True)]),
-    ("tool-output-error", 5, &[CALL, ("errorText", Is::Text), OURS[0]], &[]),
+    ("tool-input-available", 5, &[CALL, ("toolName", Is::Text), ("input", Is::Any), SERVER_EXECUTED[0], SERVER_EXECUTED[1]], &[]),
+    ("tool-output-available", 5, &[CALL, ("output", Is::Any), SERVER_EXECUTED[0]], &[("preliminary", Is::True)]),
+    ("tool-output-error", 5, &[CALL, ("errorText", Is::Text), SERVER_EXECUTED[0]], &[]),
     ("tool-output-denied", 6, &[CALL], &[]),
     ("tool-approval-request", 6, &[CALL, ("approvalId", Is::Text)], &[("reason", Is::Text)]),
     ("tool-approval-response", 7, &[("approvalId", Is::Text), ("approved", Is::Flag)], &[("reason", Is::Text)]),
 ];
 const DATA: &[(&str, Is)] = &[ID, ("data", Is::Any)];
 
-/// A client that has a message, and is told more of it.
+/// A client that holds one message and reads the chunks that extend it.
 #[derive(Debug, Clone)]
 pub struct Reader {
     version: u8,
     pub message: Value,
     /// Open texts, by channel and id: the index of their part.
     open: BTreeMap<(String, String), usize>,
-    /// The last chunk, once it came.
+    /// The last chunk, after it has arrived.
     pub ended: Option<Value>,
-    /// Corrections that it was told of.
+    /// The number of corrections received.
     pub corrections: usize,
-    /// Texts that went on after their end.
+    /// The number of texts that continued after their end.
     pub reopened: usize,
-    /// Texts that ended, by channel and id.
+    /// Texts that have ended, by channel and id.
     closed: BTreeSet<(String, String)>,
 }
 
@@ -73,20 +74,20 @@ impl Reader {
         Self { version, message, open: BTreeMap::new(), ended: None, corrections: 0, reopened: 0, closed: BTreeSet::new() }
     }
 
-    /// The same client, and another answer: it goes on with the message that it has.
-    pub fn another_answer(&mut self) {
+    /// Starts another response: the client continues with the message that it has.
+    pub fn start_response(&mut self) {
         (self.open, self.ended) = (BTreeMap::new(), None);
     }
 
-    /// Everything of one stream.
+    /// Reads all chunks of one stream.
     pub fn read<'c>(version: u8, chunks: impl IntoIterator<Item = &'c Value>) -> Self {
         let mut reader = Self::new(version);
-        chunks.into_iter().for_each(|chunk| reader.take(chunk));
+        chunks.into_iter().for_each(|chunk| reader.apply(chunk));
         reader
     }
 
     fn parts(&mut self) -> &mut Vec<Value> {
-        self.message["parts"].as_array_mut().expect("parts")
+        self.message["a message has parts"].as_array_mut().expect("a message has parts")
     }
 
     fn push(&mut self, part: Value) -> usize {
@@ -97,15 +98,17 @@ impl Reader {
     fn call(&mut self, chunk: &Value) -> &mut Map<String, Value> {
         let id = chunk["toolCallId"].clone();
         let call = self.parts().iter_mut().rfind(|part| part["toolCallId"] == id);
-        call.unwrap_or_else(|| panic!("of a call that the message does not hold: {chunk}")).as_object_mut().expect("a part")
+        call.unwrap_or_else(|| panic!("the message does not have the call: {chunk}"))
+            .as_object_mut()
+            .expect("a part is an object")
     }
 
     fn check(&self, chunk: &Value) {
-        let of = chunk.as_object().unwrap_or_else(|| panic!("no object: {chunk}"));
+        let of = chunk.as_object().unwrap_or_else(|| panic!("not an object: {chunk}"));
         let kind = chunk["type"].as_str().unwrap_or_else(|| panic!("no type: {chunk}"));
         let data: Known = ("data-", 5, DATA, &[]);
         let known = KNOWN.iter().find(|known| known.0 == kind).or(kind.starts_with("data-").then_some(&data));
-        let (_, since, must, may) = known.unwrap_or_else(|| panic!("nobody knows {chunk}"));
+        let (_, since, must, may) = known.unwrap_or_else(|| panic!("unknown type: {chunk}"));
         assert!(self.version >= *since, "version {} does not know {chunk}", self.version);
         for (member, is) in *must {
             assert!(of.contains_key(*member) && self.fits(&of[*member], *is), "{member} of {chunk}");
@@ -131,22 +134,25 @@ impl Reader {
         }
     }
 
-    /// Takes a chunk.
-    pub fn take(&mut self, chunk: &Value) {
+    /// Applies a chunk.
+    pub fn apply(&mut self, chunk: &Value) {
         self.check(chunk);
-        assert!(self.ended.is_none(), "after the end: {chunk}");
+        assert!(self.ended.is_none(), "a chunk after the end: {chunk}");
         let kind = chunk["type"].as_str().expect("checked");
-        assert!(!self.message["id"].is_null() || ["start", "error"].contains(&kind), "before the start: {chunk}");
+        assert!(!self.message["id"].is_null() || ["start", "error"].contains(&kind), "a chunk before the start: {chunk}");
         match kind {
             "start" => {
-                assert!(self.message["id"].is_null() || self.message["id"] == chunk["messageId"], "another message: {chunk}");
+                assert!(
+                    self.message["id"].is_null() || self.message["id"] == chunk["messageId"],
+                    "the id of another message: {chunk}"
+                );
                 self.message["id"] = chunk["messageId"].clone();
             }
             "start-step" => {
-                assert_eq!(*self.parts(), Vec::<Value>::new(), "one step");
+                assert_eq!(*self.parts(), Vec::<Value>::new(), "a message has one step");
                 self.push(json!({ "type": "step-start" }));
             }
-            "finish-step" => assert!(self.open.is_empty(), "versions 5 and 6 forget what is open: {:?}", self.open),
+            "finish-step" => assert!(self.open.is_empty(), "versions 5 and 6 forget open texts: {:?}", self.open),
             "reset-step" => {
                 self.parts().truncate(1);
                 self.open.clear();
@@ -157,10 +163,10 @@ impl Reader {
                 self.ended = Some(chunk.clone());
             }
             "message-metadata" => {
-                let said = chunk["messageMetadata"].as_object().expect("checked").clone();
+                let metadata_members = chunk["messageMetadata"].as_object().expect("checked").clone();
                 match self.message.get_mut("metadata").and_then(Value::as_object_mut) {
-                    Some(metadata) => metadata.extend(said),
-                    None => self.message["metadata"] = said.into(),
+                    Some(metadata) => metadata.extend(metadata_members),
+                    None => self.message["metadata"] = metadata_members.into(),
                 }
             }
             _ if kind.starts_with("data-") => self.data(chunk),
@@ -180,10 +186,10 @@ impl Reader {
 
     fn text(&mut self, chunk: &Value) {
         let kind = chunk["type"].as_str().expect("checked");
-        let (channel, edge) = kind.split_once('-').expect("a channel and an edge");
+        let (channel, suffix) = kind.split_once('-').expect("the type has a channel and a suffix");
         let key = (channel.to_owned(), chunk["id"].as_str().expect("checked").to_owned());
-        if edge == "start" {
-            assert!(!self.open.contains_key(&key), "open already: {chunk}");
+        if suffix == "start" {
+            assert!(!self.open.contains_key(&key), "already open: {chunk}");
             let mut part = json!({ "type": channel, "text": "", "state": "streaming" });
             if channel == "reasoning" {
                 part["id"] = key.1.as_str().into();
@@ -198,7 +204,7 @@ impl Reader {
         }
         let at = *self.open.get(&key).unwrap_or_else(|| panic!("not open: {chunk}"));
         let part = &mut self.parts()[at];
-        match edge {
+        match suffix {
             "delta" => {
                 assert_ne!(chunk["delta"], "", "an empty delta");
                 part["text"] =
@@ -228,7 +234,7 @@ impl Reader {
                 let call = self.call(chunk);
                 assert_eq!(call["state"], "input-streaming", "{chunk}");
                 let text = format!("{}{more}", call.get("rawInput").and_then(Value::as_str).unwrap_or_default());
-                // Clients also guess what the arguments will be.
+                // Real clients also parse the incomplete arguments.
                 call.insert("rawInput".into(), text.into());
             }
             "tool-input-available" => {
@@ -238,7 +244,7 @@ impl Reader {
             "tool-approval-request" => {
                 let version = self.version;
                 let call = self.call(chunk);
-                assert_ne!(call["state"], "input-streaming", "an approval of what is not known: {chunk}");
+                assert_ne!(call["state"], "input-streaming", "an approval request before the arguments: {chunk}");
                 call.insert("state".into(), "approval-requested".into());
                 let mut approval = json!({ "id": chunk["approvalId"] });
                 if let Some(reason) = chunk.get("reason") {
@@ -249,7 +255,7 @@ impl Reader {
             }
             "tool-approval-response" => {
                 let asked = |part: &&mut Value| part["approval"]["id"] == chunk["approvalId"];
-                let call = self.parts().iter_mut().find(asked).unwrap_or_else(|| panic!("nobody asked: {chunk}"));
+                let call = self.parts().iter_mut().find(asked).unwrap_or_else(|| panic!("no such approval request: {chunk}"));
                 call["state"] = "approval-responded".into();
                 call["approval"]["approved"] = chunk["approved"].clone();
                 if let Some(reason) = chunk.get("reason") {
@@ -259,14 +265,14 @@ impl Reader {
             "tool-output-denied" => {
                 let call = self.call(chunk);
                 for left in ["output", "preliminary", "errorText"] {
-                    assert!(!call.contains_key(left), "denied, with what it gave: {call:?}");
+                    assert!(!call.contains_key(left), "a denied call has an output: {call:?}");
                 }
                 call.insert("state".into(), "output-denied".into());
             }
             _ => {
                 let call = self.call(chunk);
                 assert_ne!(call["state"], "input-streaming", "an output before the arguments: {chunk}");
-                let input = call.get("input").cloned().expect("known arguments");
+                let input = call.get("input").cloned().expect("a call has arguments");
                 let mut members = vec![("input", &input)];
                 let state = if kind == "tool-output-error" { "output-error" } else { "output-available" };
                 members.extend(["output", "preliminary", "errorText"].iter().filter_map(|name| Some((*name, chunk.get(*name)?))));
@@ -276,7 +282,7 @@ impl Reader {
     }
 }
 
-/// What each chunk of a call does to its part: it sets all of these.
+/// Sets a call's part as each of its chunks does: every chunk sets all of these members.
 fn update(call: &mut Map<String, Value>, state: &str, members: &[(&str, &Value)]) {
     for member in ["input", "output", "errorText", "rawInput", "preliminary"] {
         call.shift_remove(member);
@@ -287,8 +293,8 @@ fn update(call: &mut Map<String, Value>, state: &str, members: &[(&str, &Value)]
     }
 }
 
-/// The message as a client of this version has it: 6 has no chunk that tells an answer.
-pub fn seen(message: &Value, version: u8) -> Value {
+/// Returns the message as a client of this version has it: version 6 has no chunk for an approval's answer.
+pub fn as_seen_by(message: &Value, version: u8) -> Value {
     let mut message = message.clone();
     if version == 6 {
         for part in message["parts"].as_array_mut().into_iter().flatten() {

@@ -1,28 +1,28 @@
-//! Approvals: what each source says of a question reaches every reader that may see it, and what the user answers reaches the worker.
+//! Approvals: readers see each source's question, and the worker receives the user's answer.
 
-use crate::harness::{AUDIENCES, Answer, Client, fact, lines, local, recordings};
+use crate::harness::{AUDIENCES, Client, Response, fact, recordings, start_local, to_ndjson};
 use proscenium::log::control::OPTIONS_MAX;
 use serde_json::{Map, Value, json};
 
-/// A question of one source: the facts up to it, and what its reader has to see.
-struct Asked {
+/// A question of one source: the facts up to it, and the content that its readers see.
+struct Question {
     source: &'static str,
     name: &'static str,
     facts: Vec<Value>,
     action: &'static str,
     call: Option<&'static str>,
-    /// Members of the action that each reader of the call sees.
+    /// Members of the action that every reader of the call sees.
     shown: Value,
 }
 
-/// The facts of a recording up to the first one that `is_last` takes.
+/// Returns the facts of a recording up to the first one for which `is_last` holds.
 fn up_to(name: &str, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
-    let (_, _, facts) = recordings().into_iter().find(|(_, of, _)| of == name).expect("a recording of this name");
-    let end = facts.iter().position(is_last).expect("the recording asks");
+    let (_, _, facts) = recordings().into_iter().find(|(_, of, _)| of == name).expect("the recording exists");
+    let end = facts.iter().position(is_last).expect("the recording has a question");
     facts[..=end].to_vec()
 }
 
-fn asked() -> Vec<Asked> {
+fn questions() -> Vec<Question> {
     let approved = json!({"type": "object", "properties": {"approved": {"type": "boolean"}}});
     let mut required = approved.clone();
     required["required"] = json!(["approved"]);
@@ -38,7 +38,7 @@ fn asked() -> Vec<Asked> {
     let permission = json!({"type": "tool.approval_required", "request": {"approvalId": "ap", "sessionId": "t", "toolCallId": "tu",
         "toolName": "bash", "args": {"cmd": "ls"}, "reason": "destructive", "risk": "medium", "scope": "session"}});
     vec![
-        Asked {
+        Question {
             source: "agentui",
             name: "native",
             facts: vec![fact("run.started", json!({})), call, native],
@@ -50,7 +50,7 @@ fn asked() -> Vec<Asked> {
                 "responseSchema": approved, "schema": approved, "refs": [{"rel": "diff", "href": "/v1/blobs/d"}],
                 "options": [{"optionId": "once", "label": "Allow once", "kind": "allow_once"}], "toolCallId": "c1"}),
         },
-        Asked {
+        Question {
             source: "awaken",
             name: "awaken/hitl_approve",
             facts: up_to("awaken/hitl_approve", |fact| fact["event_type"] == "run_finish"),
@@ -59,7 +59,7 @@ fn asked() -> Vec<Asked> {
             shown: json!({"kind": "tool_approval", "message": "Delete branch feat/old?", "risk": "high", "toolName": "delete_branch",
                 "parameters": {"branch": "feat/old"}, "input": {"branch": "feat/old"}, "responseSchema": required, "schema": required}),
         },
-        Asked {
+        Question {
             source: "turnrunner",
             name: "turn-runner/handwritten-port-gate_approved",
             facts: up_to("turn-runner/handwritten-port-gate_approved", |fact| fact["event"] == "turnGateOpen"),
@@ -67,7 +67,7 @@ fn asked() -> Vec<Asked> {
             call: Some("call_d"),
             shown: json!({"kind": "tool_approval", "risk": "high", "toolName": "deploy", "parameters": {"env": "prod"}}),
         },
-        Asked {
+        Question {
             source: "ag-ui",
             name: "ag-ui/scripted-sdk1.0-interrupt_resume",
             facts: up_to("ag-ui/scripted-sdk1.0-interrupt_resume", |fact| fact["type"] == "RUN_FINISHED"),
@@ -76,7 +76,7 @@ fn asked() -> Vec<Asked> {
             shown: json!({"kind": "tool_approval", "message": "Delete feat/x?", "toolName": "delete_branch",
                 "parameters": {"branch": "feat/x"}, "responseSchema": approved, "expiresAt": "2026-12-31T23:59:59Z"}),
         },
-        Asked {
+        Question {
             source: "ag-ui",
             name: "ag-ui/awaken-encoder-hitl_approve",
             facts: up_to("ag-ui/awaken-encoder-hitl_approve", |fact| fact["type"] == "RUN_FINISHED"),
@@ -84,7 +84,7 @@ fn asked() -> Vec<Asked> {
             call: Some("call_del"),
             shown: json!({"kind": "tool_approval", "toolName": "delete_branch", "parameters": {"branch": "feat/old"}}),
         },
-        Asked {
+        Question {
             source: "ethos",
             name: "the web server's gate",
             facts: vec![json!({"type": "run_start", "provider": "p", "model": "m", "source": "global"}), permission],
@@ -93,7 +93,7 @@ fn asked() -> Vec<Asked> {
             shown: json!({"kind": "tool_approval", "message": "destructive", "toolName": "bash", "parameters": {"cmd": "ls"},
                 "risk": "medium", "scope": "session"}),
         },
-        Asked {
+        Question {
             source: "ethos",
             name: "ethos/hitl_credential_required",
             facts: up_to("ethos/hitl_credential_required", |fact| fact["type"] == "credential_required"),
@@ -105,11 +105,11 @@ fn asked() -> Vec<Asked> {
     ]
 }
 
-/// The same with other names throughout: nothing may depend on those of the recording.
-fn renamed(asked: &Asked) -> (Vec<Value>, Value) {
+/// Renames tools and arguments throughout: nothing may depend on the names in the recording.
+fn renamed(asked: &Question) -> (Vec<Value>, Value) {
     let names =
         [("delete_branch", "purge_index"), ("feat/old", "idx/é~7"), ("deploy", "ship"), ("prod", "moon"), ("bash", "zsh")];
-    // AG-UI's arguments come in pieces.
+    // AG-UI streams arguments in pieces, so only the tool's name can be replaced.
     let names = if asked.source == "ag-ui" { &names[..1] } else { &names[..] };
     let rename =
         |text: String| names.iter().fold(text, |text, (from, to)| text.replace(&format!("\"{from}\""), &format!("\"{to}\"")));
@@ -118,32 +118,32 @@ fn renamed(asked: &Asked) -> (Vec<Value>, Value) {
 }
 
 async fn publish(client: &Client, run: &str, source: &str, facts: &[Value]) {
-    // The checksum of a TurnRunner call is of its own tool and arguments: the gate names neither.
+    // The checksum of a TurnRunner call covers its own tool and arguments: the gate names neither.
     let path = format!("/v1/runs/{run}/facts?source={source}&sessionId=t-{run}&agentId=helper");
-    client.lines(&path, lines(facts)).await.ok();
+    client.post_lines(&path, to_ndjson(facts)).await.ok();
 }
 
-async fn activities(client: &Client, run: &str, audience: &str) -> Vec<Value> {
+async fn read_activities(client: &Client, run: &str, audience: &str) -> Vec<Value> {
     let shown = client.get(&format!("/v1/runs/{run}/activities?audience={audience}")).await.ok();
     shown["activities"].as_array().unwrap().clone()
 }
 
-async fn content(client: &Client, run: &str, audience: &str, kind: &str, id: &str) -> Option<Value> {
-    let all = activities(client, run, audience).await;
+async fn read_content(client: &Client, run: &str, audience: &str, kind: &str, id: &str) -> Option<Value> {
+    let all = read_activities(client, run, audience).await;
     all.into_iter().find(|one| one["activityType"] == kind && one["activityId"] == id).map(|one| one["content"].clone())
 }
 
-/// The members of `content` that `expected` names.
-fn of(content: &Value, expected: &Value) -> Value {
+/// Returns the members of `content` that `expected` names.
+fn pick_members(content: &Value, expected: &Value) -> Value {
     let names = expected.as_object().unwrap().keys();
     Value::Object(names.map(|name| (name.clone(), content[name].clone())).collect::<Map<_, _>>())
 }
 
-async fn ask(client: &Client, run: &str, body: Value) -> Answer {
+async fn post_control(client: &Client, run: &str, body: Value) -> Response {
     client.post(&format!("/v1/runs/{run}/controls"), &[("content-type", "application/json")], body.to_string()).await
 }
 
-/// Claims the one control that waits for the agent.
+/// Claims the agent's only queued control.
 async fn claim_one(client: &Client) -> Value {
     let claimed = client.post("/v1/agents/helper/controls/claim?wait=30", &[], "").await.ok();
     let controls = claimed["controls"].as_array().unwrap();
@@ -158,16 +158,16 @@ async fn nack(client: &Client, claimed: &Value) {
 }
 
 #[tokio::test]
-async fn every_source_s_question_shows_its_tool_arguments_risk_and_what_is_reviewed() {
-    let client = local().await;
-    for (n, asked) in asked().iter().enumerate() {
+async fn every_source_s_question_shows_tool_arguments_risk_and_reviewed_objects() {
+    let client = start_local().await;
+    for (n, asked) in questions().iter().enumerate() {
         for (variation, (facts, shown)) in [(asked.facts.clone(), asked.shown.clone()), renamed(asked)].into_iter().enumerate() {
             let run = format!("r{n}-{variation}");
             publish(&client, &run, asked.source, &facts).await;
             for audience in AUDIENCES {
-                let content = content(&client, &run, audience, "action", asked.action).await;
+                let content = read_content(&client, &run, audience, "action", asked.action).await;
                 let content = content.unwrap_or_else(|| panic!("{}: no action for {audience}", asked.name));
-                assert_eq!(of(&content, &shown), shown, "{} as {audience}", asked.name);
+                assert_eq!(pick_members(&content, &shown), shown, "{} as {audience}", asked.name);
                 assert_eq!(content["status"], "pending", "{} as {audience}", asked.name);
                 crate::schema::assert_valid("activities/action.schema.json", &content);
             }
@@ -176,30 +176,30 @@ async fn every_source_s_question_shows_its_tool_arguments_risk_and_what_is_revie
 }
 
 #[tokio::test]
-async fn a_reader_that_cannot_see_the_call_learns_nothing_of_it_from_the_question() {
-    let client = local().await;
-    for (n, asked) in asked().iter().enumerate() {
+async fn a_reader_that_cannot_see_a_call_learns_nothing_about_it_from_its_question() {
+    let client = start_local().await;
+    for (n, asked) in questions().iter().enumerate() {
         let Some(call) = asked.call else { continue };
         let run = format!("r{n}");
         let hidden = fact("tool.started", json!({"toolCallId": call, "audience": "internal", "payload": {"toolName": "x"}}));
         publish(&client, &run, "agentui", &[fact("run.started", json!({})), hidden]).await;
         publish(&client, &run, asked.source, &asked.facts).await;
         for audience in ["user", "dashboard"] {
-            let content = content(&client, &run, audience, "action", asked.action).await.expect("the question is for users");
+            let content = read_content(&client, &run, audience, "action", asked.action).await.expect("the question is for users");
             for member in ["toolName", "parameters", "input", "safeInput", "payload", "toolCallId"] {
-                assert_eq!(content.get(member), None, "{} tells {audience} {member}: {content}", asked.name);
+                assert_eq!(content.get(member), None, "{} shows {audience} {member}: {content}", asked.name);
             }
             assert_eq!((&content["kind"], &content["status"]), (&asked.shown["kind"], &json!("pending")), "{}", asked.name);
             assert_eq!(content.get("risk"), asked.shown.get("risk"), "{}", asked.name);
         }
-        let content = content(&client, &run, "internal", "action", asked.action).await.unwrap();
+        let content = read_content(&client, &run, "internal", "action", asked.action).await.unwrap();
         assert_eq!(content["parameters"], asked.shown["parameters"], "{}", asked.name);
     }
 }
 
 #[tokio::test]
-async fn what_a_hidden_call_s_question_says_under_any_name_or_place_stays_hidden() {
-    let client = local().await;
+async fn members_of_a_hidden_call_stay_hidden_under_any_name_in_its_question() {
+    let client = start_local().await;
     let secret = json!({"deep": ["SECRET-ARGUMENT"]});
     let mut question = fact(
         "action.required",
@@ -213,7 +213,7 @@ async fn what_a_hidden_call_s_question_says_under_any_name_or_place_stays_hidden
     question["payload"]["payload"] = secret.clone();
     question["refs"] = json!([{"rel": "output", "href": "SECRET-ARGUMENT"}, {"rel": "artifact", "id": "plan.md"}]);
     let hidden = fact("tool.started", json!({"toolCallId": "c", "audience": "internal"}));
-    client.accept("r", &[fact("run.started", json!({})), hidden, question]).await;
+    client.append("r", &[fact("run.started", json!({})), hidden, question]).await;
     let path = "/v1/runs/r";
     for path in
         [format!("{path}/activities"), format!("{path}/events"), format!("{path}/export"), "/ag-ui/helper?threadId=r".into()]
@@ -223,15 +223,15 @@ async fn what_a_hidden_call_s_question_says_under_any_name_or_place_stays_hidden
         let text = String::from_utf8(answer.body).unwrap();
         assert!(text.contains("May I?") && !text.contains("SECRET-ARGUMENT"), "{path}: {text}");
     }
-    let shown = content(&client, "r", "user", "action", "a").await.unwrap();
-    assert_eq!(shown["refs"], json!([{"rel": "artifact", "id": "plan.md"}]), "what is reviewed is no part of the call");
-    let internal = content(&client, "r", "internal", "action", "a").await.unwrap();
+    let shown = read_content(&client, "r", "user", "action", "a").await.unwrap();
+    assert_eq!(shown["refs"], json!([{"rel": "artifact", "id": "plan.md"}]), "the reviewed artifact is not part of the call");
+    let internal = read_content(&client, "r", "internal", "action", "a").await.unwrap();
     assert_eq!(internal["parameters"], secret);
 }
 
 #[tokio::test]
-async fn an_action_that_names_a_call_alone_takes_its_tool_and_arguments_from_the_call_whenever_they_come() {
-    let client = local().await;
+async fn an_action_without_tool_and_arguments_takes_them_from_its_call_in_any_order() {
+    let client = start_local().await;
     let started = || fact("run.started", json!({}));
     let named = fact("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "rm"}}));
     let args = fact("tool.args", json!({"toolCallId": "c", "payload": {"input": {"path": "/tmp"}}}));
@@ -240,68 +240,68 @@ async fn an_action_that_names_a_call_alone_takes_its_tool_and_arguments_from_the
     for (n, order) in orders.into_iter().enumerate() {
         let run = format!("r{n}");
         let facts: Vec<Value> = std::iter::once(started()).chain(order.into_iter().cloned()).collect();
-        client.accept(&run, &facts).await;
-        let action = content(&client, &run, "user", "action", "a").await.unwrap();
+        client.append(&run, &facts).await;
+        let action = read_content(&client, &run, "user", "action", "a").await.unwrap();
         assert_eq!(json!([action["toolName"], action["parameters"]]), json!(["rm", {"path": "/tmp"}]), "order {n}");
-        let call = content(&client, &run, "user", "tool-call-progress", "c").await.unwrap();
+        let call = read_content(&client, &run, "user", "tool-call-progress", "c").await.unwrap();
         assert_eq!(call["action_id"], "a", "order {n}");
     }
-    // What the source says of the action itself stands.
+    // The action's own members take precedence over the call's.
     let own =
         fact("action.required", json!({"actionId": "b", "toolCallId": "c", "toolName": "remove", "parameters": {"path": "…"}}));
-    client.accept("r0", &[own]).await;
-    let action = content(&client, "r0", "user", "action", "b").await.unwrap();
+    client.append("r0", &[own]).await;
+    let action = read_content(&client, "r0", "user", "action", "b").await.unwrap();
     assert_eq!(json!([action["toolName"], action["parameters"]]), json!(["remove", {"path": "…"}]));
 }
 
 #[tokio::test]
-async fn a_call_that_waits_for_approval_reads_as_waiting_until_it_is_allowed() {
-    let client = local().await;
-    for (n, asked) in asked().iter().enumerate().filter(|(_, asked)| asked.source != "ethos") {
+async fn a_call_that_waits_for_approval_is_pending_until_it_is_approved() {
+    let client = start_local().await;
+    for (n, asked) in questions().iter().enumerate().filter(|(_, asked)| asked.source != "ethos") {
         let run = format!("r{n}");
         publish(&client, &run, asked.source, &asked.facts).await;
         for audience in AUDIENCES {
-            let call = content(&client, &run, audience, "tool-call-progress", asked.call.unwrap()).await.unwrap();
-            let told = json!([call["status"], call["state"], call["action_id"]]);
-            assert_eq!(told, json!(["pending", "input-available", asked.action]), "{} as {audience}", asked.name);
+            let call = read_content(&client, &run, audience, "tool-call-progress", asked.call.unwrap()).await.unwrap();
+            let actual = json!([call["status"], call["state"], call["action_id"]]);
+            assert_eq!(actual, json!(["pending", "input-available", asked.action]), "{} as {audience}", asked.name);
         }
         let allowed = fact("action.resolved", json!({"actionId": asked.action, "payload": {"outcome": "approved"}}));
-        client.accept(&run, &[allowed]).await;
-        let call = content(&client, &run, "user", "tool-call-progress", asked.call.unwrap()).await.unwrap();
+        client.append(&run, &[allowed]).await;
+        let call = read_content(&client, &run, "user", "tool-call-progress", asked.call.unwrap()).await.unwrap();
         assert_eq!(json!([call["status"], call["state"]]), json!(["running", "running"]), "{}", asked.name);
     }
 }
 
 #[tokio::test]
-async fn a_refused_call_never_reads_as_running_and_a_report_without_a_status_does_not_wake_a_waiting_one() {
-    let client = local().await;
-    let tool = |class: &str, members: Value| {
-        let mut fact = fact(class, json!({"toolCallId": "c", "audience": "user"}));
+async fn a_rejected_call_never_becomes_running_and_a_report_without_status_keeps_it_pending() {
+    let client = start_local().await;
+    let tool = |event_type: &str, members: Value| {
+        let mut fact = fact(event_type, json!({"toolCallId": "c", "audience": "user"}));
         fact.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         fact
     };
     let question = tool("action.required", json!({"actionId": "a", "payload": {"kind": "tool_approval"}}));
-    client.accept("r", &[fact("run.started", json!({})), tool("tool.started", json!({})), question]).await;
-    client.accept("r", &[tool("tool.progress", json!({"message": "waiting for you"}))]).await;
-    let told = |call: Value| json!([call["status"], call["message"]]);
-    let call = content(&client, "r", "user", "tool-call-progress", "c").await.unwrap();
-    assert_eq!(told(call), json!(["pending", "waiting for you"]));
-    client.accept("r", &[fact("action.resolved", json!({"actionId": "a", "payload": {"outcome": "rejected"}}))]).await;
-    let call = content(&client, "r", "user", "tool-call-progress", "c").await.unwrap();
-    assert_eq!(told(call), json!(["pending", "waiting for you"]));
-    client.accept("r", &[fact("run.finished", json!({}))]).await;
-    let call = content(&client, "r", "user", "tool-call-progress", "c").await.unwrap();
+    client.append("r", &[fact("run.started", json!({})), tool("tool.started", json!({})), question]).await;
+    client.append("r", &[tool("tool.progress", json!({"message": "waiting for you"}))]).await;
+    let actual = |call: Value| json!([call["status"], call["message"]]);
+    let call = read_content(&client, "r", "user", "tool-call-progress", "c").await.unwrap();
+    assert_eq!(actual(call), json!(["pending", "waiting for you"]));
+    client.append("r", &[fact("action.resolved", json!({"actionId": "a", "payload": {"outcome": "rejected"}}))]).await;
+    let call = read_content(&client, "r", "user", "tool-call-progress", "c").await.unwrap();
+    assert_eq!(actual(call), json!(["pending", "waiting for you"]));
+    client.append("r", &[fact("run.finished", json!({}))]).await;
+    let call = read_content(&client, "r", "user", "tool-call-progress", "c").await.unwrap();
     assert_eq!(json!([call["status"], call["state"]]), json!(["cancelled", "cancelled"]));
 }
 
 #[tokio::test]
-async fn the_worker_claims_exactly_what_the_user_said_of_every_source_s_question() {
-    let client = local().await;
-    for (n, asked) in asked().iter().enumerate() {
+async fn the_worker_claims_exactly_the_user_s_answer_to_every_source_s_question() {
+    let client = start_local().await;
+    for (n, asked) in questions().iter().enumerate() {
         let run = format!("r{n}");
         publish(&client, &run, asked.source, &asked.facts).await;
         let is_question = asked.shown["kind"] == "credential_request";
-        let said = [
+        let answers = [
             ("approve", Value::Null),
             ("approve", json!({"approved": true})),
             ("approve", json!({"scope": "once"})),
@@ -313,24 +313,24 @@ async fn the_worker_claims_exactly_what_the_user_said_of_every_source_s_question
             ("answer", json!(false)),
             ("edit", json!({"parameters": {"branch": "other"}})),
         ];
-        for (control, value) in said.into_iter().filter(|(control, _)| !(is_question && *control == "approve")) {
+        for (control, value) in answers.into_iter().filter(|(control, _)| !(is_question && *control == "approve")) {
             let mut body = json!({"control": control, "actionId": asked.action});
             if !value.is_null() {
                 body["value"] = value.clone();
             }
-            let answer = ask(&client, &run, body).await;
+            let answer = post_control(&client, &run, body).await;
             assert_eq!(answer.status, 202, "{} {control} {value}: {}", asked.name, String::from_utf8_lossy(&answer.body));
             let claimed = claim_one(&client).await;
-            let told = json!([claimed["control"], claimed["value"], claimed["actionId"], claimed["runId"]]);
-            assert_eq!(told, json!([control, value, asked.action, run]), "{}", asked.name);
+            let actual = json!([claimed["control"], claimed["value"], claimed["actionId"], claimed["runId"]]);
+            assert_eq!(actual, json!([control, value, asked.action, run]), "{}", asked.name);
             nack(&client, &claimed).await;
         }
     }
 }
 
 #[tokio::test]
-async fn a_control_that_contradicts_its_own_value_is_refused() {
-    let client = local().await;
+async fn a_control_that_contradicts_its_own_value_is_rejected() {
+    let client = start_local().await;
     let question = |id: &str, members: Value| fact("action.required", json!({"actionId": id, "payload": members}));
     let schema = json!({"type": "object", "properties": {"approved": {"type": "boolean"}}});
     let options = json!([{"optionId": "yes", "label": "Yes", "kind": "allow_once"}, {"optionId": "no", "label": "No", "kind": "reject_once"}]);
@@ -340,7 +340,7 @@ async fn a_control_that_contradicts_its_own_value_is_refused() {
         question("schema", json!({"kind": "tool_approval", "schema": schema})),
         question("choice", json!({"kind": "tool_approval", "options": options})),
     ];
-    client.accept("r", &facts).await;
+    client.append("r", &facts).await;
     for action in ["plain", "schema", "choice"] {
         for (control, value) in [
             ("approve", json!({"approved": false})),
@@ -359,40 +359,40 @@ async fn a_control_that_contradicts_its_own_value_is_refused() {
     }
     for (control, option) in [("approve", "no"), ("reject", "yes")] {
         let body = json!({"control": control, "actionId": "choice", "value": {"optionId": option}});
-        assert_eq!(ask(&client, "r", body).await.problem(422, "bad_control")["member"], "value", "{control} {option}");
+        assert_eq!(post_control(&client, "r", body).await.problem(422, "bad_control")["member"], "value", "{control} {option}");
     }
     let body = json!({"control": "approve", "actionId": "choice", "value": {"optionId": "yes"}});
-    assert_eq!(ask(&client, "r", body).await.status, 202);
+    assert_eq!(post_control(&client, "r", body).await.status, 202);
 
-    // What is remembered of choices is bounded: beyond it, the runtime alone knows what its option means.
+    // The server remembers a bounded number of options; beyond it, only the runtime knows their meaning.
     let many: Vec<Value> =
         (0..=OPTIONS_MAX).map(|n| json!({"optionId": format!("no{n}"), "label": "No", "kind": "reject_once"})).collect();
     client
-        .accept("many", &[fact("run.started", json!({})), question("a", json!({"kind": "tool_approval", "options": many}))])
+        .append("many", &[fact("run.started", json!({})), question("a", json!({"kind": "tool_approval", "options": many}))])
         .await;
     let choose = |n: usize| json!({"control": "approve", "actionId": "a", "value": {"optionId": format!("no{n}")}});
-    ask(&client, "many", choose(OPTIONS_MAX - 1)).await.problem(422, "bad_control");
-    assert_eq!(ask(&client, "many", choose(OPTIONS_MAX)).await.status, 202);
+    post_control(&client, "many", choose(OPTIONS_MAX - 1)).await.problem(422, "bad_control");
+    assert_eq!(post_control(&client, "many", choose(OPTIONS_MAX)).await.status, 202);
 }
 
 #[tokio::test]
-async fn a_call_that_starts_after_its_question_is_looked_for_among_a_bounded_number_of_questions() {
-    let client = local().await;
+async fn a_call_that_starts_late_is_matched_against_a_bounded_number_of_questions() {
+    let client = start_local().await;
     let mut facts = vec![fact("run.started", json!({}))];
     for n in 0..70 {
         let ids = json!({"actionId": format!("a{n:02}"), "toolCallId": format!("c{n}"), "payload": {"kind": "tool_approval"}});
         facts.push(fact("action.required", ids));
     }
     facts.extend([0, 63, 64].map(|n| fact("tool.started", json!({"toolCallId": format!("c{n}"), "payload": {"toolName": "t"}}))));
-    client.accept("r", &facts).await;
+    client.append("r", &facts).await;
     for (n, found) in [(0, json!("a00")), (63, json!("a63")), (64, Value::Null)] {
-        let call = content(&client, "r", "user", "tool-call-progress", &format!("c{n}")).await.unwrap();
+        let call = read_content(&client, "r", "user", "tool-call-progress", &format!("c{n}")).await.unwrap();
         assert_eq!(call.get("action_id").cloned().unwrap_or_default(), found);
     }
 }
 
-/// The events of a stream that ends.
-fn events(answer: &Answer) -> Vec<Value> {
+/// Parses the events of a stream that ends.
+fn parse_events(answer: &Response) -> Vec<Value> {
     assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
     let text = String::from_utf8(answer.body.clone()).unwrap();
     let data = text.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|data| *data != "[DONE]");
@@ -400,9 +400,9 @@ fn events(answer: &Answer) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn an_ag_ui_client_and_an_ai_sdk_client_are_told_the_same_of_the_question() {
-    let client = local().await;
-    for (n, asked) in asked().iter().enumerate() {
+async fn ag_ui_and_ai_sdk_clients_receive_the_same_question() {
+    let client = start_local().await;
+    for (n, asked) in questions().iter().enumerate() {
         let run = format!("r{n}");
         publish(&client, &run, asked.source, &asked.facts).await;
         if asked.name == "ethos/hitl_credential_required" {
@@ -410,14 +410,14 @@ async fn an_ag_ui_client_and_an_ai_sdk_client_are_told_the_same_of_the_question(
         }
         let body = json!({"threadId": format!("t-{run}"), "runId": run, "messages": [], "tools": [], "context": [], "protocolVersion": "1.0"});
         let answer = client.post("/ag-ui/helper", &[("content-type", "application/json")], body.to_string()).await;
-        let events = events(&answer);
+        let events = parse_events(&answer);
         let last = events.last().unwrap();
         let interrupt = &last["outcome"]["interrupts"][0];
         assert_eq!(interrupt["id"], asked.action, "{}: {last}", asked.name);
         let known = ["id", "reason", "message", "toolCallId", "responseSchema", "expiresAt", "metadata"];
         assert!(interrupt.as_object().unwrap().keys().all(|member| known.contains(&member.as_str())), "{interrupt}");
-        let told = &interrupt["metadata"]["proscenium"];
-        let beside = [
+        let actual = &interrupt["metadata"]["proscenium"];
+        let members = [
             "kind",
             "risk",
             "toolName",
@@ -433,21 +433,21 @@ async fn an_ag_ui_client_and_an_ai_sdk_client_are_told_the_same_of_the_question(
             "options",
             "description",
         ];
-        for member in beside {
-            assert_eq!(told.get(member), asked.shown.get(member), "{} tells {member}: {interrupt}", asked.name);
+        for member in members {
+            assert_eq!(actual.get(member), asked.shown.get(member), "{}, {member}: {interrupt}", asked.name);
         }
         for member in ["message", "responseSchema", "expiresAt"] {
-            assert_eq!(interrupt.get(member), asked.shown.get(member), "{} says {member}: {interrupt}", asked.name);
+            assert_eq!(interrupt.get(member), asked.shown.get(member), "{}, {member}: {interrupt}", asked.name);
         }
-        // At rest, and to who looks at the run alone.
+        // The same holds for the page, and for the run read by itself.
         let rest = client.get(&format!("/ag-ui/helper?threadId=t-{run}")).await.ok();
-        assert_eq!(rest["interrupts"]["pending"][0]["metadata"]["proscenium"], *told, "{}", asked.name);
+        assert_eq!(rest["interrupts"]["pending"][0]["metadata"]["proscenium"], *actual, "{}", asked.name);
 
         let chat = client.get(&format!("/ai-sdk/helper/t-{run}?version=7")).await.ok();
         let parts: Vec<&Value> =
             chat["messages"].as_array().unwrap().iter().flat_map(|m| m["parts"].as_array().unwrap()).collect();
         let data = parts.iter().find(|part| part["type"] == "data-action").unwrap_or_else(|| panic!("{}: {chat}", asked.name));
-        assert_eq!(of(&data["data"], &asked.shown), asked.shown, "{}", asked.name);
+        assert_eq!(pick_members(&data["data"], &asked.shown), asked.shown, "{}", asked.name);
         if asked.shown["kind"] == "tool_approval" {
             let call =
                 parts.iter().find(|part| part["type"] == "dynamic-tool").unwrap_or_else(|| panic!("{}: {chat}", asked.name));
@@ -462,8 +462,8 @@ async fn an_ag_ui_client_and_an_ai_sdk_client_are_told_the_same_of_the_question(
 }
 
 #[tokio::test]
-async fn a_client_s_answer_that_says_no_word_of_approval_is_never_taken_for_one() {
-    let client = local().await;
+async fn a_client_s_answer_without_an_explicit_approval_is_not_an_approval() {
+    let client = start_local().await;
     for (n, (payload, control)) in [
         (json!({"approved": "false"}), "answer"),
         (json!({"approved": null}), "answer"),
@@ -479,7 +479,7 @@ async fn a_client_s_answer_that_says_no_word_of_approval_is_never_taken_for_one(
         let (run, thread) = (format!("r{n}"), format!("t{n}"));
         let question = fact("action.required", json!({"actionId": "a", "payload": {"kind": "tool_approval"}}));
         let path = format!("/v1/runs/{run}/facts?sessionId={thread}&agentId=helper");
-        client.lines(&path, lines(&[fact("run.started", json!({})), question])).await.ok();
+        client.post_lines(&path, to_ndjson(&[fact("run.started", json!({})), question])).await.ok();
         let body = json!({"threadId": thread, "runId": "next", "messages": [],
             "resume": [{"interruptId": "a", "status": "resolved", "payload": payload}]});
         let resuming = {
@@ -491,17 +491,20 @@ async fn a_client_s_answer_that_says_no_word_of_approval_is_never_taken_for_one(
         let claimed = claim_one(&client).await;
         assert_eq!(json!([claimed["control"], claimed["value"]]), json!([control, payload]));
         nack(&client, &claimed).await;
-        assert_eq!(events(&resuming.await.unwrap()).last().unwrap()["code"], "control_refused");
+        assert_eq!(parse_events(&resuming.await.unwrap()).last().unwrap()["code"], "control_refused");
     }
 }
 
 #[tokio::test]
-async fn a_call_that_failed_at_the_client_is_no_approval_of_it() {
-    let client = local().await;
+async fn a_call_that_failed_at_the_client_is_not_an_approval() {
+    let client = start_local().await;
     let question = fact("action.required", json!({"actionId": "a", "toolCallId": "c", "payload": {"kind": "tool_approval"}}));
     let call = fact("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "rm", "input": {}}}));
     client
-        .lines("/v1/runs/r/facts?sessionId=chat&agentId=helper", lines(&[fact("run.started", json!({})), call, question]))
+        .post_lines(
+            "/v1/runs/r/facts?sessionId=chat&agentId=helper",
+            to_ndjson(&[fact("run.started", json!({})), call, question]),
+        )
         .await
         .ok();
     let part = json!({"type": "dynamic-tool", "toolName": "rm", "toolCallId": "c", "state": "output-error", "input": {}, "errorText": "broke"});
@@ -520,10 +523,10 @@ async fn a_call_that_failed_at_the_client_is_no_approval_of_it() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_open_when_its_run_ends_is_cancelled_even_if_it_was_last_reported_done() {
-    let client = local().await;
-    let tool = |class: &str, members: Value| {
-        let mut fact = fact(class, json!({"toolCallId": "c", "audience": "user"}));
+async fn an_open_call_is_cancelled_when_its_run_ends_even_after_a_done_report() {
+    let client = start_local().await;
+    let tool = |event_type: &str, members: Value| {
+        let mut fact = fact(event_type, json!({"toolCallId": "c", "audience": "user"}));
         fact.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         fact
     };
@@ -531,24 +534,24 @@ async fn a_call_that_is_open_when_its_run_ends_is_cancelled_even_if_it_was_last_
         let run = format!("r{n}");
         let report = tool("tool.progress", json!({"status": status, "progress": 1.0}));
         client
-            .accept(
+            .append(
                 &run,
                 &[fact("run.started", json!({})), tool("tool.started", json!({})), report, fact("run.finished", json!({}))],
             )
             .await;
-        let call = content(&client, &run, "user", "tool-call-progress", "c").await.unwrap();
+        let call = read_content(&client, &run, "user", "tool-call-progress", "c").await.unwrap();
         assert_eq!(json!([call["status"], call["state"], call["progress"]]), json!(["cancelled", "cancelled", 1.0]), "{status}");
     }
-    // A call of somebody else's run, of which this run heard reports alone, was never open here.
+    // A call of another run, of which this run has only reports, was never open here.
     let report = tool("tool.progress", json!({"status": "done"}));
-    client.accept("child", &[fact("run.started", json!({})), report, fact("run.finished", json!({}))]).await;
-    let call = content(&client, "child", "user", "tool-call-progress", "c").await.unwrap();
+    client.append("child", &[fact("run.started", json!({})), report, fact("run.finished", json!({}))]).await;
+    let call = read_content(&client, "child", "user", "tool-call-progress", "c").await.unwrap();
     assert_eq!(json!([call["status"], call["state"]]), json!(["done", "output-available"]));
 }
 
 #[tokio::test]
-async fn output_is_kept_by_its_channel() {
-    let client = local().await;
+async fn output_is_separated_by_channel() {
+    let client = start_local().await;
     let output = |channel: Value, text: &str| {
         let mut fact = fact("tool.output.delta", json!({"toolCallId": "c", "audience": "user", "payload": {"text": text}}));
         if !channel.is_null() {
@@ -565,22 +568,27 @@ async fn output_is_kept_by_its_channel() {
         output(json!("stderr"), "error"),
         output(json!("a/b~c"), "odd"),
     ];
-    client.accept("r", &facts).await;
-    let call = content(&client, "r", "user", "tool-call-progress", "c").await.unwrap();
+    client.append("r", &facts).await;
+    let call = read_content(&client, "r", "user", "tool-call-progress", "c").await.unwrap();
     crate::schema::assert_valid("activities/tool-call-progress.schema.json", &call);
     assert_eq!(call["output_text"], json!(["plain out "]));
     assert_eq!(call["output_channels"], json!({"stderr": ["warn error"], "a/b~c": ["odd"]}));
-    // A reader of deltas comes to the same, chunk by chunk.
-    client.accept("r", &[fact("run.finished", json!({}))]).await;
-    let mut deltas = client.activities("r", "replay=deltas", None).await;
-    let patches: Vec<Value> =
-        deltas.all().await.into_iter().filter(|frame| frame.kind() == "ActivityDelta").map(|f| f.data["patch"].clone()).collect();
+    // A reader of deltas ends with the same content, chunk by chunk.
+    client.append("r", &[fact("run.finished", json!({}))]).await;
+    let mut deltas = client.open_activities("r", "replay=deltas", None).await;
+    let patches: Vec<Value> = deltas
+        .read_all()
+        .await
+        .into_iter()
+        .filter(|frame| frame.kind() == "ActivityDelta")
+        .map(|f| f.data["patch"].clone())
+        .collect();
     assert!(patches.iter().any(|patch| patch.to_string().contains("/output_channels/stderr/-")), "{patches:#?}");
-    // Existing clients lose none of it.
+    // AG-UI and AI SDK clients receive all channels.
     let mut ended = facts.to_vec();
     ended.push(fact("tool.result", json!({"toolCallId": "c", "audience": "user"})));
     ended.push(fact("run.finished", json!({})));
-    client.accept("s", &ended).await;
+    client.append("s", &ended).await;
     for path in ["/v1/runs/s/stream?format=ag-ui&protocolVersion=1.0", "/v1/runs/s/stream?format=ai-sdk&version=7"] {
         let text = String::from_utf8(client.get(path).await.body).unwrap();
         assert!(text.contains("warn error") && text.contains("plain out"), "{path}: {text}");
@@ -588,15 +596,15 @@ async fn output_is_kept_by_its_channel() {
 }
 
 #[tokio::test]
-async fn a_call_s_channels_are_bounded_in_number_and_in_bytes() {
+async fn a_call_s_output_channels_are_bounded_in_number_and_bytes() {
     use proscenium::projection::stage::TEXT_BYTES_MAX;
-    let client = local().await;
+    let client = start_local().await;
     let output = |channel: &str, text: &str| {
         fact("tool.output.delta", json!({"toolCallId": "c", "audience": "user", "payload": {"channel": channel, "text": text}}))
     };
     let facts: Vec<Value> = (0..40).map(|n| output(&format!("ch{n}"), "x")).chain([output(&"n".repeat(5000), "x")]).collect();
-    client.accept("many", &facts).await;
-    let call = content(&client, "many", "user", "tool-call-progress", "c").await.unwrap();
+    client.append("many", &facts).await;
+    let call = read_content(&client, "many", "user", "tool-call-progress", "c").await.unwrap();
     assert_eq!((call["output_channels"].as_object().unwrap().len(), &call["clipped"]), (8, &json!(true)));
 
     let chunk = "y".repeat(30 * 1024);
@@ -605,19 +613,19 @@ async fn a_call_s_channels_are_bounded_in_number_and_in_bytes() {
         facts.push(output(if n % 2 == 0 { "one" } else { "two" }, &chunk));
     }
     for facts in facts.chunks(60) {
-        client.accept("long", facts).await;
+        client.append("long", facts).await;
     }
-    let call = content(&client, "long", "user", "tool-call-progress", "c").await.unwrap();
+    let call = read_content(&client, "long", "user", "tool-call-progress", "c").await.unwrap();
     let bytes: usize = ["one", "two"].iter().map(|channel| call["output_channels"][channel][0].as_str().unwrap().len()).sum();
     assert_eq!((bytes, &call["clipped"]), (TEXT_BYTES_MAX, &json!(true)));
 }
 
 #[tokio::test]
-async fn a_hidden_call_s_failure_is_counted_for_its_reader_without_a_name_or_a_body() {
-    let client = local().await;
-    let tool = |id: &str, class: &str, audience: &str| {
+async fn a_hidden_call_s_failure_is_counted_without_its_name_or_body() {
+    let client = start_local().await;
+    let tool = |id: &str, event_type: &str, audience: &str| {
         fact(
-            class,
+            event_type,
             json!({"toolCallId": id, "audience": audience, "turnId": "SECRET", "timestamp": "2020-02-02T02:02:02Z",
             "refs": {"parentToolCallId": "SECRET"}, "payload": {"toolName": "SECRET", "error": {"message": "SECRET"}, "durationMs": 7}}),
         )
@@ -633,25 +641,25 @@ async fn a_hidden_call_s_failure_is_counted_for_its_reader_without_a_name_or_a_b
         tool("hush-3", "tool.started", "internal"),
         stopped,
     ];
-    client.accept("r", &facts).await;
-    let before = content(&client, "r", "user", "run", "r").await.unwrap();
-    assert_eq!(before["status"], "accepted", "what is hidden moves nothing else");
+    client.append("r", &facts).await;
+    let before = read_content(&client, "r", "user", "run", "r").await.unwrap();
+    assert_eq!(before["status"], "accepted", "hidden facts change nothing else");
     for (audience, count) in [("user", json!(2)), ("dashboard", json!(1)), ("internal", Value::Null)] {
-        let found = content(&client, "r", audience, "diagnostics", "diagnostics").await;
+        let found = read_content(&client, "r", audience, "diagnostics", "diagnostics").await;
         let found = found.map_or(Value::Null, |content| {
             crate::schema::assert_valid("activities/diagnostics.schema.json", &content);
             content["hiddenFailures"].clone()
         });
         assert_eq!(found, count, "{audience}");
     }
-    client.accept("r", &[fact("run.finished", json!({}))]).await;
+    client.append("r", &[fact("run.finished", json!({}))]).await;
     for path in ["activities", "events", "export", "stream", "stream?frames=events"] {
         let text = String::from_utf8(client.get(&format!("/v1/runs/r/{path}")).await.body).unwrap();
         for hidden in ["SECRET", "hush", "\"durationMs\"", "2020-02-02"] {
-            assert!(!text.contains(hidden), "{path} tells {hidden}: {text}");
+            assert!(!text.contains(hidden), "{path} reveals {hidden}: {text}");
         }
     }
-    let events = client.events("r", "", 100).await;
+    let events = client.read_events("r", "", 100).await;
     let failures: Vec<_> = events.iter().filter(|event| event["type"] == "tool.failed").collect();
     assert_eq!(failures.len(), 2, "{events:#?}");
     for failure in failures {
@@ -661,11 +669,11 @@ async fn a_hidden_call_s_failure_is_counted_for_its_reader_without_a_name_or_a_b
 }
 
 #[tokio::test]
-async fn progress_starts_nothing_so_that_a_failure_without_a_start_is_for_users() {
-    let client = local().await;
-    let tool = |class: &str, audience: &str| {
+async fn progress_starts_no_call_so_a_failure_without_a_start_is_for_users() {
+    let client = start_local().await;
+    let tool = |event_type: &str, audience: &str| {
         fact(
-            class,
+            event_type,
             json!({"toolCallId": "c", "audience": audience, "payload": {"toolName": "fetch", "message": "half", "text": "…",
             "error": {"message": "it broke"}}}),
         )
@@ -673,48 +681,48 @@ async fn progress_starts_nothing_so_that_a_failure_without_a_start_is_for_users(
     for before in [vec!["tool.progress"], vec!["tool.output.delta", "tool.progress"], vec!["tool.args"]] {
         let run = before.join("-");
         let mut facts = vec![fact("run.started", json!({}))];
-        facts.extend(before.iter().map(|class| tool(class, "internal")));
+        facts.extend(before.iter().map(|event_type| tool(event_type, "internal")));
         facts.push(tool("tool.failed", "internal"));
-        client.accept(&run, &facts).await;
-        let call = content(&client, &run, "user", "tool-call-progress", "c").await.expect("the failure is for users");
+        client.append(&run, &facts).await;
+        let call = read_content(&client, &run, "user", "tool-call-progress", "c").await.expect("the failure is for users");
         assert_eq!(json!([call["state"], call["error"]["message"]]), json!(["output-error", "it broke"]), "{run}");
-        assert_eq!(content(&client, &run, "user", "diagnostics", "diagnostics").await, None);
+        assert_eq!(read_content(&client, &run, "user", "diagnostics", "diagnostics").await, None);
     }
-    // What begins the call decides, whatever was reported before.
+    // The start decides a call's audience, not the reports before it.
     let facts = [tool("tool.progress", "internal"), tool("tool.started", "user"), tool("tool.result", "internal")];
-    client.accept("seen", &facts).await;
-    let call = content(&client, "seen", "user", "tool-call-progress", "c").await.expect("its start is for users");
+    client.append("seen", &facts).await;
+    let call = read_content(&client, "seen", "user", "tool-call-progress", "c").await.expect("its start is for users");
     assert_eq!(json!([call["state"], call["withheld"]]), json!(["output-available", true]));
     let facts = [tool("tool.progress", "user"), tool("tool.started", "internal"), tool("tool.args", "user")];
-    client.accept("hidden", &facts).await;
-    let events = client.events("hidden", "", 10).await;
-    assert_eq!(events.len(), 1, "its start is hidden, and so is what follows: {events:#?}");
+    client.append("hidden", &facts).await;
+    let events = client.read_events("hidden", "", 10).await;
+    assert_eq!(events.len(), 1, "its start is hidden, and so is every later fact: {events:#?}");
 }
 
 #[tokio::test]
-async fn what_a_run_came_to_is_shown_and_told_to_existing_clients() {
-    let client = local().await;
+async fn a_run_s_result_is_in_its_activity_and_in_client_streams() {
+    let client = start_local().await;
     let result = json!({"answer": 42});
-    client.accept("r", &[fact("run.started", json!({})), fact("run.finished", json!({"payload": {"result": result}}))]).await;
-    let run = content(&client, "r", "user", "run", "r").await.unwrap();
+    client.append("r", &[fact("run.started", json!({})), fact("run.finished", json!({"payload": {"result": result}}))]).await;
+    let run = read_content(&client, "r", "user", "run", "r").await.unwrap();
     crate::schema::assert_valid("activities/run.schema.json", &run);
     assert_eq!(run["result"], result);
-    let finished = events(&client.get("/v1/runs/r/stream?format=ag-ui&protocolVersion=1.0").await);
+    let finished = parse_events(&client.get("/v1/runs/r/stream?format=ag-ui&protocolVersion=1.0").await);
     assert_eq!(finished.last().unwrap()["result"], result);
-    let told = String::from_utf8(client.get("/v1/runs/r/stream?format=ai-sdk&version=7").await.body).unwrap();
-    assert!(told.contains("{\"answer\":42}"), "{told}");
-    // A result for narrower eyes is nobody else's, and another attempt has none yet.
+    let actual = String::from_utf8(client.get("/v1/runs/r/stream?format=ai-sdk&version=7").await.body).unwrap();
+    assert!(actual.contains("{\"answer\":42}"), "{actual}");
+    // A result for a narrower audience is hidden from wider ones, and a new attempt has no result.
     let hidden = fact("run.finished", json!({"audience": "internal", "payload": {"result": result}}));
-    client.accept("s", &[fact("run.started", json!({})), hidden]).await;
-    assert_eq!(content(&client, "s", "user", "run", "s").await.unwrap().get("result"), None);
-    assert_eq!(content(&client, "s", "internal", "run", "s").await.unwrap()["result"], result);
-    client.accept("s", &[fact("run.started", json!({}))]).await;
-    assert_eq!(content(&client, "s", "internal", "run", "s").await.unwrap().get("result"), None);
+    client.append("s", &[fact("run.started", json!({})), hidden]).await;
+    assert_eq!(read_content(&client, "s", "user", "run", "s").await.unwrap().get("result"), None);
+    assert_eq!(read_content(&client, "s", "internal", "run", "s").await.unwrap()["result"], result);
+    client.append("s", &[fact("run.started", json!({}))]).await;
+    assert_eq!(read_content(&client, "s", "internal", "run", "s").await.unwrap().get("result"), None);
 }
 
 #[tokio::test]
-async fn a_message_keeps_its_attachments_its_parts_of_other_kinds_and_its_references() {
-    let client = local().await;
+async fn a_message_keeps_attachments_parts_of_other_kinds_and_references() {
+    let client = start_local().await;
     let attachment = json!({"name": "plan.pdf", "mediaType": "application/pdf", "href": "/v1/blobs/p"});
     let image = json!({"messageId": "m2", "partId": "i", "audience": "user", "payload": {"kind": "image", "role": "user", "text": "",
         "mediaType": "image/png", "url": "https://example.com/a.png", "alt": "a chart"}});
@@ -731,9 +739,9 @@ async fn a_message_keeps_its_attachments_its_parts_of_other_kinds_and_its_refere
         fact("text.final", change),
         fact("messages.snapshot", window),
     ];
-    client.accept("r", &facts).await;
+    client.append("r", &facts).await;
     let message = async |id: &str| {
-        let message = content(&client, "r", "user", "message", id).await.unwrap_or_else(|| panic!("no message {id}"));
+        let message = read_content(&client, "r", "user", "message", id).await.unwrap_or_else(|| panic!("no message {id}"));
         crate::schema::assert_valid("activities/message.schema.json", &message);
         message
     };
@@ -757,21 +765,21 @@ async fn a_message_keeps_its_attachments_its_parts_of_other_kinds_and_its_refere
         json!([old["attachments"], old["refs"], old["parts"][0]["url"]]),
         json!([[attachment], {"old": 1}, "https://example.com/b.png"])
     );
-    // What is no text enters no answer.
-    client.accept("r", &[fact("run.finished", json!({}))]).await;
-    let told = events(&client.get("/v1/runs/r/stream?format=ai-sdk&version=7").await);
+    // Parts without text do not enter the response text.
+    client.append("r", &[fact("run.finished", json!({}))]).await;
+    let actual = parse_events(&client.get("/v1/runs/r/stream?format=ai-sdk&version=7").await);
     let text: String =
-        told.iter().filter(|event| event["type"] == "text-delta").filter_map(|event| event["delta"].as_str()).collect();
+        actual.iter().filter(|event| event["type"] == "text-delta").filter_map(|event| event["delta"].as_str()).collect();
     assert!(!text.contains("+1 -2"), "{text}");
 }
 
 #[tokio::test]
-async fn an_ag_ui_message_keeps_what_is_no_text_as_parts() {
-    let client = local().await;
+async fn an_ag_ui_message_keeps_parts_that_are_not_text() {
+    let client = start_local().await;
     let content_of = json!([{"type": "text", "text": "What is this?"}, {"type": "image", "source": {"type": "url", "value": "https://example.com/a.png", "mimeType": "image/png"}}]);
     let snapshot = json!({"type": "MESSAGES_SNAPSHOT", "messages": [{"id": "u", "role": "user", "content": content_of}]});
     publish(&client, "r", "ag-ui", &[json!({"type": "RUN_STARTED", "threadId": "t", "runId": "x"}), snapshot]).await;
-    let message = content(&client, "r", "user", "message", "u").await.unwrap();
+    let message = read_content(&client, "r", "user", "message", "u").await.unwrap();
     let kinds: Vec<&Value> = message["parts"].as_array().unwrap().iter().map(|part| &part["kind"]).collect();
     assert_eq!(kinds, ["user_text", "image"]);
     assert_eq!(message["parts"][1]["source"]["value"], "https://example.com/a.png");

@@ -4,7 +4,7 @@
 //! review would have held the server up for several seconds, or have cost it hundreds of megabytes, in a debug build too.
 
 use crate::activities::Screen;
-use crate::harness::{Client, Process, Sse, Via, fact, soon};
+use crate::harness::{Client, Process, Sse, Transport, fact, with_timeout};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -50,13 +50,13 @@ impl Bystander {
                 (count, worst)
             }
         });
-        rounds.recv_timeout(crate::harness::PATIENCE).expect("the bystander is served before anything is sent");
+        rounds.recv_timeout(crate::harness::TIMEOUT).expect("the bystander is served before anything is sent");
         Self { stop, rounds, asking }
     }
 
     fn ask(at: SocketAddr, request: &str) -> std::io::Result<Vec<u8>> {
         let mut socket = std::net::TcpStream::connect(at)?;
-        socket.set_read_timeout(Some(crate::harness::PATIENCE))?;
+        socket.set_read_timeout(Some(crate::harness::TIMEOUT))?;
         socket.write_all(request.as_bytes())?;
         let mut answer = Vec::new();
         socket.read_to_end(&mut answer)?;
@@ -66,7 +66,7 @@ impl Bystander {
     /// Ends, after one more round; fails if an answer took too long.
     fn was_served(self, beside: &str) {
         while self.rounds.try_recv().is_ok() {}
-        self.rounds.recv_timeout(crate::harness::PATIENCE).expect("the bystander is served after all was sent");
+        self.rounds.recv_timeout(crate::harness::TIMEOUT).expect("the bystander is served after all was sent");
         self.stop.store(true, Ordering::Relaxed);
         let (count, worst) = self.asking.join().expect("the bystander was always answered with 200");
         println!("attack: {beside}: {count} rounds, the longest wait {worst:.1?}");
@@ -81,12 +81,12 @@ const POST_FACT: &str = "POST /v1/runs/bystander/facts HTTP/1.1\r\nhost: localho
 async fn stalling(at: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
-    soon("a connection", socket.connect(at)).await.unwrap()
+    with_timeout("a connection", socket.connect(at)).await.unwrap()
 }
 
 /// Says this on a connection of its own, and reads what comes until the server ends it.
 async fn say(at: SocketAddr, what: &[u8]) -> String {
-    let (mut reads, mut writes) = soon("a connection", TcpStream::connect(at)).await.unwrap().into_split();
+    let (mut reads, mut writes) = with_timeout("a connection", TcpStream::connect(at)).await.unwrap().into_split();
     let mut said = Vec::new();
     let writing = async {
         // The server may have answered and gone already.
@@ -94,7 +94,7 @@ async fn say(at: SocketAddr, what: &[u8]) -> String {
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        read = soon("the server to end the connection", reads.read_to_end(&mut said)) => drop(read.unwrap()),
+        read = with_timeout("the server to end the connection", reads.read_to_end(&mut said)) => drop(read.unwrap()),
         () = writing => {}
     }
     String::from_utf8(said).unwrap()
@@ -117,7 +117,7 @@ async fn web_socket(at: SocketAddr) -> TcpStream {
     socket.write_all(head.as_bytes()).await.unwrap();
     let mut said = Vec::new();
     while !said.ends_with(b"\r\n\r\n") {
-        said.push(soon("a handshake", socket.read_u8()).await.unwrap());
+        said.push(with_timeout("a handshake", socket.read_u8()).await.unwrap());
     }
     assert!(said.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&said));
     socket
@@ -146,7 +146,7 @@ async fn flood(mut socket: TcpStream, frames: &[u8], bytes_max: usize) -> (usize
     }
     let mut said = Vec::new();
     // The server may have gone, with what it had left to say.
-    let _ = soon("the end of the connection", socket.read_to_end(&mut said)).await;
+    let _ = with_timeout("the end of the connection", socket.read_to_end(&mut said)).await;
     let mut at = 0;
     while let Some([first, length, ..]) = said.get(at..) {
         let (head, length) = match length {
@@ -209,18 +209,18 @@ async fn a_reader_that_sees_nothing_of_a_run_gets_what_comes_at_last_and_its_end
     let beside = Bystander::beside(server.at);
     let mut readers = Vec::new();
     for query in ["audience=user", "audience=user&frames=events", "audience=user&surface=conversation,run"] {
-        let mut reader = client.activities("r", query, None).await;
-        reader.opened().await;
+        let mut reader = client.open_activities("r", query, None).await;
+        reader.wait_until_open().await;
         readers.push(reader);
     }
     for n in 0..200 {
         client
-            .accept("r", &[fact("diagnostic.changed", json!({"audience": "internal", "payload": {"kind": "noise", "n": n}}))])
+            .append("r", &[fact("diagnostic.changed", json!({"audience": "internal", "payload": {"kind": "noise", "n": n}}))])
             .await;
     }
-    client.accept("r", &[fact("run.finished", json!({}))]).await;
+    client.append("r", &[fact("run.finished", json!({}))]).await;
     for mut reader in readers {
-        let frames = reader.all().await;
+        let frames = reader.read_all().await;
         assert_eq!(frames.last().map(|frame| (frame.kind(), frame.sequence())), Some(("End", 201)), "{frames:?}");
     }
     beside.was_served("facts that a reader does not see");
@@ -238,24 +238,24 @@ async fn readers_that_join_a_large_run_and_read_nothing_cost_a_page_each() {
     let client = Client::new(server.at);
     // One that is larger than a page.
     for _ in 0..32 {
-        client.accept("r", &[fact("text.delta", json!({"messageId": "large", "payload": {"text": "word ".repeat(6500)}}))]).await;
+        client.append("r", &[fact("text.delta", json!({"messageId": "large", "payload": {"text": "word ".repeat(6500)}}))]).await;
     }
     for n in 0..ACTIVITIES_MIB * 8 {
         let text =
             (0..4).map(|_| fact("text.delta", json!({"messageId": n.to_string(), "payload": {"text": "word ".repeat(6500)}})));
-        client.accept("r", &text.collect::<Vec<_>>()).await;
+        client.append("r", &text.collect::<Vec<_>>()).await;
     }
     // What the server keeps for a first reader is there before anything is measured.
-    let mut first = client.activities("r", "", None).await;
-    while first.frame().await.kind() != "Hydrated" {}
+    let mut first = client.open_activities("r", "", None).await;
+    while first.next_frame().await.kind() != "Hydrated" {}
     let beside = Bystander::beside(server.at);
     let before = server.resident_kib();
     let (mut streams, mut sockets) = (Vec::new(), Vec::new());
     for n in 0..READERS {
         // No two of them join at the same place.
-        client.accept("r", &[fact("text.delta", json!({"messageId": "0", "payload": {"text": "more"}}))]).await;
-        for (via, query) in [(Via::Raw, ""), (Via::Hyper, ""), (Via::Raw, "?surface=conversation")] {
-            streams.push(Sse::ask(stalling(server.at).await, via, &format!("/v1/runs/r/stream{query}"), &[]).await);
+        client.append("r", &[fact("text.delta", json!({"messageId": "0", "payload": {"text": "more"}}))]).await;
+        for (via, query) in [(Transport::Raw, ""), (Transport::Hyper, ""), (Transport::Raw, "?surface=conversation")] {
+            streams.push(Sse::open(stalling(server.at).await, via, &format!("/v1/runs/r/stream{query}"), &[]).await);
         }
         let mut socket = web_socket(server.at).await;
         let subscribe = json!({ "op": "subscribe", "id": n, "run": "r" }).to_string();
@@ -268,15 +268,15 @@ async fn readers_that_join_a_large_run_and_read_nothing_cost_a_page_each() {
     println!("attack: {} stalled readers of {ACTIVITIES_MIB} MiB: {grown} MiB", READERS * 4);
     assert!(grown < 40, "{grown} MiB for {} readers of {ACTIVITIES_MIB} MiB", READERS * 4);
     // Those that read on get all of it, and then what comes.
-    client.accept("r", &[fact("run.finished", json!({}))]).await;
+    client.append("r", &[fact("run.finished", json!({}))]).await;
     for (stream, query) in streams.iter_mut().zip(["", "", "surface=conversation"]) {
         let mut screen = Screen::default();
-        for frame in stream.all().await {
-            screen.take(&frame);
+        for frame in stream.read_all().await {
+            screen.apply(&frame);
         }
         assert!(screen.hydrated == 1 && screen.ended, "{query:?}: {}", screen.hydrated);
         assert!(
-            screen.shown() == Screen::of(&client.get(&format!("/v1/runs/r/activities?{query}")).await.ok()).shown(),
+            screen.shown() == Screen::from_page(&client.get(&format!("/v1/runs/r/activities?{query}")).await.ok()).shown(),
             "{query:?}"
         );
     }
@@ -457,7 +457,7 @@ async fn keys_that_are_secrets_and_keys_that_are_long_hold_nobody_up() {
         (0..50).fold(json!("end"), |inner, n| json!({ format!("{n}{}", "k".repeat(10_000)): inner, "n": vec![n; 100] }));
     for (name, payload) in [("secrets", secrets), ("long", long), ("nested", nested), ("nested and long", nested_long)] {
         let begun = Instant::now();
-        client.accept("r", &[fact("custom.fact", json!({ "payload": { "of": payload } }))]).await;
+        client.append("r", &[fact("custom.fact", json!({ "payload": { "of": payload } }))]).await;
         println!("attack: {name} keys: {:.1?}", begun.elapsed());
     }
     let stored = client.export("r", "audience=internal").await;
@@ -472,22 +472,22 @@ async fn a_patch_of_many_moves_on_a_large_state_holds_nobody_up() {
     let server = Process::start();
     let client = Client::new(server.at);
     let patch = |operations: Value| fact("state.delta", json!({ "payload": { "patch": operations } }));
-    client.accept("r", &[patch(json!([{ "op": "add", "path": "/a", "value": {} }]))]).await;
+    client.append("r", &[patch(json!([{ "op": "add", "path": "/a", "value": {} }]))]).await;
     for n in 0..40 {
         // A larger one would be moved to a blob.
         let value = vec![0; 10_000];
-        client.accept("r", &[patch(json!([{ "op": "add", "path": format!("/a/{n}"), "value": value }]))]).await;
+        client.append("r", &[patch(json!([{ "op": "add", "path": format!("/a/{n}"), "value": value }]))]).await;
     }
-    let mut reader = client.activities("r", "", None).await;
-    while reader.frame().await.kind() != "Hydrated" {}
+    let mut reader = client.open_activities("r", "", None).await;
+    while reader.next_frame().await.kind() != "Hydrated" {}
     let beside = Bystander::beside(server.at);
     let moves = (0..2000).map(|n| match n % 2 {
         0 => json!({ "op": "move", "from": "/a", "path": "/b" }),
         _ => json!({ "op": "move", "from": "/b", "path": "/a" }),
     });
-    client.accept("r", &[patch(moves.collect())]).await;
-    client.accept("r", &[fact("run.finished", json!({}))]).await;
-    while reader.frame().await.kind() != "End" {}
+    client.append("r", &[patch(moves.collect())]).await;
+    client.append("r", &[fact("run.finished", json!({}))]).await;
+    while reader.next_frame().await.kind() != "End" {}
     beside.was_served("a patch of many moves");
 }
 
@@ -533,7 +533,7 @@ async fn slow_and_odd_clients_hold_nobody_up() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let mut said = [0; 12];
-        soon("an answer to what came slowly", socket.read_exact(&mut said)).await.unwrap();
+        with_timeout("an answer to what came slowly", socket.read_exact(&mut said)).await.unwrap();
         assert_eq!(&said, b"HTTP/1.1 200");
     });
     // Requests without end whose answers are not read.
@@ -544,7 +544,7 @@ async fn slow_and_odd_clients_hold_nobody_up() {
     // Those that never said what they want, or never all of it, are let go of.
     for (n, socket) in held.iter_mut().enumerate().filter(|(n, _)| n % half.len() != 6) {
         let mut said = Vec::new();
-        let _ = soon("the server to end the connection", socket.read_to_end(&mut said)).await;
+        let _ = with_timeout("the server to end the connection", socket.read_to_end(&mut said)).await;
         let said = String::from_utf8_lossy(&said);
         assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{:?}: {said}", half[n % half.len()]);
     }

@@ -1,4 +1,4 @@
-//! Awaken's recordings, fact by fact: what the runtime really sent becomes what a reader needs, and nothing is lost.
+//! The Awaken adapter over its recordings, fact by fact: nothing that the runtime sent is lost.
 
 use proscenium::model::{Audience, Draft, EventType, Ids, Phase, RunId, ToolCallId};
 use proscenium::source::{Adapter, Fact, SourceKind, by_name};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// The largest memory that a recording may lead to, in bytes. Ids, counters and lengths of a real run fit; a body would not.
+/// The largest adapter memory of a recording, in bytes. Ids, counters and lengths of a real run fit; a body would not.
 const MEMORY_BYTES_MAX: usize = 8 * 1024;
 
 fn source() -> &'static SourceKind {
@@ -21,7 +21,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/awaken")
 }
 
-/// A recording: its name and its facts.
+/// Reads the facts of a recording.
 fn recording(name: &str) -> Vec<Fact> {
     let text = std::fs::read_to_string(folder().join(format!("{name}.ndjson"))).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -33,7 +33,7 @@ fn recordings() -> Vec<(String, Vec<Fact>)> {
         .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
         .collect();
     names.sort();
-    assert!(names.len() >= 19, "the recordings are there: {names:?}");
+    assert!(names.len() >= 19, "recordings are missing: {names:?}");
     names.into_iter().map(|name| (name.clone(), recording(&name))).collect()
 }
 
@@ -52,26 +52,26 @@ fn drafts(name: &str) -> Vec<Draft> {
     drafts_of(recording(name))
 }
 
-fn of_class(drafts: &[Draft], class: EventType) -> Vec<&Draft> {
-    drafts.iter().filter(|d| d.class == class).collect()
+fn of_type(drafts: &[Draft], class: EventType) -> Vec<&Draft> {
+    drafts.iter().filter(|d| d.event_type == class).collect()
 }
 
-/// `class phase` of the drafts that tell how the run, its actions and its calls stand.
-fn story(drafts: &[Draft]) -> Vec<String> {
-    let tells = |d: &&Draft| {
-        let class = d.class.as_str();
+/// Formats as `type phase` the drafts that report the state of the run, its actions and its calls.
+fn lifecycle(drafts: &[Draft]) -> Vec<String> {
+    let is_lifecycle = |d: &&Draft| {
+        let class = d.event_type.as_str();
         !d.payload.contains_key("step")
             && ["run.", "action.", "permission.", "agent.", "worker."].iter().any(|family| class.starts_with(family))
-            || matches!(d.class, EventType::ToolStarted | EventType::ToolResult | EventType::ToolFailed)
+            || matches!(d.event_type, EventType::ToolStarted | EventType::ToolResult | EventType::ToolFailed)
     };
-    drafts.iter().filter(tells).map(|d| format!("{} {}", d.class, d.phase)).collect()
+    drafts.iter().filter(is_lifecycle).map(|d| format!("{} {}", d.event_type, d.phase)).collect()
 }
 
-/// What a reader sees of each message: chunks by part, emptied by a repair.
+/// Returns the text of each message as a reader sees it: chunks by part, emptied by a repair.
 fn texts(drafts: &[Draft], class: &EventType) -> String {
     let mut parts: Vec<(String, String, String)> = Vec::new();
     for draft in drafts {
-        if draft.class == *class {
+        if draft.event_type == *class {
             let (message, part) = (draft.ids.message.as_ref().unwrap().to_string(), draft.ids.part.as_ref().unwrap().to_string());
             let chunk = draft.text("text").unwrap();
             match parts.iter_mut().find(|(m, p, _)| *m == message && *p == part) {
@@ -89,27 +89,27 @@ fn texts(drafts: &[Draft], class: &EventType) -> String {
 
 fn calls(drafts: &[Draft], classes: &[EventType]) -> BTreeSet<String> {
     let of = |d: &Draft| d.ids.tool_call.as_ref().map(ToolCallId::to_string);
-    drafts.iter().filter(|d| classes.contains(&d.class)).filter_map(of).collect()
+    drafts.iter().filter(|d| classes.contains(&d.event_type)).filter_map(of).collect()
 }
 
 #[test]
-fn no_recorded_fact_is_refused_and_none_is_unknown() {
+fn no_recorded_fact_is_rejected_and_none_is_unknown() {
     for (name, facts) in recordings() {
         for draft in drafts_of(facts) {
             let kind = draft.payload.get("kind").and_then(Value::as_str).unwrap_or_default();
             assert!(
-                draft.class != EventType::DiagnosticChanged || kind == "reasoning_encrypted_value",
+                draft.event_type != EventType::DiagnosticChanged || kind == "reasoning_encrypted_value",
                 "{name}: {kind} {:?}",
                 draft.payload
             );
             assert_eq!(draft.ids.run.as_ref().map(RunId::as_str), Some("run"), "{name}");
-            assert!(draft.extra.is_empty(), "{name}: every recorded member has its place, not {:?}", draft.extra);
+            assert!(draft.extra.is_empty(), "{name}: unmapped members: {:?}", draft.extra);
         }
     }
 }
 
 #[test]
-fn members_that_nobody_knows_survive_on_every_event() {
+fn unknown_members_survive_on_every_event() {
     for (name, facts) in recordings() {
         let count = facts.len();
         let marked = facts.into_iter().enumerate().map(|(n, mut fact)| {
@@ -125,7 +125,7 @@ fn members_that_nobody_knows_survive_on_every_event() {
 }
 
 #[test]
-fn what_was_streamed_is_what_is_read() {
+fn readers_get_the_streamed_text() {
     for (name, facts) in recordings() {
         for (event, class) in [("text_delta", EventType::TextDelta), ("reasoning_delta", EventType::ReasoningDelta)] {
             let mut streamed = String::new();
@@ -145,13 +145,13 @@ fn what_was_streamed_is_what_is_read() {
 }
 
 #[test]
-fn every_message_that_was_streamed_is_sealed_once_and_takes_nothing_after() {
+fn every_streamed_message_is_sealed_once_and_not_written_afterwards() {
     for (name, facts) in recordings() {
         let mut sealed = BTreeSet::new();
         let mut open = BTreeSet::new();
         for draft in drafts_of(facts) {
             let message = draft.ids.message.as_ref().map(std::string::ToString::to_string);
-            match draft.class {
+            match draft.event_type {
                 EventType::TextDelta => {
                     let message = message.unwrap();
                     assert!(!sealed.contains(&message), "{name}: {message} is written after its end");
@@ -159,7 +159,7 @@ fn every_message_that_was_streamed_is_sealed_once_and_takes_nothing_after() {
                 }
                 EventType::TextFinal => {
                     let message = message.unwrap();
-                    assert!(draft.text("text").is_none(), "{name}: the stream is the text");
+                    assert!(draft.text("text").is_none(), "{name}: the final draft repeats no text");
                     assert!(open.remove(&message) && sealed.insert(message), "{name}");
                 }
                 _ => {}
@@ -170,7 +170,7 @@ fn every_message_that_was_streamed_is_sealed_once_and_takes_nothing_after() {
 }
 
 #[test]
-fn every_call_that_starts_ends() {
+fn every_call_that_starts_also_ends() {
     for (name, facts) in recordings() {
         let drafts = drafts_of(facts);
         let started = calls(&drafts, &[EventType::ToolStarted]);
@@ -180,7 +180,7 @@ fn every_call_that_starts_ends() {
 }
 
 #[test]
-fn an_adapter_that_is_restored_between_any_two_facts_gives_the_same() {
+fn an_adapter_restored_between_any_two_facts_gives_the_same_drafts() {
     for (name, facts) in recordings() {
         let mut lasting = (source().fresh)();
         let mut restored = (source().fresh)();
@@ -196,17 +196,17 @@ fn an_adapter_that_is_restored_between_any_two_facts_gives_the_same() {
 }
 
 #[test]
-fn what_a_user_may_see_has_none_of_the_runtime_s_internals() {
+fn drafts_for_wider_audiences_contain_no_runtime_internals() {
     for (name, facts) in recordings() {
         for draft in drafts_of(facts).iter().filter(|d| d.audience != Audience::Internal) {
             let shown = format!("{:?} {:?}", draft.payload, draft.extra);
-            assert!(!shown.contains("__runtime"), "{name}: {} shows {shown}", draft.class);
+            assert!(!shown.contains("__runtime"), "{name}: {} shows {shown}", draft.event_type);
         }
     }
 }
 
 #[test]
-fn hitl_approve_waits_goes_on_and_completes() {
+fn hitl_approve_waits_continues_and_completes() {
     let drafts = drafts("hitl_approve");
     let expected = [
         "run.started accepted",
@@ -218,51 +218,51 @@ fn hitl_approve_waits_goes_on_and_completes() {
         "tool.result completed",
         "run.finished completed",
     ];
-    assert_eq!(story(&drafts), expected);
-    let [asked, answered] = [EventType::ActionRequired, EventType::ActionResolved].map(|class| of_class(&drafts, class)[0]);
+    assert_eq!(lifecycle(&drafts), expected);
+    let [asked, answered] = [EventType::ActionRequired, EventType::ActionResolved].map(|class| of_type(&drafts, class)[0]);
     assert_eq!(asked.ids.action, answered.ids.action);
     assert_eq!(asked.ids.action.as_ref().unwrap().as_str(), "perm_call_del");
     assert_eq!((&asked.payload["kind"], &asked.payload["risk"]), (&json!("tool_approval"), &json!("high")));
     assert_eq!(asked.payload["input"], json!({"branch": "feat/old"}));
-    assert_eq!(asked.payload.get("parameters"), None, "the arguments are not told twice");
+    assert_eq!(asked.payload.get("parameters"), None, "the arguments are not repeated");
     assert_eq!(answered.payload["outcome"], "approved");
-    assert_eq!(of_class(&drafts, EventType::ToolResult)[0].payload["output"], json!({"by": "d-1", "deleted": "feat/old"}));
+    assert_eq!(of_type(&drafts, EventType::ToolResult)[0].payload["output"], json!({"by": "d-1", "deleted": "feat/old"}));
 }
 
 #[test]
-fn hitl_cancel_means_that_the_tool_never_ran() {
+fn hitl_cancel_means_the_tool_never_ran() {
     let drafts = drafts("hitl_cancel");
-    assert_eq!(story(&drafts)[5..], ["action.resolved acting", "tool.failed cancelled", "run.finished completed"]);
-    let answered = of_class(&drafts, EventType::ActionResolved)[0];
+    assert_eq!(lifecycle(&drafts)[5..], ["action.resolved acting", "tool.failed cancelled", "run.finished completed"]);
+    let answered = of_type(&drafts, EventType::ActionResolved)[0];
     assert_eq!((&answered.payload["outcome"], &answered.payload["value"]), (&json!("rejected"), &json!({"approved": false})));
-    assert_eq!(of_class(&drafts, EventType::ToolFailed)[0].payload["neverStarted"], true);
+    assert_eq!(of_type(&drafts, EventType::ToolFailed)[0].payload["neverStarted"], true);
 }
 
 #[test]
-fn hitl_reject_result_is_a_tool_that_was_allowed_and_failed() {
+fn hitl_reject_result_is_an_approved_tool_that_failed() {
     let drafts = drafts("hitl_reject_result");
-    assert_eq!(story(&drafts)[5..], ["action.resolved acting", "tool.failed failed", "run.finished completed"]);
-    assert_eq!(of_class(&drafts, EventType::ActionResolved)[0].payload["outcome"], "approved");
-    assert_eq!(of_class(&drafts, EventType::ToolFailed)[0].payload["error"]["message"], "user rejected the deletion");
+    assert_eq!(lifecycle(&drafts)[5..], ["action.resolved acting", "tool.failed failed", "run.finished completed"]);
+    assert_eq!(of_type(&drafts, EventType::ActionResolved)[0].payload["outcome"], "approved");
+    assert_eq!(of_type(&drafts, EventType::ToolFailed)[0].payload["error"]["message"], "user rejected the deletion");
 }
 
 #[test]
 fn recovery_continue_text_is_one_message_with_both_halves() {
     let drafts = drafts("recovery_continue_text");
     assert_eq!(texts(&drafts, &EventType::TextDelta), "The first half of the answer, and the second half.");
-    assert_eq!(of_class(&drafts, EventType::TextFinal).len(), 1);
-    let parts: BTreeSet<_> = of_class(&drafts, EventType::TextDelta).iter().map(|d| d.ids.part.clone()).collect();
+    assert_eq!(of_type(&drafts, EventType::TextFinal).len(), 1);
+    let parts: BTreeSet<_> = of_type(&drafts, EventType::TextDelta).iter().map(|d| d.ids.part.clone()).collect();
     assert_eq!(parts.len(), 1);
 }
 
 #[test]
-fn recovery_stream_reset_leaves_only_the_last_try() {
+fn recovery_stream_reset_leaves_only_the_last_attempt() {
     let drafts = drafts("recovery_stream_reset");
     assert_eq!(texts(&drafts, &EventType::TextDelta), "Third time lucky.");
     assert_eq!(texts(&drafts, &EventType::ReasoningDelta), "");
-    assert_eq!(of_class(&drafts, EventType::MessagesSnapshot).len(), 2);
-    assert_eq!(of_class(&drafts, EventType::ReasoningSummary).len(), 0, "what was retracted has no end of its own");
-    let half = of_class(&drafts, EventType::ToolFailed);
+    assert_eq!(of_type(&drafts, EventType::MessagesSnapshot).len(), 2);
+    assert_eq!(of_type(&drafts, EventType::ReasoningSummary).len(), 0, "a retracted message has no end of its own");
+    let half = of_type(&drafts, EventType::ToolFailed);
     assert_eq!(half.len(), 1);
     assert_eq!((half[0].phase.clone(), &half[0].payload["neverStarted"]), (Phase::Cancelled, &json!(true)));
 }
@@ -270,33 +270,33 @@ fn recovery_stream_reset_leaves_only_the_last_try() {
 #[test]
 fn three_turns_of_one_thread_are_three_attempts() {
     let drafts = drafts("three_turns_one_thread");
-    let starts = of_class(&drafts, EventType::RunStarted);
+    let starts = of_type(&drafts, EventType::RunStarted);
     let attempts: Vec<_> = starts.iter().map(|d| d.payload["attempt"].as_u64().unwrap()).collect();
     let natives: BTreeSet<_> = starts.iter().map(|d| d.refs.as_ref().unwrap()["runId"].to_string()).collect();
     assert_eq!((attempts, natives.len()), (vec![1, 2, 3], 3));
-    assert_eq!(of_class(&drafts, EventType::RunFinished).len(), 3);
+    assert_eq!(of_type(&drafts, EventType::RunFinished).len(), 3);
     assert!(drafts.iter().all(|d| d.ids.thread.as_ref().unwrap().as_str() == "thread-conv"));
 }
 
 #[test]
-fn a_subagent_s_progress_is_its_own_call_under_the_delegating_one() {
+fn a_subagent_s_progress_is_its_own_call_under_the_delegating_call() {
     let drafts = drafts("subagent_progress_forwarded");
     let child: Vec<_> = drafts.iter().filter(|d| d.ids.tool_call.as_ref().is_some_and(|id| id.as_str() == "child_idx")).collect();
     assert_eq!(child.len(), 8);
     for draft in child {
-        assert_eq!((draft.class.clone(), draft.surface.as_str()), (EventType::ToolProgress, "task_capsule"));
+        assert_eq!((draft.event_type.clone(), draft.surface.as_str()), (EventType::ToolProgress, "task_capsule"));
         assert_eq!(draft.refs.as_ref().unwrap()["parentToolCallId"], "call_deleg");
         assert_eq!((&draft.ids.agent, &draft.payload["runtimeEntity"]), (&None, &json!("subagent_turn")));
     }
-    let own = of_class(&drafts, EventType::ToolProgress).into_iter().filter(|d| d.refs.is_none()).count();
+    let own = of_type(&drafts, EventType::ToolProgress).into_iter().filter(|d| d.refs.is_none()).count();
     assert_eq!(own, 2);
-    assert_eq!(of_class(&drafts, EventType::AgentCompleted)[0].ids.agent.as_ref().unwrap().as_str(), "researcher");
+    assert_eq!(of_type(&drafts, EventType::AgentCompleted)[0].ids.agent.as_ref().unwrap().as_str(), "researcher");
 }
 
 #[test]
-fn tool_errors_fail_each_in_its_own_way() {
+fn each_tool_error_has_its_own_failure() {
     let drafts = drafts("tool_errors");
-    let ways: BTreeMap<_, _> = of_class(&drafts, EventType::ToolFailed)
+    let failures: BTreeMap<_, _> = of_type(&drafts, EventType::ToolFailed)
         .iter()
         .map(|d| {
             let code = d.payload["error"].get("code").and_then(Value::as_str).unwrap_or("-");
@@ -310,17 +310,17 @@ fn tool_errors_fail_each_in_its_own_way() {
         ("c_nf", "failed -"),
         ("c_to", "failed timeout"),
     ];
-    assert_eq!(ways, expected.map(|(call, way)| (call.to_owned(), way.to_owned())).into());
+    assert_eq!(failures, expected.map(|(call, failure)| (call.to_owned(), failure.to_owned())).into());
 }
 
 #[test]
-fn a_run_blocked_by_policy_fails_by_its_owner_and_says_which_call_was_refused() {
+fn a_run_blocked_by_policy_fails_with_owner_policy_and_names_the_refused_call() {
     let drafts = drafts("blocked_by_policy");
-    let permission = of_class(&drafts, EventType::PermissionChanged);
+    let permission = of_type(&drafts, EventType::PermissionChanged);
     assert_eq!(permission.len(), 1);
     assert_eq!(permission[0].ids.tool_call.as_ref().unwrap().as_str(), "c_bad");
     let end = drafts.last().unwrap();
-    assert_eq!((end.class.clone(), end.owner.as_str()), (EventType::RunFailed, "policy"));
+    assert_eq!((end.event_type.clone(), end.owner.as_str()), (EventType::RunFailed, "policy"));
     assert_eq!(end.payload["error"], json!({"code": "blocked", "message": "rm_rf is forbidden by policy"}));
 }
 
@@ -335,17 +335,17 @@ fn a_call_with_malformed_arguments_ends_with_its_step() {
         "tool.result completed",
         "run.finished completed",
     ];
-    assert_eq!(story(&drafts), expected);
+    assert_eq!(lifecycle(&drafts), expected);
 }
 
 #[test]
 fn a_cancelled_run_and_its_tool_are_cancelled_and_not_failed() {
     let drafts = drafts("cancel_mid_tool");
-    assert_eq!(story(&drafts)[2..], ["tool.failed cancelled", "run.finished cancelled"]);
+    assert_eq!(lifecycle(&drafts)[2..], ["tool.failed cancelled", "run.finished cancelled"]);
 }
 
 #[test]
-fn activities_of_a_call_are_the_call_s_by_type_and_its_patches_are_kept_as_sent() {
+fn a_call_s_activities_are_distinguished_by_type_and_their_patches_are_unchanged() {
     let drafts = drafts("tool_progress_activity");
     let custom: Vec<_> = drafts.iter().filter(|d| d.payload.contains_key("activityType")).collect();
     assert_eq!(custom.len(), 9);
@@ -355,10 +355,10 @@ fn activities_of_a_call_are_the_call_s_by_type_and_its_patches_are_kept_as_sent(
 }
 
 #[test]
-fn the_mailbox_s_end_of_a_broken_run_is_a_failure_of_the_same_agent() {
+fn the_mailbox_reports_a_broken_run_as_a_failure_of_the_same_agent() {
     let drafts = drafts("server_mailbox_error_permanent");
     let end = drafts.last().unwrap();
-    assert_eq!(end.class, EventType::RunFailed);
+    assert_eq!(end.event_type, EventType::RunFailed);
     assert_eq!(end.payload["error"]["message"], "inference failed: unauthorized: invalid api key");
     assert_eq!(end.ids.agent.as_ref().unwrap().as_str(), "assistant");
     assert_eq!(end.ids.session.as_ref().unwrap().as_str(), "01a1fff0-b63a-75b0-9b3e-f1e35ee82dd4");

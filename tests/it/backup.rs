@@ -1,26 +1,26 @@
-//! A copy of the data directory, as README tells operators to make one, is a server's whole memory.
+//! Backups: a copy of the data directory, made as the README says, restores the server.
 
-use crate::harness::{Client, Process, fact, soon};
+use crate::harness::{Client, Process, fact, with_timeout};
 use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Copies a directory with everything in it.
-fn copy(from: &Path, to: &Path) {
+/// Copies a directory recursively.
+fn copy_directory(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let (entry, to) = (entry.unwrap().path(), to.to_owned());
         let target = to.join(entry.file_name().unwrap());
         match entry.is_dir() {
-            true => copy(&entry, &target),
-            false => drop(std::fs::copy(&entry, &target).unwrap()),
+            true => copy_directory(&entry, &target),
+            false => drop(std::fs::copy_directory(&entry, &target).unwrap()),
         }
     }
 }
 
 #[tokio::test]
-async fn a_copy_at_one_moment_holds_everything_that_was_acknowledged_before_it() {
+async fn a_snapshot_holds_everything_acknowledged_before_it() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start_in(dir.path());
     let (client, acknowledged) = (Client::new(server.at), Arc::new(AtomicU64::new(0)));
@@ -28,7 +28,7 @@ async fn a_copy_at_one_moment_holds_everything_that_was_acknowledged_before_it()
         let (client, acknowledged) = (client.clone(), acknowledged.clone());
         async move {
             loop {
-                client.accept("r", &[fact("text.delta", json!({"messageId": "m", "payload": {"text": "x".repeat(500)}}))]).await;
+                client.append("r", &[fact("text.delta", json!({"messageId": "m", "payload": {"text": "x".repeat(500)}}))]).await;
                 acknowledged.fetch_add(1, Ordering::SeqCst);
             }
         }
@@ -40,31 +40,31 @@ async fn a_copy_at_one_moment_holds_everything_that_was_acknowledged_before_it()
                 _ => tokio::task::yield_now().await,
             }
         };
-        // What a snapshot of the file system is: all files as they are at one moment.
+        // A file system snapshot has all files as they are at one moment.
         server.signal("STOP");
         let place = dir.path().join(format!("copy-{n}"));
-        copy(&dir.path().join("data"), &place.join("data"));
+        copy_directory(&dir.path().join("data"), &place.join("data"));
         server.signal("CONT");
         let restored = Process::start_in(&place);
         let run = Client::new(restored.at).get("/v1/runs/r").await.ok();
         assert!(run["lastSequence"].as_u64().unwrap() >= before, "{before}: {run}");
-        let events = Client::new(restored.at).events("r", "", 1000).await;
+        let events = Client::new(restored.at).read_events("r", "", 1000).await;
         assert_eq!(events.len() as u64, run["lastSequence"].as_u64().unwrap());
     }
     producing.abort();
 }
 
 #[tokio::test]
-async fn a_copy_of_a_stopped_servers_directory_is_the_server_again() {
+async fn a_copy_of_a_stopped_server_s_directory_restores_the_server() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = Process::start_in(dir.path());
     let client = Client::new(server.at);
-    client.accept("r", &[fact("run.started", json!({"sessionId": "s"})), fact("run.finished", json!({}))]).await;
-    let stand = client.get("/v1/runs/r").await.ok();
+    client.append("r", &[fact("run.started", json!({"sessionId": "s"})), fact("run.finished", json!({}))]).await;
+    let before = client.get("/v1/runs/r").await.ok();
     server.terminate();
-    assert!(soon("the server to stop", async { server.wait() }).await.success());
+    assert!(with_timeout("the server's stop", async { server.wait() }).await.success());
     let place = dir.path().join("elsewhere");
-    copy(&dir.path().join("data"), &place.join("data"));
+    copy_directory(&dir.path().join("data"), &place.join("data"));
     let restored = Process::start_in(&place);
-    assert_eq!(Client::new(restored.at).get("/v1/runs/r").await.ok(), stand);
+    assert_eq!(Client::new(restored.at).get("/v1/runs/r").await.ok(), before);
 }

@@ -1,15 +1,15 @@
-//! Offloaded bodies: what is too large for an envelope is moved out, readable by those who see the envelope and nobody else.
+//! Offloaded bodies: a body too large for its envelope moves to a blob, readable by the envelope's readers only.
 
-use crate::harness::{AUDIENCES, fact, local};
+use crate::harness::{AUDIENCES, fact, start_local};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Well above the 32 KiB that stay inline, and nowhere equal to itself.
-fn large(seed: &str) -> String {
+/// Builds a text well above the 32 KiB that stay inline, without repetition.
+fn large_text(seed: &str) -> String {
     (0..8000).map(|n| format!("{seed} line {n}\n")).collect()
 }
 
-/// The body that an event refers to: its address, size and digest.
+/// Returns an event's only link to a body: its address, size and digest.
 fn link(event: &Value) -> Value {
     let refs = &event["refs"];
     let links: Vec<&Value> = match refs {
@@ -18,26 +18,26 @@ fn link(event: &Value) -> Value {
         _ => Vec::new(),
     };
     let mut of_bodies = links.into_iter().filter(|link| link["href"].as_str().is_some_and(|href| href.starts_with("/v1/blobs/")));
-    let link = of_bodies.next().unwrap_or_else(|| panic!("a link to a body in {refs} of {}", event["type"])).clone();
-    assert!(of_bodies.next().is_none(), "one body: {refs}");
+    let link = of_bodies.next().unwrap_or_else(|| panic!("no link to a body in {refs} of {}", event["type"])).clone();
+    assert!(of_bodies.next().is_none(), "more than one body: {refs}");
     link
 }
 
 fn href(event: &Value) -> String {
-    link(event)["href"].as_str().expect("an address").to_owned()
+    link(event)["href"].as_str().expect("a link has an address").to_owned()
 }
 
 #[tokio::test]
-async fn a_large_output_is_moved_out_and_leaves_a_preview_and_a_link() {
-    let client = local().await;
-    let body = large("out");
+async fn a_large_output_is_offloaded_and_leaves_a_preview_and_a_link() {
+    let client = start_local().await;
+    let body = large_text("out");
     let facts = [
         fact("tool.started", json!({"toolCallId": "c"})),
         fact("tool.result", json!({"toolCallId": "c", "payload": {"output": body}})),
     ];
-    client.accept("r", &facts).await;
-    let event = client.events("r", "audience=internal", 10).await.remove(1);
-    let preview = event["payload"]["output"].as_str().expect("a preview");
+    client.append("r", &facts).await;
+    let event = client.read_events("r", "audience=internal", 10).await.remove(1);
+    let preview = event["payload"]["output"].as_str().expect("the envelope has a preview");
     assert!(preview.len() <= 32 * 1024 && body.starts_with(&preview[..100]), "{} bytes", preview.len());
     let link = link(&event);
     let digest: String = Sha256::digest(&body).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -51,74 +51,76 @@ async fn a_large_output_is_moved_out_and_leaves_a_preview_and_a_link() {
 }
 
 #[tokio::test]
-async fn a_large_output_of_any_shape_is_json() {
-    let client = local().await;
+async fn a_large_output_that_is_not_text_is_offloaded_as_json() {
+    let client = start_local().await;
     let output = json!((0..4000).map(|n| json!({"row": n})).collect::<Vec<_>>());
-    client.accept("r", &[fact("tool.result", json!({"toolCallId": "c", "payload": {"output": output}}))]).await;
-    let event = client.events("r", "audience=internal", 10).await.remove(0);
+    client.append("r", &[fact("tool.result", json!({"toolCallId": "c", "payload": {"output": output}}))]).await;
+    let event = client.read_events("r", "audience=internal", 10).await.remove(0);
     assert!(event.to_string().len() < 64 * 1024);
     let answer = client.get_with(&format!("{}?audience=internal", href(&event)), &[]).await;
     assert_eq!((answer.headers["content-type"].to_str().ok(), answer.json()), (Some("application/json"), output));
 }
 
 #[tokio::test]
-async fn what_is_small_stays_where_it_is() {
-    let client = local().await;
+async fn a_small_output_stays_inline() {
+    let client = start_local().await;
     let body = "x".repeat(30 * 1024);
-    client.accept("r", &[fact("tool.result", json!({"toolCallId": "c", "payload": {"output": body}}))]).await;
-    let event = client.events("r", "audience=internal", 10).await.remove(0);
+    client.append("r", &[fact("tool.result", json!({"toolCallId": "c", "payload": {"output": body}}))]).await;
+    let event = client.read_events("r", "audience=internal", 10).await.remove(0);
     assert_eq!((&event["payload"]["output"], event.get("refs")), (&json!(body), None));
 }
 
 #[tokio::test]
-async fn a_body_is_readable_by_whoever_sees_the_envelope_that_refers_to_it() {
+async fn a_body_is_readable_by_the_audiences_of_its_envelope() {
     for (n, audience) in AUDIENCES.into_iter().enumerate() {
-        let client = local().await;
-        client.accept("r", &[fact("task.changed", json!({"audience": audience, "payload": {"output": large("task")}}))]).await;
-        let address = href(&client.events("r", "audience=internal", 10).await[0]);
+        let client = start_local().await;
+        client
+            .append("r", &[fact("task.changed", json!({"audience": audience, "payload": {"output": large_text("task")}}))])
+            .await;
+        let address = href(&client.read_events("r", "audience=internal", 10).await[0]);
         for (m, reader) in AUDIENCES.into_iter().enumerate() {
             let answer = client.get_with(&format!("{address}?audience={reader}"), &[]).await;
             match m >= n {
-                true => assert_eq!(answer.status, 200, "{reader} reads what is for {audience}"),
+                true => assert_eq!(answer.status, 200, "{reader} reads a body for {audience}"),
                 false => drop(answer.problem(404, "no_such_blob")),
             }
         }
-        // Who does not say is a user.
+        // The default audience is user.
         assert_eq!(client.get_with(&address, &[]).await.status, if n == 0 { 200 } else { 404 });
         client.get_with(&format!("{address}?audience=everyone"), &[]).await.problem(400, "bad_audience");
     }
 }
 
 #[tokio::test]
-async fn an_edge_tells_nothing_of_the_body_behind_it() {
-    let client = local().await;
+async fn a_stub_reveals_nothing_about_its_body() {
+    let client = start_local().await;
     let facts = [
         fact("tool.started", json!({"toolCallId": "c"})),
-        fact("tool.result", json!({"toolCallId": "c", "payload": {"output": large("out")}})),
+        fact("tool.result", json!({"toolCallId": "c", "payload": {"output": large_text("out")}})),
     ];
-    client.accept("r", &facts).await;
-    let edge = client.events("r", "", 10).await.remove(1);
-    assert_eq!((&edge["payload"], edge.get("refs")), (&json!({"withheld": true}), None));
+    client.append("r", &facts).await;
+    let stub = client.read_events("r", "", 10).await.remove(1);
+    assert_eq!((&stub["payload"], stub.get("refs")), (&json!({"withheld": true}), None));
 }
 
 #[tokio::test]
-async fn equal_bodies_for_different_audiences_are_different_bodies() {
-    let client = local().await;
+async fn equal_bodies_for_different_audiences_are_different_blobs() {
+    let client = start_local().await;
     let facts = ["user", "internal"]
-        .map(|audience| fact("task.changed", json!({"audience": audience, "payload": {"output": large("same")}})));
-    client.accept("r", &facts).await;
-    let events = client.events("r", "audience=internal", 10).await;
+        .map(|audience| fact("task.changed", json!({"audience": audience, "payload": {"output": large_text("same")}})));
+    client.append("r", &facts).await;
+    let events = client.read_events("r", "audience=internal", 10).await;
     assert_ne!(href(&events[0]), href(&events[1]));
     assert_eq!(client.get_with(&href(&events[0]), &[]).await.status, 200);
     client.get_with(&href(&events[1]), &[]).await.problem(404, "no_such_blob");
 }
 
 #[tokio::test]
-async fn a_part_of_a_body_can_be_had() {
-    let client = local().await;
-    let body = large("ranged");
-    client.accept("r", &[fact("task.changed", json!({"payload": {"output": body}}))]).await;
-    let address = href(&client.events("r", "", 10).await[0]);
+async fn a_range_of_a_body_is_readable() {
+    let client = start_local().await;
+    let body = large_text("ranged");
+    client.append("r", &[fact("task.changed", json!({"payload": {"output": body}}))]).await;
+    let address = href(&client.read_events("r", "", 10).await[0]);
     let total = body.len();
     for (range, from, to) in
         [("bytes=0-9", 0, 10), ("bytes=100-", 100, total), ("bytes=-5", total - 5, total), ("bytes=7-99999999", 7, total)]
@@ -138,24 +140,24 @@ async fn a_part_of_a_body_can_be_had() {
 }
 
 #[tokio::test]
-async fn an_atomic_body_that_is_refused_leaves_no_bodies() {
-    let client = local().await;
+async fn a_rejected_atomic_post_stores_no_bodies() {
+    let client = start_local().await;
     client
-        .facts("r", &json!([fact("task.changed", json!({"payload": {"output": large("gone")}})), 7]))
+        .post_facts("r", &json!([fact("task.changed", json!({"payload": {"output": large_text("gone")}})), 7]))
         .await
         .problem(422, "not_an_object");
     client.get("/v1/runs/r").await.problem(404, "no_such_run");
 }
 
 #[tokio::test]
-async fn what_a_snapshot_of_messages_holds_of_a_hidden_call_is_not_to_be_had_as_a_body_either() {
-    let client = local().await;
-    let messages = json!([{"messageId": "m", "role": "tool", "toolCallId": "c", "content": large("hidden")}]);
+async fn a_hidden_call_s_content_in_a_messages_snapshot_is_hidden_as_a_body_too() {
+    let client = start_local().await;
+    let messages = json!([{"messageId": "m", "role": "tool", "toolCallId": "c", "content": large_text("hidden")}]);
     let snapshot = || fact("messages.snapshot", json!({"payload": {"messages": messages}}));
     let hidden = fact("tool.started", json!({"toolCallId": "c", "audience": "internal"}));
     for (run, facts, status) in [("open", vec![snapshot()], 200), ("shut", vec![hidden, snapshot()], 404)] {
-        client.accept(run, &facts).await;
-        let address = href(client.events(run, "audience=internal", 10).await.last().expect("a snapshot"));
+        client.append(run, &facts).await;
+        let address = href(client.read_events(run, "audience=internal", 10).await.last().expect("the run has a snapshot"));
         assert_eq!(client.get(&address).await.status, status, "{run}");
         assert_eq!(client.get(&format!("{address}?audience=internal")).await.status, 200, "{run}");
     }

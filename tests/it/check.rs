@@ -1,4 +1,4 @@
-//! `proscenium check`, as somebody at a terminal or in a pipeline meets it: what it finds, how it says so, and its exit code.
+//! `proscenium check` at a terminal or in a pipeline: its findings, its output, and its exit code.
 
 use super::cli::{Running, proscenium, recording, run, stderr, stdout};
 use crate::harness::repository;
@@ -8,21 +8,20 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use tempfile::TempDir;
 
-/// What the recordings of a source show, beside those that show nothing: the folder, and each file's findings by rule. A
-/// source that is added adds a row.
+/// The findings of each source's recordings, by rule; recordings without a row have none. A new source adds a row.
 const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
     (
         "awaken",
         "awaken",
         &[
-            // A permanent error of the provider: the runtime just stops.
+            // A permanent error of the provider: the runtime stops without an end.
             ("error_unauthorized_no_terminal", &[("run-never-ended", 1)]),
-            // Every variant that the runtime declares and never sends, one after the other: six ends of one run among them.
+            // Every variant that the runtime declares and never sends, in sequence; they include six ends of one run.
             ("handwritten-declared_but_unproduced", &[("one-terminal", 5), ("patch-not-applied", 1)]),
-            // A string and then a patch of a member of it, which is the runtime's documented pattern and applies to nothing.
+            // A string, and then a patch of a member of it: the runtime's documented pattern, which applies to nothing.
             ("long_40_steps", &[("patch-not-applied", 47)]),
             ("tool_progress_activity", &[("patch-not-applied", 3)]),
-            // The runtime tells of a child by its run and not by its session.
+            // The runtime names a child by its run and not by its session.
             ("subagent_progress_forwarded", &[("agent-lineage", 1), ("entity-details", 1)]),
         ],
     ),
@@ -30,7 +29,7 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
         "awaken-canonical",
         "awaken",
         &[
-            // Its store keeps no end of a run that was suspended.
+            // The store keeps no end of a suspended run.
             ("hitl_approve.drafts", &[("run-never-ended", 1)]),
             ("hitl_cancel.drafts", &[("run-never-ended", 1)]),
             ("tool_progress_activity.drafts", &[("patch-not-applied", 3)]),
@@ -41,10 +40,10 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
         "ethos",
         "ethos",
         &[
-            // The provider broke off in the middle of the text, and nothing ever ended it.
+            // The provider broke off in the middle of the text, and no event ended it.
             ("abort_mid_text_provider_throws", &[("part-never-ended", 1)]),
             ("error_llm_midstream", &[("part-never-ended", 1)]),
-            // Variants that nothing sends, out of nowhere, one of them of a release to come.
+            // Variants that no release sends, one of them of a future release, without context.
             (
                 "handwritten-declared_but_unproduced",
                 &[
@@ -56,7 +55,7 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
                     ("unknown-event-type", 1),
                 ],
             ),
-            // Two turns in one file: made to show just that.
+            // Two turns in one file, recorded to show this finding.
             ("two_sessions_interleaved", &[("interleaved-run", 14), ("work-after-end", 1)]),
         ],
     ),
@@ -73,7 +72,7 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
         "ag-ui",
         "ag-ui",
         &[
-            // AG-UI's interrupts say nothing of the risk, and Awaken's patches are those of above.
+            // AG-UI's interrupts state no risk; the patches are Awaken's, as above.
             ("scripted-sdk1.0-interrupt_resume", &[("action-fields", 1)]),
             ("awaken-encoder-hitl_approve", &[("action-fields", 1)]),
             ("awaken-encoder-hitl_cancel", &[("action-fields", 1)]),
@@ -84,23 +83,23 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
     ),
 ];
 
-fn check(arguments: &[&str]) -> Output {
+fn run_check(arguments: &[&str]) -> Output {
     let mut all = vec!["check"];
     all.extend(arguments);
     run(&mut proscenium(&all))
 }
 
-/// The report of a check in JSON, and its exit code.
-fn report(arguments: &[&str]) -> (Value, Option<i32>) {
+/// Returns the report of a check as JSON, and its exit code.
+fn check_as_json(arguments: &[&str]) -> (Value, Option<i32>) {
     let mut all = arguments.to_vec();
     all.extend(["--format", "json"]);
-    let output = check(&all);
+    let output = run_check(&all);
     let report = serde_json::from_str(&stdout(&output)).unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
     (report, output.status.code())
 }
 
-/// What of this was found, by rule.
-fn by_rule(report: &Value) -> BTreeMap<String, usize> {
+/// Counts a report's findings by rule.
+fn count_by_rule(report: &Value) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for finding in report["findings"].as_array().unwrap() {
         *found.entry(finding["rule"].as_str().unwrap().to_owned()).or_insert(0) += 1;
@@ -108,7 +107,7 @@ fn by_rule(report: &Value) -> BTreeMap<String, usize> {
     found
 }
 
-fn written(directory: &TempDir, name: &str, text: &str) -> PathBuf {
+fn write_file(directory: &TempDir, name: &str, text: &str) -> PathBuf {
     let file = directory.path().join(name);
     std::fs::write(&file, text).unwrap();
     file
@@ -118,16 +117,16 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// An envelope in which nothing is wrong by itself.
-fn envelope(sequence: u64, class: &str) -> Value {
+/// Builds an envelope without errors.
+fn envelope(sequence: u64, event_type: &str) -> Value {
     json!({
-        "type": class, "eventId": format!("e-{sequence}"), "sequence": sequence, "receivedAt": "2026-01-01T00:00:00Z", "runId": "r",
+        "type": event_type, "eventId": format!("e-{sequence}"), "sequence": sequence, "receivedAt": "2026-01-01T00:00:00Z", "runId": "r",
         "owner": "runtime", "scope": "run", "phase": "accepted", "surface": "runtime_status", "persistence": "snapshot", "audience": "user",
     })
 }
 
 #[test]
-fn every_recording_is_clean_or_shows_what_it_was_made_to_show() {
+fn every_recording_has_exactly_its_expected_findings() {
     for (folder, source, shown) in RECORDINGS {
         let mut seen = 0;
         for entry in std::fs::read_dir(repository(&format!("tests/recordings/{folder}"))).unwrap() {
@@ -135,47 +134,48 @@ fn every_recording_is_clean_or_shows_what_it_was_made_to_show() {
             let name = file.file_stem().unwrap().to_str().unwrap();
             let expected = shown.iter().find(|(of, _)| *of == name).map_or(&[][..], |(_, found)| *found);
             seen += usize::from(!expected.is_empty());
-            let (report, code) = report(&[text(&file), "--source", source]);
+            let (report, code) = check_as_json(&[text(&file), "--source", source]);
             let expected: BTreeMap<String, usize> = expected.iter().map(|(rule, n)| ((*rule).to_owned(), *n)).collect();
-            assert_eq!(by_rule(&report), expected, "{folder}/{name}");
+            assert_eq!(count_by_rule(&report), expected, "{folder}/{name}");
             assert_eq!(code, Some(i32::from(report["counts"]["error"] != 0)), "{folder}/{name}");
         }
-        assert_eq!(seen, shown.len(), "every row of {folder} is a recording");
+        assert_eq!(seen, shown.len(), "every row of {folder} has a recording");
     }
 }
 
 #[test]
-fn a_log_without_errors_exits_with_0_with_warnings_only_if_they_are_let_pass_and_with_errors_never() {
+fn exit_codes_are_0_without_findings_1_with_errors_and_strict_makes_warnings_errors() {
     let directory = TempDir::new().unwrap();
     let (start, end) = (envelope(1, "run.started"), envelope(2, "run.finished"));
-    let well = written(&directory, "well", &format!("{start}\n\n{end}\n"));
-    let odd = written(&directory, "odd", &start.to_string());
-    let wrong = written(&directory, "wrong", &format!("{start}\n{end}\n{}", envelope(3, "run.finished")));
-    let known = written(&directory, "known", &{
+    let well = write_file(&directory, "well", &format!("{start}\n\n{end}\n"));
+    let odd = write_file(&directory, "odd", &start.to_string());
+    let wrong = write_file(&directory, "wrong", &format!("{start}\n{end}\n{}", envelope(3, "run.finished")));
+    let known = write_file(&directory, "known", &{
         let mut end = end;
         end["topology"] = "swarm".into();
         format!("{start}\n{end}")
     });
     for (file, plain, strict) in [(&well, 0, 0), (&known, 0, 0), (&odd, 0, 1), (&wrong, 1, 1)] {
-        assert_eq!(check(&[text(file)]).status.code(), Some(plain), "{}", file.display());
-        assert_eq!(check(&[text(file), "--strict"]).status.code(), Some(strict), "{}", file.display());
+        assert_eq!(run_check(&[text(file)]).status.code(), Some(plain), "{}", file.display());
+        assert_eq!(run_check(&[text(file), "--strict"]).status.code(), Some(strict), "{}", file.display());
     }
 }
 
 #[test]
-fn findings_are_told_to_people_in_blocks_and_to_programs_as_one_object() {
+fn findings_are_printed_as_blocks_for_people_and_as_one_object_for_programs() {
     let directory = TempDir::new().unwrap();
     let mut failed = envelope(2, "tool.failed");
     failed["toolCallId"] = "c".into();
     failed["payload"] = json!({"neverStarted": true});
-    let file = written(&directory, "log", &format!("{}\n{failed}\n{}", envelope(1, "run.started"), envelope(3, "run.finished")));
-    let told = check(&[text(&file)]);
+    let file =
+        write_file(&directory, "log", &format!("{}\n{failed}\n{}", envelope(1, "run.started"), envelope(3, "run.finished")));
+    let output = run_check(&[text(&file)]);
     let expected = "\
 error[failure-without-message] seq 2: tool.failed has no error message
   remedy: send error: { message, code? }
 run r: 3 envelopes, 1 error, 0 warnings, 0 worth knowing
 ";
-    assert_eq!((stdout(&told).as_str(), stderr(&told).as_str(), told.status.code()), (expected, "", Some(1)));
+    assert_eq!((stdout(&output).as_str(), stderr(&output).as_str(), output.status.code()), (expected, "", Some(1)));
     let expected = json!({
         "run": "r", "envelopes": 3,
         "findings": [{
@@ -184,66 +184,66 @@ run r: 3 envelopes, 1 error, 0 warnings, 0 worth knowing
         }],
         "counts": {"error": 1, "warning": 0, "info": 0},
     });
-    assert_eq!(report(&[text(&file)]), (expected, Some(1)));
+    assert_eq!(check_as_json(&[text(&file)]), (expected, Some(1)));
 }
 
 #[tokio::test]
-async fn a_run_is_checked_as_it_is_exported_and_out_of_a_file_or_a_pipe_the_same() {
+async fn a_run_is_checked_the_same_from_a_server_a_file_or_a_pipe() {
     let server = Running::serve();
     let name = "tool_progress_activity";
     server.record(name, &recording(&format!("{name}.ndjson"))).await;
-    // In a directory where no file is named like the run.
+    // The directory has no file with the run's name.
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("export");
     let exported = run(&mut proscenium(&["export", name, "-o", text(&file), "--url", &server.url]));
     assert_eq!(exported.status.code(), Some(0));
-    let (live, code) = report(&[name, "--server", &server.url]);
-    assert_eq!((live["run"].as_str(), code, by_rule(&live)["patch-not-applied"]), (Some(name), Some(0), 3));
-    assert_eq!(report(&[text(&file)]), (live.clone(), Some(0)));
+    let (live, code) = check_as_json(&[name, "--server", &server.url]);
+    assert_eq!((live["run"].as_str(), code, count_by_rule(&live)["patch-not-applied"]), (Some(name), Some(0), 3));
+    assert_eq!(check_as_json(&[text(&file)]), (live.clone(), Some(0)));
     let piped = run(proscenium(&["check", "-", "--format", "json"]).stdin(std::fs::File::open(&file).unwrap()));
     assert_eq!(serde_json::from_str::<Value>(&stdout(&piped)).unwrap(), live);
-    // What the server was sent, taken as it takes it, is what it has.
-    let (taken, _) = report(&[text(&recording(&format!("{name}.ndjson"))), "--source", "awaken"]);
-    assert_eq!((&taken["findings"], &taken["envelopes"]), (&live["findings"], &live["envelopes"]));
+    // A check that adapts the runtime's facts gives the same findings as the server's log.
+    let (adapted, _) = check_as_json(&[text(&recording(&format!("{name}.ndjson"))), "--source", "awaken"]);
+    assert_eq!((&adapted["findings"], &adapted["envelopes"]), (&live["findings"], &live["envelopes"]));
 }
 
 #[tokio::test]
-async fn whoever_sees_less_sees_gaps_which_are_none() {
+async fn gaps_between_a_wider_audience_s_envelopes_are_no_findings() {
     let server = Running::serve();
     server.record("r", &recording("multi_tool_sequential.ndjson")).await;
-    let (report, code) = report(&["r", "--url", &server.url, "--audience", "user"]);
-    assert_eq!((by_rule(&report), code), (BTreeMap::new(), Some(0)));
+    let (report, code) = check_as_json(&["r", "--url", &server.url, "--audience", "user"]);
+    assert_eq!((count_by_rule(&report), code), (BTreeMap::new(), Some(0)));
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("r");
     let exported = run(&mut proscenium(&["export", "r", "--audience", "user", "-o", text(&file), "--url", &server.url]));
     assert_eq!(exported.status.code(), Some(0));
-    assert_eq!(check(&[text(&file), "--audience", "user"]).status.code(), Some(0));
-    assert_eq!(check(&[text(&file), "--compacted"]).status.code(), Some(0));
-    let gaps = check(&[text(&file)]);
+    assert_eq!(run_check(&[text(&file), "--audience", "user"]).status.code(), Some(0));
+    assert_eq!(run_check(&[text(&file), "--compacted"]).status.code(), Some(0));
+    let gaps = run_check(&[text(&file)]);
     assert!(gaps.status.code() == Some(1) && stdout(&gaps).contains("error[sequence-gapless]"), "{}", stdout(&gaps));
 }
 
 #[test]
-fn a_file_of_that_name_wins_over_a_run() {
+fn a_file_takes_precedence_over_a_run_with_the_same_name() {
     let directory = TempDir::new().unwrap();
-    written(&directory, "my-run", &format!("{}\n{}", envelope(1, "run.started"), envelope(2, "run.finished")));
-    // Nothing listens there, and nobody asks.
+    write_file(&directory, "my-run", &format!("{}\n{}", envelope(1, "run.started"), envelope(2, "run.finished")));
+    // Nothing listens on that port, and the command does not connect to it.
     let output = run(proscenium(&["check", "my-run", "--url", "http://127.0.0.1:9"]).current_dir(directory.path()));
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
 }
 
 #[test]
-fn what_cannot_be_checked_exits_with_2_and_says_which_line_is_at_fault_and_what_was_expected() {
+fn unreadable_input_exits_with_2_and_names_the_line_and_the_expected_form() {
     let directory = TempDir::new().unwrap();
     let good = envelope(1, "run.started").to_string();
     let bad = |name: &str, lines: &[&str], further: &[&str], at: &str, why: &[&str]| {
-        let file = written(&directory, name, &lines.join("\n"));
+        let file = write_file(&directory, name, &lines.join("\n"));
         let mut arguments = vec![text(&file)];
         arguments.extend(further);
-        let output = check(&arguments);
-        let told = stderr(&output);
-        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{told}");
-        assert!(told.contains(&format!("{}{at}: ", file.display())) && why.iter().all(|why| told.contains(why)), "{told}");
+        let output = run_check(&arguments);
+        let output = stderr(&output);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{output}");
+        assert!(output.contains(&format!("{}{at}: ", file.display())) && why.iter().all(|why| output.contains(why)), "{output}");
     };
     bad("cut", &[&good, "", "{\"type\":"], &[], ":3", &["not JSON", "an envelope"]);
     bad("list", &["[]"], &[], ":1", &["an array", "an envelope"]);
@@ -256,11 +256,11 @@ fn what_cannot_be_checked_exits_with_2_and_says_which_line_is_at_fault_and_what_
 }
 
 #[test]
-fn a_source_that_is_unknown_and_a_name_that_is_neither_file_nor_run_are_told_with_the_remedy() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+fn an_unknown_source_and_an_unknown_name_exit_with_the_remedy() {
+    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let directory = TempDir::new().unwrap();
     let missing =
-        run(proscenium(&["check", "my-run.ndjson", "--url", &format!("http://{nobody}")]).current_dir(directory.path()));
+        run(proscenium(&["check", "my-run.ndjson", "--url", &format!("http://{unused_address}")]).current_dir(directory.path()));
     assert_eq!(missing.status.code(), Some(2));
     assert!(
         stderr(&missing).contains("there is no file \"my-run.ndjson\"") && stderr(&missing).contains("proscenium serve"),
@@ -270,21 +270,25 @@ fn a_source_that_is_unknown_and_a_name_that_is_neither_file_nor_run_are_told_wit
     let server = Running::serve();
     let unknown = run(proscenium(&["check", "never", "--url", &server.url]).current_dir(directory.path()));
     assert!(unknown.status.code() == Some(2) && stderr(&unknown).contains("no_such_run"), "{}", stderr(&unknown));
-    let source = check(&["facts.ndjson", "--source", "moon"]);
+    let source = run_check(&["facts.ndjson", "--source", "moon"]);
     assert!(source.status.code() == Some(2) && stderr(&source).contains("agentui, awaken"), "{}", stderr(&source));
-    let gone = check(&["gone.ndjson", "--source", "awaken"]);
-    assert!(gone.status.code() == Some(2) && stderr(&gone).contains("gone.ndjson: "), "{}", stderr(&gone));
-    let nothing = check(&[]);
+    let missing_file = run_check(&["missing_file.ndjson", "--source", "awaken"]);
+    assert!(
+        missing_file.status.code() == Some(2) && stderr(&missing_file).contains("missing_file.ndjson: "),
+        "{}",
+        stderr(&missing_file)
+    );
+    let nothing = run_check(&[]);
     assert!(nothing.status.code() == Some(2) && stderr(&nothing).contains("FILE|RUN"), "{}", stderr(&nothing));
 }
 
 #[test]
-fn the_rules_are_listed_with_what_no_log_can_show() {
-    let listed = check(&["--rules"]);
+fn rules_lists_every_rule_and_the_demands_that_no_log_can_show() {
+    let listed = run_check(&["--rules"]);
     assert_eq!(listed.status.code(), Some(0));
     let shown = stdout(&listed);
     assert!(shown.contains("error[final-text] ") && shown.contains("of a client, not of a log: "), "{shown}");
-    let (rules, code) = report(&["--rules"]);
+    let (rules, code) = check_as_json(&["--rules"]);
     assert_eq!(code, Some(0));
     let ids: Vec<&str> = rules["rules"].as_array().unwrap().iter().map(|rule| rule["rule"].as_str().unwrap()).collect();
     assert!(ids.iter().all(|id| shown.contains(&format!("[{id}]"))), "{ids:?}");
@@ -292,23 +296,23 @@ fn the_rules_are_listed_with_what_no_log_can_show() {
 }
 
 #[test]
-fn a_secret_in_a_file_is_found_and_not_repeated_and_facts_with_one_are_redacted_as_a_server_would() {
+fn a_secret_in_a_file_is_found_and_not_printed_and_facts_are_redacted_as_by_a_server() {
     let directory = TempDir::new().unwrap();
     let mut start = envelope(1, "run.started");
     start["payload"] = json!({"input": {"apiKey": "hunter2"}});
-    let file = written(&directory, "log", &format!("{start}\n{}", envelope(2, "run.finished")));
-    let output = check(&[text(&file)]);
+    let file = write_file(&directory, "log", &format!("{start}\n{}", envelope(2, "run.finished")));
+    let output = run_check(&[text(&file)]);
     assert!(
         stdout(&output).contains("error[secret] seq 1: ") && stdout(&output).contains("/payload/input/apiKey"),
         "{}",
         stdout(&output)
     );
     assert!(!stdout(&output).contains("hunter2"));
-    let facts = written(
+    let facts = write_file(
         &directory,
         "facts",
         &format!("{}\n{}", json!({"type": "run.started", "input": {"apiKey": "hunter2"}}), json!({"type": "run.finished"})),
     );
-    let (report, code) = report(&[text(&facts), "--source", "agentui"]);
-    assert_eq!((by_rule(&report), code), (BTreeMap::new(), Some(0)));
+    let (report, code) = check_as_json(&[text(&facts), "--source", "agentui"]);
+    assert_eq!((count_by_rule(&report), code), (BTreeMap::new(), Some(0)));
 }

@@ -1,4 +1,4 @@
-//! The command line, as somebody at a terminal meets it: the built binary, its output, its exit code.
+//! The command line at a terminal: the built binary, its output, its exit code.
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long anything may take before it counts as never. Nothing here depends on being faster.
+/// The time after which an operation counts as hanging. No test depends on a faster result.
 pub const DEADLINE: Duration = Duration::from_mins(1);
 
 pub fn proscenium(arguments: &[&str]) -> Command {
@@ -17,7 +17,7 @@ pub fn proscenium(arguments: &[&str]) -> Command {
     command
 }
 
-/// A server, until it goes out of scope.
+/// A running server; dropping the value kills it.
 pub struct Running {
     child: Child,
     pub url: String,
@@ -30,36 +30,36 @@ impl Running {
     }
 
     pub fn start_logging(command: &mut Command, log: Stdio) -> Self {
-        crate::harness::prepare();
+        crate::harness::install_crypto_provider();
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let (says, heard) = mpsc::channel();
+        let (line_sender, line_receiver) = mpsc::channel();
         let reading = std::thread::spawn(move || {
             let mut line = String::new();
             stdout.read_line(&mut line).unwrap();
-            says.send(line).unwrap();
+            line_sender.send(line).unwrap();
             stdout
         });
-        let Ok(line) = heard.recv_timeout(DEADLINE) else {
+        let Ok(line) = line_receiver.recv_timeout(DEADLINE) else {
             child.kill().unwrap();
-            panic!("no first line in {DEADLINE:?}");
+            panic!("no first line within {DEADLINE:?}");
         };
         let url =
             line.strip_prefix("listening on ").unwrap_or_else(|| panic!("the first line is {line:?}")).trim_end().to_owned();
         Self { child, url, stdout: reading.join().unwrap() }
     }
 
-    /// A server of its own, that forgets everything.
+    /// Starts a server with an in-memory store.
     pub fn serve() -> Self {
         Self::start(&mut proscenium(&["serve", "--listen", "127.0.0.1:0", "--store", "memory"]))
     }
 
-    pub fn tell_to_stop(&self) {
+    pub fn terminate(&self) {
         assert!(Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success());
     }
 
     pub fn exit_code(&mut self) -> Option<i32> {
-        eventually(|| self.child.try_wait().unwrap()).code()
+        poll_until(|| self.child.try_wait().unwrap()).code()
     }
 
     async fn get(&self, path: &str) -> Value {
@@ -80,20 +80,20 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What `ask` comes to, as soon as it comes to something.
-fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+/// Polls until `poll` returns a value.
+fn poll_until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(begun.elapsed() < DEADLINE, "it did not come in {DEADLINE:?}");
+        assert!(begun.elapsed() < DEADLINE, "no value within {DEADLINE:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -101,7 +101,7 @@ fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
 /// Runs a command to its end.
 pub fn run(command: &mut Command) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Both pipes are drained meanwhile, so that neither fills up.
+    // Threads drain both pipes, so that neither fills up.
     let drain = |mut pipe: Box<dyn Read + Send>| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
@@ -116,7 +116,7 @@ pub fn run(command: &mut Command) -> Output {
             Some(status) => break status,
             None if begun.elapsed() > DEADLINE => {
                 child.kill().unwrap();
-                panic!("it did not end in {DEADLINE:?}");
+                panic!("the command did not end within {DEADLINE:?}");
             }
             None => std::thread::sleep(Duration::from_millis(20)),
         }
@@ -137,13 +137,13 @@ pub fn recording(name: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_server_says_first_where_it_listens_and_answers_there() {
+async fn a_server_first_prints_its_address_and_answers_there() {
     let server = Running::serve();
     assert_eq!(server.get("/healthz").await["status"], "ok");
 }
 
 #[tokio::test]
-async fn a_server_keeps_its_logs_in_the_data_directory_that_it_is_given() {
+async fn a_server_keeps_its_logs_in_the_given_data_directory() {
     let directory = TempDir::new().unwrap();
     let data = directory.path().join("data");
     let server = Running::start(proscenium(&["serve"]).env("PROSCENIUM_LISTEN", "127.0.0.1:0").env("PROSCENIUM_DATA_DIR", &data));
@@ -153,33 +153,33 @@ async fn a_server_keeps_its_logs_in_the_data_directory_that_it_is_given() {
 }
 
 #[tokio::test]
-async fn a_signal_to_stop_ends_a_server_with_0_whoever_is_connected() {
-    // So long may a request's head take to come that nothing but the stop ends a connection on which none does.
+async fn sigterm_ends_a_server_with_0_while_clients_are_connected() {
+    // With this limit for a request's head, only the stop ends a connection that sends none.
     let arguments = ["serve", "--listen", "127.0.0.1:0", "--store", "memory", "--head-time-ms", "600000"];
     let mut server = Running::start_logging(&mut proscenium(&arguments), Stdio::piped());
     let stream = reqwest::get(format!("{}/v1/runs/never/stream?frames=events", server.url)).await.unwrap();
-    // A connection on which nothing was ever asked, as browsers open them ahead of time.
+    // A connection without a request, as browsers open them in advance.
     let idle = std::net::TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
     server.get("/readyz").await;
-    server.tell_to_stop();
+    server.terminate();
     assert_eq!(server.exit_code(), Some(0));
     drop((stream, idle));
     let mut log = String::new();
     server.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
-    assert!(log.contains("stopped") && !log.contains("still open"), "nobody had to be waited for:\n{log}");
+    assert!(log.contains("stopped") && !log.contains("still open"), "the stop waited for a connection:\n{log}");
 }
 
 #[test]
-fn an_address_that_others_can_reach_is_refused_with_the_remedy() {
+fn listening_on_a_public_address_is_rejected_with_the_remedy() {
     let refused = run(&mut proscenium(&["serve", "--listen", "0.0.0.0:0", "--store", "memory"]));
     assert_eq!((refused.status.code(), stdout(&refused).as_str()), (Some(1), ""));
     assert!(stderr(&refused).contains("0.0.0.0:0") && stderr(&refused).contains("--insecure"), "{}", stderr(&refused));
-    let meant = Running::start(&mut proscenium(&["serve", "--listen", "0.0.0.0:0", "--store", "memory", "--insecure"]));
-    assert!(meant.url.starts_with("http://0.0.0.0:"));
+    let insecure = Running::start(&mut proscenium(&["serve", "--listen", "0.0.0.0:0", "--store", "memory", "--insecure"]));
+    assert!(insecure.url.starts_with("http://0.0.0.0:"));
 }
 
 #[test]
-fn an_address_that_is_taken_is_told_as_such() {
+fn a_listen_address_in_use_is_named() {
     let server = Running::serve();
     let taken = server.url.strip_prefix("http://").unwrap();
     let refused = run(&mut proscenium(&["serve", "--listen", taken, "--store", "memory"]));
@@ -188,12 +188,12 @@ fn an_address_that_is_taken_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn a_demo_plays_runs_that_end_and_leaves_nothing_behind() {
+async fn a_demo_plays_runs_that_end_and_leaves_no_files() {
     let directory = TempDir::new().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let wanted = taken.local_addr().unwrap().to_string();
     let mut demo = Running::start(proscenium(&["demo", "--listen", &wanted]).env("TMPDIR", directory.path()));
-    assert_ne!(demo.url, format!("http://{wanted}"), "the address was taken");
+    assert_ne!(demo.url, format!("http://{wanted}"), "the demo uses another port if its port is in use");
     let begun = Instant::now();
     loop {
         let runs = demo.get("/v1/runs").await;
@@ -201,11 +201,11 @@ async fn a_demo_plays_runs_that_end_and_leaves_nothing_behind() {
             assert!(run["runId"].as_str().unwrap().starts_with("demo-"), "{run}");
             break;
         }
-        assert!(begun.elapsed() < DEADLINE, "no run has ended: {runs}");
+        assert!(begun.elapsed() < DEADLINE, "no run has ended within the deadline: {runs}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
-    demo.tell_to_stop();
+    demo.terminate();
     assert_eq!(demo.exit_code(), Some(0));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     let mut welcome = String::new();
@@ -229,17 +229,17 @@ async fn tail_shows_a_finished_run_and_exits() {
     ] {
         assert!(text.lines().any(|shown| shown == line), "{line:?} is not in\n{text}");
     }
-    assert!(!text.contains('\x1b'), "colours are for terminals");
+    assert!(!text.contains('\x1b'), "output to a pipe has no colours");
 }
 
 #[tokio::test]
-async fn tail_says_when_a_run_is_unknown_and_shows_it_once_it_comes() {
+async fn tail_reports_an_unknown_run_and_shows_it_once_it_starts() {
     let server = Running::serve();
     let mut child =
         proscenium(&["tail", "later", "--url", &server.url]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = String::new();
-    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
-    assert_eq!(said, "run \"later\" has no facts yet; waiting for the first (Ctrl-C to stop)\n");
+    let mut notice = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut notice).unwrap();
+    assert_eq!(notice, "run \"later\" has no facts yet; waiting for the first (Ctrl-C to stop)\n");
     let facts = json!([{ "type": "run.started" }, { "type": "run.finished" }]);
     server.post("later", "agentui", "application/json", facts.to_string()).await;
     let shown = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
@@ -247,7 +247,7 @@ async fn tail_says_when_a_run_is_unknown_and_shows_it_once_it_comes() {
 }
 
 #[test]
-fn a_data_directory_that_cannot_be_made_is_named() {
+fn a_data_directory_that_cannot_be_created_is_named() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -258,7 +258,7 @@ fn a_data_directory_that_cannot_be_made_is_named() {
 }
 
 #[tokio::test]
-async fn a_demo_that_is_interrupted_leaves_no_directory_and_warns_of_nothing() {
+async fn an_interrupted_demo_removes_its_directory_and_logs_no_warning() {
     let directory = TempDir::new().unwrap();
     let log = directory.path().join("log");
     for _ in 0..3 {
@@ -267,21 +267,21 @@ async fn a_demo_that_is_interrupted_leaves_no_directory_and_warns_of_nothing() {
         let written = std::fs::File::create(&log).unwrap();
         let mut demo = Running::start_logging(command.env("TMPDIR", temporary.path()), Stdio::from(written));
         let begun = Instant::now();
-        // The more it has written, the more its store cleans up at the end.
+        // The more the demo has written, the more its store cleans up at the end.
         while demo.get("/v1/runs?limit=40").await["runs"].as_array().unwrap().len() < 40 {
             assert!(begun.elapsed() < DEADLINE);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         assert!(Command::new("kill").args(["-INT", &demo.child.id().to_string()]).status().unwrap().success());
         assert_eq!(tokio::task::spawn_blocking(move || demo.exit_code()).await.unwrap(), Some(0));
-        let said = std::fs::read_to_string(&log).unwrap();
-        assert!(!said.contains("lsm_tree") && !said.contains("cleanup"), "{said}");
-        assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0, "its directory is gone");
+        let notice = std::fs::read_to_string(&log).unwrap();
+        assert!(!notice.contains("lsm_tree") && !notice.contains("cleanup"), "{notice}");
+        assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0, "the demo removes its directory");
     }
 }
 
 #[tokio::test]
-async fn tail_exits_well_however_the_run_ended_and_shows_each_audience_its_own() {
+async fn tail_exits_with_0_for_a_failed_run_and_shows_each_audience_its_lines() {
     let server = Running::serve();
     server.record("r", &recording("blocked_by_policy.ndjson")).await;
     let lines = |audience: &str| {
@@ -289,7 +289,7 @@ async fn tail_exits_well_however_the_run_ended_and_shows_each_audience_its_own()
         assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
         stdout(&shown).lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    let (user, internal) = (lines("user"), lines("internal"));
+    let (user, internal) = (to_ndjson("user"), to_ndjson("internal"));
     assert_eq!(user.last().map(String::as_str), Some("■ failed"));
     assert!(user.iter().all(|line| internal.contains(line)), "{user:#?} {internal:#?}");
     assert!(
@@ -299,15 +299,15 @@ async fn tail_exits_well_however_the_run_ended_and_shows_each_audience_its_own()
 }
 
 #[tokio::test]
-async fn tail_comes_back_where_it_was_cut_and_loses_nothing() {
+async fn tail_resumes_after_lost_connections_without_losing_output() {
     let server = Running::serve();
     server.record("r", &recording("multi_tool_sequential.ndjson")).await;
     let whole = run(&mut proscenium(&["tail", "r", "--url", &server.url]));
-    // A line that breaks after ever more bytes, each time in the middle of something.
+    // A relay that breaks each connection after more bytes than the last, always in the middle of a frame.
     let far = server.url.strip_prefix("http://").unwrap().to_owned();
     let near = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", near.local_addr().unwrap());
-    let line = tokio::spawn(async move {
+    let relay = tokio::spawn(async move {
         for passed in (0..).map(|n| 5000 << n) {
             let (mut near, _) = near.accept().await.unwrap();
             let mut far = tokio::net::TcpStream::connect(&far).await.unwrap();
@@ -321,9 +321,9 @@ async fn tail_comes_back_where_it_was_cut_and_loses_nothing() {
         }
     });
     let cut = tokio::task::spawn_blocking(move || run(&mut proscenium(&["tail", "r", "--url", &url]))).await.unwrap();
-    line.abort();
+    relay.abort();
     assert_eq!(cut.status.code(), Some(0), "{}", stderr(&cut));
-    // The notices about the line break a text where it was cut: they and every line's end are left out.
+    // Notices about the connection split a text: remove them and all line breaks before comparing.
     let words = |output: &Output| {
         let text = stdout(output);
         text.lines().filter(|line| !line.starts_with('—')).collect::<String>()
@@ -333,7 +333,7 @@ async fn tail_comes_back_where_it_was_cut_and_loses_nothing() {
 }
 
 #[test]
-fn whoever_finds_no_server_is_told_how_to_start_one() {
+fn a_client_command_without_a_server_says_how_to_start_one() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("http://{nobody}");
     for arguments in [["tail", "r", "--url", &url], ["export", "r", "--url", &url]] {
@@ -348,7 +348,7 @@ fn whoever_finds_no_server_is_told_how_to_start_one() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_exported_and_imported_is_the_same_run() {
+async fn an_exported_and_imported_run_is_the_same_run() {
     let server = Running::serve();
     let directory = TempDir::new().unwrap();
     for entry in std::fs::read_dir(recording("")).unwrap() {
@@ -357,22 +357,22 @@ async fn a_run_that_is_exported_and_imported_is_the_same_run() {
         server.record(name, &recording).await;
         let (copy, file) = (format!("copy of {name}"), directory.path().join(name));
         let file = file.to_str().unwrap();
-        done(&["export", name, "-o", file], &server);
-        done(&["import", file, "--run", &copy], &server);
+        run_ok(&["export", name, "-o", file], &server);
+        run_ok(&["import", file, "--run", &copy], &server);
         let again = format!("{file} again");
-        done(&["export", &copy, "-o", &again], &server);
+        run_ok(&["export", &copy, "-o", &again], &server);
         assert_eq!(envelopes(Path::new(&again)), envelopes(Path::new(file)), "{name}");
     }
 }
 
 /// Runs a command that must succeed.
-fn done(arguments: &[&str], server: &Running) -> Output {
+fn run_ok(arguments: &[&str], server: &Running) -> Output {
     let output = run(proscenium(arguments).args(["--url", &server.url]));
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
     output
 }
 
-/// A file's envelopes, without what a server stamps on each that it takes.
+/// Reads a file's envelopes without the members that a server stamps on each envelope it accepts.
 fn envelopes(file: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(file).unwrap();
     let envelope = |line: &str| {
@@ -386,16 +386,16 @@ fn envelopes(file: &Path) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn an_import_that_is_repeated_adds_nothing() {
+async fn a_repeated_import_adds_nothing() {
     let server = Running::serve();
     server.record("r", &recording("hitl_approve.ndjson")).await;
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("r.ndjson");
     let file = file.to_str().unwrap();
-    done(&["export", "r", "-o", file], &server);
-    done(&["import", file, "--run", "copy"], &server);
+    run_ok(&["export", "r", "-o", file], &server);
+    run_ok(&["import", file, "--run", "copy"], &server);
     let before = server.get("/v1/runs/copy").await["lastSequence"].clone();
-    let again = done(&["import", file, "--run", "copy"], &server);
+    let again = run_ok(&["import", file, "--run", "copy"], &server);
     assert_eq!(server.get("/v1/runs/copy").await["lastSequence"], before);
     assert!(stderr(&again).contains("35 were there"), "{}", stderr(&again));
 }
@@ -406,14 +406,14 @@ async fn a_run_is_not_imported_into_itself() {
     server.record("r", &recording("short_text_reasoning.ndjson")).await;
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("r.ndjson");
-    done(&["export", "r", "-o", file.to_str().unwrap()], &server);
+    run_ok(&["export", "r", "-o", file.to_str().unwrap()], &server);
     let refused = run(&mut proscenium(&["import", file.to_str().unwrap(), "--url", &server.url]));
     assert_eq!(refused.status.code(), Some(1));
     assert!(stderr(&refused).contains("--run"), "{}", stderr(&refused));
 }
 
 #[tokio::test]
-async fn a_bad_line_of_an_import_is_told_by_file_and_line() {
+async fn a_bad_line_of_an_import_is_named_by_file_and_line() {
     let server = Running::serve();
     let directory = TempDir::new().unwrap();
     let check = |name: &str, lines: &[&str], line: u64, why: &str| {
@@ -421,19 +421,19 @@ async fn a_bad_line_of_an_import_is_told_by_file_and_line() {
         std::fs::write(&file, lines.join("\n")).unwrap();
         let refused = run(&mut proscenium(&["import", file.to_str().unwrap(), "--run", name, "--url", &server.url]));
         assert_eq!(refused.status.code(), Some(1));
-        let told = stderr(&refused);
-        assert!(told.contains(&format!("{}:{line}: ", file.display())) && told.contains(why), "{told}");
+        let error = stderr(&refused);
+        assert!(error.contains(&format!("{}:{line}: ", file.display())) && error.contains(why), "{error}");
     };
     let good = r#"{"type":"text.delta","payload":{"text":"a"}}"#;
     check("cut", &[good, good, "{\"type\":"], 3, "not JSON");
     check("untyped", &[good, "", "{}"], 3, "type");
-    // What only the server can know is wrong.
+    // Only the server can detect this error.
     check("id", &[good, "", r#"{"type":"text.delta","messageId":""}"#, good], 3, "messageId");
-    assert_eq!(server.get("/v1/runs/cut").await["code"], json!("no_such_run"), "a file that cannot be whole is not begun");
+    assert_eq!(server.get("/v1/runs/cut").await["code"], json!("no_such_run"), "an import of an incomplete file writes nothing");
 }
 
 #[tokio::test]
-async fn an_export_that_fails_leaves_no_file() {
+async fn a_failed_export_leaves_no_file() {
     let server = Running::serve();
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("r.ndjson");

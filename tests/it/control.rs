@@ -1,6 +1,6 @@
-//! Controls: what somebody asks for reaches whoever owns it, once, in order, and across crashes; and changes nothing by itself.
+//! Controls: each request reaches its owner once, in order and across crashes, and changes nothing by itself.
 
-use crate::harness::{AUDIENCES, Answer, Client, Process, fact, repository, serve_it, soon, world};
+use crate::harness::{AUDIENCES, Client, Process, Response, environment, fact, repository, serve_until, with_timeout};
 use futures_util::{SinkExt, StreamExt};
 use proscenium::control::{ATTEMPTS_MAX, CONTROL_BYTES_MAX};
 use proscenium::feed::Sizes;
@@ -9,8 +9,8 @@ use proscenium::log::AnyStore;
 use proscenium::log::control::{CLOSED_CONTROLS_MAX, OPEN_CONTROLS_MAX};
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::memory::MemoryStore;
-use proscenium::serve::controls::Keeper;
-use proscenium::serve::{Limits, Pulse, Server};
+use proscenium::serve::controls::ControlMaintenance;
+use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,89 +23,89 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
 fn server(store: AnyStore) -> Server {
-    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), Pulse::default());
-    Server::new(store, Policy::default(), sizes, limits, pulse, world(jiff::Timestamp::now)).unwrap()
+    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), KeepAlive::default());
+    Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap()
 }
 
-/// A server in memory, and what keeps its controls.
-async fn keeping() -> (Client, Keeper) {
+/// Starts a server in memory; returns its client and the maintenance of its controls.
+async fn start_with_maintenance() -> (Client, ControlMaintenance) {
     let server = server(AnyStore::Memory(MemoryStore::new()));
-    let keeper = server.keeper();
-    (serve_it(server, std::future::pending()).await.0, keeper)
+    let maintenance = server.control_maintenance();
+    (serve_until(server, std::future::pending()).await.0, maintenance)
 }
 
 async fn client() -> Client {
-    keeping().await.0
+    start_with_maintenance().await.0
 }
 
-/// How the keeper finds things this many seconds from now.
-async fn later(keeper: &Keeper, seconds: i64) -> usize {
+/// Runs the maintenance as of this many seconds from now.
+async fn run_maintenance_after(maintenance: &ControlMaintenance, seconds: i64) -> usize {
     let now = Instant::now() + Duration::from_secs(seconds.unsigned_abs());
-    keeper.round(now, jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds)).await.unwrap()
+    maintenance.run_once(now, jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds)).await.unwrap()
 }
 
-async fn ask(client: &Client, path: &str, body: Value) -> Answer {
+async fn post_json(client: &Client, path: &str, body: Value) -> Response {
     client.post(path, &[("content-type", "application/json")], body.to_string()).await
 }
 
-/// Asks a run for a control, which has to be taken; its id.
-async fn control(client: &Client, run: &str, body: Value) -> String {
-    taken(&ask(client, &format!("/v1/runs/{run}/controls"), body).await)
+/// Submits a control to a run, asserts its acceptance, and returns its id.
+async fn submit(client: &Client, run: &str, body: Value) -> String {
+    accepted_id(&post_json(client, &format!("/v1/runs/{run}/controls"), body).await)
 }
 
-fn taken(answer: &Answer) -> String {
+fn accepted_id(answer: &Response) -> String {
     assert_eq!(answer.status, 202, "{}", String::from_utf8_lossy(&answer.body));
     assert_eq!(answer.headers["cache-control"], "no-store");
-    let told = answer.json();
-    assert_eq!((told["status"].as_str(), told.as_object().unwrap().len()), (Some("queued"), 2), "{told}");
-    told["controlId"].as_str().expect("an id").to_owned()
+    let payloads = answer.json();
+    assert_eq!((payloads["status"].as_str(), payloads.as_object().unwrap().len()), (Some("queued"), 2), "{payloads}");
+    payloads["controlId"].as_str().expect("the answer has an id").to_owned()
 }
 
-async fn refused(client: &Client, run: &str, body: Value, status: u16, code: &str) -> Value {
-    ask(client, &format!("/v1/runs/{run}/controls"), body).await.problem(status, code)
+async fn submit_rejected(client: &Client, run: &str, body: Value, status: u16, code: &str) -> Value {
+    post_json(client, &format!("/v1/runs/{run}/controls"), body).await.problem(status, code)
 }
 
 async fn claim(client: &Client, agent: &str, query: &str) -> Vec<Value> {
     let claimed = client.post(&format!("/v1/agents/{agent}/controls/claim?{query}"), &[], "").await;
     assert_eq!(claimed.headers["cache-control"], "no-store");
-    claimed.ok()["controls"].as_array().expect("controls").clone()
+    claimed.ok()["controls"].as_array().expect("the answer has controls").clone()
 }
 
-/// Claims the one control that there is.
+/// Claims the only queued control.
 async fn claim_one(client: &Client, agent: &str) -> Value {
     let claimed = claim(client, agent, "wait=30").await;
-    let [one] = claimed.as_slice() else { panic!("one control: {claimed:?}") };
+    let [one] = claimed.as_slice() else { panic!("expected one control: {claimed:?}") };
     one.clone()
 }
 
-/// Answers a control that was handed over.
-async fn answer(client: &Client, handed: &Value, how: &str, mut body: Value) -> Answer {
+/// Settles a claimed control.
+async fn settle(client: &Client, handed: &Value, how: &str, mut body: Value) -> Response {
     body["lease"] = handed["lease"].clone();
-    ask(client, &format!("/v1/controls/{}/{how}", handed["controlId"].as_str().unwrap()), body).await
+    post_json(client, &format!("/v1/controls/{}/{how}", handed["controlId"].as_str().unwrap()), body).await
 }
 
-async fn ack(client: &Client, handed: &Value) -> Answer {
-    answer(client, handed, "ack", json!({})).await
+async fn ack(client: &Client, handed: &Value) -> Response {
+    settle(client, handed, "ack", json!({})).await
 }
 
 fn ids(controls: &[Value]) -> Vec<&str> {
-    controls.iter().map(|control| control["controlId"].as_str().expect("an id")).collect()
+    controls.iter().map(|control| control["controlId"].as_str().expect("a control has an id")).collect()
 }
 
-async fn listed(client: &Client, run: &str, query: &str) -> Vec<Value> {
+async fn list_controls(client: &Client, run: &str, query: &str) -> Vec<Value> {
     client.get(&format!("/v1/runs/{run}/controls?{query}")).await.ok()["controls"].as_array().unwrap().clone()
 }
 
-/// Each control's id and status.
+/// Reads each control's id and status.
 async fn statuses(client: &Client, run: &str) -> Vec<(String, String)> {
-    let listed = listed(client, run, "audience=internal").await;
-    let told = |control: &Value, member: &str| control[member].as_str().unwrap().to_owned();
-    listed.iter().map(|control| (told(control, "controlId"), told(control, "status"))).collect()
+    let listed = list_controls(client, run, "audience=internal").await;
+    let payloads = |control: &Value, member: &str| control[member].as_str().unwrap().to_owned();
+    listed.iter().map(|control| (payloads(control, "controlId"), payloads(control, "status"))).collect()
 }
 
-/// What the run's log tells of its controls.
+/// Reads the run's control.changed events.
 async fn changes(client: &Client, run: &str, audience: &str) -> Vec<Value> {
-    let events = client.events(run, &format!("type=control.changed&audience={audience}"), 1000).await;
+    let events = client.read_events(run, &format!("type=control.changed&audience={audience}"), 1000).await;
     for event in &events {
         crate::schema::assert_valid("agentui-event.schema.json", event);
         assert_eq!(event["owner"], "session");
@@ -113,24 +113,24 @@ async fn changes(client: &Client, run: &str, audience: &str) -> Vec<Value> {
     events
 }
 
-/// The steps that the log tells of, by status.
-async fn steps(client: &Client, run: &str) -> Vec<String> {
+/// Reads the statuses of the run's control.changed events.
+async fn read_statuses_in_log(client: &Client, run: &str) -> Vec<String> {
     let changes = changes(client, run, "internal").await;
-    changes.iter().map(|event| event["payload"]["status"].as_str().expect("a status").to_owned()).collect()
+    changes.iter().map(|event| event["payload"]["status"].as_str().expect("an event has a status").to_owned()).collect()
 }
 
-async fn action(client: &Client, run: &str, audience: &str) -> Option<Value> {
+async fn read_action(client: &Client, run: &str, audience: &str) -> Option<Value> {
     let shown = client.get(&format!("/v1/runs/{run}/activities?audience={audience}")).await.ok();
     shown["activities"].as_array().unwrap().iter().find(|shown| shown["activityType"] == "action").map(|a| a["content"].clone())
 }
 
-fn asks(action: &str, members: Value) -> Value {
+fn action_required(action: &str, members: Value) -> Value {
     let mut asks = fact("action.required", json!({"actionId": action, "payload": {"kind": "tool_approval"}}));
     asks.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
     asks
 }
 
-fn resolved(action: &str) -> Value {
+fn action_resolved(action: &str) -> Value {
     fact("action.resolved", json!({"actionId": action, "payload": {"outcome": "approved"}}))
 }
 
@@ -138,10 +138,10 @@ fn started() -> Value {
     fact("run.started", json!({}))
 }
 
-/// Waits until the log tells of this step.
-async fn until_step(client: &Client, run: &str, step: &str) {
-    soon(step, async {
-        while steps(client, run).await.last().map(String::as_str) != Some(step) {
+/// Waits until this is the log's last control status.
+async fn wait_for_status(client: &Client, run: &str, step: &str) {
+    with_timeout(step, async {
+        while read_statuses_in_log(client, run).await.last().map(String::as_str) != Some(step) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -149,74 +149,76 @@ async fn until_step(client: &Client, run: &str, step: &str) {
 }
 
 #[tokio::test]
-async fn an_approval_reaches_the_teammate_that_asked_and_only_its_own_fact_resolves_the_action() {
+async fn an_approval_reaches_the_asking_teammate_and_only_its_fact_resolves_the_action() {
     let client = client().await;
     let start = fact("run.started", json!({"agentId": "lead", "sessionId": "s"}));
     let spawned = fact("agent.spawned", json!({"agentId": "scout", "payload": {"agentName": "scout"}}));
-    let asked = asks("a", json!({"agentId": "scout", "payload": {"kind": "delegated_permission"}}));
-    client.accept("r", &[start, spawned, asked]).await;
-    let id = control(&client, "r", json!({"control": "approve", "actionId": "a", "value": {"scope": "once"}})).await;
+    let asked = action_required("a", json!({"agentId": "scout", "payload": {"kind": "delegated_permission"}}));
+    client.append("r", &[start, spawned, asked]).await;
+    let id = submit(&client, "r", json!({"control": "approve", "actionId": "a", "value": {"scope": "once"}})).await;
     assert_eq!(uuid::Uuid::parse_str(&id).unwrap().get_version_num(), 7, "{id}");
-    let shown = action(&client, "r", "user").await.unwrap();
+    let shown = read_action(&client, "r", "user").await.unwrap();
     assert_eq!(json!([shown["status"], shown["control"], shown["agentId"]]), json!(["pending", "submitted", "scout"]));
 
     assert_eq!(claim(&client, "lead", "").await, Vec::<Value>::new());
     assert_eq!(claim(&client, "default", "wait=0").await, Vec::<Value>::new());
     let handed = claim_one(&client, "scout").await;
-    let mut told = handed.clone();
+    let mut payloads = handed.clone();
     for (member, of) in [("lease", "text"), ("leaseExpiresAt", "time"), ("createdAt", "time"), ("expiresAt", "time")] {
-        let said = told.as_object_mut().unwrap().shift_remove(member).expect(member);
-        assert!(of == "text" || said.as_str().unwrap().parse::<jiff::Timestamp>().is_ok(), "{member} is {said}");
+        let answer = payloads.as_object_mut().unwrap().shift_remove(member).expect(member);
+        assert!(of == "text" || answer.as_str().unwrap().parse::<jiff::Timestamp>().is_ok(), "{member} is {answer}");
     }
     let expected = json!({"controlId": id, "runId": "r", "control": "approve", "actionId": "a", "agentId": "scout",
         "value": {"scope": "once"}, "attempt": 1});
-    assert_eq!(told, expected);
-    assert_eq!(action(&client, "r", "user").await.unwrap()["control"], "submitted");
+    assert_eq!(payloads, expected);
+    assert_eq!(read_action(&client, "r", "user").await.unwrap()["control"], "submitted");
 
-    // The runtime's facts come before its acknowledgement: then there is nothing left to decide, and it has it nevertheless.
-    client.accept("r", &[resolved("a")]).await;
-    let shown = action(&client, "r", "user").await.unwrap();
+    // The runtime's facts precede its acknowledgement: the action is resolved, and the control is still its own.
+    client.append("r", &[action_resolved("a")]).await;
+    let shown = read_action(&client, "r", "user").await.unwrap();
     assert_eq!(json!([shown["status"], shown["outcome"], shown["control"]]), json!(["resolved", "approved", null]));
     assert_eq!(ack(&client, &handed).await.ok(), json!({"controlId": id, "status": "acked"}));
-    assert_eq!(ack(&client, &handed).await.ok()["status"], "acked", "said again");
-    assert_eq!(steps(&client, "r").await, ["submitted", "claimed", "acked"]);
+    assert_eq!(ack(&client, &handed).await.ok()["status"], "acked", "repeated");
+    assert_eq!(read_statuses_in_log(&client, "r").await, ["submitted", "claimed", "acked"]);
     let events = changes(&client, "r", "user").await;
     for (event, payload) in events.iter().zip([
         json!({"status": "submitted", "controlId": id}),
         json!({"status": "claimed", "controlId": id, "attempt": 1}),
         json!({"status": "acked", "controlId": id, "attempt": 1}),
     ]) {
-        assert_eq!(event["payload"], payload, "and nothing of the value");
-        let told = json!([event["control"], event["actionId"], event["agentId"], event["sessionId"]]);
-        assert_eq!(told, json!(["approve", "a", "scout", "s"]));
+        assert_eq!(event["payload"], payload, "the event contains no value");
+        let payloads = json!([event["control"], event["actionId"], event["agentId"], event["sessionId"]]);
+        assert_eq!(payloads, json!(["approve", "a", "scout", "s"]));
     }
     assert_eq!(statuses(&client, "r").await, [(id, "acked".to_owned())]);
 }
 
 #[tokio::test]
-async fn who_takes_a_control_is_who_it_names_who_asked_the_run_s_own_agent_or_the_default() {
+async fn a_control_goes_to_its_agent_the_action_s_agent_the_run_s_agent_or_default() {
     let client = client().await;
-    client.accept("led", &[fact("run.started", json!({"agentId": "lead"})), asks("a", json!({"agentId": "scout"}))]).await;
-    client.accept("alone", &[started(), asks("a", json!({}))]).await;
+    client
+        .append("led", &[fact("run.started", json!({"agentId": "lead"})), action_required("a", json!({"agentId": "scout"}))])
+        .await;
+    client.append("status_without_stop", &[started(), action_required("a", json!({}))]).await;
     for (run, body, agent) in [
         ("led", json!({"control": "reject", "actionId": "a", "agentId": "named"}), "named"),
         ("led", json!({"control": "reject", "actionId": "a"}), "scout"),
         ("led", json!({"control": "interrupt"}), "lead"),
-        ("alone", json!({"control": "interrupt"}), "default"),
-        ("alone", json!({"control": "reject", "actionId": "a"}), "default"),
+        ("status_without_stop", json!({"control": "interrupt"}), "default"),
+        ("status_without_stop", json!({"control": "reject", "actionId": "a"}), "default"),
     ] {
-        let id = control(&client, run, body.clone()).await;
+        let id = submit(&client, run, body.clone()).await;
         let handed = claim_one(&client, agent).await;
         assert_eq!((&handed["controlId"], &handed["agentId"]), (&json!(id), &json!(agent)), "{body}");
     }
 }
 
 #[tokio::test]
-async fn what_a_target_cannot_take_is_refused_with_what_was_expected() {
+async fn an_invalid_control_is_rejected_with_the_expected_value() {
     let client = client().await;
-    let question = asks("q", json!({"payload": {"kind": "clarification"}}));
+    let question = action_required("q", json!({"payload": {"kind": "clarification"}}));
     let call = fact("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "t"}}));
-    client.accept("r", &[started(), asks("a", json!({})), question, call]).await;
+    client.append("r", &[started(), action_required("a", json!({})), question, call]).await;
     for (body, member) in [
         (json!({"control": "open_detail"}), "control"),
         (json!({"control": "explode"}), "control"),
@@ -228,15 +230,15 @@ async fn what_a_target_cannot_take_is_refused_with_what_was_expected() {
         (json!({"control": "assign", "agentId": "x"}), "taskId"),
         (json!({"control": "retry", "toolCallId": "never"}), "toolCallId"),
     ] {
-        let problem = refused(&client, "r", body.clone(), 422, "bad_control").await;
+        let problem = submit_rejected(&client, "r", body.clone(), 422, "bad_control").await;
         assert_eq!(problem["member"], member, "{body}");
         assert!(!problem["expected"].is_null(), "{body}: {problem}");
     }
-    refused(&client, "never", json!({"control": "stop"}), 404, "no_such_run").await;
-    assert_eq!(client.get("/v1/runs/never").await.status, 404, "asking writes no run");
+    submit_rejected(&client, "never", json!({"control": "stop"}), 404, "no_such_run").await;
+    assert_eq!(client.get("/v1/runs/never").await.status, 404, "a rejected control writes no run");
     client.get("/v1/runs/never/controls").await.problem(404, "no_such_run");
-    refused(&client, "r", json!({"control": "approve", "actionId": "never"}), 409, "action_not_pending").await;
-    refused(&client, "r", json!([]), 422, "not_an_object").await;
+    submit_rejected(&client, "r", json!({"control": "approve", "actionId": "never"}), 409, "action_not_pending").await;
+    submit_rejected(&client, "r", json!([]), 422, "not_an_object").await;
     client.post("/v1/runs/r/controls", &[], "{").await.problem(400, "not_json");
     for kind in ["text/plain", "application/x-ndjson"] {
         let answer = client.post("/v1/runs/r/controls", &[("content-type", kind)], "{\"control\":\"stop\"}").await;
@@ -245,75 +247,75 @@ async fn what_a_target_cannot_take_is_refused_with_what_was_expected() {
     let deep = format!("{{\"control\":\"steer\",\"value\":{}1{}}}", "[".repeat(64), "]".repeat(64));
     client.post("/v1/runs/r/controls", &[], deep).await.problem(422, "too_deep");
     let large = json!({"control": "steer", "value": "x".repeat(CONTROL_BYTES_MAX)});
-    refused(&client, "r", large, 413, "control_too_large").await;
-    ask(&client, "/v1/sessions/s/controls", json!({"control": "steer", "value": "x"})).await.problem(422, "bad_control");
+    submit_rejected(&client, "r", large, 413, "control_too_large").await;
+    post_json(&client, "/v1/sessions/s/controls", json!({"control": "steer", "value": "x"})).await.problem(422, "bad_control");
     for query in ["leaseSeconds=0", "leaseSeconds=601", "wait=soon"] {
         client.post(&format!("/v1/agents/a/controls/claim?{query}"), &[], "").await.problem(400, "bad_query");
     }
-    assert_eq!(changes(&client, "r", "internal").await, Vec::<Value>::new(), "nothing of it was recorded");
-    client.accept("r", &[resolved("a")]).await;
-    refused(&client, "r", json!({"control": "approve", "actionId": "a"}), 409, "action_not_pending").await;
+    assert_eq!(changes(&client, "r", "internal").await, Vec::<Value>::new(), "rejected controls are not recorded");
+    client.append("r", &[action_resolved("a")]).await;
+    submit_rejected(&client, "r", json!({"control": "approve", "actionId": "a"}), 409, "action_not_pending").await;
 }
 
 #[tokio::test]
-async fn an_ended_run_takes_what_outlives_it_and_nothing_that_needs_it_to_go_on() {
+async fn an_ended_run_accepts_only_controls_that_do_not_need_it_to_continue() {
     let client = client().await;
-    client.accept("r", &[started(), asks("a", json!({})), fact("run.finished", json!({}))]).await;
+    client.append("r", &[started(), action_required("a", json!({})), fact("run.finished", json!({}))]).await;
     for body in [
         json!({"control": "steer", "value": "left"}),
         json!({"control": "interrupt"}),
         json!({"control": "stop"}),
         json!({"control": "wait"}),
     ] {
-        let problem = refused(&client, "r", body, 409, "run_ended").await;
+        let problem = submit_rejected(&client, "r", body, 409, "run_ended").await;
         assert!(problem["detail"].as_str().unwrap().contains("completed"), "{problem}");
     }
-    refused(&client, "r", json!({"control": "approve", "actionId": "a"}), 409, "action_not_pending").await;
+    submit_rejected(&client, "r", json!({"control": "approve", "actionId": "a"}), 409, "action_not_pending").await;
     for body in [
         json!({"control": "retry"}),
         json!({"control": "stop", "taskId": "background"}),
         json!({"control": "export", "artifactId": "x"}),
         json!({"control": "rollback"}),
     ] {
-        control(&client, "r", body).await;
+        submit(&client, "r", body).await;
     }
     assert_eq!(claim(&client, "default", "").await.len(), 4);
-    assert_eq!(client.get("/v1/runs/r").await.ok()["status"], "completed", "a control is no sign of life");
+    assert_eq!(client.get("/v1/runs/r").await.ok()["status"], "completed", "a control does not reopen the run");
 }
 
 #[tokio::test]
-async fn a_request_that_is_repeated_is_one_control_and_another_under_its_id_is_refused() {
+async fn a_repeated_request_is_one_control_and_another_body_under_its_id_is_rejected() {
     let client = client().await;
-    client.accept("r", &[started(), asks("a", json!({}))]).await;
+    client.append("r", &[started(), action_required("a", json!({}))]).await;
     let body = json!({"controlId": "mine", "control": "answer", "actionId": "a", "value": {"x": 1, "y": 2}});
     let same = json!({"value": {"y": 2, "x": 1}, "actionId": "a", "control": "answer", "controlId": "mine"});
     let other = json!({"controlId": "mine", "control": "answer", "actionId": "a", "value": {"x": 1, "y": 3}});
     for body in [&body, &same, &body] {
-        assert_eq!(control(&client, "r", body.clone()).await, "mine");
+        assert_eq!(submit(&client, "r", body.clone()).await, "mine");
     }
-    let problem = refused(&client, "r", other.clone(), 409, "control_conflict").await;
+    let problem = submit_rejected(&client, "r", other.clone(), 409, "control_conflict").await;
     assert_eq!(problem["member"], "controlId");
     let handed = claim_one(&client, "default").await;
     assert_eq!(handed["value"], json!({"x": 1, "y": 2}));
-    client.accept("r", &[resolved("a")]).await;
+    client.append("r", &[action_resolved("a")]).await;
     ack(&client, &handed).await.ok();
-    assert_eq!(control(&client, "r", body).await, "mine", "also when it is over, and the action with it");
-    refused(&client, "r", other, 409, "control_conflict").await;
-    assert_eq!(steps(&client, "r").await, ["submitted", "claimed", "acked"]);
+    assert_eq!(submit(&client, "r", body).await, "mine", "also after the control and the action are settled");
+    submit_rejected(&client, "r", other, 409, "control_conflict").await;
+    assert_eq!(read_statuses_in_log(&client, "r").await, ["submitted", "claimed", "acked"]);
     assert_eq!(claim(&client, "default", "").await, Vec::<Value>::new());
-    // Ids are of their run.
-    client.accept("r2", &[started()]).await;
-    control(&client, "r2", json!({"controlId": "mine", "control": "stop"})).await;
+    // Ids are scoped to their run.
+    client.append("r2", &[started()]).await;
+    submit(&client, "r2", json!({"controlId": "mine", "control": "stop"})).await;
 }
 
 #[tokio::test]
-async fn queue_and_steer_are_different_things_and_each_agent_s_line_is_first_in_first_out() {
+async fn each_agent_s_controls_are_first_in_first_out_over_queue_and_steer() {
     let client = client().await;
-    client.accept("r1", &[started()]).await;
-    client.accept("r2", &[started()]).await;
+    client.append("r1", &[started()]).await;
+    client.append("r2", &[started()]).await;
     let mut asked = Vec::new();
     for (run, name) in [("r1", "queue"), ("r2", "steer"), ("r1", "steer"), ("r2", "queue"), ("r1", "send")] {
-        asked.push((control(&client, run, json!({"control": name, "value": name})).await, run, name));
+        asked.push((submit(&client, run, json!({"control": name, "value": name})).await, run, name));
     }
     let first = claim(&client, "default", "max=2").await;
     let mut handed = first.clone();
@@ -322,9 +324,9 @@ async fn queue_and_steer_are_different_things_and_each_agent_s_line_is_first_in_
         handed.iter().map(|of| ["controlId", "runId", "control"].map(|member| of[member].as_str().unwrap().to_owned())).collect();
     let expected: Vec<_> = asked.iter().map(|(id, run, name)| [id.clone(), (*run).to_owned(), (*name).to_owned()]).collect();
     assert_eq!((first.len(), got), (2, expected));
-    // What is given back stands where it stood.
+    // A requeued control keeps its position.
     for at in [3, 0] {
-        assert_eq!(answer(&client, &handed[at], "nack", json!({"requeue": true})).await.ok()["status"], "queued");
+        assert_eq!(settle(&client, &handed[at], "nack", json!({"requeue": true})).await.ok()["status"], "queued");
     }
     let again = claim(&client, "default", "").await;
     assert_eq!(ids(&again), [&*asked[0].0, &*asked[3].0]);
@@ -332,9 +334,9 @@ async fn queue_and_steer_are_different_things_and_each_agent_s_line_is_first_in_
 }
 
 #[tokio::test]
-async fn who_waits_is_woken_at_once_and_two_who_claim_never_get_the_same() {
+async fn a_waiting_claim_wakes_at_once_and_two_claims_never_get_the_same_control() {
     let client = client().await;
-    client.accept("r", &[started()]).await;
+    client.append("r", &[started()]).await;
     let waiting: Vec<_> = (0..4)
         .map(|_| {
             let client = client.clone();
@@ -344,74 +346,74 @@ async fn who_waits_is_woken_at_once_and_two_who_claim_never_get_the_same() {
     let begun = Instant::now();
     let mut asked = Vec::new();
     for n in 0..4 {
-        asked.push(control(&client, "r", json!({"control": "steer", "value": n})).await);
+        asked.push(submit(&client, "r", json!({"control": "steer", "value": n})).await);
     }
     let mut got = Vec::new();
     for waiting in waiting {
-        let claimed = soon("a control", waiting).await.unwrap();
+        let claimed = with_timeout("a control", waiting).await.unwrap();
         got.extend(ids(&claimed).into_iter().map(str::to_owned));
         assert_eq!(claimed.len(), 1);
     }
-    assert!(begun.elapsed() < Duration::from_secs(30), "nobody slept out his minute");
+    assert!(begun.elapsed() < Duration::from_secs(30), "every claim was woken");
     got.sort();
     asked.sort();
     assert_eq!(got, asked);
     assert_eq!(claim(&client, "default", "wait=0").await, Vec::<Value>::new());
     let begun = Instant::now();
-    assert_eq!(claim(&client, "default", "wait=1").await, Vec::<Value>::new(), "200, and empty");
+    assert_eq!(claim(&client, "default", "wait=1").await, Vec::<Value>::new(), "a claim that times out is 200 and empty");
     assert!(begun.elapsed() >= Duration::from_secs(1));
 }
 
 #[tokio::test]
-async fn a_claim_that_nobody_answers_comes_back_and_its_lease_is_lost() {
-    let (client, keeper) = keeping().await;
-    client.accept("r", &[started()]).await;
-    let id = control(&client, "r", json!({"control": "steer", "value": "left"})).await;
+async fn an_unanswered_claim_is_requeued_and_its_lease_is_lost() {
+    let (client, maintenance) = start_with_maintenance().await;
+    client.append("r", &[started()]).await;
+    let id = submit(&client, "r", json!({"control": "steer", "value": "left"})).await;
     let first = claim_one(&client, "default").await;
     assert_eq!(statuses(&client, "r").await, [(id.clone(), "claimed".into())]);
-    assert_eq!(later(&keeper, 29).await, 0);
+    assert_eq!(run_maintenance_after(&maintenance, 29).await, 0);
     assert_eq!(claim(&client, "default", "").await, Vec::<Value>::new());
-    // Somebody is waiting when it comes back.
+    // A claim is waiting when the control is requeued.
     let waiting = tokio::spawn({
         let client = client.clone();
         async move { claim(&client, "default", "wait=60&leaseSeconds=600").await }
     });
     tokio::task::yield_now().await;
-    later(&keeper, 31).await;
-    let second = soon("the control again", waiting).await.unwrap().remove(0);
+    run_maintenance_after(&maintenance, 31).await;
+    let second = with_timeout("the control again", waiting).await.unwrap().remove(0);
     assert_eq!(json!([second["controlId"], second["attempt"]]), json!([id, 2]));
     assert_ne!(first["lease"], second["lease"]);
     assert_eq!(ack(&client, &first).await.problem(409, "lease_lost")["member"], "lease");
-    answer(&client, &first, "nack", json!({})).await.problem(409, "lease_lost");
+    settle(&client, &first, "nack", json!({})).await.problem(409, "lease_lost");
     let mut elsewhere = second.clone();
     elsewhere["controlId"] = json!("another");
     ack(&client, &elsewhere).await.problem(409, "lease_lost");
-    ask(&client, &format!("/v1/controls/{id}/ack"), json!({})).await.problem(422, "bad_member");
+    post_json(&client, &format!("/v1/controls/{id}/ack"), json!({})).await.problem(422, "bad_member");
     assert_eq!(statuses(&client, "r").await, [(id, "claimed".into())]);
     ack(&client, &second).await.ok();
-    assert_eq!(steps(&client, "r").await, ["submitted", "claimed", "claimed", "acked"]);
+    assert_eq!(read_statuses_in_log(&client, "r").await, ["submitted", "claimed", "claimed", "acked"]);
 }
 
 #[tokio::test]
-async fn an_owner_may_refuse_or_give_back_and_what_comes_to_nothing_too_often_expires() {
-    let (client, keeper) = keeping().await;
-    client.accept("r", &[started(), asks("a", json!({}))]).await;
+async fn a_nacked_control_may_be_requeued_and_expires_after_too_many_attempts() {
+    let (client, maintenance) = start_with_maintenance().await;
+    client.append("r", &[started(), action_required("a", json!({}))]).await;
     let approve = json!({"control": "approve", "actionId": "a"});
-    let refused = control(&client, "r", approve.clone()).await;
+    let refused = submit(&client, "r", approve.clone()).await;
     let handed = claim_one(&client, "default").await;
-    let given = answer(&client, &handed, "nack", json!({"requeue": true, "reason": "busy"})).await.ok();
+    let given = settle(&client, &handed, "nack", json!({"requeue": true, "reason": "busy"})).await.ok();
     assert_eq!(given, json!({"controlId": refused, "status": "queued"}));
-    assert_eq!(action(&client, "r", "user").await.unwrap()["control"], "submitted", "it is still on its way");
+    assert_eq!(read_action(&client, "r", "user").await.unwrap()["control"], "submitted", "the action is still submitted");
     let handed = claim_one(&client, "default").await;
     let reason = "no: sk-live-abcdef0123456789abcdef";
-    let said = answer(&client, &handed, "nack", json!({"reason": reason})).await.ok();
-    assert_eq!(said["status"], "nacked");
-    assert_eq!(action(&client, "r", "user").await.unwrap()["control"], Value::Null, "and may be tried again");
+    let answer = settle(&client, &handed, "nack", json!({"reason": reason})).await.ok();
+    assert_eq!(answer["status"], "nacked");
+    assert_eq!(read_action(&client, "r", "user").await.unwrap()["control"], Value::Null, "the action may be decided again");
     let changes = changes(&client, "r", "user").await;
-    let told: Vec<_> = changes.iter().map(|event| event["payload"].clone()).collect();
+    let payloads: Vec<_> = changes.iter().map(|event| event["payload"].clone()).collect();
     let id = &refused;
     assert_eq!(
-        told,
+        payloads,
         [
             json!({"status": "submitted", "controlId": id}),
             json!({"status": "claimed", "controlId": id, "attempt": 1}),
@@ -420,26 +422,26 @@ async fn an_owner_may_refuse_or_give_back_and_what_comes_to_nothing_too_often_ex
             json!({"status": "nacked", "controlId": id, "attempt": 2, "reason": "no: [redacted]"}),
         ]
     );
-    assert_eq!(listed(&client, "r", "").await[0]["reason"], "no: [redacted]");
+    assert_eq!(list_controls(&client, "r", "").await[0]["reason"], "no: [redacted]");
 
-    let again = control(&client, "r", approve).await;
+    let again = submit(&client, "r", approve).await;
     for attempt in 1..=ATTEMPTS_MAX {
         assert_eq!(claim_one(&client, "default").await["attempt"], attempt);
-        assert_eq!(later(&keeper, 31).await, usize::from(attempt == ATTEMPTS_MAX), "attempt {attempt}");
+        assert_eq!(run_maintenance_after(&maintenance, 31).await, usize::from(attempt == ATTEMPTS_MAX), "attempt {attempt}");
     }
     assert_eq!(statuses(&client, "r").await, [(refused, "nacked".into()), (again, "expired".into())]);
-    assert_eq!(action(&client, "r", "user").await.unwrap()["control"], Value::Null);
+    assert_eq!(read_action(&client, "r", "user").await.unwrap()["control"], Value::Null);
     let last = self::changes(&client, "r", "user").await.pop().unwrap();
     assert_eq!(json!([last["payload"]["status"], last["payload"]["reason"]]), json!(["expired", "never_answered"]));
 }
 
 #[tokio::test]
-async fn a_control_expires_in_its_time_its_action_s_or_a_day() {
-    let (client, keeper) = keeping().await;
+async fn a_control_expires_at_its_ttl_its_action_s_expiry_or_after_a_day() {
+    let (client, maintenance) = start_with_maintenance().await;
     let at = |seconds: i64| (jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds)).to_string();
-    let hurried = asks("hurried", json!({"payload": {"kind": "tool_approval", "expiresAt": at(3600)}}));
-    let late = asks("late", json!({"payload": {"kind": "tool_approval", "expiresAt": at(-3600)}}));
-    client.accept("r", &[started(), asks("a", json!({})), hurried, late]).await;
+    let hurried = action_required("hurried", json!({"payload": {"kind": "tool_approval", "expiresAt": at(3600)}}));
+    let late = action_required("late", json!({"payload": {"kind": "tool_approval", "expiresAt": at(-3600)}}));
+    client.append("r", &[started(), action_required("a", json!({})), hurried, late]).await;
     for (body, expires) in [
         (json!({"controlId": "ttl", "control": "approve", "actionId": "a", "ttlSeconds": 60}), 60),
         (json!({"controlId": "at", "control": "approve", "actionId": "a", "expiresAt": at(600)}), 600),
@@ -447,12 +449,12 @@ async fn a_control_expires_in_its_time_its_action_s_or_a_day() {
         (json!({"controlId": "late", "control": "approve", "actionId": "late"}), 86_400),
         (json!({"controlId": "day", "control": "approve", "actionId": "a"}), 86_400),
     ] {
-        let id = control(&client, "r", body).await;
-        later(&keeper, expires - 30).await;
-        let stands = async || statuses(&client, "r").await.into_iter().find(|(of, _)| *of == id).unwrap().1;
-        assert_eq!(stands().await, "queued", "{id}");
-        later(&keeper, expires + 30).await;
-        assert_eq!(stands().await, "expired", "{id}");
+        let id = submit(&client, "r", body).await;
+        run_maintenance_after(&maintenance, expires - 30).await;
+        let status = async || statuses(&client, "r").await.into_iter().find(|(of, _)| *of == id).unwrap().1;
+        assert_eq!(status().await, "queued", "{id}");
+        run_maintenance_after(&maintenance, expires + 30).await;
+        assert_eq!(status().await, "expired", "{id}");
         let last = changes(&client, "r", "user").await.pop().unwrap();
         assert_eq!(json!([last["payload"]["status"], last["payload"]["reason"]]), json!(["expired", "not_taken_in_time"]));
     }
@@ -460,60 +462,60 @@ async fn a_control_expires_in_its_time_its_action_s_or_a_day() {
 }
 
 #[tokio::test]
-async fn what_there_is_nothing_left_to_decide_of_expires_by_itself_unless_somebody_has_it() {
+async fn an_obsolete_control_expires_unless_it_is_claimed() {
     let client = client().await;
-    client.accept("r", &[started(), asks("a", json!({}))]).await;
-    let ours = control(&client, "r", json!({"control": "approve", "actionId": "a"})).await;
-    client.accept("r", &[resolved("a")]).await;
-    until_step(&client, "r", "expired").await;
+    client.append("r", &[started(), action_required("a", json!({}))]).await;
+    let ours = submit(&client, "r", json!({"control": "approve", "actionId": "a"})).await;
+    client.append("r", &[action_resolved("a")]).await;
+    wait_for_status(&client, "r", "expired").await;
     assert_eq!(statuses(&client, "r").await, [(ours, "expired".into())]);
-    let steer = control(&client, "r", json!({"control": "steer", "value": "left"})).await;
+    let steer = submit(&client, "r", json!({"control": "steer", "value": "left"})).await;
     let held = claim_one(&client, "default").await;
-    let stop = control(&client, "r", json!({"control": "stop"})).await;
-    let retry = control(&client, "r", json!({"control": "retry"})).await;
-    client.accept("r", &[fact("run.finished", json!({}))]).await;
-    until_step(&client, "r", "expired").await;
-    let told = changes(&client, "r", "user").await.pop().unwrap();
-    assert_eq!(json!([told["payload"]["controlId"], told["payload"]["reason"]]), json!([stop, "run_ended"]));
-    assert_eq!(ids(&claim(&client, "default", "").await), [retry], "that outlives the run");
+    let stop = submit(&client, "r", json!({"control": "stop"})).await;
+    let retry = submit(&client, "r", json!({"control": "retry"})).await;
+    client.append("r", &[fact("run.finished", json!({}))]).await;
+    wait_for_status(&client, "r", "expired").await;
+    let payloads = changes(&client, "r", "user").await.pop().unwrap();
+    assert_eq!(json!([payloads["payload"]["controlId"], payloads["payload"]["reason"]]), json!([stop, "run_ended"]));
+    assert_eq!(ids(&claim(&client, "default", "").await), [retry], "a control that outlives the run stays");
     ack(&client, &held).await.ok();
     assert_eq!(held["controlId"], steer);
     assert_eq!(statuses(&client, "r").await[1], (steer, "acked".into()));
 
-    // Meant for an attempt that is over.
-    client.accept("again", &[started()]).await;
-    control(&client, "again", json!({"control": "interrupt"})).await;
-    client.accept("again", &[fact("run.failed", json!({})), started()]).await;
-    until_step(&client, "again", "expired").await;
+    // A control for an attempt that has ended.
+    client.append("again", &[started()]).await;
+    submit(&client, "again", json!({"control": "interrupt"})).await;
+    client.append("again", &[fact("run.failed", json!({})), started()]).await;
+    wait_for_status(&client, "again", "expired").await;
     assert_eq!(client.get("/v1/runs/again").await.ok()["status"], "accepted");
 }
 
 #[tokio::test]
-async fn what_an_audience_cannot_see_takes_no_control_of_its_and_is_told_of_none() {
+async fn an_action_hidden_from_an_audience_takes_no_controls_from_it() {
     let client = client().await;
     let call = fact("tool.started", json!({"toolCallId": "spy", "audience": "internal", "payload": {"toolName": "spy"}}));
-    let hidden = asks("hidden", json!({"audience": "dashboard"}));
-    let shown = asks("shown", json!({"toolCallId": "spy"}));
+    let hidden = action_required("hidden", json!({"audience": "dashboard"}));
+    let shown = action_required("shown", json!({"toolCallId": "spy"}));
     let mole = fact("agent.spawned", json!({"agentId": "mole", "audience": "internal", "payload": {"agentName": "mole"}}));
-    client.accept("r", &[started(), call, hidden, shown, mole]).await;
+    client.append("r", &[started(), call, hidden, shown, mole]).await;
     let typed = json!({"control": "answer", "actionId": "hidden", "value": "typed-in-confidence"});
-    refused(&client, "r", typed.clone(), 409, "action_not_pending").await;
+    submit_rejected(&client, "r", typed.clone(), 409, "action_not_pending").await;
     let ask_as =
-        async |audience: &str, body: Value| ask(&client, &format!("/v1/runs/r/controls?audience={audience}"), body).await;
-    ask_as("nobody", typed.clone()).await.problem(400, "bad_audience");
-    let of_hidden = taken(&ask_as("dashboard", typed).await);
+        async |audience: &str, body: Value| post_json(&client, &format!("/v1/runs/r/controls?audience={audience}"), body).await;
+    ask_as("unknown", typed.clone()).await.problem(400, "bad_audience");
+    let of_hidden = accepted_id(&ask_as("dashboard", typed).await);
     let of_call = json!({"control": "approve", "actionId": "shown", "toolCallId": "spy"});
-    refused(&client, "r", of_call.clone(), 422, "bad_control").await;
-    let of_shown = taken(&ask_as("internal", of_call).await);
-    let to_mole = taken(&ask_as("internal", json!({"control": "continue_agent", "agentId": "mole", "value": "dig"})).await);
+    submit_rejected(&client, "r", of_call.clone(), 422, "bad_control").await;
+    let of_shown = accepted_id(&ask_as("internal", of_call).await);
+    let to_mole = accepted_id(&ask_as("internal", json!({"control": "continue_agent", "agentId": "mole", "value": "dig"})).await);
     let everything = [&of_hidden, &of_shown, &to_mole];
     for (audience, seen) in AUDIENCES.into_iter().zip([&everything[1..2], &everything[..2], &everything[..]]) {
-        let told = changes(&client, "r", audience).await;
-        let of: Vec<_> = told.iter().map(|event| event["payload"]["controlId"].as_str().unwrap()).collect();
+        let payloads = changes(&client, "r", audience).await;
+        let of: Vec<_> = payloads.iter().map(|event| event["payload"]["controlId"].as_str().unwrap()).collect();
         assert_eq!(of, seen, "{audience}");
-        let call = told.iter().find(|event| event["actionId"] == "shown").unwrap()["toolCallId"].clone();
+        let call = payloads.iter().find(|event| event["actionId"] == "shown").unwrap()["toolCallId"].clone();
         assert_eq!(call, if audience == "internal" { json!("spy") } else { Value::Null });
-        let listed = listed(&client, "r", &format!("audience={audience}")).await;
+        let listed = list_controls(&client, "r", &format!("audience={audience}")).await;
         assert!(listed.iter().all(|of| of.get("value").is_none()), "{audience}: {listed:?}");
         assert_eq!(ids(&listed), *seen, "{audience}");
         let export = format!("{:?} {listed:?}", client.export("r", &format!("audience={audience}")).await);
@@ -522,94 +524,95 @@ async fn what_an_audience_cannot_see_takes_no_control_of_its_and_is_told_of_none
     assert_eq!(claim_one(&client, "mole").await["value"], "dig");
 }
 
-/// Whether any file below a folder holds this text.
-fn holds(folder: &Path, text: &str) -> bool {
+/// Returns whether a file below the folder contains this text.
+fn contains_text(folder: &Path, text: &str) -> bool {
     std::fs::read_dir(folder).unwrap().any(|entry| {
         let path = entry.unwrap().path();
         match path.is_dir() {
-            true => holds(&path, text),
+            true => contains_text(&path, text),
             false => memchr::memmem::find(&std::fs::read(&path).unwrap_or_default(), text.as_bytes()).is_some(),
         }
     })
 }
 
 #[tokio::test]
-async fn a_secret_is_handed_to_whoever_claims_it_and_never_stored() {
+async fn a_secret_is_given_to_the_claimer_and_never_stored() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start_in(dir.path());
     let client = Client::new(server.at);
-    let credential = asks("login", json!({"payload": {"kind": "credential_request"}}));
-    client.accept("r", &[started(), asks("a", json!({})), credential]).await;
+    let credential = action_required("login", json!({"payload": {"kind": "credential_request"}}));
+    client.append("r", &[started(), action_required("a", json!({})), credential]).await;
     let key = "sk-live-abcdef0123456789abcdef";
     let body = json!({"controlId": "key", "control": "answer", "actionId": "a", "value": {"note": "for you", "text": key}});
-    control(&client, "r", body.clone()).await;
-    control(&client, "r", body.clone()).await;
+    submit(&client, "r", body.clone()).await;
+    submit(&client, "r", body.clone()).await;
     let mut other = body;
     other["value"]["text"] = json!("sk-live-abcdef0123456789abcdeg");
-    refused(&client, "r", other, 409, "control_conflict").await;
-    // Nothing about this one looks like a secret but for the question.
+    submit_rejected(&client, "r", other, 409, "control_conflict").await;
+    // Only the question marks this value as a secret.
     let word = "correct-horse-battery";
     let login = json!({"controlId": "login", "control": "answer", "actionId": "login", "value": word});
-    control(&client, "r", login.clone()).await;
-    control(&client, "r", login).await;
+    submit(&client, "r", login.clone()).await;
+    submit(&client, "r", login).await;
     let handed = claim(&client, "default", "leaseSeconds=600").await;
     assert_eq!(
         handed.iter().map(|of| of["value"].clone()).collect::<Vec<_>>(),
         [json!({"note": "for you", "text": key}), json!(word)]
     );
     assert!(handed.iter().all(|of| of.get("redacted").is_none()), "{handed:?}");
-    assert!(holds(dir.path(), "for you"), "the files show what they hold");
+    assert!(contains_text(dir.path(), "for you"), "the check finds text in the files");
     for secret in [key, word] {
-        assert!(!holds(dir.path(), secret), "{secret} is on disk");
+        assert!(!contains_text(dir.path(), secret), "{secret} is on disk");
     }
     server.kill();
 
     let server = Process::start_in(dir.path());
     let client = Client::new(server.at);
     let handed = claim(&client, "default", "").await;
-    let told: Vec<_> = handed.iter().map(|of| json!([of["value"], of["redacted"], of["attempt"]])).collect();
-    assert_eq!(told, [json!([{"note": "for you", "text": "[redacted]"}, true, 2]), json!(["[redacted]", true, 2])]);
+    let payloads: Vec<_> = handed.iter().map(|of| json!([of["value"], of["redacted"], of["attempt"]])).collect();
+    assert_eq!(payloads, [json!([{"note": "for you", "text": "[redacted]"}, true, 2]), json!(["[redacted]", true, 2])]);
 }
 
 #[tokio::test]
-async fn sessions_take_controls_of_their_own_which_may_begin_one() {
+async fn sessions_have_controls_of_their_own_and_a_send_creates_the_session() {
     let client = client().await;
     let path = "/v1/sessions/s/controls";
     client.get(path).await.problem(404, "no_such_session");
-    ask(&client, path, json!({"control": "close"})).await.problem(404, "no_such_session");
-    let send = taken(&ask(&client, path, json!({"control": "send", "value": {"text": "hello"}, "agentId": "lead"})).await);
-    let close = taken(&ask(&client, path, json!({"control": "close"})).await);
+    post_json(&client, path, json!({"control": "close"})).await.problem(404, "no_such_session");
+    let send =
+        accepted_id(&post_json(&client, path, json!({"control": "send", "value": {"text": "hello"}, "agentId": "lead"})).await);
+    let close = accepted_id(&post_json(&client, path, json!({"control": "close"})).await);
     let handed = claim_one(&client, "lead").await;
-    let told = ["controlId", "sessionId", "runId", "control", "value"].map(|member| handed[member].clone());
-    assert_eq!(json!(told), json!([send, "s", null, "send", {"text": "hello"}]));
+    let payloads = ["controlId", "sessionId", "runId", "control", "value"].map(|member| handed[member].clone());
+    assert_eq!(json!(payloads), json!([send, "s", null, "send", {"text": "hello"}]));
     ack(&client, &handed).await.ok();
     let listed = client.get(path).await.ok()["controls"].clone();
-    let told: Vec<_> = listed.as_array().unwrap().iter().map(|of| json!([of["controlId"], of["status"]])).collect();
-    assert_eq!(told, [json!([send, "acked"]), json!([close, "queued"])]);
+    let payloads: Vec<_> = listed.as_array().unwrap().iter().map(|of| json!([of["controlId"], of["status"]])).collect();
+    assert_eq!(payloads, [json!([send, "acked"]), json!([close, "queued"])]);
     assert_eq!(client.get("/v1/sessions/s").await.ok()["sessionId"], "s");
-    // A session with runs alone has a log of its own from its first control on.
-    client.accept("r", &[fact("run.started", json!({"sessionId": "t"}))]).await;
+    // A session that has only runs gets its own log with its first control.
+    client.append("r", &[fact("run.started", json!({"sessionId": "t"}))]).await;
     assert_eq!(client.get("/v1/sessions/t/controls").await.ok(), json!({"controls": [], "nextCursor": null}));
-    taken(&ask(&client, "/v1/sessions/t/controls", json!({"control": "close"})).await);
-    // Its own log's actions can be decided, too.
-    let asked = json!([asks("a", json!({}))]).to_string();
+    accepted_id(&post_json(&client, "/v1/sessions/t/controls", json!({"control": "close"})).await);
+    // Actions of the session's own log accept controls, too.
+    let asked = json!([action_required("a", json!({}))]).to_string();
     client.post("/v1/sessions/t/facts", &[("content-type", "application/json")], asked).await.ok();
-    taken(&ask(&client, "/v1/sessions/t/controls", json!({"control": "approve", "actionId": "a"})).await);
+    accepted_id(&post_json(&client, "/v1/sessions/t/controls", json!({"control": "approve", "actionId": "a"})).await);
     let approve = json!({"control": "approve", "actionId": "never"});
-    ask(&client, "/v1/sessions/t/controls", approve).await.problem(409, "action_not_pending");
+    post_json(&client, "/v1/sessions/t/controls", approve).await.problem(409, "action_not_pending");
 }
 
 #[tokio::test]
-async fn too_many_that_wait_are_refused_too_many_that_are_over_are_forgotten_and_lists_come_by_page() {
+async fn open_controls_are_limited_closed_ones_are_forgotten_and_lists_are_paged() {
     let client = client().await;
-    client.accept("r", &[started()]).await;
+    client.append("r", &[started()]).await;
     let steer = |n: usize| json!({"controlId": format!("c{n}"), "control": "steer", "value": n});
     for n in 0..OPEN_CONTROLS_MAX {
-        control(&client, "r", steer(n)).await;
+        submit(&client, "r", steer(n)).await;
     }
-    let problem = refused(&client, "r", steer(OPEN_CONTROLS_MAX), 429, "too_many_controls").await;
+    let problem = submit_rejected(&client, "r", steer(OPEN_CONTROLS_MAX), 429, "too_many_controls").await;
     assert_eq!(problem["limit"], OPEN_CONTROLS_MAX);
-    control(&client, "r", steer(0)).await;
+    submit(&client, "r", steer(0)).await;
     let page = client.get("/v1/runs/r/controls?limit=60&activation=7").await.ok();
     assert_eq!((page["controls"].as_array().unwrap().len(), &page["activation"]), (60, &json!("7")));
     let next = page["nextCursor"].as_str().unwrap();
@@ -621,49 +624,49 @@ async fn too_many_that_wait_are_refused_too_many_that_are_over_are_forgotten_and
     while asked < CLOSED_CONTROLS_MAX + 10 {
         for handed in claim(&client, "default", "max=100").await {
             ack(&client, &handed).await.ok();
-            control(&client, "r", steer(asked)).await;
+            submit(&client, "r", steer(asked)).await;
             asked += 1;
         }
     }
     for handed in claim(&client, "default", "max=100").await {
         ack(&client, &handed).await.ok();
     }
-    let kept = listed(&client, "r", "").await;
+    let kept = list_controls(&client, "r", "").await;
     assert_eq!(kept.len(), CLOSED_CONTROLS_MAX);
-    assert_eq!(kept[0]["controlId"], format!("c{}", asked - CLOSED_CONTROLS_MAX), "the oldest are forgotten");
+    assert_eq!(kept[0]["controlId"], format!("c{}", asked - CLOSED_CONTROLS_MAX), "the log forgets the oldest");
 }
 
 #[tokio::test]
-async fn an_erased_run_takes_its_controls_with_it() {
+async fn erasing_a_run_erases_its_controls() {
     let client = client().await;
-    client.accept("r", &[started()]).await;
-    control(&client, "r", json!({"controlId": "out", "control": "steer", "value": 1})).await;
+    client.append("r", &[started()]).await;
+    submit(&client, "r", json!({"controlId": "out", "control": "steer", "value": 1})).await;
     let out = claim_one(&client, "default").await;
-    control(&client, "r", json!({"controlId": "in", "control": "steer", "value": 1})).await;
+    submit(&client, "r", json!({"controlId": "in", "control": "steer", "value": 1})).await;
     assert_eq!(client.delete("/v1/runs/r").await.status, 204);
     assert_eq!(claim(&client, "default", "").await, Vec::<Value>::new());
     ack(&client, &out).await.problem(409, "lease_lost");
     client.get("/v1/runs/r/controls").await.problem(404, "no_such_run");
-    client.accept("r", &[started()]).await;
-    assert_eq!(listed(&client, "r", "").await, Vec::<Value>::new());
-    control(&client, "r", json!({"controlId": "in", "control": "steer", "value": 2})).await;
+    client.append("r", &[started()]).await;
+    assert_eq!(list_controls(&client, "r", "").await, Vec::<Value>::new());
+    submit(&client, "r", json!({"controlId": "in", "control": "steer", "value": 2})).await;
     assert_eq!(claim_one(&client, "default").await["value"], 2);
 }
 
 #[tokio::test]
-async fn compaction_leaves_controls_where_they_are() {
+async fn compaction_keeps_controls() {
     let server = server(AnyStore::Memory(MemoryStore::new()));
     let compactor = server.compactor(Duration::ZERO);
-    let client = serve_it(server, std::future::pending()).await.0;
+    let client = serve_until(server, std::future::pending()).await.0;
     let chunks = (0..50).map(|_| fact("text.delta", json!({"messageId": "m", "payload": {"text": "x"}})));
     let all: Vec<_> = std::iter::once(started()).chain(chunks).collect();
-    client.accept("r", &all).await;
+    client.append("r", &all).await;
     let ended =
         [fact("text.final", json!({"messageId": "m", "payload": {"text": "x".repeat(50)}})), fact("run.finished", json!({}))];
-    client.accept("r", &ended).await;
-    let id = control(&client, "r", json!({"control": "retry"})).await;
-    soon("a compaction", async {
-        while compactor.round().await.unwrap().rows == 0 {
+    client.append("r", &ended).await;
+    let id = submit(&client, "r", json!({"control": "retry"})).await;
+    with_timeout("the compaction", async {
+        while compactor.run_once().await.unwrap().rows == 0 {
             tokio::task::yield_now().await;
         }
     })
@@ -672,34 +675,34 @@ async fn compaction_leaves_controls_where_they_are() {
     let handed = claim_one(&client, "default").await;
     assert_eq!(handed["controlId"], id);
     ack(&client, &handed).await.ok();
-    assert_eq!(steps(&client, "r").await, ["submitted", "claimed", "acked"]);
+    assert_eq!(read_statuses_in_log(&client, "r").await, ["submitted", "claimed", "acked"]);
 }
 
 #[tokio::test]
-async fn a_restart_finds_every_line_as_it_was_and_what_was_out_is_in_it_again() {
+async fn a_restart_restores_every_queue_and_requeues_claimed_controls() {
     let dir = tempfile::tempdir().unwrap();
     let open = || AnyStore::Embedded(EmbeddedStore::open(dir.path(), Sync::Never).unwrap());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let (client, serving) = serve_it(server(open()), async { stopped.await.unwrap() }).await;
+    let (client, serving) = serve_until(server(open()), async { stopped.await.unwrap() }).await;
     for run in ["r1", "r2"] {
-        client.accept(run, &[started(), asks("a", json!({}))]).await;
+        client.append(run, &[started(), action_required("a", json!({}))]).await;
     }
     let mut asked = Vec::new();
     for n in 0..6 {
         let run = if n % 2 == 0 { "r1" } else { "r2" };
-        asked.push(control(&client, run, json!({"control": "steer", "value": n})).await);
+        asked.push(submit(&client, run, json!({"control": "steer", "value": n})).await);
     }
     let done = claim(&client, "default", "max=1").await.remove(0);
     ack(&client, &done).await.ok();
     let out = claim(&client, "default", "max=2&leaseSeconds=600").await;
     let waiting = tokio::spawn({
         let client = client.clone();
-        async move { claim(&client, "nobody", "wait=60").await }
+        async move { claim(&client, "idle", "wait=60").await }
     });
     tokio::time::sleep(Duration::from_millis(50)).await;
     stop.send(()).unwrap();
-    assert_eq!(soon("the poll to end with the server", waiting).await.unwrap(), Vec::<Value>::new());
-    soon("the end of the server", serving).await.unwrap();
+    assert_eq!(with_timeout("the poll's end with the server", waiting).await.unwrap(), Vec::<Value>::new());
+    with_timeout("the end of the server", serving).await.unwrap();
 
     let again = loop {
         match EmbeddedStore::open(dir.path(), Sync::Never) {
@@ -708,10 +711,10 @@ async fn a_restart_finds_every_line_as_it_was_and_what_was_out_is_in_it_again() 
             Err(error) => panic!("{error}"),
         }
     };
-    let (client, _serving) = serve_it(again, std::future::pending()).await;
+    let (client, _serving) = serve_until(again, std::future::pending()).await;
     ack(&client, &out[0]).await.problem(409, "lease_lost");
     assert_eq!(ack(&client, &done).await.problem(409, "lease_lost")["member"], "lease");
-    let later = control(&client, "r1", json!({"control": "steer", "value": "new"})).await;
+    let later = submit(&client, "r1", json!({"control": "steer", "value": "new"})).await;
     asked.push(later);
     let handed = claim(&client, "default", "max=100").await;
     assert_eq!(ids(&handed), asked[1..].iter().map(String::as_str).collect::<Vec<_>>());
@@ -720,12 +723,12 @@ async fn a_restart_finds_every_line_as_it_was_and_what_was_out_is_in_it_again() 
     assert_eq!(handed[0]["value"], 1);
 }
 
-/// How often the server is killed, and how much has to be asked for, and taken, before each time.
+/// The number of kills, and the minimum number of submissions and of claims before each.
 const ROUNDS: u64 = 12;
 const PROGRESS: u32 = 2;
 
 #[tokio::test]
-async fn killed_at_any_moment_no_control_is_lost_and_none_is_handed_over_twice_as_if_for_the_first_time() {
+async fn a_kill_at_any_moment_loses_no_control_and_repeats_no_attempt_number() {
     let dir = tempfile::tempdir().unwrap();
     let (mut asked, mut acked, mut attempts) = (0_u64, 0_u64, BTreeMap::<String, u64>::new());
     let mut pause = 0x9e37_79b9_u64;
@@ -735,7 +738,7 @@ async fn killed_at_any_moment_no_control_is_lost_and_none_is_handed_over_twice_a
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let base = format!("http://{}", server.at);
         if round == 0 {
-            client.accept("r", &[started()]).await;
+            client.append("r", &[started()]).await;
         }
         let (submitted, taken) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
         let asking = tokio::spawn({
@@ -782,18 +785,18 @@ async fn killed_at_any_moment_no_control_is_lost_and_none_is_handed_over_twice_a
             }
         });
         pause = pause.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        // At any moment, once both have got somewhere.
+        // Kill at any moment after both sides have made progress.
         for progress in [&submitted, &taken] {
-            soon("progress", progress.acquire_many(PROGRESS)).await.unwrap().forget();
+            with_timeout("progress", progress.acquire_many(PROGRESS)).await.unwrap().forget();
         }
         tokio::time::sleep(Duration::from_micros((pause >> 33) % 90_000)).await;
         server.kill();
-        asked = soon("who asks to notice", asking).await.unwrap();
-        let (known, done) = soon("who works to notice", working).await.unwrap();
+        asked = with_timeout("the submitter's end", asking).await.unwrap();
+        let (known, done) = with_timeout("the worker's end", working).await.unwrap();
         (attempts, acked) = (known, acked + done);
     }
     let least = u64::from(PROGRESS) * ROUNDS;
-    assert!(asked >= least && acked >= least, "{asked} asked, {acked} acknowledged");
+    assert!(asked >= least && acked >= least, "{asked} submitted, {acked} acknowledged");
     let server = Process::start_in(dir.path());
     let client = Client::new(server.at);
     loop {
@@ -809,31 +812,31 @@ async fn killed_at_any_moment_no_control_is_lost_and_none_is_handed_over_twice_a
         }
     }
     for n in 0..asked {
-        assert!(attempts.contains_key(&format!("c{n}")), "c{n} was recorded and never handed over");
+        assert!(attempts.contains_key(&format!("c{n}")), "c{n} was recorded and never claimed");
     }
-    let mut told = BTreeMap::<String, Vec<String>>::new();
+    let mut payloads = BTreeMap::<String, Vec<String>>::new();
     for event in changes(&client, "r", "internal").await {
         let text = |member: &str| event["payload"][member].as_str().unwrap().to_owned();
-        told.entry(text("controlId")).or_default().push(text("status"));
+        payloads.entry(text("controlId")).or_default().push(text("status"));
     }
-    for (id, steps) in told {
+    for (id, steps) in payloads {
         assert_eq!(steps.iter().filter(|step| *step == "submitted").count(), 1, "{id}: {steps:?}");
         assert_eq!(steps.iter().filter(|step| *step == "acked").count(), 1, "{id}: {steps:?}");
         assert_eq!(steps.iter().filter(|step| *step == "claimed").count() as u64, attempts[&id], "{id}: {steps:?}");
     }
 }
 
-/// The facts of a recording of a source.
-fn of_source(source: &str, name: &str) -> String {
+/// Reads a recording of a source.
+fn read_recording(source: &str, name: &str) -> String {
     std::fs::read_to_string(repository(&format!("tests/recordings/{source}/{name}.ndjson"))).unwrap()
 }
 
 #[tokio::test]
-async fn an_end_that_an_abort_looks_like_is_one_where_somebody_asked_for_it() {
+async fn an_ambiguous_end_counts_as_cancelled_if_a_stop_was_requested() {
     let client = client().await;
     let executor = "handwritten-port-error_executor_throws";
     let domexception = "handwritten-port-abort_domexception_looks_like_error";
-    for (source, folder, name, alone, asked) in [
+    for (source, folder, name, status_without_stop, asked) in [
         ("ethos", "ethos", "abort_mid_text", "completed", "cancelled"),
         ("ethos", "ethos", "abort_mid_text_provider_throws", "failed", "cancelled"),
         ("ethos", "ethos", "abort_before_start", "cancelled", "cancelled"),
@@ -842,7 +845,7 @@ async fn an_end_that_an_abort_looks_like_is_one_where_somebody_asked_for_it() {
         ("ethos", "ethos", "refused_personality_locked", "failed", "failed"),
         ("ethos", "ethos", "halt_budget_then_done", "interrupted", "interrupted"),
         ("turnrunner", "turn-runner", domexception, "failed", "cancelled"),
-        // Nobody can tell it from the one above.
+        // This recording cannot be distinguished from the one above.
         ("turnrunner", "turn-runner", executor, "failed", "cancelled"),
         ("turnrunner", "turn-runner", &format!("{executor}_expanded"), "failed", "failed"),
         ("turnrunner", "turn-runner", "handwritten-port-error_nack", "failed", "failed"),
@@ -850,56 +853,56 @@ async fn an_end_that_an_abort_looks_like_is_one_where_somebody_asked_for_it() {
         ("awaken", "awaken", "cancel_mid_tool", "cancelled", "cancelled"),
         ("awaken", "awaken", "server_mailbox_error_permanent", "failed", "failed"),
     ] {
-        let text = of_source(folder, name);
+        let text = read_recording(folder, name);
         let (begin, rest) = text.split_once('\n').unwrap();
         let send = async |run: &str, text: &str| {
-            client.lines(&format!("/v1/runs/{run}/facts?source={source}"), text.to_owned()).await.ok();
+            client.post_lines(&format!("/v1/runs/{run}/facts?source={source}"), text.to_owned()).await.ok();
         };
         let ended = async |run: &str| client.get(&format!("/v1/runs/{run}?audience=internal")).await.ok()["status"].clone();
         let run = |how: &str| format!("{source}-{name}-{how}");
         let (plain, stopped, named, refused) = (run("plain"), run("stopped"), run("named"), run("refused"));
         send(&plain, &text).await;
-        assert_eq!(ended(&plain).await, alone, "{source} {name}");
+        assert_eq!(ended(&plain).await, status_without_stop, "{source} {name}");
         for (run, body) in [
             (&stopped, json!({"control": "stop"})),
             (&named, json!({"control": "interrupt", "toolCallId": null, "agentId": "own"})),
         ] {
             send(run, begin).await;
-            let id = control(&client, run, body).await;
+            let id = submit(&client, run, body).await;
             send(run, rest).await;
             assert_eq!(ended(run).await, asked, "{source} {name}");
-            let ends = client.events(run, "type=run.finished,run.failed&audience=user", 10).await;
-            if alone != asked {
-                let [end] = ends.as_slice() else { panic!("one end: {ends:?}") };
+            let ends = client.read_events(run, "type=run.finished,run.failed&audience=user", 10).await;
+            if status_without_stop != asked {
+                let [end] = ends.as_slice() else { panic!("expected one end: {ends:?}") };
                 let payload = &end["payload"];
-                let told = json!([end["type"], end["phase"], payload["status"], payload["cancelledBy"], payload["error"]]);
-                assert_eq!(told, json!(["run.finished", "cancelled", "cancelled", id, null]));
-                assert_eq!(payload["cause"].is_object(), alone == "failed", "{payload}");
+                let payloads = json!([end["type"], end["phase"], payload["status"], payload["cancelledBy"], payload["error"]]);
+                assert_eq!(payloads, json!(["run.finished", "cancelled", "cancelled", id, null]));
+                assert_eq!(payload["cause"].is_object(), status_without_stop == "failed", "{payload}");
             }
         }
         send(&refused, begin).await;
-        control(&client, &refused, json!({"control": "stop", "agentId": "worker"})).await;
+        submit(&client, &refused, json!({"control": "stop", "agentId": "worker"})).await;
         let handed = claim_one(&client, "worker").await;
-        answer(&client, &handed, "nack", json!({})).await.ok();
-        control(&client, &refused, json!({"control": "stop", "taskId": "another"})).await;
-        control(&client, &refused, json!({"control": "steer", "value": "go on"})).await;
+        settle(&client, &handed, "nack", json!({})).await.ok();
+        submit(&client, &refused, json!({"control": "stop", "taskId": "another"})).await;
+        submit(&client, &refused, json!({"control": "steer", "value": "go on"})).await;
         send(&refused, rest).await;
-        assert_eq!(ended(&refused).await, alone, "{source} {name}: its owner refused");
+        assert_eq!(ended(&refused).await, status_without_stop, "{source} {name}: its owner refused");
     }
 }
 
 #[tokio::test]
-async fn a_request_to_stop_is_of_the_attempt_in_which_it_was_made() {
+async fn a_stop_request_applies_to_the_attempt_in_which_it_was_made() {
     let client = client().await;
-    let text = of_source("ethos", "abort_mid_text");
+    let text = read_recording("ethos", "abort_mid_text");
     let (begin, rest) = text.split_once('\n').unwrap();
-    let send = async |text: &str| client.lines("/v1/runs/r/facts?source=ethos", text.to_owned()).await.ok();
+    let send = async |text: &str| client.post_lines("/v1/runs/r/facts?source=ethos", text.to_owned()).await.ok();
     let status = async || client.get("/v1/runs/r").await.ok()["status"].clone();
     send(begin).await;
-    control(&client, "r", json!({"control": "stop"})).await;
+    submit(&client, "r", json!({"control": "stop"})).await;
     ack(&client, &claim_one(&client, "default").await).await.ok();
     send(rest).await;
-    assert_eq!(status().await, "cancelled", "also once it was taken");
+    assert_eq!(status().await, "cancelled", "also after the stop is acknowledged");
     send(&text).await;
     assert_eq!(json!([status().await, client.get("/v1/runs/r").await.ok()["attempt"]]), json!(["completed", 2]));
     let shown = client.get("/v1/runs/r/activities").await.ok();
@@ -916,13 +919,13 @@ impl Worker {
         Self(socket)
     }
 
-    async fn say(&mut self, what: Value) {
+    async fn send(&mut self, what: Value) {
         self.0.send(Message::text(what.to_string())).await.unwrap();
     }
 
-    async fn hear(&mut self) -> Value {
+    async fn receive(&mut self) -> Value {
         loop {
-            match soon("a message", self.0.next()).await.expect("not the end").unwrap() {
+            match with_timeout("a message", self.0.next()).await.expect("the socket is open").unwrap() {
                 Message::Text(text) => return serde_json::from_str(&text).unwrap(),
                 Message::Ping(_) => {}
                 other => panic!("{other:?}"),
@@ -930,44 +933,44 @@ impl Worker {
         }
     }
 
-    async fn ask(&mut self, what: Value) -> Value {
-        self.say(what).await;
-        self.hear().await
+    async fn request(&mut self, what: Value) -> Value {
+        self.send(what).await;
+        self.receive().await
     }
 }
 
 #[tokio::test]
-async fn over_websocket_controls_are_pushed_as_they_come_and_answered_where_they_came() {
+async fn websocket_controls_are_pushed_up_to_max_and_answered_on_the_same_socket() {
     let client = client().await;
-    client.accept("r", &[started()]).await;
+    client.append("r", &[started()]).await;
     let mut worker = Worker::open(&client).await;
-    let told = worker.ask(json!({"op": "claim", "id": "w", "agentId": "default", "max": 2, "leaseSeconds": 600})).await;
-    assert_eq!(told, json!({"op": "claiming", "id": "w", "agentId": "default"}));
+    let payloads = worker.request(json!({"op": "claim", "id": "w", "agentId": "default", "max": 2, "leaseSeconds": 600})).await;
+    assert_eq!(payloads, json!({"op": "claiming", "id": "w", "agentId": "default"}));
     let mut asked = Vec::new();
     for n in 0..4 {
-        asked.push(control(&client, "r", json!({"control": "steer", "value": n})).await);
+        asked.push(submit(&client, "r", json!({"control": "steer", "value": n})).await);
     }
-    let first = worker.hear().await;
-    let told = ["op", "id", "controlId", "runId", "control", "value", "attempt"].map(|member| first[member].clone());
-    assert_eq!(json!(told), json!(["control", "w", asked[0], "r", "steer", 0, 1]));
-    let second = worker.hear().await;
+    let first = worker.receive().await;
+    let payloads = ["op", "id", "controlId", "runId", "control", "value", "attempt"].map(|member| first[member].clone());
+    assert_eq!(json!(payloads), json!(["control", "w", asked[0], "r", "steer", 0, 1]));
+    let second = worker.receive().await;
     assert_eq!(second["controlId"], asked[1]);
-    // Two are out, which is what it asked for: it gets no more than that until it has answered one.
-    assert_eq!(worker.ask(json!({"op": "ping", "id": 1})).await["op"], "pong");
-    assert_eq!(ids(&claim(&client, "default", "max=1").await), [&*asked[2]], "by somebody else");
-    worker.say(json!({"op": "ack", "id": 9, "control": asked[0], "lease": first["lease"]})).await;
-    let mut heard = [worker.hear().await, worker.hear().await];
-    heard.sort_by_key(|said| said["op"].as_str().unwrap().to_owned());
-    assert_eq!(heard[0], json!({"op": "acked", "id": 9, "controlId": asked[0], "status": "acked"}));
-    assert_eq!(json!([heard[1]["op"], heard[1]["controlId"]]), json!(["control", asked[3]]));
-    let told = worker.ask(json!({"op": "unclaim", "id": "w"})).await;
-    assert_eq!(told, json!({"op": "unclaimed", "id": "w"}));
+    // Two controls are out, which is the requested maximum: the worker gets the next one after it has answered one.
+    assert_eq!(worker.request(json!({"op": "ping", "id": 1})).await["op"], "pong");
+    assert_eq!(ids(&claim(&client, "default", "max=1").await), [&*asked[2]], "claimed by another worker");
+    worker.send(json!({"op": "ack", "id": 9, "control": asked[0], "lease": first["lease"]})).await;
+    let mut messages = [worker.receive().await, worker.receive().await];
+    messages.sort_by_key(|answer| answer["op"].as_str().unwrap().to_owned());
+    assert_eq!(messages[0], json!({"op": "acked", "id": 9, "controlId": asked[0], "status": "acked"}));
+    assert_eq!(json!([messages[1]["op"], messages[1]["controlId"]]), json!(["control", asked[3]]));
+    let payloads = worker.request(json!({"op": "unclaim", "id": "w"})).await;
+    assert_eq!(payloads, json!({"op": "unclaimed", "id": "w"}));
     let nack = json!({"op": "nack", "control": asked[1], "lease": second["lease"], "requeue": true, "reason": "leaving"});
-    assert_eq!(worker.ask(nack.clone()).await, json!({"op": "nacked", "controlId": asked[1], "status": "queued"}));
+    assert_eq!(worker.request(nack.clone()).await, json!({"op": "nacked", "controlId": asked[1], "status": "queued"}));
     assert_eq!(ids(&claim(&client, "default", "").await), [&*asked[1]]);
-    // Facts have an `ack` of their own.
+    // A publish has its own `ack`.
     let publish = json!({"op": "publish", "id": 3, "runId": "r", "facts": [{"type": "run.finished"}]});
-    assert_eq!(worker.ask(publish).await["op"], "ack");
+    assert_eq!(worker.request(publish).await["op"], "ack");
     for (what, code) in [
         (json!({"op": "ack", "id": 1, "control": asked[0], "lease": "never"}), "lease_lost"),
         (json!({"op": "ack", "id": 1, "lease": "x"}), "missing_member"),
@@ -977,25 +980,25 @@ async fn over_websocket_controls_are_pushed_as_they_come_and_answered_where_they
         (json!({"op": "claim", "id": 1}), "missing_member"),
         (json!({"op": "claim", "id": 1, "agentId": "a", "leaseSeconds": 601}), "bad_query"),
     ] {
-        let refused = worker.ask(what.clone()).await;
+        let refused = worker.request(what.clone()).await;
         assert_eq!(json!([refused["op"], refused["code"]]), json!(["error", code]), "{what}: {refused}");
     }
-    assert_eq!(worker.ask(json!({"op": "claim", "id": "twice", "agentId": "a"})).await["op"], "claiming");
-    assert_eq!(worker.ask(json!({"op": "claim", "id": "twice", "agentId": "b"})).await["code"], "id_in_use");
+    assert_eq!(worker.request(json!({"op": "claim", "id": "twice", "agentId": "a"})).await["op"], "claiming");
+    assert_eq!(worker.request(json!({"op": "claim", "id": "twice", "agentId": "b"})).await["code"], "id_in_use");
 }
 
 #[tokio::test]
-async fn a_worker_that_breaks_off_loses_what_it_had_to_the_next_and_nothing_before_it_was_told() {
-    let (client, keeper) = keeping().await;
-    client.accept("r", &[started()]).await;
+async fn a_worker_that_disconnects_loses_its_controls_to_the_next_after_the_lease() {
+    let (client, maintenance) = start_with_maintenance().await;
+    client.append("r", &[started()]).await;
     let mut worker = Worker::open(&client).await;
-    worker.ask(json!({"op": "claim", "id": 1, "agentId": "default", "max": 1})).await;
-    let id = control(&client, "r", json!({"control": "steer", "value": 1})).await;
-    assert_eq!(worker.hear().await["controlId"], id);
+    worker.request(json!({"op": "claim", "id": 1, "agentId": "default", "max": 1})).await;
+    let id = submit(&client, "r", json!({"control": "steer", "value": 1})).await;
+    assert_eq!(worker.receive().await["controlId"], id);
     drop(worker);
-    let next = control(&client, "r", json!({"control": "steer", "value": 2})).await;
+    let next = submit(&client, "r", json!({"control": "steer", "value": 2})).await;
     assert_eq!(ids(&claim(&client, "default", "wait=30").await), [&*next]);
-    later(&keeper, 31).await;
+    run_maintenance_after(&maintenance, 31).await;
     let handed = claim(&client, "default", "max=1").await;
     assert_eq!(json!([handed[0]["controlId"], handed[0]["attempt"]]), json!([id, 2]));
 }

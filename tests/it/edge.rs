@@ -1,6 +1,6 @@
-//! The edge: who is let in, and what is answered at addresses that bring no facts and give no frames.
+//! Connections and addresses without facts or frames: limits, malformed requests, static files, and the stop.
 
-use crate::harness::{Client, local, local_with, soon};
+use crate::harness::{Client, start_local, start_local_with, with_timeout};
 use proscenium::feed::Sizes;
 use proscenium::serve::Limits;
 use serde_json::json;
@@ -8,34 +8,34 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Says this to the server on a connection of its own, and reads until the server ends it.
-async fn say(client: &Client, what: &str) -> String {
+/// Sends these bytes on a new connection, and reads until the server closes it.
+async fn send_raw(client: &Client, text: &str) -> String {
     let mut socket = TcpStream::connect(client.at).await.unwrap();
-    socket.write_all(what.as_bytes()).await.unwrap();
-    let mut said = Vec::new();
-    soon("the server to end the connection", socket.read_to_end(&mut said)).await.unwrap();
-    String::from_utf8(said).unwrap()
+    socket.write_all(text.as_bytes()).await.unwrap();
+    let mut response = Vec::new();
+    with_timeout("the server's close", socket.read_to_end(&mut response)).await.unwrap();
+    String::from_utf8(response).unwrap()
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_told_so_and_the_others_go_on() {
-    let client = local_with(Sizes::default(), Limits { connections_max: 2, ..Limits::default() }).await;
+async fn a_connection_above_the_limit_is_rejected_and_the_others_continue() {
+    let client = start_local_with(Sizes::default(), Limits { connections_max: 2, ..Limits::default() }).await;
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut socket = TcpStream::connect(client.at).await.unwrap();
         socket.write_all(b"GET /v1/runs/r/stream?frames=events HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         let mut first = [0; 15];
-        soon("a stream to open", socket.read_exact(&mut first)).await.unwrap();
+        with_timeout("the stream's head", socket.read_exact(&mut first)).await.unwrap();
         assert_eq!(&first, b"HTTP/1.1 200 OK");
         held.push(socket);
     }
-    let refused = say(&client, "").await;
+    let refused = send_raw(&client, "").await;
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
     assert!(refused.contains("\"code\":\"too_many_connections\"") && refused.contains("\"limit\":2"), "{refused}");
     held.pop();
-    // As soon as the server has noticed that one has gone, there is room.
+    // The slot is free as soon as the server has noticed the close.
     loop {
-        let answer = say(&client, "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
+        let answer = send_raw(&client, "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
         if answer.starts_with("HTTP/1.1 200") {
             break;
         }
@@ -43,33 +43,33 @@ async fn one_connection_too_many_is_told_so_and_the_others_go_on() {
 }
 
 #[tokio::test]
-async fn a_head_that_never_ends_or_is_too_long_holds_no_connection() {
+async fn an_endless_or_oversized_request_head_holds_no_connection() {
     let limits = Limits { head_time_max: Duration::from_millis(50), head_bytes_max: 2000, ..Limits::default() };
-    let client = local_with(Sizes::default(), limits).await;
+    let client = start_local_with(Sizes::default(), limits).await;
     for method in ["GET /v1/runs/r/stream", "POST /v1/runs/r/facts", "PUT /"] {
-        let cut = say(&client, &format!("{method} HTTP/1.1\r\nhost: localhost\r\nx-half: ")).await;
+        let cut = send_raw(&client, &format!("{method} HTTP/1.1\r\nhost: localhost\r\nx-half: ")).await;
         assert!(cut.is_empty() || cut.starts_with("HTTP/1.1 4"), "{method}: {cut}");
     }
     let long =
-        say(&client, &format!("GET /v1/runs/r/stream HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n", "x".repeat(500_000))).await;
+        send_raw(&client, &format!("GET /v1/runs/r/stream HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n", "x".repeat(500_000))).await;
     assert!(long.is_empty() || long.starts_with("HTTP/1.1 4"), "{long}");
     client.get("/healthz").await.ok();
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_refused_and_the_server_goes_on() {
-    let client = local().await;
+async fn bytes_that_are_not_http_are_rejected_and_the_server_continues() {
+    let client = start_local().await;
     for noise in ["\0\0\0\0", "GET\r\n\r\n", "HELO there\r\n\r\n", "POST /v1/runs/r/facts HTTP/1.1\r\ncontent-length: x\r\n\r\n"]
     {
-        let answer = say(&client, noise).await;
+        let answer = send_raw(&client, noise).await;
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{noise:?}: {answer}");
     }
     client.get("/healthz").await.ok();
 }
 
 #[tokio::test]
-async fn one_connection_takes_posts_and_anything_else_in_turn() {
-    let client = local().await;
+async fn one_connection_carries_posts_and_other_requests_in_turn() {
+    let client = start_local().await;
     let fact = r#"{"type":"run.started"}"#;
     let post = |run: &str| {
         format!(
@@ -79,26 +79,27 @@ async fn one_connection_takes_posts_and_anything_else_in_turn() {
     };
     let rest = "GET /v1/runs/a HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let last = "GET /v1/runs/b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    let answers = say(&client, &[post("a"), post("b"), rest.into(), post("a"), last.into()].concat()).await;
+    let answers = send_raw(&client, &[post("a"), post("b"), rest.into(), post("a"), last.into()].concat()).await;
     assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 5, "{answers}");
     assert_eq!(answers.matches("\"accepted\":1").count(), 3, "{answers}");
     assert_eq!(client.get("/v1/runs/a").await.ok()["lastSequence"], 2);
 }
 
 #[tokio::test]
-async fn an_address_with_a_fragment_is_the_same_whoever_carries_it() {
-    let client = local().await;
-    client.accept("r", &[json!({"type": "run.started"})]).await;
+async fn a_target_with_a_fragment_is_routed_the_same_on_both_transports() {
+    let client = start_local().await;
+    client.append("r", &[json!({"type": "run.started"})]).await;
     for more in ["", "content-length: 0\r\n"] {
         let answer =
-            say(&client, &format!("GET /v1/runs/r#/stream HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{more}\r\n")).await;
+            send_raw(&client, &format!("GET /v1/runs/r#/stream HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{more}\r\n"))
+                .await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"runId\":\"r\""), "{answer}");
     }
 }
 
 #[tokio::test]
-async fn health_readiness_and_schemas_are_served_and_other_addresses_are_problems() {
-    let client = local().await;
+async fn health_readiness_and_schemas_are_served_and_unknown_addresses_are_problems() {
+    let client = start_local().await;
     assert_eq!(client.get("/healthz").await.ok()["status"], "ok");
     assert_eq!(client.get("/readyz").await.ok()["status"], "ready");
     let schema = client.get("/schema/agentui-event.schema.json").await;
@@ -112,7 +113,7 @@ async fn health_readiness_and_schemas_are_served_and_other_addresses_are_problem
 
 #[tokio::test]
 async fn the_page_runs_only_its_own_scripts() {
-    let client = local().await;
+    let client = start_local().await;
     let page = client.get("/").await;
     assert_eq!((page.status, &page.headers["content-type"]), (200, &"text/html; charset=utf-8".parse().unwrap()));
     let policy = page.headers["content-security-policy"].to_str().unwrap();
@@ -124,7 +125,7 @@ async fn the_page_runs_only_its_own_scripts() {
     assert_eq!(&script.headers["content-type"], "text/javascript; charset=utf-8");
     let module = client.get("/assets/client/index.js").await;
     assert_eq!((module.status, &module.headers["content-type"]), (200, &script.headers["content-type"]));
-    assert!(module.body == include_bytes!("../../web-demo/client/index.js"), "a module is served as it stands");
+    assert!(module.body == include_bytes!("../../web-demo/client/index.js"), "a module is served unchanged");
     assert_eq!(client.get("/assets/client/store.js").await.status, 200);
     for hidden in [
         "package.json",
@@ -143,13 +144,13 @@ async fn the_page_runs_only_its_own_scripts() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_streams_and_loses_nothing_that_was_acknowledged() {
+async fn a_stop_ends_streams_and_keeps_every_acknowledged_fact() {
     let mut server = crate::harness::Process::start();
     let client = Client::new(server.at);
-    client.accept("r", &[json!({"type": "run.started"})]).await;
-    let mut stream = client.stream(crate::harness::Via::Raw, "r", "", None).await;
-    assert_eq!(stream.frame().await.sequence(), 1);
+    client.append("r", &[json!({"type": "run.started"})]).await;
+    let mut stream = client.open_stream(crate::harness::Transport::Raw, "r", "", None).await;
+    assert_eq!(stream.next_frame().await.sequence(), 1);
     server.terminate();
-    assert!(stream.next().await.is_none(), "the stream ends");
-    assert!(server.wait().success(), "a stop that was asked for is no failure");
+    assert!(stream.next().await.is_none(), "the stream has not ended");
+    assert!(server.wait().success(), "a requested stop exits with success");
 }

@@ -1,10 +1,10 @@
-//! The AG-UI dialect: whoever reads it, from wherever, has what is shown, and no client throws or warns.
+//! The AG-UI dialect: every way of reading ends with the server's state, and no client throws or warns.
 
 use crate::ag_ui_client::{Client, Version};
 use crate::harness::recordings;
-use crate::projection::{Line, law, wait};
+use crate::projection::{Pipeline, block_on, check_property};
 use proscenium::encode::ag_ui::{self, AgUi, Options};
-use proscenium::encode::frames::{Frame, Shown};
+use proscenium::encode::frames::{ActivityView, Frame};
 use proscenium::encode::{Begin, Dialect, Flow, Until};
 use proscenium::log::LogId;
 use proscenium::log::row::Row;
@@ -15,17 +15,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const VERSIONS: [Version; 2] = [Version::Old, Version::V1];
 
-/// What one audience is told of a run, envelope by envelope.
+/// A run as one audience sees it, envelope by envelope.
 struct Story {
-    /// The frames of each envelope that gave any.
+    /// The frames of each envelope that has any.
     steps: Vec<Vec<Frame>>,
-    /// What was shown before the first, and after each of them.
-    shown: Vec<Vec<Shown>>,
+    /// The activities before the first of them, and after each of them.
+    shown: Vec<Vec<ActivityView>>,
 }
 
 impl Story {
     fn of(log: &LogId, rows: &[Row], audience: Audience) -> Self {
-        let LogId::Run(run) = log else { panic!("a run") };
+        let LogId::Run(run) = log else { panic!("not a run") };
         let mut view = View::new(log, audience);
         let mut story = Self { steps: Vec::new(), shown: vec![Vec::new()] };
         for row in rows {
@@ -36,7 +36,7 @@ impl Story {
                 .map(|touch| {
                     let activity = view.touched(touch);
                     match touch.is_snapshot {
-                        true => Frame::ActivitySnapshot(Shown::of(run, activity)),
+                        true => Frame::ActivitySnapshot(ActivityView::of(run, activity)),
                         false => Frame::ActivityDelta {
                             activity_type: activity.kind.clone(),
                             activity_id: activity.id.clone(),
@@ -47,7 +47,7 @@ impl Story {
                 .collect();
             if !frames.is_empty() {
                 story.steps.push(frames);
-                story.shown.push(view.activities().iter().map(|activity| Shown::of(run, activity)).collect());
+                story.shown.push(view.activities().iter().map(|activity| ActivityView::of(run, activity)).collect());
             }
         }
         story
@@ -57,33 +57,34 @@ impl Story {
         self.shown[at].iter().find(|shown| &*shown.kind == "run").and_then(|run| run.text("status")).unwrap_or("unknown")
     }
 
-    /// Whether an agent goes on after its end, or turns out to be the run's own. A client is told of each once in a run, so of who
-    /// comes back it cannot be known what it was told.
+    /// Returns whether an agent resumes after its end, or becomes the run's own. A stream names each agent once per
+    /// run, so a reader that resumes may not know such an agent.
     fn has_agents_that_return(&self) -> bool {
-        let done = |shown: &[Shown]| -> BTreeSet<Box<str>> {
-            let is_done = |agent: &&Shown| agent.text("status").is_some_and(|status| ["completed", "failed"].contains(&status));
+        let done = |shown: &[ActivityView]| -> BTreeSet<Box<str>> {
+            let is_done =
+                |agent: &&ActivityView| agent.text("status").is_some_and(|status| ["completed", "failed"].contains(&status));
             shown.iter().filter(|shown| &*shown.kind == "agent").filter(is_done).map(|agent| agent.id.clone()).collect()
         };
-        let own = |shown: &[Shown]| shown.iter().find(|shown| &*shown.kind == "run")?.text("agentId").map(str::to_owned);
+        let own = |shown: &[ActivityView]| shown.iter().find(|shown| &*shown.kind == "run")?.text("agentId").map(str::to_owned);
         let was_nobodys = self.shown.len() > 1 && own(&self.shown[1]).is_none() && own(self.shown.last().unwrap()).is_some();
         was_nobodys || self.shown.windows(2).any(|pair| !done(&pair[0]).is_subset(&done(&pair[1])))
     }
 
-    /// What of the activities changed between two places, as whoever was away is told.
-    fn changed(&self, from: usize, to: usize) -> Vec<Shown> {
+    /// Returns the activities that changed between two positions, as a reader that resumes gets them.
+    fn changed(&self, from: usize, to: usize) -> Vec<ActivityView> {
         let was: BTreeMap<_, _> = self.shown[from].iter().map(|shown| ((&shown.kind, &shown.id), shown)).collect();
         self.shown[to].iter().filter(|shown| was.get(&(&shown.kind, &shown.id)).is_none_or(|was| was != shown)).cloned().collect()
     }
 }
 
-/// A server's end of one stream, without the server.
+/// The server side of one stream, without the server.
 struct Stream<'s> {
     story: &'s Story,
     dialect: AgUi,
-    /// How many envelopes the reader was told of.
+    /// The number of envelopes sent to the reader.
     at: usize,
     events: Vec<Value>,
-    /// How many events of each step were said.
+    /// The number of events of each step.
     is_over: bool,
     again: usize,
 }
@@ -105,37 +106,37 @@ impl<'s> Stream<'s> {
         Self { story, dialect: AgUi::new(options), at: 0, events: Vec::new(), is_over: false, again: 0 }
     }
 
-    /// A reader that is told of all from the start.
-    fn told(story: &'s Story, version: Version) -> Self {
-        let mut stream = Self::of(story, options(version, Begin::Told));
+    /// Opens a stream from the start.
+    fn from_start(story: &'s Story, version: Version) -> Self {
+        let mut stream = Self::of(story, options(version, Begin::Replay));
         stream.frame(Frame::Hydrated {});
         stream
     }
 
-    /// One that joins at a place.
+    /// Opens a stream that joins at a position.
     fn joined(story: &'s Story, version: Version, at: usize) -> Self {
-        Self::joining(story, options(version, Begin::Shown), at)
+        Self::joining(story, options(version, Begin::Snapshot), at)
     }
 
     fn joining(story: &'s Story, options: Options, at: usize) -> Self {
         let mut stream = Self { at, ..Self::of(story, options) };
-        stream.dialect.recall(Vec::new());
+        stream.dialect.load_history(Vec::new());
         stream.hydrate(story.shown[at].clone());
         stream
     }
 
-    /// One that comes back with a cursor, after having been away for some envelopes.
+    /// Opens a stream that resumes with a cursor after having missed some envelopes.
     fn resumed(story: &'s Story, version: Version, begin: Begin, from: usize, at: usize) -> Self {
         let mut stream = Self { at, ..Self::of(story, options(version, begin)) };
-        stream.dialect.recall(Vec::new());
+        stream.dialect.load_history(Vec::new());
         stream.dialect.resume(story.shown[from].clone());
         stream.hydrate(story.changed(from, at));
         stream
     }
 
-    fn hydrate(&mut self, shown: Vec<Shown>) {
+    fn hydrate(&mut self, shown: Vec<ActivityView>) {
         for shown in shown {
-            assert_eq!(self.dialect.frame(Frame::ActivitySnapshot(shown), &mut self.events), Flow::On);
+            assert_eq!(self.dialect.frame(Frame::ActivitySnapshot(shown), &mut self.events), Flow::Continue);
         }
         self.frame(Frame::Hydrated {});
     }
@@ -147,35 +148,35 @@ impl<'s> Stream<'s> {
 
     fn go_on(&mut self, flow: Flow) {
         match flow {
-            Flow::On => {}
-            Flow::Over => self.is_over = true,
-            Flow::Again => {
+            Flow::Continue => {}
+            Flow::End => self.is_over = true,
+            Flow::Restart => {
                 self.again += 1;
-                self.dialect.recall(Vec::new());
+                self.dialect.load_history(Vec::new());
                 self.hydrate(self.story.shown[self.at].clone());
             }
         }
     }
 
-    /// Tells of the next envelope.
+    /// Sends the next envelope.
     fn step(&mut self) {
         let frames = self.story.steps[self.at].clone();
         self.at += 1;
         for frame in frames {
-            assert_eq!(self.dialect.frame(frame, &mut self.events), Flow::On);
+            assert_eq!(self.dialect.frame(frame, &mut self.events), Flow::Continue);
         }
-        let flow = self.dialect.settle(&mut self.events);
+        let flow = self.dialect.end_batch(&mut self.events);
         self.go_on(flow);
     }
 
-    /// Goes on to a place in one leap, as a reader does that is too slow.
+    /// Skips to a position at once, as for a reader that is too slow.
     fn leap(&mut self, to: usize) {
         let changed = self.story.changed(self.at, to);
         self.at = to;
         self.hydrate(changed);
     }
 
-    /// Tells of everything, and of the end if there is one.
+    /// Sends everything, and the end if the run has one.
     fn finish(&mut self) {
         while self.at < self.story.steps.len() && !self.is_over {
             self.step();
@@ -188,7 +189,7 @@ impl<'s> Stream<'s> {
     }
 }
 
-/// Messages with the chunks of their texts joined: a client that was there has more of them than one that comes later.
+/// Joins the text chunks of messages: a client that read live has more chunks than one that joined later.
 fn joined(messages: &[Value]) -> Vec<Value> {
     let mut messages = messages.to_vec();
     for content in messages.iter_mut().filter(|message| message["role"] == "activity").map(|message| &mut message["content"]) {
@@ -203,11 +204,11 @@ fn joined(messages: &[Value]) -> Vec<Value> {
 }
 
 #[track_caller]
-fn assert_same(client: &Client, shown: &[Shown], version: Version, how: &str) {
+fn assert_same(client: &Client, shown: &[ActivityView], version: Version, how: &str) {
     let expected = ag_ui::messages(shown, version == Version::V1);
     let (have, mut expected) = (joined(&client.messages), joined(&expected));
     if have.len() >= ag_ui::MESSAGES_MAX {
-        // Who joins has a window, and what came since; and what is still open, however old.
+        // A reader that joins gets a window, the envelopes since, and every open activity, however old.
         let ids: BTreeSet<_> = have.iter().map(|message| message["id"].as_str().unwrap()).collect();
         let window = expected.len().saturating_sub(ag_ui::MESSAGES_MAX);
         let mut n = 0;
@@ -239,7 +240,7 @@ fn read(version: Version, events: &[Value]) -> Client {
     client
 }
 
-/// What a client has to have at the end of a stream.
+/// Checks a client's state at the end of a stream.
 fn check_end(story: &Story, client: &Client, version: Version, how: &str) {
     let last = story.shown.last().unwrap();
     assert_same(client, last, version, how);
@@ -257,27 +258,27 @@ fn check_end(story: &Story, client: &Client, version: Version, how: &str) {
     }
 }
 
-/// Every way of reading a story, at every `stride`-th place.
+/// Checks every way of reading a story, at every `stride`-th position.
 fn check(story: &Story, stride: usize) {
     for version in VERSIONS {
-        let mut told = Stream::told(story, version);
+        let mut stream = Stream::from_start(story, version);
         let mut client = Client::new(version, &[]);
-        told.events.iter().for_each(|event| client.read(event));
-        // How much was said up to each place.
-        let mut counts = vec![told.events.len()];
-        while told.at < story.steps.len() {
-            let count = told.events.len();
-            told.step();
-            told.events[count..].iter().for_each(|event| client.read(event));
-            if told.at.is_multiple_of(stride) {
-                assert_same(&client, &story.shown[told.at], version, &format!("{version:?} told up to {}", told.at));
+        stream.events.iter().for_each(|event| client.read(event));
+        // The number of events up to each position.
+        let mut counts = vec![stream.events.len()];
+        while stream.at < story.steps.len() {
+            let count = stream.events.len();
+            stream.step();
+            stream.events[count..].iter().for_each(|event| client.read(event));
+            if stream.at.is_multiple_of(stride) {
+                assert_same(&client, &story.shown[stream.at], version, &format!("{version:?} read up to {}", stream.at));
             }
-            counts.push(told.events.len());
+            counts.push(stream.events.len());
         }
-        told.finish();
-        told.events[*counts.last().unwrap()..].iter().for_each(|event| client.read(event));
-        check_end(story, &client, version, &format!("{version:?} told"));
-        let said = |at: usize| &told.events[..counts[at]];
+        stream.finish();
+        stream.events[*counts.last().unwrap()..].iter().for_each(|event| client.read(event));
+        check_end(story, &client, version, &format!("{version:?} read live"));
+        let events_up_to = |at: usize| &stream.events[..counts[at]];
 
         for at in (0..=story.steps.len()).step_by(stride) {
             let mut joined = Stream::joined(story, version, at);
@@ -285,34 +286,34 @@ fn check(story: &Story, stride: usize) {
             assert_same(&read(version, &joined.events), &story.shown[at], version, &how);
             joined.finish();
             check_end(story, &read(version, &joined.events), version, &how);
-            // One who has a part of it already, and says so.
-            let mut client = read(version, said(at / 2));
-            client.joins();
+            // A reader that has a part already, and sends it.
+            let mut client = read(version, events_up_to(at / 2));
+            client.rejoin();
             let messages = client.messages.iter().filter(|message| message["role"] != "activity").cloned().collect();
-            let mut joined = Stream::joining(story, Options { messages, ..options(version, Begin::Shown) }, at);
+            let mut joined = Stream::joining(story, Options { messages, ..options(version, Begin::Snapshot) }, at);
             joined.finish();
             joined.events.iter().for_each(|event| client.read(event));
             check_end(story, &client, version, &format!("{how}, having something"));
 
-            // Nobody has a cursor before the first envelope.
+            // No reader has a cursor before the first envelope.
             let is_sure = version == Version::Old || !story.has_agents_that_return();
             for from in [at, at / 2, at.saturating_sub(1)].into_iter().filter(|from| *from > 0 && is_sure) {
-                let mut resumed = Stream::resumed(story, version, Begin::Told, from, at);
+                let mut resumed = Stream::resumed(story, version, Begin::Replay, from, at);
                 let how = format!("{version:?} resumed at {at} from {from}");
                 resumed.finish();
-                let events = [said(from), &resumed.events].concat();
+                let events = [events_up_to(from), &resumed.events].concat();
                 check_end(story, &read(version, &events), version, &how);
             }
 
-            // Who was cut off within the next envelope is told it once more as it came: of that it has heard the first events.
+            // A reader cut off inside the next envelope gets that envelope again, of which it has the first events.
             if is_sure && at > 0 && at < story.steps.len() {
-                let mut again = Stream { at, ..Stream::of(story, options(version, Begin::Told)) };
+                let mut again = Stream { at, ..Stream::of(story, options(version, Begin::Replay)) };
                 again.dialect.resume(story.shown[at].clone());
                 again.step();
-                assert_eq!(again.events, told.events[counts[at]..counts[at + 1]], "{version:?} told again after {at}");
+                assert_eq!(again.events, stream.events[counts[at]..counts[at + 1]], "{version:?} repeated after {at}");
             }
 
-            let mut slow = Stream::told(story, version);
+            let mut slow = Stream::from_start(story, version);
             while slow.at < at / 3 {
                 slow.step();
             }
@@ -324,11 +325,11 @@ fn check(story: &Story, stride: usize) {
 }
 
 #[test]
-fn whoever_reads_a_recording_from_wherever_has_what_is_shown_and_no_client_complains() {
-    wait(async {
-        let line = Line::new();
+fn every_way_of_reading_a_recording_ends_with_the_same_state_without_client_errors() {
+    block_on(async {
+        let pipeline = Pipeline::new();
         for (source, name, facts) in recordings() {
-            let (log, rows) = line.rows(&[(source, &facts)]).await;
+            let (log, rows) = pipeline.rows(&[(source, &facts)]).await;
             for audience in [Audience::User, Audience::Internal] {
                 let story = Story::of(&log, &rows, audience);
                 println!("{name} {audience}: {} envelopes", story.steps.len());
@@ -339,9 +340,9 @@ fn whoever_reads_a_recording_from_wherever_has_what_is_shown_and_no_client_compl
 }
 
 #[test]
-fn whoever_reads_facts_of_any_kind_in_any_order_has_what_is_shown_and_no_client_complains() {
-    law(60, async |line, facts| {
-        let (log, rows) = line.rows(&[("agentui", &facts)]).await;
+fn every_way_of_reading_random_facts_ends_with_the_same_state_without_client_errors() {
+    check_property(60, async |pipeline, facts| {
+        let (log, rows) = pipeline.rows(&[("agentui", &facts)]).await;
         for audience in [Audience::User, Audience::Internal] {
             check(&Story::of(&log, &rows, audience), 5);
         }

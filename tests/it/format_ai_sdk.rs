@@ -1,10 +1,10 @@
-//! The AI SDK dialect: whoever reads it, from wherever, has the message that is loaded, and no client throws.
+//! The AI SDK dialect: every way of reading ends with the message that the page loads, and no client throws.
 
 use crate::ai_sdk_client::{Reader, seen};
-use crate::harness::{Client, Sse, Via, fact, lines, local, recording, recordings};
-use crate::projection::{Line, law, wait};
+use crate::harness::{Client, Sse, Transport, fact, recording, recordings, start_local, to_ndjson};
+use crate::projection::{Pipeline, block_on, check_property};
 use proscenium::encode::ai_sdk::{AiSdk, Options, messages};
-use proscenium::encode::frames::{Frame, Shown};
+use proscenium::encode::frames::{ActivityView, Frame};
 use proscenium::encode::{Dialect, Flow, Until};
 use proscenium::log::LogId;
 use proscenium::log::row::Row;
@@ -15,15 +15,15 @@ use std::sync::Arc;
 
 const VERSIONS: [u8; 3] = [5, 6, 7];
 
-/// From so many envelopes on a run takes long to be read in every way.
+/// From this number of envelopes on, a run takes long to be read in every way.
 const LONG: usize = 300;
 
-/// What one audience is told of a run, envelope by envelope.
+/// A run as one audience sees it, envelope by envelope.
 struct Story {
-    /// The frames of each envelope that gave any.
+    /// The frames of each envelope that has any.
     steps: Vec<Vec<Frame>>,
-    /// What was shown before the first, and after each of them.
-    shown: Vec<Vec<Arc<Shown>>>,
+    /// The activities before the first of them, and after each of them.
+    shown: Vec<Vec<Arc<ActivityView>>>,
 }
 
 impl Story {
@@ -35,7 +35,7 @@ impl Story {
             let frame = |touch: &proscenium::projection::stage::Touch| {
                 let activity = view.touched(touch);
                 match touch.is_snapshot {
-                    true => Frame::ActivitySnapshot(Shown::from(activity)),
+                    true => Frame::ActivitySnapshot(ActivityView::from(activity)),
                     false => Frame::ActivityDelta {
                         activity_type: activity.kind.clone(),
                         activity_id: activity.id.clone(),
@@ -47,9 +47,9 @@ impl Story {
             if !frames.is_empty() {
                 let mut shown = story.shown[story.last()].clone();
                 for touch in &folded.touched {
-                    let now = Arc::new(Shown::from(view.touched(touch)));
+                    let now = Arc::new(ActivityView::from(view.touched(touch)));
                     match shown.get_mut(touch.at) {
-                        Some(place) => *place = now,
+                        Some(current) => *current = now,
                         None => shown.push(now),
                     }
                 }
@@ -66,28 +66,28 @@ impl Story {
 
     fn status(&self) -> Box<str> {
         let run = self.shown[self.last()].iter().find(|shown| &*shown.kind == "run");
-        run.and_then(|run| run.text("status")).expect("a run that has ended").into()
+        run.and_then(|run| run.text("status")).expect("the run has ended").into()
     }
 
-    /// What changed between two places, as whoever was away is shown it.
-    fn changed(&self, from: usize, to: usize) -> Vec<Arc<Shown>> {
+    /// Returns the activities that changed between two positions, as a reader that resumes gets them.
+    fn changed(&self, from: usize, to: usize) -> Vec<Arc<ActivityView>> {
         let known = &self.shown[from];
-        let is_new = |at: usize, shown: &Arc<Shown>| known.get(at).is_none_or(|known| !Arc::ptr_eq(known, shown));
+        let is_new = |at: usize, shown: &Arc<ActivityView>| known.get(at).is_none_or(|known| !Arc::ptr_eq(known, shown));
         (0..).zip(&self.shown[to]).filter(|(at, shown)| is_new(*at, shown)).map(|(_, shown)| shown.clone()).collect()
     }
 
-    fn at(&self, at: usize) -> Vec<Shown> {
-        self.shown[at].iter().map(|shown| Shown::clone(shown)).collect()
+    fn at(&self, at: usize) -> Vec<ActivityView> {
+        self.shown[at].iter().map(|shown| ActivityView::clone(shown)).collect()
     }
 
-    /// The assistant's message, as those have it who load it.
+    /// Returns the assistant's message as a client loads it from the page.
     fn loaded(&self, version: u8) -> Value {
         let own = messages(&self.at(self.last()), "r", version).into_iter().find(|message| message["role"] == "assistant");
         seen(&own.unwrap_or_else(|| json!({ "parts": [{ "type": "step-start" }] })), version)["parts"].clone()
     }
 }
 
-/// A server's end of one stream, without the server.
+/// The server side of one stream, without the server.
 struct Stream<'s> {
     story: &'s Story,
     dialect: AiSdk,
@@ -116,23 +116,23 @@ impl<'s> Stream<'s> {
         stream
     }
 
-    fn hydrate(&mut self, shown: &[Arc<Shown>]) {
+    fn hydrate(&mut self, shown: &[Arc<ActivityView>]) {
         for shown in shown {
-            self.hear(Frame::ActivitySnapshot(Shown::clone(shown)));
+            self.send_frame(Frame::ActivitySnapshot(ActivityView::clone(shown)));
         }
-        self.hear(Frame::Hydrated {});
+        self.send_frame(Frame::Hydrated {});
     }
 
-    fn hear(&mut self, frame: Frame) {
+    fn send_frame(&mut self, frame: Frame) {
         let flow = self.dialect.frame(frame, &mut self.chunks);
         self.go_on(flow);
     }
 
     fn go_on(&mut self, flow: Flow) {
         match flow {
-            Flow::On => {}
-            Flow::Over => self.is_over = true,
-            Flow::Again => self.hydrate(&self.story.shown[self.at]),
+            Flow::Continue => {}
+            Flow::End => self.is_over = true,
+            Flow::Restart => self.hydrate(&self.story.shown[self.at]),
         }
     }
 
@@ -140,9 +140,9 @@ impl<'s> Stream<'s> {
         while self.at < to && !self.is_over {
             self.at += 1;
             for frame in self.story.steps[self.at - 1].clone() {
-                self.hear(frame);
+                self.send_frame(frame);
             }
-            let flow = self.dialect.settle(&mut self.chunks);
+            let flow = self.dialect.end_batch(&mut self.chunks);
             self.go_on(flow);
         }
     }
@@ -160,14 +160,14 @@ impl<'s> Stream<'s> {
     fn go_to_the_end(&mut self) {
         self.follow(self.story.last());
         while !self.is_over {
-            self.hear(Frame::End { status: self.story.status() });
+            self.send_frame(Frame::End { status: self.story.status() });
         }
     }
 }
 
-/// Whether a client can have the message that is loaded: versions 5 and 6 cannot take back a text.
+/// Returns whether a client can have the loaded message: versions 5 and 6 cannot retract a text.
 fn holds(reader: &Reader, story: &Story, version: u8) -> bool {
-    assert!(reader.ended.is_some(), "no stream ends without its last chunk");
+    assert!(reader.ended.is_some(), "a stream ended without its last chunk");
     let is_split = version < 7 && reader.corrections + reader.reopened > 0;
     if !is_split {
         let loaded = story.loaded(version);
@@ -179,25 +179,25 @@ fn holds(reader: &Reader, story: &Story, version: u8) -> bool {
     !is_split
 }
 
-/// Reads a run in every way, at some of its envelopes; whether every client had all of it as it is loaded.
+/// Reads a run in every way, at some of its envelopes; returns whether every client ended with the loaded message.
 fn check(story: &Story, stride: usize, versions: &[u8]) -> bool {
     let mut holds_for_all = true;
     for version in versions.iter().copied() {
         let live = Reader::read(version, &Stream::joined(story, version, 0).rest());
         holds_for_all &= holds(&live, story, version);
-        holds(&by_answers(story, version), story, version);
+        holds(&read_by_responses(story, version), story, version);
         let late = Reader::read(version, &Stream::joined(story, version, story.last()).rest());
-        assert!(holds(&late, story, version), "what is told of what it has come to has nothing to take back");
+        assert!(holds(&late, story, version), "a stream of the final state needs no retraction");
         let (mut first, mut had) = (Stream::joined(story, version, 0), Reader::new(version));
         for at in (0..=story.last()).step_by(stride) {
             holds(&Reader::read(version, &Stream::joined(story, version, at).rest()), story, version);
             let to = (at + stride / 2 + 1).min(story.last());
             first.follow(at);
-            first.chunks.drain(..).for_each(|chunk| had.take(&chunk));
+            first.chunks.drain(..).for_each(|chunk| had.apply(&chunk));
             let mut reader = had.clone();
-            Stream::resumed(story, version, Until::End, at, to).rest().iter().for_each(|chunk| reader.take(chunk));
+            Stream::resumed(story, version, Until::End, at, to).rest().iter().for_each(|chunk| reader.apply(chunk));
             holds(&reader, story, version);
-            // One that is slow has to be told all of it each time.
+            // A slow reader gets every changed activity again.
             if story.last() < LONG {
                 let mut slow = Stream::joined(story, version, 0);
                 slow.follow(at);
@@ -209,30 +209,30 @@ fn check(story: &Story, stride: usize, versions: &[u8]) -> bool {
     holds_for_all
 }
 
-/// A client that answers whenever it is asked: each of its requests is an answer of its own, up to the next pause.
-fn by_answers(story: &Story, version: u8) -> Reader {
+/// A client whose requests each get their own response, up to the next pause.
+fn read_by_responses(story: &Story, version: u8) -> Reader {
     let mut stream = Stream::joining(story, version, Until::Pause, 0);
     let mut reader = Reader::new(version);
     loop {
         stream.go_to_the_end();
-        stream.chunks.drain(..).for_each(|chunk| reader.take(&chunk));
+        stream.chunks.drain(..).for_each(|chunk| reader.apply(&chunk));
         if stream.at == story.last() {
             return reader;
         }
-        reader.another_answer();
+        reader.start_response();
         let known = stream.at;
         stream = Stream::resumed(story, version, Until::Pause, known, known);
     }
 }
 
 #[test]
-fn whoever_reads_a_recording_from_wherever_has_the_message_that_is_loaded() {
-    wait(async {
-        let line = Line::new();
+fn every_way_of_reading_a_recording_ends_with_the_loaded_message() {
+    block_on(async {
+        let pipeline = Pipeline::new();
         let mut differ = Vec::new();
         for (n, (source, name, facts)) in recordings().into_iter().enumerate() {
             let end = [fact("run.finished", json!({}))];
-            let (log, rows) = line.rows(&[(source, &facts), ("agentui", &end)]).await;
+            let (log, rows) = pipeline.rows(&[(source, &facts), ("agentui", &end)]).await;
             for audience in [Audience::User, Audience::Internal] {
                 let story = Story::of(&log, &rows, audience);
                 let versions = if story.last() < LONG { &VERSIONS[..] } else { &VERSIONS[n % 3..][..1] };
@@ -241,7 +241,7 @@ fn whoever_reads_a_recording_from_wherever_has_the_message_that_is_loaded() {
                 }
             }
         }
-        // Here the runtime takes back what it said: versions 5 and 6 have that, too, if they were there.
+        // Here the runtime retracts a text: clients of versions 5 and 6 that read it live keep it.
         let resets = ["awaken/recovery_stream_reset", "awaken-canonical/recovery_stream_reset.drafts"];
         let resets = resets.iter().flat_map(|name| ["user", "internal"].map(|audience| format!("{name} {audience}")));
         assert_eq!(differ, resets.collect::<Vec<_>>());
@@ -249,13 +249,13 @@ fn whoever_reads_a_recording_from_wherever_has_the_message_that_is_loaded() {
 }
 
 #[test]
-fn whoever_reads_facts_of_any_kind_in_any_order_has_the_message_that_is_loaded() {
-    law(60, async |line, facts| {
+fn every_way_of_reading_random_facts_ends_with_the_loaded_message() {
+    check_property(60, async |pipeline, facts| {
         let end = [fact("run.finished", json!({}))];
-        let (log, rows) = line.rows(&[("agentui", &facts), ("agentui", &end)]).await;
+        let (log, rows) = pipeline.rows(&[("agentui", &facts), ("agentui", &end)]).await;
         for audience in [Audience::User, Audience::Internal] {
             let story = Story::of(&log, &rows, audience);
-            // An approval that turns out to be of another call stays with the first in version 6.
+            // In version 6, an approval that moves to another call stays with the first.
             check(&story, (story.last() / 4).max(1), &[5, 7]);
             Reader::read(6, &Stream::joined(&story, 6, 0).rest());
         }
@@ -264,13 +264,13 @@ fn whoever_reads_facts_of_any_kind_in_any_order_has_the_message_that_is_loaded()
 
 /// A chunk of a stream, with its cursor.
 #[derive(Debug, Clone, PartialEq)]
-struct Said {
+struct StreamChunk {
     chunk: Value,
     id: Option<String>,
 }
 
-/// Reads a body. Strict: heartbeats, `retry` on the first event alone, one line of data, the id after it; `[DONE]` is a text.
-fn said(body: &[u8]) -> Vec<Said> {
+/// Parses a body. Strict: heartbeats, `retry` on the first event only, one data line, then the id; `[DONE]` is a text.
+fn parse_body(body: &[u8]) -> Vec<StreamChunk> {
     let text = std::str::from_utf8(body).unwrap();
     assert!(!text.contains('\r') && text.starts_with(":\n"), "{text}");
     let mut all = Vec::new();
@@ -288,50 +288,50 @@ fn said(body: &[u8]) -> Vec<Said> {
         let chunk = if data == "[DONE]" { data.into() } else { serde_json::from_str(data).unwrap() };
         let id = rest.pop().map(|line| line.strip_prefix("id: ").unwrap().to_owned());
         assert!(rest.is_empty(), "{block}");
-        all.push(Said { chunk, id });
+        all.push(StreamChunk { chunk, id });
     }
     all
 }
 
-/// A stream from here on, to its end.
-async fn stream(client: &Client, run: &str, query: &str, resume: Option<&str>) -> Vec<Said> {
+/// Reads a stream from this cursor on to its end.
+async fn read_stream(client: &Client, run: &str, query: &str, resume: Option<&str>) -> Vec<StreamChunk> {
     let headers: Vec<_> = resume.iter().map(|id| ("last-event-id", *id)).collect();
     let answer = client.get_with(&format!("/v1/runs/{run}/stream?format=ai-sdk&{query}"), &headers).await;
     assert_eq!(answer.status, 200, "{answer:?}");
-    let mut all = said(&answer.body);
+    let mut all = parse_body(&answer.body);
     assert_eq!(all.pop().unwrap().chunk, "[DONE]");
     all
 }
 
-fn chunks(said: &[Said]) -> impl Iterator<Item = &Value> {
+fn chunks(said: &[StreamChunk]) -> impl Iterator<Item = &Value> {
     said.iter().map(|said| &said.chunk)
 }
 
-/// The assistant's message, as those have it who load it.
+/// Returns the assistant's message as a client loads it from the page.
 async fn loaded(client: &Client, run: &str, version: u8) -> Value {
     let answer = client.get(&format!("/v1/runs/{run}/activities")).await.ok();
-    let shown: Vec<Shown> = serde_json::from_value(answer["activities"].clone()).unwrap();
+    let shown: Vec<ActivityView> = serde_json::from_value(answer["activities"].clone()).unwrap();
     let own = messages(&shown, run, version).into_iter().find(|message| message["role"] == "assistant");
     seen(&own.unwrap(), version)
 }
 
 #[tokio::test]
-async fn a_finished_run_is_one_answer_that_ends() {
-    let client = local().await;
+async fn a_finished_run_is_one_response_that_ends() {
+    let client = start_local().await;
     for name in ["tool_progress_activity", "hitl_approve", "subagent_progress_forwarded"] {
-        client.lines(&format!("/v1/runs/{name}/facts?source=awaken"), lines(&recording(name))).await.ok();
-        client.accept(name, &[fact("run.finished", json!({}))]).await;
+        client.post_lines(&format!("/v1/runs/{name}/facts?source=awaken"), to_ndjson(&recording(name))).await.ok();
+        client.append(name, &[fact("run.finished", json!({}))]).await;
         for version in VERSIONS {
-            let all = stream(&client, name, &format!("version={version}"), None).await;
+            let all = read_stream(&client, name, &format!("version={version}"), None).await;
             let reader = Reader::read(version, chunks(&all));
             assert_eq!(reader.message, loaded(&client, name, version).await, "{name}");
-            // Whoever has seen the end need not come back.
+            // A reader that has the end gets no stream.
             let end = all.last().unwrap().id.as_deref().unwrap();
             let path = format!("/v1/runs/{name}/stream?format=ai-sdk&version={version}");
             assert_eq!(client.get_with(&path, &[("last-event-id", end)]).await.status, 204);
         }
-        let oldest = Reader::read(5, chunks(&stream(&client, name, "", None).await));
-        assert_eq!(oldest.message, loaded(&client, name, 5).await, "what all understand, unless the client says");
+        let oldest = Reader::read(5, chunks(&read_stream(&client, name, "", None).await));
+        assert_eq!(oldest.message, loaded(&client, name, 5).await, "the default version is one that all clients understand");
     }
     let path = "/v1/runs/hitl_approve/stream?format=ai-sdk";
     let answer = client.get(path).await;
@@ -350,33 +350,33 @@ async fn a_finished_run_is_one_answer_that_ends() {
     client.get("/v1/stream?runs=hitl_approve&format=ai-sdk").await.problem(501, "not_served");
 }
 
-/// Reads a stream that goes on until it has said this.
-async fn until(sse: &mut Sse, what: &str) {
-    while !String::from_utf8_lossy(&sse.bytes).contains(what) {
-        sse.more().await;
+/// Reads a live stream until it contains this text.
+async fn read_until(sse: &mut Sse, text: &str) {
+    while !String::from_utf8_lossy(&sse.bytes).contains(text) {
+        sse.read_more().await;
     }
 }
 
 #[tokio::test]
-async fn a_live_run_is_told_as_it_goes_and_gone_on_with_after_any_cursor() {
-    let client = local().await;
+async fn a_live_run_is_streamed_and_can_be_resumed_after_any_cursor() {
+    let client = start_local().await;
     let facts = recording("tool_progress_activity");
-    let mut sse = client.open(Via::Raw, "/v1/runs/r/stream?format=ai-sdk&version=7", None).await;
-    until(&mut sse, "start-step").await;
+    let mut sse = client.open(Transport::Raw, "/v1/runs/r/stream?format=ai-sdk&version=7", None).await;
+    read_until(&mut sse, "start-step").await;
     for (n, fact) in facts.iter().enumerate() {
-        client.lines("/v1/runs/r/facts?source=awaken", lines(std::slice::from_ref(fact))).await.ok();
+        client.post_lines("/v1/runs/r/facts?source=awaken", to_ndjson(std::slice::from_ref(fact))).await.ok();
         if n % 5 == 4 {
-            // So that there are cursors to come back with.
+            // With pauses, so that the stream contains cursors.
             let before = sse.bytes.len();
-            client.accept("r", &[fact_of_progress(n)]).await;
+            client.append("r", &[fact_of_progress(n)]).await;
             while sse.bytes.len() == before {
-                sse.more().await;
+                sse.read_more().await;
             }
         }
     }
-    client.accept("r", &[fact("run.finished", json!({}))]).await;
-    until(&mut sse, "[DONE]").await;
-    let all = said(&sse.bytes);
+    client.append("r", &[fact("run.finished", json!({}))]).await;
+    read_until(&mut sse, "[DONE]").await;
+    let all = parse_body(&sse.bytes);
     let all = &all[..all.len() - 1];
     let whole = loaded(&client, "r", 7).await;
     assert_eq!(Reader::read(7, chunks(all)).message["parts"], whole["parts"]);
@@ -384,8 +384,8 @@ async fn a_live_run_is_told_as_it_goes_and_gone_on_with_after_any_cursor() {
     assert!(cursors.len() > 10, "{}", cursors.len());
     for at in cursors {
         let mut reader = Reader::read(7, chunks(&all[..=at]));
-        let rest = stream(&client, "r", "version=7", all[at].id.as_deref()).await;
-        chunks(&rest).for_each(|chunk| reader.take(chunk));
+        let rest = read_stream(&client, "r", "version=7", all[at].id.as_deref()).await;
+        chunks(&rest).for_each(|chunk| reader.apply(chunk));
         assert_eq!(reader.message["parts"], whole["parts"], "after {:?}", all[at]);
     }
 }
@@ -395,19 +395,19 @@ fn fact_of_progress(n: usize) -> Value {
 }
 
 #[tokio::test]
-async fn a_run_that_is_erased_ends_the_stream_with_an_error() {
-    let client = local().await;
-    client.accept("r", &[fact("text.delta", json!({ "messageId": "m", "partId": "p", "payload": { "text": "So" } }))]).await;
-    let mut sse = client.open(Via::Raw, "/v1/runs/r/stream?format=ai-sdk", None).await;
-    until(&mut sse, "text-delta").await;
+async fn an_erased_run_ends_its_stream_with_an_error() {
+    let client = start_local().await;
+    client.append("r", &[fact("text.delta", json!({ "messageId": "m", "partId": "p", "payload": { "text": "So" } }))]).await;
+    let mut sse = client.open(Transport::Raw, "/v1/runs/r/stream?format=ai-sdk", None).await;
+    read_until(&mut sse, "text-delta").await;
     assert!(client.delete("/v1/runs/r").await.status < 300);
-    client.accept("r", &[fact("text.delta", json!({ "messageId": "m", "partId": "p", "payload": { "text": "Anew" } }))]).await;
-    until(&mut sse, "[DONE]").await;
-    let all = said(&sse.bytes);
+    client.append("r", &[fact("text.delta", json!({ "messageId": "m", "partId": "p", "payload": { "text": "Anew" } }))]).await;
+    read_until(&mut sse, "[DONE]").await;
+    let all = parse_body(&sse.bytes);
     let reader = Reader::read(5, chunks(&all[..all.len() - 1]));
     assert_eq!(reader.ended.unwrap()["type"], "error");
-    // Its id is the new log's beginning: whoever comes back with it is told all of that.
+    // Its id is the start of the new log: a reader that resumes with it gets the whole new log.
     let id = all[all.len() - 2].id.clone();
-    let mut sse = client.open(Via::Raw, "/v1/runs/r/stream?format=ai-sdk", id.as_deref()).await;
-    until(&mut sse, "Anew").await;
+    let mut sse = client.open(Transport::Raw, "/v1/runs/r/stream?format=ai-sdk", id.as_deref()).await;
+    read_until(&mut sse, "Anew").await;
 }

@@ -1,10 +1,10 @@
-//! The house itself: modules use only what stands above them, prose names only what exists, and nothing is left half done.
+//! Checks of the repository: the order of modules, paths in prose, headers of files, leftovers.
 
 use crate::harness::repository;
 use std::path::{Path, PathBuf};
 
-/// Every file under a folder of the repository with this ending, sorted; none if the folder is not there.
-fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
+/// Lists every file below `folder` with this extension, sorted; empty if the folder is missing.
+fn list_files(folder: &str, ending: &str) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![repository(folder)]);
     while let Some(folder) = folders.pop() {
         let Ok(entries) = std::fs::read_dir(folder) else { continue };
@@ -25,20 +25,20 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The path as it stands in the repository.
-fn shown(path: &Path) -> String {
+/// Formats the path relative to the repository.
+fn relative_path(path: &Path) -> String {
     path.strip_prefix(repository("")).unwrap_or(path).display().to_string()
 }
 
-/// The stages in the order in which `lib.rs` declares them.
-fn stages() -> Vec<String> {
+/// Returns the modules in the order in which `lib.rs` declares them.
+fn modules() -> Vec<String> {
     let declared = read(&repository("src/lib.rs"));
     let name = |line: &str| Some(line.strip_prefix("pub mod ").or(line.strip_prefix("mod "))?.strip_suffix(';')?.to_owned());
     declared.lines().filter_map(name).collect()
 }
 
-/// The crate's modules that a source text names: `crate::x`, and each of `crate::{x, y::z}`.
-fn used(text: &str) -> Vec<String> {
+/// Returns the crate's modules that a source text uses: `crate::x`, and each of `crate::{x, y::z}`.
+fn used_modules(text: &str) -> Vec<String> {
     let name = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
     let mut used = Vec::new();
     for (at, found) in text.match_indices("crate::") {
@@ -70,18 +70,18 @@ fn used(text: &str) -> Vec<String> {
 
 #[test]
 fn a_module_uses_only_modules_declared_above_it() {
-    let stages = stages();
-    assert!(stages.len() > 5, "{stages:?}");
+    let modules = modules();
+    assert!(modules.len() > 5, "{modules:?}");
     let mut broken = Vec::new();
-    for path in files("src", "rs") {
-        let inside = shown(&path);
-        let stage = inside.trim_start_matches("src/").trim_end_matches(".rs").split('/').next().unwrap_or_default().to_owned();
-        let Some(place) = stages.iter().position(|name| *name == stage) else { continue };
-        for other in used(&read(&path)) {
-            match stages.iter().position(|name| *name == other) {
-                Some(at) if at <= place => {}
-                Some(_) => broken.push(format!("{inside}: {stage} stands above {other} and uses it")),
-                None => broken.push(format!("{inside}: crate::{other} is no module of lib.rs")),
+    for path in list_files("src", "rs") {
+        let file = relative_path(&path);
+        let module = file.trim_start_matches("src/").trim_end_matches(".rs").split('/').next().unwrap_or_default().to_owned();
+        let Some(position) = modules.iter().position(|name| *name == module) else { continue };
+        for other in used_modules(&read(&path)) {
+            match modules.iter().position(|name| *name == other) {
+                Some(at) if at <= position => {}
+                Some(_) => broken.push(format!("{file}: {module} uses {other}, which lib.rs declares after it")),
+                None => broken.push(format!("{file}: crate::{other} is not declared in lib.rs")),
             }
         }
     }
@@ -89,37 +89,37 @@ fn a_module_uses_only_modules_declared_above_it() {
 }
 
 #[test]
-fn nobody_goes_round_the_order_of_modules_by_way_of_super() {
+fn no_module_uses_super_to_escape_the_module_order() {
     let mut broken = Vec::new();
-    for path in files("src", "rs") {
-        let inside = shown(&path);
+    for path in list_files("src", "rs") {
+        let file = relative_path(&path);
         let text = read(&path);
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-        // A file at the top of a stage would reach the crate itself, one below it would with two steps.
-        let is_top = inside.matches('/').count() == 1 || inside.ends_with("/mod.rs") && inside.matches('/').count() == 2;
-        let way_out = if is_top { "super::" } else { "super::super::" };
+        // From a file at the top of a module, one `super` leaves the module; from a file below it, two do.
+        let is_top = file.matches('/').count() == 1 || file.ends_with("/mod.rs") && file.matches('/').count() == 2;
+        let escape = if is_top { "super::" } else { "super::super::" };
         let is_visibility = |at: usize| code[..at].ends_with("pub(in ");
-        if code.match_indices(way_out).any(|(at, _)| !is_visibility(at)) {
-            broken.push(format!("{inside}: {way_out} leaves its stage; say crate::"));
+        if code.match_indices(escape).any(|(at, _)| !is_visibility(at)) {
+            broken.push(format!("{file}: {escape} leaves its module; write crate::"));
         }
     }
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
 #[test]
-fn every_file_opens_with_its_promise() {
-    let without: Vec<_> = files("src", "rs")
+fn every_file_opens_with_a_module_doc() {
+    let without: Vec<_> = list_files("src", "rs")
         .iter()
-        .chain(&files("tests", "rs"))
+        .chain(&list_files("tests", "rs"))
         .filter(|path| !read(path).starts_with("//! "))
-        .map(|path| shown(path))
+        .map(|path| relative_path(path))
         .collect();
-    assert!(without.is_empty(), "these open without a //! line: {without:?}");
+    assert!(without.is_empty(), "files without a //! line: {without:?}");
 }
 
 #[test]
-fn nothing_is_left_half_done() {
-    let marks = [
+fn no_unfinished_code_is_left() {
+    let markers = [
         concat!("TO", "DO"),
         concat!("FIX", "ME"),
         concat!("XX", "X"),
@@ -128,10 +128,13 @@ fn nothing_is_left_half_done() {
         concat!("to", "do!("),
     ];
     let mut left = Vec::new();
-    for path in files("src", "rs").into_iter().chain(files("tests", "rs")).chain(files("web-demo", "js")) {
+    for path in list_files("src", "rs").into_iter().chain(list_files("tests", "rs")).chain(list_files("web-demo", "js")) {
         for (line, number) in read(&path).lines().zip(1..) {
             left.extend(
-                marks.iter().filter(|mark| line.contains(**mark)).map(|mark| format!("{}:{number}: {mark}", shown(&path))),
+                markers
+                    .iter()
+                    .filter(|marker| line.contains(**marker))
+                    .map(|marker| format!("{}:{number}: {marker}", relative_path(&path))),
             );
         }
     }
@@ -139,19 +142,19 @@ fn nothing_is_left_half_done() {
 }
 
 #[test]
-fn nothing_outside_of_tests_unwraps() {
+fn code_outside_tests_does_not_unwrap() {
     let mut left = Vec::new();
-    for path in files("src", "rs").into_iter().filter(|path| !path.ends_with("tests.rs")) {
+    for path in list_files("src", "rs").into_iter().filter(|path| !path.ends_with("tests.rs")) {
         let text = read(&path);
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         let lines = code.lines().zip(1..).filter(|(line, _)| line.contains(".unwrap()") && !line.trim_start().starts_with("//"));
-        left.extend(lines.map(|(_, number)| format!("{}:{number}", shown(&path))));
+        left.extend(lines.map(|(_, number)| format!("{}:{number}", relative_path(&path))));
     }
-    assert!(left.is_empty(), "say with expect why it holds, or return the error: {left:#?}");
+    assert!(left.is_empty(), "use expect with a reason, or return the error: {left:#?}");
 }
 
-/// The paths of the repository that a text names: in backticks or links, with one of its folders or a source file's ending.
-fn named(text: &str) -> Vec<String> {
+/// Returns the repository paths that a text names: words that start with one of its folders.
+fn named_paths(text: &str) -> Vec<String> {
     let folders = ["src/", "tests/", "schema/", "docs/", "benches/", "web-demo/", "examples/"];
     let is_path = |c: char| c.is_alphanumeric() || "/._-".contains(c);
     let words = text.split(|c: char| !is_path(c)).map(|word| word.trim_end_matches(['.', '-']));
@@ -160,19 +163,22 @@ fn named(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_path_that_prose_names_exists() {
-    let mut prose = files("docs", "md");
+fn every_path_named_in_prose_exists() {
+    let mut prose = list_files("docs", "md");
     prose.extend(["README.md", "CONTRIBUTING.md", "src/lib.rs"].map(repository).into_iter().filter(|path| path.exists()));
     let mut missing = Vec::new();
     for path in prose {
-        let gone = named(&read(&path)).into_iter().filter(|name| !repository(name).exists());
-        missing.extend(gone.map(|name| format!("{} names {name}", shown(&path))));
+        let unresolved = named_paths(&read(&path)).into_iter().filter(|name| !repository(name).exists());
+        missing.extend(unresolved.map(|name| format!("{} names {name}", relative_path(&path))));
     }
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
 #[test]
-fn the_checks_of_this_house_see_what_they_look_for() {
-    assert_eq!(used("use crate::{model::{A, B}, log, feed::X};\ncrate::serve::y()"), ["model", "log", "feed", "serve"]);
-    assert_eq!(named("see `src/log/row.rs`, [x](docs/a-b.md). Or tests/it/."), ["src/log/row.rs", "docs/a-b.md", "tests/it/"]);
+fn the_checks_of_this_file_find_what_they_look_for() {
+    assert_eq!(used_modules("use crate::{model::{A, B}, log, feed::X};\ncrate::serve::y()"), ["model", "log", "feed", "serve"]);
+    assert_eq!(
+        named_paths("see `src/log/row.rs`, [x](docs/a-b.md). Or tests/it/."),
+        ["src/log/row.rs", "docs/a-b.md", "tests/it/"]
+    );
 }

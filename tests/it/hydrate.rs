@@ -1,6 +1,6 @@
-//! Reading at rest: lists and pages that lose nothing and repeat nothing, whatever is written meanwhile.
+//! Lists and pages: complete and without repetitions during concurrent writes.
 
-use crate::harness::{AUDIENCES, fact, lines, local, recording};
+use crate::harness::{AUDIENCES, fact, recording, start_local, to_ndjson};
 use serde_json::{Value, json};
 
 fn text(words: &str) -> Value {
@@ -8,18 +8,24 @@ fn text(words: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_list_of_runs_is_the_newest_first_and_stable_while_runs_are_created() {
-    let client = local().await;
+async fn a_list_of_runs_is_newest_first_and_stable_while_runs_are_created() {
+    let client = start_local().await;
     for n in 0..25 {
-        client.accept(&format!("old-{n}"), &[text("a")]).await;
+        client.append(&format!("old-{n}"), &[text("a")]).await;
     }
     let (mut seen, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
     loop {
         let page = client.get(&format!("/v1/runs?limit=4{cursor}&activation=tab-{pages}")).await.ok();
         assert_eq!(page["activation"], format!("tab-{pages}"));
-        seen.extend(page["runs"].as_array().expect("runs").iter().map(|run| run["runId"].as_str().expect("an id").to_owned()));
-        client.accept(&format!("new-{pages}"), &[text("a")]).await;
-        client.accept("old-3", &[text("b")]).await;
+        seen.extend(
+            page["runs"]
+                .as_array()
+                .expect("a page has runs")
+                .iter()
+                .map(|run| run["runId"].as_str().expect("a run has an id").to_owned()),
+        );
+        client.append(&format!("new-{pages}"), &[text("a")]).await;
+        client.append("old-3", &[text("b")]).await;
         pages += 1;
         match page["nextCursor"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
@@ -33,7 +39,7 @@ async fn a_list_of_runs_is_the_newest_first_and_stable_while_runs_are_created() 
         (all["runs"].as_array().map(Vec::len), &all["nextCursor"], &all["runs"][0]["runId"]),
         (Some(32), &Value::Null, &json!("new-6"))
     );
-    assert_eq!(client.get("/v1/runs?limit=32").await.ok()["nextCursor"], Value::Null, "an exact page is the last");
+    assert_eq!(client.get("/v1/runs?limit=32").await.ok()["nextCursor"], Value::Null, "a full last page has no cursor");
     assert_eq!(client.get("/v1/runs?limit=0").await.ok()["runs"].as_array().map(Vec::len), Some(1));
     for query in ["limit=x", "limit=-1", "cursor=x"] {
         client.get(&format!("/v1/runs?{query}")).await.problem(400, "bad_query");
@@ -41,15 +47,15 @@ async fn a_list_of_runs_is_the_newest_first_and_stable_while_runs_are_created() 
 }
 
 #[tokio::test]
-async fn a_run_is_described_in_a_list_as_by_itself() {
-    let client = local().await;
+async fn a_run_has_the_same_description_in_a_list_and_by_itself() {
+    let client = start_local().await;
     assert_eq!(client.get("/v1/runs").await.ok(), json!({"runs": [], "nextCursor": null}));
     let facts = [
         fact("run.started", json!({"sessionId": "s", "threadId": "t", "parentSessionId": "ps"})),
         fact("tool.progress", json!({"toolCallId": "c"})),
         fact("action.required", json!({"actionId": "a"})),
     ];
-    let epoch = client.accept("r", &facts).await["epoch"].clone();
+    let epoch = client.append("r", &facts).await["epoch"].clone();
     for audience in AUDIENCES {
         let run = client.get(&format!("/v1/runs/r?audience={audience}")).await.ok();
         assert_eq!(client.get(&format!("/v1/runs?audience={audience}")).await.ok()["runs"], json!([run]));
@@ -71,7 +77,7 @@ async fn a_run_is_described_in_a_list_as_by_itself() {
         assert_eq!(run["counts"], json!({"events": events, "pendingActions": 1}));
         assert!(run["startedAt"].is_string() && run["lastActivity"].is_string() && run.get("endedAt").is_none(), "{run}");
     }
-    client.accept("r", &[fact("run.finished", json!({}))]).await;
+    client.append("r", &[fact("run.finished", json!({}))]).await;
     for path in ["/v1/runs", "/v1/runs/r", "/v1/runs/r/events", "/v1/runs/r/export"] {
         assert_eq!(client.get(path).await.headers["cache-control"], "no-store", "{path}");
     }
@@ -84,8 +90,8 @@ async fn a_run_is_described_in_a_list_as_by_itself() {
 }
 
 #[tokio::test]
-async fn a_run_that_nobody_has_written_is_404() {
-    let client = local().await;
+async fn an_unknown_run_is_404() {
+    let client = start_local().await;
     for path in ["/v1/runs/r", "/v1/runs/r/events", "/v1/runs/r/export"] {
         client.get(path).await.problem(404, "no_such_run");
     }
@@ -99,20 +105,20 @@ async fn a_run_that_nobody_has_written_is_404() {
 
 #[tokio::test]
 async fn paging_in_either_direction_gives_each_event_once_and_in_order() {
-    let client = local().await;
+    let client = start_local().await;
     let facts = recording("multi_tool_sequential");
-    client.lines("/v1/runs/r/facts?source=awaken", lines(&facts)).await.ok();
-    let everything = client.events("r", "audience=internal", 1000).await;
+    client.post_lines("/v1/runs/r/facts?source=awaken", to_ndjson(&facts)).await.ok();
+    let everything = client.read_events("r", "audience=internal", 1000).await;
     assert!(everything.len() > 50);
     for audience in AUDIENCES {
         for filter in
             ["", "type=tool.started,tool.result", "surface=tool_ui", "surfaces=tool_ui,conversation", "type=nothing.known"]
         {
             let query = format!("audience={audience}&{filter}");
-            let whole = client.events("r", &query, 1000).await;
+            let whole = client.read_events("r", &query, 1000).await;
             for limit in [1, 3, 1000] {
-                assert_eq!(client.events("r", &query, limit).await, whole, "{query} by {limit}");
-                assert_eq!(client.events_backward("r", &query, limit).await, whole, "{query} backward by {limit}");
+                assert_eq!(client.read_events("r", &query, limit).await, whole, "{query} by {limit}");
+                assert_eq!(client.read_events_backward("r", &query, limit).await, whole, "{query} backward by {limit}");
             }
             let one_of = |list: &str, value: &Value| list.split(',').any(|name| value == name);
             match filter.split_once('=') {
@@ -125,14 +131,14 @@ async fn paging_in_either_direction_gives_each_event_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn places_are_sequences_or_cursors_and_bound_a_page_on_both_sides() {
-    let client = local().await;
+async fn page_bounds_are_sequences_or_cursors_and_apply_on_both_sides() {
+    let client = start_local().await;
     let facts: Vec<Value> = (0..20).map(|n| text(&n.to_string())).collect();
-    let epoch = client.accept("r", &facts).await["epoch"].as_str().expect("an epoch").to_owned();
+    let epoch = client.append("r", &facts).await["epoch"].as_str().expect("the receipt has an epoch").to_owned();
     let page = async |query: &str| {
         let page = client.get(&format!("/v1/runs/r/events?{query}")).await.ok();
         let numbers: Vec<u64> =
-            page["events"].as_array().expect("events").iter().filter_map(|event| event["sequence"].as_u64()).collect();
+            page["events"].as_array().expect("a page has events").iter().filter_map(|event| event["sequence"].as_u64()).collect();
         (numbers, page["nextCursor"].as_str().map(str::to_owned), page["truncated"].as_bool() == Some(true))
     };
     assert_eq!(page("after=17").await, (vec![18, 19, 20], None, false));
@@ -145,9 +151,12 @@ async fn places_are_sequences_or_cursors_and_bound_a_page_on_both_sides() {
     assert_eq!(page("after=5&before=8").await, (vec![6, 7], None, false));
     let (first, next, truncated) = page("after=5&before=9&limit=2").await;
     assert_eq!((first, truncated), (vec![6, 7], true));
-    assert_eq!(page(&format!("after={}&before=9&limit=2", next.expect("more"))).await, (vec![8], None, false));
+    assert_eq!(
+        page(&format!("after={}&before=9&limit=2", next.expect("the page has a next cursor"))).await,
+        (vec![8], None, false)
+    );
     assert_eq!(page("after=&before=&limit=1").await.0, [1]);
-    // A cursor of the stream is as good as one of a page.
+    // A stream's cursor is valid for a page.
     assert_eq!(page(&format!("after={epoch}:38")).await.0, [20]);
     client.get("/v1/runs/r/events?after=nonsense").await.problem(400, "bad_cursor");
     client.get("/v1/runs/r/events?before=-1").await.problem(400, "bad_cursor");
@@ -157,15 +166,15 @@ async fn places_are_sequences_or_cursors_and_bound_a_page_on_both_sides() {
 }
 
 #[tokio::test]
-async fn a_page_holds_a_thousand_events_at_most_and_echoes_its_activation() {
-    let client = local().await;
+async fn a_page_has_at_most_a_thousand_events_and_echoes_its_activation() {
+    let client = start_local().await;
     let facts: Vec<Value> = (0..1203).map(|n| text(&n.to_string())).collect();
-    client.lines("/v1/runs/r/facts", lines(&facts)).await.ok();
+    client.post_lines("/v1/runs/r/facts", to_ndjson(&facts)).await.ok();
     for query in ["", "limit=5000", "limit=1000", "limit=1000000000000"] {
         let page = client.get(&format!("/v1/runs/r/events?activation=a%26b&{query}")).await;
         assert_eq!(
             (&page.headers["content-type"], &page.headers["cache-control"]),
-            (&"application/json".parse().expect("a value"), &"no-store".parse().expect("a value"))
+            (&"application/json".parse().expect("a header value"), &"no-store".parse().expect("a header value"))
         );
         let page = page.ok();
         assert_eq!(
@@ -173,64 +182,67 @@ async fn a_page_holds_a_thousand_events_at_most_and_echoes_its_activation() {
             (Some(1000), &json!(true), &json!("a&b"))
         );
     }
-    assert_eq!(client.events("r", "", 1000).await.len(), 1203);
-    assert_eq!(client.events_backward("r", "", 999).await.len(), 1203);
+    assert_eq!(client.read_events("r", "", 1000).await.len(), 1203);
+    assert_eq!(client.read_events_backward("r", "", 999).await.len(), 1203);
     let newest = client.get("/v1/runs/r/events?before=5000").await.ok();
     assert_eq!((newest["events"].as_array().map(Vec::len), &newest["events"][999]["sequence"]), (Some(1000), &json!(1203)));
 }
 
 #[tokio::test]
-async fn a_sparse_selection_of_a_long_run_is_found_from_either_end() {
-    let client = local().await;
+async fn a_sparse_filter_on_a_long_run_finds_its_events_from_either_end() {
+    let client = start_local().await;
     let kind = |n: usize| if n.is_multiple_of(2) { "text.delta" } else { "task.changed" };
     let facts: Vec<Value> = (0..2600).map(|n| fact(kind(n), json!({"messageId": "m", "partId": "p"}))).collect();
-    client.lines("/v1/runs/r/facts", lines(&facts)).await.ok();
-    client.accept("r", &[fact("run.finished", json!({}))]).await;
+    client.post_lines("/v1/runs/r/facts", to_ndjson(&facts)).await.ok();
+    client.append("r", &[fact("run.finished", json!({}))]).await;
     for (class, first) in [("text.delta", 1), ("task.changed", 2)] {
         let query = format!("type={class}");
         let expected: Vec<u64> = (first..=2600).step_by(2).collect();
         for limit in [700, 1000] {
-            for events in [client.events("r", &query, limit).await, client.events_backward("r", &query, limit).await] {
+            for events in [client.read_events("r", &query, limit).await, client.read_events_backward("r", &query, limit).await] {
                 assert_eq!(events.iter().filter_map(|event| event["sequence"].as_u64()).collect::<Vec<_>>(), expected);
             }
         }
     }
-    assert_eq!(client.events_backward("r", "type=run.finished", 5).await[0]["sequence"], 2601);
-    assert_eq!(client.events_backward("r", "type=run.started", 5).await, client.events("r", "type=run.started", 5).await);
+    assert_eq!(client.read_events_backward("r", "type=run.finished", 5).await[0]["sequence"], 2601);
+    assert_eq!(
+        client.read_events_backward("r", "type=run.started", 5).await,
+        client.read_events("r", "type=run.started", 5).await
+    );
 }
 
 #[tokio::test]
 async fn pages_are_stable_while_the_run_is_written() {
-    let client = local().await;
+    let client = start_local().await;
     let facts: Vec<Value> = (0..70).map(|n| text(&n.to_string())).collect();
-    client.accept("r", &facts[..40]).await;
+    client.append("r", &facts[..40]).await;
     let (mut seen, mut after) = (Vec::new(), String::new());
     for written in 40..70 {
         let page = client.get(&format!("/v1/runs/r/events?limit=2&after={after}")).await.ok();
-        seen.extend(page["events"].as_array().expect("events").iter().filter_map(|event| event["sequence"].as_u64()));
-        after = page["nextCursor"].as_str().expect("more").to_owned();
-        client.accept("r", &facts[written..=written]).await;
+        seen.extend(page["events"].as_array().expect("a page has events").iter().filter_map(|event| event["sequence"].as_u64()));
+        after = page["nextCursor"].as_str().expect("the page has a next cursor").to_owned();
+        client.append("r", &facts[written..=written]).await;
     }
     assert_eq!(seen, (1..=60).collect::<Vec<u64>>());
 }
 
 #[tokio::test]
-async fn an_export_is_the_run_as_its_reader_sees_it_and_can_be_sent_again() {
-    let client = local().await;
+async fn an_export_has_the_reader_s_view_of_the_run_and_can_be_imported() {
+    let client = start_local().await;
     let facts = recording("subagent_progress_forwarded");
-    client.lines("/v1/runs/r/facts?source=awaken", lines(&facts)).await.ok();
+    client.post_lines("/v1/runs/r/facts?source=awaken", to_ndjson(&facts)).await.ok();
     let exported = client.export("r", "audience=internal").await;
-    assert_eq!(exported, client.events("r", "audience=internal", 1000).await);
+    assert_eq!(exported, client.read_events("r", "audience=internal", 1000).await);
     assert_eq!(
         client.export("r", "audience=internal&type=tool.started").await,
-        client.events("r", "audience=internal&type=tool.started", 1000).await
+        client.read_events("r", "audience=internal&type=tool.started", 1000).await
     );
-    let receipt = client.lines("/v1/runs/copy/facts", lines(&exported)).await.ok();
+    let receipt = client.post_lines("/v1/runs/copy/facts", to_ndjson(&exported)).await.ok();
     assert_eq!((&receipt["accepted"], &receipt["violations"]), (&json!(exported.len()), &Value::Null));
     for audience in AUDIENCES {
         let query = format!("audience={audience}");
         let bodies = async |run: &str| -> Vec<Value> {
-            let events = client.events(run, &query, 1000).await;
+            let events = client.read_events(run, &query, 1000).await;
             events
                 .iter()
                 .map(|event| {
@@ -250,8 +262,8 @@ async fn an_export_is_the_run_as_its_reader_sees_it_and_can_be_sent_again() {
 }
 
 #[tokio::test]
-async fn what_is_not_served_says_so_and_the_contract_is() {
-    let client = local().await;
+async fn unknown_addresses_are_problems_and_schemas_are_served() {
+    let client = start_local().await;
     client.get("/v2/runs").await.problem(404, "no_such_address");
     client.get("/v1/runs/r/facts").await.problem(405, "method_not_allowed");
     client.post("/v1/runs", &[], "").await.problem(405, "method_not_allowed");

@@ -1,6 +1,6 @@
-//! Facts in: every answer and every error of `POST …/facts`, and what the log then holds.
+//! Ingest: every answer and every error of `POST …/facts`, and the log after it.
 
-use crate::harness::{BOTH, Client, Process, Via, fact, lines, local, local_with, soon};
+use crate::harness::{Client, Process, TRANSPORTS, Transport, fact, start_local, start_local_with, to_ndjson, with_timeout};
 use proscenium::feed::Sizes;
 use proscenium::serve::Limits;
 use serde_json::{Value, json};
@@ -9,26 +9,26 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
-const LINES: (&str, &str) = ("content-type", "application/x-ndjson");
+const NDJSON: (&str, &str) = ("content-type", "application/x-ndjson");
 
 fn text(words: &str) -> Value {
     fact("text.delta", json!({"messageId": "m", "partId": "p", "payload": {"text": words}}))
 }
 
-/// The texts of a run's chunks, in order.
-async fn texts(client: &Client, run: &str) -> Vec<String> {
-    let events = client.events(run, "audience=internal&type=text.delta", 1000).await;
+/// Reads the texts of a run's chunks, in order.
+async fn read_texts(client: &Client, run: &str) -> Vec<String> {
+    let events = client.read_events(run, "audience=internal&type=text.delta", 1000).await;
     events.iter().filter_map(|event| event["payload"]["text"].as_str().map(str::to_owned)).collect()
 }
 
 #[tokio::test]
-async fn the_real_server_takes_facts_and_streams_them() {
+async fn the_real_server_accepts_facts_and_streams_them() {
     let server = Process::start();
     let client = Client::new(server.at);
-    for via in BOTH {
+    for via in TRANSPORTS {
         let run = format!("{via:?}");
-        client.accept(&run, &[fact("run.started", json!({})), text("hello"), fact("run.finished", json!({}))]).await;
-        let frames = client.stream(via, &run, "", None).await.all().await;
+        client.append(&run, &[fact("run.started", json!({})), text("hello"), fact("run.finished", json!({}))]).await;
+        let frames = client.open_stream(via, &run, "", None).await.read_all().await;
         let kinds: Vec<_> = frames.iter().map(super::harness::Frame::kind).collect();
         assert_eq!(kinds, ["Event", "Event", "Event", "End"]);
         assert_eq!(frames[1].data["event"]["payload"]["text"], "hello");
@@ -36,44 +36,46 @@ async fn the_real_server_takes_facts_and_streams_them() {
 }
 
 #[tokio::test]
-async fn one_fact_or_an_array_is_answered_with_its_place_in_the_log() {
-    let client = local().await;
-    let mut first = client.facts("r", &text("a")).await.ok();
+async fn a_fact_or_an_array_is_answered_with_its_sequences() {
+    let client = start_local().await;
+    let mut first = client.post_facts("r", &text("a")).await.ok();
     let epoch = first["epoch"].take();
     assert_eq!(epoch.as_str().map(str::len), Some(16));
     let expected = json!({"runId": "r", "epoch": null, "accepted": 1, "duplicates": 0, "firstSequence": 1, "lastSequence": 1});
     assert_eq!(first, expected);
-    let second = client.facts("r", &json!([text("b"), text("c")])).await.ok();
+    let second = client.post_facts("r", &json!([text("b"), text("c")])).await.ok();
     let expected = json!({"runId": "r", "epoch": epoch, "accepted": 2, "duplicates": 0, "firstSequence": 2, "lastSequence": 3});
     assert_eq!(second, expected);
-    assert_eq!(texts(&client, "r").await, ["a", "b", "c"]);
+    assert_eq!(read_texts(&client, "r").await, ["a", "b", "c"]);
 }
 
 #[tokio::test]
-async fn an_empty_body_of_facts_is_alive_and_says_nothing() {
-    let client = local().await;
+async fn an_empty_body_counts_as_activity_and_writes_nothing() {
+    let client = start_local().await;
     let path = "/v1/runs/r/facts";
-    for answer in [client.facts("r", &json!([])).await, client.lines(path, "\n\r\n  \n").await, client.lines(path, "").await] {
+    for answer in
+        [client.post_facts("r", &json!([])).await, client.post_lines(path, "\n\r\n  \n").await, client.post_lines(path, "").await]
+    {
         let expected =
             json!({"runId": "r", "epoch": null, "accepted": 0, "duplicates": 0, "firstSequence": null, "lastSequence": 0});
         assert_eq!(answer.ok(), expected);
     }
     client.get("/v1/runs/r").await.problem(404, "no_such_run");
-    client.accept("r", &[text("a")]).await;
-    let receipt = client.facts("r", &json!([])).await.ok();
+    client.append("r", &[text("a")]).await;
+    let receipt = client.post_facts("r", &json!([])).await.ok();
     assert_eq!((&receipt["firstSequence"], &receipt["lastSequence"]), (&Value::Null, &json!(1)));
     assert!(receipt["epoch"].is_string());
 }
 
 #[tokio::test]
-async fn a_json_body_is_kept_whole_or_not_at_all_and_the_fact_at_fault_is_named() {
-    let client = local().await;
+async fn a_json_body_is_atomic_and_the_invalid_fact_is_named() {
+    let client = start_local().await;
     let check = async |body: Value, code: &str, index: u64, member: Value, expected: &str| {
-        let problem = client.facts("r", &body).await.problem(422, code);
+        let problem = client.post_facts("r", &body).await.problem(422, code);
         assert_eq!(problem["index"], index, "{problem}");
         assert_eq!(problem["member"], member, "{problem}");
         assert!(problem["expected"].as_str().is_some_and(|text| text.contains(expected)), "{problem}");
-        assert_eq!(client.get("/v1/runs/r").await.status, 404, "nothing was kept");
+        assert_eq!(client.get("/v1/runs/r").await.status, 404, "the server wrote nothing");
     };
     check(json!([text("a"), {"payload": {}}]), "no_type", 1, json!("type"), "event type").await;
     check(json!({"type": ""}), "no_type", 0, json!("type"), "event type").await;
@@ -84,16 +86,16 @@ async fn a_json_body_is_kept_whole_or_not_at_all_and_the_fact_at_fault_is_named(
     check(json!({"type": "tool.started", "toolCallId": ""}), "bad_member", 0, json!("toolCallId"), "1 to 256").await;
     check(json!({"type": "tool.started", "toolCallId": "x".repeat(257)}), "bad_member", 0, json!("toolCallId"), "256").await;
     check(json!({"type": "tool.started", "toolCallId": "a\u{1}"}), "bad_member", 0, json!("toolCallId"), "control").await;
-    // What was refused left no trace in the adapter either: the next message is the first that was made up.
-    client.facts("r", &json!([fact("text.delta", json!({"text": "lost"})), 7])).await.problem(422, "not_an_object");
-    client.accept("r", &[fact("text.delta", json!({"text": "kept"}))]).await;
-    let made_up = &client.events("r", "", 10).await[0]["messageId"];
-    assert!(made_up.as_str().is_some_and(|id| id.ends_with("-1")), "{made_up}");
+    // The rejected facts left no trace in the adapter: the next message gets the first generated id.
+    client.post_facts("r", &json!([fact("text.delta", json!({"text": "lost"})), 7])).await.problem(422, "not_an_object");
+    client.append("r", &[fact("text.delta", json!({"text": "kept"}))]).await;
+    let generated = &client.read_events("r", "", 10).await[0]["messageId"];
+    assert!(generated.as_str().is_some_and(|id| id.ends_with("-1")), "{generated}");
 }
 
 #[tokio::test]
-async fn what_is_no_json_is_400_and_nothing_is_kept() {
-    let client = local().await;
+async fn invalid_json_is_400_and_writes_nothing() {
+    let client = start_local().await;
     for body in ["", "{", "{\"type\":\"run.started\"} x", "[{\"type\":\"run.started\"},", "type=run.started"] {
         let problem = client.post("/v1/runs/r/facts", &[JSON], body).await.problem(400, "not_json");
         assert!(problem["expected"].is_string(), "{problem}");
@@ -103,8 +105,8 @@ async fn what_is_no_json_is_400_and_nothing_is_kept() {
 }
 
 #[tokio::test]
-async fn a_body_without_a_type_is_json_and_any_json_type_is_taken() {
-    let client = local().await;
+async fn a_body_without_a_content_type_is_json_and_any_json_type_is_accepted() {
+    let client = start_local().await;
     let body = text("a").to_string();
     for headers in
         [&[][..], &[("content-type", "application/json; charset=utf-8")], &[("content-type", "application/cloudevents+json")]]
@@ -114,17 +116,17 @@ async fn a_body_without_a_type_is_json_and_any_json_type_is_taken() {
 }
 
 #[tokio::test]
-async fn lines_are_facts_whatever_stands_between_them() {
-    let client = local().await;
+async fn blank_lines_between_ndjson_lines_are_ignored() {
+    let client = start_local().await;
     let body = format!("\n{}\r\n   \n\n{}\n{}", text("a"), text("b"), text("c"));
-    let receipt = client.lines("/v1/runs/r/facts", body).await.ok();
+    let receipt = client.post_lines("/v1/runs/r/facts", body).await.ok();
     assert_eq!((&receipt["accepted"], &receipt["firstSequence"], &receipt["lastSequence"]), (&json!(3), &json!(1), &json!(3)));
-    assert_eq!(texts(&client, "r").await, ["a", "b", "c"]);
+    assert_eq!(read_texts(&client, "r").await, ["a", "b", "c"]);
 }
 
 #[tokio::test]
-async fn a_bad_line_is_named_and_what_came_before_it_is_kept_and_counted() {
-    let client = local().await;
+async fn a_bad_line_is_named_and_the_lines_before_it_are_kept_and_counted() {
+    let client = start_local().await;
     for (n, (bad, code, member)) in
         [("nonsense", "not_json", Value::Null), ("{}", "no_type", json!("type")), ("[1]", "not_an_object", Value::Null)]
             .into_iter()
@@ -132,37 +134,37 @@ async fn a_bad_line_is_named_and_what_came_before_it_is_kept_and_counted() {
     {
         let run = format!("r{n}");
         let body = format!("{}\n\n{}\n{bad}\n{}\n", text("a"), text("b"), text("never"));
-        let problem = client.lines(&format!("/v1/runs/{run}/facts"), body).await.problem(422, code);
+        let problem = client.post_lines(&format!("/v1/runs/{run}/facts"), body).await.problem(422, code);
         assert_eq!(problem["line"], 4, "{problem}");
         assert_eq!(problem["accepted"], 2, "{problem}");
         assert_eq!(problem["member"], member, "{problem}");
         assert!(problem["expected"].is_string() && problem.get("index").is_none(), "{problem}");
-        assert_eq!(texts(&client, &run).await, ["a", "b"]);
+        assert_eq!(read_texts(&client, &run).await, ["a", "b"]);
     }
 }
 
 #[tokio::test]
-async fn lines_are_taken_as_they_come_and_may_be_cut_anywhere() {
-    let client = local().await;
+async fn lines_are_processed_as_they_arrive_and_may_be_split_anywhere() {
+    let client = start_local().await;
     let (send, parts) = tokio::sync::mpsc::channel(1);
     let posting = tokio::spawn({
         let client = client.clone();
-        async move { client.lines("/v1/runs/r/facts", reqwest::Body::wrap_stream(Parts(parts))).await }
+        async move { client.post_lines("/v1/runs/r/facts", reqwest::Body::wrap_stream(Parts(parts))).await }
     });
     let body = format!("{}\n{}\n", text("ä first"), text("second"));
-    let (head, tail) = body.split_at(body.find("first").expect("there"));
-    send.send(Ok(head.to_owned())).await.expect("the body is being read");
-    send.send(Ok(tail[..tail.len() - 20].to_owned())).await.expect("the body is being read");
-    // The first line is there while the body still goes on.
-    let mut stream = client.stream(Via::Raw, "r", "", None).await;
-    assert_eq!(stream.frame().await.data["event"]["payload"]["text"], "ä first");
-    send.send(Ok(tail[tail.len() - 20..].to_owned())).await.expect("the body is being read");
-    assert_eq!(stream.frame().await.data["event"]["payload"]["text"], "second");
+    let (head, tail) = body.split_at(body.find("first").expect("the body has the text"));
+    send.send(Ok(head.to_owned())).await.expect("the server reads the body");
+    send.send(Ok(tail[..tail.len() - 20].to_owned())).await.expect("the server reads the body");
+    // The first line is readable while the body is incomplete.
+    let mut stream = client.open_stream(Transport::Raw, "r", "", None).await;
+    assert_eq!(stream.next_frame().await.data["event"]["payload"]["text"], "ä first");
+    send.send(Ok(tail[tail.len() - 20..].to_owned())).await.expect("the server reads the body");
+    assert_eq!(stream.next_frame().await.data["event"]["payload"]["text"], "second");
     drop(send);
-    assert_eq!(soon("the answer", posting).await.expect("no panic").ok()["accepted"], 2);
+    assert_eq!(with_timeout("the answer", posting).await.expect("the task does not panic").ok()["accepted"], 2);
 }
 
-/// The receiving half of a channel as a body.
+/// A body made of the parts that a channel receives.
 struct Parts(tokio::sync::mpsc::Receiver<Result<String, std::io::Error>>);
 
 impl futures_util::Stream for Parts {
@@ -176,54 +178,59 @@ impl futures_util::Stream for Parts {
 }
 
 #[tokio::test]
-async fn a_numbered_body_that_comes_in_pieces_is_taken_once() {
-    let client = local().await;
+async fn a_numbered_body_split_into_pieces_is_accepted_once() {
+    let client = start_local().await;
     let facts: Vec<Value> = (0..30).map(|n| text(&n.to_string())).collect();
-    let headers = [LINES, ("producer-id", "p"), ("producer-epoch", "0"), ("producer-seq", "0")];
+    let headers = [NDJSON, ("producer-id", "p"), ("producer-epoch", "0"), ("producer-seq", "0")];
     let send = async |pieces: Vec<String>| {
         let (send, parts) = tokio::sync::mpsc::channel(1);
         let posting = client.post("/v1/runs/r/facts", &headers, reqwest::Body::wrap_stream(Parts(parts)));
         let sending = async {
-            // Each piece is read before the next is there, so each is a group of its own.
+            // The server reads each piece before the next one is sent, so each piece is an append of its own.
             for piece in pieces {
-                send.send(Ok(piece)).await.expect("the body is being read");
+                send.send(Ok(piece)).await.expect("the server reads the body");
                 tokio::time::sleep(std::time::Duration::from_millis(3)).await;
             }
             drop(send);
         };
         tokio::join!(posting, sending).0
     };
-    let broken = [lines(&facts[..7]), lines(&facts[7..12]), format!("\n{}{{}}\n", lines(&facts[12..15])), lines(&facts[15..])];
+    let broken = [
+        to_ndjson(&facts[..7]),
+        to_ndjson(&facts[7..12]),
+        format!("\n{}{{}}\n", to_ndjson(&facts[12..15])),
+        to_ndjson(&facts[15..]),
+    ];
     let problem = send(broken.to_vec()).await.problem(422, "no_type");
     assert_eq!((&problem["accepted"], &problem["line"]), (&json!(15), &json!(17)), "{problem}");
     for (accepted, duplicates) in [(15, 15), (0, 30)] {
         let receipt = send(facts.chunks(4).map(lines).collect()).await.ok();
         assert_eq!((&receipt["accepted"], &receipt["duplicates"]), (&json!(accepted), &json!(duplicates)), "{receipt}");
     }
-    assert_eq!(texts(&client, "r").await, (0..30).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert_eq!(read_texts(&client, "r").await, (0..30).map(|n| n.to_string()).collect::<Vec<_>>());
 }
 
 #[tokio::test]
-async fn of_a_streamed_body_that_breaks_off_the_whole_lines_are_kept() {
-    let client = local().await;
-    let mut socket = TcpStream::connect(client.at).await.expect("a connection");
-    let whole = lines(&[text("a"), text("b")]);
+async fn a_streamed_body_that_breaks_off_keeps_its_complete_lines() {
+    let client = start_local().await;
+    let mut socket = TcpStream::connect(client.at).await.expect("the server accepts the connection");
+    let whole = to_ndjson(&[text("a"), text("b")]);
     let half = &text("half").to_string()[..20];
     let head = format!(
         "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ncontent-length: {}\r\n\r\n",
         10_000
     );
-    socket.write_all(format!("{head}{whole}{half}").as_bytes()).await.expect("sent");
+    socket.write_all(format!("{head}{whole}{half}").as_bytes()).await.expect("the body is sent");
     drop(socket);
-    let mut stream = client.stream(Via::Raw, "r", "", None).await;
-    assert_eq!((stream.frame().await.sequence(), stream.frame().await.sequence()), (1, 2));
-    client.accept("r", &[text("c")]).await;
-    assert_eq!(texts(&client, "r").await, ["a", "b", "c"]);
+    let mut stream = client.open_stream(Transport::Raw, "r", "", None).await;
+    assert_eq!((stream.next_frame().await.sequence(), stream.next_frame().await.sequence()), (1, 2));
+    client.append("r", &[text("c")]).await;
+    assert_eq!(read_texts(&client, "r").await, ["a", "b", "c"]);
 }
 
 #[tokio::test]
-async fn what_the_address_says_wrong_is_400_and_names_the_member() {
-    let client = local().await;
+async fn an_invalid_address_is_400_and_names_the_member() {
+    let client = start_local().await;
     let long = "x".repeat(257);
     let check = async |path: &str, code: &str, member: &str| {
         let problem = client.post(path, &[JSON], text("a").to_string()).await.problem(400, code);
@@ -243,104 +250,104 @@ async fn what_the_address_says_wrong_is_400_and_names_the_member() {
 
 #[tokio::test]
 async fn ids_may_be_any_printable_text() {
-    let client = local().await;
+    let client = start_local().await;
     let longest = "x".repeat(256);
     for (path, id) in [("a%2Fb%20%C3%BC%20%23", "a/b ü #"), (longest.as_str(), longest.as_str())] {
-        let receipt = client.accept(path, &[fact("tool.started", json!({"toolCallId": longest}))]).await;
+        let receipt = client.append(path, &[fact("tool.started", json!({"toolCallId": longest}))]).await;
         assert_eq!(receipt["runId"], id);
-        let event = client.events(path, "", 10).await.remove(0);
+        let event = client.read_events(path, "", 10).await.remove(0);
         assert_eq!((&event["runId"], &event["toolCallId"]), (&json!(id), &json!(longest)));
     }
 }
 
 fn nested(depth: usize) -> Value {
-    // The fact and its payload are two of them.
+    // The fact and its payload are two of the levels.
     let inner = (2..depth).fold(json!(1), |inner, n| if n % 2 == 0 { json!([inner]) } else { json!({"]}": inner}) });
     fact("x.y", json!({"payload": {"deep": inner}}))
 }
 
 #[tokio::test]
-async fn a_fact_nests_64_deep_and_no_deeper_however_it_comes() {
-    let client = local().await;
-    assert_eq!(client.facts("r", &nested(64)).await.ok()["accepted"], 1);
-    assert_eq!(client.facts("r", &json!([text("a"), nested(64)])).await.ok()["accepted"], 2);
-    assert_eq!(client.lines("/v1/runs/r/facts", nested(64).to_string()).await.ok()["accepted"], 1);
-    let problem = client.facts("r", &nested(65)).await.problem(422, "too_deep");
+async fn a_fact_may_nest_64_levels_in_every_kind_of_body() {
+    let client = start_local().await;
+    assert_eq!(client.post_facts("r", &nested(64)).await.ok()["accepted"], 1);
+    assert_eq!(client.post_facts("r", &json!([text("a"), nested(64)])).await.ok()["accepted"], 2);
+    assert_eq!(client.post_lines("/v1/runs/r/facts", nested(64).to_string()).await.ok()["accepted"], 1);
+    let problem = client.post_facts("r", &nested(65)).await.problem(422, "too_deep");
     assert_eq!((&problem["limit"], &problem["index"]), (&json!(64), &json!(0)), "{problem}");
-    let problem = client.facts("r", &json!([text("a, [b]"), nested(65)])).await.problem(422, "too_deep");
+    let problem = client.post_facts("r", &json!([text("a, [b]"), nested(65)])).await.problem(422, "too_deep");
     assert_eq!((&problem["limit"], &problem["index"]), (&json!(64), &json!(1)), "{problem}");
-    let problem = client.lines("/v1/runs/r/facts", format!("{}\n{}", text("b"), nested(65))).await.problem(422, "too_deep");
+    let problem = client.post_lines("/v1/runs/r/facts", format!("{}\n{}", text("b"), nested(65))).await.problem(422, "too_deep");
     assert_eq!((&problem["line"], &problem["accepted"]), (&json!(2), &json!(1)), "{problem}");
     client.post("/v1/runs/r/facts", &[JSON], "[".repeat(100_000)).await.problem(422, "too_deep");
     assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], 5);
 }
 
 #[tokio::test]
-async fn brackets_in_text_are_no_depth() {
-    let client = local().await;
+async fn brackets_in_text_do_not_count_as_nesting() {
+    let client = start_local().await;
     let brackets = "[{\\\"".repeat(500);
-    client.accept("r", &[text(&brackets)]).await;
-    assert_eq!(texts(&client, "r").await, [brackets]);
+    client.append("r", &[text(&brackets)]).await;
+    assert_eq!(read_texts(&client, "r").await, [brackets]);
 }
 
-async fn narrow() -> Client {
+async fn start_with_small_limits() -> Client {
     let limits = Limits { fact_bytes_max: 1000, body_bytes_max: 4000, ..Limits::default() };
-    local_with(Sizes::default(), limits).await
+    start_local_with(Sizes::default(), limits).await
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_413_with_its_limit() {
-    let client = narrow().await;
-    let problem = client.facts("r", &json!([text("a"), text(&"x".repeat(1000))])).await.problem(413, "fact_too_large");
+async fn an_oversized_fact_or_body_is_413_with_its_limit() {
+    let client = start_with_small_limits().await;
+    let problem = client.post_facts("r", &json!([text("a"), text(&"x".repeat(1000))])).await.problem(413, "fact_too_large");
     assert_eq!((&problem["limit"], &problem["index"]), (&json!(1000), &json!(1)), "{problem}");
-    let problem = client.facts("r", &json!(vec![text(&"x".repeat(500)); 8])).await.problem(413, "body_too_large");
+    let problem = client.post_facts("r", &json!(vec![text(&"x".repeat(500)); 8])).await.problem(413, "body_too_large");
     assert_eq!(problem["limit"], 4000, "{problem}");
     client.get("/v1/runs/r").await.problem(404, "no_such_run");
-    // Far beyond the limit: whoever sends it still reads why.
-    client.facts("r", &text(&"x".repeat(5_000_000))).await.problem(413, "body_too_large");
-    assert_eq!(client.facts("r", &json!(vec![text(&"x".repeat(800)); 4])).await.ok()["accepted"], 4);
+    // A body far beyond the limit: its sender still reads the problem.
+    client.post_facts("r", &text(&"x".repeat(5_000_000))).await.problem(413, "body_too_large");
+    assert_eq!(client.post_facts("r", &json!(vec![text(&"x".repeat(800)); 4])).await.ok()["accepted"], 4);
 }
 
 #[tokio::test]
-async fn a_streamed_body_has_no_limit_but_its_lines_have() {
-    let client = narrow().await;
+async fn a_streamed_body_has_no_size_limit_but_its_lines_have() {
+    let client = start_with_small_limits().await;
     let many = vec![text(&"x".repeat(100)); 500];
-    assert_eq!(client.lines("/v1/runs/r/facts", lines(&many)).await.ok()["accepted"], 500);
+    assert_eq!(client.post_lines("/v1/runs/r/facts", to_ndjson(&many)).await.ok()["accepted"], 500);
     for (run, long) in [("s", "x".repeat(1000)), ("t", "x".repeat(3_000_000))] {
         let body = format!("{}\n\n{}\n{}\n", text("a"), text(&long), text("never"));
-        let problem = client.lines(&format!("/v1/runs/{run}/facts"), body).await.problem(413, "fact_too_large");
+        let problem = client.post_lines(&format!("/v1/runs/{run}/facts"), body).await.problem(413, "fact_too_large");
         assert_eq!(
             (&problem["limit"], &problem["line"], &problem["accepted"]),
             (&json!(1000), &json!(3), &json!(1)),
             "{problem}"
         );
-        assert_eq!(texts(&client, run).await, ["a"]);
+        assert_eq!(read_texts(&client, run).await, ["a"]);
     }
 }
 
-/// Posts facts that are numbered from `seq` on.
-async fn numbered(
+/// Posts facts with producer numbers from `seq` on.
+async fn post_numbered(
     client: &Client,
     run: &str,
     (id, epoch, seq): (&str, u64, u64),
     kind: (&str, &str),
     body: String,
-) -> crate::harness::Answer {
+) -> crate::harness::Response {
     let (epoch, seq) = (epoch.to_string(), seq.to_string());
     let headers = [kind, ("producer-id", id), ("producer-epoch", &epoch), ("producer-seq", &seq)];
     client.post(&format!("/v1/runs/{run}/facts"), &headers, body).await
 }
 
 #[tokio::test]
-async fn a_numbered_body_is_taken_once_however_often_it_is_sent() {
-    let client = local().await;
-    for (kind, body) in [(JSON, |facts: &[Value]| json!(facts).to_string()), (LINES, |facts: &[Value]| lines(facts))]
+async fn a_numbered_body_is_accepted_once_however_often_it_is_sent() {
+    let client = start_local().await;
+    for (kind, body) in [(JSON, |facts: &[Value]| json!(facts).to_string()), (NDJSON, |facts: &[Value]| to_ndjson(facts))]
         as [((&str, &str), fn(&[Value]) -> String); 2]
     {
         let run = if kind == JSON { "j" } else { "l" };
         let facts: Vec<Value> = ["a", "b", "c", "d", "e"].map(text).to_vec();
         let send =
-            async |epoch: u64, seq: u64, facts: &[Value]| numbered(&client, run, ("p", epoch, seq), kind, body(facts)).await;
+            async |epoch: u64, seq: u64, facts: &[Value]| post_numbered(&client, run, ("p", epoch, seq), kind, body(facts)).await;
         let first = send(1, 0, &facts[..3]).await.ok();
         assert_eq!((&first["accepted"], &first["duplicates"], &first["lastSequence"]), (&json!(3), &json!(0), &json!(3)));
         let again = send(1, 0, &facts[..3]).await.ok();
@@ -354,42 +361,42 @@ async fn a_numbered_body_is_taken_once_however_often_it_is_sent() {
         let newer = send(2, 0, &facts[..1]).await.ok();
         assert_eq!((&newer["accepted"], &newer["lastSequence"]), (&json!(1), &json!(6)));
         send(1, 5, &facts).await.problem(403, "producer_fenced");
-        assert_eq!(texts(&client, run).await, ["a", "b", "c", "d", "e", "a"]);
+        assert_eq!(read_texts(&client, run).await, ["a", "b", "c", "d", "e", "a"]);
     }
 }
 
 #[tokio::test]
-async fn numbers_are_per_run_and_producer() {
-    let client = local().await;
+async fn producer_numbers_are_per_run_and_producer() {
+    let client = start_local().await;
     for (run, producer) in [("r", "p"), ("r", "q"), ("s", "p")] {
-        let receipt = numbered(&client, run, (producer, 5, 0), JSON, json!([text("a")]).to_string()).await.ok();
+        let receipt = post_numbered(&client, run, (producer, 5, 0), JSON, json!([text("a")]).to_string()).await.ok();
         assert_eq!(receipt["accepted"], 1, "{run} {producer}");
     }
-    numbered(&client, "r", ("new", 0, 1), JSON, "[]".into()).await.problem(409, "producer_gap");
+    post_numbered(&client, "r", ("new", 0, 1), JSON, "[]".into()).await.problem(409, "producer_gap");
 }
 
 #[tokio::test]
-async fn a_refused_body_moves_no_numbers_and_a_mended_one_is_taken_from_where_it_broke() {
-    let client = local().await;
+async fn a_rejected_body_moves_no_numbers_and_its_correction_continues_after_the_kept_facts() {
+    let client = start_local().await;
     let bad = json!([text("a"), 7]).to_string();
-    let problem = numbered(&client, "r", ("p", 1, 0), JSON, bad).await.problem(422, "not_an_object");
+    let problem = post_numbered(&client, "r", ("p", 1, 0), JSON, bad).await.problem(422, "not_an_object");
     assert_eq!(problem["index"], 1);
     let broken = format!("{}\n{}\n{{}}\n{}\n", text("a"), text("b"), text("c"));
-    let problem = numbered(&client, "r", ("p", 1, 0), LINES, broken).await.problem(422, "no_type");
+    let problem = post_numbered(&client, "r", ("p", 1, 0), NDJSON, broken).await.problem(422, "no_type");
     assert_eq!((&problem["accepted"], &problem["line"]), (&json!(2), &json!(3)));
-    let mended = numbered(&client, "r", ("p", 1, 0), LINES, lines(&["a", "b", "c"].map(text))).await.ok();
-    assert_eq!((&mended["accepted"], &mended["duplicates"]), (&json!(1), &json!(2)));
-    assert_eq!(texts(&client, "r").await, ["a", "b", "c"]);
-    // Among known facts the one at fault keeps its place in the body.
-    let problem = numbered(&client, "r", ("p", 1, 1), JSON, json!([text("b"), text("c"), 7]).to_string())
+    let corrected = post_numbered(&client, "r", ("p", 1, 0), NDJSON, to_ndjson(&["a", "b", "c"].map(text))).await.ok();
+    assert_eq!((&corrected["accepted"], &corrected["duplicates"]), (&json!(1), &json!(2)));
+    assert_eq!(read_texts(&client, "r").await, ["a", "b", "c"]);
+    // A rejected fact after duplicates keeps its index in the body.
+    let problem = post_numbered(&client, "r", ("p", 1, 1), JSON, json!([text("b"), text("c"), 7]).to_string())
         .await
         .problem(422, "not_an_object");
     assert_eq!(problem["index"], 2, "{problem}");
 }
 
 #[tokio::test]
-async fn a_producer_that_numbers_its_facts_says_all_of_it() {
-    let client = local().await;
+async fn a_numbered_body_needs_all_three_producer_headers() {
+    let client = start_local().await;
     let check = async |headers: &[(&str, &str)], member: &str| {
         let problem = client.post("/v1/runs/r/facts", headers, text("a").to_string()).await.problem(400, "bad_producer");
         assert_eq!(problem["member"], member, "{problem}");
@@ -405,8 +412,8 @@ async fn a_producer_that_numbers_its_facts_says_all_of_it() {
 }
 
 #[tokio::test]
-async fn what_nobody_knows_is_kept_and_carried() {
-    let client = local().await;
+async fn unknown_members_and_types_are_kept_and_passed_on() {
+    let client = start_local().await;
     let strange = fact(
         "weather.changed",
         json!({
@@ -415,45 +422,45 @@ async fn what_nobody_knows_is_kept_and_carried() {
         }),
     );
     client
-        .accept(
+        .append(
             "r",
             &[strange.clone(), fact("tool.started", json!({"toolCallId": "t", "sky": "clear", "payload": {"mood": "odd"}}))],
         )
         .await;
-    let events = client.events("r", "audience=internal", 10).await;
-    for (member, value) in strange.as_object().expect("an object") {
+    let events = client.read_events("r", "audience=internal", 10).await;
+    for (member, value) in strange.as_object().expect("a fact is an object") {
         assert_eq!(&events[0][member], value, "{member}");
     }
     assert_eq!(events[0]["audience"], "internal");
     assert_eq!((&events[1]["sky"], &events[1]["payload"]["mood"]), (&json!("clear"), &json!("odd")));
-    // A class that nobody knows has no dimensions that could be known.
-    client.accept("s", &[fact("weather.changed", json!({}))]).await;
-    let bare = client.events("s", "audience=internal", 10).await.remove(0);
+    // An unknown type has unknown dimensions.
+    client.append("s", &[fact("weather.changed", json!({}))]).await;
+    let unknown = client.read_events("s", "audience=internal", 10).await.remove(0);
     for dimension in ["owner", "scope", "phase", "surface", "persistence"] {
-        assert_eq!(bare[dimension], "unknown", "{dimension}");
+        assert_eq!(unknown[dimension], "unknown", "{dimension}");
     }
 }
 
 #[tokio::test]
-async fn nobody_forges_what_the_server_stamps() {
-    let client = local().await;
+async fn facts_cannot_set_the_members_that_the_server_stamps() {
+    let client = start_local().await;
     let forged = json!({"eventId": "mine", "receivedAt": "1970-01-01T00:00:00Z", "startAudience": "internal", "sequence": 99, "runId": "other", "toolCallId": "t"});
-    client.accept("r", &[fact("tool.started", forged)]).await;
-    let event = client.events("r", "", 10).await.remove(0);
+    client.append("r", &[fact("tool.started", forged)]).await;
+    let event = client.read_events("r", "", 10).await.remove(0);
     assert_eq!((&event["sequence"], &event["sourceSequence"], &event["runId"]), (&json!(1), &json!(99), &json!("r")));
     assert_eq!(event["startAudience"], "user");
     assert_ne!(event["eventId"], "mine");
     assert_ne!(event["receivedAt"], "1970-01-01T00:00:00Z");
-    assert!(event["refs"].to_string().contains("other"), "the fact's own run stays in refs: {event}");
+    assert!(event["refs"].to_string().contains("other"), "the fact's own run is not in refs: {event}");
 }
 
 #[tokio::test]
-async fn ids_of_the_query_stand_where_the_fact_has_none() {
-    let client = local().await;
+async fn ids_of_the_query_are_defaults_for_facts_without_them() {
+    let client = start_local().await;
     let path = "/v1/runs/r/facts?sessionId=s&threadId=th&agentId=ag&parentSessionId=ps&runId=elsewhere";
     let facts = json!([fact("text.delta", json!({"text": "a"})), fact("text.delta", json!({"text": "b", "threadId": "own"}))]);
     client.post(path, &[JSON], facts.to_string()).await.ok();
-    let events = client.events("r", "", 10).await;
+    let events = client.read_events("r", "", 10).await;
     for (member, id) in [("runId", "r"), ("sessionId", "s"), ("threadId", "th"), ("agentId", "ag"), ("parentSessionId", "ps")] {
         assert_eq!(events[0][member], id, "{member}");
     }
@@ -463,8 +470,8 @@ async fn ids_of_the_query_stand_where_the_fact_has_none() {
 }
 
 #[tokio::test]
-async fn a_chunk_for_a_sealed_stream_is_named_and_only_logged() {
-    let client = local().await;
+async fn a_chunk_after_its_stream_s_end_is_reported_and_only_in_the_internal_log() {
+    let client = start_local().await;
     let call = |class: &str, payload: Value| fact(class, json!({"toolCallId": "c", "payload": payload}));
     let facts = [
         text("a"),
@@ -475,47 +482,47 @@ async fn a_chunk_for_a_sealed_stream_is_named_and_only_logged() {
         call("tool.output.delta", json!({"text": "later"})),
         call("tool.progress", json!({"message": "may come late"})),
     ];
-    let receipt = client.accept("r", &facts).await;
+    let receipt = client.append("r", &facts).await;
     let expected = json!([
         {"index": 2, "code": "write_after_seal", "eventType": "text.delta", "thing": "text:m/p"},
         {"index": 5, "code": "write_after_seal", "eventType": "tool.output.delta", "thing": "tool:c"},
     ]);
     assert_eq!(receipt["violations"], expected);
-    let events = client.events("r", "audience=internal&type=diagnostic.changed", 10).await;
+    let events = client.read_events("r", "audience=internal&type=diagnostic.changed", 10).await;
     let late: Vec<_> = events.iter().map(|event| (&event["sequence"], &event["payload"]["event"]["text"])).collect();
     assert_eq!(late, [(&json!(3), &json!("late")), (&json!(6), &json!("later"))]);
-    assert!(client.events("r", "audience=dashboard", 10).await.iter().all(|event| event["type"] != "diagnostic.changed"));
-    let body = lines(&[text("late again"), fact("metric.changed", json!({})), text("and again")]);
-    let receipt = client.lines("/v1/runs/r/facts", body).await.ok();
+    assert!(client.read_events("r", "audience=dashboard", 10).await.iter().all(|event| event["type"] != "diagnostic.changed"));
+    let body = to_ndjson(&[text("late again"), fact("metric.changed", json!({})), text("and again")]);
+    let receipt = client.post_lines("/v1/runs/r/facts", body).await.ok();
     assert_eq!((&receipt["violations"][0]["index"], &receipt["violations"][1]["index"]), (&json!(0), &json!(2)), "{receipt}");
 }
 
 #[tokio::test]
-async fn a_violation_is_named_by_its_number_in_the_whole_body() {
-    let client = local().await;
+async fn a_violation_is_named_by_its_index_in_the_whole_body() {
+    let client = start_local().await;
     let body = [fact("metric.changed", json!({})), fact("text.final", json!({"messageId": "m"})), text("late")];
     let (send, parts) = tokio::sync::mpsc::channel(1);
-    let posting = client.post("/v1/runs/lines/facts", &[LINES], reqwest::Body::wrap_stream(Parts(parts)));
+    let posting = client.post("/v1/runs/lines/facts", &[NDJSON], reqwest::Body::wrap_stream(Parts(parts)));
     let sending = async {
         for fact in &body {
-            send.send(Ok(format!("\n{fact}\n"))).await.expect("the body is being read");
+            send.send(Ok(format!("\n{fact}\n"))).await.expect("the server reads the body");
             tokio::time::sleep(std::time::Duration::from_millis(3)).await;
         }
         drop(send);
     };
     let receipt = tokio::join!(posting, sending).0.ok();
     assert_eq!((&receipt["violations"][0]["index"], &receipt["accepted"]), (&json!(2), &json!(3)), "{receipt}");
-    // Also where the body's head is known already.
-    numbered(&client, "numbered", ("p", 0, 0), JSON, json!(body[..2]).to_string()).await.ok();
-    let receipt = numbered(&client, "numbered", ("p", 0, 0), JSON, json!(body).to_string()).await.ok();
+    // Also for a body that starts with duplicates.
+    post_numbered(&client, "numbered", ("p", 0, 0), JSON, json!(body[..2]).to_string()).await.ok();
+    let receipt = post_numbered(&client, "numbered", ("p", 0, 0), JSON, json!(body).to_string()).await.ok();
     assert_eq!((&receipt["violations"][0]["index"], &receipt["duplicates"]), (&json!(2), &json!(2)), "{receipt}");
 }
 
 #[tokio::test]
-async fn concurrent_producers_of_one_run_are_interleaved_and_never_reordered() {
+async fn concurrent_producers_of_one_run_interleave_and_keep_their_order() {
     const PRODUCERS: u64 = 8;
     const FACTS: u64 = 60;
-    let client = local().await;
+    let client = start_local().await;
     let chunk = |producer: u64, n: u64| {
         fact("text.delta", json!({"messageId": producer.to_string(), "partId": "p", "text": "x", "sequence": n}))
     };
@@ -525,11 +532,11 @@ async fn concurrent_producers_of_one_run_are_interleaved_and_never_reordered() {
             let facts: Vec<Value> = (0..FACTS).map(|n| chunk(producer, n)).collect();
             for (batch, facts) in facts.chunks(5).enumerate() {
                 match (producer + batch as u64) % 3 {
-                    0 => drop(client.accept("r", facts).await),
-                    1 => assert_eq!(client.lines("/v1/runs/r/facts", lines(facts)).await.ok()["accepted"], 5),
+                    0 => drop(client.append("r", facts).await),
+                    1 => assert_eq!(client.post_lines("/v1/runs/r/facts", to_ndjson(facts)).await.ok()["accepted"], 5),
                     _ => {
                         for fact in facts {
-                            client.accept("r", std::slice::from_ref(fact)).await;
+                            client.append("r", std::slice::from_ref(fact)).await;
                         }
                     }
                 }
@@ -537,15 +544,15 @@ async fn concurrent_producers_of_one_run_are_interleaved_and_never_reordered() {
         })
     });
     for producer in producing.collect::<Vec<_>>() {
-        soon("a producer", producer).await.expect("no panic");
+        with_timeout("a producer's end", producer).await.expect("the task does not panic");
     }
-    let events = client.events("r", "", 1000).await;
+    let events = client.read_events("r", "", 1000).await;
     let mut seen: HashMap<&str, Vec<u64>> = HashMap::new();
     for (event, sequence) in events.iter().zip(1..) {
-        assert_eq!(event["sequence"].as_u64(), Some(sequence), "gapless");
-        seen.entry(event["messageId"].as_str().expect("an id"))
+        assert_eq!(event["sequence"].as_u64(), Some(sequence), "the sequences have no gap");
+        seen.entry(event["messageId"].as_str().expect("an event has an id"))
             .or_default()
-            .push(event["sourceSequence"].as_u64().expect("a number"));
+            .push(event["sourceSequence"].as_u64().expect("an event has a source sequence"));
     }
     assert_eq!(seen.len() as u64, PRODUCERS);
     assert!(seen.values().all(|numbers| numbers.iter().copied().eq(0..FACTS)), "{seen:?}");
@@ -553,7 +560,7 @@ async fn concurrent_producers_of_one_run_are_interleaved_and_never_reordered() {
 
 #[tokio::test]
 async fn a_session_has_a_log_of_its_own() {
-    let client = local().await;
+    let client = start_local().await;
     let body =
         json!([fact("session.opened", json!({"runId": "r"})), fact("session.updated", json!({"payload": {"title": "T"}}))])
             .to_string();
@@ -563,13 +570,13 @@ async fn a_session_has_a_log_of_its_own() {
     assert_eq!((&receipt["accepted"], &receipt["lastSequence"]), (&json!(2), &json!(2)));
     client.get("/v1/runs/r").await.problem(404, "no_such_run");
     assert_eq!(client.get("/v1/runs").await.ok()["runs"], json!([]));
-    // A run of the same name is another log.
-    assert_eq!(client.accept("r", &[text("a")]).await["lastSequence"], 1);
+    // A run with the same name is another log.
+    assert_eq!(client.append("r", &[text("a")]).await["lastSequence"], 1);
 }
 
 #[tokio::test]
-async fn a_run_is_as_its_facts_say() {
-    let client = local().await;
+async fn a_run_s_status_follows_its_facts() {
+    let client = start_local().await;
     let mut seen = Vec::new();
     for next in [
         fact("run.started", json!({})),
@@ -583,9 +590,9 @@ async fn a_run_is_as_its_facts_say() {
         fact("run.started", json!({})),
         fact("run.failed", json!({})),
     ] {
-        client.accept("r", &[next]).await;
+        client.append("r", &[next]).await;
         let run = client.get("/v1/runs/r").await.ok();
-        seen.push(format!("{} {}", run["status"].as_str().expect("a status"), run["attempt"]));
+        seen.push(format!("{} {}", run["status"].as_str().expect("a run has a status"), run["attempt"]));
     }
     let expected = [
         "accepted 1",

@@ -1,14 +1,14 @@
 //! Limits: each is reached through the server, is told with its own code, and holds up nobody else.
 
-use crate::harness::{Client, fact, lines, local_with, serve_it, soon, world};
+use crate::harness::{Client, environment, fact, serve_until, start_local_with, to_ndjson, with_timeout};
 use proscenium::feed::Sizes;
 use proscenium::guard::Policy;
-use proscenium::ingest::Load;
+use proscenium::ingest::IngestLimits;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::{Gate, MemoryStore};
-use proscenium::serve::disk::Reserve;
-use proscenium::serve::shares::Rate;
-use proscenium::serve::{Limits, Pulse, Server};
+use proscenium::serve::disk::DiskReserve;
+use proscenium::serve::shares::RateLimit;
+use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,15 +19,15 @@ use tokio::net::TcpStream;
 const MIB: u64 = 1024 * 1024;
 
 fn server(store: MemoryStore, limits: Limits) -> Server {
-    let world = world(jiff::Timestamp::now);
-    Server::new(AnyStore::Memory(store), Policy::default(), Sizes::default(), limits, Pulse::default(), world).unwrap()
+    let environment = environment(jiff::Timestamp::now);
+    Server::new(AnyStore::Memory(store), Policy::default(), Sizes::default(), limits, KeepAlive::default(), environment).unwrap()
 }
 
 /// A client of a server whose commits pass this gate.
-async fn gated(load: Load) -> (Client, Gate) {
-    let (store, gate) = MemoryStore::gated();
-    let server = server(store, Limits { load, ..Limits::default() });
-    (serve_it(server, std::future::pending()).await.0, gate)
+async fn gated(ingest: IngestLimits) -> (Client, Gate) {
+    let (store, gate) = MemoryStore::with_gate();
+    let server = server(store, Limits { ingest, ..Limits::default() });
+    (serve_until(server, std::future::pending()).await.0, gate)
 }
 
 fn started() -> Value {
@@ -43,13 +43,13 @@ async fn say(client: &Client, parts: &[&str], pause: Duration) -> String {
         tokio::time::sleep(pause).await;
     }
     let mut said = Vec::new();
-    let _ = soon("the server to end the connection", socket.read_to_end(&mut said)).await;
+    let _ = with_timeout("the server to end the connection", socket.read_to_end(&mut said)).await;
     String::from_utf8(said).unwrap()
 }
 
 /// How often a client comes back until it is answered with this status.
 async fn until(what: &str, status: u16, mut ask: impl AsyncFnMut() -> u16) {
-    soon(what, async {
+    with_timeout(what, async {
         while ask().await != status {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -60,7 +60,7 @@ async fn until(what: &str, status: u16, mut ask: impl AsyncFnMut() -> u16) {
 #[tokio::test]
 async fn a_json_body_that_trickles_is_told_so_whoever_reads_it_and_a_steady_one_is_taken() {
     let limits = Limits { body_time_max: Duration::from_millis(200), ..Limits::default() };
-    let client = local_with(Sizes::default(), limits).await;
+    let client = start_local_with(Sizes::default(), limits).await;
     // The first is read by the server's own sockets, the second, for its transfer encoding, by hyper.
     for head in ["content-length: 1000", "transfer-encoding: chunked"] {
         let head =
@@ -83,7 +83,7 @@ async fn a_json_body_that_trickles_is_told_so_whoever_reads_it_and_a_steady_one_
 #[tokio::test]
 async fn a_streamed_body_may_be_silent_only_so_long_and_a_blank_line_is_no_silence() {
     let limits = Limits { line_time_max: Duration::from_millis(400), ..Limits::default() };
-    let client = local_with(Sizes::default(), limits).await;
+    let client = start_local_with(Sizes::default(), limits).await;
     let head = "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
     let line = "17\r\n{\"type\":\"run.started\"}\n\r\n";
     let blank = "1\r\n\n\r\n";
@@ -96,13 +96,13 @@ async fn a_streamed_body_may_be_silent_only_so_long_and_a_blank_line_is_no_silen
 #[tokio::test]
 async fn one_client_has_its_share_of_connections_and_gets_it_back() {
     let limits = Limits { connections_per_client_max: 2, ..Limits::default() };
-    let client = local_with(Sizes::default(), limits).await;
+    let client = start_local_with(Sizes::default(), limits).await;
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut socket = TcpStream::connect(client.at).await.unwrap();
         socket.write_all(b"GET /v1/runs/r/stream HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         let mut first = [0; 15];
-        soon("a stream to open", socket.read_exact(&mut first)).await.unwrap();
+        with_timeout("a stream to open", socket.read_exact(&mut first)).await.unwrap();
         held.push(socket);
     }
     let refused = say(&client, &[], Duration::ZERO).await;
@@ -119,12 +119,12 @@ async fn one_client_has_its_share_of_connections_and_gets_it_back() {
 
 #[tokio::test]
 async fn a_producer_that_is_too_fast_is_told_when_to_come_back_and_no_other_is() {
-    let limits = Limits { publish: Some(Rate { facts: 1, burst: 3 }), ..Limits::default() };
-    let client = local_with(Sizes::default(), limits).await;
+    let limits = Limits { publish: Some(RateLimit { facts: 1, burst: 3 }), ..Limits::default() };
+    let client = start_local_with(Sizes::default(), limits).await;
     let facts = |count: usize| json!(vec![fact("run.status", json!({})); count]);
     let begun = std::time::Instant::now();
-    client.facts("r", &facts(2)).await.ok();
-    let answer = client.facts("r", &facts(3)).await;
+    client.post_facts("r", &facts(2)).await.ok();
+    let answer = client.post_facts("r", &facts(3)).await;
     let problem = answer.problem(429, "publish_rate");
     // Two facts too many, less what has come back since.
     let least = 2 - begun.elapsed().as_secs().min(1);
@@ -133,7 +133,7 @@ async fn a_producer_that_is_too_fast_is_told_when_to_come_back_and_no_other_is()
     assert_eq!(answer.headers["retry-after"], wait.to_string().as_str());
     assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], 2, "nothing of it was kept");
     // Others have their own: another run, and a producer with a name.
-    client.facts("s", &facts(3)).await.ok();
+    client.post_facts("s", &facts(3)).await.ok();
     let headers = |seq: &'static str| {
         [("content-type", "application/json"), ("producer-id", "p"), ("producer-epoch", "1"), ("producer-seq", seq)]
     };
@@ -142,42 +142,47 @@ async fn a_producer_that_is_too_fast_is_told_when_to_come_back_and_no_other_is()
     until("the producer's turn", 200, async || client.post("/v1/runs/r/facts", &headers("3"), facts(1).to_string()).await.status)
         .await;
     // A streamed body is only read no faster.
-    let lines = crate::harness::lines(facts(4).as_array().unwrap());
+    let lines = crate::harness::to_ndjson(facts(4).as_array().unwrap());
     let begun = std::time::Instant::now();
-    let receipt = client.lines("/v1/runs/t/facts", format!("{lines}{lines}")).await.ok();
+    let receipt = client.post_lines("/v1/runs/t/facts", format!("{lines}{lines}")).await.ok();
     assert_eq!(receipt["accepted"], 8);
-    let one = crate::harness::lines(facts(1).as_array().unwrap());
-    assert_eq!(client.lines("/v1/runs/t/facts", one).await.ok()["accepted"], 1);
+    let one = crate::harness::to_ndjson(facts(1).as_array().unwrap());
+    assert_eq!(client.post_lines("/v1/runs/t/facts", one).await.ok()["accepted"], 1);
     assert!(begun.elapsed() >= Duration::from_secs(5), "it owed for eight, and had three: {:?}", begun.elapsed());
 }
 
 #[tokio::test]
 async fn what_is_too_much_for_the_store_waits_and_is_then_told_to_come_back() {
-    let load = Load { in_flight_bytes_max: 400, wait_max: Duration::from_millis(100), shed_bytes_min: 400, ..Load::default() };
-    let (client, gate) = gated(load).await;
-    client.facts("r", &started()).await.ok();
+    let ingest = IngestLimits {
+        in_flight_bytes_max: 400,
+        wait_max: Duration::from_millis(100),
+        shed_bytes_min: 400,
+        ..IngestLimits::default()
+    };
+    let (client, gate) = gated(ingest).await;
+    client.post_facts("r", &started()).await.ok();
     gate.close();
     let large = json!([fact("text.delta", json!({"messageId": "m", "payload": {"text": "x".repeat(500)}}))]);
     let waiting = tokio::spawn({
         let (client, large) = (client.clone(), large.clone());
-        async move { client.facts("r", &large).await }
+        async move { client.post_facts("r", &large).await }
     });
     // As soon as that one is under way there is no room for another.
     under_way(&client, 400).await;
-    let answer = client.facts("s", &large).await;
+    let answer = client.post_facts("s", &large).await;
     let problem = answer.problem(503, "busy");
     assert_eq!((&problem["retryAfter"], &answer.headers["retry-after"]), (&json!(1), &"1".parse().unwrap()));
     client.get("/v1/runs/r").await.ok();
     gate.open();
     waiting.await.unwrap().ok();
-    client.facts("s", &large).await.ok();
+    client.post_facts("s", &large).await.ok();
 }
 
 #[tokio::test]
 async fn diagnostics_and_metrics_are_shed_when_much_is_under_way_and_nothing_else_ever_is() {
-    let load = Load { shed_bytes_min: 300, ..Load::default() };
-    let (client, gate) = gated(load).await;
-    client.facts("r", &started()).await.ok();
+    let ingest = IngestLimits { shed_bytes_min: 300, ..IngestLimits::default() };
+    let (client, gate) = gated(ingest).await;
+    client.post_facts("r", &started()).await.ok();
     gate.close();
     let large = json!([fact("text.delta", json!({"messageId": "m", "payload": {"text": "x".repeat(500)}}))]);
     let post = |run: &'static str, seq: Option<&'static str>, body: String| {
@@ -220,7 +225,7 @@ async fn diagnostics_and_metrics_are_shed_when_much_is_under_way_and_nothing_els
 
 /// Waits until so many bytes are under way to the store.
 async fn under_way(client: &Client, bytes: usize) {
-    soon("bytes to be under way", async {
+    with_timeout("bytes to be under way", async {
         while (crate::ops::metric(client, "proscenium_in_flight_bytes").await as usize) < bytes {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -235,62 +240,62 @@ async fn a_disk_that_is_nearly_full_takes_no_facts_gives_everything_and_recovers
         let free = free.clone();
         Arc::new(move || Ok(free.load(Ordering::SeqCst)))
     };
-    let server = server(MemoryStore::new(), Limits::default()).reserving(Some(Reserve { bytes: 50 * MIB, probe }));
-    let client = serve_it(server, std::future::pending()).await.0;
-    client.facts("r", &started()).await.ok();
+    let server = server(MemoryStore::new(), Limits::default()).with_disk_reserve(Some(DiskReserve { bytes: 50 * MIB, probe }));
+    let client = serve_until(server, std::future::pending()).await.0;
+    client.post_facts("r", &started()).await.ok();
     free.store(49 * MIB, Ordering::SeqCst);
-    until("the disk to be full", 507, async || client.facts("r", &started()).await.status).await;
+    until("the disk to be full", 507, async || client.post_facts("r", &started()).await.status).await;
     let last = client.get("/v1/runs/r").await.ok()["lastSequence"].clone();
-    let answer = client.facts("r", &started()).await;
+    let answer = client.post_facts("r", &started()).await;
     let problem = answer.problem(507, "disk_full");
     assert_eq!((&problem["limit"], &problem["retryAfter"]), (&json!(50 * MIB), &json!(5)), "{problem}");
-    client.lines("/v1/runs/r/facts", "{\"type\":\"run.started\"}\n").await.problem(507, "disk_full");
+    client.post_lines("/v1/runs/r/facts", "{\"type\":\"run.started\"}\n").await.problem(507, "disk_full");
     client.post("/v1/runs/r/settle", &[], "").await.problem(507, "disk_full");
     client.get("/readyz").await.problem(503, "disk_full");
     assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], last, "reads go on, and nothing was taken");
     free.store(50 * MIB, Ordering::SeqCst);
-    until("room again", 200, async || client.facts("r", &started()).await.status).await;
+    until("room again", 200, async || client.post_facts("r", &started()).await.status).await;
     assert_eq!(client.get("/readyz").await.ok()["status"], "ready");
 }
 
 #[tokio::test]
 async fn a_run_too_many_is_not_begun_and_those_that_are_there_go_on() {
-    let load = Load { logs_max: 2, ..Load::default() };
-    let client = local_with(Sizes::default(), Limits { load, ..Limits::default() }).await;
-    client.facts("a", &started()).await.ok();
-    client.facts("b", &started()).await.ok();
-    assert_eq!(client.facts("c", &started()).await.problem(507, "too_many_runs")["limit"], 2);
-    client.facts("a", &started()).await.ok();
+    let ingest = IngestLimits { logs_max: 2, ..IngestLimits::default() };
+    let client = start_local_with(Sizes::default(), Limits { ingest, ..Limits::default() }).await;
+    client.post_facts("a", &started()).await.ok();
+    client.post_facts("b", &started()).await.ok();
+    assert_eq!(client.post_facts("c", &started()).await.problem(507, "too_many_runs")["limit"], 2);
+    client.post_facts("a", &started()).await.ok();
     assert_eq!(client.get("/v1/runs/c").await.status, 404);
     assert_eq!(client.delete("/v1/runs/a").await.status, 204);
-    client.facts("c", &started()).await.ok();
+    client.post_facts("c", &started()).await.ok();
 }
 
 #[tokio::test]
 async fn a_log_with_too_many_subjects_takes_no_more_facts_and_can_still_be_settled() {
-    let load = Load { subjects_max: 3, ..Load::default() };
-    let client = local_with(Sizes::default(), Limits { load, ..Limits::default() }).await;
+    let ingest = IngestLimits { subjects_max: 3, ..IngestLimits::default() };
+    let client = start_local_with(Sizes::default(), Limits { ingest, ..Limits::default() }).await;
     let call = |n: u8| fact("tool.started", json!({"toolCallId": format!("c{n}"), "payload": {"toolName": "t"}}));
-    client.facts("a", &json!([call(1), call(2)])).await.ok();
-    client.facts("a", &json!([call(2), call(3)])).await.ok();
-    let refused = client.facts("a", &json!([call(4)])).await.problem(422, "too_many_subjects");
+    client.post_facts("a", &json!([call(1), call(2)])).await.ok();
+    client.post_facts("a", &json!([call(2), call(3)])).await.ok();
+    let refused = client.post_facts("a", &json!([call(4)])).await.problem(422, "too_many_subjects");
     assert_eq!(refused["limit"], 3);
-    let refused = client.lines("/v1/runs/a/facts", lines(&[call(4)])).await.problem(422, "too_many_subjects");
+    let refused = client.post_lines("/v1/runs/a/facts", to_ndjson(&[call(4)])).await.problem(422, "too_many_subjects");
     assert_eq!(refused["accepted"], 0);
-    assert_eq!(client.events("a", "", 100).await.len(), 4);
-    client.facts("b", &json!([call(4)])).await.ok();
+    assert_eq!(client.read_events("a", "", 100).await.len(), 4);
+    client.post_facts("b", &json!([call(4)])).await.ok();
     let settled = client.post("/v1/runs/a/settle", &[], "").await.ok();
     assert_eq!(settled["settled"], true);
 }
 
 #[tokio::test]
 async fn a_run_of_too_many_activities_is_taken_as_a_whole_and_shown_as_far_as_there_is_room() {
-    let client = local_with(Sizes::default(), Limits::default()).await;
+    let client = start_local_with(Sizes::default(), Limits::default()).await;
     let count = proscenium::projection::stage::ACTIVITIES_MAX;
     let task = |n: usize| format!("{{\"type\":\"task.changed\",\"taskId\":\"t{n}\",\"payload\":{{\"status\":\"open\"}}}}\n");
-    let receipt = client.lines("/v1/runs/r/facts", (0..count).map(task).collect::<String>()).await.ok();
+    let receipt = client.post_lines("/v1/runs/r/facts", (0..count).map(task).collect::<String>()).await.ok();
     assert_eq!(receipt["accepted"], count);
-    client.accept("r", &[fact("action.required", json!({"actionId": "a", "payload": {"kind": "approval"}}))]).await;
+    client.append("r", &[fact("action.required", json!({"actionId": "a", "payload": {"kind": "approval"}}))]).await;
     let all = client.get("/v1/runs/r/activities").await.ok();
     let of = |kind: &str| {
         let activities = all["activities"].as_array().unwrap().iter();

@@ -1,12 +1,12 @@
 //! Session lists, counts of pending actions, and the session-wide views of activities and events.
 
-use crate::harness::{AUDIENCES, Client, Process, Via, fact, local, recording, serve_it, world};
+use crate::harness::{AUDIENCES, Client, Process, Transport, environment, fact, recording, serve_until, start_local};
 use proscenium::feed::Sizes;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
-use proscenium::serve::settle::Patience;
-use proscenium::serve::{Limits, Pulse, Server};
+use proscenium::serve::settle::StalenessLimits;
+use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn counts(of: &[(&str, [u64; 2])]) -> BTreeMap<String, [u64; 2]> {
 
 #[tokio::test]
 async fn unread_is_a_number_for_numbers_and_booleans_alike() {
-    let client = local().await;
+    let client = start_local().await;
     let shown = [
         (json!({"unread": 7}), json!(7)),
         (json!({"unread": true}), json!(1)),
@@ -75,31 +75,32 @@ async fn unread_is_a_number_for_numbers_and_booleans_alike() {
 
 #[tokio::test]
 async fn a_session_is_stale_when_its_source_says_so_and_when_the_server_finds_a_run_stale() {
-    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), Pulse::default());
+    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), KeepAlive::default());
     let store = AnyStore::Memory(MemoryStore::new());
-    let server = Server::new(store, Policy::default(), sizes, limits, pulse, world(jiff::Timestamp::now)).unwrap();
-    let mut settler = server.settler(Patience { stale: Duration::from_mins(1), settle: Duration::from_mins(5) });
-    let (client, _) = serve_it(server, std::future::pending()).await;
+    let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap();
+    let mut settler =
+        server.settler(StalenessLimits { stale_after: Duration::from_mins(1), settle_after: Duration::from_mins(5) });
+    let (client, _) = serve_until(server, std::future::pending()).await;
     let begun = tokio::time::Instant::now();
     put(&client, "r", "silent", "", &[fact("run.started", json!({}))]).await;
     put(&client, "q", "denied", "", &[fact("run.started", json!({})), fact("session.updated", json!({"stale": false}))]).await;
     put(&client, "p", "said", "", &[fact("session.updated", json!({"stale": true}))]).await;
-    settler.round(begun).await.unwrap();
+    settler.run_once(begun).await.unwrap();
     let stale = async || {
         let lines = listed(&client, "").await;
         ["silent", "denied", "said"].map(|session| lines[session]["stale"].clone())
     };
     assert_eq!(stale().await, [Value::Null, json!(false), json!(true)]);
-    settler.round(begun + Duration::from_mins(1)).await.unwrap();
+    settler.run_once(begun + Duration::from_mins(1)).await.unwrap();
     assert_eq!(stale().await, [json!(true), json!(true), json!(true)]);
     assert_eq!(client.get("/v1/sessions/silent").await.ok()["stale"], true);
-    client.accept("r", &[says("still here")]).await;
+    client.append("r", &[says("still here")]).await;
     assert_eq!(stale().await, [Value::Null, json!(true), json!(true)], "a fact lifts the server's own finding");
 }
 
 #[tokio::test]
 async fn pending_actions_are_counted_over_all_runs_and_descendants_for_each_audience() {
-    let client = local().await;
+    let client = start_local().await;
     // More runs than a shell shows, the oldest of which ask.
     for n in 0..40 {
         let asked = match n {
@@ -123,8 +124,8 @@ async fn pending_actions_are_counted_over_all_runs_and_descendants_for_each_audi
     assert_eq!((&shell["status"], &shell["truncated"]), (&json!("waiting"), &json!(true)));
     assert_eq!(listed(&client, "").await["s"]["status"], "waiting");
 
-    client.accept("r0", &[fact("action.resolved", json!({"actionId": "a", "payload": {"outcome": "approved"}}))]).await;
-    client.accept("kid", &[fact("run.finished", json!({}))]).await;
+    client.append("r0", &[fact("action.resolved", json!({"actionId": "a", "payload": {"outcome": "approved"}}))]).await;
+    client.append("kid", &[fact("run.finished", json!({}))]).await;
     assert_eq!(pending(&client, "user").await, counts(&[("s", [4, 1]), ("child", [1, 1]), ("grandchild", [1, 0])]));
     assert_eq!(client.delete("/v1/runs/r1").await.status, 204);
     assert_eq!(client.delete("/v1/runs/grandkid").await.status, 204);
@@ -134,7 +135,7 @@ async fn pending_actions_are_counted_over_all_runs_and_descendants_for_each_audi
 
 #[tokio::test]
 async fn a_circle_of_parents_counts_each_action_once() {
-    let client = local().await;
+    let client = start_local().await;
     for (session, parent) in [("a", "c"), ("b", "a"), ("c", "b"), ("self", "self")] {
         put(&client, session, session, parent, &[asks("x", "user")]).await;
     }
@@ -163,13 +164,13 @@ async fn what_a_list_says_is_the_same_after_a_restart() {
     assert_eq!(inside, counts(&[("s", [3, 2]), ("child", [2, 0])]));
     server.kill();
     let server = Process::start_in(dir.path());
-    let client = client.of(server.at);
+    let client = client.for_server(server.at);
     assert_eq!((listed(&client, "").await, pending(&client, "internal").await), (before, inside));
 }
 
 #[tokio::test]
 async fn a_list_is_filtered_by_status_by_text_and_by_what_needs_an_action() {
-    let client = local().await;
+    let client = start_local().await;
     put(&client, "r1", "taxes", "", &[fact("session.updated", json!({"title": "Income TAX"})), asks("a", "user")]).await;
     put(&client, "r2", "garden", "", &[fact("run.started", json!({})), says("Roses and taxi drivers")]).await;
     put(&client, "r3", "tax-office", "", &[fact("run.started", json!({})), fact("run.finished", json!({}))]).await;
@@ -202,7 +203,7 @@ async fn a_list_is_filtered_by_status_by_text_and_by_what_needs_an_action() {
 
 #[tokio::test]
 async fn a_search_looks_at_so_many_sessions_and_says_where_it_goes_on() {
-    let client = local().await;
+    let client = start_local().await;
     put(&client, "first", "needle", "", &[says("x")]).await;
     let mut writing = tokio::task::JoinSet::new();
     for part in 0..8 {
@@ -239,10 +240,10 @@ async fn a_session(client: &Client) {
 /// The places and events of the session's stream.
 async fn streamed(client: &Client, audience: &str, count: usize) -> Vec<(String, Value)> {
     let path = format!("/v1/sessions/s/stream?frames=events&audience={audience}");
-    let mut stream = client.open(Via::Hyper, &path, None).await;
+    let mut stream = client.open(Transport::Hyper, &path, None).await;
     let mut all = Vec::new();
     while all.len() < count {
-        let frame = stream.frame().await;
+        let frame = stream.next_frame().await;
         if frame.kind() == "Event" {
             all.push((frame.id().to_owned(), frame.data["event"].clone()));
         }
@@ -262,7 +263,7 @@ async fn page(client: &Client, query: &str) -> (Vec<(String, Value)>, Option<Str
 
 #[tokio::test]
 async fn a_session_s_events_are_those_of_its_stream_however_they_are_paged() {
-    let client = local().await;
+    let client = start_local().await;
     a_session(&client).await;
     for (audience, count) in [("user", 3 * 8 * 2 + 8 + 1), ("internal", 3 * 8 * 3 + 8 + 1)] {
         let expected = streamed(&client, audience, count).await;
@@ -315,7 +316,7 @@ fn after_epoch(events: &[(String, Value)]) -> &str {
 
 #[tokio::test]
 async fn a_session_s_activities_at_a_place_are_those_of_its_runs_at_that_moment() {
-    let client = local().await;
+    let client = start_local().await;
     for name in ["tool_progress_activity", "hitl_approve"] {
         let run = name.split('_').next().unwrap();
         for fact in recording(name) {
@@ -359,14 +360,14 @@ async fn a_session_s_activities_at_a_place_are_those_of_its_runs_at_that_moment(
     assert!(!surfaces.is_empty() && surfaces.iter().all(|surface| *surface == "tool_ui"), "{surfaces:?}");
     // Its cursor joins the stream where the answer ends.
     let cursor = now["cursor"].as_str().unwrap();
-    let mut stream = client.open(Via::Hyper, "/v1/sessions/s/stream?frames=events", Some(cursor)).await;
-    client.accept("r1", &[says("news")]).await;
-    assert_eq!(stream.frame().await.data["event"]["payload"]["text"], "news");
+    let mut stream = client.open(Transport::Hyper, "/v1/sessions/s/stream?frames=events", Some(cursor)).await;
+    client.append("r1", &[says("news")]).await;
+    assert_eq!(stream.next_frame().await.data["event"]["payload"]["text"], "news");
 }
 
 #[tokio::test]
 async fn a_session_that_is_not_there_and_a_cursor_of_another_store_are_refused() {
-    let client = local().await;
+    let client = start_local().await;
     for address in ["events", "activities"] {
         client.get(&format!("/v1/sessions/never/{address}")).await.problem(404, "no_such_session");
     }
@@ -379,7 +380,7 @@ async fn a_session_that_is_not_there_and_a_cursor_of_another_store_are_refused()
 
 #[tokio::test]
 async fn a_session_with_more_logs_than_one_answer_has_gives_them_page_by_page() {
-    let client = local().await;
+    let client = start_local().await;
     for n in 0..150 {
         put(&client, &format!("r{n}"), "s", "", &[says("hello")]).await;
     }
@@ -399,7 +400,7 @@ async fn a_session_with_more_logs_than_one_answer_has_gives_them_page_by_page() 
 
 #[tokio::test]
 async fn events_of_a_session_with_too_many_runs_to_merge_are_refused_with_the_limit() {
-    let client = local().await;
+    let client = start_local().await;
     let mut writing = tokio::task::JoinSet::new();
     for part in 0..8 {
         let client = client.clone();

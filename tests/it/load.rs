@@ -8,7 +8,7 @@
 //! `PROSCENIUM_STALLED=2000 cargo test --release --test it load -- --nocapture` measures it at full size, and holds the memory to
 //! its bound; the test alone asks only that the stalled ones do stall, and that everybody gets everything.
 
-use crate::harness::{Client, Process, fact, soon};
+use crate::harness::{Client, Process, fact, with_timeout};
 use serde_json::json;
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -38,10 +38,10 @@ async fn open(at: SocketAddr, stalls: bool) -> TcpStream {
         socket.set_recv_buffer_size(STALLED_BUFFER).unwrap();
         socket2::SockRef::from(&socket).set_tcp_mss(STALLED_SEGMENT).unwrap();
     }
-    let mut stream = soon("a connection", socket.connect(at)).await.unwrap();
+    let mut stream = with_timeout("a connection", socket.connect(at)).await.unwrap();
     stream.write_all(b"GET /v1/runs/r/stream?frames=events&after=now HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut head = [0; 15];
-    soon("a head", stream.read_exact(&mut head)).await.unwrap();
+    with_timeout("a head", stream.read_exact(&mut head)).await.unwrap();
     assert_eq!(&head, b"HTTP/1.1 200 OK");
     stream
 }
@@ -88,11 +88,11 @@ async fn p99(client: &Client, readers: &mut Vec<TcpStream>, begun: Instant, numb
         pace.tick().await;
         let sent = begun.elapsed().as_micros() as u64;
         let payload = json!({"n": n, "sentMicros": sent, "text": "x".repeat(TEXT_BYTES)});
-        client.accept("r", &[fact("text.delta", json!({"messageId": n.to_string(), "payload": payload}))]).await;
+        client.append("r", &[fact("text.delta", json!({"messageId": n.to_string(), "payload": payload}))]).await;
     }
     let mut all = Vec::new();
     for reading in reading {
-        let (stream, took) = soon("a healthy reader", reading).await.unwrap();
+        let (stream, took) = with_timeout("a healthy reader", reading).await.unwrap();
         assert_eq!(took.len() as u64, count, "each once");
         all.extend(took);
         readers.push(stream);
@@ -123,7 +123,7 @@ async fn readers_that_stall_beside_as_many_that_read_keep_nobody_waiting() {
     let each = asked.unwrap_or(40);
     let mut server = Process::start();
     let client = Client::new(server.at);
-    client.accept("r", &[fact("run.started", json!({}))]).await;
+    client.append("r", &[fact("run.started", json!({}))]).await;
     let begun = Instant::now();
     let mut healthy = Vec::new();
     for _ in 0..each {
@@ -147,7 +147,7 @@ async fn readers_that_stall_beside_as_many_that_read_keep_nobody_waiting() {
     }
     p99(&client, &mut healthy, begun, numbers(FACTS_BEFORE)).await;
     let is_all = || stalled_count(server.at, &stalled, FACTS_BEFORE as usize * TEXT_BYTES).is_none_or(|count| count == each);
-    soon("all of them to stall", async {
+    with_timeout("all of them to stall", async {
         while !is_all() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -166,7 +166,7 @@ async fn readers_that_stall_beside_as_many_that_read_keep_nobody_waiting() {
     assert!(asked.is_none() || grown <= STALLED_KIB_MAX, "{grown:.1} KiB a stalled reader");
     // Nothing was lost to those that stalled, either.
     for stream in stalled.iter_mut().step_by((each / 8).max(1)) {
-        let took = soon("a reader that reads again", read(stream, begun, last.end - 1)).await;
+        let took = with_timeout("a reader that reads again", read(stream, begun, last.end - 1)).await;
         assert_eq!(took.len() as u64, FACTS_BEFORE + FACTS);
     }
     server.terminate();

@@ -1,11 +1,11 @@
-//! The promises of the server, each module one of them, in one binary.
+//! Tests of the server's promises, one module each, in one binary.
 //!
-//! Facts go in over HTTP, frames and pages come out, and what comes out is compared: nothing here reaches inside, except for
-//! the suites of a contract (`store`), of adapters (`awaken`, `ethos`, parts of the others) and of the fold (`projection`).
-//! Timing never decides: whoever waits, waits for a thing to happen, with [`harness::PATIENCE`] only to tell a hang from a
-//! failure.
+//! A test sends facts over HTTP and compares the frames and pages that the server returns. The exceptions are the store
+//! contract (`store`), the adapters (`awaken`, `ethos`, parts of others) and the fold (`projection`), which call the
+//! crate directly. Timing never decides a test: it waits for an event, and [`harness::TIMEOUT`] only tells a hang from
+//! a failure.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets what it does not expect has failed")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod harness;
 

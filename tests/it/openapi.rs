@@ -3,13 +3,16 @@
 //! The router is made of the table that the description is made of, and every test of this program stops at an answer or a read
 //! member of a query that its row does not describe. Here is the other direction: each member, status and code of each row is met.
 
-use crate::harness::{Answer, Client, fact, local, local_with, repository, soon};
+use crate::harness::{Client, Response, fact, repository, start_local, start_local_with, with_timeout};
 use http::Method;
 use proscenium::feed::Sizes;
 use proscenium::serve::Limits;
-use proscenium::serve::kinds::{KINDS, Kind};
+use proscenium::serve::kinds::{KINDS, ProblemKind};
 use proscenium::serve::openapi::document;
-use proscenium::serve::routes::{self, CONNECTION, Content, NOWHERE, OPERATIONS, Operation, Place, SHAPES, SOCKET, WATCH, Watch};
+use proscenium::serve::routes::{
+    self, CONNECTION_PROBLEMS, Content, NO_ADDRESS_PROBLEMS, OBSERVER, OPERATIONS, Observer, Operation, ParameterLocation,
+    SHAPES, SOCKET_PROBLEMS,
+};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
@@ -48,11 +51,11 @@ thread_local! {
 }
 
 fn watch() {
-    WATCH.get_or_init(|| Watch {
-        answered: |operation, status, code| {
+    OBSERVER.get_or_init(|| Observer {
+        on_response: |operation, status, code| {
             ANSWERED.with_borrow_mut(|seen| seen.insert((operation.id, status.as_u16(), code.unwrap_or_default())));
         },
-        read: |_, member| {
+        on_query_read: |_, member| {
             READ.with_borrow_mut(|seen| seen.insert(member.to_owned()));
         },
     });
@@ -64,12 +67,12 @@ fn address(operation: &Operation, name: &str) -> String {
     operation.path.split('/').map(part).collect::<Vec<_>>().join("/")
 }
 
-async fn ask(client: &Client, operation: &Operation, path: &str, headers: &[(&str, &str)]) -> Answer {
+async fn ask(client: &Client, operation: &Operation, path: &str, headers: &[(&str, &str)]) -> Response {
     match operation.method {
         // A stream would go on for ever: what it begins with is enough.
-        Method::GET => client.head_of(path, headers).await,
+        Method::GET => client.get_head(path, headers).await,
         Method::DELETE => client.delete(path).await,
-        _ => client.post(path, headers, if operation.takes_ids { "[]" } else { "{}" }).await,
+        _ => client.post(path, headers, if operation.accepts_ids { "[]" } else { "{}" }).await,
     }
 }
 
@@ -81,22 +84,22 @@ async fn say(client: &Client, parts: &[&str]) -> String {
     }
     socket.shutdown().await.unwrap();
     let mut said = Vec::new();
-    soon("an answer", socket.read_to_end(&mut said)).await.unwrap();
+    with_timeout("an answer", socket.read_to_end(&mut said)).await.unwrap();
     String::from_utf8_lossy(&said).into_owned()
 }
 
 #[tokio::test]
 async fn every_status_and_code_that_is_described_is_met() {
     watch();
-    let client = local().await;
+    let client = start_local().await;
     let large = "x".repeat(100_000);
     let facts = [
         fact("run.started", json!({"sessionId": "s"})),
         fact("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "t", "input": large}})),
         fact("run.finished", json!({})),
     ];
-    client.accept("r", &facts).await;
-    let event = client.events("r", "audience=internal", 10).await;
+    client.append("r", &facts).await;
+    let event = client.read_events("r", "audience=internal", 10).await;
     let blob = event.iter().find_map(|event| event["refs"][0]["href"].as_str()).expect("an offloaded body").to_owned();
     let (_, blob) = blob.rsplit_once('/').unwrap();
 
@@ -177,7 +180,7 @@ async fn every_status_and_code_that_is_described_is_met() {
         for body in ["{", "[1]", "[{}]", r#"[{"type":"tool.started","toolCallId":""}]"#, &deep] {
             client.post(path, &[], body.to_owned()).await;
         }
-        client.lines(path, "{\n").await;
+        client.post_lines(path, "{\n").await;
         let numbered =
             |epoch: &'static str, seq: &'static str| [("producer-id", "p"), ("producer-epoch", epoch), ("producer-seq", seq)];
         let body = json!([fact("run.started", json!({}))]).to_string();
@@ -188,7 +191,7 @@ async fn every_status_and_code_that_is_described_is_met() {
         say(&client, &[&cut]).await;
     }
     let small = Limits { fact_bytes_max: 1000, body_bytes_max: 2000, ..Limits::default() };
-    let small = local_with(Sizes::default(), small).await;
+    let small = start_local_with(Sizes::default(), small).await;
     for path in ["/v1/runs/f/facts", "/v1/sessions/f/facts"] {
         for bytes in [1500, 2500] {
             let body = json!([fact("text.delta", json!({"payload": {"text": "x".repeat(bytes)}}))]).to_string();
@@ -204,7 +207,7 @@ async fn every_status_and_code_that_is_described_is_met() {
     say(&client, &["POST /v1/tickets HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"]).await;
 
     // A stream whose end was seen, a part of a body, a WebSocket and what is none, and the end of a run.
-    let end = client.activities("r", "", None).await.all().await.pop().and_then(|last| last.id).expect("a cursor");
+    let end = client.open_activities("r", "", None).await.read_all().await.pop().and_then(|last| last.id).expect("a cursor");
     client.get(&format!("/v1/runs/r/stream?after={end}")).await;
     client.get_with(&format!("/v1/blobs/{blob}?audience=internal"), &[("range", "bytes=0-3")]).await;
     let upgrade = |more: &str| {
@@ -223,7 +226,7 @@ async fn every_status_and_code_that_is_described_is_met() {
     for operation in OPERATIONS {
         let problems = operation.problems();
         let problems = problems.iter().filter(|kind| NOT_HERE.iter().all(|(code, _)| *code != kind.code));
-        let answers = operation.answers.iter().map(|answer| (operation.id, answer.status, ""));
+        let answers = operation.responses.iter().map(|answer| (operation.id, answer.status, ""));
         let described = answers.chain(problems.map(|kind| (operation.id, kind.status, kind.code)));
         unmet.extend(described.filter(|described| !met.contains(described)));
     }
@@ -234,8 +237,8 @@ async fn every_status_and_code_that_is_described_is_met() {
 async fn about_controls(client: &Client) {
     let json = [("content-type", "application/json")];
     let started = fact("run.started", json!({"sessionId": "cs"}));
-    client.accept("c", std::slice::from_ref(&started)).await;
-    client.accept("over", &[started, fact("run.finished", json!({}))]).await;
+    client.append("c", std::slice::from_ref(&started)).await;
+    client.append("over", &[started, fact("run.finished", json!({}))]).await;
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(70), "]".repeat(70));
     let large = format!("{{\"a\":\"{}\"}}", "x".repeat(2_000_000));
     let bad = ["{".to_owned(), "[]".to_owned(), deep, large];
@@ -273,9 +276,9 @@ async fn about_clients(client: &Client, small: &Client) {
     let json = [("content-type", "application/json")];
     // The one that takes decisions goes on; the other one has ended, so that its streams end.
     let started = fact("run.started", json!({"sessionId": "live"}));
-    client.accept("live", std::slice::from_ref(&started)).await;
+    client.append("live", std::slice::from_ref(&started)).await;
     let ended = [fact("run.started", json!({"sessionId": "done"})), fact("run.finished", json!({}))];
-    client.accept("done", &ended).await;
+    client.append("done", &ended).await;
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(70), "]".repeat(70));
     let done = json!({ "threadId": "done", "runId": "done" });
     let large = json!({ "threadId": "t", "runId": "new", "state": "x".repeat(5_000_000) }).to_string();
@@ -309,8 +312,8 @@ async fn about_clients(client: &Client, small: &Client) {
     let regenerates = json!({ "id": "live", "trigger": "regenerate-message" }).to_string();
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let asking = http.post(format!("http://{}/ai-sdk/a", client.at)).header("content-type", "application/json");
-    assert_eq!(soon("a head", asking.body(regenerates).send()).await.unwrap().status(), 200);
-    assert_eq!(client.head_of("/ai-sdk/a/live/stream", &[]).await.status, 200);
+    assert_eq!(with_timeout("a head", asking.body(regenerates).send()).await.unwrap().status(), 200);
+    assert_eq!(client.get_head("/ai-sdk/a/live/stream", &[]).await.status, 200);
     client.get("/ag-ui/a?threadId=live").await.ok();
 }
 
@@ -327,15 +330,15 @@ async fn erased_meanwhile(client: &Client) {
     assert_eq!(client.delete("/v1/runs/gone").await.status, 204);
     socket.write_all(format!("{chunk}0\r\n\r\n").as_bytes()).await.unwrap();
     let mut said = String::new();
-    soon("an answer", socket.read_to_string(&mut said)).await.unwrap();
+    with_timeout("an answer", socket.read_to_string(&mut said)).await.unwrap();
     assert!(said.contains("\"code\":\"run_erased\""), "{said}");
 }
 
 #[tokio::test]
 async fn every_member_of_a_query_that_is_described_is_read() {
     watch();
-    let client = local().await;
-    client.accept("r", &[fact("run.started", json!({"sessionId": "s"}))]).await;
+    let client = start_local().await;
+    client.append("r", &[fact("run.started", json!({"sessionId": "s"}))]).await;
     for operation in OPERATIONS {
         let name = match operation.method {
             Method::DELETE => "never",
@@ -354,16 +357,17 @@ async fn every_member_of_a_query_that_is_described_is_read() {
         }
         let read = READ.take();
         // A ticket is read by whoever guards the address, and only where there are keys.
-        let of_query = operation.members().filter(|member| member.place == Place::Query && member.name != "ticket");
+        let of_query =
+            operation.parameters().filter(|member| member.location == ParameterLocation::Query && member.name != "ticket");
         let described = of_query.map(|member| member.name.to_owned());
-        let ids = routes::ids().map(|(id, _)| id.to_owned()).filter(|_| operation.takes_ids);
+        let ids = routes::ids().map(|(id, _)| id.to_owned()).filter(|_| operation.accepts_ids);
         assert_eq!(read, described.chain(ids).collect::<BTreeSet<_>>(), "{}", operation.id);
     }
 }
 
 #[tokio::test]
 async fn an_address_takes_the_methods_that_are_described_and_no_others() {
-    let client = local().await;
+    let client = start_local().await;
     for operation in OPERATIONS {
         let path = address(operation, "r");
         let described: Vec<&Method> = routes::at(&path).map(|operation| &operation.method).collect();
@@ -381,7 +385,7 @@ async fn an_address_takes_the_methods_that_are_described_and_no_others() {
 
 #[tokio::test]
 async fn answers_are_of_the_shape_that_is_described() {
-    let client = local().await;
+    let client = start_local().await;
     let facts = [
         fact("run.started", json!({"sessionId": "s", "threadId": "t"})),
         fact("session.changed", json!({"sessionId": "s", "payload": {"title": "A title"}})),
@@ -389,7 +393,7 @@ async fn answers_are_of_the_shape_that_is_described() {
         fact("action.required", json!({"actionId": "a", "payload": {"kind": "approve"}})),
         fact("agent.spawned", json!({"agentId": "w", "payload": {"agentName": "W", "teamName": "T"}})),
     ];
-    client.accept("r", &facts).await;
+    client.append("r", &facts).await;
     let description = document();
     let get = async |path: &str| client.get(path).await.ok();
     let control = json!({ "control": "send", "value": "hello", "ttlSeconds": 60, "agentId": "w" }).to_string();
@@ -407,7 +411,7 @@ async fn answers_are_of_the_shape_that_is_described() {
         ("ControlHanded", claimed["controls"][0].clone()),
         ("ControlAnswered", client.post(&ack, &[], json!({ "lease": lease }).to_string()).await.ok()),
         ("Ticket", client.post("/v1/tickets", &[], r#"{"for":"ws"}"#).await.ok()),
-        ("Receipt", client.facts("r", &json!([fact("run.status", json!({}))])).await.ok()),
+        ("Receipt", client.post_facts("r", &json!([fact("run.status", json!({}))])).await.ok()),
         ("Sessions", get("/v1/sessions?activation=1").await),
         ("Session", get("/v1/sessions/s?activation=1").await),
         ("Window", get("/v1/sessions/s/window?activation=1").await),
@@ -442,7 +446,7 @@ async fn answers_are_of_the_shape_that_is_described() {
         assert!(*name == "Description" || foreign.is_empty(), "{name} has members that nobody describes: {foreign:?}");
     }
     // Every shape of a whole answer is held here.
-    let whole = OPERATIONS.iter().flat_map(|operation| operation.answers).flat_map(|answer| answer.content);
+    let whole = OPERATIONS.iter().flat_map(|operation| operation.responses).flat_map(|answer| answer.content);
     for (_, content) in whole {
         if let Content::Json(name) = content {
             assert!(*name == "Any" || answers.iter().any(|(held, _)| held == name), "{name}");
@@ -468,7 +472,7 @@ fn values<'v>(value: &'v Value, member: &str, found: &mut Vec<&'v Value>) {
 
 #[tokio::test]
 async fn the_description_is_whole_and_is_served() {
-    let client = local().await;
+    let client = start_local().await;
     let description = document();
     let served = client.get("/openapi.json").await;
     assert_eq!(served.headers["content-type"], "application/json");
@@ -492,11 +496,14 @@ async fn the_description_is_whole_and_is_served() {
     for operation in OPERATIONS {
         let in_path: Vec<&str> = operation.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
         let in_path: Vec<&str> = in_path.iter().map(|name| name.trim_start_matches('*')).collect();
-        let described: Vec<&str> =
-            operation.members().filter(|member| member.place == Place::Path).map(|member| member.name).collect();
+        let described: Vec<&str> = operation
+            .parameters()
+            .filter(|member| member.location == ParameterLocation::Path)
+            .map(|member| member.name)
+            .collect();
         assert_eq!(in_path, described, "{}", operation.path);
         let bodies = operation.body.iter().flat_map(|body| body.content);
-        for (_, content) in operation.answers.iter().flat_map(|answer| answer.content).chain(bodies) {
+        for (_, content) in operation.responses.iter().flat_map(|answer| answer.content).chain(bodies) {
             if let Content::Json(name) | Content::Each(name) = content {
                 assert!(shapes.contains(name), "{}: {name} is no shape", operation.id);
             }
@@ -537,9 +544,13 @@ fn every_problem_is_a_row_of_the_table_and_every_row_is_told_somewhere() {
     }
     assert!(made.len() > 30, "{made:?}");
     let elsewhere: Vec<&String> = files.iter().filter(|(file, _)| !file.ends_with("kinds.rs")).map(|(_, text)| text).collect();
-    let of_operations: Vec<Kind> = OPERATIONS.iter().flat_map(Operation::problems).collect();
-    let told: Vec<&Kind> =
-        of_operations.iter().chain(NOWHERE).chain(CONNECTION).chain(SOCKET.iter().copied().flatten()).collect();
+    let of_operations: Vec<ProblemKind> = OPERATIONS.iter().flat_map(Operation::problems).collect();
+    let told: Vec<&ProblemKind> = of_operations
+        .iter()
+        .chain(NO_ADDRESS_PROBLEMS)
+        .chain(CONNECTION_PROBLEMS)
+        .chain(SOCKET_PROBLEMS.iter().copied().flatten())
+        .collect();
     for kind in KINDS {
         let said = format!("\"{}", kind.code);
         assert!(elsewhere.iter().any(|text| text.contains(&said)), "nobody answers {}", kind.code);
@@ -557,7 +568,7 @@ fn readme_lists_the_problems() {
     let (begin, end) = ("<!-- problems: made by UPDATE_SCHEMA=1 cargo test openapi -->\n", "<!-- end of problems -->");
     let path = repository("README.md");
     let text = std::fs::read_to_string(&path).unwrap();
-    let row = |kind: &Kind| format!("| {} `{}` | {} | {} |\n", kind.status, kind.code, kind.meaning, kind.remedy);
+    let row = |kind: &ProblemKind| format!("| {} `{}` | {} | {} |\n", kind.status, kind.code, kind.meaning, kind.remedy);
     let table: String = KINDS.iter().map(row).collect();
     let table = format!("| problem | what it means | what to do |\n| --- | --- | --- |\n{table}");
     let (before, rest) = text.split_once(begin).expect("a place for the problems");

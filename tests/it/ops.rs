@@ -1,7 +1,7 @@
 //! For operators: metrics, request ids, log lines, readiness, and a stop that loses nothing.
 
 use crate::crash::{Producer, all_produce, get_on};
-use crate::harness::{Client, Process, Via, fact, local, local_with, soon};
+use crate::harness::{Client, Process, Transport, fact, start_local, start_local_with, with_timeout};
 use proscenium::feed::Sizes;
 use proscenium::serve::Limits;
 use serde_json::{Value, json};
@@ -33,9 +33,9 @@ fn value(text: &str, name: &str) -> Option<f64> {
 
 #[tokio::test]
 async fn known_traffic_is_counted_exactly() {
-    let client = local().await;
-    let mut sse = client.stream(Via::Raw, "r", "audience=dashboard", None).await;
-    sse.opened().await;
+    let client = start_local().await;
+    let mut sse = client.open_stream(Transport::Raw, "r", "audience=dashboard", None).await;
+    sse.wait_until_open().await;
     let numbered = |seq: &'static str| {
         [("content-type", "application/json"), ("producer-id", "p"), ("producer-epoch", "1"), ("producer-seq", seq)]
     };
@@ -43,18 +43,18 @@ async fn known_traffic_is_counted_exactly() {
     client.post("/v1/runs/r/facts", &numbered("0"), body.to_string()).await.ok();
     client.post("/v1/runs/r/facts", &numbered("0"), body.to_string()).await.ok();
     for n in 1..=2 {
-        assert_eq!(sse.frame().await.sequence(), n);
+        assert_eq!(sse.next_frame().await.sequence(), n);
     }
     let large = json!([fact("tool.result", json!({"toolCallId": "c", "payload": {"output": "x".repeat(40_000)}}))]);
-    client.facts("r", &large).await.ok();
-    client.facts("r", &json!([7])).await.problem(422, "not_an_object");
+    client.post_facts("r", &large).await.ok();
+    client.post_facts("r", &json!([7])).await.problem(422, "not_an_object");
     client.post("/v1/runs/r/facts", &numbered("9"), body.to_string()).await.problem(409, "producer_gap");
-    client.lines("/v1/runs/r/facts", "{\"type\":\"run.status\"}\nnot json\n").await.problem(422, "not_json");
+    client.post_lines("/v1/runs/r/facts", "{\"type\":\"run.status\"}\nnot json\n").await.problem(422, "not_json");
     client.get("/nowhere").await.problem(404, "no_such_address");
     client.post("/v1/runs/r/settle", &[], "").await.ok();
     while sse.next().await.is_some() {}
     // The reader is gone as soon as the server has noticed.
-    soon("the reader to go", async {
+    with_timeout("the reader to go", async {
         while metric(&client, "proscenium_readers{audience=\"dashboard\",transport=\"sse\"}").await > 0.0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -114,16 +114,16 @@ async fn known_traffic_is_counted_exactly() {
 
 #[tokio::test]
 async fn a_reader_that_falls_off_its_ring_is_counted_and_so_is_each_audience_on_each_transport() {
-    let client = local_with(Sizes { ring_bytes_max: 2000, ..Sizes::default() }, Limits::default()).await;
+    let client = start_local_with(Sizes { ring_bytes_max: 2000, ..Sizes::default() }, Limits::default()).await;
     let facts = vec![fact("text.delta", json!({"messageId": "m", "payload": {"text": "x".repeat(500)}})); 20];
-    let mut first = client.stream(Via::Hyper, "r", "audience=internal", None).await;
-    first.opened().await;
+    let mut first = client.open_stream(Transport::Hyper, "r", "audience=internal", None).await;
+    first.wait_until_open().await;
     for fact in &facts {
-        client.accept("r", std::slice::from_ref(fact)).await;
+        client.append("r", std::slice::from_ref(fact)).await;
     }
-    assert_eq!(first.frame().await.sequence(), 1);
-    let mut second = client.stream(Via::Raw, "r", "audience=user", None).await;
-    assert_eq!(second.frame().await.sequence(), 1);
+    assert_eq!(first.next_frame().await.sequence(), 1);
+    let mut second = client.open_stream(Transport::Raw, "r", "audience=user", None).await;
+    assert_eq!(second.next_frame().await.sequence(), 1);
     let text = metrics(&client).await;
     assert_eq!(value(&text, "proscenium_readers{audience=\"internal\",transport=\"sse\"}"), Some(1.0), "{text}");
     assert_eq!(value(&text, "proscenium_readers{audience=\"user\",transport=\"sse\"}"), Some(1.0), "{text}");
@@ -132,7 +132,7 @@ async fn a_reader_that_falls_off_its_ring_is_counted_and_so_is_each_audience_on_
 
 #[tokio::test]
 async fn every_answer_has_a_request_id_and_a_problem_names_it() {
-    let client = local().await;
+    let client = start_local().await;
     let given = [("x-request-id", "trace-7/a"), ("content-type", "application/json")];
     // By the server's own sockets, and by hyper.
     for path in ["/v1/runs/r/facts", "/v1/runs/r/settle"] {
@@ -141,10 +141,10 @@ async fn every_answer_has_a_request_id_and_a_problem_names_it() {
         assert!(answer.status >= 400 && answer.json()["requestId"] == "trace-7/a", "{answer:?}");
         assert_eq!(answer.headers["content-length"].to_str().unwrap(), answer.body.len().to_string());
     }
-    client.facts("r", &json!([{"type": "run.started"}])).await.ok();
+    client.post_facts("r", &json!([{"type": "run.started"}])).await.ok();
     for (path, resume) in [("/healthz", false), ("/v1/runs/r", false), ("/v1/runs/r/stream", true)] {
         if resume {
-            for via in crate::harness::BOTH {
+            for via in crate::harness::TRANSPORTS {
                 let stream = client.open(via, path, None).await;
                 assert!(!stream.headers["x-request-id"].is_empty(), "{via:?}");
             }
@@ -157,7 +157,7 @@ async fn every_answer_has_a_request_id_and_a_problem_names_it() {
         }
         assert!(made_up[0] != made_up[1] && made_up[0] != "no id", "{made_up:?}");
     }
-    let posted = client.facts("r", &json!([{"type": "run.status"}])).await;
+    let posted = client.post_facts("r", &json!([{"type": "run.status"}])).await;
     assert!(!posted.headers["x-request-id"].is_empty());
 }
 
@@ -187,8 +187,8 @@ async fn each_request_leaves_one_line_with_its_route_and_never_its_query() {
     client.post("/v1/runs/r/facts?sessionId=hidden-query", &headers, "{\"type\":\"run.started\"}").await.ok();
     client.get_with("/v1/runs/r?ticket=hidden-query", &[("x-request-id", "two")]).await.ok();
     client.get_with("/v1/runs/none", &[("x-request-id", "three")]).await.problem(404, "no_such_run");
-    let mut stream = client.open(Via::Raw, "/v1/runs/r/stream?ticket=hidden-query", None).await;
-    stream.opened().await;
+    let mut stream = client.open(Transport::Raw, "/v1/runs/r/stream?ticket=hidden-query", None).await;
+    stream.wait_until_open().await;
     assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
     let stderr = BufReader::new(child.stderr.take().unwrap()).lines().collect::<Result<Vec<_>, _>>().unwrap();
     assert!(child.wait().unwrap().success());
@@ -215,11 +215,11 @@ async fn a_server_that_stops_is_not_ready_at_once_and_ends_its_streams_over_the_
     let dir = tempfile::tempdir().unwrap();
     let mut server = Process::start_with(dir.path(), &["--drain-ms", "1500"]);
     let client = Client::new(server.at);
-    client.accept("r", &[json!({"type": "run.started"})]).await;
+    client.append("r", &[json!({"type": "run.started"})]).await;
     let mut streams = Vec::new();
     for n in 0..8 {
-        let mut stream = client.stream(crate::harness::BOTH[n % 2], "r", "", None).await;
-        assert_eq!(stream.frame().await.sequence(), 1);
+        let mut stream = client.open_stream(crate::harness::TRANSPORTS[n % 2], "r", "", None).await;
+        assert_eq!(stream.next_frame().await.sequence(), 1);
         streams.push(stream);
     }
     assert_eq!(client.get("/readyz").await.ok()["status"], "ready");
@@ -231,7 +231,7 @@ async fn a_server_that_stops_is_not_ready_at_once_and_ends_its_streams_over_the_
     .await
     .unwrap();
     body.write_all(b"16\r\n{\"type\":\"run.status\"}\n\r\n").await.unwrap();
-    assert_eq!(streams[0].frame().await.sequence(), 2);
+    assert_eq!(streams[0].next_frame().await.sequence(), 2);
     server.terminate();
     // A new connection each time, as a probe's.
     let probe = async |path: &str| {
@@ -241,7 +241,7 @@ async fn a_server_that_stops_is_not_ready_at_once_and_ends_its_streams_over_the_
         socket.read_to_string(&mut answer).await.ok()?;
         (!answer.is_empty()).then_some(answer)
     };
-    let refused = soon("the server to hear of it", async {
+    let refused = with_timeout("the server to hear of it", async {
         loop {
             // Until the signal has come a connection stays open for the next request.
             match tokio::time::timeout(Duration::from_millis(200), probe("/readyz")).await {
@@ -260,7 +260,7 @@ async fn a_server_that_stops_is_not_ready_at_once_and_ends_its_streams_over_the_
         }
     }
     let mut answer = String::new();
-    soon("the body's answer", body.read_to_string(&mut answer)).await.unwrap();
+    with_timeout("the body's answer", body.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("\"accepted\":1"), "{answer}");
     assert!(server.wait().success(), "a stop that was asked for is no failure");
 }
@@ -276,7 +276,8 @@ async fn a_stop_under_load_loses_nothing_that_was_acknowledged() {
         let producing = all_produce(&producers, &base);
         let mut readers = Vec::new();
         for n in 0..16 {
-            let mut stream = client.stream(crate::harness::BOTH[n % 2], &format!("r{}", n % 8), "audience=internal", None).await;
+            let mut stream =
+                client.open_stream(crate::harness::TRANSPORTS[n % 2], &format!("r{}", n % 8), "audience=internal", None).await;
             readers.push(tokio::spawn(async move {
                 let mut last = 0;
                 while let Some(frame) = stream.next().await {
@@ -291,11 +292,11 @@ async fn a_stop_under_load_loses_nothing_that_was_acknowledged() {
         tokio::time::sleep(Duration::from_millis(150 * round)).await;
         server.terminate();
         for task in producing {
-            soon("a producer to notice that the server is stopping", task).await.unwrap();
+            with_timeout("a producer to notice that the server is stopping", task).await.unwrap();
         }
         let mut seen = [0; 8];
         for reader in readers {
-            let (run, last) = soon("a reader to be let go", reader).await.unwrap();
+            let (run, last) = with_timeout("a reader to be let go", reader).await.unwrap();
             seen[run] = last.max(seen[run]);
         }
         assert!(server.wait().success());

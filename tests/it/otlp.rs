@@ -1,7 +1,7 @@
 //! Traces: what a collector gets of requests, what it never gets, and that the end of the server sends what is left.
 
 use crate::cli::{Running, proscenium};
-use crate::harness::soon;
+use crate::harness::with_timeout;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use parking_lot::Mutex;
-use proscenium::auth::keys::Signing;
+use proscenium::auth::keys::TokenSigner;
 use prost::Message;
 use serde_json::{Map, Value, json};
 use std::process::Stdio;
@@ -98,7 +98,7 @@ async fn each_request_is_a_span_in_its_client_s_trace_and_says_nothing_that_was_
     std::fs::write(&key, SECRET).unwrap();
     let claims = json!({ "sub": "somebody", "exp": jiff::Timestamp::now().as_second() + 3600,
         "proscenium": { "audience": "internal", "sessions": ["*"], "can": ["admin"] } });
-    let token = Signing::of_file(SECRET.as_bytes()).unwrap().sign(&claims, None).unwrap();
+    let token = TokenSigner::from_file(SECRET.as_bytes()).unwrap().sign(&claims, None).unwrap();
     let stderr = std::fs::File::create(&log).unwrap();
     let mut server = serve(&url, &["--auth-key", key.to_str().unwrap()], stderr.into());
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -107,8 +107,8 @@ async fn each_request_is_a_span_in_its_client_s_trace_and_says_nothing_that_was_
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let answer = soon("an answer", request.send()).await.unwrap();
-        (answer.status().as_u16(), soon("all of it", answer.bytes()).await.unwrap())
+        let answer = with_timeout("an answer", request.send()).await.unwrap();
+        (answer.status().as_u16(), with_timeout("all of it", answer.bytes()).await.unwrap())
     };
 
     let (trace, parent) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
@@ -130,7 +130,7 @@ async fn each_request_is_a_span_in_its_client_s_trace_and_says_nothing_that_was_
     let ticket = serde_json::from_slice::<Value>(&ticket).unwrap()["ticket"].as_str().unwrap().to_owned();
     let stream = reqwest::get(format!("{}/v1/runs/r1/stream?ticket={ticket}", server.url)).await.unwrap();
     assert_eq!(stream.status(), 200);
-    soon("the stream's end", stream.bytes()).await.unwrap();
+    with_timeout("the stream's end", stream.bytes()).await.unwrap();
     assert_eq!(ask("HUSH", "/v1/runs/asked/nowhere", &[], String::new()).await.0, 404);
     assert!(collector.came.lock().is_empty(), "it sends nothing yet");
 

@@ -9,7 +9,7 @@ use crate::schema::assert_activity;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use proscenium::guard::Policy;
-use proscenium::ingest::{Delivery, Ingest, World};
+use proscenium::ingest::{Delivery, Environment, Ingest};
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::row::Row;
 use proscenium::log::run::{Logs, rows_after};
@@ -24,13 +24,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The write path, on a store in memory.
-pub struct Line {
+pub struct Pipeline {
     logs: Arc<Logs<MemoryStore>>,
     ingest: Ingest<MemoryStore>,
     runs: Cell<u64>,
 }
 
-impl Line {
+impl Pipeline {
     pub fn new() -> Self {
         let (logs, mut groups) = Logs::open(MemoryStore::new()).expect("an empty store opens");
         // What the server does for those who wait, without its readers.
@@ -39,8 +39,8 @@ impl Line {
                 group.acks.into_iter().for_each(|(ack, outcome)| drop(ack.send(outcome)));
             }
         });
-        let world = World { now: ticking, random: || 7 };
-        Self { ingest: Ingest::new(logs.clone(), Policy::default(), world), logs, runs: Cell::new(0) }
+        let environment = Environment { now: ticking, random: || 7 };
+        Self { ingest: Ingest::new(logs.clone(), Policy::default(), environment), logs, runs: Cell::new(0) }
     }
 
     /// Sends facts to a run that nobody has written yet, and reads its rows.
@@ -68,8 +68,8 @@ impl Line {
                 given: Ids::default(),
                 producer: None,
                 facts: facts.to_vec().into(),
-                life: None,
-                fence: None,
+                epoch: None,
+                write_scope: None,
                 atomic: true,
             };
             self.ingest.deliver(delivery).await.unwrap();
@@ -84,13 +84,13 @@ impl Line {
     }
 }
 
-pub fn wait<T>(future: impl Future<Output = T>) -> T {
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 /// What these native facts come to for whoever sees everything.
 pub fn activities_of(facts: &[Value]) -> Vec<Activity> {
-    let (log, rows) = wait(Line::new().rows(&[("agentui", facts)]));
+    let (log, rows) = block_on(Pipeline::new().rows(&[("agentui", facts)]));
     Reader::new(&log, Audience::Internal).read(&rows).view.activities().to_vec()
 }
 
@@ -418,7 +418,7 @@ fn things(fact: &Value) -> Vec<String> {
 }
 
 /// Runs a law over random facts: the same ones each time, or with `PROPTEST_CASES` that many new ones.
-pub fn law(cases: u32, check: impl AsyncFn(&Line, Vec<Value>)) {
+pub fn check_property(cases: u32, check: impl AsyncFn(&Pipeline, Vec<Value>)) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let config = Config { cases: asked.unwrap_or(cases), failure_persistence: None, max_shrink_iters: 3000, ..Config::default() };
     let mut runner = match asked {
@@ -426,7 +426,7 @@ pub fn law(cases: u32, check: impl AsyncFn(&Line, Vec<Value>)) {
         None => TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let line = runtime.block_on(async { Line::new() });
+    let line = runtime.block_on(async { Pipeline::new() });
     let outcome = runner.run(&proptest::collection::vec(any_fact(), 1..50), |facts| {
         runtime.block_on(check(&line, facts));
         Ok(())
@@ -436,8 +436,8 @@ pub fn law(cases: u32, check: impl AsyncFn(&Line, Vec<Value>)) {
 
 #[test]
 fn a_reader_who_applies_every_frame_has_what_the_view_holds_and_that_is_what_the_schemas_say() {
-    law(150, async |line, facts| {
-        let (log, rows) = line.rows(&[("agentui", &facts)]).await;
+    check_property(150, async |pipeline, facts| {
+        let (log, rows) = pipeline.rows(&[("agentui", &facts)]).await;
         for audience in Audience::ALL {
             Reader::new(&log, audience).read(&rows).check();
         }
@@ -446,8 +446,8 @@ fn a_reader_who_applies_every_frame_has_what_the_view_holds_and_that_is_what_the
 
 #[test]
 fn a_view_that_was_saved_anywhere_goes_on_as_if_it_had_never_been_away() {
-    law(100, async |line, facts| {
-        let (log, rows) = line.rows(&[("agentui", &facts)]).await;
+    check_property(100, async |pipeline, facts| {
+        let (log, rows) = pipeline.rows(&[("agentui", &facts)]).await;
         for audience in Audience::ALL {
             let whole = Reader::new(&log, audience).read(&rows);
             for forgets in [1, 2, 7] {
@@ -461,9 +461,9 @@ fn a_view_that_was_saved_anywhere_goes_on_as_if_it_had_never_been_away() {
 
 #[test]
 fn the_times_of_an_activity_are_those_of_the_envelopes_that_its_audience_sees_wherever_it_is_saved() {
-    law(100, async |line, facts| {
+    check_property(100, async |pipeline, facts| {
         let one_by_one: Vec<_> = facts.iter().map(|fact| ("agentui", std::slice::from_ref(fact))).collect();
-        let (log, rows) = line.rows(&one_by_one).await;
+        let (log, rows) = pipeline.rows(&one_by_one).await;
         for audience in Audience::ALL {
             let received: HashMap<_, _> = rows
                 .iter()
@@ -488,8 +488,8 @@ fn the_times_of_an_activity_are_those_of_the_envelopes_that_its_audience_sees_wh
 
 #[test]
 fn leaving_out_what_an_audience_does_not_see_changes_nothing_that_it_is_shown() {
-    law(200, async |line, facts| {
-        let (log, rows) = line.rows(&[("agentui", &facts)]).await;
+    check_property(200, async |pipeline, facts| {
+        let (log, rows) = pipeline.rows(&[("agentui", &facts)]).await;
         assert_eq!(rows.len(), facts.len(), "one fact is one envelope here, so its place in the body is its sequence");
         for audience in Audience::ALL {
             let mut known = HashSet::new();
@@ -502,7 +502,7 @@ fn leaving_out_what_an_audience_does_not_see_changes_nothing_that_it_is_shown() 
                 })
                 .map(|(fact, _)| fact.clone())
                 .collect();
-            let (less_log, less) = line.rows(&[("agentui", &kept)]).await;
+            let (less_log, less) = pipeline.rows(&[("agentui", &kept)]).await;
             let whole = Reader::new(&log, audience).read(&rows);
             let part = Reader::new(&less_log, audience).read(&less);
             let frames = |reader: &Reader| -> Vec<Value> {
@@ -526,8 +526,8 @@ fn leaving_out_what_an_audience_does_not_see_changes_nothing_that_it_is_shown() 
 
 #[test]
 fn what_a_reader_is_shown_of_an_activity_of_a_source_or_of_its_state_was_so_at_that_moment() {
-    law(150, async |line, facts| {
-        let (log, rows) = line.rows(&[("agentui", &facts)]).await;
+    check_property(150, async |pipeline, facts| {
+        let (log, rows) = pipeline.rows(&[("agentui", &facts)]).await;
         let mut views = Audience::ALL.map(|audience| View::new(&log, audience));
         for row in &rows {
             let [user, dashboard, internal] = &mut views;
@@ -546,11 +546,11 @@ fn what_a_reader_is_shown_of_an_activity_of_a_source_or_of_its_state_was_so_at_t
 
 #[test]
 fn after_the_end_of_a_run_nothing_is_open_whatever_came_before_and_whatever_comes_after() {
-    law(150, async |line, mut facts| {
+    check_property(150, async |line, mut facts| {
         let late = facts.split_off(facts.len() / 2);
         facts.push(fact("run.finished", json!({})));
         facts.extend(late.into_iter().filter(|fact| fact["type"] != "run.started"));
-        let (log, rows) = line.rows(&[("agentui", &facts)]).await;
+        let (log, rows) = pipeline.rows(&[("agentui", &facts)]).await;
         for audience in Audience::ALL {
             Reader::new(&log, audience).read(&rows).check_closed();
         }
@@ -565,12 +565,12 @@ fn every_recording_keeps_the_laws_for_every_audience() {
         .collect();
     names.sort();
     assert_eq!(names.len(), 19);
-    wait(async {
-        let line = Line::new();
+    block_on(async {
+        let pipeline = Pipeline::new();
         for name in names {
             // Recordings without an end are ended here.
             let end = [fact("run.finished", json!({}))];
-            let (log, rows) = line.rows(&[("awaken", &recording(&name)), ("agentui", &end)]).await;
+            let (log, rows) = pipeline.rows(&[("awaken", &recording(&name)), ("agentui", &end)]).await;
             for audience in Audience::ALL {
                 let whole = Reader::new(&log, audience).read(&rows);
                 assert!(whole.view.activities().len() > 1 || rows.len() < 5, "{name} shows something");

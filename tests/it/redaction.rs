@@ -1,7 +1,7 @@
 //! Redaction costs time linear in its input, and a held text stays with its audience.
 
 use crate::harness::{AUDIENCES, Client, Process, fact};
-use crate::projection::{Line, wait};
+use crate::projection::{Pipeline, block_on};
 use proscenium::ingest::HOLDING_LOGS_MAX;
 use proscenium::model::Audience;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn with_hidden_tail() -> Vec<Value> {
 async fn outputs(client: &Client, run: &str) -> [String; 3] {
     let mut outputs = [const { String::new() }; 3];
     for (audience, output) in AUDIENCES.iter().zip(&mut outputs) {
-        for event in client.events(run, &format!("audience={audience}"), 100).await {
+        for event in client.read_events(run, &format!("audience={audience}"), 100).await {
             if event["type"] == "tool.output.delta" {
                 output.push_str(event["payload"]["text"].as_str().unwrap());
             }
@@ -50,18 +50,18 @@ async fn users_never_see_the_held_tail_of_a_hidden_call_however_the_server_and_t
         let mut process = Process::start_in(dir.path());
         let mut client = Client::new(process.at);
         for (run, _) in &ends {
-            client.accept(run, &with_hidden_tail()).await;
+            client.append(run, &with_hidden_tail()).await;
         }
         if let Some(signal) = signal {
             process.signal(signal);
             process.wait();
             process = Process::start_in(dir.path());
-            client = client.of(process.at);
+            client = client.for_server(process.at);
         }
         for (run, end) in &ends {
             match end.is_empty() {
                 true => drop(client.post(&format!("/v1/runs/{run}/settle"), &[], "").await.ok()),
-                false => drop(client.accept(run, end).await),
+                false => drop(client.append(run, end).await),
             }
             let [user, dashboard, internal] = outputs(&client, run).await;
             let and_on = if *run == "again" { " and on" } else { "" };
@@ -78,19 +78,19 @@ async fn an_address_without_a_secret_reads_the_same_after_any_restart_between_it
     for piece in pieces {
         let process = Process::start_in(dir.path());
         let chunk = fact("text.delta", json!({"messageId": "m", "payload": {"text": piece}}));
-        Client::new(process.at).accept("r", &[chunk]).await;
+        Client::new(process.at).append("r", &[chunk]).await;
     }
     let process = Process::start_in(dir.path());
     let client = Client::new(process.at);
-    client.accept("r", &[fact("run.finished", json!({}))]).await;
-    let texts = client.events("r", "audience=user", 100).await;
+    client.append("r", &[fact("run.finished", json!({}))]).await;
+    let texts = client.read_events("r", "audience=user", 100).await;
     let text: String = texts.iter().filter_map(|event| event["payload"]["text"].as_str()).collect();
     assert_eq!(text, pieces.concat());
 }
 
 /// The texts that a run of the line has stored.
-fn stored(line: &Line, run: &str, facts: &[Value]) -> String {
-    let (_, rows) = wait(line.append(run, facts));
+fn stored(line: &Pipeline, run: &str, facts: &[Value]) -> String {
+    let (_, rows) = block_on(line.append(run, facts));
     let texts = rows.iter().map(|row| serde_json::from_slice::<Value>(row.view(Audience::Internal).unwrap()).unwrap());
     texts.filter_map(|event| event["payload"]["text"].as_str().map(str::to_owned)).collect()
 }
@@ -101,7 +101,7 @@ fn chunk(text: &str) -> Value {
 
 #[test]
 fn a_held_tail_waits_for_the_next_chunk_through_any_number_of_sweeps() {
-    let line = Line::new();
+    let pipeline = Pipeline::new();
     for (before, after) in [
         ("see http://localhost:", "3000/ "),
         ("see http://some.body", "@host/ "),
@@ -119,7 +119,7 @@ fn a_held_tail_waits_for_the_next_chunk_through_any_number_of_sweeps() {
 
 #[test]
 fn beyond_1024_silent_logs_a_telling_tail_reads_redacted_and_the_desks_are_let_go() {
-    let line = Line::new();
+    let pipeline = Pipeline::new();
     let run = |i: usize| format!("r{i}");
     for i in 0..=HOLDING_LOGS_MAX {
         stored(&line, &run(i), &[chunk("http://some:w")]);

@@ -1,7 +1,7 @@
 //! A tool's reports through the real server: where they land, who sees them, and that each is there once whatever breaks.
 
 use crate::activities::Screen;
-use crate::harness::{Client, Process, fact, local, local_with, soon};
+use crate::harness::{Client, Process, fact, start_local, start_local_with, with_timeout};
 use proscenium::feed::Sizes;
 use proscenium::reporter::{Counters, ProgressStatus, ReportError, Reporter, Setup, ToolCallReporter, ToolProgressEvent};
 use proscenium::serve::Limits;
@@ -44,7 +44,7 @@ async fn acknowledged(reporter: &Reporter, least: u64) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    soon("the server to acknowledge", there).await;
+    with_timeout("the server to acknowledge", there).await;
 }
 
 /// Stands between a reporter and its server: keeps the address while servers come and go, and breaks connections.
@@ -115,9 +115,9 @@ fn tallied(counters: Counters) -> Counters {
 
 #[tokio::test]
 async fn seed_002_s_tool_is_seen_running_and_then_done() {
-    let client = local().await;
-    let mut stream = client.activities("r", "", None).await;
-    assert_eq!(stream.frame().await.kind(), "Hydrated");
+    let client = start_local().await;
+    let mut stream = client.open_activities("r", "", None).await;
+    assert_eq!(stream.next_frame().await.kind(), "Hydrated");
     let reporter = to(client.at, "r").session("s").thread("t").agent("a").start().unwrap();
     let tool = tokio::spawn({
         let call = reporter.call("call-1", "index_docs");
@@ -126,21 +126,21 @@ async fn seed_002_s_tool_is_seen_running_and_then_done() {
     let mut screen = Screen::default();
     let mut statuses: Vec<(String, Option<f64>)> = Vec::new();
     while statuses.last().is_none_or(|(status, _)| status != "done") {
-        let frame = stream.frame().await;
-        screen.take(&frame);
+        let frame = stream.next_frame().await;
+        screen.apply(&frame);
         if frame.data["activityType"] == "tool-call-progress" {
             let content = &screen.shown()[&("tool-call-progress".to_owned(), "call-1".to_owned())]["content"];
             statuses.push((content["status"].as_str().unwrap().to_owned(), content["progress"].as_f64()));
         }
     }
-    soon("the tool", tool).await.unwrap();
+    with_timeout("the tool", tool).await.unwrap();
     assert_eq!(statuses[0].0, "running");
     assert!(statuses.is_sorted_by(|a, b| a.1 <= b.1), "{statuses:?}");
     assert_eq!(statuses.last().unwrap(), &("done".to_owned(), Some(1.0)));
 
-    soon("the reports", reporter.flush()).await.unwrap();
+    with_timeout("the reports", reporter.flush()).await.unwrap();
     assert_eq!(tallied(reporter.counters()).acknowledged, 12);
-    let events = client.events("r", "", 100).await;
+    let events = client.read_events("r", "", 100).await;
     let fractions: Vec<Option<f64>> = events.iter().map(|event| event["payload"]["content"]["progress"].as_f64()).collect();
     let tenths = (1..=10).map(|n| Some(f64::from(n) / 10.0));
     assert_eq!(fractions, std::iter::once(None).chain(tenths).chain([Some(1.0)]).collect::<Vec<_>>(), "each once, in order");
@@ -162,7 +162,7 @@ async fn seed_002_s_tool_is_seen_running_and_then_done() {
 
 #[tokio::test]
 async fn activities_of_a_tool_s_own_stand_beside_the_call_and_grow_by_patches() {
-    let client = local().await;
+    let client = start_local().await;
     let reporter = to(client.at, "r").start().unwrap();
     let call = reporter.call("c", "generate");
     call.report_activity("code-generation", "fn hello() {\n    println!(\"hi\");\n}").await;
@@ -170,7 +170,7 @@ async fn activities_of_a_tool_s_own_stand_beside_the_call_and_grow_by_patches() 
     call.report_activity_delta("code-generation", json!({"op": "add", "path": "/more", "value": true})).await;
     let child = call.child("d", "format");
     child.report(child.state(ProgressStatus::Running).loaded(1).total(2)).await;
-    soon("the reports", reporter.close()).await.unwrap();
+    with_timeout("the reports", reporter.close()).await.unwrap();
     let shown = client.get("/v1/runs/r/activities").await.ok();
     let content = |kind: &str, id: &str| {
         let is_it = |a: &&Value| a["activityType"] == kind && a["activityId"] == id;
@@ -185,7 +185,7 @@ async fn activities_of_a_tool_s_own_stand_beside_the_call_and_grow_by_patches() 
 
 #[tokio::test]
 async fn users_see_what_is_reported_and_of_what_is_emitted_only_what_is_for_them() {
-    let client = local().await;
+    let client = start_local().await;
     let reporter = to(client.at, "r").start().unwrap();
     let call = reporter.call("c", "read_file");
     let event = |message: &str| ToolProgressEvent::new("read_file", message);
@@ -199,9 +199,9 @@ async fn users_see_what_is_reported_and_of_what_is_emitted_only_what_is_for_them
     reporter.emit(event("of no call"));
     call.report_progress(ProgressStatus::Done, Some("read"), Some(1.0)).await;
     call.emit(event("closed the file"));
-    soon("the reports", reporter.flush()).await.unwrap();
+    with_timeout("the reports", reporter.flush()).await.unwrap();
     let seen = async |audience: &str| -> Vec<String> {
-        let events = client.events("r", &format!("audience={audience}"), 100).await;
+        let events = client.read_events("r", &format!("audience={audience}"), 100).await;
         let message = |event: &Value| {
             let payload = &event["payload"];
             payload["message"].as_str().or(payload["content"]["message"].as_str()).expect("a message").to_owned()
@@ -225,7 +225,7 @@ async fn users_see_what_is_reported_and_of_what_is_emitted_only_what_is_for_them
     assert_eq!((&call["status"], &call["message"]), (&json!("done"), &json!("closed the file")), "done stays done");
     let notices: Vec<&str> = run["notices"].as_array().unwrap().iter().map(|n| n["message"].as_str().unwrap()).collect();
     assert_eq!(notices, ["bytes 0-65000", "of no call"]);
-    let events = client.events("r", "audience=internal", 100).await;
+    let events = client.read_events("r", "audience=internal", 100).await;
     let twenty = events.iter().find(|event| event["payload"]["message"] == "bytes 65000-130000").unwrap();
     assert_eq!((&twenty["payload"]["percent"], &twenty["payload"]["progress"]), (&json!(20.0), &json!(0.2)));
     let whom = events.iter().find(|event| event["payload"]["message"] == "for whom?").unwrap();
@@ -234,7 +234,7 @@ async fn users_see_what_is_reported_and_of_what_is_emitted_only_what_is_for_them
 
 #[tokio::test]
 async fn a_call_that_no_runtime_reports_starts_and_ends_for_users_without_its_output() {
-    let client = local().await;
+    let client = start_local().await;
     let reporter = to(client.at, "r").start().unwrap();
     let call = reporter.call("c", "t");
     call.started(json!({"path": "/tmp"})).await;
@@ -242,7 +242,7 @@ async fn a_call_that_no_runtime_reports_starts_and_ends_for_users_without_its_ou
     let failing = reporter.call("d", "t");
     failing.started(json!({})).await;
     failing.failed(Some("io"), "gone").await;
-    soon("the reports", reporter.close()).await.unwrap();
+    with_timeout("the reports", reporter.close()).await.unwrap();
     let shown = client.get("/v1/runs/r/activities?surfaces=tool_ui").await.ok();
     let of =
         |id: &str| shown["activities"].as_array().unwrap().iter().find(|a| a["activityId"] == id).unwrap()["content"].clone();
@@ -271,12 +271,12 @@ async fn a_server_that_is_killed_again_and_again_loses_nothing_and_doubles_nothi
         server = Process::start_in(dir.path());
         between.now(Some(server.at));
     }
-    soon("the tool", tool).await.unwrap();
-    soon("the reports", reporter.flush()).await.unwrap();
+    with_timeout("the tool", tool).await.unwrap();
+    with_timeout("the reports", reporter.flush()).await.unwrap();
     let counters = tallied(reporter.counters());
     assert_eq!((counters.acknowledged, counters.dropped), (REPORTS + 1, 0), "{counters:?}");
     let client = Client::new(server.at);
-    let events = client.events("r", "", 1000).await;
+    let events = client.read_events("r", "", 1000).await;
     assert_eq!(events[1..].iter().map(number).collect::<Vec<_>>(), (0..REPORTS).collect::<Vec<_>>());
     let shown = client.get("/v1/runs/r/activities?surfaces=tool_ui").await.ok();
     assert_eq!(shown["activities"][0]["content"]["lines"].as_array().unwrap().len() as u64, REPORTS, "every patch applied");
@@ -284,7 +284,7 @@ async fn a_server_that_is_killed_again_and_again_loses_nothing_and_doubles_nothi
 
 #[tokio::test]
 async fn what_was_taken_before_the_answer_was_lost_is_not_doubled() {
-    let client = local().await;
+    let client = start_local().await;
     let between = Between::stand(Some(client.at)).await;
     let reporter = to(between.at, "r").start().unwrap();
     let call = reporter.call("c", "t");
@@ -295,10 +295,10 @@ async fn what_was_taken_before_the_answer_was_lost_is_not_doubled() {
             report(&call, expected + n).await;
         }
         expected += 7;
-        soon("the reports", reporter.flush()).await.unwrap();
+        with_timeout("the reports", reporter.flush()).await.unwrap();
         assert_eq!(between.swallow.load(Ordering::SeqCst), 0, "answers were lost");
     }
-    let events = client.events("r", "", 1000).await;
+    let events = client.read_events("r", "", 1000).await;
     assert_eq!(events.iter().map(number).collect::<Vec<_>>(), (0..expected).collect::<Vec<_>>());
     let counters = tallied(reporter.counters());
     assert_eq!(counters.acknowledged, expected);
@@ -307,7 +307,7 @@ async fn what_was_taken_before_the_answer_was_lost_is_not_doubled() {
 
 #[tokio::test]
 async fn a_full_line_holds_reports_back_and_events_not_at_all() {
-    let client = local().await;
+    let client = start_local().await;
     let between = Between::stand(None).await;
     let reporter = to(between.at, "r").waiting_max(4).start().unwrap();
     let call = reporter.call("c", "t");
@@ -321,9 +321,9 @@ async fn a_full_line_holds_reports_back_and_events_not_at_all() {
     let counters = tallied(reporter.counters());
     assert_eq!((counters.waiting, counters.shed, counters.acknowledged), (4, 1, 0));
     between.now(Some(client.at));
-    soon("room", fifth).await.unwrap();
-    soon("the reports", reporter.flush()).await.unwrap();
-    let events = client.events("r", "audience=internal", 1000).await;
+    with_timeout("room", fifth).await.unwrap();
+    with_timeout("the reports", reporter.flush()).await.unwrap();
+    let events = client.read_events("r", "audience=internal", 1000).await;
     assert_eq!(events.iter().map(number).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
 }
 
@@ -333,44 +333,44 @@ async fn a_server_that_is_not_there_holds_nobody_up_beyond_the_patience() {
     let reporter = to(between.at, "r").waiting_max(2).patience(Duration::from_millis(100)).start().unwrap();
     let call = reporter.call("c", "t");
     for n in 0..500 {
-        soon("a report to be given up", report(&call, n)).await;
+        with_timeout("a report to be given up", report(&call, n)).await;
     }
-    let told = soon("a flush to be given up", reporter.flush()).await;
+    let told = with_timeout("a flush to be given up", reporter.flush()).await;
     assert!(matches!(told, Err(ReportError::Unreachable { waiting: 2, .. })), "{told:?}");
     assert_eq!(tallied(reporter.counters()).dropped, 498);
-    let client = local().await;
+    let client = start_local().await;
     between.now(Some(client.at));
     acknowledged(&reporter, 2).await;
-    let told = soon("a flush", reporter.close()).await;
+    let told = with_timeout("a flush", reporter.close()).await;
     assert!(matches!(told, Err(ReportError::Lost { count: 498, .. })), "{told:?}");
-    assert_eq!(client.events("r", "", 10).await.iter().map(number).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(client.read_events("r", "", 10).await.iter().map(number).collect::<Vec<_>>(), [0, 1]);
 }
 
 #[tokio::test]
 async fn a_newer_reporter_of_the_same_name_fences_the_older_one() {
-    let client = local().await;
+    let client = start_local().await;
     let older = to(client.at, "r").producer("tools").epoch(1).start().unwrap();
     report(&older.call("c", "t"), 0).await;
-    soon("the reports", older.flush()).await.unwrap();
+    with_timeout("the reports", older.flush()).await.unwrap();
     let newer = to(client.at, "r").producer("tools").epoch(2).start().unwrap();
     report(&newer.call("c", "t"), 1).await;
-    soon("the reports", newer.flush()).await.unwrap();
+    with_timeout("the reports", newer.flush()).await.unwrap();
     report(&older.call("c", "t"), 2).await;
-    assert_eq!(soon("the fence", older.flush()).await, Err(ReportError::Fenced { current: 2 }));
-    soon("a report to be dropped", report(&older.call("c", "t"), 3)).await;
+    assert_eq!(with_timeout("the fence", older.flush()).await, Err(ReportError::Fenced { current: 2 }));
+    with_timeout("a report to be dropped", report(&older.call("c", "t"), 3)).await;
     assert_eq!(tallied(older.counters()).dropped, 2);
     report(&newer.call("c", "t"), 4).await;
-    soon("the reports", newer.close()).await.unwrap();
+    with_timeout("the reports", newer.close()).await.unwrap();
     // A third one that starts now has the time for its epoch, as most will.
     let third = to(client.at, "r").producer("tools").start().unwrap();
     report(&third.call("c", "t"), 5).await;
-    soon("the reports", third.close()).await.unwrap();
-    assert_eq!(client.events("r", "", 10).await.iter().map(number).collect::<Vec<_>>(), [0, 1, 4, 5]);
+    with_timeout("the reports", third.close()).await.unwrap();
+    assert_eq!(client.read_events("r", "", 10).await.iter().map(number).collect::<Vec<_>>(), [0, 1, 4, 5]);
 }
 
 #[tokio::test]
 async fn facts_that_the_server_refuses_harm_no_other() {
-    let client = local_with(Sizes::default(), Limits { fact_bytes_max: 10_000, ..Limits::default() }).await;
+    let client = start_local_with(Sizes::default(), Limits { fact_bytes_max: 10_000, ..Limits::default() }).await;
     let between = Between::stand(None).await;
     let reporter = to(between.at, "r").start().unwrap();
     let call = reporter.call("c", "t");
@@ -386,12 +386,12 @@ async fn facts_that_the_server_refuses_harm_no_other() {
             between.now(Some(client.at));
         }
     }
-    let told = soon("the reports", reporter.flush()).await;
+    let told = with_timeout("the reports", reporter.flush()).await;
     assert!(matches!(&told, Err(ReportError::Lost { count: 18, .. })), "{told:?}");
     assert_eq!(tallied(reporter.counters()).acknowledged, 12);
-    let events = client.events("r", "", 100).await;
+    let events = client.read_events("r", "", 100).await;
     assert_eq!(events.iter().map(number).collect::<Vec<_>>(), (0..12).collect::<Vec<_>>());
-    let notes = client.events("r", "audience=internal&type=diagnostic.changed", 100).await;
+    let notes = client.read_events("r", "audience=internal&type=diagnostic.changed", 100).await;
     let codes: Vec<&str> = notes
         .iter()
         .map(|note| {
@@ -405,25 +405,25 @@ async fn facts_that_the_server_refuses_harm_no_other() {
 
 #[tokio::test]
 async fn a_run_that_is_erased_while_a_tool_reports_begins_anew_with_what_comes_next() {
-    let client = local().await;
+    let client = start_local().await;
     let reporter = to(client.at, "r").start().unwrap();
     let call = reporter.call("c", "t");
     for n in 0..3 {
         report(&call, n).await;
     }
-    soon("the reports", reporter.flush()).await.unwrap();
+    with_timeout("the reports", reporter.flush()).await.unwrap();
     assert_eq!(client.delete("/v1/runs/r").await.status, 204);
     for n in 3..6 {
         report(&call, n).await;
     }
-    soon("the reports", reporter.close()).await.unwrap();
-    assert_eq!(client.events("r", "", 10).await.iter().map(number).collect::<Vec<_>>(), [3, 4, 5]);
+    with_timeout("the reports", reporter.close()).await.unwrap();
+    assert_eq!(client.read_events("r", "", 10).await.iter().map(number).collect::<Vec<_>>(), [3, 4, 5]);
 }
 
 #[tokio::test]
 async fn many_tools_of_one_run_report_at_once_and_each_keeps_its_order() {
-    let client = local().await;
-    client.accept("r", &[fact("run.started", json!({}))]).await;
+    let client = start_local().await;
+    client.append("r", &[fact("run.started", json!({}))]).await;
     let reporter = to(client.at, "r").waiting_max(8).start().unwrap();
     let tools: Vec<_> = (0..6)
         .map(|tool| {
@@ -436,10 +436,10 @@ async fn many_tools_of_one_run_report_at_once_and_each_keeps_its_order() {
         })
         .collect();
     for tool in tools {
-        soon("a tool", tool).await.unwrap();
+        with_timeout("a tool", tool).await.unwrap();
     }
-    soon("the reports", reporter.close()).await.unwrap();
-    let events = client.events("r", "type=tool.progress", 1000).await;
+    with_timeout("the reports", reporter.close()).await.unwrap();
+    let events = client.read_events("r", "type=tool.progress", 1000).await;
     assert_eq!(events.len(), 300);
     for tool in 0..6 {
         let of: Vec<u64> = events.iter().filter(|event| event["toolCallId"] == format!("c{tool}")).map(number).collect();

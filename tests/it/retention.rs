@@ -1,16 +1,17 @@
 //! Compaction: what was of use while a run was live goes, and nobody who looks at the run sees the difference.
 
-use crate::activities::{Screen, at_rest, dateless};
+use crate::activities::{Screen, read_activities, without_times};
 use crate::harness::{
-    AUDIENCES, BOTH, Client, Frame, Process, Via, fact, lines, recording, recordings_in, serve_it, soon, world,
+    AUDIENCES, Client, Frame, Process, TRANSPORTS, Transport, environment, fact, lines, list_recordings, recording, serve_until,
+    with_timeout,
 };
 use proscenium::feed::Sizes;
 use proscenium::guard::Policy;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::{AnyStore, StoreError};
-use proscenium::serve::compact::{Compactor, Outcome, Size};
-use proscenium::serve::{Limits, Pulse, Server};
+use proscenium::serve::compact::{Compactor, Outcome, StepSize};
+use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,18 +19,18 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Steps so small that every run takes several.
-const SMALL: Size = Size { appends: 3, bytes: 4096 };
+const SMALL: StepSize = StepSize { appends: 3, bytes: 4096 };
 
 fn server(store: AnyStore, now: fn() -> jiff::Timestamp) -> Server {
-    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), Pulse::default());
-    Server::new(store, Policy::default(), sizes, limits, pulse, world(now)).unwrap()
+    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), KeepAlive::default());
+    Server::new(store, Policy::default(), sizes, limits, pulse, environment(now)).unwrap()
 }
 
 /// A server in memory whose clock stands still, and what compacts whatever has ended there.
 pub async fn still() -> (Client, Compactor) {
     let server = server(AnyStore::Memory(MemoryStore::new()), || jiff::Timestamp::UNIX_EPOCH);
     let compactor = server.compactor(Duration::ZERO);
-    (serve_it(server, std::future::pending()).await.0, compactor)
+    (serve_until(server, std::future::pending()).await.0, compactor)
 }
 
 /// Plays a recording, each fact in an append of its own or all of them in few, and ends the run.
@@ -40,9 +41,9 @@ async fn play(client: &Client, run: &str, name: &str, one_by_one: bool) {
             client.post(&path, &[("content-type", "application/json")], fact.to_string()).await.ok();
         }
     } else {
-        client.lines(&path, lines(&recording(name))).await.ok();
+        client.post_lines(&path, to_ndjson(&recording(name))).await.ok();
     }
-    client.accept(run, &[fact("run.finished", json!({}))]).await;
+    client.append(run, &[fact("run.finished", json!({}))]).await;
 }
 
 fn sequences(events: &[Value]) -> Vec<u64> {
@@ -59,8 +60,8 @@ pub async fn state(client: &Client, run: &str, audience: &str) -> Value {
 }
 
 /// The frames of a stream of events up to its end, of which each must follow the one before, the first after `last`.
-async fn chain(client: &Client, via: Via, run: &str, query: &str, cursor: Option<&str>, mut last: u64) -> Vec<Frame> {
-    let mut frames = client.stream(via, run, query, cursor).await.all().await;
+async fn chain(client: &Client, via: Transport, run: &str, query: &str, cursor: Option<&str>, mut last: u64) -> Vec<Frame> {
+    let mut frames = client.open_stream(via, run, query, cursor).await.read_all().await;
     assert_eq!(frames.pop().map(|frame| frame.kind().to_owned()).as_deref(), Some("End"), "{run} {query}");
     for frame in &frames {
         assert_eq!((frame.kind(), frame.prev()), ("Event", last), "{run} {query} after {cursor:?}: {}", frame.data);
@@ -108,12 +109,12 @@ async fn before(client: &Client, run: &str) -> Before {
     for audience in AUDIENCES {
         let query = format!("audience={audience}");
         before.states.push(state(client, run, audience).await);
-        before.events.push(sequences(&client.events(run, &query, 1000).await));
-        let frames = chain(client, Via::Raw, run, &query, None, 0).await;
+        before.events.push(sequences(&client.read_events(run, &query, 1000).await));
+        let frames = chain(client, Transport::Raw, run, &query, None, 0).await;
         before.cursors.push(frames.iter().map(|frame| (frame.id().to_owned(), frame.sequence())).collect());
         let (mut screen, mut screens) = (Screen::default(), Vec::new());
-        for frame in client.activities(run, &format!("{query}&replay=deltas"), None).await.all().await {
-            screen.take(&frame);
+        for frame in client.open_activities(run, &format!("{query}&replay=deltas"), None).await.read_all().await {
+            screen.apply(&frame);
             if frame.id.is_some() && !screen.ended {
                 screens.push(screen.clone());
             }
@@ -130,44 +131,44 @@ async fn before(client: &Client, run: &str) -> Before {
 /// Holds a compacted run against what it was; how many rows there were and are.
 async fn check(client: &Client, run: &str, before: &Before, step: usize) -> (usize, usize) {
     let mut counts = (0, 0);
-    let all = sequences(&client.events(run, "audience=internal", 7).await);
+    let all = sequences(&client.read_events(run, "audience=internal", 7).await);
     for (who, audience) in AUDIENCES.into_iter().enumerate() {
         let query = format!("audience={audience}");
         let about = format!("{run} for {audience}");
         assert_eq!(state(client, run, audience).await, before.states[who], "{about}");
         let page = if before.events[who].len() > 1000 { 100 } else { 3 };
-        let events = client.events(run, &query, page).await;
+        let events = client.read_events(run, &query, page).await;
         let left = sequences(&events);
         counts = (before.events[who].len(), left.len());
         let expected: Vec<_> = before.events[who].iter().copied().filter(|sequence| all.contains(sequence)).collect();
         assert_eq!(left, expected, "{about}: it sees what is left of what it saw");
-        assert_eq!(events, client.events_backward(run, &query, page).await, "{about}");
+        assert_eq!(events, client.read_events_backward(run, &query, page).await, "{about}");
         assert_eq!(events, client.export(run, &query).await, "{about}");
         let stands = client.get(&format!("/v1/runs/{run}?{query}")).await.ok();
         assert_eq!(stands["counts"]["events"], left.len(), "{about}");
 
         // Streams, from the start and from every cursor that anybody may have.
-        for via in BOTH {
+        for via in TRANSPORTS {
             assert_eq!(of_frames(&chain(client, via, run, &query, None, 0).await), left, "{about}");
         }
         let of_type = format!("{query}&type=run.started,run.status,run.finished,tool.started,text.final");
-        let taken = of_frames(&chain(client, Via::Raw, run, &of_type, None, 0).await);
+        let taken = of_frames(&chain(client, Transport::Raw, run, &of_type, None, 0).await);
         for (cursor, last) in before.cursors[who].iter().step_by(step) {
-            let rest = of_frames(&chain(client, Via::Raw, run, &query, Some(cursor), *last).await);
+            let rest = of_frames(&chain(client, Transport::Raw, run, &query, Some(cursor), *last).await);
             assert!(rest.iter().eq(left.iter().filter(|sequence| *sequence > last)), "{about} after {last}");
-            let of_type = client.stream(Via::Raw, run, &of_type, Some(cursor)).await.all().await;
+            let of_type = client.open_stream(Transport::Raw, run, &of_type, Some(cursor)).await.read_all().await;
             let rest: Vec<_> = of_frames(&of_type[..of_type.len() - 1]);
             assert!(rest.iter().eq(taken.iter().filter(|sequence| *sequence > last)), "{about} after {last}, by type");
         }
 
         // Activities, from the start and from every screen that anybody may have.
-        let expected = at_rest(client, run, &query).await;
+        let expected = read_activities(client, run, &query).await;
         let screens = step.min(1 + before.screens[who].len() / 5);
         for query in [query.clone(), format!("{query}&replay=deltas")] {
             for screen in [Screen::default()].iter().chain(before.screens[who].iter().step_by(screens)) {
                 let mut resumed = screen.clone();
-                for frame in client.activities(run, &query, screen.cursor.as_deref()).await.all().await {
-                    resumed.take(&frame);
+                for frame in client.open_activities(run, &query, screen.cursor.as_deref()).await.read_all().await {
+                    resumed.apply(&frame);
                 }
                 assert!(resumed.ended);
                 assert_eq!(resumed.shown(), expected, "{about} {query} from {:?}", screen.cursor);
@@ -193,12 +194,12 @@ async fn check(client: &Client, run: &str, before: &Before, step: usize) -> (usi
 async fn every_recording_comes_to_the_same_with_less() {
     let (client, compactor) = still().await;
     let (mut rows, mut left) = (0, 0);
-    for (n, name) in recordings_in("awaken").iter().enumerate() {
+    for (n, name) in list_recordings("awaken").iter().enumerate() {
         let is_long = name == "long_40_steps";
         play(&client, name, name, n % 2 == 0 && !is_long).await;
         let was = before(&client, name).await;
-        let compactor = if is_long { compactor.clone() } else { compactor.clone().stepping(SMALL) };
-        let outcome = compactor.round().await.unwrap();
+        let compactor = if is_long { compactor.clone() } else { compactor.clone().with_step_size(SMALL) };
+        let outcome = compactor.run_once().await.unwrap();
         assert_eq!(outcome.runs, 1, "{name}: the others were looked through");
         let step = if is_long { was.cursors[2].len() / 5 } else { 1 + was.cursors[2].len() / 12 };
         let (had, has) = check(&client, name, &was, step).await;
@@ -211,7 +212,7 @@ async fn every_recording_comes_to_the_same_with_less() {
     println!("{} of {rows} rows are gone", rows - left);
     // Nearly all of the rest is streamed text, which Awaken says in chunks only: nothing in the log repeats it.
     assert!(rows - left > 600, "{left} of {rows} are left");
-    assert_eq!(compactor.round().await.unwrap(), Outcome::default(), "once is enough");
+    assert_eq!(compactor.run_once().await.unwrap(), Outcome::default(), "once is enough");
 }
 
 /// A small generator (xorshift), so that a failure can be met again by its seed.
@@ -274,15 +275,15 @@ async fn whatever_a_run_holds_it_comes_to_the_same_with_less_and_again_after_lat
     let (mut rows, mut gone) = (0, 0);
     for n in 0..40 {
         let run = format!("r{n}");
-        let compactor = if n % 2 == 0 { compactor.clone().stepping(SMALL) } else { compactor.clone() };
+        let compactor = if n % 2 == 0 { compactor.clone().with_step_size(SMALL) } else { compactor.clone() };
         for _ in 0..2 {
             for _ in 0..=dice.below(7) {
                 let facts: Vec<_> = (0..=dice.below(11)).map(|_| any_fact(&mut dice)).collect();
-                client.accept(&run, &facts).await;
+                client.append(&run, &facts).await;
             }
-            client.accept(&run, &[fact("run.finished", json!({}))]).await;
+            client.append(&run, &[fact("run.finished", json!({}))]).await;
             let was = before(&client, &run).await;
-            let outcome = compactor.round().await.unwrap();
+            let outcome = compactor.run_once().await.unwrap();
             let step = 1 + was.cursors[2].len() / 6;
             let (had, has) = check(&client, &run, &was, step).await;
             assert_eq!((outcome.runs, outcome.rows), (1, had - has), "{run}");
@@ -304,9 +305,9 @@ fn progress(n: u64, bytes: usize) -> Value {
 /// A run that ends, and can lose nearly everything.
 async fn dig(client: &Client, run: &str, count: u64, bytes: usize) {
     for n in (0..count).collect::<Vec<_>>().chunks(10) {
-        client.accept(run, &n.iter().map(|n| progress(*n, bytes)).collect::<Vec<_>>()).await;
+        client.append(run, &n.iter().map(|n| progress(*n, bytes)).collect::<Vec<_>>()).await;
     }
-    client.accept(run, &[fact("run.finished", json!({}))]).await;
+    client.append(run, &[fact("run.finished", json!({}))]).await;
 }
 
 #[tokio::test]
@@ -318,16 +319,16 @@ async fn readers_of_several_runs_who_are_live_meanwhile_go_on_as_if_nothing_had_
     for audience in AUDIENCES {
         for query in ["frames=events", "frames=events&type=tool.progress,diagnostic.changed,run.finished", "", "replay=deltas"] {
             let path = format!("/v1/stream?runs=r,other&audience={audience}&{query}");
-            let mut stream = client.open(Via::Raw, &path, None).await;
+            let mut stream = client.open(Transport::Raw, &path, None).await;
             let (mut last, mut cursors, mut ends) = (BTreeMap::new(), Vec::new(), 0);
             let mut screen = Screen::default();
             while ends < 2 {
-                let frame = stream.frame().await;
+                let frame = stream.next_frame().await;
                 let run = frame.data["runId"].as_str().unwrap().to_owned();
                 if frame.kind() == "Event" {
                     assert_eq!(frame.prev(), last.insert(run.clone(), frame.sequence()).unwrap_or(0));
                 } else if run == "r" {
-                    screen.take(&frame);
+                    screen.apply(&frame);
                 }
                 cursors.extend(frame.id.clone().map(|id| (id, last.clone(), screen.clone())));
                 ends += u64::from(frame.kind() == "End");
@@ -335,22 +336,22 @@ async fn readers_of_several_runs_who_are_live_meanwhile_go_on_as_if_nothing_had_
             streams.push((path, stream, last, screen, cursors));
         }
     }
-    let outcome = compactor.round().await.unwrap();
+    let outcome = compactor.run_once().await.unwrap();
     assert!(outcome.rows > 190, "{outcome:?}");
     let late = [fact("diagnostic.changed", json!({"audience": "user", "payload": {"message": "late"}}))];
-    let sequence = client.accept("r", &late).await["lastSequence"].as_u64().unwrap();
-    let left = sequences(&client.events("r", "audience=internal", 1000).await);
+    let sequence = client.append("r", &late).await["lastSequence"].as_u64().unwrap();
+    let left = sequences(&client.read_events("r", "audience=internal", 1000).await);
     for (path, mut stream, mut last, mut screen, cursors) in streams {
-        let expected = at_rest(&client, "r", &path[path.find("audience").unwrap()..]).await;
+        let expected = read_activities(&client, "r", &path[path.find("audience").unwrap()..]).await;
         if path.contains("events") {
-            let frame = stream.frame().await;
+            let frame = stream.next_frame().await;
             assert_eq!((frame.sequence(), frame.prev()), (sequence, last.insert("r".into(), sequence).unwrap()), "{path}");
         } else {
             screen.ended = false;
             loop {
-                let frame = stream.frame().await;
+                let frame = stream.next_frame().await;
                 assert_ne!(frame.kind(), "Hydrated", "{path}: it has all that came before");
-                screen.take(&frame);
+                screen.apply(&frame);
                 if frame.kind() == "End" {
                     break;
                 }
@@ -359,11 +360,11 @@ async fn readers_of_several_runs_who_are_live_meanwhile_go_on_as_if_nothing_had_
         }
         // Whoever comes back from anywhere is led to the same.
         for (cursor, mut last, mut screen) in cursors.into_iter().step_by(17) {
-            let mut stream = client.open(Via::Raw, &path, Some(&cursor)).await;
+            let mut stream = client.open(Transport::Raw, &path, Some(&cursor)).await;
             let had = last.get("r").copied().unwrap_or(0);
             let mut rest = Vec::new();
             loop {
-                let frame = stream.frame().await;
+                let frame = stream.next_frame().await;
                 let run = frame.data["runId"].as_str().unwrap().to_owned();
                 if frame.kind() == "Event" {
                     assert_eq!(
@@ -374,7 +375,7 @@ async fn readers_of_several_runs_who_are_live_meanwhile_go_on_as_if_nothing_had_
                     );
                     rest.extend((run == "r").then(|| frame.sequence()));
                 } else if run == "r" {
-                    screen.take(&frame);
+                    screen.apply(&frame);
                 }
                 if frame.kind() == "End" && run == "r" {
                     break;
@@ -392,14 +393,14 @@ async fn readers_of_several_runs_who_are_live_meanwhile_go_on_as_if_nothing_had_
 #[tokio::test]
 async fn what_is_at_hand_for_readers_is_what_is_in_the_log_after_each_compaction() {
     let (client, compactor) = still().await;
-    client.accept("r", &[fact("run.started", json!({}))]).await;
+    client.append("r", &[fact("run.started", json!({}))]).await;
     // These are there from the beginning on, so that everything is at hand.
     let mut live = Vec::new();
     for query in ["frames=events", ""] {
-        let mut stream = client.open(Via::Raw, &format!("/v1/stream?runs=r&{query}"), None).await;
-        let (mut screen, first) = (Screen::default(), stream.frame().await);
+        let mut stream = client.open(Transport::Raw, &format!("/v1/stream?runs=r&{query}"), None).await;
+        let (mut screen, first) = (Screen::default(), stream.next_frame().await);
         if query.is_empty() {
-            screen.take(&first);
+            screen.apply(&first);
         }
         live.push((query, stream, screen, first.sequence()));
     }
@@ -407,35 +408,35 @@ async fn what_is_at_hand_for_readers_is_what_is_in_the_log_after_each_compaction
     for attempt in 0..3 {
         let facts = (1..40).map(|n| progress(n, attempt)).chain([fact("run.finished", json!({}))]);
         for fact in [fact("run.started", json!({}))].into_iter().filter(|_| attempt > 0).chain(facts) {
-            last = client.accept("r", &[fact]).await["lastSequence"].as_u64().unwrap();
+            last = client.append("r", &[fact]).await["lastSequence"].as_u64().unwrap();
         }
         for (query, stream, screen, had) in &mut live {
             loop {
-                let frame = stream.frame().await;
+                let frame = stream.next_frame().await;
                 match frame.kind() {
                     "Event" => assert_eq!(frame.prev(), std::mem::replace(had, frame.sequence()), "{query}"),
                     "Hydrated" if *had > 1 => panic!("{query}: it has all that came before"),
                     "End" => break,
-                    _ => screen.take(&frame),
+                    _ => screen.apply(&frame),
                 }
                 *had = frame.sequence();
             }
         }
-        assert!(compactor.round().await.unwrap().rows > 30);
-        let expected = at_rest(&client, "r", "").await;
+        assert!(compactor.run_once().await.unwrap().rows > 30);
+        let expected = read_activities(&client, "r", "").await;
         assert_eq!(live[1].2.shown(), expected);
-        let left = sequences(&client.events("r", "", 1000).await);
-        assert_eq!(of_frames(&chain(&client, Via::Raw, "r", "", None, 0).await), left);
+        let left = sequences(&client.read_events("r", "", 1000).await);
+        assert_eq!(of_frames(&chain(&client, Transport::Raw, "r", "", None, 0).await), left);
         let epoch = client.get("/v1/runs/r").await.ok()["epoch"].as_str().unwrap().to_owned();
         for at in 0..last {
-            let rest = chain(&client, Via::Raw, "r", "", Some(&format!("{epoch}:{}", 2 * at)), at).await;
+            let rest = chain(&client, Transport::Raw, "r", "", Some(&format!("{epoch}:{}", 2 * at)), at).await;
             assert!(of_frames(&rest).iter().eq(left.iter().filter(|sequence| **sequence > at)), "after {at}");
             let then = client.get(&format!("/v1/runs/r/activities?at={at}")).await.ok();
             let cursor = then["cursor"].as_str().unwrap();
             for query in ["", "replay=deltas"] {
-                let mut screen = Screen::of(&then);
-                for frame in client.activities("r", query, Some(cursor)).await.all().await {
-                    screen.take(&frame);
+                let mut screen = Screen::from_page(&then);
+                for frame in client.open_activities("r", query, Some(cursor)).await.read_all().await {
+                    screen.apply(&frame);
                 }
                 assert_eq!(screen.shown(), expected, "{query} from {cursor}");
             }
@@ -452,24 +453,24 @@ async fn a_reader_that_stalls_while_its_run_is_compacted_gets_what_is_left_and_s
         fact("state.delta", json!({"persistence": persistence, "payload": {"patch": patch}}))
     };
     let begun = [fact("state.snapshot", json!({"payload": {"state": {}}})), patch("add", "/n", "ephemeral_live")];
-    client.accept("r", &begun).await;
+    client.append("r", &begun).await;
     for n in 0..800 {
-        client.accept("r", &[progress(n, 30_000)]).await;
+        client.append("r", &[progress(n, 30_000)]).await;
     }
     let over = [patch("remove", "/n", "ephemeral_live"), patch("add", "/done", "snapshot"), fact("run.finished", json!({}))];
-    client.accept("r", &over).await;
+    client.append("r", &over).await;
     let mut streams = Vec::new();
     for query in ["frames=events", "frames=events&type=tool.started,tool.progress", "replay=deltas"] {
-        for via in BOTH {
+        for via in TRANSPORTS {
             let mut stream = client.open(via, &format!("/v1/runs/r/stream?{query}"), None).await;
             // It reads a little, and then no more than what fits between the two ends.
-            let first = stream.frame().await;
+            let first = stream.next_frame().await;
             streams.push((query, via, stream, first));
         }
     }
-    let outcome = compactor.round().await.unwrap();
+    let outcome = compactor.run_once().await.unwrap();
     assert!(outcome.rows > 790, "{outcome:?}");
-    let expected = at_rest(&client, "r", "").await;
+    let expected = read_activities(&client, "r", "").await;
     for (query, via, mut stream, first) in streams {
         let (mut screen, mut last, mut count) = (Screen::default(), 0, 0);
         let mut next = Some(first);
@@ -479,7 +480,7 @@ async fn a_reader_that_stalls_while_its_run_is_compacted_gets_what_is_left_and_s
                 assert_eq!(frame.prev(), last, "{query} {via:?}");
                 last = frame.sequence();
             } else if !query.contains("events") {
-                screen.take(&frame);
+                screen.apply(&frame);
             }
             screen.ended |= frame.kind() == "End";
             next = stream.next().await;
@@ -495,22 +496,22 @@ async fn a_reader_that_stalls_while_its_run_is_compacted_gets_what_is_left_and_s
 async fn facts_that_come_while_a_run_is_compacted_and_readers_who_look_on_meet_nothing_strange() {
     let (client, compactor) = still().await;
     let (twin, _) = still().await;
-    let compactor = compactor.stepping(Size { appends: 20, bytes: usize::MAX });
+    let compactor = compactor.with_step_size(StepSize { appends: 20, bytes: usize::MAX });
     let mut readers = Vec::new();
     for (n, query) in
         ["frames=events", "frames=events&type=text.delta,tool.progress,task.changed", "", "replay=deltas"].into_iter().enumerate()
     {
         let path = format!("/v1/stream?runs=r&{query}&audience={}", AUDIENCES[n % 3]);
-        let mut stream = client.open(Via::Raw, &path, None).await;
+        let mut stream = client.open(Transport::Raw, &path, None).await;
         readers.push(tokio::spawn(async move {
             let (mut screen, mut last) = (Screen::default(), 0);
             loop {
-                let frame = stream.frame().await;
+                let frame = stream.next_frame().await;
                 if frame.kind() == "Event" {
                     assert_eq!(frame.prev(), last, "{path}");
                     last = frame.sequence();
                 } else if !path.contains("events") {
-                    screen.take(&frame);
+                    screen.apply(&frame);
                 }
                 if frame.data.to_string().contains("that is all") {
                     return (path, screen);
@@ -523,7 +524,7 @@ async fn facts_that_come_while_a_run_is_compacted_and_readers_who_look_on_meet_n
         let rows = rows.clone();
         async move {
             loop {
-                rows.fetch_add(compactor.round().await.unwrap().rows, Ordering::Relaxed);
+                rows.fetch_add(compactor.run_once().await.unwrap().rows, Ordering::Relaxed);
             }
         }
     });
@@ -532,13 +533,13 @@ async fn facts_that_come_while_a_run_is_compacted_and_readers_who_look_on_meet_n
         let mut facts: Vec<_> = (0..=dice.below(15)).map(|_| any_fact(&mut dice)).collect();
         facts.extend((1..=dice.below(9)).map(|n| progress(n, 1)));
         facts.extend((n % 3 == 0 || n % 20 == 19).then(|| fact("run.finished", json!({}))));
-        let receipt = client.accept("r", &facts).await;
-        let expected = twin.accept("r", &facts).await;
+        let receipt = client.append("r", &facts).await;
+        let expected = twin.append("r", &facts).await;
         let place = |receipt: &Value| [receipt["firstSequence"].clone(), receipt["lastSequence"].clone()];
         assert_eq!(place(&receipt), place(&expected));
         let gone = rows.load(Ordering::Relaxed);
         if n % 20 == 19 {
-            soon("something to go", async {
+            with_timeout("something to go", async {
                 while rows.load(Ordering::Relaxed) == gone {
                     tokio::task::yield_now().await;
                 }
@@ -548,18 +549,19 @@ async fn facts_that_come_while_a_run_is_compacted_and_readers_who_look_on_meet_n
     }
     compacting.abort();
     for client in [&client, &twin] {
-        client.accept("r", &[fact("task.changed", json!({"payload": {"taskId": "t", "title": "that is all"}}))]).await;
+        client.append("r", &[fact("task.changed", json!({"payload": {"taskId": "t", "title": "that is all"}}))]).await;
     }
     for audience in AUDIENCES {
         let query = format!("audience={audience}");
-        let [own, twins] = [at_rest(&client, "r", &query).await, at_rest(&twin, "r", &query).await].map(dateless);
+        let [own, twins] =
+            [read_activities(&client, "r", &query).await, read_activities(&twin, "r", &query).await].map(without_times);
         assert_eq!(own, twins, "{audience}");
     }
     for reader in readers {
-        let (path, screen) = soon("a reader to see all", reader).await.unwrap();
+        let (path, screen) = with_timeout("a reader to see all", reader).await.unwrap();
         if !path.contains("events") {
-            let twins = at_rest(&twin, "r", &path[path.find("audience").unwrap()..]).await;
-            assert_eq!(dateless(screen.shown()), dateless(twins), "{path}");
+            let twins = read_activities(&twin, "r", &path[path.find("audience").unwrap()..]).await;
+            assert_eq!(without_times(screen.shown()), without_times(twins), "{path}");
         }
     }
 }
@@ -570,29 +572,29 @@ async fn a_run_is_compacted_once_it_has_ended_and_been_quiet_for_long_enough() {
     let server =
         server(AnyStore::Memory(MemoryStore::new()), || jiff::Timestamp::from_second(NOW.load(Ordering::Relaxed)).unwrap());
     let compactor = server.compactor(Duration::from_mins(1));
-    let (client, _serving) = serve_it(server, std::future::pending()).await;
+    let (client, _serving) = serve_until(server, std::future::pending()).await;
     let round = async |passed: i64| {
         NOW.fetch_add(passed, Ordering::Relaxed);
-        let outcome = compactor.round().await.unwrap();
+        let outcome = compactor.run_once().await.unwrap();
         (outcome.runs, outcome.rows)
     };
-    client.accept("r", &(0..20).map(|n| progress(n, 1)).collect::<Vec<_>>()).await;
+    client.append("r", &(0..20).map(|n| progress(n, 1)).collect::<Vec<_>>()).await;
     assert_eq!(round(1000).await, (0, 0), "it has not ended");
-    client.accept("r", &[fact("run.finished", json!({}))]).await;
+    client.append("r", &[fact("run.finished", json!({}))]).await;
     assert_eq!(round(59).await, (0, 0));
     let late = || [fact("diagnostic.changed", json!({"payload": {"message": "late"}}))];
-    client.accept("r", &late()).await;
+    client.append("r", &late()).await;
     assert_eq!(round(59).await, (0, 0), "it is not quiet");
     assert_eq!(round(1).await, (1, 17), "its first fact, its first report, the last one, and its end stay");
     assert_eq!(round(1000).await, (0, 0), "that is done");
     assert_eq!(client.get("/v1/runs/r").await.ok()["compacted"], true);
 
     // Goes on, with another attempt, and ends again.
-    client.accept("r", &late()).await;
+    client.append("r", &late()).await;
     let facts: Vec<_> = [fact("run.started", json!({}))].into_iter().chain((1..20).map(|n| progress(n, 1))).collect();
-    client.accept("r", &facts).await;
+    client.append("r", &facts).await;
     assert_eq!(round(1000).await, (0, 0), "it goes on");
-    client.accept("r", &[fact("run.finished", json!({}))]).await;
+    client.append("r", &[fact("run.finished", json!({}))]).await;
     let was = before(&client, "r").await;
     assert_eq!(round(60).await, (1, 19), "and what was the last word of the first attempt");
     check(&client, "r", &was, 1).await;
@@ -603,31 +605,32 @@ async fn a_run_is_compacted_once_it_has_ended_and_been_quiet_for_long_enough() {
 async fn a_compacted_run_is_erased_like_any_other_and_its_next_life_is_whole() {
     let (client, compactor) = still().await;
     dig(&client, "r", 30, 10).await;
-    assert!(compactor.round().await.unwrap().rows > 25);
+    assert!(compactor.run_once().await.unwrap().rows > 25);
     assert_eq!(client.delete("/v1/runs/r").await.status, 204);
     client.get("/v1/runs/r").await.problem(404, "no_such_run");
     dig(&client, "r", 30, 10).await;
-    assert_eq!(sequences(&client.events("r", "", 1000).await), (1..=31).collect::<Vec<_>>());
+    assert_eq!(sequences(&client.read_events("r", "", 1000).await), (1..=31).collect::<Vec<_>>());
     assert_eq!(client.get("/v1/runs/r").await.ok()["compacted"], Value::Null);
-    assert_eq!(compactor.round().await.unwrap().runs, 1);
+    assert_eq!(compactor.run_once().await.unwrap().runs, 1);
 }
 
 #[tokio::test]
 async fn an_export_of_a_compacted_run_is_imported_as_a_run_that_comes_to_the_same() {
     let (client, compactor) = still().await;
     play(&client, "r", "multi_tool_sequential", false).await;
-    assert!(compactor.round().await.unwrap().rows > 0);
+    assert!(compactor.run_once().await.unwrap().rows > 0);
     let mut exported = client.export("r", "audience=internal").await;
     for envelope in &mut exported {
         for stamp in ["runId", "eventId", "sequence", "receivedAt", "startAudience"] {
             envelope.as_object_mut().unwrap().remove(stamp);
         }
     }
-    client.lines("/v1/runs/copy/facts", lines(&exported)).await.ok();
+    client.post_lines("/v1/runs/copy/facts", to_ndjson(&exported)).await.ok();
     for audience in AUDIENCES {
         let query = format!("audience={audience}");
         let contents = async |run: &str| {
-            let mut shown: Vec<_> = at_rest(&client, run, &query).await.into_values().map(|a| a["content"].clone()).collect();
+            let mut shown: Vec<_> =
+                read_activities(&client, run, &query).await.into_values().map(|a| a["content"].clone()).collect();
             // Sequences are the importing run's own.
             shown.iter_mut().for_each(without_sequences);
             let mut shown: Vec<_> = shown.iter().map(Value::to_string).collect();
@@ -661,32 +664,32 @@ async fn a_compacted_run_on_disk_is_the_same_after_a_restart_and_takes_late_fact
             }
         };
         let server = server(AnyStore::Embedded(store), || jiff::Timestamp::UNIX_EPOCH);
-        let compactor = server.compactor(Duration::ZERO).stepping(SMALL);
+        let compactor = server.compactor(Duration::ZERO).with_step_size(SMALL);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let (client, serving) = serve_it(server, async { drop(stopped.await) }).await;
+        let (client, serving) = serve_until(server, async { drop(stopped.await) }).await;
         match &was {
             None => {
                 play(&client, "r", "tool_progress_activity", true).await;
                 let had = before(&client, "r").await;
-                assert!(compactor.round().await.unwrap().rows > 0);
+                assert!(compactor.run_once().await.unwrap().rows > 0);
                 check(&client, "r", &had, 5).await;
                 was = Some(had);
             }
             Some(had) => {
-                assert_eq!(compactor.round().await.unwrap(), Outcome::default(), "life {life}");
+                assert_eq!(compactor.run_once().await.unwrap(), Outcome::default(), "life {life}");
                 check(&client, "r", had, 5).await;
             }
         }
         if life == 1 {
-            client.accept("r", &[fact("task.changed", json!({"payload": {"taskId": "late"}}))]).await;
+            client.append("r", &[fact("task.changed", json!({"payload": {"taskId": "late"}}))]).await;
             let had = before(&client, "r").await;
-            compactor.round().await.unwrap();
+            compactor.run_once().await.unwrap();
             check(&client, "r", &had, 5).await;
             // What was there before the first time is not compared any more; this is.
             was = Some(before(&client, "r").await);
         }
         drop((stop, compactor, client));
-        soon("the server to stop", serving).await.unwrap();
+        with_timeout("the server to stop", serving).await.unwrap();
     }
 }
 
@@ -696,14 +699,14 @@ async fn a_server_that_is_told_to_compacts_by_itself() {
     let server = Process::start_with(dir.path(), &["--compact-after", "1"]);
     let client = Client::new(server.at);
     dig(&client, "r", 50, 10).await;
-    soon("the run to be compacted", async {
+    with_timeout("the run to be compacted", async {
         while client.get("/v1/runs/r").await.ok()["compacted"] != true {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
     .await;
-    assert_eq!(client.events("r", "", 1000).await.len(), 4);
+    assert_eq!(client.read_events("r", "", 1000).await.len(), 4);
     server.kill();
     let server = Process::start_in(dir.path());
-    assert_eq!(Client::new(server.at).events("r", "", 1000).await.len(), 4);
+    assert_eq!(Client::new(server.at).read_events("r", "", 1000).await.len(), 4);
 }

@@ -4,8 +4,8 @@
 //! What each runtime's events mean is held beside its adapter (`awaken`, `ethos`, `turn_runner`, `ag_ui`); here stands what must
 //! hold for all of them. `cargo test --test it runtimes -- --nocapture` prints the tables.
 
-use crate::activities::{Screen, at_rest};
-use crate::harness::{AUDIENCES, Client, Via, lines, local, repository};
+use crate::activities::{Screen, read_activities};
+use crate::harness::{AUDIENCES, Client, Transport, repository, start_local, to_ndjson};
 use crate::retention::{state, still};
 use crate::schema::assert_valid;
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ pub fn all() -> Vec<Recording> {
 /// Plays a recording to a run of its own.
 async fn play(client: &Client, run: &str, recording: &Recording) -> Value {
     let path = format!("/v1/runs/{run}/facts?source={}&sessionId=s-{run}", recording.source);
-    let receipt = client.lines(&path, lines(&recording.facts)).await.ok();
+    let receipt = client.post_lines(&path, to_ndjson(&recording.facts)).await.ok();
     assert_eq!(receipt["accepted"], recording.facts.len(), "{}: {receipt}", recording.name);
     receipt
 }
@@ -97,12 +97,12 @@ const OTHERWISE: &[(&str, &str, &[u64])] = &[
 
 #[tokio::test]
 async fn every_recording_goes_in_whole_and_ends_with_one_end_and_nothing_left_open() {
-    let client = local().await;
+    let client = start_local().await;
     let (mut table, mut wrong) = (Vec::new(), Vec::new());
     for (n, recording) in all().iter().enumerate() {
         let (name, run) = (&recording.name, format!("r{n}"));
         play(&client, &run, recording).await;
-        let events = client.events(&run, "audience=internal", 1000).await;
+        let events = client.read_events(&run, "audience=internal", 1000).await;
         let mut ends = Vec::new();
         for event in &events {
             assert_valid("agentui-event.schema.json", event);
@@ -148,14 +148,14 @@ async fn every_recording_goes_in_whole_and_ends_with_one_end_and_nothing_left_op
 
 /// What an audience sees of a run: as the events' pages say, as an export says, and as a stream says that is cut in the middle.
 async fn seen(client: &Client, run: &str, audience: &str) -> Vec<Value> {
-    let events = client.events(run, &format!("audience={audience}"), 1000).await;
+    let events = client.read_events(run, &format!("audience={audience}"), 1000).await;
     assert_eq!(client.export(run, &format!("audience={audience}")).await, events);
     events
 }
 
 #[tokio::test]
 async fn users_see_nothing_internal_and_no_secret_and_internal_readers_lose_nothing() {
-    let client = local().await;
+    let client = start_local().await;
     let mut table = Vec::new();
     for (n, recording) in all().iter().enumerate() {
         let (name, run) = (&recording.name, format!("r{n}"));
@@ -187,14 +187,18 @@ async fn users_see_nothing_internal_and_no_secret_and_internal_readers_lose_noth
                 assert!(sequences.len() as u64 >= last);
             }
             // Cut in the middle and taken up again, the stream is the same.
-            let mut stream = client.stream(Via::Raw, &run, &format!("audience={audience}"), None).await;
+            let mut stream = client.open_stream(Transport::Raw, &run, &format!("audience={audience}"), None).await;
             let mut frames = Vec::new();
             for _ in 0..sequences.len() / 2 {
-                frames.push(stream.frame().await);
+                frames.push(stream.next_frame().await);
             }
             drop(stream);
             let cursor = frames.last().map(|frame| frame.id().to_owned());
-            let rest = client.stream(Via::Raw, &run, &format!("audience={audience}"), cursor.as_deref()).await.all().await;
+            let rest = client
+                .open_stream(Transport::Raw, &run, &format!("audience={audience}"), cursor.as_deref())
+                .await
+                .read_all()
+                .await;
             frames.extend(rest);
             assert_eq!(frames.pop().map(|end| end.kind().to_owned()).as_deref(), Some("End"), "{name}");
             let streamed: Vec<_> = frames.into_iter().map(|frame| frame.data["event"].clone()).collect();
@@ -208,7 +212,7 @@ async fn users_see_nothing_internal_and_no_secret_and_internal_readers_lose_noth
 
 #[tokio::test]
 async fn a_recording_that_is_cut_anywhere_is_settled_with_nothing_left_open() {
-    let client = local().await;
+    let client = start_local().await;
     for (n, recording) in all().iter().enumerate().filter(|(_, recording)| recording.facts.len() < 100) {
         let (name, facts) = (&recording.name, recording.facts.len());
         for part in [1, facts / 3, facts * 2 / 3, facts - 1].map(|part| part.max(1)) {
@@ -226,11 +230,11 @@ async fn a_recording_that_is_cut_anywhere_is_settled_with_nothing_left_open() {
 
 #[tokio::test]
 async fn two_runs_in_one_stream_are_flagged_whatever_runtime_they_are_of() {
-    let client = local().await;
+    let client = start_local().await;
     let flagged = async |source: &str, facts: Vec<Value>| {
         let run = format!("two-{source}");
-        client.lines(&format!("/v1/runs/{run}/facts?source={source}"), lines(&facts)).await.ok();
-        let events = client.events(&run, "audience=internal&type=diagnostic.changed", 1000).await;
+        client.post_lines(&format!("/v1/runs/{run}/facts?source={source}"), to_ndjson(&facts)).await.ok();
+        let events = client.read_events(&run, "audience=internal&type=diagnostic.changed", 1000).await;
         let kinds: BTreeMap<String, usize> = events.iter().fold(BTreeMap::new(), |mut kinds, event| {
             *kinds.entry(event["payload"]["kind"].to_string()).or_default() += 1;
             kinds
@@ -272,24 +276,24 @@ fn short() -> Vec<Recording> {
 
 #[tokio::test]
 async fn every_way_of_reading_any_runtime_s_recording_ends_with_the_same_activities() {
-    let client = local().await;
+    let client = start_local().await;
     for (n, recording) in short().iter().enumerate() {
         let (name, run) = (&recording.name, format!("r{n}"));
         play(&client, &run, recording).await;
         client.post(&format!("/v1/runs/{run}/settle"), &[], "").await.ok();
         for audience in AUDIENCES {
             let query = format!("audience={audience}");
-            let expected = at_rest(&client, &run, &query).await;
+            let expected = read_activities(&client, &run, &query).await;
             let mut joined = Screen::default();
-            for frame in client.activities(&run, &query, None).await.all().await {
-                joined.take(&frame);
+            for frame in client.open_activities(&run, &query, None).await.read_all().await {
+                joined.apply(&frame);
             }
             assert_eq!(joined.shown(), expected, "{name} for {audience}");
             let replay = format!("{query}&replay=deltas");
             let mut screens = vec![Screen::default()];
-            for frame in client.activities(&run, &replay, None).await.all().await {
+            for frame in client.open_activities(&run, &replay, None).await.read_all().await {
                 let mut next = screens.last().expect("one").clone();
-                next.take(&frame);
+                next.apply(&frame);
                 screens.push(next);
             }
             assert_eq!(screens.last().expect("one").shown(), expected, "{name} for {audience}, from the start");
@@ -298,8 +302,8 @@ async fn every_way_of_reading_any_runtime_s_recording_ends_with_the_same_activit
                 // A cursor stands between envelopes: what came after it comes again.
                 let at = screens.iter().find(|other| other.cursor == screen.cursor).expect("itself at the least");
                 let mut resumed = at.clone();
-                for frame in client.activities(&run, &query, screen.cursor.as_deref()).await.all().await {
-                    resumed.take(&frame);
+                for frame in client.open_activities(&run, &query, screen.cursor.as_deref()).await.read_all().await {
+                    resumed.apply(&frame);
                 }
                 assert_eq!(resumed.shown(), expected, "{name} for {audience}, from {:?}", screen.cursor);
             }
@@ -320,7 +324,7 @@ async fn compaction_changes_nothing_that_anybody_sees_of_any_runtime_s_recording
             before.push(state(&client, &run, audience).await);
         }
     }
-    let done = compactor.round().await.unwrap();
+    let done = compactor.run_once().await.unwrap();
     assert_eq!(done.runs, recordings.len());
     assert!(done.rows > 100, "{done:?}");
     let mut before = before.into_iter();

@@ -1,6 +1,6 @@
 //! The contract in `schema/` is what the code generates, its examples are true, and what the server sends validates.
 
-use crate::harness::{AUDIENCES, Client, Via, fact, local, recording, repository};
+use crate::harness::{AUDIENCES, Client, Transport, fact, recording, repository, start_local};
 use jsonschema::{Registry, Validator};
 use proscenium::model::schema;
 use proscenium::projection::schema as activities;
@@ -150,7 +150,7 @@ fn the_examples_of_activities_are_what_the_facts_of_the_examples_lead_to() {
 
 #[tokio::test]
 async fn every_document_and_example_is_served() {
-    let client = local().await;
+    let client = start_local().await;
     for (name, document) in documents() {
         assert!(client.get(&format!("/schema/{name}")).await.ok() == document, "{name}");
     }
@@ -194,9 +194,9 @@ fn what_is_no_envelope_does_not_validate() {
 
 #[tokio::test]
 async fn the_minimal_fact_of_the_seed_becomes_the_envelope_of_the_examples() {
-    let client = local().await;
-    client.accept("run-research", &[example("fact.agent-spawned.json")]).await;
-    let mut got = client.events("run-research", "", 10).await.remove(0);
+    let client = start_local().await;
+    client.append("run-research", &[example("fact.agent-spawned.json")]).await;
+    let mut got = client.read_events("run-research", "", 10).await.remove(0);
     let expected = example("agentui-event.agent-spawned.json");
     for member in ["eventId", "receivedAt"] {
         got[member] = expected[member].clone();
@@ -207,11 +207,11 @@ async fn the_minimal_fact_of_the_seed_becomes_the_envelope_of_the_examples() {
 /// Validates every envelope of a run, for every audience, and every frame that carries one.
 async fn assert_run_is_valid(client: &Client, run: &str) -> usize {
     for audience in AUDIENCES {
-        for event in client.events(run, &format!("audience={audience}"), 1000).await {
+        for event in client.read_events(run, &format!("audience={audience}"), 1000).await {
             assert_valid("agentui-event.schema.json", &event);
         }
     }
-    let frames = client.stream(Via::Raw, run, "audience=internal", None).await.all().await;
+    let frames = client.open_stream(Transport::Raw, run, "audience=internal", None).await.read_all().await;
     for frame in &frames {
         assert_valid("frames.schema.json", &frame.data);
     }
@@ -220,7 +220,7 @@ async fn assert_run_is_valid(client: &Client, run: &str) -> usize {
 
 #[tokio::test]
 async fn every_envelope_of_every_recording_validates() {
-    let client = local().await;
+    let client = start_local().await;
     let mut names: Vec<String> = std::fs::read_dir(repository("tests/recordings/awaken"))
         .expect("recordings")
         .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
@@ -230,17 +230,18 @@ async fn every_envelope_of_every_recording_validates() {
     for name in names {
         // The long one says the same few things a thousand times over.
         let facts: Vec<Value> = recording(&name).into_iter().take(500).collect();
-        let receipt = client.lines(&format!("/v1/runs/{name}/facts?source=awaken"), crate::harness::lines(&facts)).await.ok();
+        let receipt =
+            client.post_lines(&format!("/v1/runs/{name}/facts?source=awaken"), crate::harness::to_ndjson(&facts)).await.ok();
         assert_eq!(receipt["accepted"], facts.len(), "{name}");
         // Recordings without an end are ended here, so that their streams are.
-        client.accept(&name, &[fact("run.finished", json!({}))]).await;
+        client.append(&name, &[fact("run.finished", json!({}))]).await;
         assert!(assert_run_is_valid(&client, &name).await > 1, "{name}");
     }
 }
 
 #[tokio::test]
 async fn whatever_a_producer_sends_the_envelope_validates() {
-    let client = local().await;
+    let client = start_local().await;
     let foreign = [
         fact("weather.changed", json!({"owner": "moon", "scope": "sky", "sequence": "seven", "eventId": 9, "timestamp": "soon"})),
         fact("tool.started", json!({"toolCallId": 7, "refs": "see elsewhere", "rawEventRef": 3, "payload": [1, 2]})),
@@ -252,6 +253,6 @@ async fn whatever_a_producer_sends_the_envelope_validates() {
         fact("agent.handoff", json!({"refs": {"a": "b"}, "audience": 7, "sourceSequence": -1, "surface": ["x"], "owner": ""})),
         fact("run.finished", json!({"scope": "", "phase": "", "surface": "", "persistence": "", "control": "", "topology": ""})),
     ];
-    client.accept("r", &foreign).await;
+    client.append("r", &foreign).await;
     assert_run_is_valid(&client, "r").await;
 }

@@ -3,7 +3,7 @@
 //!
 //! The guard's own properties are held beside it; here it is held that nothing goes round it.
 
-use crate::harness::{AUDIENCES, Client, Process, Via, fact, lines};
+use crate::harness::{AUDIENCES, Client, Process, Transport, fact, to_ndjson};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -101,13 +101,13 @@ async fn everything(client: &Client, run: &str) -> Vec<(String, Vec<u8>)> {
             let path = format!("/v1/runs/{run}/{path}audience={audience}");
             given.push((path.clone(), client.get(&path).await.body));
         }
-        let frames = client.stream(Via::Raw, run, &format!("audience={audience}"), None).await.all().await;
+        let frames = client.open_stream(Transport::Raw, run, &format!("audience={audience}"), None).await.read_all().await;
         given.push((
             format!("stream of {run} for {audience}"),
             frames.into_iter().flat_map(|frame| frame.text.into_bytes()).collect(),
         ));
     }
-    let events = client.events(run, "audience=internal", 1000).await;
+    let events = client.read_events(run, "audience=internal", 1000).await;
     for link in events.iter().flat_map(|event| event["refs"].as_array().into_iter().flatten()) {
         if let Some(href) = link["href"].as_str() {
             given.push((href.to_owned(), client.get(&format!("{href}?audience=internal")).await.body));
@@ -127,10 +127,10 @@ async fn no_planted_secret_is_on_disk_or_on_the_wire() {
         let streams = [1, 2, 3, 7, 40].map(|at_once| streamed(text, at_once));
         let native = planted(text, PLAIN).into_iter().chain(streams.into_iter().flatten()).collect::<Vec<_>>();
         let run = format!("native-{n}");
-        client.lines(&format!("/v1/runs/{run}/facts"), lines(&native)).await.ok();
+        client.post_lines(&format!("/v1/runs/{run}/facts"), to_ndjson(&native)).await.ok();
         given.extend(everything(&client, &run).await);
         let run = format!("awaken-{n}");
-        client.lines(&format!("/v1/runs/{run}/facts?source=awaken"), lines(&of_awaken(text, PLAIN))).await.ok();
+        client.post_lines(&format!("/v1/runs/{run}/facts?source=awaken"), to_ndjson(&of_awaken(text, PLAIN))).await.ok();
         given.extend(everything(&client, &run).await);
     }
     let marks = given.iter().filter(|(_, bytes)| memchr::memmem::find(bytes, b"[redacted]").is_some()).count();

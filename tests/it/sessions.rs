@@ -1,7 +1,7 @@
 //! Sessions: several runs on one stream, and hydration at rest.
 
 use crate::activities::Screen;
-use crate::harness::{AUDIENCES, Client, Frame, Via, fact, lines, local, recording};
+use crate::harness::{AUDIENCES, Client, Frame, Transport, fact, recording, start_local, to_ndjson};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -32,23 +32,23 @@ fn events(frames: &[Frame]) -> Vec<(String, u64)> {
 }
 
 async fn take(client: &Client, path: &str, resume: Option<&str>, count: usize) -> Vec<Frame> {
-    let mut stream = client.open(Via::Hyper, path, resume).await;
+    let mut stream = client.open(Transport::Hyper, path, resume).await;
     let mut frames = Vec::new();
     while events(&frames).len() < count {
-        frames.push(stream.frame().await);
+        frames.push(stream.next_frame().await);
     }
     frames
 }
 
 #[tokio::test]
 async fn a_stream_of_several_runs_gives_each_event_once_in_the_order_of_commits_wherever_it_is_cut() {
-    let client = local().await;
+    let client = start_local().await;
     three_runs(&client).await;
     for (path, audience) in [("/v1/sessions/s/stream", "user"), ("/v1/stream", "internal")] {
         let path = format!("{path}?frames=events&audience={audience}&runs=r1,r2,r3");
         let mut expected = Vec::new();
         for run in ["r1", "r2", "r3"] {
-            let of = client.events(run, &format!("audience={audience}"), 100).await;
+            let of = client.read_events(run, &format!("audience={audience}"), 100).await;
             expected.extend(of.iter().map(|e| (run.to_owned(), e["sequence"].as_u64().unwrap())));
         }
         let whole = take(&client, &path, None, expected.len()).await;
@@ -77,14 +77,14 @@ async fn a_stream_of_several_runs_gives_each_event_once_in_the_order_of_commits_
 
 #[tokio::test]
 async fn a_session_s_stream_goes_on_with_runs_that_come_later_and_with_its_children_if_asked() {
-    let client = local().await;
-    let mut all = client.open(Via::Hyper, "/v1/sessions/s/stream?frames=events&children=true", None).await;
-    let mut own = client.open(Via::Hyper, "/v1/sessions/s/stream?frames=events", None).await;
+    let client = start_local().await;
+    let mut all = client.open(Transport::Hyper, "/v1/sessions/s/stream?frames=events&children=true", None).await;
+    let mut own = client.open(Transport::Hyper, "/v1/sessions/s/stream?frames=events", None).await;
     put(&client, "r1", "s", &[text(1, 0)]).await;
-    assert_eq!(all.frame().await.data["runId"], "r1");
+    assert_eq!(all.next_frame().await.data["runId"], "r1");
     let path = "/v1/runs/kid/facts?sessionId=child&parentSessionId=s";
     client.post(path, &[("content-type", "application/json")], json!([text(2, 0)]).to_string()).await.ok();
-    assert_eq!(all.frame().await.data["runId"], "kid");
+    assert_eq!(all.next_frame().await.data["runId"], "kid");
     client
         .post(
             "/v1/sessions/s/facts",
@@ -93,47 +93,47 @@ async fn a_session_s_stream_goes_on_with_runs_that_come_later_and_with_its_child
         )
         .await
         .ok();
-    assert_eq!(all.frame().await.data["event"]["type"], "session.updated");
+    assert_eq!(all.next_frame().await.data["event"]["type"], "session.updated");
     put(&client, "r2", "s", &[text(2, 0)]).await;
-    assert_eq!(all.frame().await.data["runId"], "r2");
+    assert_eq!(all.next_frame().await.data["runId"], "r2");
     let mut seen = Vec::new();
     for _ in 0..3 {
-        seen.push(own.frame().await.data["runId"].clone());
+        seen.push(own.next_frame().await.data["runId"].clone());
     }
     assert_eq!(seen, [json!("r1"), Value::Null, json!("r2")]);
 }
 
 #[tokio::test]
 async fn activities_of_a_session_are_those_of_its_runs_however_they_are_joined() {
-    let client = local().await;
+    let client = start_local().await;
     for (run, name) in [("a", "tool_progress_activity"), ("b", "hitl_approve")] {
-        client.lines(&format!("/v1/runs/{run}/facts?source=awaken&sessionId=s"), lines(&recording(name))).await.ok();
-        client.accept(run, &[fact("run.finished", json!({}))]).await;
+        client.post_lines(&format!("/v1/runs/{run}/facts?source=awaken&sessionId=s"), to_ndjson(&recording(name))).await.ok();
+        client.append(run, &[fact("run.finished", json!({}))]).await;
     }
     for audience in AUDIENCES {
         for query in ["", "&replay=deltas", "&surfaces=tool_ui,hitl"] {
             let path = format!("/v1/sessions/s/stream?audience={audience}{query}");
-            let mut stream = client.open(Via::Hyper, &path, None).await;
+            let mut stream = client.open(Transport::Hyper, &path, None).await;
             let mut screens = BTreeMap::<String, Screen>::new();
             let mut cursor = None;
             while screens.values().filter(|screen| screen.ended).count() < 2 {
-                let frame = stream.frame().await;
+                let frame = stream.next_frame().await;
                 let run = frame.data["runId"].as_str().unwrap().to_owned();
-                screens.entry(run).or_default().take(&frame);
+                screens.entry(run).or_default().apply(&frame);
                 cursor = frame.id.clone().or(cursor);
             }
             for (run, screen) in &screens {
-                let rest = crate::activities::at_rest(&client, run, &format!("audience={audience}{query}")).await;
+                let rest = crate::activities::read_activities(&client, run, &format!("audience={audience}{query}")).await;
                 assert_eq!(screen.shown(), rest, "{run} {audience} {query}");
                 assert_eq!(screen.hydrated, 1);
             }
             // Whoever comes back gets only what has changed.
-            let mut again = client.open(Via::Hyper, &path, cursor.as_deref()).await;
-            client.accept("b", &[fact("session.updated", json!({"title": "x"})), text(1, 1)]).await;
-            let mut frame = again.frame().await;
+            let mut again = client.open(Transport::Hyper, &path, cursor.as_deref()).await;
+            client.append("b", &[fact("session.updated", json!({"title": "x"})), text(1, 1)]).await;
+            let mut frame = again.next_frame().await;
             while frame.data["activityType"] != "message" && frame.data["activityType"] != "session" && query.is_empty() {
                 assert_ne!(frame.data["runId"], if frame.kind() == "ActivitySnapshot" { "a" } else { "-" });
-                frame = again.frame().await;
+                frame = again.next_frame().await;
             }
         }
     }
@@ -141,12 +141,12 @@ async fn activities_of_a_session_are_those_of_its_runs_however_they_are_joined()
 
 #[tokio::test]
 async fn sessions_are_listed_newest_first_by_cursor_and_say_what_they_are() {
-    let client = local().await;
+    let client = start_local().await;
     for n in 0..5 {
         put(&client, &format!("r{n}"), &format!("s{n}"), &[fact("run.started", json!({})), text(1, 0)]).await;
     }
     put(&client, "r9", "s1", &[fact("action.required", json!({"actionId": "a", "kind": "tool_approval"}))]).await;
-    client.accept("r1", &[fact("session.updated", json!({"title": "Taxes", "pinned": true}))]).await;
+    client.append("r1", &[fact("session.updated", json!({"title": "Taxes", "pinned": true}))]).await;
     let first = client.get("/v1/sessions?limit=3&activation=7").await.ok();
     assert_eq!(first["activation"], "7");
     put(&client, "r10", "s10", &[text(1, 0)]).await;
@@ -167,7 +167,7 @@ async fn sessions_are_listed_newest_first_by_cursor_and_say_what_they_are() {
 
 #[tokio::test]
 async fn a_session_s_snapshot_has_what_needs_attention() {
-    let client = local().await;
+    let client = start_local().await;
     let facts = [
         fact("run.started", json!({})),
         fact("action.required", json!({"actionId": "a", "payload": {"kind": "tool_approval"}})),
@@ -191,7 +191,7 @@ async fn a_session_s_snapshot_has_what_needs_attention() {
 
 #[tokio::test]
 async fn windows_go_back_through_all_runs_and_new_facts_do_not_move_them() {
-    let client = local().await;
+    let client = start_local().await;
     for run in 0..3 {
         for n in 0..4 {
             let message = json!({"messageId": format!("{run}-{n}"), "text": "hi", "partId": "p"});
@@ -222,13 +222,13 @@ async fn windows_go_back_through_all_runs_and_new_facts_do_not_move_them() {
 
 #[tokio::test]
 async fn a_place_of_another_store_is_a_reset_of_each_run() {
-    let client = local().await;
+    let client = start_local().await;
     three_runs(&client).await;
-    let mut stream = client.open(Via::Hyper, "/v1/stream?frames=events&runs=r1,r3", Some("00000000deadbeef:9999999")).await;
+    let mut stream = client.open(Transport::Hyper, "/v1/stream?frames=events&runs=r1,r3", Some("00000000deadbeef:9999999")).await;
     for run in ["r1", "r3"] {
-        let frame = stream.frame().await;
+        let frame = stream.next_frame().await;
         assert_eq!((frame.kind(), &frame.data["reason"], &frame.data["runId"]), ("Reset", &json!("epoch"), &json!(run)));
     }
-    assert_eq!(stream.frame().await.sequence(), 1);
+    assert_eq!(stream.next_frame().await.sequence(), 1);
     client.get("/v1/stream").await.problem(400, "bad_query");
 }

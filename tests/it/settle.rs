@@ -1,31 +1,31 @@
 //! Settling: no reader is left with a spinner that nobody will stop, and nobody is cut off who goes on.
 
-use crate::harness::{AUDIENCES, Client, Process, Via, fact, serve_it, soon, world};
+use crate::harness::{AUDIENCES, Client, Process, Transport, environment, fact, serve_until, with_timeout};
 use proscenium::feed::Sizes;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::memory::MemoryStore;
-use proscenium::serve::settle::{Patience, Settler};
-use proscenium::serve::{Limits, Pulse, Server};
+use proscenium::serve::settle::{Settler, StalenessLimits};
+use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-const PATIENCE: Patience = Patience { stale: Duration::from_mins(1), settle: Duration::from_mins(5) };
+const TIMEOUT: StalenessLimits = StalenessLimits { stale_after: Duration::from_mins(1), settle_after: Duration::from_mins(5) };
 
 fn server(store: AnyStore) -> Server {
-    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), Pulse::default());
-    Server::new(store, Policy::default(), sizes, limits, pulse, world(jiff::Timestamp::now)).unwrap()
+    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), KeepAlive::default());
+    Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap()
 }
 
 /// A server in memory, what settles its runs, and the moment at which that first looked.
 async fn listening() -> (Client, Settler, Instant) {
     let server = server(AnyStore::Memory(MemoryStore::new()));
-    let settler = server.settler(PATIENCE);
-    (serve_it(server, std::future::pending()).await.0, settler, Instant::now())
+    let settler = server.settler(TIMEOUT);
+    (serve_until(server, std::future::pending()).await.0, settler, Instant::now())
 }
 
 fn secs(seconds: u64) -> Duration {
@@ -59,27 +59,27 @@ fn busy() -> Vec<Value> {
 #[tokio::test]
 async fn a_run_that_falls_silent_is_stale_and_then_over_with_everything_in_it() {
     let (client, mut settler, begun) = listening().await;
-    client.accept("r", &busy()).await;
-    settler.round(begun).await.unwrap();
-    settler.round(begun + secs(59)).await.unwrap();
+    client.append("r", &busy()).await;
+    settler.run_once(begun).await.unwrap();
+    settler.run_once(begun + secs(59)).await.unwrap();
     assert_eq!(stands(&client, "r").await, json!(["running", null, 4]));
-    let mut screen = client.stream(Via::Raw, "r", "", None).await;
+    let mut screen = client.open_stream(Transport::Raw, "r", "", None).await;
     for _ in 0..3 {
-        soon("what is there", screen.next()).await.unwrap();
+        with_timeout("what is there", screen.next()).await.unwrap();
     }
 
-    settler.round(begun + secs(60)).await.unwrap();
+    settler.run_once(begun + secs(60)).await.unwrap();
     assert_eq!(stands(&client, "r").await, json!(["running", true, 5]));
     assert_eq!(content(&activities(&client, "r", "user").await, "run")["stale"], true);
     for later in [61, 200, 299] {
-        settler.round(begun + secs(later)).await.unwrap();
+        settler.run_once(begun + secs(later)).await.unwrap();
     }
     assert_eq!(stands(&client, "r").await, json!(["running", true, 5]), "it is said once");
 
-    settler.round(begun + secs(300)).await.unwrap();
-    settler.round(begun + secs(9999)).await.unwrap();
+    settler.run_once(begun + secs(300)).await.unwrap();
+    settler.run_once(begun + secs(9999)).await.unwrap();
     assert_eq!(stands(&client, "r").await, json!(["failed", null, 6]));
-    let said: Vec<_> = screen.all().await.into_iter().map(|frame| frame.data).collect();
+    let said: Vec<_> = screen.read_all().await.into_iter().map(|frame| frame.data).collect();
     let [stale, failed, end] = said.as_slice() else { panic!("{said:?}") };
     for (frame, class, sequence, payload) in [
         (stale, "run.status", 5, json!({"stale": true})),
@@ -118,14 +118,14 @@ async fn a_run_that_falls_silent_is_stale_and_then_over_with_everything_in_it() 
 #[tokio::test]
 async fn whatever_is_heard_of_a_producer_keeps_its_run_fresh_also_without_a_fact() {
     let (client, mut settler, begun) = listening().await;
-    client.accept("r", &busy()).await;
-    settler.round(begun).await.unwrap();
+    client.append("r", &busy()).await;
+    settler.run_once(begun).await.unwrap();
 
-    assert_eq!(client.facts("r", &json!([])).await.ok()["accepted"], 0);
-    settler.round(begun + secs(59)).await.unwrap();
-    client.lines("/v1/runs/r/facts", "\n").await.ok();
-    settler.round(begun + secs(118)).await.unwrap();
-    settler.round(begun + secs(177)).await.unwrap();
+    assert_eq!(client.post_facts("r", &json!([])).await.ok()["accepted"], 0);
+    settler.run_once(begun + secs(59)).await.unwrap();
+    client.post_lines("/v1/runs/r/facts", "\n").await.ok();
+    settler.run_once(begun + secs(118)).await.unwrap();
+    settler.run_once(begun + secs(177)).await.unwrap();
     assert_eq!(stands(&client, "r").await, json!(["running", null, 4]));
 
     // A streamed body is a producer on the line, however little it says.
@@ -133,29 +133,29 @@ async fn whatever_is_heard_of_a_producer_keeps_its_run_fresh_also_without_a_fact
     let body = futures_util::stream::unfold(said, async |mut said| said.recv().await.map(|chunk| (chunk, said)));
     let streaming = tokio::spawn({
         let client = client.clone();
-        async move { client.lines("/v1/runs/r/facts", reqwest::Body::wrap_stream(body)).await.ok() }
+        async move { client.post_lines("/v1/runs/r/facts", reqwest::Body::wrap_stream(body)).await.ok() }
     });
     say.send(Ok("{\"type\":\"text.delta\",\"messageId\":\"m\",\"partId\":\"p\",\"payload\":{\"text\":\"wer\"}}\n".into()))
         .unwrap();
-    soon("the first line", async {
+    with_timeout("the first line", async {
         while stands(&client, "r").await[2] != 5 {
             tokio::task::yield_now().await;
         }
     })
     .await;
     for later in [1000, 2000, 3000] {
-        settler.round(begun + secs(later)).await.unwrap();
+        settler.run_once(begun + secs(later)).await.unwrap();
     }
     assert_eq!(stands(&client, "r").await, json!(["running", null, 5]));
 
     drop(say);
     streaming.await.unwrap();
-    settler.round(begun + secs(3050)).await.unwrap();
-    settler.round(begun + secs(3109)).await.unwrap();
+    settler.run_once(begun + secs(3050)).await.unwrap();
+    settler.run_once(begun + secs(3109)).await.unwrap();
     assert_eq!(stands(&client, "r").await, json!(["running", null, 5]), "silence begins where the body ended");
-    settler.round(begun + secs(3110)).await.unwrap();
+    settler.run_once(begun + secs(3110)).await.unwrap();
     assert_eq!(stands(&client, "r").await, json!(["running", true, 6]));
-    client.accept("r", &[fact("metric.changed", json!({"payload": {"usage": {"inputTokens": 1}}}))]).await;
+    client.append("r", &[fact("metric.changed", json!({"payload": {"usage": {"inputTokens": 1}}}))]).await;
     assert_eq!(stands(&client, "r").await, json!(["running", null, 7]), "any fact is a sign of life");
 }
 
@@ -163,11 +163,11 @@ async fn whatever_is_heard_of_a_producer_keeps_its_run_fresh_also_without_a_fact
 async fn a_run_that_waits_for_a_decision_does_not_age_and_is_ended_by_whoever_settles_it() {
     let (client, mut settler, begun) = listening().await;
     let ask = fact("action.required", json!({"actionId": "a", "payload": {"kind": "tool_approval"}}));
-    client.accept("asks", &[fact("run.started", json!({})), ask]).await;
-    client.accept("pauses", &[fact("run.started", json!({})), fact("run.status", json!({"phase": "waiting"}))]).await;
-    client.accept("ended", &[fact("run.started", json!({})), fact("run.finished", json!({}))]).await;
+    client.append("asks", &[fact("run.started", json!({})), ask]).await;
+    client.append("pauses", &[fact("run.started", json!({})), fact("run.status", json!({"phase": "waiting"}))]).await;
+    client.append("ended", &[fact("run.started", json!({})), fact("run.finished", json!({}))]).await;
     for later in [0, 60, 300, 100_000] {
-        settler.round(begun + secs(later)).await.unwrap();
+        settler.run_once(begun + secs(later)).await.unwrap();
     }
     let settle = async |run: &str| {
         let answer = client.post(&format!("/v1/runs/{run}/settle"), &[], "").await;
@@ -194,14 +194,14 @@ async fn a_run_that_waits_for_a_decision_does_not_age_and_is_ended_by_whoever_se
 #[tokio::test]
 async fn any_fact_reopens_a_run_that_was_only_settled_and_only_a_start_one_that_ended() {
     let (client, mut settler, begun) = listening().await;
-    client.accept("r", &busy()).await;
-    settler.round(begun).await.unwrap();
-    settler.round(begun + secs(300)).await.unwrap();
-    let mut ended = client.stream(Via::Raw, "r", "", None).await.all().await;
+    client.append("r", &busy()).await;
+    settler.run_once(begun).await.unwrap();
+    settler.run_once(begun + secs(300)).await.unwrap();
+    let mut ended = client.open_stream(Transport::Raw, "r", "", None).await.read_all().await;
     let cursor = ended.pop().and_then(|end| end.id).unwrap();
 
     client
-        .accept("r", &[fact("tool.progress", json!({"toolCallId": "c", "audience": "user", "payload": {"progress": 0.5}}))])
+        .append("r", &[fact("tool.progress", json!({"toolCallId": "c", "audience": "user", "payload": {"progress": 0.5}}))])
         .await;
     let run = client.get("/v1/runs/r").await.ok();
     assert_eq!(json!([run["status"], run["attempt"], run["synthetic"], run["endedAt"]]), json!(["running", 1, null, null]));
@@ -215,8 +215,8 @@ async fn any_fact_reopens_a_run_that_was_only_settled_and_only_a_start_one_that_
         fact("text.final", json!({"messageId": "m", "partId": "p", "payload": {"text": "half an answer"}})),
         fact("run.finished", json!({})),
     ];
-    client.accept("r", &late).await;
-    let again = client.stream(Via::Raw, "r", "", Some(&cursor)).await.all().await;
+    client.append("r", &late).await;
+    let again = client.open_stream(Transport::Raw, "r", "", Some(&cursor)).await.read_all().await;
     assert_eq!(again.last().map(|end| end.data["status"].clone()), Some(json!("completed")), "a reader comes back to it");
     let shown = activities(&client, "r", "user").await;
     assert_eq!(
@@ -228,9 +228,9 @@ async fn any_fact_reopens_a_run_that_was_only_settled_and_only_a_start_one_that_
     assert_eq!(content(&shown, "tool-call-progress")["output"], "built");
 
     // That was the source's own end: what comes after it is late.
-    client.accept("r", &[fact("text.delta", json!({"messageId": "n", "payload": {"text": "late"}}))]).await;
+    client.append("r", &[fact("text.delta", json!({"messageId": "n", "payload": {"text": "late"}}))]).await;
     assert_eq!(stands(&client, "r").await[0], "completed");
-    client.accept("r", &[fact("run.started", json!({}))]).await;
+    client.append("r", &[fact("run.started", json!({}))]).await;
     assert_eq!(client.get("/v1/runs/r").await.ok()["attempt"], 2);
 }
 
@@ -239,17 +239,17 @@ async fn a_server_that_was_away_itself_bears_the_silence_anew_and_does_not_repea
     let dir = tempfile::tempdir().unwrap();
     let open = || AnyStore::Embedded(EmbeddedStore::open(dir.path(), Sync::Never).unwrap());
     let first = server(open());
-    let mut settler = first.settler(PATIENCE);
+    let mut settler = first.settler(TIMEOUT);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let (client, serving) = serve_it(first, async { stopped.await.unwrap() }).await;
-    client.accept("r", &busy()).await;
-    client.accept("over", &[fact("run.started", json!({})), fact("run.finished", json!({}))]).await;
+    let (client, serving) = serve_until(first, async { stopped.await.unwrap() }).await;
+    client.append("r", &busy()).await;
+    client.append("over", &[fact("run.started", json!({})), fact("run.finished", json!({}))]).await;
     let begun = Instant::now();
-    settler.round(begun).await.unwrap();
-    settler.round(begun + secs(100)).await.unwrap();
+    settler.run_once(begun).await.unwrap();
+    settler.run_once(begun + secs(100)).await.unwrap();
     assert_eq!(stands(&client, "r").await, json!(["running", true, 5]));
     stop.send(()).unwrap();
-    soon("the end of the server", serving).await.unwrap();
+    with_timeout("the end of the server", serving).await.unwrap();
     drop(settler);
 
     let again = loop {
@@ -259,13 +259,13 @@ async fn a_server_that_was_away_itself_bears_the_silence_anew_and_does_not_repea
             Err(error) => panic!("{error}"),
         }
     };
-    let mut settler = again.settler(PATIENCE);
-    let (client, _serving) = serve_it(again, std::future::pending()).await;
+    let mut settler = again.settler(TIMEOUT);
+    let (client, _serving) = serve_until(again, std::future::pending()).await;
     for later in [0, 100, 299] {
-        settler.round(begun + secs(1_000_000 + later)).await.unwrap();
+        settler.run_once(begun + secs(1_000_000 + later)).await.unwrap();
     }
     assert_eq!(stands(&client, "r").await, json!(["running", true, 5]));
-    settler.round(begun + secs(1_000_300)).await.unwrap();
+    settler.run_once(begun + secs(1_000_300)).await.unwrap();
     assert_eq!(stands(&client, "r").await, json!(["failed", null, 6]));
     assert_eq!(stands(&client, "over").await, json!(["completed", null, 2]));
 }
@@ -275,9 +275,11 @@ async fn the_binary_settles_what_its_flags_say() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start_with(dir.path(), &["--stale-after", "1", "--settle-after", "2"]);
     let client = Client::new(server.at);
-    client.accept("r", &busy()).await;
-    let frames =
-        soon("the end of the run", async { client.stream(Via::Raw, "r", "audience=internal", None).await.all().await }).await;
+    client.append("r", &busy()).await;
+    let frames = with_timeout("the end of the run", async {
+        client.open_stream(Transport::Raw, "r", "audience=internal", None).await.read_all().await
+    })
+    .await;
     let classes: Vec<_> = frames.iter().skip(4).map(|frame| frame.data["event"]["type"].clone()).collect();
     assert_eq!(classes, [json!("run.status"), json!("run.failed"), Value::Null]);
 }
@@ -286,9 +288,9 @@ async fn the_binary_settles_what_its_flags_say() {
 async fn however_many_runs_go_on_a_look_at_all_of_them_lets_others_have_their_turn() {
     let (client, mut settler, begun) = listening().await;
     for n in 0..600 {
-        client.accept(&format!("r{n}"), &[fact("run.started", json!({}))]).await;
+        client.append(&format!("r{n}"), &[fact("run.started", json!({}))]).await;
     }
-    settler.round(begun).await.unwrap();
+    settler.run_once(begun).await.unwrap();
     let turns = Arc::new(AtomicU64::new(0));
     let other = tokio::spawn({
         let turns = turns.clone();
@@ -299,7 +301,7 @@ async fn however_many_runs_go_on_a_look_at_all_of_them_lets_others_have_their_tu
             }
         }
     });
-    settler.round(begun + secs(1)).await.unwrap();
+    settler.run_once(begun + secs(1)).await.unwrap();
     assert!(turns.load(Ordering::Relaxed) > 0);
     other.abort();
 }

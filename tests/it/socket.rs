@@ -1,7 +1,10 @@
 //! Frames out and facts in over WebSocket: what SSE and POST promise, on one connection, and what only a connection can break.
 
 use crate::activities::Screen;
-use crate::harness::{Client, Frame, Process, Via, fact, lines, local, local_beating, local_with, recording, soon};
+use crate::harness::{
+    Client, Frame, Process, Transport, fact, recording, start_local, start_local_with, start_local_with_heartbeat, to_ndjson,
+    with_timeout,
+};
 use crate::stream::more_than_sockets_hold;
 use futures_util::{SinkExt, StreamExt};
 use proscenium::feed::Sizes;
@@ -21,7 +24,7 @@ struct Ws {
     /// Frames that came while an answer was waited for.
     frames: VecDeque<Value>,
     /// Pings that came.
-    beats: usize,
+    heartbeats: usize,
 }
 
 /// Connects with these headers.
@@ -35,49 +38,49 @@ pub async fn connect(client: &Client, headers: &[(&str, &str)]) -> Result<(WebSo
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let socket = soon("a connection", TcpStream::connect(client.at)).await.expect("a connection");
-    soon("a handshake", tokio_tungstenite::client_async(request.body(()).expect("a request"), socket)).await
+    let socket = with_timeout("a connection", TcpStream::connect(client.at)).await.expect("a connection");
+    with_timeout("a handshake", tokio_tungstenite::client_async(request.body(()).expect("a request"), socket)).await
 }
 
 impl Ws {
     async fn open(client: &Client) -> Self {
         let (socket, _) = connect(client, &[("sec-websocket-protocol", "proscenium.v1")]).await.expect("a WebSocket");
-        Self { socket, frames: VecDeque::new(), beats: 0 }
+        Self { socket, frames: VecDeque::new(), heartbeats: 0 }
     }
 
-    async fn say(&mut self, what: &Value) {
+    async fn send(&mut self, what: &Value) {
         self.send(Message::text(what.to_string())).await;
     }
 
     async fn send(&mut self, message: Message) {
-        soon("a message to be taken", self.socket.send(message)).await.expect("the connection is open");
+        with_timeout("a message to be taken", self.socket.send(message)).await.expect("the connection is open");
     }
 
     /// The next message's text; the close code at the end.
     async fn text(&mut self) -> Result<String, u16> {
         loop {
-            match soon("a message", self.socket.next()).await.expect("a close before the end").expect("a message") {
+            match with_timeout("a message", self.socket.next()).await.expect("a close before the end").expect("a message") {
                 Message::Text(text) => return Ok(text.to_string()),
-                Message::Ping(_) => self.beats += 1,
+                Message::Ping(_) => self.heartbeats += 1,
                 Message::Close(close) => return Err(close.expect("a reason").code.into()),
                 other => panic!("{other:?}"),
             }
         }
     }
 
-    async fn hear(&mut self) -> Value {
+    async fn receive(&mut self) -> Value {
         serde_json::from_str(&self.text().await.expect("a message, not the end")).expect("JSON")
     }
 
     /// What it answers to this, whatever frames come before that.
-    async fn ask(&mut self, what: Value) -> Value {
-        self.say(&what).await;
+    async fn request(&mut self, what: Value) -> Value {
+        self.send(&what).await;
         self.answer().await
     }
 
     async fn answer(&mut self) -> Value {
         loop {
-            let said = self.hear().await;
+            let said = self.receive().await;
             match said.get("op") {
                 Some(_) => return said,
                 None => self.frames.push_back(said),
@@ -87,7 +90,7 @@ impl Ws {
 
     /// Asks for what has to be refused with this code; the problem.
     async fn refused(&mut self, what: Value, code: &str) -> Value {
-        let mut problem = self.ask(what.clone()).await;
+        let mut problem = self.request(what.clone()).await;
         assert_eq!((&problem["op"], problem["code"].as_str()), (&json!("error"), Some(code)), "{what}: {problem}");
         assert_eq!(problem.get("id"), what.get("id").filter(|_| problem["member"] != "id" || code != "bad_id"), "{problem}");
         for member in ["op", "id"] {
@@ -101,17 +104,17 @@ impl Ws {
     async fn subscribe(&mut self, id: &str, run: &str, members: Value) -> Value {
         let mut what = json!({ "op": "subscribe", "id": id, "run": run });
         what.as_object_mut().expect("an object").extend(members.as_object().expect("an object").clone());
-        let answer = self.ask(what).await;
+        let answer = self.request(what).await;
         assert_eq!((&answer["op"], &answer["id"]), (&json!("subscribed"), &json!(id)), "{answer}");
         answer
     }
 
     /// The next frame of any subscription.
-    async fn frame(&mut self) -> Value {
+    async fn next_frame(&mut self) -> Value {
         match self.frames.pop_front() {
             Some(frame) => frame,
             None => {
-                let frame = self.hear().await;
+                let frame = self.receive().await;
                 assert!(frame.get("op").is_none(), "{frame}");
                 frame
             }
@@ -122,7 +125,7 @@ impl Ws {
     async fn until_end(&mut self, sub: &str) -> Vec<Value> {
         let mut frames = Vec::new();
         loop {
-            let frame = self.frame().await;
+            let frame = self.next_frame().await;
             assert_eq!(frame["sub"], sub, "{frame}");
             let is_end = frame["frame"] == "End";
             frames.push(frame);
@@ -144,7 +147,7 @@ fn as_sse(mut frame: Value) -> Frame {
     let members = frame.as_object_mut().expect("an object");
     members.shift_remove("sub").expect("a subscription");
     let id = members.shift_remove("cursor").map(|cursor| cursor.as_str().expect("text").to_owned());
-    Frame { beats: 0, retry: None, data: frame, id, text }
+    Frame { heartbeats: 0, retry: None, data: frame, id, text }
 }
 
 fn text(words: &str) -> Value {
@@ -161,7 +164,7 @@ fn sequences(frames: &[Value]) -> Vec<u64> {
 
 #[tokio::test]
 async fn the_handshake_is_that_of_rfc_6455_and_agrees_on_the_subprotocol() {
-    let client = local().await;
+    let client = start_local().await;
     for (offered, agreed) in
         [(None, None), (Some("proscenium.v1"), Some("proscenium.v1")), (Some("x, proscenium.v1"), Some("proscenium.v1"))]
     {
@@ -190,11 +193,11 @@ async fn the_handshake_is_that_of_rfc_6455_and_agrees_on_the_subprotocol() {
 
 #[tokio::test]
 async fn a_tool_that_reports_ten_batches_is_seen_running_and_then_done() {
-    let client = local().await;
+    let client = start_local().await;
     let mut ws = Ws::open(&client).await;
     let answer = ws.subscribe("s1", "r", json!({})).await;
     assert_eq!(answer, json!({"op": "subscribed", "id": "s1", "epoch": null, "sequence": 0, "recovered": false}));
-    assert_eq!(ws.frame().await, json!({"sub": "s1", "frame": "Hydrated", "runId": "r", "sequence": 0}));
+    assert_eq!(ws.next_frame().await, json!({"sub": "s1", "frame": "Hydrated", "runId": "r", "sequence": 0}));
     let mut screen = Screen::default();
     let mut seen = Vec::new();
     for n in 0..=11 {
@@ -204,11 +207,11 @@ async fn a_tool_that_reports_ten_batches_is_seen_running_and_then_done() {
             "status": status, "progress": f64::from(n.min(10)) / 10.0,
         });
         let step = json!({"event_type": "activity_snapshot", "message_id": "c", "activity_type": "tool-call-progress", "content": content, "replace": true});
-        let ack = ws.ask(json!({"op": "publish", "id": n, "runId": "r", "source": "awaken", "facts": step})).await;
+        let ack = ws.request(json!({"op": "publish", "id": n, "runId": "r", "source": "awaken", "facts": step})).await;
         assert_eq!((&ack["op"], &ack["id"], &ack["accepted"]), (&json!("ack"), &json!(n), &json!(1)), "{ack}");
         loop {
-            let frame = as_sse(ws.frame().await);
-            screen.take(&frame);
+            let frame = as_sse(ws.next_frame().await);
+            screen.apply(&frame);
             if frame.data["activityType"] == "tool-call-progress" {
                 break;
             }
@@ -222,10 +225,10 @@ async fn a_tool_that_reports_ten_batches_is_seen_running_and_then_done() {
 
 #[tokio::test]
 async fn frames_and_cursors_are_byte_for_byte_those_of_sse() {
-    let client = local().await;
+    let client = start_local().await;
     for name in ["hitl_approve", "long_40_steps", "tool_progress_activity"] {
-        client.lines(&format!("/v1/runs/{name}/facts?source=awaken"), lines(&recording(name))).await.ok();
-        client.accept(name, &[finished()]).await;
+        client.post_lines(&format!("/v1/runs/{name}/facts?source=awaken"), to_ndjson(&recording(name))).await.ok();
+        client.append(name, &[finished()]).await;
         let mut ws = Ws::open(&client).await;
         for (query, members) in [
             ("frames=events&audience=internal", json!({"frames": "events", "audience": "internal"})),
@@ -235,25 +238,25 @@ async fn frames_and_cursors_are_byte_for_byte_those_of_sse() {
             ("surfaces=tool_ui,runtime_status", json!({"surfaces": "tool_ui,runtime_status"})),
             ("replay=deltas", json!({"replay": "deltas"})),
         ] {
-            let expected = client.open(Via::Raw, &format!("/v1/runs/{name}/stream?{query}"), None).await.all().await;
+            let expected = client.open(Transport::Raw, &format!("/v1/runs/{name}/stream?{query}"), None).await.read_all().await;
             let mut what = json!({"op": "subscribe", "id": query, "run": name});
             what.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
-            ws.say(&what).await;
-            assert_eq!(ws.hear().await["op"], "subscribed");
+            ws.send(&what).await;
+            assert_eq!(ws.receive().await["op"], "subscribed");
             for frame in expected {
                 let data = frame.text.lines().find_map(|line| line.strip_prefix("data: {")).expect("data");
                 let cursor = frame.id.map(|id| format!("\"cursor\":\"{id}\",")).unwrap_or_default();
                 assert_eq!(ws.text().await.expect("a frame"), format!("{{\"sub\":\"{query}\",{cursor}{data}"), "{name} {query}");
             }
         }
-        assert_eq!(ws.ask(json!({"op": "ping"})).await, json!({"op": "pong"}), "nothing came after the ends");
+        assert_eq!(ws.request(json!({"op": "ping"})).await, json!({"op": "pong"}), "nothing came after the ends");
     }
 }
 
 #[tokio::test]
 async fn whoever_comes_back_with_a_cursor_goes_on_from_there_and_is_told_so() {
-    let client = local().await;
-    let receipt = client.accept("r", &[text("a"), text("b"), text("c"), finished()]).await;
+    let client = start_local().await;
+    let receipt = client.append("r", &[text("a"), text("b"), text("c"), finished()]).await;
     let epoch = receipt["epoch"].as_str().unwrap();
     let mut ws = Ws::open(&client).await;
     let whole = {
@@ -283,20 +286,20 @@ async fn whoever_comes_back_with_a_cursor_goes_on_from_there_and_is_told_so() {
 
 #[tokio::test]
 async fn subscriptions_of_one_connection_are_as_separate_as_connections() {
-    let client = local().await;
+    let client = start_local().await;
     let mut ws = Ws::open(&client).await;
     ws.subscribe("user", "r", json!({"frames": "events", "audience": "user"})).await;
     ws.subscribe("internal", "r", json!({"frames": "events", "audience": "internal"})).await;
     ws.subscribe("other", "s", json!({"frames": "events"})).await;
-    ws.say(&json!({"op": "subscribe", "id": 7, "run": "r"})).await;
+    ws.send(&json!({"op": "subscribe", "id": 7, "run": "r"})).await;
     assert_eq!(ws.answer().await["id"], 7);
-    client.accept("r", &[text("a"), fact("metric.changed", json!({})), text("b")]).await;
-    client.accept("s", &[text("other"), finished()]).await;
-    client.accept("r", &[finished()]).await;
+    client.append("r", &[text("a"), fact("metric.changed", json!({})), text("b")]).await;
+    client.append("s", &[text("other"), finished()]).await;
+    client.append("r", &[finished()]).await;
     let mut by_sub: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     let mut ends = 0;
     while ends < 4 {
-        let frame = ws.frame().await;
+        let frame = ws.next_frame().await;
         ends += usize::from(frame["frame"] == "End");
         by_sub.entry(frame["sub"].to_string()).or_default().push(frame);
     }
@@ -309,43 +312,43 @@ async fn subscriptions_of_one_connection_are_as_separate_as_connections() {
 
 #[tokio::test]
 async fn facts_are_taken_in_order_and_acknowledged_once_they_are_durable() {
-    let client = local().await;
+    let client = start_local().await;
     let mut ws = Ws::open(&client).await;
     // Many before the first answer is read.
     for n in 0..300 {
         let ids = json!({"sessionId": "s", "agentId": "a"});
-        ws.say(&json!({"op": "publish", "id": n, "runId": "r", "ids": ids, "facts": [text(&n.to_string())]})).await;
+        ws.send(&json!({"op": "publish", "id": n, "runId": "r", "ids": ids, "facts": [text(&n.to_string())]})).await;
     }
     for n in 0..300 {
         let ack = ws.answer().await;
         assert_eq!((&ack["op"], &ack["id"], &ack["lastSequence"]), (&json!("ack"), &json!(n), &json!(n + 1)), "{ack}");
     }
-    let events = client.events("r", "", 1000).await;
+    let events = client.read_events("r", "", 1000).await;
     assert!(events.iter().zip(0..).all(|(event, n)| event["payload"]["text"] == json!(format!("{n}"))), "in order");
     assert_eq!((&events[0]["sessionId"], &events[0]["agentId"]), (&json!("s"), &json!("a")));
-    let receipt = client.facts("r", &json!([])).await.ok();
-    let mut ack = ws.ask(json!({"op": "publish", "id": "last", "runId": "r", "sessionId": "other", "facts": []})).await;
+    let receipt = client.post_facts("r", &json!([])).await.ok();
+    let mut ack = ws.request(json!({"op": "publish", "id": "last", "runId": "r", "sessionId": "other", "facts": []})).await;
     assert_eq!((ack["op"].take(), ack["id"].take()), (json!("ack"), json!("last")));
     ack.as_object_mut().unwrap().retain(|_, value| !value.is_null());
     assert_eq!(ack["epoch"], receipt["epoch"]);
     // The log of a session's own.
-    let ack = ws.ask(json!({"op": "publish", "id": 1, "sessionId": "r", "facts": fact("session.opened", json!({}))})).await;
+    let ack = ws.request(json!({"op": "publish", "id": 1, "sessionId": "r", "facts": fact("session.opened", json!({}))})).await;
     assert_eq!((&ack["sessionId"], &ack["lastSequence"], ack.get("runId")), (&json!("r"), &json!(1), None));
 }
 
 #[tokio::test]
 async fn a_numbered_publish_is_taken_once_however_often_and_wherever_it_is_sent() {
-    let client = local().await;
+    let client = start_local().await;
     let publish = |id: u64, (epoch, seq): (u64, u64), facts: &[&str]| {
         let facts: Vec<Value> = facts.iter().map(|words| text(words)).collect();
         json!({"op": "publish", "id": id, "runId": "r", "facts": facts, "producer": {"id": "p", "epoch": epoch, "seq": seq}})
     };
     for _ in 0..2 {
         let mut ws = Ws::open(&client).await;
-        ws.ask(publish(0, (1, 0), &["a", "b"])).await;
-        let ack = ws.ask(publish(1, (1, 0), &["a", "b"])).await;
+        ws.request(publish(0, (1, 0), &["a", "b"])).await;
+        let ack = ws.request(publish(1, (1, 0), &["a", "b"])).await;
         assert_eq!((&ack["accepted"], &ack["duplicates"]), (&json!(0), &json!(2)), "{ack}");
-        let ack = ws.ask(publish(2, (1, 1), &["b", "c"])).await;
+        let ack = ws.request(publish(2, (1, 1), &["b", "c"])).await;
         assert_eq!(ack["accepted"].as_u64().unwrap() + ack["duplicates"].as_u64().unwrap(), 2, "{ack}");
         let problem = ws.refused(publish(3, (1, 9), &["x"]), "producer_gap").await;
         assert_eq!((&problem["expected"], &problem["status"]), (&json!(3), &json!(409)));
@@ -355,16 +358,16 @@ async fn a_numbered_publish_is_taken_once_however_often_and_wherever_it_is_sent(
     let receipt = client.post("/v1/runs/r/facts", &headers, json!([text("c"), text("d")]).to_string()).await.ok();
     assert_eq!((&receipt["accepted"], &receipt["duplicates"]), (&json!(1), &json!(1)), "{receipt}");
     let mut ws = Ws::open(&client).await;
-    assert_eq!(ws.ask(publish(4, (2, 0), &["e"])).await["accepted"], 1);
+    assert_eq!(ws.request(publish(4, (2, 0), &["e"])).await["accepted"], 1);
     ws.refused(publish(5, (1, 4), &["x"]), "producer_fenced").await;
-    let texts: Vec<Value> = client.events("r", "", 10).await.iter().map(|event| event["payload"]["text"].clone()).collect();
+    let texts: Vec<Value> = client.read_events("r", "", 10).await.iter().map(|event| event["payload"]["text"].clone()).collect();
     assert_eq!(texts, ["a", "b", "c", "d", "e"]);
 }
 
 #[tokio::test]
 async fn what_is_asked_wrong_is_told_with_its_code_and_the_connection_goes_on() {
     let limits = Limits { subscriptions_max: 2, fact_bytes_max: 1000, ..Limits::default() };
-    let client = local_with(Sizes::default(), limits).await;
+    let client = start_local_with(Sizes::default(), limits).await;
     let mut ws = Ws::open(&client).await;
     for (said, code) in [
         ("", "not_json"),
@@ -430,16 +433,16 @@ async fn what_is_asked_wrong_is_told_with_its_code_and_the_connection_goes_on() 
     ws.subscribe("b", "r", json!({})).await;
     let problem = ws.refused(json!({"op": "subscribe", "id": "c", "run": "r"}), "too_many_subscriptions").await;
     assert_eq!(problem["limit"], 2);
-    assert_eq!(ws.ask(json!({"op": "unsubscribe", "id": "a"})).await["op"], "unsubscribed");
+    assert_eq!(ws.request(json!({"op": "unsubscribe", "id": "a"})).await["op"], "unsubscribed");
     ws.subscribe("c", "r", json!({})).await;
-    assert_eq!(ws.ask(json!({"op": "auth", "id": 9, "token": "t"})).await, json!({"op": "authenticated", "id": 9}));
-    assert_eq!(ws.ask(json!({"op": "ping", "id": "p"})).await, json!({"op": "pong", "id": "p"}));
+    assert_eq!(ws.request(json!({"op": "auth", "id": 9, "token": "t"})).await, json!({"op": "authenticated", "id": 9}));
+    assert_eq!(ws.request(json!({"op": "ping", "id": "p"})).await, json!({"op": "pong", "id": "p"}));
 }
 
 #[tokio::test]
 async fn what_websocket_itself_forbids_ends_the_connection_with_the_code_for_it() {
     let limits = Limits { body_bytes_max: 4000, ..Limits::default() };
-    let client = local_with(Sizes::default(), limits).await;
+    let client = start_local_with(Sizes::default(), limits).await;
     let mut ws = Ws::open(&client).await;
     ws.send(Message::binary(b"{\"op\":\"ping\"}".to_vec())).await;
     assert_eq!(ws.answer().await["code"], "unsupported_media_type");
@@ -448,7 +451,7 @@ async fn what_websocket_itself_forbids_ends_the_connection_with_the_code_for_it(
     // Far more than the limit: whoever sends it still reads why.
     for size in [4001, 3_000_000] {
         let mut ws = Ws::open(&client).await;
-        let _ = soon("sending", ws.socket.send(Message::text("x".repeat(size)))).await;
+        let _ = with_timeout("sending", ws.socket.send(Message::text("x".repeat(size)))).await;
         let problem = ws.answer().await;
         assert_eq!((&problem["code"], &problem["limit"]), (&json!("body_too_large"), &json!(4000)), "{problem}");
         assert_eq!(ws.closed().await, 1009);
@@ -469,7 +472,7 @@ async fn what_websocket_itself_forbids_ends_the_connection_with_the_code_for_it(
     // What was taken before is answered before the end, and kept.
     let mut ws = Ws::open(&client).await;
     for n in 0..20 {
-        ws.say(&json!({"op": "publish", "id": n, "runId": "r", "facts": [text("a")]})).await;
+        ws.send(&json!({"op": "publish", "id": n, "runId": "r", "facts": [text("a")]})).await;
     }
     ws.send(Message::binary(vec![0])).await;
     for n in 0..20 {
@@ -482,51 +485,51 @@ async fn what_websocket_itself_forbids_ends_the_connection_with_the_code_for_it(
 
 #[tokio::test]
 async fn an_unsubscribed_reader_hears_nothing_more_and_its_id_is_free() {
-    let client = local().await;
+    let client = start_local().await;
     let mut ws = Ws::open(&client).await;
     ws.subscribe("a", "r", json!({"frames": "events"})).await;
     ws.subscribe("b", "r", json!({"frames": "events"})).await;
     for n in 0..40 {
-        client.accept("r", &vec![text("x"); 50]).await;
+        client.append("r", &vec![text("x"); 50]).await;
         let sub = ["a", "b"][n % 2];
-        assert_eq!(ws.ask(json!({"op": "unsubscribe", "id": sub})).await, json!({"op": "unsubscribed", "id": sub}));
+        assert_eq!(ws.request(json!({"op": "unsubscribe", "id": sub})).await, json!({"op": "unsubscribed", "id": sub}));
         ws.frames.clear();
         // The other one goes on; of this one there is nothing behind the answer.
-        let answer = ws.ask(json!({"op": "ping"})).await;
+        let answer = ws.request(json!({"op": "ping"})).await;
         assert_eq!(answer["op"], "pong");
         assert!(ws.frames.iter().all(|frame| frame["sub"] != sub), "{:?}", ws.frames);
         ws.subscribe(sub, "r", json!({"frames": "events", "after": "now"})).await;
     }
     // It may have ended at that very moment: that is no mistake.
-    assert_eq!(ws.ask(json!({"op": "unsubscribe", "id": "never"})).await["op"], "unsubscribed");
+    assert_eq!(ws.request(json!({"op": "unsubscribe", "id": "never"})).await["op"], "unsubscribed");
 }
 
 #[tokio::test]
 async fn what_was_not_sent_yet_is_not_sent_any_more_once_nobody_wants_it() {
     const CONTENT: usize = 24 * 1024;
     let activities = more_than_sockets_hold() / CONTENT;
-    let client = local().await;
+    let client = start_local().await;
     let chart = |n: usize| {
         let content = json!({"filling": "x".repeat(CONTENT)});
         json!({"event_type": "activity_snapshot", "message_id": format!("c{n}"), "activity_type": "chart", "content": content})
     };
     let facts: Vec<Value> = (0..activities).map(chart).collect();
-    client.lines("/v1/runs/r/facts?source=awaken", lines(&facts)).await.ok();
+    client.post_lines("/v1/runs/r/facts?source=awaken", to_ndjson(&facts)).await.ok();
     let mut ws = Ws::open(&client).await;
     ws.subscribe("s", "r", json!({})).await;
     // In the middle of all that there is: nobody reads the rest before the answer has to be found behind it.
-    ws.frame().await;
-    assert_eq!(ws.ask(json!({"op": "unsubscribe", "id": "s"})).await["op"], "unsubscribed");
+    ws.next_frame().await;
+    assert_eq!(ws.request(json!({"op": "unsubscribe", "id": "s"})).await["op"], "unsubscribed");
     assert!(ws.frames.len() < activities, "{} of {activities}", ws.frames.len());
     ws.frames.clear();
-    assert_eq!(ws.ask(json!({"op": "ping"})).await["op"], "pong");
+    assert_eq!(ws.request(json!({"op": "ping"})).await["op"], "pong");
     assert_eq!((ws.frames.len(), &client.get("/readyz").await.ok()["readers"]), (0, &json!(0)));
 }
 
 #[tokio::test]
 async fn a_finished_run_ends_its_subscription_and_nothing_else() {
-    let client = local().await;
-    client.accept("r", &[text("a"), finished()]).await;
+    let client = start_local().await;
+    client.append("r", &[text("a"), finished()]).await;
     let mut ws = Ws::open(&client).await;
     ws.subscribe("live", "live", json!({"frames": "events"})).await;
     for _ in 0..20 {
@@ -535,16 +538,16 @@ async fn a_finished_run_ends_its_subscription_and_nothing_else() {
         let end = frames.last().unwrap();
         assert_eq!((&end["status"], end["cursor"].is_string()), (&json!("completed"), true));
     }
-    client.accept("live", &[text("b")]).await;
-    assert_eq!(ws.frame().await["sub"], "live");
+    client.append("live", &[text("b")]).await;
+    assert_eq!(ws.next_frame().await["sub"], "live");
 }
 
 #[tokio::test]
 async fn pings_are_answered_and_who_answers_none_is_let_go() {
-    let client = local_beating(Duration::from_millis(40)).await;
+    let client = start_local_with_heartbeat(Duration::from_millis(40)).await;
     let mut ws = Ws::open(&client).await;
     ws.send(Message::Ping(b"there?".to_vec().into())).await;
-    let pong = soon("a pong", async {
+    let pong = with_timeout("a pong", async {
         loop {
             if let Message::Pong(said) = ws.socket.next().await.expect("open").expect("a message") {
                 return said;
@@ -556,24 +559,24 @@ async fn pings_are_answered_and_who_answers_none_is_let_go() {
     ws.subscribe("s", "r", json!({"frames": "events"})).await;
     let mut socket = Ws::open(&client).await.socket.into_inner();
     let mut said = Vec::new();
-    let (silent, ()) = tokio::join!(soon("the silent one to be let go", socket.read_to_end(&mut said)), async {
-        while ws.beats < 8 {
-            let message = soon("a ping", ws.socket.next()).await.expect("open").expect("a message");
-            ws.beats += usize::from(message.is_ping());
+    let (silent, ()) = tokio::join!(with_timeout("the silent one to be let go", socket.read_to_end(&mut said)), async {
+        while ws.heartbeats < 8 {
+            let message = with_timeout("a ping", ws.socket.next()).await.expect("open").expect("a message");
+            ws.heartbeats += usize::from(message.is_ping());
         }
     });
     silent.expect("a proper end");
     assert_eq!(&said[..2], [0x89, 0], "a ping, {said:?}");
     assert!(said.ends_with(b"pings were not answered"), "{said:?}");
-    client.accept("r", &[text("a")]).await;
-    assert_eq!(ws.frame().await["sequence"], 1);
+    client.append("r", &[text("a")]).await;
+    assert_eq!(ws.next_frame().await["sequence"], 1);
 }
 
 #[tokio::test]
 async fn a_reader_that_does_not_read_delays_nobody_and_then_gets_everything_once_and_in_order() {
     const FACT: usize = 24 * 1024;
     let facts = more_than_sockets_hold() / FACT;
-    let client = local_with(Sizes { ring_bytes_max: 64 * 1024, ..Sizes::default() }, Limits::default()).await;
+    let client = start_local_with(Sizes { ring_bytes_max: 64 * 1024, ..Sizes::default() }, Limits::default()).await;
     let mut stalled = Ws::open(&client).await;
     stalled.subscribe("all", "r", json!({"frames": "events"})).await;
     stalled.subscribe("some", "r", json!({"frames": "events", "type": ["text.delta", "run.finished"]})).await;
@@ -581,19 +584,19 @@ async fn a_reader_that_does_not_read_delays_nobody_and_then_gets_everything_once
     eager.subscribe("eager", "r", json!({"frames": "events"})).await;
     let eager = tokio::spawn(async move { sequences(&eager.until_end("eager").await) });
     for _ in 0..facts / 8 {
-        client.accept("r", &vec![text(&"x".repeat(FACT)); 8]).await;
+        client.append("r", &vec![text(&"x".repeat(FACT)); 8]).await;
     }
-    let last = client.accept("r", &[finished()]).await["lastSequence"].as_u64().expect("a sequence");
+    let last = client.append("r", &[finished()]).await["lastSequence"].as_u64().expect("a sequence");
     let all: Vec<u64> = (1..=last).chain([last]).collect();
-    assert!(soon("the eager reader", eager).await.expect("no panic") == all);
+    assert!(with_timeout("the eager reader", eager).await.expect("no panic") == all);
     // Its words are heard although it does not listen.
-    stalled.say(&json!({"op": "publish", "id": 1, "runId": "other", "facts": [text("a"), finished()]})).await;
-    let other = client.stream(Via::Raw, "other", "", None).await.all().await;
+    stalled.send(&json!({"op": "publish", "id": 1, "runId": "other", "facts": [text("a"), finished()]})).await;
+    let other = client.open_stream(Transport::Raw, "other", "", None).await.read_all().await;
     assert_eq!(other.len(), 3);
     let mut seen: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     let mut order = Vec::new();
     while order.len() < 2 * all.len() {
-        let frame = stalled.hear().await;
+        let frame = stalled.receive().await;
         match frame["sub"].as_str() {
             Some(sub) => {
                 seen.entry(sub.to_owned()).or_default().extend(frame["sequence"].as_u64());
@@ -611,7 +614,7 @@ async fn a_reader_that_does_not_read_delays_nobody_and_then_gets_everything_once
 async fn a_reader_of_activities_that_does_not_read_is_brought_forward_and_keeps_no_queue() {
     const CONTENT: usize = 24 * 1024;
     let steps = 3 * more_than_sockets_hold() / CONTENT;
-    let client = local_with(Sizes { ring_bytes_max: 64 * 1024, ..Sizes::default() }, Limits::default()).await;
+    let client = start_local_with(Sizes { ring_bytes_max: 64 * 1024, ..Sizes::default() }, Limits::default()).await;
     let mut stalled = Ws::open(&client).await;
     stalled.subscribe("s", "r", json!({})).await;
     let step = |n: usize| {
@@ -621,11 +624,11 @@ async fn a_reader_of_activities_that_does_not_read_is_brought_forward_and_keeps_
     for n in 1..=steps {
         client.post("/v1/runs/r/facts?source=awaken", &[("content-type", "application/json")], step(n).to_string()).await.ok();
     }
-    client.accept("r", &[finished()]).await;
+    client.append("r", &[finished()]).await;
     let mut screen = Screen::default();
     let mut taken = 0;
     while !screen.ended {
-        screen.take(&as_sse(stalled.frame().await));
+        screen.apply(&as_sse(stalled.next_frame().await));
         taken += 1;
     }
     assert!(taken < steps, "{taken} frames of {steps} changes");
@@ -634,34 +637,34 @@ async fn a_reader_of_activities_that_does_not_read_is_brought_forward_and_keeps_
 
 #[tokio::test]
 async fn who_does_not_read_at_all_is_let_go_and_so_are_its_readers() {
-    let client = local_beating(Duration::from_millis(40)).await;
+    let client = start_local_with_heartbeat(Duration::from_millis(40)).await;
     // The pings never get as far as this one, behind more than sockets hold.
     for _ in 0..=more_than_sockets_hold() / (512 * 1024) {
-        client.accept("r", &vec![text(&"x".repeat(16 * 1024)); 32]).await;
+        client.append("r", &vec![text(&"x".repeat(16 * 1024)); 32]).await;
     }
     let mut ws = Ws::open(&client).await;
     for sub in ["a", "b"] {
-        ws.say(&json!({"op": "subscribe", "id": sub, "run": "r", "frames": "events"})).await;
+        ws.send(&json!({"op": "subscribe", "id": sub, "run": "r", "frames": "events"})).await;
     }
     let readers = async || client.get("/readyz").await.ok()["readers"].as_u64().unwrap();
-    soon("two readers", async { while readers().await < 2 {} }).await;
-    soon("none", async { while readers().await > 0 {} }).await;
+    with_timeout("two readers", async { while readers().await < 2 {} }).await;
+    with_timeout("none", async { while readers().await > 0 {} }).await;
     let mut other = Ws::open(&client).await;
-    assert_eq!(other.ask(json!({"op": "ping"})).await["op"], "pong");
+    assert_eq!(other.request(json!({"op": "ping"})).await["op"], "pong");
     drop(ws);
 }
 
 #[tokio::test]
 async fn a_websocket_is_one_of_the_connections_for_as_long_as_it_is_open() {
-    let client = local_with(Sizes::default(), Limits { connections_max: 1, ..Limits::default() }).await;
+    let client = start_local_with(Sizes::default(), Limits { connections_max: 1, ..Limits::default() }).await;
     let mut ws = Ws::open(&client).await;
     let mut refused = String::new();
     let mut socket = TcpStream::connect(client.at).await.unwrap();
-    soon("a refusal", socket.read_to_string(&mut refused)).await.unwrap();
+    with_timeout("a refusal", socket.read_to_string(&mut refused)).await.unwrap();
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
-    assert_eq!(ws.ask(json!({"op": "ping"})).await["op"], "pong");
-    soon("the close to be answered", ws.socket.close(None)).await.unwrap();
-    while soon("the end", ws.socket.next()).await.is_some() {}
+    assert_eq!(ws.request(json!({"op": "ping"})).await["op"], "pong");
+    with_timeout("the close to be answered", ws.socket.close(None)).await.unwrap();
+    while with_timeout("the end", ws.socket.next()).await.is_some() {}
     loop {
         // As soon as the server has noticed that it has gone, there is room.
         if let Ok((_, response)) = connect(&client, &[]).await {
@@ -679,7 +682,7 @@ async fn a_stop_closes_websockets_after_what_was_taken_and_the_process_ends() {
     for n in 0..3 {
         let mut ws = Ws::open(&client).await;
         ws.subscribe("s", "r", json!({"frames": "events"})).await;
-        ws.say(&json!({"op": "publish", "id": n, "runId": "r", "facts": [text("a")]})).await;
+        ws.send(&json!({"op": "publish", "id": n, "runId": "r", "facts": [text("a")]})).await;
         assert_eq!(ws.answer().await["op"], "ack");
         open.push(ws);
     }
@@ -700,7 +703,7 @@ async fn a_stop_closes_websockets_after_what_was_taken_and_the_process_ends() {
 
 #[tokio::test]
 async fn a_session_is_one_subscription_to_all_of_its_runs_and_goes_on_from_its_cursor() {
-    let client = local().await;
+    let client = start_local().await;
     let put = async |run: &str, words: &str| {
         let body = json!([text(words)]).to_string();
         let path = format!("/v1/runs/{run}/facts?sessionId=s");
@@ -709,19 +712,19 @@ async fn a_session_is_one_subscription_to_all_of_its_runs_and_goes_on_from_its_c
     put("a", "1").await;
     let mut socket = Ws::open(&client).await;
     let asked = json!({"op": "subscribe", "id": "all", "session": "s", "frames": "events", "children": true});
-    let answer = socket.ask(asked.clone()).await;
+    let answer = socket.request(asked.clone()).await;
     assert_eq!((&answer["op"], &answer["recovered"]), (&json!("subscribed"), &json!(false)), "{answer}");
-    assert_eq!(socket.frame().await["runId"], "a");
+    assert_eq!(socket.next_frame().await["runId"], "a");
     put("b", "2").await;
-    let frame = socket.frame().await;
+    let frame = socket.next_frame().await;
     assert_eq!((&frame["runId"], &frame["sub"]), (&json!("b"), &json!("all")));
     put("a", "3").await;
-    socket.frame().await;
+    socket.next_frame().await;
 
     let mut again = Ws::open(&client).await;
     let mut asked = asked;
     asked["after"] = frame["cursor"].clone();
-    assert_eq!(again.ask(asked).await["recovered"], true);
-    let frame = again.frame().await;
+    assert_eq!(again.request(asked).await["recovered"], true);
+    let frame = again.next_frame().await;
     assert_eq!((&frame["runId"], &frame["event"]["payload"]["text"]), (&json!("a"), &json!("3")));
 }

@@ -6,7 +6,8 @@ use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::row::{Row, Rows};
 use proscenium::log::{
-    Append, Blob, Compaction, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Placed, Rewritten, Store, StoreError,
+    Append, Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, META, Outcome, RewrittenAppend, Store, StoreError,
+    StoredAppend,
 };
 use proscenium::model::{Audience, BlobId, Epoch, RunId, Sequence, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,7 +120,7 @@ fn committed((position, created): (u64, u64)) -> Outcome {
 /// Sequence and text of each row.
 type Texts = Vec<(u64, String)>;
 
-fn texts(read: Vec<Placed>) -> Texts {
+fn texts(read: Vec<StoredAppend>) -> Texts {
     let rows = read.into_iter().flat_map(|placed| Rows(placed.rows));
     rows.map(|row| (row.sequence().0, String::from_utf8(row.view(Audience::User).unwrap().to_vec()).unwrap())).collect()
 }
@@ -133,11 +134,11 @@ fn numbered(texts: &[&str]) -> Texts {
 }
 
 async fn a_store_has_one_life_from_its_first_append_on(store: impl Store) {
-    assert_eq!(store.life().await.unwrap(), None);
+    assert_eq!(store.epoch().await.unwrap(), None);
     commit_one(&store, append(&run("a"), 0, &["1"])).await;
     commit_one(&store, Append { epoch: epoch(2), ..append(&run("b"), 0, &["1"]) }).await;
     store.erase(&run("a")).await.unwrap();
-    assert_eq!(store.life().await.unwrap(), Some(epoch(1)));
+    assert_eq!(store.epoch().await.unwrap(), Some(epoch(1)));
 }
 
 async fn appends_of_many_logs_are_counted_without_gaps_in_the_order_of_their_commits(store: impl Store) {
@@ -274,7 +275,7 @@ async fn a_list_is_newest_first_and_its_pages_hold_still_while_logs_come_and_go(
         commit_one(&store, with_state(append(&run(&format!("r{n}")), 0, &["one"]), META, Some(&format!("meta {n}")))).await;
         commit_one(&store, append(&LogId::Session(SessionId::new(&format!("s{n}")).unwrap()), 0, &["one"])).await;
     }
-    let names = |page: &[Listed]| -> Vec<String> { page.iter().map(|listed| listed.log.to_string()).collect() };
+    let names = |page: &[ListedLog]| -> Vec<String> { page.iter().map(|listed| listed.log.to_string()).collect() };
     let first = store.list(LogKind::Run, None, 4).await.unwrap();
     assert_eq!(names(&first), ["run r9", "run r8", "run r7", "run r6"]);
     assert_eq!(first[0].meta, "meta 9");
@@ -329,7 +330,7 @@ async fn rows_are_read_with_the_place_of_their_append_among_all_appends(store: i
     let mut placed = Vec::new();
     for n in 0..30 {
         let of_a = append(&a, n * 3, &["x", "y", "z"]);
-        placed.push(Placed { position: 0, before: Sequence(n * 3), rows: of_a.rows.clone() });
+        placed.push(StoredAppend { position: 0, before: Sequence(n * 3), rows: of_a.rows.clone() });
         // Stretches of appends that follow each other directly, and single ones.
         if n % 10 >= 5 {
             commit_one(&store, with_state(append(&b, 0, &[]), b"k", Some("v"))).await;
@@ -513,13 +514,13 @@ async fn readers_see_whole_appends_while_others_are_committed(store: impl Store)
 }
 
 /// The compaction of a log at `last` that leaves of each append that is named the rows whose sequences `stays` takes.
-fn compaction(log: &LogId, last: u64, appends: &[Placed], stays: impl Fn(u64) -> bool) -> Compaction {
+fn compaction(log: &LogId, last: u64, appends: &[StoredAppend], stays: impl Fn(u64) -> bool) -> Compaction {
     let rewritten = appends.iter().map(|placed| {
         let rows = Rows(placed.rows.clone()).map(|row| row.sequence().0);
         let left: Vec<_> = rows.filter(|sequence| stays(*sequence)).collect();
         let last = Sequence(left.last().copied().unwrap_or_default());
         let rows = left.into_iter().flat_map(|n| row(n, &format!("left {n}"))).collect();
-        Rewritten { position: placed.position, last, rows }
+        RewrittenAppend { position: placed.position, last, rows }
     });
     Compaction { log: log.clone(), epoch: epoch(1), last: Sequence(last), appends: rewritten.collect(), state: Vec::new() }
 }
@@ -556,7 +557,7 @@ async fn what_is_left_of_a_compacted_log_keeps_its_place_and_the_rest_is_passed_
     // Once with holes of every kind, then with larger ones over them, and at last all but the end.
     let rounds: [&dyn Fn(u64) -> bool; 4] =
         [&|n| n % 7 < 4 && !(100..200).contains(&n), &|n| n % 7 < 3 && !(90..230).contains(&n), &|n| n > 300, &|_| false];
-    let mut left: Vec<Placed> = whole.clone();
+    let mut left: Vec<StoredAppend> = whole.clone();
     for (round, stays) in rounds.into_iter().enumerate() {
         let stays = |n: u64| n == last || stays(n);
         // Only every other append is named in the first round: the others stay as they are.
@@ -575,7 +576,7 @@ async fn what_is_left_of_a_compacted_log_keeps_its_place_and_the_rest_is_passed_
             .collect();
         assert_eq!(store.read(&a, epoch(1), Sequence::NONE, ALL).await.unwrap(), left, "round {round}");
         for after in 0..=last {
-            let ends = |placed: &&Placed| Rows(placed.rows.clone()).last().unwrap().sequence().0 > after;
+            let ends = |placed: &&StoredAppend| Rows(placed.rows.clone()).last().unwrap().sequence().0 > after;
             let expected: Vec<_> = left.iter().filter(ends).cloned().collect();
             assert_eq!(store.read(&a, epoch(1), Sequence(after), ALL).await.unwrap(), expected, "round {round} after {after}");
             let few = store.read(&a, epoch(1), Sequence(after), Limit { rows: 5, bytes: 300 }).await.unwrap();
@@ -624,7 +625,7 @@ async fn a_compaction_changes_a_log_that_stands_where_it_says_and_no_other(store
 /// Everything that can be read from a store.
 #[derive(Debug, PartialEq, Eq)]
 struct Contents {
-    logs: Vec<(Listed, Loaded, Texts)>,
+    logs: Vec<(ListedLog, LoadedLog, Texts)>,
     /// Of each log, by kind, the newest.
     checkpoints: Vec<Vec<Option<(Sequence, Bytes)>>>,
     bodies: BTreeMap<String, Bytes>,
@@ -675,7 +676,7 @@ fn filled(dir: &Path) -> Contents {
         save(&store, &run("b"), 1, 20, vec![9; 5000]).await;
         save(&store, &run("gone"), 1, 1, vec![10; 5000]).await;
     });
-    store.settle().unwrap();
+    store.flush_memtables().unwrap();
     drop(store);
     // A journal that was opened again is as long as what is in it: copies are small.
     let store = open(dir, Sync::Always);
@@ -760,7 +761,7 @@ fn positions_and_places_of_creation_are_not_used_again_after_a_restart() {
         commit_one(&store, append(&run("last"), 0, &["one"])).await;
         store.erase(&run("last")).await.unwrap();
     });
-    store.settle().unwrap();
+    store.flush_memtables().unwrap();
     drop(store);
     let store = open(dir.path(), Sync::Always);
     assert_eq!(wait(store.position()).unwrap(), 2, "of an append that is gone, too");
@@ -865,7 +866,7 @@ fn a_large_checkpoint_is_there_again_after_a_restart_out_of_the_journal_and_out_
     for _ in 0..2 {
         let store = open(dir.path(), Sync::Always);
         assert!(wait(checkpoint(&store, &a, 1, 9)) == Some((1, large.clone())));
-        store.settle().unwrap();
+        store.flush_memtables().unwrap();
     }
 }
 
@@ -917,9 +918,9 @@ fn check_flip(dir: &Path, written: &Contents, file: &Path, at: u64, mask: u8) ->
     match read {
         Ok(read) if read == *written => Ok(false),
         Ok(_) => Err("other data than was written".to_owned()),
-        Err(StoreError::Rot { path, .. }) if path == target => Ok(true),
+        Err(StoreError::Corrupt { path, .. }) if path == target => Ok(true),
         // A wrong pointer and a wrong target of it look alike.
-        Err(StoreError::Rot { path, .. }) if file.ends_with("current") && path.parent() == target.parent() => Ok(true),
+        Err(StoreError::Corrupt { path, .. }) if file.ends_with("current") && path.parent() == target.parent() => Ok(true),
         Err(e) => Err(e.to_string()),
     }
 }

@@ -1,6 +1,8 @@
 //! Frames out as SSE: every byte of them, and that no reader loses one, whatever becomes of its connection.
 
-use crate::harness::{AUDIENCES, BOTH, Client, Frame, Sse, Via, fact, lines, local, local_with, recording, soon};
+use crate::harness::{
+    AUDIENCES, Client, Frame, Sse, TRANSPORTS, Transport, fact, recording, start_local, start_local_with, to_ndjson, with_timeout,
+};
 use proscenium::feed::Sizes;
 use proscenium::serve::Limits;
 use serde_json::{Value, json};
@@ -26,12 +28,12 @@ fn numbers(frames: &[Frame]) -> Vec<u64> {
 
 #[tokio::test]
 async fn a_stream_is_these_bytes_and_no_others() {
-    let client = local().await;
-    client.accept("r\u{fc}", &[text("a\r\nb\u{2028}c"), fact("tool.progress", json!({"toolCallId": "c"})), finished()]).await;
-    let events = client.events("r\u{fc}", "", 10).await;
+    let client = start_local().await;
+    client.append("r\u{fc}", &[text("a\r\nb\u{2028}c"), fact("tool.progress", json!({"toolCallId": "c"})), finished()]).await;
+    let events = client.read_events("r\u{fc}", "", 10).await;
     let epoch = client.get("/v1/runs/r\u{fc}").await.ok()["epoch"].as_str().expect("an epoch").to_owned();
-    for via in BOTH {
-        let mut stream = client.stream(via, "r%C3%BC", "", None).await;
+    for via in TRANSPORTS {
+        let mut stream = client.open_stream(via, "r%C3%BC", "", None).await;
         assert_eq!(stream.status, 200);
         let expected =
             [("content-type", "text/event-stream"), ("cache-control", "no-cache, no-transform"), ("x-accel-buffering", "no")];
@@ -41,7 +43,7 @@ async fn a_stream_is_these_bytes_and_no_others() {
         for name in ["content-encoding", "content-length"] {
             assert!(!stream.headers.contains_key(name), "{via:?}: {name}");
         }
-        let frames = stream.all().await;
+        let frames = stream.read_all().await;
         let retry = frames[0].retry.expect("retry rides on the first data frame");
         assert!((1000..=2000).contains(&retry), "{retry}");
         let expected = format!(
@@ -57,17 +59,17 @@ async fn a_stream_is_these_bytes_and_no_others() {
 
 #[tokio::test]
 async fn the_first_byte_comes_before_there_is_anything_to_say_and_the_run_need_not_be_there() {
-    let client = local().await;
-    for via in BOTH {
+    let client = start_local().await;
+    for via in TRANSPORTS {
         let run = format!("{via:?}");
-        let mut stream = client.stream(via, &run, "", None).await;
-        stream.opened().await;
+        let mut stream = client.open_stream(via, &run, "", None).await;
+        stream.wait_until_open().await;
         assert_eq!(stream.bytes, b":\n");
         client.get(&format!("/v1/runs/{run}")).await.problem(404, "no_such_run");
-        client.accept(&run, &[text("a")]).await;
-        assert_eq!(stream.frame().await.sequence(), 1);
-        client.accept(&run, &[text("b"), finished()]).await;
-        let rest = stream.all().await;
+        client.append(&run, &[text("a")]).await;
+        assert_eq!(stream.next_frame().await.sequence(), 1);
+        client.append(&run, &[text("b"), finished()]).await;
+        let rest = stream.read_all().await;
         assert_eq!((kinds(&rest), rest[0].prev()), (vec!["Event", "Event", "End"], 1));
     }
 }
@@ -75,20 +77,20 @@ async fn the_first_byte_comes_before_there_is_anything_to_say_and_the_run_need_n
 #[tokio::test]
 async fn heartbeats_are_comments_with_one_newline_and_never_come_inside_a_frame() {
     let pulse = std::time::Duration::from_millis(5);
-    let client = crate::harness::local_beating(pulse).await;
-    for via in BOTH {
+    let client = crate::harness::start_local_with_heartbeat(pulse).await;
+    for via in TRANSPORTS {
         let run = format!("{via:?}");
-        let mut stream = client.stream(via, &run, "", None).await;
+        let mut stream = client.open_stream(via, &run, "", None).await;
         while stream.bytes.len() < 8 {
-            stream.more().await;
+            stream.read_more().await;
         }
         assert!(stream.bytes.chunks(2).all(|beat| beat == b":\n"), "{:?}", stream.bytes);
         for n in 0..20 {
-            client.accept(&run, &[text(&n.to_string())]).await;
+            client.append(&run, &[text(&n.to_string())]).await;
             tokio::time::sleep(pulse / 3).await;
         }
-        client.accept(&run, &[finished()]).await;
-        let frames = stream.all().await;
+        client.append(&run, &[finished()]).await;
+        let frames = stream.read_all().await;
         assert_eq!(frames.len(), 22);
         assert_eq!(frames.iter().filter(|frame| frame.retry.is_some()).count(), 1);
     }
@@ -96,7 +98,7 @@ async fn heartbeats_are_comments_with_one_newline_and_never_come_inside_a_frame(
 
 #[tokio::test]
 async fn an_ended_run_ends_its_stream_and_whoever_knows_it_is_answered_204() {
-    let client = local().await;
+    let client = start_local().await;
     for (class, payload, status) in [
         ("run.finished", json!({}), "completed"),
         ("run.finished", json!({"status": "cancelled"}), "cancelled"),
@@ -104,18 +106,18 @@ async fn an_ended_run_ends_its_stream_and_whoever_knows_it_is_answered_204() {
         ("run.failed", json!({}), "failed"),
     ] {
         let run = format!("run-{status}");
-        client.accept(&run, &[text("a"), fact(class, json!({"payload": payload}))]).await;
-        for via in BOTH {
-            let frames = client.stream(via, &run, "", None).await.all().await;
+        client.append(&run, &[text("a"), fact(class, json!({"payload": payload}))]).await;
+        for via in TRANSPORTS {
+            let frames = client.open_stream(via, &run, "", None).await.read_all().await;
             assert_eq!(kinds(&frames), ["Event", "Event", "End"]);
             let end = &frames[2];
             assert_eq!((end.data["status"].as_str(), end.sequence()), (Some(status), 2));
             let position = |frame: &Frame| frame.id().split_once(':').expect("a cursor").1.parse::<u64>().expect("a decimal");
             assert!(position(&frames[0]) < position(&frames[1]) && position(&frames[1]) < position(end));
             // The last event's cursor is not the end's: who has only that still gets its End.
-            let late = client.stream(via, &run, "", frames[1].id.as_deref()).await.all().await;
+            let late = client.open_stream(via, &run, "", frames[1].id.as_deref()).await.read_all().await;
             assert_eq!((kinds(&late), &late[0].data, late[0].retry.is_some()), (vec!["End"], &end.data, true));
-            let again = client.stream(via, &run, "", end.id.as_deref()).await;
+            let again = client.open_stream(via, &run, "", end.id.as_deref()).await;
             assert_eq!((again.status, again.headers.get("content-type")), (204, None));
             assert_eq!(again.headers.get("cache-control").map(String::as_str), Some("no-store"), "{via:?}");
         }
@@ -124,67 +126,67 @@ async fn an_ended_run_ends_its_stream_and_whoever_knows_it_is_answered_204() {
 
 #[tokio::test]
 async fn what_follows_an_end_is_worth_coming_back_for_if_it_can_be_seen() {
-    let client = local().await;
-    client.accept("r", &[text("a"), finished()]).await;
-    let end = client.stream(Via::Raw, "r", "", None).await.all().await.pop().expect("the end");
-    client.accept("r", &[fact("diagnostic.changed", json!({}))]).await;
-    for via in BOTH {
-        assert_eq!(client.stream(via, "r", "", end.id.as_deref()).await.status, 204, "hidden from users");
-        let internal = client.stream(via, "r", "audience=internal", end.id.as_deref()).await.all().await;
+    let client = start_local().await;
+    client.append("r", &[text("a"), finished()]).await;
+    let end = client.open_stream(Transport::Raw, "r", "", None).await.read_all().await.pop().expect("the end");
+    client.append("r", &[fact("diagnostic.changed", json!({}))]).await;
+    for via in TRANSPORTS {
+        assert_eq!(client.open_stream(via, "r", "", end.id.as_deref()).await.status, 204, "hidden from users");
+        let internal = client.open_stream(via, "r", "audience=internal", end.id.as_deref()).await.read_all().await;
         assert_eq!((kinds(&internal), numbers(&internal)), (vec!["Event", "End"], vec![3, 3]));
     }
-    client.accept("r", &[text("late")]).await;
-    for via in BOTH {
-        let more = client.stream(via, "r", "", end.id.as_deref()).await.all().await;
+    client.append("r", &[text("late")]).await;
+    for via in TRANSPORTS {
+        let more = client.open_stream(via, "r", "", end.id.as_deref()).await.read_all().await;
         assert_eq!((kinds(&more), more[0].prev(), more[1].data["status"].as_str()), (vec!["Event", "End"], 2, Some("completed")));
-        assert_eq!(client.stream(via, "r", "", more[1].id.as_deref()).await.status, 204);
+        assert_eq!(client.open_stream(via, "r", "", more[1].id.as_deref()).await.status, 204);
     }
     // A new attempt: the stream lives again.
-    client.accept("r", &[fact("run.started", json!({}))]).await;
-    let mut stream = client.stream(Via::Raw, "r", "", end.id.as_deref()).await;
-    assert_eq!((stream.frame().await.sequence(), stream.frame().await.sequence()), (4, 5));
-    client.accept("r", &[text("b"), finished()]).await;
-    let rest = stream.all().await;
+    client.append("r", &[fact("run.started", json!({}))]).await;
+    let mut stream = client.open_stream(Transport::Raw, "r", "", end.id.as_deref()).await;
+    assert_eq!((stream.next_frame().await.sequence(), stream.next_frame().await.sequence()), (4, 5));
+    client.append("r", &[text("b"), finished()]).await;
+    let rest = stream.read_all().await;
     assert_eq!((kinds(&rest), numbers(&rest)), (vec!["Event", "Event", "End"], vec![6, 7, 7]));
 }
 
 #[tokio::test]
 async fn a_reader_that_is_ahead_of_the_tick_is_not_told_of_an_end_that_is_over() {
     let sizes = Sizes { tick: std::time::Duration::from_millis(400), ..Sizes::default() };
-    let client = local_with(sizes, Limits::default()).await;
-    for via in BOTH {
+    let client = start_local_with(sizes, Limits::default()).await;
+    for via in TRANSPORTS {
         let run = format!("{via:?}");
         // Somebody else watches, so that the end is known while the user's frames are only in the log; the new start comes
         // within the tick that follows the end.
-        let mut watching = client.stream(via, &run, "audience=internal", None).await;
-        watching.opened().await;
-        client.accept(&run, &[text("a"), finished()]).await;
-        assert_eq!(kinds(&watching.all().await), ["Event", "Event", "End"]);
-        client.accept(&run, &[fact("run.started", json!({}))]).await;
-        let mut stream = client.stream(via, &run, "", None).await;
+        let mut watching = client.open_stream(via, &run, "audience=internal", None).await;
+        watching.wait_until_open().await;
+        client.append(&run, &[text("a"), finished()]).await;
+        assert_eq!(kinds(&watching.read_all().await), ["Event", "Event", "End"]);
+        client.append(&run, &[fact("run.started", json!({}))]).await;
+        let mut stream = client.open_stream(via, &run, "", None).await;
         for sequence in 1..=3 {
-            assert_eq!(stream.frame().await.sequence(), sequence);
+            assert_eq!(stream.next_frame().await.sequence(), sequence);
         }
-        client.accept(&run, &[text("b"), finished()]).await;
-        let rest = stream.all().await;
+        client.append(&run, &[text("b"), finished()]).await;
+        let rest = stream.read_all().await;
         assert_eq!((kinds(&rest), numbers(&rest)), (vec!["Event", "Event", "End"], vec![4, 5, 5]));
     }
 }
 
 #[tokio::test]
 async fn a_run_that_waits_for_somebody_has_not_ended() {
-    let client = local().await;
-    client.accept("r", &[fact("run.started", json!({})), fact("action.required", json!({"actionId": "a"}))]).await;
-    let mut stream = client.stream(Via::Raw, "r", "", None).await;
-    assert_eq!((stream.frame().await.sequence(), stream.frame().await.sequence()), (1, 2));
-    client.accept("r", &[fact("action.resolved", json!({"actionId": "a"}))]).await;
-    assert_eq!(stream.frame().await.data["event"]["type"], "action.resolved");
+    let client = start_local().await;
+    client.append("r", &[fact("run.started", json!({})), fact("action.required", json!({"actionId": "a"}))]).await;
+    let mut stream = client.open_stream(Transport::Raw, "r", "", None).await;
+    assert_eq!((stream.next_frame().await.sequence(), stream.next_frame().await.sequence()), (1, 2));
+    client.append("r", &[fact("action.resolved", json!({"actionId": "a"}))]).await;
+    assert_eq!(stream.next_frame().await.data["event"]["type"], "action.resolved");
 }
 
 #[tokio::test]
 async fn a_cursor_of_another_life_or_beyond_the_log_resets_its_reader() {
-    let client = local().await;
-    client.accept("r", &[text("a"), text("b"), finished()]).await;
+    let client = start_local().await;
+    client.append("r", &[text("a"), text("b"), finished()]).await;
     let epoch = client.get("/v1/runs/r").await.ok()["epoch"].as_str().expect("an epoch").to_owned();
     let other = if epoch.starts_with('0') { epoch.replacen('0', "1", 1) } else { format!("0{}", &epoch[1..]) };
     for (cursor, reason) in [
@@ -193,35 +195,35 @@ async fn a_cursor_of_another_life_or_beyond_the_log_resets_its_reader() {
         (format!("{epoch}:2000"), "expired"),
         (format!("{epoch}:8"), "expired"),
     ] {
-        for via in BOTH {
-            let frames = client.stream(via, "r", "", Some(&cursor)).await.all().await;
+        for via in TRANSPORTS {
+            let frames = client.open_stream(via, "r", "", Some(&cursor)).await.read_all().await;
             assert_eq!(kinds(&frames), ["Reset", "Event", "Event", "Event", "End"], "{cursor}");
             assert_eq!((frames[0].data["reason"].as_str(), frames[1].prev()), (Some(reason), 0));
             // Who is cut off right after the reset is not reset again.
-            let rest = client.stream(via, "r", "", frames[0].id.as_deref()).await.all().await;
+            let rest = client.open_stream(via, "r", "", frames[0].id.as_deref()).await.read_all().await;
             assert_eq!(kinds(&rest), ["Event", "Event", "Event", "End"]);
         }
     }
     // The same for a filtered reader, and for one that came before the run.
-    let frames = client.stream(Via::Raw, "r", "type=text.delta", Some(&format!("{other}:6"))).await.all().await;
+    let frames = client.open_stream(Transport::Raw, "r", "type=text.delta", Some(&format!("{other}:6"))).await.read_all().await;
     assert_eq!((kinds(&frames), frames[2].prev()), (vec!["Reset", "Event", "Event", "End"], 1));
-    let mut early = client.stream(Via::Raw, "later", "", Some(&format!("{other}:6"))).await;
-    client.accept("later", &[text("a")]).await;
-    assert_eq!((early.frame().await.kind(), early.frame().await.sequence()), ("Reset", 1));
+    let mut early = client.open_stream(Transport::Raw, "later", "", Some(&format!("{other}:6"))).await;
+    client.append("later", &[text("a")]).await;
+    assert_eq!((early.next_frame().await.kind(), early.next_frame().await.sequence()), ("Reset", 1));
 }
 
 #[tokio::test]
 async fn what_is_no_cursor_is_refused_with_the_member() {
-    let client = local().await;
-    client.accept("r", &[text("a")]).await;
+    let client = start_local().await;
+    client.append("r", &[text("a")]).await;
     for cursor in ["7", "nonsense", "00000000:1", "000000000000feed:", "000000000000feed:-1", "000000000000feed:x"] {
-        for via in BOTH {
-            let mut stream = client.stream(via, "r", &format!("after={cursor}"), None).await;
+        for via in TRANSPORTS {
+            let mut stream = client.open_stream(via, "r", &format!("after={cursor}"), None).await;
             assert_eq!(stream.status, 400, "{cursor}");
             let problem: Value = serde_json::from_slice(&stream.body().await).expect("JSON");
             crate::schema::assert_valid("problem.schema.json", &problem);
             assert_eq!((problem["code"].as_str(), problem["member"].as_str()), (Some("bad_cursor"), Some("after")));
-            assert_eq!(client.stream(via, "r", "", Some(cursor)).await.status, 400, "{cursor}");
+            assert_eq!(client.open_stream(via, "r", "", Some(cursor)).await.status, 400, "{cursor}");
         }
     }
     client.get("/v1/runs/r/stream?frames=dreams").await.problem(400, "bad_query");
@@ -231,12 +233,20 @@ async fn what_is_no_cursor_is_refused_with_the_member() {
 
 #[tokio::test]
 async fn the_header_wins_over_the_query() {
-    let client = local().await;
-    client.accept("r", &[text("a"), text("b"), text("c"), finished()]).await;
-    let ids: Vec<String> =
-        client.stream(Via::Raw, "r", "", None).await.all().await.iter().map(|frame| frame.id().to_owned()).collect();
-    for via in BOTH {
-        let from = async |query: &str, resume: Option<&str>| numbers(&client.stream(via, "r", query, resume).await.all().await);
+    let client = start_local().await;
+    client.append("r", &[text("a"), text("b"), text("c"), finished()]).await;
+    let ids: Vec<String> = client
+        .open_stream(Transport::Raw, "r", "", None)
+        .await
+        .read_all()
+        .await
+        .iter()
+        .map(|frame| frame.id().to_owned())
+        .collect();
+    for via in TRANSPORTS {
+        let from = async |query: &str, resume: Option<&str>| {
+            numbers(&client.open_stream(via, "r", query, resume).await.read_all().await)
+        };
         let (first, third) = (&ids[0], &ids[2]);
         assert_eq!(from(&format!("after={first}"), Some(third)).await, [4, 4]);
         assert_eq!(from(&format!("after={first}&last_event_id={third}"), None).await, [4, 4]);
@@ -249,81 +259,83 @@ async fn the_header_wins_over_the_query() {
 
 #[tokio::test]
 async fn from_now_on_is_only_what_comes_and_says_what_it_left_out() {
-    let client = local().await;
-    client.accept("r", &[text("a"), fact("metric.changed", json!({}))]).await;
+    let client = start_local().await;
+    client.append("r", &[text("a"), fact("metric.changed", json!({}))]).await;
     let mut streams = Vec::new();
-    for via in BOTH {
+    for via in TRANSPORTS {
         for query in ["after=now", "after=now&type=text.delta"] {
-            let mut stream = client.stream(via, "r", query, None).await;
-            stream.opened().await;
+            let mut stream = client.open_stream(via, "r", query, None).await;
+            stream.wait_until_open().await;
             streams.push(stream);
         }
     }
-    client.accept("r", &[text("b")]).await;
+    client.append("r", &[text("b")]).await;
     for mut stream in streams {
-        let frame = stream.frame().await;
+        let frame = stream.next_frame().await;
         assert_eq!((frame.sequence(), frame.prev()), (3, 1));
     }
-    let mut early = client.stream(Via::Raw, "unwritten", "after=now", None).await;
-    early.opened().await;
-    client.accept("unwritten", &[text("a")]).await;
-    assert_eq!(early.frame().await.sequence(), 1);
+    let mut early = client.open_stream(Transport::Raw, "unwritten", "after=now", None).await;
+    early.wait_until_open().await;
+    client.append("unwritten", &[text("a")]).await;
+    assert_eq!(early.next_frame().await.sequence(), 1);
 }
 
 #[tokio::test]
 async fn a_selection_is_streamed_live_and_ends_with_its_run() {
-    let client = local().await;
-    let mut stream = client.stream(Via::Hyper, "r", "surfaces=hitl,tool_ui&audience=user", None).await;
-    stream.opened().await;
-    client.accept("r", &[text("a"), fact("tool.started", json!({"toolCallId": "c"}))]).await;
-    assert_eq!((stream.frame().await.sequence(), stream.bytes.is_empty()), (2, false));
-    client.accept("r", &[text("b"), fact("action.required", json!({"actionId": "x"})), finished()]).await;
-    let rest = stream.all().await;
+    let client = start_local().await;
+    let mut stream = client.open_stream(Transport::Hyper, "r", "surfaces=hitl,tool_ui&audience=user", None).await;
+    stream.wait_until_open().await;
+    client.append("r", &[text("a"), fact("tool.started", json!({"toolCallId": "c"}))]).await;
+    assert_eq!((stream.next_frame().await.sequence(), stream.bytes.is_empty()), (2, false));
+    client.append("r", &[text("b"), fact("action.required", json!({"actionId": "x"})), finished()]).await;
+    let rest = stream.read_all().await;
     assert_eq!((kinds(&rest), numbers(&rest), rest[0].prev()), (vec!["Event", "End"], vec![4, 5], 2));
 }
 
 #[tokio::test]
 async fn a_selection_that_is_resumed_far_from_its_last_event_still_knows_it() {
-    let client = local().await;
+    let client = start_local().await;
     let facts: Vec<Value> = (1..=2600).map(|n| if n == 1500 { fact("task.changed", json!({})) } else { text("x") }).collect();
     let mut cursors = Vec::new();
     for (part, n) in facts.chunks(20).zip(1..) {
-        let receipt = client.accept("r", part).await;
+        let receipt = client.append("r", part).await;
         cursors.push(format!("{}:{}", receipt["epoch"].as_str().expect("an epoch"), n * 20 * 2));
     }
-    client.accept("r", &[finished()]).await;
+    client.append("r", &[finished()]).await;
     for (cursor, prev) in [(&cursors[127], 1500), (&cursors[75], 1500), (&cursors[80], 1500)] {
-        let frames = client.stream(Via::Raw, "r", "type=task.changed,run.finished", Some(cursor)).await.all().await;
+        let frames =
+            client.open_stream(Transport::Raw, "r", "type=task.changed,run.finished", Some(cursor)).await.read_all().await;
         assert_eq!(
             (kinds(&frames), numbers(&frames), frames[0].prev()),
             (vec!["Event", "End"], vec![2601, 2601], prev),
             "{cursor}"
         );
     }
-    let frames = client.stream(Via::Raw, "r", "type=task.changed,run.finished", Some(&cursors[70])).await.all().await;
+    let frames =
+        client.open_stream(Transport::Raw, "r", "type=task.changed,run.finished", Some(&cursors[70])).await.read_all().await;
     assert_eq!((numbers(&frames), frames[0].prev(), frames[1].prev()), (vec![1500, 2601, 2601], 0, 1500));
 }
 
 #[tokio::test]
 async fn a_stream_may_follow_another_request_on_its_connection() {
-    let client = local().await;
-    client.accept("r", &[text("a"), finished()]).await;
+    let client = start_local().await;
+    client.append("r", &[text("a"), finished()]).await;
     let mut socket = TcpStream::connect(client.at).await.expect("a connection");
     socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("sent");
     let mut answer = Vec::new();
     while !answer.ends_with(b"}") {
-        soon("health", socket.read_buf(&mut answer)).await.expect("an answer");
+        with_timeout("health", socket.read_buf(&mut answer)).await.expect("an answer");
     }
     assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
-    let mut stream = Sse::ask(socket, Via::Raw, "/v1/runs/r/stream?frames=events", &[]).await;
+    let mut stream = Sse::open(socket, Transport::Raw, "/v1/runs/r/stream?frames=events", &[]).await;
     assert_eq!(stream.headers.get("transfer-encoding").map(String::as_str), Some("chunked"), "hyper's");
-    assert_eq!(kinds(&stream.all().await), ["Event", "Event", "End"]);
+    assert_eq!(kinds(&stream.read_all().await), ["Event", "Event", "End"]);
 }
 
 #[tokio::test]
 async fn a_request_may_come_in_pieces() {
-    let client = local().await;
-    client.accept("r", &[text("a"), finished()]).await;
+    let client = start_local().await;
+    client.append("r", &[text("a"), finished()]).await;
     let request = b"GET /v1/runs/r/stream?frames=events HTTP/1.1\r\nhost: localhost\r\nlast-event-id:\r\n\r\n";
     for cut in [1, 3, 4, 20, 60, request.len() - 1] {
         let mut socket = TcpStream::connect(client.at).await.expect("a connection");
@@ -332,29 +344,29 @@ async fn a_request_may_come_in_pieces() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         socket.write_all(&request[cut..]).await.expect("sent");
         let mut answer = Vec::new();
-        soon("the end", socket.read_to_end(&mut answer)).await.expect("an answer");
+        with_timeout("the end", socket.read_to_end(&mut answer)).await.expect("an answer");
         let answer = String::from_utf8(answer).expect("UTF-8");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("\"frame\":\"End\""), "cut at {cut}: {answer}");
     }
 }
 
 /// Follows a run to its end with a new connection for every frame.
-async fn one_frame_a_connection(client: &Client, via: Via, run: &str, query: &str) -> Vec<Frame> {
+async fn one_frame_a_connection(client: &Client, via: Transport, run: &str, query: &str) -> Vec<Frame> {
     let mut frames: Vec<Frame> = Vec::new();
     loop {
         let resume = frames.last().and_then(|frame| frame.id.as_deref());
-        let mut stream = client.stream(via, run, query, resume).await;
+        let mut stream = client.open_stream(via, run, query, resume).await;
         if stream.status == 204 {
             return frames;
         }
-        frames.push(stream.frame().await);
+        frames.push(stream.next_frame().await);
         assert!(frames.last().is_some_and(|frame| frame.retry.is_some()), "each connection's first frame says when to come back");
     }
 }
 
 /// The frames are all of the audience's events, once, in order, with the right chain, and the end.
 async fn assert_complete(client: &Client, run: &str, query: &str, frames: &[Frame]) {
-    let events = client.events(run, query, 1000).await;
+    let events = client.read_events(run, query, 1000).await;
     let (end, frames) = frames.split_last().expect("the end");
     assert_eq!(end.kind(), "End");
     assert_eq!(frames.len(), events.len());
@@ -369,7 +381,7 @@ async fn assert_complete(client: &Client, run: &str, query: &str, frames: &[Fram
 async fn write_slowly(client: &Client, run: &str, facts: &[Value]) {
     let path = format!("/v1/runs/{run}/facts?source=awaken");
     for body in facts.chunks(50) {
-        assert_eq!(client.lines(&path, lines(body)).await.ok()["accepted"], body.len());
+        assert_eq!(client.post_lines(&path, to_ndjson(body)).await.ok()["accepted"], body.len());
         tokio::task::yield_now().await;
     }
     assert_eq!(client.get(&format!("/v1/runs/{run}")).await.ok()["status"], "completed");
@@ -378,8 +390,8 @@ async fn write_slowly(client: &Client, run: &str, facts: &[Value]) {
 #[tokio::test]
 async fn whoever_is_cut_off_after_every_single_frame_misses_none_and_sees_none_twice() {
     let facts = recording("long_40_steps");
-    let client = local().await;
-    for via in BOTH {
+    let client = start_local().await;
+    for via in TRANSPORTS {
         let run = format!("{via:?}");
         let reading = one_frame_a_connection(&client, via, &run, "audience=user");
         let ((), frames) = tokio::join!(write_slowly(&client, &run, &facts), reading);
@@ -392,11 +404,11 @@ async fn whoever_is_cut_off_after_every_single_frame_misses_none_and_sees_none_t
 async fn the_same_of_a_log_that_is_read_from_the_store() {
     let facts: Vec<Value> = recording("tool_progress_activity");
     let sizes = Sizes { ring_bytes_max: 1, pages_bytes_max: 64 * 1024, ..Sizes::default() };
-    let client = local_with(sizes, Limits::default()).await;
+    let client = start_local_with(sizes, Limits::default()).await;
     write_slowly(&client, "r", &facts).await;
     for audience in AUDIENCES {
         for query in [format!("audience={audience}"), format!("audience={audience}&surfaces=tool_ui,runtime_status")] {
-            for via in BOTH {
+            for via in TRANSPORTS {
                 assert_complete(&client, "r", &query, &one_frame_a_connection(&client, via, "r", &query).await).await;
             }
         }
@@ -405,9 +417,9 @@ async fn the_same_of_a_log_that_is_read_from_the_store() {
 
 #[tokio::test]
 async fn whoever_is_cut_off_inside_a_frame_gets_it_again() {
-    let client = local().await;
-    client.accept("r", &[text("a"), text("b"), text("c"), finished()]).await;
-    let whole = client.stream(Via::Raw, "r", "", None).await.all().await;
+    let client = start_local().await;
+    client.append("r", &[text("a"), text("b"), text("c"), finished()]).await;
+    let whole = client.open_stream(Transport::Raw, "r", "", None).await.read_all().await;
     let blocks: Vec<&str> = whole.iter().map(|frame| frame.text.as_str()).collect();
     let body = format!(":\n{}", blocks.concat().trim_start_matches(":\n"));
     for cut in 0..body.len() {
@@ -421,7 +433,7 @@ async fn whoever_is_cut_off_inside_a_frame_gets_it_again() {
         let path = format!("/v1/runs/r/stream?frames=events&{query}");
         if cut % 40 == 0 {
             let socket = TcpStream::connect(client.at).await.expect("a connection");
-            let rest = Sse::ask(socket, Via::Raw, &path, &[]).await.all().await;
+            let rest = Sse::open(socket, Transport::Raw, &path, &[]).await.read_all().await;
             let data = |frames: &[Frame]| frames.iter().map(|frame| frame.data.clone()).collect::<Vec<_>>();
             assert_eq!(data(&rest), data(&whole[committed..]), "cut at {cut}");
         }
@@ -430,11 +442,11 @@ async fn whoever_is_cut_off_inside_a_frame_gets_it_again() {
 
 #[tokio::test]
 async fn two_hundred_readers_all_see_everything_once_and_in_order() {
-    let client = local_with(Sizes { ring_bytes_max: 8 * 1024, ..Sizes::default() }, Limits::default()).await;
+    let client = start_local_with(Sizes { ring_bytes_max: 8 * 1024, ..Sizes::default() }, Limits::default()).await;
     let mut reading = Vec::new();
     for n in 0..200 {
-        let mut stream = client.stream(BOTH[n % 2], "r", &format!("audience={}", AUDIENCES[n % 3]), None).await;
-        stream.opened().await;
+        let mut stream = client.open_stream(TRANSPORTS[n % 2], "r", &format!("audience={}", AUDIENCES[n % 3]), None).await;
+        stream.wait_until_open().await;
         reading.push((n, stream));
     }
     // A quarter does not read while the run is written; it is as long as it takes that matters, not how long.
@@ -451,16 +463,16 @@ async fn two_hundred_readers_all_see_everything_once_and_in_order() {
         ));
     }
     for body in facts.chunks(7) {
-        client.accept("r", body).await;
+        client.append("r", body).await;
     }
-    client.accept("r", &[finished()]).await;
+    client.append("r", &[finished()]).await;
     let mut expected = Vec::new();
     for audience in AUDIENCES {
-        let events = client.events("r", &format!("audience={audience}"), 1000).await;
+        let events = client.read_events("r", &format!("audience={audience}"), 1000).await;
         expected.push(events.iter().filter_map(|event| event["sequence"].as_u64()).collect::<Vec<_>>());
     }
     for eager in eager {
-        let (n, sequences) = soon("an eager reader", eager).await.expect("no panic");
+        let (n, sequences) = with_timeout("an eager reader", eager).await.expect("no panic");
         assert_eq!(sequences, expected[n % 3], "reader {n}");
     }
     for (n, mut stream) in stalled {
@@ -483,24 +495,24 @@ async fn readers_that_stall_delay_nobody_and_then_get_everything_once_and_in_ord
     const FACT: usize = 16 * 1024;
     let facts = more_than_sockets_hold() / FACT;
     for ring_bytes_max in [Sizes::default().ring_bytes_max, 64 * 1024] {
-        let client = local_with(Sizes { ring_bytes_max, ..Sizes::default() }, Limits::default()).await;
+        let client = start_local_with(Sizes { ring_bytes_max, ..Sizes::default() }, Limits::default()).await;
         let mut stalled = Vec::new();
         for n in 0..6 {
             let query = if n < 4 { "audience=user" } else { "audience=user&type=text.delta,run.finished" };
-            let mut stream = client.stream(BOTH[n % 2], "r", query, None).await;
-            stream.opened().await;
+            let mut stream = client.open_stream(TRANSPORTS[n % 2], "r", query, None).await;
+            stream.wait_until_open().await;
             stalled.push(stream);
         }
-        let mut eager = client.stream(Via::Raw, "r", "", None).await;
-        eager.opened().await;
+        let mut eager = client.open_stream(Transport::Raw, "r", "", None).await;
+        eager.wait_until_open().await;
         let eager = tokio::spawn(async move { eager.sequences().await });
         // The writer is answered, and the eager reader served to the end, while the others hold everything back.
         for _ in 0..facts / 8 {
-            client.accept("r", &vec![text(&"x".repeat(FACT)); 8]).await;
+            client.append("r", &vec![text(&"x".repeat(FACT)); 8]).await;
         }
-        let last = client.accept("r", &[finished()]).await["lastSequence"].as_u64().expect("a sequence");
+        let last = client.append("r", &[finished()]).await["lastSequence"].as_u64().expect("a sequence");
         let all: Vec<u64> = (1..=last).collect();
-        assert!(soon("the eager reader", eager).await.expect("no panic") == all);
+        assert!(with_timeout("the eager reader", eager).await.expect("no panic") == all);
         for (n, stream) in stalled.iter_mut().enumerate() {
             assert!(stream.sequences().await == all, "reader {n}, ring of {ring_bytes_max}");
         }
@@ -509,7 +521,7 @@ async fn readers_that_stall_delay_nobody_and_then_get_everything_once_and_in_ord
 
 #[tokio::test]
 async fn readers_may_come_and_go_while_a_run_is_written() {
-    let client = local().await;
+    let client = start_local().await;
     let facts = recording("multi_tool_sequential");
     let reading: Vec<_> = (0..24)
         .map(|n| {
@@ -519,7 +531,7 @@ async fn readers_may_come_and_go_while_a_run_is_written() {
                 // Each is cut off after a number of frames of its own.
                 loop {
                     let resume = frames.last().and_then(|frame| frame.id.as_deref());
-                    let mut stream = client.stream(BOTH[n % 2], "r", "audience=internal", resume).await;
+                    let mut stream = client.open_stream(TRANSPORTS[n % 2], "r", "audience=internal", resume).await;
                     for _ in 0..=n {
                         match stream.next().await {
                             Some(frame) => frames.push(frame),
@@ -534,18 +546,18 @@ async fn readers_may_come_and_go_while_a_run_is_written() {
         })
         .collect();
     for fact in &facts {
-        client.lines("/v1/runs/r/facts?source=awaken", lines(std::slice::from_ref(fact))).await.ok();
+        client.post_lines("/v1/runs/r/facts?source=awaken", to_ndjson(std::slice::from_ref(fact))).await.ok();
     }
     for reader in reading {
-        assert_complete(&client, "r", "audience=internal", &soon("a reader", reader).await.expect("no panic")).await;
+        assert_complete(&client, "r", "audience=internal", &with_timeout("a reader", reader).await.expect("no panic")).await;
     }
 }
 
 #[tokio::test]
 async fn cursors_are_unique_and_grow() {
-    let client = local().await;
+    let client = start_local().await;
     write_slowly(&client, "r", &recording("multi_tool_sequential")).await;
-    let frames = client.stream(Via::Raw, "r", "audience=internal", None).await.all().await;
+    let frames = client.open_stream(Transport::Raw, "r", "audience=internal", None).await.read_all().await;
     let ids: HashSet<&str> = frames.iter().map(Frame::id).collect();
     assert_eq!(ids.len(), frames.len());
     let positions: Vec<u64> = frames.iter().filter_map(|frame| frame.id().split_once(':')?.1.parse().ok()).collect();

@@ -1,13 +1,13 @@
 //! Nothing fails in silence: the end of a task is the server's end, and what is stored and cannot be read is an error with a name.
 
-use crate::harness::{Client, PATIENCE, Via, fact, serve_it, soon, world};
+use crate::harness::{Client, TIMEOUT, Transport, environment, fact, serve_until, with_timeout};
 use proscenium::feed::Sizes;
 use proscenium::guard::Policy;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::memory::MemoryStore;
-use proscenium::log::{AnyStore, Append, Loaded, LogId, Store, StoreError};
+use proscenium::log::{AnyStore, Append, LoadedLog, LogId, Store, StoreError};
 use proscenium::model::{RunId, Sequence};
-use proscenium::serve::{Failure, Limits, Pulse, Server};
+use proscenium::serve::{Failure, KeepAlive, Limits, Server};
 use serde_json::json;
 use std::io::{BufRead, Read};
 use std::path::Path;
@@ -46,7 +46,7 @@ impl Broken {
             stderr.read_to_string(&mut said).unwrap();
             (self.child.wait().unwrap().code(), said)
         });
-        soon("the process to end", ended).await.unwrap()
+        with_timeout("the process to end", ended).await.unwrap()
     }
 }
 
@@ -87,10 +87,10 @@ async fn the_panic_of_the_committer_answers_all_who_wait_and_ends_the_process() 
     let dir = tempfile::tempdir().unwrap();
     let server = Broken::start("committer", dir.path(), &[]);
     let client = Client::new(server.at);
-    let mut reader = client.stream(Via::Raw, "r", "", None).await;
-    reader.opened().await;
+    let mut reader = client.open_stream(Transport::Raw, "r", "", None).await;
+    reader.wait_until_open().await;
     let url = format!("http://{}/v1/runs/r/facts", server.at);
-    let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
+    let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build().unwrap();
     // An answer, or the end of the connection: not a silence.
     let answer = http.post(url).header("content-type", "application/json").body(r#"{"type":"run.started"}"#).send().await;
     assert!(answer.as_ref().map_or_else(|error| !error.is_timeout(), |answer| answer.status() == 500), "{answer:?}");
@@ -104,9 +104,10 @@ async fn a_committer_that_has_ended_is_a_failure_also_for_a_server_that_is_told_
     // Which of the two is seen first is chance.
     for _ in 0..20 {
         let store = AnyStore::Memory(MemoryStore::new());
-        let world = world(jiff::Timestamp::now);
-        let server = Server::new(store, Policy::default(), Sizes::default(), Limits::default(), Pulse::default(), world);
-        let server = server.unwrap().panicking_in(Some("committer".into()));
+        let environment = environment(jiff::Timestamp::now);
+        let server =
+            Server::new(store, Policy::default(), Sizes::default(), Limits::default(), KeepAlive::default(), environment);
+        let server = server.unwrap().with_panic_in(Some("committer".into()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         let stop = async move {
@@ -114,7 +115,7 @@ async fn a_committer_that_has_ended_is_a_failure_also_for_a_server_that_is_told_
             let http = reqwest::Client::builder().no_proxy().build().unwrap();
             let _ = http.post(url).header("content-type", "application/json").body(r#"{"type":"run.started"}"#).send().await;
         };
-        match soon("the server to end", server.run(listener, stop)).await {
+        match with_timeout("the server to end", server.run(listener, stop)).await {
             Err(Failure::Store(error)) => assert!(error.to_string().contains("the committer panicked"), "{error}"),
             ended => panic!("{ended:?}"),
         }
@@ -123,20 +124,20 @@ async fn a_committer_that_has_ended_is_a_failure_also_for_a_server_that_is_told_
 
 /// A server on this directory, which stops when it is told to and lets go of it.
 async fn on(dir: &Path) -> (Client, impl AsyncFnOnce()) {
-    let world = world(jiff::Timestamp::now);
+    let environment = environment(jiff::Timestamp::now);
     let server = Server::new(
         AnyStore::Embedded(opened(dir)),
         Policy::default(),
         Sizes::default(),
         Limits::default(),
-        Pulse::default(),
-        world,
+        KeepAlive::default(),
+        environment,
     );
     let (stop, told) = oneshot::channel::<()>();
-    let (client, serving) = serve_it(server.unwrap(), async move { drop(told.await) }).await;
+    let (client, serving) = serve_until(server.unwrap(), async move { drop(told.await) }).await;
     (client, async move || {
         drop(stop);
-        soon("the server to stop", serving).await.unwrap();
+        with_timeout("the server to stop", serving).await.unwrap();
     })
 }
 
@@ -155,13 +156,13 @@ pub fn run(name: &str) -> LogId {
 }
 
 /// The log as it is stored.
-pub async fn loaded(store: &EmbeddedStore, name: &str) -> Loaded {
+pub async fn loaded(store: &EmbeddedStore, name: &str) -> LoadedLog {
     store.load(&run(name)).await.unwrap().unwrap()
 }
 
 /// Sets one state entry of a run, past everything that looks at it.
 pub async fn set(store: &EmbeddedStore, name: &str, key: &[u8], value: &[u8]) {
-    let Loaded { epoch, last, .. } = loaded(store, name).await;
+    let LoadedLog { epoch, last, .. } = loaded(store, name).await;
     let state = vec![(key.to_vec().into(), Some(value.to_vec().into()))];
     let append = Append { log: run(name), epoch, expected: last, last, rows: bytes::Bytes::new(), blobs: Vec::new(), state };
     store.commit(&[append]).await.unwrap();
@@ -189,7 +190,7 @@ async fn each_entry_of_a_logs_state_that_cannot_be_read_is_named_and_other_logs_
     let dir = tempfile::tempdir().unwrap();
     let (client, stop) = on(dir.path()).await;
     tell_everything(&client, "bad").await;
-    client.accept("good", &[fact("run.started", json!({"sessionId": "s"}))]).await;
+    client.append("good", &[fact("run.started", json!({"sessionId": "s"}))]).await;
     stop().await;
     let store = opened(dir.path());
     let whole = loaded(&store, "bad").await;
@@ -202,10 +203,11 @@ async fn each_entry_of_a_logs_state_that_cannot_be_read_is_named_and_other_logs_
         drop(store);
         let (client, stop) = on(dir.path()).await;
         let name = String::from_utf8_lossy(key);
-        let problem = client.facts("bad", &json!([fact("run.status", json!({}))])).await.problem(500, "stored_state_unreadable");
+        let problem =
+            client.post_facts("bad", &json!([fact("run.status", json!({}))])).await.problem(500, "stored_state_unreadable");
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains("run bad") && detail.contains(&format!("{name:?}")), "{name}: {detail}");
-        client.accept("good", &[fact("run.status", json!({"payload": {"message": "on"}}))]).await;
+        client.append("good", &[fact("run.status", json!({"payload": {"message": "on"}}))]).await;
         let runs = client.get("/v1/runs").await.ok();
         let read = client.get("/v1/runs/bad").await;
         match &**key == b"m" {
@@ -226,10 +228,10 @@ async fn each_entry_of_a_logs_state_that_cannot_be_read_is_named_and_other_logs_
     }
     let (client, stop) = on(dir.path()).await;
     client
-        .accept("bad", &[fact("text.delta", json!({"messageId": "m", "payload": {"text": "live-abcdefgh0123456789 then"}}))])
+        .append("bad", &[fact("text.delta", json!({"messageId": "m", "payload": {"text": "live-abcdefgh0123456789 then"}}))])
         .await;
     let text = client
-        .events("bad", "audience=internal", 100)
+        .read_events("bad", "audience=internal", 100)
         .await
         .iter()
         .map(|event| event["payload"]["text"].to_string())
@@ -250,10 +252,10 @@ async fn a_log_that_cannot_be_read_can_be_deleted_and_begins_anew() {
         set(&store, "bad", key, b"{\"half").await;
         drop(store);
         let (client, stop) = on(dir.path()).await;
-        client.facts("bad", &json!([fact("run.status", json!({}))])).await.problem(500, "stored_state_unreadable");
+        client.post_facts("bad", &json!([fact("run.status", json!({}))])).await.problem(500, "stored_state_unreadable");
         assert_eq!(client.delete("/v1/runs/bad").await.status, 204);
         client.get("/v1/runs/bad").await.problem(404, "no_such_run");
-        assert_eq!(client.accept("bad", &[fact("run.started", json!({}))]).await["lastSequence"], 1);
+        assert_eq!(client.append("bad", &[fact("run.started", json!({}))]).await["lastSequence"], 1);
         let runs = client.get("/v1/runs").await.ok();
         assert_eq!(runs["runs"].as_array().unwrap().len(), 1, "{runs}");
         assert_ne!(runs["runs"][0]["epoch"], was.epoch.to_string());

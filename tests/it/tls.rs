@@ -1,7 +1,7 @@
 //! TLS and HTTP/2: what the server promises on a bare socket it promises there, and what only a handshake can break.
 
 use crate::cli::{proscenium, run};
-use crate::harness::{PATIENCE, Process, fact, lines, prepare, soon, world};
+use crate::harness::{Process, TIMEOUT, environment, fact, install_crypto_provider, to_ndjson, with_timeout};
 use futures_util::{SinkExt, StreamExt};
 use proscenium::feed::Sizes;
 use proscenium::guard::Policy;
@@ -9,7 +9,7 @@ use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
 use proscenium::reporter::Reporter;
 use proscenium::serve::tls::{Files, Tls};
-use proscenium::serve::{Limits, Pulse, Server};
+use proscenium::serve::{KeepAlive, Limits, Server};
 use reqwest::{Response, Version};
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -29,7 +29,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_tungstenite::tungstenite::Message;
 
-const BOTH: [Version; 2] = [Version::HTTP_11, Version::HTTP_2];
+const TRANSPORTS: [Version; 2] = [Version::HTTP_11, Version::HTTP_2];
 
 /// A certificate of this machine, and its key, as PEM.
 struct Pair {
@@ -54,16 +54,16 @@ impl Pair {
 
     /// A client that believes this certificate and no other, and speaks this version.
     fn client(&self, version: Version) -> reqwest::Client {
-        prepare();
+        install_crypto_provider();
         let certificate = reqwest::Certificate::from_pem(self.cert.as_bytes()).unwrap();
-        let client = reqwest::Client::builder().no_proxy().tls_certs_only([certificate]).timeout(PATIENCE);
+        let client = reqwest::Client::builder().no_proxy().tls_certs_only([certificate]).timeout(TIMEOUT);
         let client = if version == Version::HTTP_11 { client.http1_only() } else { client };
         client.build().unwrap()
     }
 
     /// A bare connection, after its handshake.
     async fn connect(&self, at: SocketAddr, alpn: &[&str]) -> std::io::Result<TlsStream<TcpStream>> {
-        prepare();
+        install_crypto_provider();
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.cert.as_bytes()).unwrap()).unwrap();
         let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
@@ -91,10 +91,10 @@ impl Secure {
     async fn with(limits: Limits) -> Self {
         let (dir, pair) = (tempfile::tempdir().unwrap(), Pair::new());
         let tls = Arc::new(Tls::load(pair.write(dir.path())).unwrap());
-        let pulse = Pulse { drain: Duration::from_millis(50), ..Pulse::default() };
+        let pulse = KeepAlive { drain: Duration::from_millis(50), ..KeepAlive::default() };
         let store = AnyStore::Memory(MemoryStore::new());
-        let server = Server::new(store, Policy::default(), Sizes::default(), limits, pulse, world(jiff::Timestamp::now));
-        let server = server.unwrap().over(Some(tls.clone()));
+        let server = Server::new(store, Policy::default(), Sizes::default(), limits, pulse, environment(jiff::Timestamp::now));
+        let server = server.unwrap().with_tls(Some(tls.clone()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -108,14 +108,14 @@ impl Secure {
 
     async fn post(&self, client: &reqwest::Client, run: &str, facts: &[Value]) -> Value {
         let request = client.post(self.url(&format!("/v1/runs/{run}/facts"))).json(&facts);
-        let answer = soon("an answer", request.send()).await.unwrap();
+        let answer = with_timeout("an answer", request.send()).await.unwrap();
         assert_eq!(answer.status(), 200);
         answer.json().await.unwrap()
     }
 
-    async fn stream(&self, client: &reqwest::Client, run: &str) -> Stream {
+    async fn open_stream(&self, client: &reqwest::Client, run: &str) -> Stream {
         let url = self.url(&format!("/v1/runs/{run}/stream?frames=events"));
-        let answer = soon("a stream", client.get(url).send()).await.unwrap();
+        let answer = with_timeout("a stream", client.get(url).send()).await.unwrap();
         assert_eq!((answer.status().as_u16(), &answer.headers()["content-type"]), (200, &"text/event-stream".parse().unwrap()));
         Stream { answer, text: String::new() }
     }
@@ -136,14 +136,14 @@ impl Stream {
     /// Reads until this has come.
     async fn until(&mut self, what: &str) {
         while !self.text.contains(what) {
-            let chunk = soon(what, self.answer.chunk()).await.unwrap().unwrap_or_else(|| panic!("{what} before the end"));
+            let chunk = with_timeout(what, self.answer.chunk()).await.unwrap().unwrap_or_else(|| panic!("{what} before the end"));
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
         }
     }
 
     /// Reads to the end, which has to be a proper one.
     async fn end(mut self) -> String {
-        while let Some(chunk) = soon("the end of a stream", self.answer.chunk()).await.expect("no stream is cut off") {
+        while let Some(chunk) = with_timeout("the end of a stream", self.answer.chunk()).await.expect("no stream is cut off") {
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
         }
         self.text
@@ -161,9 +161,9 @@ fn finished() -> Value {
 #[tokio::test]
 async fn facts_streams_and_pages_are_the_same_over_either_version_of_http() {
     let server = Secure::start().await;
-    for version in BOTH {
+    for version in TRANSPORTS {
         let (client, run) = (server.pair.client(version), format!("{version:?}").replace(['/', '.'], "-"));
-        let mut stream = server.stream(&client, &run).await;
+        let mut stream = server.open_stream(&client, &run).await;
         assert_eq!(stream.answer.version(), version);
         let receipt = server.post(&client, &run, &[told("one")]).await;
         assert_eq!((&receipt["accepted"], &receipt["lastSequence"]), (&json!(1), &json!(1)));
@@ -181,11 +181,11 @@ async fn facts_streams_and_pages_are_the_same_over_either_version_of_http() {
             .body(reqwest::Body::wrap_stream(body));
         let answer = tokio::spawn(request.send());
         for (fact, sequence) in [(told("two"), 2), (told("three"), 3), (finished(), 4)] {
-            say.send(lines(&[fact])).await.unwrap();
+            say.send(to_ndjson(&[fact])).await.unwrap();
             stream.until(&format!("\"sequence\":{sequence},")).await;
         }
         drop(say);
-        let receipt: Value = soon("a receipt", answer).await.unwrap().unwrap().json().await.unwrap();
+        let receipt: Value = with_timeout("a receipt", answer).await.unwrap().unwrap().json().await.unwrap();
         assert_eq!(receipt["accepted"], 3, "{receipt}");
         let text = stream.end().await;
         assert_eq!((text.matches("\"frame\":\"Event\"").count(), text.matches("\"frame\":\"End\"").count()), (4, 1), "{text}");
@@ -209,7 +209,7 @@ async fn a_hundred_streams_share_one_connection() {
     assert_eq!(client.get(server.url("/healthz")).send().await.unwrap().version(), Version::HTTP_2);
     let mut streams = Vec::new();
     for n in 0..100 {
-        streams.push(server.stream(&client, &format!("r{n}")).await);
+        streams.push(server.open_stream(&client, &format!("r{n}")).await);
     }
     for n in (0..100).rev() {
         server.post(&client, &format!("r{n}"), &[told(&format!("of {n}")), finished()]).await;
@@ -225,11 +225,11 @@ async fn a_stream_too_many_waits_until_another_has_ended() {
     let server = Secure::with(Limits { streams_max: 2, ..Limits::default() }).await;
     let client = server.pair.client(Version::HTTP_2);
     client.get(server.url("/healthz")).send().await.unwrap();
-    let (first, _second) = (server.stream(&client, "a").await, server.stream(&client, "b").await);
-    let mut third = Box::pin(server.stream(&client, "c"));
+    let (first, _second) = (server.open_stream(&client, "a").await, server.open_stream(&client, "b").await);
+    let mut third = Box::pin(server.open_stream(&client, "c"));
     assert!(tokio::time::timeout(Duration::from_millis(100), &mut third).await.is_err(), "there is no room for it");
     drop(first);
-    soon("the third stream", third).await.until(":\n").await;
+    with_timeout("the third stream", third).await.until(":\n").await;
 }
 
 #[tokio::test]
@@ -237,10 +237,10 @@ async fn a_websocket_is_carried_by_http_1_1() {
     let server = Secure::start().await;
     let socket = server.pair.connect(server.at, &["http/1.1"]).await.unwrap();
     let request = format!("wss://{}/v1/ws", server.at);
-    let (mut socket, _) = soon("a handshake", Box::pin(tokio_tungstenite::client_async(request, socket))).await.unwrap();
+    let (mut socket, _) = with_timeout("a handshake", Box::pin(tokio_tungstenite::client_async(request, socket))).await.unwrap();
     let mut ask = async |what: Value| {
         socket.send(Message::text(what.to_string())).await.unwrap();
-        match soon("an answer", socket.next()).await.unwrap().unwrap() {
+        match with_timeout("an answer", socket.next()).await.unwrap().unwrap() {
             Message::Text(text) => serde_json::from_str::<Value>(&text).unwrap(),
             other => panic!("{other:?}"),
         }
@@ -257,7 +257,7 @@ async fn a_websocket_is_carried_by_http_1_1() {
 async fn a_renewed_certificate_is_for_new_connections_and_breaks_no_old_one() {
     let server = Secure::start().await;
     let old = server.pair.client(Version::HTTP_2);
-    let mut stream = server.stream(&old, "r").await;
+    let mut stream = server.open_stream(&old, "r").await;
     let renewed = Pair::new();
     let get = async |client: reqwest::Client| client.get(server.url("/healthz")).send().await;
     assert!(get(renewed.client(Version::HTTP_2)).await.is_err());
@@ -286,7 +286,7 @@ async fn a_certificate_is_read_again_when_it_changes_and_at_a_hangup() {
         }
         let begun = Instant::now();
         while pair.client(Version::HTTP_11).get(&url).send().await.is_err() {
-            assert!(begun.elapsed() < PATIENCE, "the certificate is not renewed");
+            assert!(begun.elapsed() < TIMEOUT, "the certificate is not renewed");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -294,17 +294,17 @@ async fn a_certificate_is_read_again_when_it_changes_and_at_a_hangup() {
 
 #[tokio::test]
 async fn a_stop_ends_streams_cleanly_over_either_version() {
-    for version in BOTH {
+    for version in TRANSPORTS {
         let mut server = Secure::start().await;
         let client = server.pair.client(version);
         server.post(&client, "r", &[told("so far")]).await;
-        let mut stream = server.stream(&client, "r").await;
+        let mut stream = server.open_stream(&client, "r").await;
         stream.until("so far").await;
         server.stop.take().unwrap().send(()).unwrap();
         let text = stream.end().await;
         assert!(!text.contains("\"frame\":\"End\""), "the run has not ended: {text}");
         drop(client);
-        soon("the server to have stopped", server.serving).await.unwrap();
+        with_timeout("the server to have stopped", server.serving).await.unwrap();
     }
 }
 
@@ -319,7 +319,7 @@ async fn plain_http_to_a_tls_port_is_told_where_it_is() {
         // Done with its request, it reads.
         socket.shutdown().await.unwrap();
         let mut said = String::new();
-        soon("a refusal", socket.read_to_string(&mut said)).await.unwrap();
+        with_timeout("a refusal", socket.read_to_string(&mut said)).await.unwrap();
         assert!(said.starts_with("HTTP/1.1 400 ") && said.contains("\"code\":\"tls_required\""), "{said}");
     }
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -332,7 +332,7 @@ async fn tls_to_a_plain_port_fails_at_once_and_the_command_line_says_why() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start_with(dir.path(), &["--store", "memory"]);
     let pair = Pair::new();
-    soon("a refusal", pair.connect(server.at, &[])).await.unwrap_err();
+    with_timeout("a refusal", pair.connect(server.at, &[])).await.unwrap_err();
     let url = format!("https://{}", server.at);
     let output = run(&mut proscenium(&["tail", "r", "--url", &url, "--ca", pair.write(dir.path()).cert.to_str().unwrap()]));
     let said = String::from_utf8(output.stderr).unwrap();
@@ -354,7 +354,7 @@ async fn who_never_finishes_a_handshake_or_says_nothing_after_it_is_cut() {
         socket.write_all(beginning).await.unwrap();
         let mut said = Vec::new();
         // It may be a reset.
-        let _ = soon("the connection to be cut", socket.read_to_end(&mut said)).await;
+        let _ = with_timeout("the connection to be cut", socket.read_to_end(&mut said)).await;
         assert!(said.is_empty(), "{said:?}");
     }
     for alpn in ["h2", "http/1.1"] {
@@ -363,11 +363,11 @@ async fn who_never_finishes_a_handshake_or_says_nothing_after_it_is_cut() {
         let mut socket = loop {
             match server.pair.connect(server.at, &[alpn]).await {
                 Ok(socket) => break socket,
-                Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+                Err(error) => assert!(begun.elapsed() < TIMEOUT, "{error}"),
             }
         };
         let mut said = Vec::new();
-        let _ = soon("the connection to be cut", socket.read_to_end(&mut said)).await;
+        let _ = with_timeout("the connection to be cut", socket.read_to_end(&mut said)).await;
         assert!(said.is_empty() || said.starts_with(b"HTTP/1.1 408"), "{alpn}: {said:?}");
     }
 }
@@ -380,7 +380,7 @@ async fn a_handshake_that_fails_harms_nobody_else() {
     let mut socket = TcpStream::connect(server.at).await.unwrap();
     socket.write_all(&[0x16, 3, 1, 0, 4, 1, 2, 3, 4]).await.unwrap();
     let mut said = Vec::new();
-    let _ = soon("the connection to be cut", socket.read_to_end(&mut said)).await;
+    let _ = with_timeout("the connection to be cut", socket.read_to_end(&mut said)).await;
     server.is_fine().await;
 }
 
@@ -394,7 +394,7 @@ async fn the_command_line_and_the_reporter_believe_the_authority_that_they_are_g
 
     let reporter = Reporter::to(&url, "r").authority(pair.cert.as_bytes()).start().unwrap();
     reporter.call("c", "search").report_activity("notes", "found").await;
-    soon("reports to be durable", reporter.close()).await.unwrap();
+    with_timeout("reports to be durable", reporter.close()).await.unwrap();
     let client = pair.client(Version::HTTP_11);
     let ended = client.post(format!("{url}/v1/runs/r/facts")).json(&[finished()]).send().await.unwrap();
     assert_eq!(ended.status(), 200);
@@ -433,21 +433,21 @@ fn a_server_that_cannot_speak_tls_does_not_start_and_names_the_file() {
 #[tokio::test]
 async fn a_request_head_above_the_limit_is_refused_in_both_versions_and_one_with_two_readings_in_the_first() {
     let server = Secure::start().await;
-    for version in BOTH {
+    for version in TRANSPORTS {
         let client = server.pair.client(version);
         let ask = |bytes: usize| client.get(server.url("/healthz")).header("x", "x".repeat(bytes)).send();
-        let refused = soon("an answer", ask(20_000)).await.unwrap();
+        let refused = with_timeout("an answer", ask(20_000)).await.unwrap();
         assert_eq!((refused.status().as_u16(), refused.version()), (431, version));
         if version == Version::HTTP_11 {
             assert_eq!(refused.json::<Value>().await.unwrap()["code"], "head_too_large");
         }
-        assert_eq!(soon("an answer", ask(15_000)).await.unwrap().status(), 200, "{version:?}");
+        assert_eq!(with_timeout("an answer", ask(15_000)).await.unwrap().status(), 200, "{version:?}");
     }
     let mut socket = server.pair.connect(server.at, &["http/1.1"]).await.unwrap();
     let first = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
     socket.write_all(format!("{first}{}", first.replace("\r\n", "\n")).as_bytes()).await.unwrap();
     let mut said = Vec::new();
-    soon("the server to end the connection", socket.read_to_end(&mut said)).await.unwrap();
+    with_timeout("the server to end the connection", socket.read_to_end(&mut said)).await.unwrap();
     let said = String::from_utf8(said).unwrap();
     assert!(said.starts_with("HTTP/1.1 200 ") && said.contains("HTTP/1.1 400 ") && said.contains("bad_head"), "{said}");
     server.is_fine().await;

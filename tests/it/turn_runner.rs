@@ -1,8 +1,8 @@
 //! `TurnRunner`'s recordings through the real server: what its two buses said becomes what a reader needs, every turn ends, and
 //! telemetry decides nothing. Where a law is of the adapter alone, it is held at the adapter.
 
-use crate::activities::{Screen, at_rest, dateless};
-use crate::harness::{AUDIENCES, Client, Process, lines, local, repository};
+use crate::activities::{Screen, read_activities, without_times};
+use crate::harness::{AUDIENCES, Client, Process, repository, start_local, to_ndjson};
 use crate::schema::{assert_activity, assert_valid};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -46,7 +46,7 @@ fn is_telemetry(fact: &Value) -> bool {
 
 /// Sends facts to a run; the receipt.
 async fn play(client: &Client, run: &str, facts: &[Value]) -> Value {
-    let receipt = client.lines(&format!("/v1/runs/{run}/facts?source=turnrunner"), lines(facts)).await.ok();
+    let receipt = client.post_lines(&format!("/v1/runs/{run}/facts?source=turnrunner"), to_ndjson(facts)).await.ok();
     assert_eq!(receipt["accepted"], facts.len(), "{run}: {receipt}");
     receipt
 }
@@ -105,11 +105,11 @@ fn functional(mut shown: Shown) -> Shown {
     }
     shown.retain(|(kind, _), _| kind != "diagnostics" && kind != "metrics" && kind != "run");
     shown.values_mut().for_each(strip);
-    dateless(shown)
+    without_times(shown)
 }
 
 async fn run_of(client: &Client, run: &str, audience: &str) -> Value {
-    let shown = at_rest(client, run, &format!("audience={audience}")).await;
+    let shown = read_activities(client, run, &format!("audience={audience}")).await;
     of_kind(&shown, "run")[run].clone()
 }
 
@@ -117,13 +117,13 @@ async fn run_of(client: &Client, run: &str, audience: &str) -> Value {
 async fn every_recorded_turn_ends_once_as_its_dispatch_did_and_leaves_nothing_open() {
     let files = std::fs::read_dir(repository("tests/recordings/turn-runner")).expect("recordings").count();
     assert_eq!(files, ENDS.len(), "every recording has a row");
-    let client = local().await;
+    let client = start_local().await;
     for (name, expected) in ENDS {
         let facts = recording(name);
         let receipt = play(&client, name, &facts).await;
         assert_eq!(receipt.get("violations"), None, "{name}");
         assert_eq!(status(&client, name).await, *expected, "{name}");
-        let events = client.events(name, "audience=internal", 1000).await;
+        let events = client.read_events(name, "audience=internal", 1000).await;
         let ends: Vec<_> =
             events.iter().filter(|event| ["run.finished", "run.failed"].contains(&event["type"].as_str().unwrap())).collect();
         assert_eq!(ends.len(), 1, "{name}");
@@ -134,7 +134,7 @@ async fn every_recorded_turn_ends_once_as_its_dispatch_did_and_leaves_nothing_op
             assert!(!lost.contains(&kind), "{name}: {event}");
         }
         for audience in AUDIENCES {
-            let shown = at_rest(&client, name, &format!("audience={audience}")).await;
+            let shown = read_activities(&client, name, &format!("audience={audience}")).await;
             assert_eq!(run_of(&client, name, audience).await["status"], *expected, "{name}");
             for ((kind, id), activity) in &shown {
                 let content = &activity["content"];
@@ -160,11 +160,11 @@ async fn every_recorded_turn_ends_once_as_its_dispatch_did_and_leaves_nothing_op
 
 #[tokio::test]
 async fn every_envelope_of_every_recording_validates_and_carries_what_it_should() {
-    let client = local().await;
+    let client = start_local().await;
     for (name, _) in ENDS {
         play(&client, name, &recording(name).into_iter().take(500).collect::<Vec<_>>()).await;
         for audience in AUDIENCES {
-            for event in client.events(name, &format!("audience={audience}"), 1000).await {
+            for event in client.read_events(name, &format!("audience={audience}"), 1000).await {
                 assert_valid("agentui-event.schema.json", &event);
                 for internal in ["isComplete", "updatedAt", "full", "aDelta", "bus", "sourceTurnId"] {
                     assert_eq!(event.get(internal), None, "{name}: every recorded member has its place, not {event}");
@@ -176,7 +176,7 @@ async fn every_envelope_of_every_recording_validates_and_carries_what_it_should(
 
 #[tokio::test]
 async fn telemetry_that_is_lost_or_garbled_changes_nothing_of_what_the_agent_did() {
-    let client = local().await;
+    let client = start_local().await;
     for (name, _) in ENDS {
         let facts = recording(name);
         let stripped: Vec<Value> = facts.iter().filter(|fact| !is_telemetry(fact)).cloned().collect();
@@ -194,7 +194,7 @@ async fn telemetry_that_is_lost_or_garbled_changes_nothing_of_what_the_agent_did
         for audience in ["user", "dashboard"] {
             let mut seen = Vec::new();
             for (run, _) in &runs {
-                let shown = at_rest(&client, run, &format!("audience={audience}")).await;
+                let shown = read_activities(&client, run, &format!("audience={audience}")).await;
                 seen.push((functional(shown), run_of(&client, run, audience).await));
             }
             assert_eq!(seen[1], seen[0], "{name} for {audience}: without telemetry");
@@ -205,7 +205,7 @@ async fn telemetry_that_is_lost_or_garbled_changes_nothing_of_what_the_agent_did
 
 #[tokio::test]
 async fn a_user_sees_the_same_at_every_step_of_a_turn_with_telemetry_and_without() {
-    let client = local().await;
+    let client = start_local().await;
     for name in ["gate_approved", "tool_failure"] {
         let facts = recording(name);
         for cut in 1..facts.len() {
@@ -214,7 +214,7 @@ async fn a_user_sees_the_same_at_every_step_of_a_turn_with_telemetry_and_without
             let mut seen = Vec::new();
             for (run, facts) in [(format!("{name}-{cut}"), whole), (format!("{name}-{cut}-stripped"), stripped.as_slice())] {
                 play(&client, &run, facts).await;
-                let shown = at_rest(&client, &run, "").await;
+                let shown = read_activities(&client, &run, "").await;
                 seen.push((functional(shown), run_of(&client, &run, "user").await));
             }
             assert_eq!(seen[0], seen[1], "{name} after {cut}");
@@ -224,7 +224,7 @@ async fn a_user_sees_the_same_at_every_step_of_a_turn_with_telemetry_and_without
 
 #[tokio::test]
 async fn the_log_of_a_long_turn_holds_its_text_twice_and_not_with_every_chunk() {
-    let client = local().await;
+    let client = start_local().await;
     let facts = recording("long_40_iterations");
     play(&client, "r", &facts).await;
     let sum = |member: &str| -> usize { facts.iter().filter_map(|fact| fact["payload"][member].as_str()).map(str::len).sum() };
@@ -242,11 +242,11 @@ async fn the_log_of_a_long_turn_holds_its_text_twice_and_not_with_every_chunk() 
 
 #[tokio::test]
 async fn what_is_written_after_a_seal_changes_nothing_and_its_producer_is_told() {
-    let client = local().await;
+    let client = start_local().await;
     let mut facts = recording("short_text");
     let end = facts.split_off(facts.len() - 2);
     play(&client, "r", &facts).await;
-    let before = at_rest(&client, "r", "audience=internal").await;
+    let before = read_activities(&client, "r", "audience=internal").await;
     let of = |event: &str, id: &str, delta: &str, is_complete: bool| {
         let payload =
             json!({"id": id, "aDelta": delta, "full": format!("Hello! How can I help?{delta}"), "isComplete": is_complete});
@@ -262,7 +262,7 @@ async fn what_is_written_after_a_seal_changes_nothing_and_its_producer_is_told()
         .map(|v| (v["index"].as_u64().unwrap(), v["code"].as_str().unwrap()))
         .collect();
     assert_eq!(named, [(0, "write_after_seal"), (1, "write_after_seal"), (2, "write_after_seal")]);
-    let after = at_rest(&client, "r", "audience=internal").await;
+    let after = read_activities(&client, "r", "audience=internal").await;
     assert_eq!(texts(&after), texts(&before));
     assert_eq!(of_kind(&after, "reasoning"), of_kind(&before, "reasoning"));
     play(&client, "r", &end).await;
@@ -271,35 +271,35 @@ async fn what_is_written_after_a_seal_changes_nothing_and_its_producer_is_told()
 
 #[tokio::test]
 async fn a_seal_without_text_ends_its_message_while_the_turn_goes_on() {
-    let client = local().await;
+    let client = start_local().await;
     let facts = recording("short_text");
     let at = facts.iter().position(|fact| fact["event"] == "message" && fact["payload"]["isComplete"] == true).expect("a seal");
     assert_eq!(facts[at]["payload"]["aDelta"], "");
     for (cut, expected) in [(at, "streaming"), (at + 1, "complete")] {
         let run = format!("r{cut}");
         play(&client, &run, &facts[..cut]).await;
-        let shown = at_rest(&client, &run, "").await;
+        let shown = read_activities(&client, &run, "").await;
         assert_eq!(of_kind(&shown, "message")["msg-1"]["status"], expected);
     }
 }
 
 #[tokio::test]
 async fn a_message_that_is_never_sealed_is_interrupted_by_the_end_of_its_turn() {
-    let client = local().await;
+    let client = start_local().await;
     for name in ["error_executor_throws", "abort_domexception_looks_like_error"] {
         play(&client, name, &recording(name)).await;
-        let shown = at_rest(&client, name, "").await;
+        let shown = read_activities(&client, name, "").await;
         assert_eq!(of_kind(&shown, "message")["msg-1"]["status"], "interrupted", "{name}");
     }
 }
 
 #[tokio::test]
 async fn a_later_turn_of_the_same_stream_says_its_own_under_the_same_ids() {
-    let client = local().await;
+    let client = start_local().await;
     let facts = recording("gate_approved");
     play(&client, "r", &facts).await;
     play(&client, "r", &of_turn(&recording("gate_timeout"), "second")).await;
-    let shown = at_rest(&client, "r", "").await;
+    let shown = read_activities(&client, "r", "").await;
     let told = ["Deploying needs approval. ", "Finished."];
     let expected = [("msg-1", told[0]), ("msg-2", told[1]), ("turnrunner-2-msg-1", told[0]), ("turnrunner-2-msg-2", told[1])];
     assert_eq!(texts(&shown), expected.map(|(id, text)| (id.to_owned(), text.to_owned())).into());
@@ -314,7 +314,7 @@ async fn a_later_turn_of_the_same_stream_says_its_own_under_the_same_ids() {
 
 #[tokio::test]
 async fn turns_that_are_interleaved_are_flagged_and_not_merged() {
-    let client = local().await;
+    let client = start_local().await;
     let first = recording("short_text");
     let second = of_turn(&recording("multi_tool"), "second");
     let mut facts = first[..8].to_vec();
@@ -322,16 +322,16 @@ async fn turns_that_are_interleaved_are_flagged_and_not_merged() {
     facts.extend_from_slice(&first[8..]);
     facts.push(second.last().expect("an end").clone());
     play(&client, "r", &facts).await;
-    let events = client.events("r", "audience=internal", 1000).await;
+    let events = client.read_events("r", "audience=internal", 1000).await;
     let flagged = events.iter().filter(|event| event["payload"]["kind"] == "interleaved_run").count();
     assert_eq!((flagged, status(&client, "r").await.as_str()), (2, "completed"));
     assert_eq!(events.iter().filter(|event| event["type"] == "run.started").count(), 1);
-    assert_eq!(texts(&at_rest(&client, "r", "").await), streamed(&first, "message"));
+    assert_eq!(texts(&read_activities(&client, "r", "").await), streamed(&first, "message"));
 }
 
 #[tokio::test]
 async fn a_gate_asks_and_is_answered_by_its_source_alone() {
-    let client = local().await;
+    let client = start_local().await;
     for (name, outcome, state) in [
         ("gate_approved", "approved", "output-available"),
         ("gate_timeout", "expired", "output-error"),
@@ -341,7 +341,7 @@ async fn a_gate_asks_and_is_answered_by_its_source_alone() {
         let open = facts.iter().position(|fact| fact["event"] == "turnGateOpen").expect("a gate");
         play(&client, name, &facts[..=open]).await;
         assert_eq!(status(&client, name).await, "waiting", "{name}");
-        let shown = at_rest(&client, name, "").await;
+        let shown = read_activities(&client, name, "").await;
         let asked = &of_kind(&shown, "action")["gate-prod-0"];
         assert_eq!(
             (&asked["status"], &asked["kind"], &asked["toolCallId"]),
@@ -353,7 +353,7 @@ async fn a_gate_asks_and_is_answered_by_its_source_alone() {
         );
         assert_eq!(of_kind(&shown, "tool-call-progress")["call_d"]["action_id"], "gate-prod-0");
         play(&client, name, &facts[open + 1..]).await;
-        let shown = at_rest(&client, name, "").await;
+        let shown = read_activities(&client, name, "").await;
         let answered = &of_kind(&shown, "action")["gate-prod-0"];
         assert_eq!((&answered["status"], &answered["outcome"]), (&json!("resolved"), &json!(outcome)), "{name}");
         assert_eq!(of_kind(&shown, "tool-call-progress")["call_d"]["state"], state, "{name}");
@@ -362,18 +362,18 @@ async fn a_gate_asks_and_is_answered_by_its_source_alone() {
 
 #[tokio::test]
 async fn a_turn_that_ends_while_a_gate_is_open_lets_nobody_wait() {
-    let client = local().await;
+    let client = start_local().await;
     let mut facts = recording("gate_aborted_turn");
     facts.retain(|fact| fact["event"] != "turnGateClosed" && fact["payload"]["isComplete"] != true);
     play(&client, "r", &facts).await;
-    let shown = at_rest(&client, "r", "").await;
+    let shown = read_activities(&client, "r", "").await;
     assert_eq!(status(&client, "r").await, "cancelled");
     assert_eq!(of_kind(&shown, "action")["gate-prod-0"]["status"], "interrupted");
     assert_eq!(of_kind(&shown, "tool-call-progress")["call_d"]["state"], "cancelled");
     // The gate may close after the turn: that is shown, and opens nothing.
     let trailing = recording("gate_aborted_turn").into_iter().find(|fact| fact["event"] == "turnGateClosed").expect("it closes");
     play(&client, "r", &[trailing]).await;
-    let shown = at_rest(&client, "r", "").await;
+    let shown = read_activities(&client, "r", "").await;
     assert_eq!(
         (status(&client, "r").await.as_str(), &of_kind(&shown, "action")["gate-prod-0"]["outcome"]),
         ("cancelled", &json!("cancelled"))
@@ -382,16 +382,16 @@ async fn a_turn_that_ends_while_a_gate_is_open_lets_nobody_wait() {
 
 #[tokio::test]
 async fn two_identical_calls_are_two_calls_with_a_result_each() {
-    let client = local().await;
+    let client = start_local().await;
     play(&client, "r", &recording("multi_tool")).await;
-    let events = client.events("r", "audience=internal", 1000).await;
+    let events = client.read_events("r", "audience=internal", 1000).await;
     let count =
         |class: &str, call: &str| events.iter().filter(|event| event["type"] == class && event["toolCallId"] == call).count();
     for call in ["call_1", "call_2", "call_3", "call_4"] {
         let counts = ["tool.started", "tool.args", "tool.result", "metric.changed"].map(|class| count(class, call));
         assert_eq!(counts, [1, 1, 1, 2], "{call}");
     }
-    let shown = at_rest(&client, "r", "").await;
+    let shown = read_activities(&client, "r", "").await;
     let calls = of_kind(&shown, "tool-call-progress");
     assert_eq!(
         (calls["call_1"].get("output"), &calls["call_1"]["output_ref"]["available"]),
@@ -404,9 +404,9 @@ async fn two_identical_calls_are_two_calls_with_a_result_each() {
 
 #[tokio::test]
 async fn tools_that_fail_say_why_and_the_turn_completes() {
-    let client = local().await;
+    let client = start_local().await;
     play(&client, "r", &recording("tool_failure")).await;
-    let shown = at_rest(&client, "r", "").await;
+    let shown = read_activities(&client, "r", "").await;
     let why: BTreeMap<_, _> =
         of_kind(&shown, "tool-call-progress").into_iter().map(|(id, call)| (id, call["error"]["message"].as_str())).collect();
     let expected = [
@@ -416,7 +416,7 @@ async fn tools_that_fail_say_why_and_the_turn_completes() {
         ("call_4", None),
     ];
     assert_eq!(why, expected.into());
-    let logged = at_rest(&client, "r", "audience=dashboard").await;
+    let logged = read_activities(&client, "r", "audience=dashboard").await;
     let entries = of_kind(&logged, "diagnostics")["diagnostics"]["entries"].as_array().expect("entries").clone();
     assert!(
         entries
@@ -428,7 +428,7 @@ async fn tools_that_fail_say_why_and_the_turn_completes() {
 
 #[tokio::test]
 async fn a_failed_turn_says_why_in_every_form_of_an_error_and_nothing_is_undefined() {
-    let client = local().await;
+    let client = start_local().await;
     let naive = json!({
         "code": "E_LLM_EXECUTION_EXECUTOR_ERROR", "message": "the turn failed with E_LLM_EXECUTION_EXECUTOR_ERROR, without a message",
     });
@@ -452,7 +452,7 @@ async fn a_failed_turn_says_why_in_every_form_of_an_error_and_nothing_is_undefin
 
 #[tokio::test]
 async fn whatever_chunks_get_lost_the_text_is_whole_at_the_next_one() {
-    let client = local().await;
+    let client = start_local().await;
     let facts = recording("long_40_iterations");
     let is_chunk = |fact: &Value| {
         ["message", "thought"].iter().any(|event| fact["event"] == *event) && fact["payload"]["isComplete"] == false
@@ -469,7 +469,7 @@ async fn whatever_chunks_get_lost_the_text_is_whole_at_the_next_one() {
             .collect();
         let run = format!("one-of-{keep}");
         play(&client, &run, &kept).await;
-        assert_eq!(texts(&at_rest(&client, &run, "").await), streamed(&facts, "message"), "{run}");
+        assert_eq!(texts(&read_activities(&client, &run, "").await), streamed(&facts, "message"), "{run}");
         if keep != usize::MAX {
             // Without a seal, as far as the last chunk goes.
             let (cut, last) =
@@ -477,7 +477,7 @@ async fn whatever_chunks_get_lost_the_text_is_whole_at_the_next_one() {
             play(&client, &format!("{run}-cut"), &kept[..=cut]).await;
             let id = last["payload"]["id"].as_str().expect("an id");
             assert_eq!(
-                texts(&at_rest(&client, &format!("{run}-cut"), "").await)[id],
+                texts(&read_activities(&client, &format!("{run}-cut"), "").await)[id],
                 last["payload"]["full"].as_str().expect("text")
             );
         }
@@ -486,7 +486,7 @@ async fn whatever_chunks_get_lost_the_text_is_whole_at_the_next_one() {
 
 #[tokio::test]
 async fn a_text_that_is_not_what_was_streamed_is_put_right_before_its_seal() {
-    let client = local().await;
+    let client = start_local().await;
     let mut facts = recording("short_text");
     let first = facts.iter().position(|fact| fact["event"] == "message").expect("a message");
     facts[first]["payload"]["aDelta"] = json!("Ho");
@@ -495,22 +495,26 @@ async fn a_text_that_is_not_what_was_streamed_is_put_right_before_its_seal() {
     let second = facts[first + 1]["payload"]["full"].as_str().expect("text").to_owned();
     for (cut, expected) in [(first + 2, second.as_str()), (facts.len(), "Hello! How can I help?")] {
         play(&client, &format!("r{cut}"), &facts[..cut]).await;
-        assert_eq!(texts(&at_rest(&client, &format!("r{cut}"), "").await)["msg-1"], expected);
+        assert_eq!(texts(&read_activities(&client, &format!("r{cut}"), "").await)["msg-1"], expected);
     }
 }
 
 #[tokio::test]
 async fn readers_of_a_stream_end_with_what_is_at_rest() {
-    let client = local().await;
+    let client = start_local().await;
     for (name, _) in ENDS.iter().filter(|(name, _)| *name != "long_40_iterations") {
         play(&client, name, &recording(name)).await;
         for audience in AUDIENCES {
             for query in [format!("audience={audience}"), format!("audience={audience}&replay=deltas")] {
                 let mut screen = Screen::default();
-                for frame in client.activities(name, &query, None).await.all().await {
-                    screen.take(&frame);
+                for frame in client.open_activities(name, &query, None).await.read_all().await {
+                    screen.apply(&frame);
                 }
-                assert_eq!(screen.shown(), at_rest(&client, name, &format!("audience={audience}")).await, "{name} {query}");
+                assert_eq!(
+                    screen.shown(),
+                    read_activities(&client, name, &format!("audience={audience}")).await,
+                    "{name} {query}"
+                );
                 assert!(screen.ended, "{name}");
             }
         }
@@ -519,7 +523,7 @@ async fn readers_of_a_stream_end_with_what_is_at_rest() {
 
 #[tokio::test]
 async fn a_fact_without_an_event_is_refused_by_name_and_any_other_is_taken() {
-    let client = local().await;
+    let client = start_local().await;
     let post = async |fact: Value| {
         client.post("/v1/runs/r/facts?source=turnrunner", &[("content-type", "application/json")], fact.to_string()).await
     };
@@ -721,18 +725,18 @@ fn whatever_befalls_facts_on_their_way_no_adapter_breaks_and_memory_is_all_it_ha
 #[test]
 fn whatever_befalls_facts_on_their_way_what_is_told_is_valid_and_shown() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-    let (client, runs) = (runtime.block_on(local()), std::cell::Cell::new(0));
+    let (client, runs) = (runtime.block_on(start_local()), std::cell::Cell::new(0));
     law(40, |mut facts| {
         runs.set(runs.get() + 1);
         facts.retain(|fact| fact["event"].is_string());
         runtime.block_on(async {
             let run = format!("r{}", runs.get());
             play(&client, &run, &facts).await;
-            for event in client.events(&run, "audience=internal", 1000).await {
+            for event in client.read_events(&run, "audience=internal", 1000).await {
                 assert_valid("agentui-event.schema.json", &event);
             }
             for audience in AUDIENCES {
-                for ((kind, _), activity) in at_rest(&client, &run, &format!("audience={audience}")).await {
+                for ((kind, _), activity) in read_activities(&client, &run, &format!("audience={audience}")).await {
                     assert_activity(&kind, &activity["content"]);
                 }
             }

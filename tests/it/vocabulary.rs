@@ -3,9 +3,9 @@
 //! Each constant is a table of seed 003 as it stands there. Where the code knows better than the seed's "typical" column, the
 //! exception stands here by name, with the line that says so.
 
-use crate::harness::{Client, fact, local};
+use crate::harness::{Client, fact, start_local};
 use proscenium::check::DEMANDS;
-use proscenium::model::taxonomy::CLASSES;
+use proscenium::model::taxonomy::EVENT_TYPES;
 use proscenium::model::{ActionKind, Control, EventType, Owner, PartKind, Persistence, Phase, Scope, Surface, Topology};
 use proscenium::projection::schema::documents;
 use serde_json::{Value, json};
@@ -338,8 +338,8 @@ fn rows<'t>(table: &[(&'t str, &[&str])], class: &str) -> Vec<&'t str> {
 }
 
 /// Every class of the seed with its default in one dimension.
-fn defaults(of: fn(&proscenium::model::taxonomy::ClassDefaults) -> &str) -> impl Iterator<Item = (&'static str, &'static str)> {
-    CLASSES.iter().filter(|(class, _)| *class != EventType::ControlChanged).map(move |(class, row)| (class.as_str(), of(row)))
+fn defaults(of: fn(&proscenium::model::taxonomy::EventDefaults) -> &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    EVENT_TYPES.iter().filter(|(class, _)| *class != EventType::ControlChanged).map(move |(class, row)| (class.as_str(), of(row)))
 }
 
 #[test]
@@ -440,7 +440,7 @@ async fn shown(client: &Client, run: &str, kind: &str) -> Value {
 
 #[tokio::test]
 async fn every_part_s_facts_show_on_a_default_surface_of_the_part() {
-    let client = local().await;
+    let client = start_local().await;
     for (part, class, activity) in PART_FACTS {
         let (_, _, surfaces) = PARTS.iter().find(|(name, ..)| name == part).expect("a part of the seed");
         let ids = json!({"messageId": "m", "partId": "p", "toolCallId": "c", "actionId": "a", "artifactId": "f", "evidenceId": "e",
@@ -450,7 +450,7 @@ async fn every_part_s_facts_show_on_a_default_surface_of_the_part() {
             fact["agentId"] = json!("g");
         }
         let run = format!("of-{part}");
-        client.accept(&run, &[fact]).await;
+        client.append(&run, &[fact]).await;
         let surface = shown(&client, &run, activity).await["surface"].clone();
         assert!(surfaces.contains(&surface.as_str().unwrap()), "{part}: {surface}, the seed has {surfaces:?}");
     }
@@ -458,10 +458,10 @@ async fn every_part_s_facts_show_on_a_default_surface_of_the_part() {
 
 #[tokio::test]
 async fn every_item_of_the_task_taxonomy_shows_on_its_default_surface() {
-    let client = local().await;
+    let client = start_local().await;
     for (n, (item, fact, activity, surfaces)) in items().into_iter().enumerate() {
         let run = format!("r{n}");
-        client.accept(&run, &[fact]).await;
+        client.append(&run, &[fact]).await;
         let surface = shown(&client, &run, activity).await["surface"].clone();
         assert!(surfaces.contains(&surface.as_str().unwrap()), "{item}: {surface}, the seed has {surfaces:?}");
     }
@@ -469,10 +469,10 @@ async fn every_item_of_the_task_taxonomy_shows_on_its_default_surface() {
 
 #[tokio::test]
 async fn every_tool_event_leads_to_the_state_that_the_seed_maps_it_to() {
-    let client = local().await;
+    let client = start_local().await;
     for (n, (state, facts)) in lifecycle().into_iter().enumerate() {
         let run = format!("r{n}");
-        client.accept(&run, &facts).await;
+        client.append(&run, &facts).await;
         let last = facts.last().unwrap();
         assert_eq!(shown(&client, &run, "tool-call-progress").await["content"]["state"], state, "{last}");
     }
@@ -480,7 +480,7 @@ async fn every_tool_event_leads_to_the_state_that_the_seed_maps_it_to() {
 
 #[tokio::test]
 async fn whoever_speaks_a_part_is_of_a_kind_that_the_seed_names() {
-    let client = local().await;
+    let client = start_local().await;
     for role in ["user", "assistant", "system", "developer", "tool", "notification", "critic"] {
         for class in ["text.delta", "text.final", "messages.snapshot"] {
             let run = format!("{role}-{class}");
@@ -491,7 +491,7 @@ async fn whoever_speaks_a_part_is_of_a_kind_that_the_seed_names() {
                 }
                 _ => fact(class, json!({"messageId": "m", "partId": "p", "payload": {"role": role, "text": "x"}})),
             };
-            client.accept(&run, &[fact]).await;
+            client.append(&run, &[fact]).await;
             let message = shown(&client, &run, "message").await;
             let kind = message["content"]["parts"][0]["kind"].as_str().unwrap();
             assert!(PARTS.iter().any(|(name, ..)| *name == kind), "{role} by {class}: {kind}");

@@ -1,18 +1,18 @@
 //! Writers under pressure: pending appends, conflicts, panics and bounds of one append.
 
-use crate::harness::{Client, Process, fact, lines, local, serve_it, soon, world};
+use crate::harness::{Client, Process, environment, fact, serve_until, start_local, to_ndjson, with_timeout};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use proscenium::feed::Sizes;
 use proscenium::guard::Policy;
-use proscenium::ingest::{Delivery, Ingest, Pending, Producer, Receipt, World};
+use proscenium::ingest::{Delivery, Environment, Ingest, Pending, Producer, Receipt};
 use proscenium::log::memory::{Gate, MemoryStore};
 use proscenium::log::row::{APPEND_BYTES_MAX, APPEND_ROWS_MAX, Row};
 use proscenium::log::run::{Logs, Summary, rows_after};
 use proscenium::log::{AnyStore, Append, Limit, LogId, META, Outcome, Store};
 use proscenium::model::{Audience, Ids, ProducerId, RunId, Sequence};
-use proscenium::serve::disk::Reserve;
-use proscenium::serve::{Limits, Pulse, Server};
+use proscenium::serve::disk::DiskReserve;
+use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::future::poll_fn;
 use std::pin::pin;
@@ -34,11 +34,11 @@ struct Line {
 }
 
 fn line() -> Line {
-    line_in(world(jiff::Timestamp::now))
+    line_in(environment(jiff::Timestamp::now))
 }
 
-fn line_in(world: World) -> Line {
-    let (store, gate) = MemoryStore::gated();
+fn line_in(environment: Environment) -> Line {
+    let (store, gate) = MemoryStore::with_gate();
     let (logs, mut groups) = Logs::open(store).unwrap();
     // What the server does for those who wait, without its readers.
     tokio::spawn(async move {
@@ -46,7 +46,7 @@ fn line_in(world: World) -> Line {
             group.acks.into_iter().for_each(|(ack, outcome)| drop(ack.send(outcome)));
         }
     });
-    Line { ingest: Ingest::new(logs.clone(), Policy::default(), world), logs, gate }
+    Line { ingest: Ingest::new(logs.clone(), Policy::default(), environment), logs, gate }
 }
 
 fn log() -> LogId {
@@ -65,8 +65,8 @@ fn facts(facts: &[Value], seq: Option<u64>) -> Delivery {
         producer: seq.map(|seq| Producer { id: ProducerId::new("p").unwrap(), epoch: 1, seq }),
         facts: facts.to_vec().into(),
         atomic: false,
-        life: None,
-        fence: None,
+        epoch: None,
+        write_scope: None,
     }
 }
 
@@ -162,7 +162,7 @@ async fn what_conflicts_is_taken_again_in_its_order_behind_what_another_writer_a
             sent.push(line.submit(facts(&[says(&n.to_string())], Some(n))).await);
             if !is_one_group && n == 1 {
                 // It is before the gate, alone.
-                soon("the committer", async {
+                with_timeout("the committer", async {
                     while line.logs.waiting() > 0 {
                         tokio::task::yield_now().await;
                     }
@@ -199,8 +199,8 @@ async fn a_run_that_another_writer_begins_takes_what_was_sent_to_it_meanwhile() 
     other.work(move |store| pollster::block_on(store.commit(&[append]))).await.unwrap();
     // Two groups of one body: the second says to which epoch the first went, of which nothing was stored.
     let mut first = line.submit(facts(&[says("1")], None)).await;
-    let life = first.life();
-    let mut second = line.submit(Delivery { life, ..facts(&[says("2")], None) }).await;
+    let epoch = first.epoch();
+    let mut second = line.submit(Delivery { epoch, ..facts(&[says("2")], None) }).await;
     for pending in [&mut first, &mut second] {
         assert_eq!(pending.durable().await.unwrap().epoch, Some(epoch));
     }
@@ -210,12 +210,12 @@ async fn a_run_that_another_writer_begins_takes_what_was_sent_to_it_meanwhile() 
 static PANICS: AtomicBool = AtomicBool::new(false);
 
 /// Randomness that a test can have panic: bodies are named by it, midway through a delivery.
-fn panicking() -> World {
+fn panicking() -> Environment {
     let random = || {
         assert!(!PANICS.load(Ordering::SeqCst), "a test has randomness fail");
         u128::from(std::process::id())
     };
-    World { now: jiff::Timestamp::now, random }
+    Environment { now: jiff::Timestamp::now, random }
 }
 
 #[tokio::test]
@@ -225,35 +225,35 @@ async fn a_panic_midway_costs_its_own_request_and_the_run_goes_on_where_the_stor
         Policy::default(),
         Sizes::default(),
         Limits::default(),
-        Pulse::default(),
+        KeepAlive::default(),
         panicking(),
     );
-    let client = serve_it(server.unwrap(), std::future::pending()).await.0;
+    let client = serve_until(server.unwrap(), std::future::pending()).await.0;
     let text = |n: u64| fact("text.delta", json!({"messageId": "m", "payload": {"text": n.to_string()}}));
-    client.accept("r", &[text(1)]).await;
+    client.append("r", &[text(1)]).await;
     // The first fact moves the writer; the body of the second one gets a name.
     let large = fact("tool.result", json!({"toolCallId": "c", "payload": {"output": "x".repeat(100_000)}}));
     let body = json!([fact("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "t"}})), large]);
     for is_streamed in [false, true] {
         PANICS.store(true, Ordering::SeqCst);
         let answer = match is_streamed {
-            false => client.facts("r", &body).await,
-            true => client.lines("/v1/runs/r/facts", lines(body.as_array().unwrap())).await,
+            false => client.post_facts("r", &body).await,
+            true => client.post_lines("/v1/runs/r/facts", to_ndjson(body.as_array().unwrap())).await,
         };
         PANICS.store(false, Ordering::SeqCst);
         answer.problem(500, "internal_error");
     }
-    let receipt = client.accept("r", &[text(2)]).await;
+    let receipt = client.append("r", &[text(2)]).await;
     assert_eq!(receipt["firstSequence"], 2, "nothing of what panicked is there: {receipt}");
-    let receipt = client.accept("r", body.as_array().unwrap()).await;
+    let receipt = client.append("r", body.as_array().unwrap()).await;
     assert_eq!((&receipt["firstSequence"], &receipt["lastSequence"]), (&json!(3), &json!(4)));
-    let events = client.events("r", "audience=internal", 100).await;
+    let events = client.read_events("r", "audience=internal", 100).await;
     assert_eq!(events.iter().map(|event| event["sequence"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4]);
 }
 
 #[tokio::test]
 async fn a_json_body_has_at_most_65_536_facts_and_lines_have_no_limit() {
-    let client = local().await;
+    let client = start_local().await;
     let body = |count: usize| format!("[{}]", vec!["{\"type\":\"x\"}"; count].join(","));
     let json = [("content-type", "application/json")];
     let problem = client.post("/v1/runs/r/facts", &json, body(65_537)).await.problem(413, "too_many_facts");
@@ -261,9 +261,9 @@ async fn a_json_body_has_at_most_65_536_facts_and_lines_have_no_limit() {
     assert_eq!(client.get("/v1/runs/r").await.status, 404, "nothing of it was kept");
     assert_eq!(client.post("/v1/runs/r/facts", &json, body(65_536)).await.ok()["accepted"], 65_536);
     let lines = "{\"type\":\"x\"}\n".repeat(70_000);
-    assert_eq!(client.lines("/v1/runs/r/facts", lines).await.ok()["lastSequence"], 65_536 + 70_000);
+    assert_eq!(client.post_lines("/v1/runs/r/facts", lines).await.ok()["lastSequence"], 65_536 + 70_000);
     // Every row has a place of its own, across appends, for one who is cut off anywhere.
-    let mut stream = client.open(crate::harness::Via::Raw, "/v1/stream?runs=r&frames=events&audience=internal", None).await;
+    let mut stream = client.open(crate::harness::Transport::Raw, "/v1/stream?runs=r&frames=events&audience=internal", None).await;
     let mut cursors = std::collections::HashSet::new();
     for sequence in 1..=3_000 {
         let frame = stream.next().await.unwrap();
@@ -282,7 +282,7 @@ async fn a_body_is_cut_into_appends_that_the_smallest_read_can_afford_and_is_the
     line.gate.open();
     assert_eq!(numbers(&whole.durable().await.unwrap()), (5000, 0, Some(1)));
     let epoch = line.logs.log(&log()).await.unwrap().tail().epoch.unwrap();
-    let placed = line.logs.read_placed(&log(), epoch, Sequence::NONE, ALL).await.unwrap();
+    let placed = line.logs.read_appends(&log(), epoch, Sequence::NONE, ALL).await.unwrap();
     for append in &placed {
         let rows = rows_after(vec![append.rows.clone()], Sequence::NONE).collect::<Vec<_>>();
         let before_last = append.rows.len() - rows.last().unwrap().size();
@@ -302,13 +302,13 @@ async fn a_body_is_cut_into_appends_that_the_smallest_read_can_afford_and_is_the
 
 #[tokio::test]
 async fn a_long_body_of_which_one_fact_is_refused_leaves_nothing_or_what_stood_before_it() {
-    let client = local().await;
+    let client = start_local().await;
     let mut facts = vec![says("x"); 3000];
     facts[2500] = json!({"no": "type"});
-    let problem = client.facts("r", &json!(facts)).await.problem(422, "no_type");
+    let problem = client.post_facts("r", &json!(facts)).await.problem(422, "no_type");
     assert_eq!(problem["index"], 2500);
     assert_eq!(client.get("/v1/runs/r").await.status, 404);
-    let problem = client.lines("/v1/runs/r/facts", lines(&facts)).await.problem(422, "no_type");
+    let problem = client.post_lines("/v1/runs/r/facts", to_ndjson(&facts)).await.problem(422, "no_type");
     assert_eq!((&problem["line"], &problem["accepted"]), (&json!(2501), &json!(2500)));
     // Not being JSON is worse than any fact.
     let text = json!(facts).to_string().replace(']', ",{]");
@@ -332,7 +332,7 @@ fn long_ids() -> String {
 
 #[tokio::test]
 async fn ids_that_stand_in_every_envelope_make_no_giant_of_a_small_body() {
-    let client = local().await;
+    let client = start_local().await;
     let path = format!("/v1/runs/r/facts?{}", long_ids());
     let json = [("content-type", "application/json")];
     let body = |count: usize| format!("[{}]", vec!["{\"type\":\"x\"}"; count].join(","));
@@ -341,26 +341,26 @@ async fn ids_that_stand_in_every_envelope_make_no_giant_of_a_small_body() {
     assert!(limit == 64 * MIB && bytes > 65_536 * 13 * 256, "{problem}");
     assert_eq!(client.get("/v1/runs/r").await.status, 404, "nothing of it was kept");
     // Lines are taken in groups that are small however they expand.
-    assert_eq!(client.lines(&path, "{\"type\":\"x\"}\n".repeat(5_000)).await.ok()["lastSequence"], 5_000);
+    assert_eq!(client.post_lines(&path, "{\"type\":\"x\"}\n".repeat(5_000)).await.ok()["lastSequence"], 5_000);
     let page = client.get("/v1/runs/r/events?limit=1&after=2500&audience=internal").await.ok();
     assert_eq!(page["events"][0]["sequence"], 2501);
 }
 
 #[tokio::test]
 async fn a_web_socket_publishes_no_more_facts_at_once_than_a_body_has() {
-    let client = local().await;
+    let client = start_local().await;
     let (mut socket, _) = crate::socket::connect(&client, &[]).await.unwrap();
     let facts = vec![json!({"type": "x"}); 65_537];
     let publish = json!({"op": "publish", "id": 1, "runId": "r", "facts": facts});
     socket.send(Message::text(publish.to_string())).await.unwrap();
-    let answer = soon("an answer", socket.next()).await.unwrap().unwrap();
+    let answer = with_timeout("an answer", socket.next()).await.unwrap().unwrap();
     let answer: Value = serde_json::from_str(answer.to_text().unwrap()).unwrap();
     assert_eq!((&answer["op"], &answer["code"], &answer["limit"]), (&json!("error"), &json!("too_many_facts"), &json!(65_536)));
 }
 
 #[tokio::test]
 async fn a_small_body_for_another_run_is_answered_while_a_large_one_is_taken() {
-    let client = local().await;
+    let client = start_local().await;
     let large = format!("[{}]", vec!["{\"type\":\"x\"}"; 65_536].join(","));
     let taking = tokio::spawn({
         let client = client.clone();
@@ -368,7 +368,7 @@ async fn a_small_body_for_another_run_is_answered_while_a_large_one_is_taken() {
     });
     let mut answered = 0;
     while !taking.is_finished() {
-        client.accept("small", &[says("x")]).await;
+        client.append("small", &[says("x")]).await;
         answered += 1;
     }
     assert_eq!(taking.await.unwrap()["accepted"], 65_536);
@@ -380,7 +380,7 @@ async fn bodies_that_wait_for_room_are_not_parsed_and_cost_little_more_than_thei
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start_with(dir.path(), &["--in-flight-max", "4MiB"]);
     let client = Client::new(server.at);
-    client.accept("r", &[says("x")]).await;
+    client.append("r", &[says("x")]).await;
     let before = server.resident_kib();
     // 60,000 facts of 35 bytes each: two MiB of text, of which each would be 60 in memory.
     let body: bytes::Bytes = format!("[{}]", vec!["{\"type\":\"x\",\"payload\":{\"n\":[1,2]}}"; 60_000].join(",")).into();
@@ -413,34 +413,34 @@ async fn what_is_under_way_counts_against_the_reserve_of_the_disk() {
         let free = free.clone();
         Arc::new(move || Ok(free.load(Ordering::SeqCst)))
     };
-    let (store, gate) = MemoryStore::gated();
-    let (limits, pulse, world) = (Limits::default(), Pulse::default(), world(jiff::Timestamp::now));
-    let server = Server::new(AnyStore::Memory(store), Policy::default(), Sizes::default(), limits, pulse, world);
-    let server = server.unwrap().reserving(Some(Reserve { bytes: 40 * MIB, probe }));
-    let client = serve_it(server, std::future::pending()).await.0;
-    client.accept("r", &[says("x")]).await;
+    let (store, gate) = MemoryStore::with_gate();
+    let (limits, pulse, environment) = (Limits::default(), KeepAlive::default(), environment(jiff::Timestamp::now));
+    let server = Server::new(AnyStore::Memory(store), Policy::default(), Sizes::default(), limits, pulse, environment);
+    let server = server.unwrap().with_disk_reserve(Some(DiskReserve { bytes: 40 * MIB, probe }));
+    let client = serve_until(server, std::future::pending()).await.0;
+    client.append("r", &[says("x")]).await;
     let body = |mib: usize| json!([says(&"x".repeat(mib << 20))]);
-    client.facts("r", &body(7)).await.problem(507, "disk_full");
+    client.post_facts("r", &body(7)).await.problem(507, "disk_full");
     // Several small ones fit no better than a large one, as long as they are under way.
     gate.close();
     let waiting = tokio::spawn({
         let (client, body) = (client.clone(), body(4));
-        async move { client.facts("r", &body).await }
+        async move { client.post_facts("r", &body).await }
     });
-    soon("it to be under way", async {
+    with_timeout("it to be under way", async {
         while crate::ops::metric(&client, "proscenium_in_flight_bytes").await < 4.0 * MIB as f64 {
             tokio::task::yield_now().await;
         }
     })
     .await;
-    let problem = client.facts("r", &body(2)).await.problem(507, "disk_full");
+    let problem = client.post_facts("r", &body(2)).await.problem(507, "disk_full");
     assert_eq!(problem["limit"], 40 * MIB);
-    client.lines("/v1/runs/r/facts", lines(body(2).as_array().unwrap())).await.problem(507, "disk_full");
+    client.post_lines("/v1/runs/r/facts", to_ndjson(body(2).as_array().unwrap())).await.problem(507, "disk_full");
     gate.open();
     waiting.await.unwrap().ok();
     // Once it is written, what is free says so itself.
-    soon("room", async {
-        while client.facts("r", &body(2)).await.status != 200 {
+    with_timeout("room", async {
+        while client.post_facts("r", &body(2)).await.status != 200 {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     })
@@ -449,17 +449,17 @@ async fn what_is_under_way_counts_against_the_reserve_of_the_disk() {
 
 #[tokio::test]
 async fn a_streamed_body_that_says_nothing_keeps_no_part_of_what_may_be_under_way() {
-    let client = local().await;
+    let client = start_local().await;
     let mut socket = TcpStream::connect(client.at).await.unwrap();
     let head = "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
     socket.write_all(format!("{head}17\r\n{{\"type\":\"run.started\"}}\n\r\n").as_bytes()).await.unwrap();
-    soon("the fact", async {
+    with_timeout("the fact", async {
         while client.get("/v1/runs/r").await.status != 200 {
             tokio::task::yield_now().await;
         }
     })
     .await;
-    soon("its part to be given back", async {
+    with_timeout("its part to be given back", async {
         while crate::ops::metric(&client, "proscenium_in_flight_bytes").await > 0.0 {
             tokio::task::yield_now().await;
         }
@@ -467,7 +467,7 @@ async fn a_streamed_body_that_says_nothing_keeps_no_part_of_what_may_be_under_wa
     .await;
     socket.write_all(b"0\r\n\r\n").await.unwrap();
     let mut answer = vec![0; 15];
-    soon("an answer", socket.read_exact(&mut answer)).await.unwrap();
+    with_timeout("an answer", socket.read_exact(&mut answer)).await.unwrap();
     assert_eq!(answer, b"HTTP/1.1 200 OK");
 }
 

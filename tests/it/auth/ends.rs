@@ -1,8 +1,7 @@
-//! Nothing outlasts the right to it: what is read slowly, what is read while it changes hands, and what is asked of a server that
-//! stops.
+//! No permission outlasts its token: slow reads, reads during a change of session, and requests to a stopping server.
 
-use super::{Guarded, HIDDEN, SECRET, SOON_OVER, admin, bearer, now, reader, token_of};
-use crate::harness::{Client, PATIENCE, Process, fact, lines, soon};
+use super::{AuthServer, HIDDEN, SECRET, SHORT_TTL_S, admin, bearer, now, reader, token_with_claims};
+use crate::harness::{Client, Process, TIMEOUT, fact, to_ndjson, with_timeout};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,14 +10,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 #[tokio::test]
-async fn an_export_that_is_read_slowly_is_cut_off_when_its_token_is_over() {
-    let guarded = Guarded::start().await;
+async fn an_export_that_is_read_slowly_is_cut_off_when_its_token_expires() {
+    let guarded = AuthServer::start().await;
     let text = "x".repeat(900);
-    let said = fact("text.delta", json!({ "messageId": "m", "payload": { "text": text } }));
+    let text_fact = fact("text.delta", json!({ "messageId": "m", "payload": { "text": text } }));
     let headers = [("authorization", &*bearer(&admin())), ("content-type", "application/x-ndjson")];
-    guarded.client.post("/v1/runs/r/facts", &headers, lines(&vec![said; 12_000])).await.ok();
+    guarded.client.post("/v1/runs/r/facts", &headers, to_ndjson(&vec![text_fact; 12_000])).await.ok();
     let here = json!({ "sessions": ["*"], "can": ["read"] });
-    let short = token_of(&json!({ "sub": "somebody", "exp": now() + SOON_OVER, "proscenium": here }));
+    let short = token_with_claims(&json!({ "sub": "user-1", "exp": now() + SHORT_TTL_S, "proscenium": here }));
     let mut ends = Vec::new();
     for token in [short, admin()] {
         let socket = TcpSocket::new_v4().unwrap();
@@ -30,26 +29,26 @@ async fn an_export_that_is_read_slowly_is_cut_off_when_its_token_is_over() {
         );
         socket.write_all(request.as_bytes()).await.unwrap();
         let mut read = Vec::new();
-        soon("the beginning", socket.read_buf(&mut read)).await.unwrap();
+        with_timeout("the start of the export", socket.read_buf(&mut read)).await.unwrap();
         assert!(read.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&read));
-        // The first token is over by then, and so is the clock's next look at it.
+        // By then the first token has expired, and the server has checked it again.
         if ends.is_empty() {
-            tokio::time::sleep(Duration::from_secs(SOON_OVER.unsigned_abs() + 1)).await;
+            tokio::time::sleep(Duration::from_secs(SHORT_TTL_S.unsigned_abs() + 1)).await;
         }
-        // It may end with a reset.
-        let _ = soon("the end", socket.read_to_end(&mut read)).await;
+        // The connection may end with a reset.
+        let _ = with_timeout("the end", socket.read_to_end(&mut read)).await;
         ends.push((read.ends_with(b"\r\n0\r\n\r\n"), read.len()));
     }
-    let [(is_whole, cut), (other_is_whole, all)] = ends[..] else { unreachable!("there were two") };
+    let [(is_whole, cut), (other_is_whole, all)] = ends[..] else { unreachable!("there are two readers") };
     assert!(!is_whole && other_is_whole && cut < all, "{ends:?}");
 }
 
-/// How often a run changes hands at least, and how often something of it is read.
-const ENOUGH: usize = 11;
+/// The minimum number of session changes and of reads.
+const ROUNDS_MIN: usize = 11;
 
-/// A run changes hands again and again: now it is of session `s`, now of `t`, where something is said that nobody in `s` may hear.
+/// A run moves between sessions `s` and `t` again and again. In `t` it has a text that readers of `s` must not see.
 #[tokio::test]
-async fn what_is_read_while_a_run_changes_hands_is_of_the_one_who_reads() {
+async fn a_reader_gets_no_text_of_another_session_while_a_run_changes_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let key = dir.path().join("key");
     std::fs::write(&key, SECRET).unwrap();
@@ -57,7 +56,7 @@ async fn what_is_read_while_a_run_changes_hands_is_of_the_one_who_reads() {
     let server = Process::start_with(dir.path(), &flags);
     let client = Client::new(server.at);
     let over = Arc::new(AtomicBool::new(false));
-    let heard = Arc::new(AtomicUsize::new(0));
+    let reads = Arc::new(AtomicUsize::new(0));
     let mut readers = Vec::new();
     let paths = [
         "/v1/runs/r",
@@ -68,14 +67,14 @@ async fn what_is_read_while_a_run_changes_hands_is_of_the_one_who_reads() {
         "/v1/sessions/s/window",
     ];
     for path in paths {
-        let (client, over, heard) = (client.clone(), over.clone(), heard.clone());
+        let (client, over, reads) = (client.clone(), over.clone(), reads.clone());
         readers.push(tokio::spawn(async move {
             let token = bearer(&reader(json!({ "sessions": ["s"] })));
             while !over.load(Ordering::SeqCst) {
                 let answer = client.get_with(path, &[("authorization", &token)]).await;
                 let text = String::from_utf8_lossy(&answer.body);
                 assert!(!text.contains(HIDDEN), "{path}: {}", text.chars().take(600).collect::<String>());
-                heard.fetch_add(usize::from(text.contains("for all of s")), Ordering::SeqCst);
+                reads.fetch_add(usize::from(text.contains("for all of s")), Ordering::SeqCst);
             }
         }));
     }
@@ -84,37 +83,38 @@ async fn what_is_read_while_a_run_changes_hands_is_of_the_one_who_reads() {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let begun = std::time::Instant::now();
     let mut rounds = 0;
-    // For a while, and until enough was read in it, however slow the machine.
-    while begun.elapsed() < Duration::from_secs(3) || rounds < ENOUGH || heard.load(Ordering::SeqCst) < ENOUGH {
-        assert!(begun.elapsed() < PATIENCE, "{rounds} rounds, {heard:?} heard");
+    // Goes on for three seconds, and until enough reads succeeded, however slow the machine is.
+    while begun.elapsed() < Duration::from_secs(3) || rounds < ROUNDS_MIN || reads.load(Ordering::SeqCst) < ROUNDS_MIN {
+        assert!(begun.elapsed() < TIMEOUT, "{rounds} rounds, {reads:?} reads");
         for (session, text) in [("s", "for all of s"), ("t", HIDDEN)] {
-            let said = |n: u32| fact("text.final", json!({ "messageId": format!("m{n}"), "payload": { "text": text } }));
-            let said: Vec<Value> = (0..20).map(said).collect();
-            client.post(&format!("/v1/runs/r/facts?sessionId={session}"), &headers, json!(said).to_string()).await.ok();
+            let text_fact = |n: u32| fact("text.final", json!({ "messageId": format!("m{n}"), "payload": { "text": text } }));
+            let text_fact: Vec<Value> = (0..20).map(text_fact).collect();
+            client.post(&format!("/v1/runs/r/facts?sessionId={session}"), &headers, json!(text_fact).to_string()).await.ok();
             let erase = http.delete(format!("http://{}/v1/runs/r", server.at)).header("authorization", &header);
-            assert_eq!(soon("it to be erased", erase.send()).await.unwrap().status(), 204);
+            assert_eq!(with_timeout("the erasure", erase.send()).await.unwrap().status(), 204);
         }
         rounds += 1;
     }
     over.store(true, Ordering::SeqCst);
     for reader in readers {
-        soon("a reader", reader).await.unwrap();
+        with_timeout("a reader", reader).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_server_that_stops_gives_its_metrics_to_nobody_else_than_before() {
+async fn a_stopping_server_gives_its_metrics_only_to_tokens_that_may_read_them() {
     let dir = tempfile::tempdir().unwrap();
     let key = dir.path().join("key");
     std::fs::write(&key, SECRET).unwrap();
     let mut server = Process::start_with(dir.path(), &["--auth-key", key.to_str().unwrap(), "--drain-ms", "8000"]);
-    // For as long as there are some, the server is there.
+    // The server stays up while a connection is open.
     let mut streams = Vec::new();
     for _ in 0..32 {
         let socket = TcpStream::connect(server.at).await.unwrap();
         let header = bearer(&admin());
         streams.push(
-            crate::harness::Sse::ask(socket, crate::harness::Via::Raw, "/v1/runs/r/stream", &[("authorization", &header)]).await,
+            crate::harness::Sse::open(socket, crate::harness::Transport::Raw, "/v1/runs/r/stream", &[("authorization", &header)])
+                .await,
         );
     }
     server.terminate();
@@ -123,17 +123,20 @@ async fn a_server_that_stops_gives_its_metrics_to_nobody_else_than_before() {
         let token = token.map(|token| format!("authorization: {}\r\n", bearer(token))).unwrap_or_default();
         socket.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{token}\r\n").as_bytes()).await.unwrap();
         let mut answer = String::new();
-        // Until the signal has come a connection stays open for the next request.
+        // A connection stays open for the next request until the signal has arrived.
         let _ = tokio::time::timeout(Duration::from_millis(300), socket.read_to_string(&mut answer)).await;
         answer
     };
-    soon("the server to hear of it", async { while !probe("/readyz", None).await.starts_with("HTTP/1.1 503") {} }).await;
+    with_timeout("the server's reaction to the signal", async {
+        while !probe("/readyz", None).await.starts_with("HTTP/1.1 503") {}
+    })
+    .await;
     assert!(probe("/healthz", None).await.starts_with("HTTP/1.1 200"));
     assert!(probe("/metrics", Some(&admin())).await.contains("proscenium_build_info"));
     let reads = reader(json!({ "sessions": ["*"] }));
     for token in [None, Some("a.b.c"), Some(&*reads)] {
-        let told = probe("/metrics", token).await;
-        assert!(told.starts_with("HTTP/1.1 503") && !told.contains("proscenium_"), "{told}");
+        let response = probe("/metrics", token).await;
+        assert!(response.starts_with("HTTP/1.1 503") && !response.contains("proscenium_"), "{response}");
     }
     drop(streams);
     assert!(server.wait().success());

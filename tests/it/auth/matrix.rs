@@ -1,31 +1,33 @@
-//! Every address and every op of a WebSocket, under every kind of token: what each is answered, and that nothing hidden is in it.
+//! Every address and every WebSocket op under every kind of token: the expected answer, and no hidden text in it.
 
-use super::{Guarded, HIDDEN, OTHER_SECRET, OWN, Ws, admin, bearer, filled, now, reader, signed, token, token_of};
-use crate::harness::{fact, soon};
-use proscenium::serve::access::Right;
+use super::{
+    AuthServer, HIDDEN, OTHER_SECRET, OWN, Ws, admin, bearer, now, reader, signed, token, token_with_claims, write_example_runs,
+};
+use crate::harness::{fact, with_timeout};
+use proscenium::serve::access::AccessRule;
 use proscenium::serve::routes::OPERATIONS;
 use proscenium::serve::socket::Op;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Who comes, in the order of a row's columns.
-const COLUMNS: [&str; 9] = ["nobody", "forged", "expired", "nothing", "reads", "publishes", "controls", "elsewhere", "admin"];
+/// The kinds of callers, in the order of a row's columns.
+const COLUMNS: [&str; 9] = ["none", "forged", "expired", "nothing", "reads", "publishes", "controls", "elsewhere", "admin"];
 
-fn who(column: &str) -> Option<String> {
+fn token_for(column: &str) -> Option<String> {
     let all = |can: &str| token(&json!({ "sessions": ["*"], "agents": ["*"], "can": [can] }));
     Some(match column {
-        "nobody" => return None,
+        "none" => return None,
         "forged" => signed(
             OTHER_SECRET,
-            &json!({ "sub": "somebody", "exp": now() + 3600, "proscenium": { "sessions": ["*"], "can": ["admin"] } }),
+            &json!({ "sub": "user-1", "exp": now() + 3600, "proscenium": { "sessions": ["*"], "can": ["admin"] } }),
             None,
         ),
-        "expired" => {
-            token_of(&json!({ "sub": "somebody", "exp": now() - 1, "proscenium": { "sessions": ["*"], "can": ["admin"] } }))
-        }
-        // Signed by who may, and without a word of what for.
-        "nothing" => token_of(&json!({ "sub": "somebody", "exp": now() + 3600 })),
+        "expired" => token_with_claims(
+            &json!({ "sub": "user-1", "exp": now() - 1, "proscenium": { "sessions": ["*"], "can": ["admin"] } }),
+        ),
+        // A valid signature, but no permissions.
+        "nothing" => token_with_claims(&json!({ "sub": "user-1", "exp": now() + 3600 })),
         "reads" => all("read"),
         "publishes" => all("publish"),
         "controls" => all("control"),
@@ -36,10 +38,10 @@ fn who(column: &str) -> Option<String> {
     })
 }
 
-/// Every address, what is asked there, and what each of [`COLUMNS`] is answered.
+/// Every address, a request to it, and the expected status for each of [`COLUMNS`].
 #[rustfmt::skip]
 const MATRIX: &[(&str, &str, &str, &str, [u16; 9])] = &[
-    //                                                                        nobody forged expired nothing reads publishes controls elsewhere admin
+    //                                                                        none   forged expired nothing reads publishes controls elsewhere admin
     ("POST",   "/v1/runs/{run}/facts",             "/v1/runs/r/facts",           FACT, [401, 401, 401, 403, 403, 200, 403, 403, 200]),
     ("POST",   "/v1/sessions/{session}/facts",     "/v1/sessions/s/facts",       FACT, [401, 401, 401, 403, 403, 200, 403, 403, 200]),
     ("POST",   "/v1/runs/{run}/settle",            "/v1/runs/gone/settle",       "",   [401, 401, 401, 403, 403, 403, 200, 403, 200]),
@@ -47,7 +49,7 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 9])] = &[
     ("GET",    "/v1/runs/{run}/controls",          "/v1/runs/r/controls",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
     ("POST",   "/v1/sessions/{session}/controls",  "/v1/sessions/s/controls",    SEND, [401, 401, 401, 403, 403, 403, 202, 403, 202]),
     ("GET",    "/v1/sessions/{session}/controls",  "/v1/sessions/s/controls",    "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    // An agent of which the one elsewhere is told, and one of which it is not.
+    // An agent that the column `elsewhere` may act for, and one that it may not.
     ("POST",   "/v1/agents/{agent}/controls/claim", "/v1/agents/a/controls/claim?wait=0", "", [401, 401, 401, 403, 403, 200, 403, 200, 200]),
     ("POST",   "/v1/agents/{agent}/controls/claim", "/v1/agents/b/controls/claim?wait=0", "", [401, 401, 401, 403, 403, 200, 403, 403, 200]),
     ("POST",   "/v1/controls/{control}/ack",       "/v1/controls/none/ack",      LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409]),
@@ -77,11 +79,11 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 9])] = &[
     ("GET",    "/v1/blobs/{blob}",                 HIDDEN_BLOB,                  "",   [401, 401, 401, 403, 404, 403, 403, 404, 404]),
     ("POST",   "/v1/tickets",                      "/v1/tickets",                TICKET, [401, 401, 401, 403, 200, 403, 403, 403, 200]),
     ("DELETE", "/v1/runs/{run}",                   "/v1/runs/gone",              "",   [401, 401, 401, 403, 403, 403, 403, 403, 204]),
-    // In a session of its own, in another one, and of an agent of which the one elsewhere is not told.
+    // In its own session, in another one, and for an agent that the column `elsewhere` may not act for.
     ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                   OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
     ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                   OF_T, [401, 401, 401, 403, 403, 403, 403, 200, 200]),
     ("POST",   "/ag-ui/{agent}",                   "/ag-ui/b",                   OF_T, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
-    // A run of another session, under the name of a session that is had.
+    // A run of another session, under the name of a session that the token has.
     ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                  MIXED, [401, 401, 401, 403, 403, 403, 403, 403, 409]),
     ("GET",    "/ag-ui/{agent}",                   "/ag-ui/a?threadId=s",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
     ("GET",    "/ag-ui/{agent}",                   "/ag-ui/b?threadId=t",        "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
@@ -100,7 +102,7 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 9])] = &[
     ("GET",    "/ai-sdk/{agent}/{chat}/stream",    "/ai-sdk/a/s/stream",         "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
     ("GET",    "/ai-sdk/{agent}/{chat}",           "/ai-sdk/a/s",                "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
     ("POST",   "/ai-sdk/{agent}/{chat}/stop",      "/ai-sdk/a/s/stop",           "",   [401, 401, 401, 403, 403, 403, 200, 403, 200]),
-    // Whoever it is, and whether or not there is somebody.
+    // For every caller, whether or not the target exists.
     ("GET",    "/v1/ws",                           "/v1/ws",                     "",   [426; 9]),
     ("GET",    "/healthz",                         "/healthz",                   "",   [200; 9]),
     ("GET",    "/readyz",                          "/readyz",                    "",   [200; 9]),
@@ -130,21 +132,21 @@ const HIDDEN_BLOB: &str = "the internal body";
 fn the_matrix_has_a_row_for_every_address_and_none_for_any_other() {
     let served: BTreeSet<_> = OPERATIONS.iter().map(|route| (route.method.to_string(), route.path.to_owned())).collect();
     let tested: BTreeSet<_> = MATRIX.iter().map(|(method, path, ..)| ((*method).to_owned(), (*path).to_owned())).collect();
-    assert_eq!(served, tested, "give every address its row");
+    assert_eq!(served, tested, "every address needs a row");
     for route in OPERATIONS {
         let (_, _, _, _, expected) = MATRIX.iter().find(|row| row.0 == route.method.as_str() && row.1 == route.path).unwrap();
-        let is_open = matches!(route.right, Right::Open | Right::Inside);
-        assert_eq!(expected[..3] != [401; 3], is_open, "{} {}: {:?}", route.method, route.path, route.right);
+        let is_open = matches!(route.access_rule, AccessRule::Public | AccessRule::InBand);
+        assert_eq!(expected[..3] != [401; 3], is_open, "{} {}: {:?}", route.method, route.path, route.access_rule);
     }
 }
 
 #[tokio::test]
-async fn every_address_asks_for_what_it_takes_and_hides_what_is_hidden() {
-    let guarded = Guarded::start().await;
-    let [hidden_blob, own_blob] = filled(&guarded).await;
+async fn every_address_requires_its_permission_and_hides_hidden_texts() {
+    let guarded = AuthServer::start().await;
+    let [hidden_blob, own_blob] = write_example_runs(&guarded).await;
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     for (n, column) in COLUMNS.iter().enumerate() {
-        let token = who(column);
+        let token = token_for(column);
         for (method, _, path, body, expected) in MATRIX {
             let path = match *path {
                 OWN_BLOB => &own_blob,
@@ -158,15 +160,15 @@ async fn every_address_asks_for_what_it_takes_and_hides_what_is_hidden() {
             if !body.is_empty() {
                 request = request.header("content-type", "application/json").body(*body);
             }
-            let answer = soon("an answer", request.send()).await.unwrap();
+            let answer = with_timeout("an answer", request.send()).await.unwrap();
             let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
             let what = format!("{column}: {method} {path}");
             assert_eq!(status, expected[n], "{what}");
             let is_live = headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
-            // What a stream shows is looked at below, and in `talks`.
-            let text = if is_live { String::new() } else { soon("a body", answer.text()).await.unwrap() };
+            // Live streams are checked below, and in `talks`.
+            let text = if is_live { String::new() } else { with_timeout("a body", answer.text()).await.unwrap() };
             if status >= 400 && status != 426 {
-                check_refusal(&headers, status, &text, &what);
+                check_problem(&headers, status, &text, &what);
             }
             if *column != "admin" {
                 assert!(!text.contains(HIDDEN), "{what}: {text}");
@@ -181,7 +183,7 @@ async fn every_address_asks_for_what_it_takes_and_hides_what_is_hidden() {
     }
 }
 
-fn check_refusal(headers: &HeaderMap, status: u16, text: &str, what: &str) {
+fn check_problem(headers: &HeaderMap, status: u16, text: &str, what: &str) {
     assert_eq!(headers["content-type"], "application/problem+json", "{what}");
     assert_eq!(headers["cache-control"], "no-store", "{what}");
     let problem: Value = serde_json::from_str(text).unwrap();
@@ -200,17 +202,17 @@ fn check_refusal(headers: &HeaderMap, status: u16, text: &str, what: &str) {
 }
 
 #[tokio::test]
-async fn a_wider_audience_than_the_tokens_is_refused_and_never_narrowed() {
-    let guarded = Guarded::start().await;
-    filled(&guarded).await;
+async fn a_wider_audience_than_the_token_s_is_rejected_and_never_narrowed() {
+    let guarded = AuthServer::start().await;
+    write_example_runs(&guarded).await;
     let dashboard = reader(json!({ "audience": "dashboard", "sessions": ["*"] }));
     let user = reader(json!({ "sessions": ["*"] }));
     for (method, _, path, ..) in MATRIX.iter().filter(|row| row.0 == "GET" && row.1.starts_with("/v1/") && row.1 != "/v1/ws") {
         let path = if path.starts_with('/') { path } else { "/v1/blobs/b" };
         let with = |audience: &str| format!("{path}{}audience={audience}", if path.contains('?') { '&' } else { '?' });
-        for (token, wanted) in [(&user, "dashboard"), (&user, "internal"), (&dashboard, "internal")] {
-            let problem = guarded.get(&with(wanted), token).await.problem(403, "forbidden");
-            assert_eq!(problem["missing"], format!("audience:{wanted}"), "{method} {path}");
+        for (token, request) in [(&user, "dashboard"), (&user, "internal"), (&dashboard, "internal")] {
+            let problem = guarded.get(&with(request), token).await.problem(403, "forbidden");
+            assert_eq!(problem["missing"], format!("audience:{request}"), "{method} {path}");
         }
         if !path.contains("stream") {
             let answer = guarded.get(&with("user"), &dashboard).await;
@@ -219,16 +221,16 @@ async fn a_wider_audience_than_the_tokens_is_refused_and_never_narrowed() {
     }
     guarded.get("/v1/runs?audience=everybody", &user).await.problem(400, "bad_audience");
     let events = guarded.get("/v1/runs/r/events", &admin()).await.ok();
-    assert!(!events.to_string().contains(HIDDEN), "whoever may see more still has to ask for it");
+    assert!(!events.to_string().contains(HIDDEN), "the default audience is user, also for wider tokens");
 }
 const U: &str = "unauthenticated";
 const F: &str = "forbidden";
 
-/// Every op, what is said with it, the run in which something is then said that a subscription has to show, and what each of
-/// [`COLUMNS`] is answered: the answer's `op`, or the code of its problem.
+/// Every op, its message, the run whose next fact a subscription must deliver, and the expected answer for each of
+/// [`COLUMNS`]: the answer's `op`, or its problem's code.
 #[rustfmt::skip]
 const MESSAGES: &[(&str, &str, &str, [&str; 9])] = &[
-    //                                                        nobody forged expired nothing reads publishes controls elsewhere admin
+    //                                                        none   forged expired nothing reads publishes controls elsewhere admin
     ("subscribe",   r#"{"run":"r"}"#,                        "r", [U, U, U, F, "subscribed", F, F, F, "subscribed"]),
     ("subscribe",   r#"{"run":"r","frames":"events"}"#,      "r", [U, U, U, F, "subscribed", F, F, F, "subscribed"]),
     ("subscribe",   r#"{"run":"q"}"#,                        "q", [U, U, U, F, "subscribed", F, F, "subscribed", "subscribed"]),
@@ -241,9 +243,9 @@ const MESSAGES: &[(&str, &str, &str, [&str; 9])] = &[
     ("publish",     r#"{"runId":"r","facts":[]}"#,           "",  [U, U, U, F, F, "ack", F, F, "ack"]),
     ("publish",     r#"{"runId":"q","facts":[]}"#,           "",  [U, U, U, F, F, "ack", F, "ack", "ack"]),
     ("publish",     r#"{"sessionId":"s","facts":[]}"#,       "",  [U, U, U, F, F, "ack", F, F, "ack"]),
-    // Nobody takes a run into a session of his own.
+    // No token moves a run into its own session.
     ("publish",     r#"{"runId":"r","facts":[],"ids":{"sessionId":"t"}}"#, "", [U, U, U, F, F, "ack", F, F, "ack"]),
-    // An agent of which the one elsewhere is told, and one of which it is not.
+    // An agent that the column `elsewhere` may act for, and one that it may not.
     ("claim",       r#"{"agentId":"a"}"#,                    "",  [U, U, U, F, F, "claiming", F, "claiming", "claiming"]),
     ("claim",       r#"{"agentId":"b"}"#,                    "",  [U, U, U, F, F, "claiming", F, F, "claiming"]),
     ("unclaim",     "{}", "", [U, U, U, "unclaimed", "unclaimed", "unclaimed", "unclaimed", "unclaimed", "unclaimed"]),
@@ -257,102 +259,102 @@ const MESSAGES: &[(&str, &str, &str, [&str; 9])] = &[
     ("auth",        OWN_TOKEN, "", ["missing_member", U, U, "authenticated", "authenticated", "authenticated", "authenticated", "authenticated", "authenticated"]),
 ];
 
-/// A control of an agent's, with a lease that is good.
+/// A control of an agent, with a valid lease.
 const OF_A: &str = r#"{"agent":"a"}"#;
 const OF_B: &str = r#"{"agent":"b"}"#;
-/// Whatever token the one who comes has.
+/// The caller's own token.
 const OWN_TOKEN: &str = r#"{"of":"mine"}"#;
 
 #[test]
 fn the_matrix_has_a_row_for_every_op_and_none_for_any_other() {
     let known: BTreeSet<_> = Op::ALL.iter().map(|op| op.as_str()).collect();
-    assert_eq!(known, MESSAGES.iter().map(|row| row.0).collect(), "give every op its row");
+    assert_eq!(known, MESSAGES.iter().map(|row| row.0).collect(), "every op needs a row");
 }
 
-/// Asks for a control of this agent's and takes it; its id and its lease.
-pub async fn leased(guarded: &Guarded, agent: &str) -> (String, String) {
-    let wanted = json!({ "control": "send", "value": "hello", "agentId": agent });
-    let asked = guarded.post("/v1/runs/r/controls", &admin(), &wanted).await;
+/// Submits a control for this agent and claims it; returns its id and its lease.
+pub async fn lease_control(guarded: &AuthServer, agent: &str) -> (String, String) {
+    let request = json!({ "control": "send", "value": "hello", "agentId": agent });
+    let asked = guarded.post("/v1/runs/r/controls", &admin(), &request).await;
     assert_eq!(asked.status, 202, "{asked:?}");
     let id = asked.json()["controlId"].as_str().unwrap().to_owned();
     let claimed = guarded.post(&format!("/v1/agents/{agent}/controls/claim?leaseSeconds=600"), &admin(), &json!({})).await.ok();
     let control = claimed["controls"].as_array().unwrap().iter().find(|control| control["controlId"] == id);
-    let lease = control.expect("nobody else takes it")["lease"].as_str().unwrap().to_owned();
+    let lease = control.expect("the control is claimable")["lease"].as_str().unwrap().to_owned();
     (id, lease)
 }
 
-/// Says this as whoever comes, and gives the answer with everything that was heard.
-async fn told(guarded: &Guarded, token: Option<&str>, row: &(&str, &str, &str, [&str; 9])) -> (String, String) {
-    let (op, said, shown_in, _) = row;
-    let mut heard = String::new();
+/// Sends a row's message with this token; returns the answer's name and all received text.
+async fn run_row(guarded: &AuthServer, token: Option<&str>, row: &(&str, &str, &str, [&str; 9])) -> (String, String) {
+    let (op, message_text, shown_in, _) = row;
+    let mut received = String::new();
     let mut ws = Ws::open(&guarded.client).await;
     if let (Some(token), true) = (token, *op != "auth") {
-        let known = ws.ask(json!({ "op": "auth", "token": token })).await;
-        heard.push_str(&known.to_string());
+        let known = ws.request(json!({ "op": "auth", "token": token })).await;
+        received.push_str(&known.to_string());
         if known["op"] == "error" {
-            assert_eq!(ws.hear().await, Err(4401));
-            return (known["code"].as_str().unwrap().to_owned(), heard);
+            assert_eq!(ws.receive().await, Err(4401));
+            return (known["code"].as_str().unwrap().to_owned(), received);
         }
     }
-    let mut message: Value = serde_json::from_str(said).unwrap();
+    let mut message: Value = serde_json::from_str(message_text).unwrap();
     if let Some(agent) = message["agent"].as_str() {
-        let (control, lease) = leased(guarded, agent).await;
+        let (control, lease) = lease_control(guarded, agent).await;
         message = json!({ "control": control, "lease": lease });
     }
-    if *said == OWN_TOKEN {
+    if *message_text == OWN_TOKEN {
         message = json!({ "token": token });
     }
     (message["op"], message["id"]) = (json!(op), json!(1));
-    ws.say(message).await;
-    let answer = ws.hear().await.unwrap();
-    heard.push_str(&answer.to_string());
+    ws.send(message).await;
+    let answer = ws.receive().await.unwrap();
+    received.push_str(&answer.to_string());
     if answer["op"] == "error" {
         assert!(answer["detail"].is_string() && (answer["code"] != F || answer["missing"].is_string()), "{answer}");
-        return (answer["code"].as_str().unwrap().to_owned(), heard);
+        return (answer["code"].as_str().unwrap().to_owned(), received);
     }
     if answer["op"] == "subscribed" && !shown_in.is_empty() {
-        // Whatever there is to be heard comes before what is said now.
-        let mark = format!("said just now {}", uuid::Uuid::now_v7());
+        // Everything that the subscription delivers of the past comes before this mark.
+        let mark = format!("message_text just now {}", uuid::Uuid::now_v7());
         let fact = fact("text.final", json!({ "messageId": mark, "payload": { "text": mark } }));
         guarded.publish(shown_in, "", &admin(), &[fact]).await.ok();
         loop {
-            let frame = ws.hear().await.unwrap().to_string();
-            heard.push_str(&frame);
+            let frame = ws.receive().await.unwrap().to_string();
+            received.push_str(&frame);
             if frame.contains(&mark) {
                 break;
             }
         }
     }
     if answer["op"] == "claiming" {
-        // Or it would take what others are to have.
-        while ws.ask(json!({ "op": "unclaim", "id": 1 })).await["op"] != "unclaimed" {}
+        // Otherwise the claim would take the controls of later rows.
+        while ws.request(json!({ "op": "unclaim", "id": 1 })).await["op"] != "unclaimed" {}
     }
-    (answer["op"].as_str().unwrap().to_owned(), heard)
+    (answer["op"].as_str().unwrap().to_owned(), received)
 }
 
 #[tokio::test]
-async fn every_op_asks_for_what_it_takes_and_hides_what_is_hidden() {
-    let guarded = Guarded::start().await;
-    filled(&guarded).await;
+async fn every_op_requires_its_permission_and_hides_hidden_texts() {
+    let guarded = AuthServer::start().await;
+    write_example_runs(&guarded).await;
     for (n, column) in COLUMNS.iter().enumerate() {
-        let token = who(column);
+        let token = token_for(column);
         for row in MESSAGES {
-            let (answer, heard) = told(&guarded, token.as_deref(), row).await;
+            let (answer, received) = run_row(&guarded, token.as_deref(), row).await;
             let what = format!("{column}: {} {}", row.0, row.1);
-            assert_eq!(answer, row.3[n], "{what}: {heard}");
+            assert_eq!(answer, row.3[n], "{what}: {received}");
             if *column != "admin" {
-                assert!(!heard.contains(HIDDEN), "{what}: {heard}");
+                assert!(!received.contains(HIDDEN), "{what}: {received}");
             }
             if !matches!(*column, "admin" | "reads") {
-                assert!(!heard.contains(OWN), "{what}: {heard}");
+                assert!(!received.contains(OWN), "{what}: {received}");
             }
-            // It does hear what it may: or nothing would have been looked at.
+            // A permitted subscription does receive text, so that the checks above are not empty.
             if answer == "subscribed" && row.2 == "r" {
-                assert!(heard.contains(OWN), "{what}: {heard}");
-                assert_eq!(heard.contains(HIDDEN), row.1.contains("internal"), "{what}: {heard}");
+                assert!(received.contains(OWN), "{what}: {received}");
+                assert_eq!(received.contains(HIDDEN), row.1.contains("internal"), "{what}: {received}");
             }
             if let Some(token) = &token {
-                assert!(!heard.contains(token.as_str()), "{what} repeats the token");
+                assert!(!received.contains(token.as_str()), "{what} repeats the token");
             }
         }
     }

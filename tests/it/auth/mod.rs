@@ -1,4 +1,4 @@
-//! Who may: every address under every kind of token, what is open when a token is over, tickets, and pages of other origins.
+//! Authorization: every address under every kind of token, expiry during use, tickets, and pages of other origins.
 
 mod agents;
 mod ends;
@@ -7,16 +7,18 @@ mod matrix;
 mod shares;
 mod talks;
 
-use crate::harness::{BOTH, Client, Process, Sse, Via, fact, lines, repository, serve_it, soon, world};
+use crate::harness::{
+    Client, Process, Sse, TRANSPORTS, Transport, environment, fact, repository, serve_until, to_ndjson, with_timeout,
+};
 use futures_util::{SinkExt, StreamExt};
-use proscenium::auth::keys::Signing;
-use proscenium::auth::{Authority, Setup};
+use proscenium::auth::keys::TokenSigner;
+use proscenium::auth::{AuthConfig, Authenticator};
 use proscenium::feed::Sizes;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
 use proscenium::serve::origin::Origins;
-use proscenium::serve::{Limits, Pulse, Server};
+use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -32,27 +34,27 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 const SECRET: &str = "a secret of the tests, of more than thirty-two bytes";
 const OTHER_SECRET: &str = "another secret of the tests, of more than 32 bytes";
 const FRIEND: &str = "https://app.example";
-/// How long a token lasts that ends while it is used, in seconds: long enough to be used first, on a busy machine, too.
-const SOON_OVER: i64 = 8;
+/// The lifetime in seconds of a token that expires during use: long enough to be used first, on a busy machine, too.
+const SHORT_TTL_S: i64 = 8;
 
 fn now() -> i64 {
     jiff::Timestamp::now().as_second()
 }
 
-/// A token by the secret: for an hour, of whoever this says.
+/// Signs a token with the secret, valid for an hour, with these claims of the server's own.
 fn token(here: &Value) -> String {
-    token_of(&json!({ "sub": "somebody", "exp": now() + 3600, "proscenium": here }))
+    token_with_claims(&json!({ "sub": "user-1", "exp": now() + 3600, "proscenium": here }))
 }
 
-fn token_of(claims: &Value) -> String {
+fn token_with_claims(claims: &Value) -> String {
     signed(SECRET, claims, None)
 }
 
 fn signed(key: &str, claims: &Value, kid: Option<&str>) -> String {
-    Signing::of_file(key.as_bytes()).unwrap().sign(claims, kid).unwrap()
+    TokenSigner::from_file(key.as_bytes()).unwrap().sign(claims, kid).unwrap()
 }
 
-/// Everything, of every audience.
+/// A token for everything, with every audience.
 fn admin() -> String {
     token(&json!({ "audience": "internal", "sessions": ["*"], "agents": ["*"], "can": ["admin"] }))
 }
@@ -63,44 +65,44 @@ fn reader(more: Value) -> String {
     token(&here)
 }
 
-/// A server that asks, and its files.
-struct Guarded {
+/// A server with authentication, and its files.
+struct AuthServer {
     client: Client,
     dir: TempDir,
 }
 
-impl Guarded {
+impl AuthServer {
     async fn start() -> Self {
-        Self::with(|_| {}).await
+        Self::start_with_config(|_| {}).await
     }
 
-    async fn with(change: impl FnOnce(&mut Setup)) -> Self {
-        Self::made(change, Limits::default()).await
+    async fn start_with_config(change: impl FnOnce(&mut AuthConfig)) -> Self {
+        Self::start_with_config_and_limits(change, Limits::default()).await
     }
 
-    /// One with these limits.
-    async fn limited(limits: Limits) -> Self {
-        Self::made(|_| {}, limits).await
+    /// Starts a server with these limits.
+    async fn start_with_limits(limits: Limits) -> Self {
+        Self::start_with_config_and_limits(|_| {}, limits).await
     }
 
-    async fn made(change: impl FnOnce(&mut Setup), limits: Limits) -> Self {
+    async fn start_with_config_and_limits(change: impl FnOnce(&mut AuthConfig), limits: Limits) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let key = dir.path().join("key");
         std::fs::write(&key, SECRET).unwrap();
-        let mut setup = Setup { key: Some(key), service: "proscenium".into(), ..Setup::default() };
+        let mut setup = AuthConfig { key: Some(key), service: "proscenium".into(), ..AuthConfig::default() };
         for (name, file) in [("jwks", &mut setup.jwks), ("revoked", &mut setup.revoked)] {
             *file = Some(dir.path().join(name));
         }
-        place(&dir.path().join("jwks"), r#"{"keys":[]}"#);
-        place(&dir.path().join("revoked"), "");
+        replace_file(&dir.path().join("jwks"), r#"{"keys":[]}"#);
+        replace_file(&dir.path().join("revoked"), "");
         change(&mut setup);
-        let world = world(jiff::Timestamp::now);
-        let authority = Authority::open(setup, world).unwrap();
-        let (policy, pulse) = (Policy { inline_bytes_max: 1024 }, Pulse::default());
+        let environment = environment(jiff::Timestamp::now);
+        let authority = Authenticator::open(setup, environment).unwrap();
+        let (policy, pulse) = (Policy { inline_bytes_max: 1024 }, KeepAlive::default());
         let store = AnyStore::Memory(MemoryStore::new());
-        let server = Server::new(store, policy, Sizes::default(), limits, pulse, world).unwrap();
-        let server = server.asking(authority, Origins::new([FRIEND]).unwrap());
-        let (client, _) = serve_it(server, std::future::pending()).await;
+        let server = Server::new(store, policy, Sizes::default(), limits, pulse, environment).unwrap();
+        let server = server.with_auth(authority, Origins::new([FRIEND]).unwrap());
+        let (client, _) = serve_until(server, std::future::pending()).await;
         Self { client, dir }
     }
 
@@ -108,25 +110,25 @@ impl Guarded {
         self.dir.path().join(name)
     }
 
-    async fn get(&self, path: &str, token: &str) -> crate::harness::Answer {
+    async fn get(&self, path: &str, token: &str) -> crate::harness::Response {
         self.client.get_with(path, &[("authorization", &bearer(token))]).await
     }
 
-    async fn post(&self, path: &str, token: &str, body: &Value) -> crate::harness::Answer {
+    async fn post(&self, path: &str, token: &str, body: &Value) -> crate::harness::Response {
         let headers = [("authorization", &*bearer(token)), ("content-type", "application/json")];
         self.client.post(path, &headers, body.to_string()).await
     }
 
-    async fn publish(&self, run: &str, query: &str, token: &str, facts: &[Value]) -> crate::harness::Answer {
+    async fn publish(&self, run: &str, query: &str, token: &str, facts: &[Value]) -> crate::harness::Response {
         self.post(&format!("/v1/runs/{run}/facts?{query}"), token, &json!(facts)).await
     }
 
-    async fn stream(&self, via: Via, path: &str, token: &str, resume: Option<&str>) -> Sse {
-        let socket = soon("a connection", TcpStream::connect(self.client.at)).await.unwrap();
+    async fn open_stream(&self, via: Transport, path: &str, token: &str, resume: Option<&str>) -> Sse {
+        let socket = with_timeout("a connection", TcpStream::connect(self.client.at)).await.unwrap();
         let bearer = bearer(token);
         let mut headers = vec![("authorization", &*bearer)];
         headers.extend(resume.map(|id| ("last-event-id", id)));
-        Sse::ask(socket, via, path, &headers).await
+        Sse::open(socket, via, path, &headers).await
     }
 
     async fn ticket(&self, token: &str, asked: Value) -> String {
@@ -138,19 +140,20 @@ fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 
-/// Another file takes the place of this one.
-fn place(path: &Path, text: &str) {
+/// Replaces a file by another one, as an editor or a deployment does.
+fn replace_file(path: &Path, text: &str) {
     let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap()).unwrap();
     file.write_all(text.as_bytes()).unwrap();
     file.persist(path).unwrap();
 }
 
-/// What only internal readers may see, and what only those of session `s`.
+/// A text for internal readers only, and a text for readers of session `s` only.
 const HIDDEN: &str = "xyzzy-internal";
 const OWN: &str = "plugh-own";
 
-/// A run `r` of session `s`, whose facts are of every audience, with a body of each; and a run `q` of session `t`.
-async fn filled(guarded: &Guarded) -> [String; 2] {
+/// Writes run `r` of session `s`, with facts and a body for every audience, and run `q` of session `t`. Returns the
+/// addresses of the hidden body and of the own body.
+async fn write_example_runs(guarded: &AuthServer) -> [String; 2] {
     let large = |mark: &str| format!("{mark} {}", "long text ".repeat(400));
     let hidden = json!({ "output": large(HIDDEN) });
     let own = json!({ "output": large(OWN) });
@@ -173,29 +176,29 @@ async fn filled(guarded: &Guarded) -> [String; 2] {
             .unwrap()
             .iter()
             .find(|event| event["type"] == "tool.result" && event["toolCallId"] == call);
-        result.unwrap()["refs"][0]["href"].as_str().expect("it was moved out").to_owned()
+        result.unwrap()["refs"][0]["href"].as_str().expect("the body is offloaded").to_owned()
     })
 }
 
 #[tokio::test]
-async fn what_is_not_had_answers_the_same_whether_it_is_there_or_not() {
-    let guarded = Guarded::start().await;
-    filled(&guarded).await;
+async fn a_forbidden_run_and_a_missing_run_get_the_same_answer() {
+    let guarded = AuthServer::start().await;
+    write_example_runs(&guarded).await;
     guarded.publish("loose", "", &admin(), &[fact("run.started", json!({}))]).await.ok();
     let token = token(&json!({ "sessions": ["t"], "runs": ["mine"], "can": ["admin"] }));
     for rest in ["", "/events", "/activities", "/export", "/stream"] {
         // In another session, in none, and not there.
         let answers = ["r", "loose", "abcde"].map(|run| (run, format!("/v1/runs/{run}{rest}")));
-        let mut told = Vec::new();
+        let mut problems = Vec::new();
         for (run, path) in answers {
             let answer = guarded.get(&path, &token).await;
-            // Each has an id of its own, which says nothing of what was asked.
+            // Each problem has its own request id, which says nothing about the run.
             let mut problem = answer.json();
             problem.as_object_mut().unwrap().remove("requestId");
-            told.push((answer.status, problem.to_string().replace(&format!("run {run}:"), "run *:")));
+            problems.push((answer.status, problem.to_string().replace(&format!("run {run}:"), "run *:")));
         }
-        assert_eq!(told[0].0, 403);
-        assert!(told.windows(2).all(|pair| pair[0] == pair[1]), "{told:#?}");
+        assert_eq!(problems[0].0, 403);
+        assert!(problems.windows(2).all(|pair| pair[0] == pair[1]), "{problems:#?}");
     }
     let sessions = ["s", "abcde"].map(|session| format!("/v1/sessions/{session}"));
     for path in sessions {
@@ -209,8 +212,8 @@ async fn what_is_not_had_answers_the_same_whether_it_is_there_or_not() {
 }
 
 #[tokio::test]
-async fn lists_show_what_may_be_seen_page_by_page_and_nothing_twice() {
-    let guarded = Guarded::start().await;
+async fn lists_contain_every_visible_item_once_page_by_page() {
+    let guarded = AuthServer::start().await;
     let mut mine = (Vec::new(), Vec::new());
     for n in 0..60 {
         let (run, session) = (format!("run-{n}"), format!("session-{}", n % 20));
@@ -238,7 +241,7 @@ async fn lists_show_what_may_be_seen_page_by_page_and_nothing_twice() {
                 }
             }
             assert_eq!(&seen, expected, "{list} by {limit}");
-            assert_eq!(pages, expected.len().div_ceil(limit), "no page is empty where little is looked at");
+            assert_eq!(pages, expected.len().div_ceil(limit), "no page is empty when few items are scanned");
         }
     }
     let all = guarded.get("/v1/runs?limit=1000", &admin()).await.ok();
@@ -249,32 +252,32 @@ async fn lists_show_what_may_be_seen_page_by_page_and_nothing_twice() {
 }
 
 #[tokio::test]
-async fn a_list_that_has_to_look_far_says_where_it_has_got_to() {
-    let guarded = Guarded::start().await;
+async fn a_list_that_reaches_its_scan_limit_returns_a_cursor_to_continue() {
+    let guarded = AuthServer::start().await;
     let token = reader(json!({ "runs": ["the-oldest"] }));
     guarded.publish("the-oldest", "", &admin(), &[fact("run.started", json!({}))]).await.ok();
     let admin = bearer(&admin());
     let mut ws = Ws::connect(&guarded.client, "", &[("authorization", &admin)]).await.unwrap();
     for many in (0..5000).collect::<Vec<_>>().chunks(50) {
         for n in many {
-            ws.say(json!({ "op": "publish", "id": n, "runId": format!("r{n}"), "facts": [fact("run.started", json!({}))] }))
+            ws.send(json!({ "op": "publish", "id": n, "runId": format!("r{n}"), "facts": [fact("run.started", json!({}))] }))
                 .await;
         }
         for _ in many {
-            assert_eq!(ws.hear().await.unwrap()["op"], "ack");
+            assert_eq!(ws.receive().await.unwrap()["op"], "ack");
         }
     }
     let first = guarded.get("/v1/runs", &token).await.ok();
     assert_eq!(first["runs"], json!([]));
-    let next = first["nextCursor"].as_str().expect("it is not at the end");
+    let next = first["nextCursor"].as_str().expect("the scan is not at the end");
     let second = guarded.get(&format!("/v1/runs?cursor={next}"), &token).await.ok();
     assert_eq!((&second["runs"][0]["runId"], &second["nextCursor"]), (&json!("the-oldest"), &Value::Null));
 }
 
 #[tokio::test]
-async fn facts_stay_in_the_runs_and_sessions_of_who_sends_them() {
-    let guarded = Guarded::start().await;
-    filled(&guarded).await;
+async fn facts_stay_in_the_runs_and_sessions_of_their_token() {
+    let guarded = AuthServer::start().await;
+    write_example_runs(&guarded).await;
     guarded.publish("loose", "", &admin(), &[fact("run.started", json!({}))]).await.ok();
     let start = || [fact("run.started", json!({}))];
     let named = |session: &str| [fact("run.started", json!({ "sessionId": session }))];
@@ -292,14 +295,14 @@ async fn facts_stay_in_the_runs_and_sessions_of_who_sends_them() {
     refused("n3", "", &of_session, &[], "run").await;
     refused("n3", "sessionId=s", &of_session, &start(), "session").await;
     refused("n3", "sessionId=t", &of_session, &named("s"), "session").await;
-    // Nobody takes a run out of another session, or one that is in none.
+    // A token moves no run out of another session, and none that has no session.
     refused("r", "sessionId=t", &of_session, &named("t"), "run").await;
     refused("loose", "sessionId=t", &of_session, &named("t"), "run").await;
     refused("loose", "", &of_session, &[], "run").await;
     guarded.get("/v1/runs/n3", &admin()).await.problem(404, "no_such_run");
     assert_eq!(guarded.get("/v1/runs/loose", &admin()).await.ok()["lastSequence"], 1);
 
-    // Who has a run by its name may not bring it anywhere else.
+    // A token for a run by name cannot move the run into any session.
     let of_run = token(&json!({ "runs": ["loose", "r", "n4"], "can": ["publish"] }));
     guarded.publish("n4", "", &of_run, &start()).await.ok();
     guarded.publish("r", "sessionId=s", &of_run, &named("s")).await.ok();
@@ -307,44 +310,44 @@ async fn facts_stay_in_the_runs_and_sessions_of_who_sends_them() {
     let problem = guarded.post("/v1/runs/loose/facts", &of_run, &body).await.problem(403, "forbidden");
     assert_eq!((&problem["index"], &problem["missing"]), (&json!(1), &json!("session")));
     let headers = [("authorization", &*bearer(&of_run)), ("content-type", "application/x-ndjson")];
-    let streamed = guarded.client.post("/v1/runs/loose/facts", &headers, lines(body.as_array().unwrap())).await;
+    let streamed = guarded.client.post("/v1/runs/loose/facts", &headers, to_ndjson(body.as_array().unwrap())).await;
     let problem = streamed.problem(403, "forbidden");
     assert_eq!((&problem["line"], &problem["accepted"]), (&json!(2), &json!(1)));
     assert_eq!(guarded.get("/v1/runs/loose", &admin()).await.ok()["lastSequence"], 2);
     guarded.post("/v1/sessions/s/facts", &of_run, &json!(start())).await.problem(403, "forbidden");
-    // And what a refused fact did to the adapter is undone.
+    // The server undoes what a rejected fact changed in the adapter.
     guarded.publish("loose", "", &of_run, &[fact("text.delta", json!({ "payload": { "text": "x" } }))]).await.ok();
     assert_eq!(guarded.get("/v1/runs/loose", &admin()).await.ok().get("sessionId"), None);
 }
 
 #[tokio::test]
-async fn what_a_child_session_says_is_not_heard_by_who_has_only_its_parent() {
-    let guarded = Guarded::start().await;
-    let said = |text: &str| fact("text.delta", json!({ "payload": { "text": text } }));
-    guarded.publish("up", "sessionId=parent", &admin(), &[said("from above")]).await.ok();
-    guarded.publish("down", "sessionId=child&parentSessionId=parent", &admin(), &[said("from below")]).await.ok();
+async fn a_reader_of_a_parent_session_gets_nothing_of_its_child_session() {
+    let guarded = AuthServer::start().await;
+    let message = |text: &str| fact("text.delta", json!({ "payload": { "text": text } }));
+    guarded.publish("up", "sessionId=parent", &admin(), &[message("from above")]).await.ok();
+    guarded.publish("down", "sessionId=child&parentSessionId=parent", &admin(), &[message("from below")]).await.ok();
     let path = "/v1/sessions/parent/stream?children=true&frames=events";
-    let told = async |token: &str, count: usize| {
-        let mut stream = guarded.stream(Via::Raw, path, token, None).await;
+    let texts = async |token: &str, count: usize| {
+        let mut stream = guarded.open_stream(Transport::Raw, path, token, None).await;
         let mut texts = Vec::new();
         for _ in 0..count {
-            texts.push(stream.frame().await.data["event"]["payload"]["text"].as_str().unwrap().to_owned());
+            texts.push(stream.next_frame().await.data["event"]["payload"]["text"].as_str().unwrap().to_owned());
         }
         texts
     };
-    assert_eq!(told(&reader(json!({ "sessions": ["parent", "child"] })), 2).await, ["from above", "from below"]);
+    assert_eq!(texts(&reader(json!({ "sessions": ["parent", "child"] })), 2).await, ["from above", "from below"]);
     let only = reader(json!({ "sessions": ["parent"] }));
-    guarded.publish("up", "", &admin(), &[said("again")]).await.ok();
-    assert_eq!(told(&only, 2).await, ["from above", "again"]);
+    guarded.publish("up", "", &admin(), &[message("again")]).await.ok();
+    assert_eq!(texts(&only, 2).await, ["from above", "again"]);
     assert_eq!(guarded.get("/v1/sessions/parent", &only).await.ok()["children"], json!([]));
     assert_eq!(guarded.get("/v1/sessions/parent", &admin()).await.ok()["children"], json!(["child"]));
 }
 
-/// The problem in a stream's last frame, which has to come, whatever frames and heartbeats come before it.
-async fn last_words(stream: &mut Sse) -> Value {
-    let frame = soon("an Error frame", async {
+/// Reads up to the Error frame that ends a stream, and returns its problem.
+async fn read_error(stream: &mut Sse) -> Value {
+    let frame = with_timeout("an Error frame", async {
         loop {
-            let frame = stream.frame().await;
+            let frame = stream.next_frame().await;
             if frame.kind() == "Error" {
                 return frame;
             }
@@ -352,44 +355,44 @@ async fn last_words(stream: &mut Sse) -> Value {
     })
     .await;
     crate::schema::assert_valid("frames.schema.json", &frame.data);
-    assert_eq!(stream.next().await, None, "nothing follows");
+    assert_eq!(stream.next().await, None, "Error is the last frame");
     frame.data["problem"].clone()
 }
 
 #[tokio::test]
-async fn streams_end_with_their_token_in_words_on_both_carriers() {
-    let guarded = Guarded::start().await;
-    filled(&guarded).await;
+async fn streams_end_with_a_problem_when_their_token_expires_on_both_transports() {
+    let guarded = AuthServer::start().await;
+    write_example_runs(&guarded).await;
     let here = json!({ "sessions": ["*"], "can": ["read"] });
-    let short = token_of(&json!({ "sub": "somebody", "exp": now() + SOON_OVER, "proscenium": here }));
+    let short = token_with_claims(&json!({ "sub": "user-1", "exp": now() + SHORT_TTL_S, "proscenium": here }));
     let mut streams = Vec::new();
-    for via in BOTH {
+    for via in TRANSPORTS {
         for path in ["/v1/runs/r/stream", "/v1/runs/never/stream?frames=events", "/v1/sessions/s/stream", "/v1/stream?runs=r,q"] {
-            streams.push(guarded.stream(via, path, &short, None).await);
+            streams.push(guarded.open_stream(via, path, &short, None).await);
         }
-        streams.push(guarded.stream(via, "/v1/sessions/never/stream", &short, None).await);
+        streams.push(guarded.open_stream(via, "/v1/sessions/never/stream", &short, None).await);
     }
-    let mut lasting = guarded.stream(Via::Raw, "/v1/runs/r/stream?frames=events", &admin(), None).await;
+    let mut lasting = guarded.open_stream(Transport::Raw, "/v1/runs/r/stream?frames=events", &admin(), None).await;
     for stream in &mut streams {
         assert_eq!(stream.status, 200);
-        let problem = last_words(stream).await;
+        let problem = read_error(stream).await;
         assert_eq!(
             (&problem["status"], &problem["code"], &problem["reason"]),
             (&json!(401), &json!("unauthenticated"), &json!("expired"))
         );
     }
-    for via in BOTH {
-        assert_eq!(guarded.stream(via, "/v1/runs/r/stream", &short, None).await.status, 401);
+    for via in TRANSPORTS {
+        assert_eq!(guarded.open_stream(via, "/v1/runs/r/stream", &short, None).await.status, 401);
     }
-    lasting.frame().await;
+    lasting.next_frame().await;
     guarded.publish("r", "", &admin(), &[fact("run.finished", json!({}))]).await.ok();
-    assert!(lasting.all().await.iter().all(|frame| frame.kind() != "Error"));
+    assert!(lasting.read_all().await.iter().all(|frame| frame.kind() != "Error"));
 }
 
 #[tokio::test]
-async fn who_is_revoked_and_whose_key_is_gone_is_cut_off_and_nobody_else() {
-    let guarded = Guarded::start().await;
-    filled(&guarded).await;
+async fn a_revoked_token_and_a_removed_key_end_only_their_own_streams() {
+    let guarded = AuthServer::start().await;
+    write_example_runs(&guarded).await;
     let (one, two) = ("1".repeat(32), "2".repeat(32));
     let oct = |kid: &str, secret: &str| {
         // 32 equal digits in base64url.
@@ -400,21 +403,21 @@ async fn who_is_revoked_and_whose_key_is_gone_is_cut_off_and_nobody_else() {
         };
         json!({ "kty": "oct", "kid": kid, "k": k })
     };
-    place(&guarded.file("jwks"), &json!({ "keys": [oct("one", &one), oct("two", &two)] }).to_string());
+    replace_file(&guarded.file("jwks"), &json!({ "keys": [oct("one", &one), oct("two", &two)] }).to_string());
     let claims = |sub: &str| json!({ "sub": sub, "exp": now() + 3600, "proscenium": { "sessions": ["*"], "can": ["admin"] } });
     let of_one = signed(&one, &claims("anna"), Some("one"));
     let of_two = signed(&two, &claims("bob"), Some("two"));
-    // The server has to have seen the file.
-    soon("the key set to be read again", async {
+    // Wait until the server has reloaded the file.
+    with_timeout("a reload of the key set", async {
         while guarded.get("/v1/runs", &of_one).await.status != 200 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
     .await;
-    let mut first = guarded.stream(Via::Raw, "/v1/runs/r/stream", &of_one, None).await;
-    let mut second = guarded.stream(Via::Hyper, "/v1/runs/r/stream", &of_two, None).await;
-    let mut third = guarded.stream(Via::Raw, "/v1/runs/r/stream?frames=events", &admin(), None).await;
-    // A body that is being sent, too.
+    let mut first = guarded.open_stream(Transport::Raw, "/v1/runs/r/stream", &of_one, None).await;
+    let mut second = guarded.open_stream(Transport::Hyper, "/v1/runs/r/stream", &of_two, None).await;
+    let mut third = guarded.open_stream(Transport::Raw, "/v1/runs/r/stream?frames=events", &admin(), None).await;
+    // A body in transit ends, too.
     let (lines_in, body) = tokio::sync::mpsc::channel::<Result<String, std::io::Error>>(4);
     let body = reqwest::Body::wrap_stream(futures_util::stream::unfold(body, async |mut body| Some((body.recv().await?, body))));
     let headers = [("authorization", bearer(&of_two)), ("content-type", "application/x-ndjson".to_owned())];
@@ -422,28 +425,28 @@ async fn who_is_revoked_and_whose_key_is_gone_is_cut_off_and_nobody_else() {
     let sending = tokio::spawn(async move {
         client.post("/v1/runs/r/facts", &headers.each_ref().map(|(name, value)| (*name, &**value)), body).await
     });
-    lines_in.send(Ok(lines(&[fact("text.delta", json!({ "payload": { "text": "streamed" } }))]))).await.unwrap();
+    lines_in.send(Ok(to_ndjson(&[fact("text.delta", json!({ "payload": { "text": "streamed" } }))]))).await.unwrap();
 
-    place(&guarded.file("jwks"), &json!({ "keys": [oct("two", &two)] }).to_string());
-    assert_eq!(last_words(&mut first).await["reason"], "key_removed");
+    replace_file(&guarded.file("jwks"), &json!({ "keys": [oct("two", &two)] }).to_string());
+    assert_eq!(read_error(&mut first).await["reason"], "key_removed");
     assert_eq!(guarded.get("/v1/runs", &of_one).await.problem(401, "unauthenticated")["code"], "unauthenticated");
-    place(&guarded.file("revoked"), "bob\n");
-    assert_eq!(last_words(&mut second).await["reason"], "revoked");
-    let cut = soon("the body to be refused", sending).await.unwrap().problem(401, "unauthenticated");
+    replace_file(&guarded.file("revoked"), "bob\n");
+    assert_eq!(read_error(&mut second).await["reason"], "revoked");
+    let cut = with_timeout("the rejection of the body", sending).await.unwrap().problem(401, "unauthenticated");
     assert_eq!((&cut["reason"], &cut["accepted"]), (&json!("revoked"), &json!(1)));
     guarded.publish("r", "", &admin(), &[fact("run.finished", json!({}))]).await.ok();
-    assert!(third.all().await.iter().all(|frame| frame.kind() != "Error"));
+    assert!(third.read_all().await.iter().all(|frame| frame.kind() != "Error"));
 }
 
 #[tokio::test]
-async fn a_run_that_is_written_anew_in_another_session_is_not_shown_to_who_had_the_first() {
-    let guarded = Guarded::start().await;
-    filled(&guarded).await;
+async fn a_run_rewritten_in_another_session_is_hidden_from_readers_of_the_first() {
+    let guarded = AuthServer::start().await;
+    write_example_runs(&guarded).await;
     let of_session = reader(json!({ "sessions": ["s"] }));
     let mut streams = Vec::new();
     for path in ["/v1/runs/r/stream?frames=events", "/v1/stream?runs=r&frames=events", "/v1/sessions/s/stream?frames=events"] {
-        let mut stream = guarded.stream(Via::Raw, path, &of_session, None).await;
-        stream.frame().await;
+        let mut stream = guarded.open_stream(Transport::Raw, path, &of_session, None).await;
+        stream.next_frame().await;
         streams.push(stream);
     }
     let headers = bearer(&admin());
@@ -452,39 +455,39 @@ async fn a_run_that_is_written_anew_in_another_session_is_not_shown_to_who_had_t
     assert_eq!(erase.send().await.unwrap().status(), 204);
     guarded.publish("r", "sessionId=t", &admin(), &[fact("text.delta", json!({ "payload": { "text": HIDDEN } }))]).await.ok();
     for stream in &mut streams[..2] {
-        assert_eq!(last_words(stream).await["missing"], "run");
+        assert_eq!(read_error(stream).await["missing"], "run");
         assert!(!String::from_utf8_lossy(&stream.bytes).contains(HIDDEN));
     }
     guarded.publish("s2", "sessionId=s", &admin(), &[fact("run.finished", json!({}))]).await.ok();
-    while streams[2].frame().await.data["runId"] != "s2" {}
+    while streams[2].next_frame().await.data["runId"] != "s2" {}
     assert!(!String::from_utf8_lossy(&streams[2].bytes).contains(HIDDEN));
 }
 
 #[tokio::test]
-async fn a_ticket_opens_one_stream_and_the_same_reader_comes_back_with_it() {
-    let guarded = Guarded::start().await;
-    filled(&guarded).await;
+async fn a_ticket_opens_one_stream_and_lets_the_same_reader_resume_it() {
+    let guarded = AuthServer::start().await;
+    write_example_runs(&guarded).await;
     let dashboard = reader(json!({ "audience": "dashboard", "sessions": ["s"] }));
     let open = async |via, path: &str, resume: Option<&str>| {
         let socket = TcpStream::connect(guarded.client.at).await.unwrap();
         let headers: Vec<_> = resume.iter().map(|id| ("last-event-id", *id)).collect();
-        Sse::ask(socket, via, path, &headers).await
+        Sse::open(socket, via, path, &headers).await
     };
-    for via in BOTH {
+    for via in TRANSPORTS {
         let ticket = guarded.ticket(&dashboard, json!({ "for": "stream", "run": "r", "ttlSeconds": 5 })).await;
         let path = format!("/v1/runs/r/stream?frames=events&ticket={ticket}");
         assert_eq!(open(via, &format!("/v1/runs/gone/stream?ticket={ticket}"), None).await.status, 403);
-        // That was its use.
+        // The rejected request has used up the ticket.
         assert_eq!(open(via, &path, None).await.status, 401);
 
         let ticket = guarded.ticket(&dashboard, json!({ "for": "stream", "run": "r" })).await;
         let path = format!("/v1/runs/r/stream?frames=events&audience=dashboard&ticket={ticket}");
         let mut first = open(via, &path, None).await;
-        let frame = first.frame().await;
-        assert_eq!(open(via, &path, None).await.status, 401, "good once");
+        let frame = first.next_frame().await;
+        assert_eq!(open(via, &path, None).await.status, 401, "a ticket is valid once");
         let mut again = open(via, &path, Some(frame.id())).await;
-        assert_eq!(again.frame().await.sequence(), frame.sequence() + 1);
-        assert_eq!(last_words(&mut first).await["reason"], "resumed_elsewhere");
+        assert_eq!(again.next_frame().await.sequence(), frame.sequence() + 1);
+        assert_eq!(read_error(&mut first).await["reason"], "resumed_elsewhere");
         for elsewhere in ["/v1/runs/r", "/v1/runs/r/events", "/v1/runs"] {
             guarded.client.get(&format!("{elsewhere}?ticket={ticket}")).await.problem(401, "unauthenticated");
         }
@@ -493,9 +496,9 @@ async fn a_ticket_opens_one_stream_and_the_same_reader_comes_back_with_it() {
 }
 
 #[tokio::test]
-async fn a_ticket_is_for_something_that_its_maker_may() {
-    let guarded = Guarded::start().await;
-    filled(&guarded).await;
+async fn a_ticket_covers_only_something_that_its_token_permits() {
+    let guarded = AuthServer::start().await;
+    write_example_runs(&guarded).await;
     let token = reader(json!({ "sessions": ["s"] }));
     let answer = guarded.post("/v1/tickets", &token, &json!({ "for": "stream", "session": "s", "ttlSeconds": 60 })).await;
     assert_eq!(answer.headers["cache-control"], "no-store");
@@ -517,13 +520,13 @@ async fn a_ticket_is_for_something_that_its_maker_may() {
     ] {
         guarded.post("/v1/tickets", &token, &asked).await.problem(status, code);
     }
-    // Of a server that asks nobody a client gets one all the same.
-    let open = crate::harness::local().await;
+    // A server without authentication issues tickets, too.
+    let open = crate::harness::start_local().await;
     let made = open.post("/v1/tickets", &[], r#"{"for":"ws"}"#).await.ok();
     assert!(made["ticket"].is_string() && made["expiresAt"].is_string());
 }
 
-/// A WebSocket.
+/// A client's WebSocket.
 struct Ws(WebSocketStream<TcpStream>);
 
 impl Ws {
@@ -539,21 +542,21 @@ impl Ws {
         }
         let socket = TcpStream::connect(client.at).await.unwrap();
         let request = request.body(()).unwrap();
-        soon("a handshake", tokio_tungstenite::client_async(request, socket)).await.map(|(socket, _)| Self(socket))
+        with_timeout("a handshake", tokio_tungstenite::client_async(request, socket)).await.map(|(socket, _)| Self(socket))
     }
 
     async fn open(client: &Client) -> Self {
         Self::connect(client, "", &[]).await.unwrap()
     }
 
-    async fn say(&mut self, what: Value) {
-        soon("a message to be taken", self.0.send(Message::text(what.to_string()))).await.unwrap();
+    async fn send(&mut self, message: Value) {
+        with_timeout("the sending of a message", self.0.send(Message::text(message.to_string()))).await.unwrap();
     }
 
-    /// The next message, or the code of the close.
-    async fn hear(&mut self) -> Result<Value, u16> {
+    /// Receives the next message, or the code of the close.
+    async fn receive(&mut self) -> Result<Value, u16> {
         loop {
-            match soon("a message", self.0.next()).await.unwrap().unwrap() {
+            match with_timeout("a message", self.0.next()).await.unwrap().unwrap() {
                 Message::Text(text) => return Ok(serde_json::from_str(&text).unwrap()),
                 Message::Close(close) => return Err(close.unwrap().code.into()),
                 _ => {}
@@ -561,44 +564,44 @@ impl Ws {
         }
     }
 
-    /// The answer to this; frames before it are dropped.
-    async fn ask(&mut self, what: Value) -> Value {
-        self.say(what).await;
+    /// Sends a message and returns its answer; drops frames before it.
+    async fn request(&mut self, message: Value) -> Value {
+        self.send(message).await;
         loop {
-            let said = self.hear().await.unwrap();
-            if said.get("op").is_some() {
-                return said;
+            let message = self.receive().await.unwrap();
+            if message.get("op").is_some() {
+                return message;
             }
         }
     }
 }
 
 #[tokio::test]
-async fn a_websocket_is_asked_who_it_is_and_each_message_what_it_may() {
-    let guarded = Guarded::start().await;
-    filled(&guarded).await;
+async fn a_websocket_must_authenticate_and_every_message_is_authorized() {
+    let guarded = AuthServer::start().await;
+    write_example_runs(&guarded).await;
     let client = &guarded.client;
     let token = token(&json!({ "sessions": ["t"], "runs": ["mine"], "can": ["read", "publish"] }));
 
-    for what in [json!({ "op": "subscribe", "id": 1, "run": "q" }), json!({ "op": "ping" }), json!("?")] {
+    for message in [json!({ "op": "subscribe", "id": 1, "run": "q" }), json!({ "op": "ping" }), json!("?")] {
         let mut ws = Ws::open(client).await;
-        ws.say(what).await;
-        let refused = ws.hear().await.unwrap();
+        ws.send(message).await;
+        let refused = ws.receive().await.unwrap();
         assert!(refused["code"] == "unauthenticated" || refused["code"] == "not_an_object", "{refused}");
         if refused["code"] == "unauthenticated" {
-            assert_eq!(ws.hear().await, Err(4401));
+            assert_eq!(ws.receive().await, Err(4401));
         }
     }
     let mut ws = Ws::open(client).await;
-    assert_eq!(ws.ask(json!({ "op": "auth", "id": 1, "token": "a.b.c" })).await["code"], "unauthenticated");
-    assert_eq!(ws.hear().await, Err(4401));
+    assert_eq!(ws.request(json!({ "op": "auth", "id": 1, "token": "a.b.c" })).await["code"], "unauthenticated");
+    assert_eq!(ws.receive().await, Err(4401));
 
     let mut ws = Ws::open(client).await;
-    let known = ws.ask(json!({ "op": "auth", "id": "me", "token": token })).await;
+    let known = ws.request(json!({ "op": "auth", "id": "me", "token": token })).await;
     assert_eq!((&known["op"], &known["id"], &known["audience"]), (&json!("authenticated"), &json!("me"), &json!("user")));
-    let subscribed = ws.ask(json!({ "op": "subscribe", "id": "q", "run": "q" })).await;
+    let subscribed = ws.request(json!({ "op": "subscribe", "id": "q", "run": "q" })).await;
     assert_eq!(subscribed["op"], "subscribed");
-    for (what, missing) in [
+    for (message, missing) in [
         (json!({ "op": "subscribe", "id": 1, "run": "r" }), "run"),
         (json!({ "op": "subscribe", "id": 1, "run": "abcde" }), "run"),
         (json!({ "op": "subscribe", "id": 1, "session": "s" }), "session"),
@@ -610,13 +613,13 @@ async fn a_websocket_is_asked_who_it_is_and_each_message_what_it_may() {
             "session",
         ),
     ] {
-        let refused = ws.ask(what.clone()).await;
-        assert_eq!((&refused["code"], &refused["missing"]), (&json!("forbidden"), &json!(missing)), "{what}");
+        let refused = ws.request(message.clone()).await;
+        assert_eq!((&refused["code"], &refused["missing"]), (&json!("forbidden"), &json!(missing)), "{message}");
     }
-    let ack = ws.ask(json!({ "op": "publish", "id": 2, "runId": "mine", "facts": [fact("run.started", json!({}))] })).await;
+    let ack = ws.request(json!({ "op": "publish", "id": 2, "runId": "mine", "facts": [fact("run.started", json!({}))] })).await;
     assert_eq!(ack["op"], "ack");
     let only_reads = reader(json!({ "sessions": ["t"], "runs": ["mine"] }));
-    assert_eq!(ws.ask(json!({ "op": "auth", "id": 3, "token": only_reads })).await["code"], "forbidden");
+    assert_eq!(ws.request(json!({ "op": "auth", "id": 3, "token": only_reads })).await["code"], "forbidden");
 
     for headers in [[("authorization", bearer("a.b.c"))], [("authorization", "Basic YTpi".to_owned())]] {
         let headers = headers.each_ref().map(|(name, value)| (*name, &**value));
@@ -627,29 +630,29 @@ async fn a_websocket_is_asked_who_it_is_and_each_message_what_it_may() {
     }
     let header = bearer(&token);
     let mut by_header = Ws::connect(client, "", &[("authorization", &header)]).await.unwrap();
-    assert_eq!(by_header.ask(json!({ "op": "ping", "id": 1 })).await["op"], "pong");
+    assert_eq!(by_header.request(json!({ "op": "ping", "id": 1 })).await["op"], "pong");
     let ticket = guarded.ticket(&token, json!({ "for": "ws", "run": "q" })).await;
     let mut by_ticket = Ws::connect(client, &format!("?ticket={ticket}"), &[]).await.unwrap();
-    assert_eq!(by_ticket.ask(json!({ "op": "subscribe", "id": 1, "run": "q" })).await["op"], "subscribed");
-    assert_eq!(by_ticket.ask(json!({ "op": "subscribe", "id": 2, "run": "mine" })).await["missing"], "run");
-    assert!(Ws::connect(client, &format!("?ticket={ticket}"), &[]).await.is_err(), "good once");
+    assert_eq!(by_ticket.request(json!({ "op": "subscribe", "id": 1, "run": "q" })).await["op"], "subscribed");
+    assert_eq!(by_ticket.request(json!({ "op": "subscribe", "id": 2, "run": "mine" })).await["missing"], "run");
+    assert!(Ws::connect(client, &format!("?ticket={ticket}"), &[]).await.is_err(), "a ticket is valid once");
 }
 
 #[tokio::test]
-async fn a_websocket_that_does_not_say_who_it_is_is_not_kept() {
-    let guarded = Guarded::start().await;
+async fn a_websocket_that_does_not_authenticate_in_time_is_closed() {
+    let guarded = AuthServer::start().await;
     let mut ws = Ws::open(&guarded.client).await;
-    assert_eq!(ws.hear().await.unwrap()["code"], "unauthenticated");
-    assert_eq!(ws.hear().await, Err(4401));
+    assert_eq!(ws.receive().await.unwrap()["code"], "unauthenticated");
+    assert_eq!(ws.receive().await, Err(4401));
 }
 
 #[tokio::test]
-async fn a_websocket_that_says_too_much_before_it_is_known_is_not_listened_to() {
-    let guarded = Guarded::start().await;
+async fn a_websocket_that_sends_too_much_before_authentication_is_closed() {
+    let guarded = AuthServer::start().await;
     let mut ws = Ws::open(&guarded.client).await;
     let large = json!({ "op": "auth", "token": "x".repeat(1024 * 1024) });
-    let _ = soon("it to be cut off", ws.0.send(Message::text(large.to_string()))).await;
-    let heard = soon("the end", async {
+    let _ = with_timeout("the close", ws.0.send(Message::text(large.to_string()))).await;
+    let received = with_timeout("the end", async {
         loop {
             match ws.0.next().await {
                 Some(Ok(Message::Text(text))) => return Some(text.to_string()),
@@ -659,43 +662,46 @@ async fn a_websocket_that_says_too_much_before_it_is_known_is_not_listened_to() 
         }
     })
     .await;
-    assert_eq!(heard, None);
+    assert_eq!(received, None);
 }
 
 #[tokio::test]
-async fn a_websocket_ends_with_its_token_unless_it_has_another_by_then() {
-    let guarded = Guarded::start().await;
-    filled(&guarded).await;
+async fn a_websocket_ends_with_its_token_unless_it_presents_another_in_time() {
+    let guarded = AuthServer::start().await;
+    write_example_runs(&guarded).await;
     let here = json!({ "sessions": ["*"], "can": ["read"] });
-    let until = |seconds: i64| token_of(&json!({ "sub": "somebody", "exp": now() + seconds, "proscenium": here }));
+    let until = |seconds: i64| token_with_claims(&json!({ "sub": "user-1", "exp": now() + seconds, "proscenium": here }));
     let (mut ends, mut lasts) = (Ws::open(&guarded.client).await, Ws::open(&guarded.client).await);
     for ws in [&mut ends, &mut lasts] {
-        assert_eq!(ws.ask(json!({ "op": "auth", "token": until(3) })).await["op"], "authenticated");
-        assert_eq!(ws.ask(json!({ "op": "subscribe", "id": 1, "run": "never", "frames": "events" })).await["op"], "subscribed");
+        assert_eq!(ws.request(json!({ "op": "auth", "token": until(3) })).await["op"], "authenticated");
+        assert_eq!(
+            ws.request(json!({ "op": "subscribe", "id": 1, "run": "never", "frames": "events" })).await["op"],
+            "subscribed"
+        );
     }
     let stranger =
-        token_of(&json!({ "sub": "else", "exp": now() + 3600, "proscenium": { "sessions": ["*"], "can": ["admin"] } }));
-    assert_eq!(lasts.ask(json!({ "op": "auth", "id": 2, "token": stranger })).await["code"], "forbidden");
-    assert_eq!(lasts.ask(json!({ "op": "auth", "token": until(3600) })).await["op"], "authenticated");
-    let problem = ends.hear().await.unwrap();
+        token_with_claims(&json!({ "sub": "else", "exp": now() + 3600, "proscenium": { "sessions": ["*"], "can": ["admin"] } }));
+    assert_eq!(lasts.request(json!({ "op": "auth", "id": 2, "token": stranger })).await["code"], "forbidden");
+    assert_eq!(lasts.request(json!({ "op": "auth", "token": until(3600) })).await["op"], "authenticated");
+    let problem = ends.receive().await.unwrap();
     assert_eq!(
         (&problem["op"], &problem["code"], &problem["reason"]),
         (&json!("error"), &json!("unauthenticated"), &json!("expired"))
     );
-    assert_eq!(ends.hear().await, Err(4401));
+    assert_eq!(ends.receive().await, Err(4401));
     guarded.publish("never", "", &admin(), &[fact("run.started", json!({}))]).await.ok();
-    assert_eq!(lasts.hear().await.unwrap()["frame"], "Event");
+    assert_eq!(lasts.receive().await.unwrap()["frame"], "Event");
 }
 
 #[tokio::test]
-async fn a_page_of_another_origin_is_let_in_only_if_it_is_on_the_list() {
-    let guarded = Guarded::start().await;
-    filled(&guarded).await;
+async fn a_page_of_another_origin_is_rejected_unless_its_origin_is_allowed() {
+    let guarded = AuthServer::start().await;
+    write_example_runs(&guarded).await;
     let client = &guarded.client;
     let own = format!("http://{}", client.at);
     let admin = bearer(&admin());
     let fact = r#"{"type":"text.delta","payload":{"text":"x"}}"#;
-    // With no type of content a browser sends it without asking.
+    // A browser sends a request without a content type without a preflight.
     let send = async |headers: &[(&str, &str)]| {
         let mut all = vec![("authorization", &*admin)];
         all.extend(headers);
@@ -715,7 +721,7 @@ async fn a_page_of_another_origin_is_let_in_only_if_it_is_on_the_list() {
     }
     for site in ["cross-site", "same-site", "nonsense"] {
         send(&[("sec-fetch-site", site)]).await.problem(403, "foreign_origin");
-        assert_eq!(client.get_with("/", &[("sec-fetch-site", site)]).await.status, 200, "a link leads here");
+        assert_eq!(client.get_with("/", &[("sec-fetch-site", site)]).await.status, 200, "a link may lead to the page");
     }
     for site in ["same-origin", "none"] {
         send(&[("sec-fetch-site", site)]).await.ok();
@@ -732,33 +738,34 @@ async fn a_page_of_another_origin_is_let_in_only_if_it_is_on_the_list() {
     assert_eq!(friend.headers["access-control-allow-credentials"], "true");
     friend.ok();
     let refused = client.get_with("/v1/runs/r", &[("origin", FRIEND)]).await;
-    assert_eq!(refused.headers["access-control-allow-origin"], FRIEND, "a page may read why");
+    assert_eq!(refused.headers["access-control-allow-origin"], FRIEND, "an allowed page may read the problem");
     refused.problem(401, "unauthenticated");
     assert!(Ws::connect(client, "", &[("origin", FRIEND), ("authorization", &admin)]).await.is_ok());
     let socket = TcpStream::connect(client.at).await.unwrap();
-    let mut stream = Sse::ask(socket, Via::Raw, "/v1/runs/r/stream", &[("origin", FRIEND), ("authorization", &admin)]).await;
+    let mut stream =
+        Sse::open(socket, Transport::Raw, "/v1/runs/r/stream", &[("origin", FRIEND), ("authorization", &admin)]).await;
     assert_eq!((stream.status, &*stream.headers["access-control-allow-origin"]), (200, FRIEND));
-    stream.frame().await;
+    stream.next_frame().await;
 }
 
-/// Asks as a browser does before it sends what a page wants.
+/// Sends the preflight that a browser sends before a page's request.
 async fn preflight(client: &Client, origin: &str) -> String {
     let mut socket = TcpStream::connect(client.at).await.unwrap();
-    let question = format!(
+    let request = format!(
         "OPTIONS /v1/runs/r/facts HTTP/1.1\r\nhost: {}\r\norigin: {origin}\r\naccess-control-request-method: POST\r\naccess-control-request-headers: authorization,content-type\r\nconnection: close\r\n\r\n",
         client.at
     );
-    socket.write_all(question.as_bytes()).await.unwrap();
-    let mut said = String::new();
-    soon("an answer", socket.read_to_string(&mut said)).await.unwrap();
-    said
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut message = String::new();
+    with_timeout("an answer", socket.read_to_string(&mut message)).await.unwrap();
+    message
 }
 
 #[tokio::test]
-async fn a_browser_that_asks_first_is_told_what_a_page_may() {
-    let guarded = Guarded::start().await;
-    let told = preflight(&guarded.client, FRIEND).await;
-    assert!(told.starts_with("HTTP/1.1 204 "), "{told}");
+async fn a_preflight_states_what_a_page_may_send() {
+    let guarded = AuthServer::start().await;
+    let texts = preflight(&guarded.client, FRIEND).await;
+    assert!(texts.starts_with("HTTP/1.1 204 "), "{texts}");
     for header in [
         "access-control-allow-origin: https://app.example\r\n",
         "access-control-allow-credentials: true\r\n",
@@ -766,20 +773,17 @@ async fn a_browser_that_asks_first_is_told_what_a_page_may() {
         "authorization, content-type, last-event-id",
         "vary: Origin\r\n",
     ] {
-        assert!(told.contains(header), "{header}: {told}");
+        assert!(texts.contains(header), "{header}: {texts}");
     }
-    let told = preflight(&guarded.client, "https://evil.example").await;
-    assert!(told.starts_with("HTTP/1.1 403 ") && !told.contains("access-control-"), "{told}");
-    let told = preflight(&crate::harness::local().await, FRIEND).await;
-    assert!(
-        told.starts_with("HTTP/1.1 403 ") && !told.contains("access-control-"),
-        "no origin is on the list by default: {told}"
-    );
+    let texts = preflight(&guarded.client, "https://evil.example").await;
+    assert!(texts.starts_with("HTTP/1.1 403 ") && !texts.contains("access-control-"), "{texts}");
+    let texts = preflight(&crate::harness::start_local().await, FRIEND).await;
+    assert!(texts.starts_with("HTTP/1.1 403 ") && !texts.contains("access-control-"), "no origin is allowed by default: {texts}");
 }
 
 #[tokio::test]
-async fn the_page_says_what_it_may_do() {
-    let page = crate::harness::local().await.get("/").await;
+async fn the_page_is_served_with_restrictive_security_headers() {
+    let page = crate::harness::start_local().await.get("/").await;
     for (header, value) in [
         ("x-frame-options", "DENY"),
         ("x-content-type-options", "nosniff"),
@@ -792,18 +796,18 @@ async fn the_page_says_what_it_may_do() {
 }
 
 #[tokio::test]
-async fn where_nobody_is_asked_everybody_may_and_a_token_does_not_matter() {
-    let client = crate::harness::local().await;
-    client.accept("r", &[fact("run.started", json!({}))]).await;
+async fn without_authentication_every_request_is_allowed_and_tokens_are_ignored() {
+    let client = crate::harness::start_local().await;
+    client.append("r", &[fact("run.started", json!({}))]).await;
     for header in ["Bearer nonsense", "Basic YTpi"] {
         client.get_with("/v1/runs/r?audience=internal", &[("authorization", header)]).await.ok();
     }
-    assert_eq!(client.stream(Via::Raw, "r", "audience=internal&ticket=none", None).await.status, 200);
+    assert_eq!(client.open_stream(Transport::Raw, "r", "audience=internal&ticket=none", None).await.status, 200);
     assert_eq!(client.delete("/v1/runs/r").await.status, 204);
 }
 
 #[test]
-fn a_token_is_made_at_the_command_line_and_is_good_for_its_commands() {
+fn the_token_command_makes_tokens_that_the_other_commands_accept() {
     let dir = tempfile::tempdir().unwrap();
     let secret = dir.path().join("secret");
     let make = |arguments: &[&str]| {
@@ -812,15 +816,15 @@ fn a_token_is_made_at_the_command_line_and_is_good_for_its_commands() {
     };
     let (code, _, why) = make(&["--can", "read"]);
     assert!(code == Some(1) && why.contains("good for nothing"), "{why}");
-    let (code, all, told) = make(&["--generate", "--sessions", "*", "--can", "read,publish", "--audience", "internal"]);
-    assert_eq!((code, all.split('.').count(), all.lines().count()), (Some(0), 3, 1), "{told}");
-    assert!(told.contains("--auth-key"), "{told}");
+    let (code, all, texts) = make(&["--generate", "--sessions", "*", "--can", "read,publish", "--audience", "internal"]);
+    assert_eq!((code, all.split('.').count(), all.lines().count()), (Some(0), 3, 1), "{texts}");
+    assert!(texts.contains("--auth-key"), "{texts}");
     {
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(std::fs::metadata(&secret).unwrap().permissions().mode() & 0o777, 0o600);
     }
     let (code, none, why) = make(&["--generate", "--sessions", "*"]);
-    assert!(code == Some(1) && none.is_empty() && why.contains("exists"), "no key is overwritten: {why}");
+    assert!(code == Some(1) && none.is_empty() && why.contains("exists"), "the command overwrites no key: {why}");
     let (_, user, _) = make(&["--runs", "copy", "--ttl", "5m"]);
 
     let server = Process::start_with(dir.path(), &["--auth-key", secret.to_str().unwrap()]);
@@ -847,11 +851,11 @@ fn a_token_is_made_at_the_command_line_and_is_good_for_its_commands() {
     let (code, shown, why) = run(&all, &["check", "copy"]);
     assert_eq!(code, Some(0), "{shown}{why}");
     let help = crate::cli::run(crate::cli::proscenium(&["tail", "--help"]).env("PROSCENIUM_TOKEN", &all));
-    assert!(!crate::cli::stdout(&help).contains(&all), "help shows no token");
+    assert!(!crate::cli::stdout(&help).contains(&all), "help does not show the token");
 }
 
 #[tokio::test]
-async fn keys_of_other_kinds_sign_at_the_command_line_and_only_the_public_half_is_served() {
+async fn the_token_command_signs_with_other_keys_and_the_server_rejects_private_ones() {
     for kind in ["ed25519", "rsa"] {
         let key = |half: &str| repository(&format!("tests/keys/{kind}.{half}.pem"));
         let made = crate::cli::run(crate::cli::proscenium(&["token", "--sessions", "*", "--key"]).arg(key("private")));
@@ -867,8 +871,8 @@ async fn keys_of_other_kinds_sign_at_the_command_line_and_only_the_public_half_i
 }
 
 #[tokio::test]
-async fn a_token_learns_nothing_of_what_waits_in_sessions_below_that_it_does_not_name() {
-    let guarded = Guarded::start().await;
+async fn a_token_gets_no_counts_of_descendant_sessions_that_it_does_not_name() {
+    let guarded = AuthServer::start().await;
     let asks = fact("action.required", json!({ "actionId": "a", "payload": { "kind": "tool_approval" } }));
     for (run, session, parent) in [("r", "s", "none"), ("k", "kid", "s"), ("g", "grandkid", "kid")] {
         let ids = format!("sessionId={session}&parentSessionId={parent}");
@@ -877,7 +881,7 @@ async fn a_token_learns_nothing_of_what_waits_in_sessions_below_that_it_does_not
     let below = async |token: &str| {
         let list = guarded.get("/v1/sessions", token).await.ok();
         let line = list["sessions"].as_array().unwrap().iter().find(|line| line["sessionId"] == "s").unwrap()["counts"].clone();
-        assert_eq!(guarded.get("/v1/sessions/s", token).await.ok()["counts"], line, "list and shell agree");
+        assert_eq!(guarded.get("/v1/sessions/s", token).await.ok()["counts"], line, "the list and the session agree");
         [line["pendingActions"].as_u64().unwrap(), line["pendingActionsBelow"].as_u64().unwrap()]
     };
     assert_eq!(below(&admin()).await, [3, 2]);
@@ -886,7 +890,7 @@ async fn a_token_learns_nothing_of_what_waits_in_sessions_below_that_it_does_not
 }
 
 #[tokio::test]
-async fn no_token_and_no_ticket_is_in_any_line_of_the_log() {
+async fn no_log_line_contains_a_token_or_a_ticket() {
     let dir = tempfile::tempdir().unwrap();
     let secret = dir.path().join("secret");
     std::fs::write(&secret, SECRET).unwrap();
@@ -910,9 +914,9 @@ async fn no_token_and_no_ticket_is_in_any_line_of_the_log() {
     let client = Client::new(line.trim().strip_prefix("listening on http://").unwrap().parse().unwrap());
 
     let forged = signed(OTHER_SECRET, &json!({ "sub": "forger", "exp": now() + 3600 }), None);
-    let expired = token_of(&json!({ "sub": "late", "exp": now() - 1 }));
-    let mut said = vec![admin(), forged, expired, "not-even-a-token-but-secret".to_owned()];
-    for token in said.clone() {
+    let expired = token_with_claims(&json!({ "sub": "late", "exp": now() - 1 }));
+    let mut message = vec![admin(), forged, expired, "not-even-a-token-but-secret".to_owned()];
+    for token in message.clone() {
         let header = bearer(&token);
         let headers = [("authorization", &*header), ("content-type", "application/json")];
         for path in ["/v1/runs", "/v1/runs/r", "/v1/nowhere", "/v1/runs/r/stream?format=x"] {
@@ -924,24 +928,24 @@ async fn no_token_and_no_ticket_is_in_any_line_of_the_log() {
         client.get(&format!("/v1/runs/r/stream?ticket={token}")).await;
         let _ = Ws::connect(&client, &format!("?ticket={token}"), &[]).await;
         let mut ws = Ws::open(&client).await;
-        ws.say(json!({ "op": "auth", "token": token })).await;
-        let _ = ws.hear().await;
+        ws.send(json!({ "op": "auth", "token": token })).await;
+        let _ = ws.receive().await;
         let _ = Ws::connect(&client, "", &headers[..1]).await;
         let made = client.post("/v1/tickets", &headers, r#"{"for":"stream"}"#).await;
         if let Some(ticket) = made.json()["ticket"].as_str() {
             client.get(&format!("/v1/runs/r/stream?ticket={ticket}")).await;
             client.get(&format!("/v1/runs/r/stream?ticket={ticket}")).await.problem(401, "unauthenticated");
-            said.push(ticket.to_owned());
+            message.push(ticket.to_owned());
         }
     }
-    assert_eq!(said.len(), 5, "a ticket was made");
+    assert_eq!(message.len(), 5, "a ticket exists");
     assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
     assert!(child.wait().unwrap().success());
     let log = logging.join().unwrap();
-    assert!(log.contains("TRACE"), "what others say by way of the log crate is there, too: {log}");
-    for secret in said.iter().map(String::as_str).chain([SECRET]) {
+    assert!(log.contains("TRACE"), "lines of the log crate are missing: {log}");
+    for secret in message.iter().map(String::as_str).chain([SECRET]) {
         assert!(!log.contains(secret), "{secret} is in the log");
-        // Nor its signature alone.
+        // Nor does the log contain its signature alone.
         assert!(!log.contains(secret.rsplit('.').next().unwrap()), "a part of {secret} is in the log");
     }
 }

@@ -1,77 +1,83 @@
-//! What one token's `sub` may use: so fast, and so much at once, however many tokens it has and wherever they are sent from.
+//! Limits by a token's `sub`: rate and open connections, for all tokens of the `sub` from any address.
 
-use super::{Guarded, SOON_OVER, Ws, bearer, now, token_of};
-use crate::harness::{Answer, BOTH, Client, Sse, Via, fact, lines, soon};
+use super::{AuthServer, SHORT_TTL_S, Ws, bearer, now, token_with_claims};
+use crate::harness::{Client, Response, Sse, TRANSPORTS, Transport, fact, to_ndjson, with_timeout};
 use proscenium::serve::Limits;
-use proscenium::serve::shares::Rate;
+use proscenium::serve::shares::RateLimit;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::tungstenite::Error;
 
-/// A token of this `sub`: another one for each number.
-fn of(sub: &str, number: u32) -> String {
+/// A token of this `sub`; each number gives another token.
+fn token_of_sub(sub: &str, number: u32) -> String {
     let here = json!({ "sessions": ["*"], "agents": ["*"], "can": ["read", "publish"] });
-    token_of(&json!({ "sub": sub, "jti": format!("{sub}-{number}"), "exp": now() + 3600, "proscenium": here }))
+    token_with_claims(&json!({ "sub": sub, "jti": format!("{sub}-{number}"), "exp": now() + 3600, "proscenium": here }))
 }
 
-fn facts(count: usize) -> Vec<Value> {
+fn status_facts(count: usize) -> Vec<Value> {
     vec![fact("run.status", json!({})); count]
 }
 
-/// The same server, asked from another address of this machine.
-async fn from_elsewhere(client: &Client, path: &str, token: &str, body: &Value) -> u16 {
+/// Posts to the server from another address of this machine.
+async fn post_from_other_address(client: &Client, path: &str, token: &str, body: &Value) -> u16 {
     let http = reqwest::Client::builder().no_proxy().local_address(Some("127.0.0.2".parse().unwrap())).build().unwrap();
     let request = http.post(format!("http://{}{path}", client.at)).header("authorization", bearer(token)).json(body);
-    soon("an answer", request.send()).await.unwrap().status().as_u16()
+    with_timeout("an answer", request.send()).await.unwrap().status().as_u16()
 }
 
 #[tokio::test]
-async fn the_rate_is_that_of_whom_the_tokens_are_for() {
-    let guarded = Guarded::limited(Limits { publish: Some(Rate { facts: 1, burst: 4 }), ..Limits::default() }).await;
-    guarded.publish("r", "", &of("anna", 1), &facts(4)).await.ok();
-    // Another token, another run, a producer of any name, another address: it is still the same one.
-    guarded.publish("s", "", &of("anna", 2), &facts(4)).await.problem(429, "publish_rate");
+async fn the_publish_rate_is_shared_by_all_tokens_of_a_sub() {
+    let guarded =
+        AuthServer::start_with_limits(Limits { publish: Some(RateLimit { facts: 1, burst: 4 }), ..Limits::default() }).await;
+    guarded.publish("r", "", &token_of_sub("anna", 1), &status_facts(4)).await.ok();
+    // Another token, run, producer and address share the same rate.
+    guarded.publish("s", "", &token_of_sub("anna", 2), &status_facts(4)).await.problem(429, "publish_rate");
     let headers = [
-        ("authorization", &*bearer(&of("anna", 3))),
+        ("authorization", &*bearer(&token_of_sub("anna", 3))),
         ("content-type", "application/json"),
         ("producer-id", "new"),
         ("producer-epoch", "1"),
         ("producer-seq", "0"),
     ];
-    let numbered = guarded.client.post("/v1/runs/t/facts", &headers, json!(facts(4)).to_string()).await;
+    let numbered = guarded.client.post("/v1/runs/t/facts", &headers, json!(status_facts(4)).to_string()).await;
     numbered.problem(429, "publish_rate");
-    assert_eq!(from_elsewhere(&guarded.client, "/v1/runs/u/facts", &of("anna", 1), &json!(facts(4))).await, 429);
-    let mut ws = Ws::connect(&guarded.client, "", &[("authorization", &bearer(&of("anna", 4)))]).await.unwrap();
-    let refused = ws.ask(json!({ "op": "publish", "id": 1, "runId": "v", "facts": facts(4) })).await;
+    assert_eq!(
+        post_from_other_address(&guarded.client, "/v1/runs/u/facts", &token_of_sub("anna", 1), &json!(status_facts(4))).await,
+        429
+    );
+    let mut ws = Ws::connect(&guarded.client, "", &[("authorization", &bearer(&token_of_sub("anna", 4)))]).await.unwrap();
+    let refused = ws.request(json!({ "op": "publish", "id": 1, "runId": "v", "facts": status_facts(4) })).await;
     assert_eq!((&refused["code"], &refused["limit"]), (&json!("publish_rate"), &json!(1)));
-    // Many share an address, and each has his own; also the same run, and the name of a producer that another one has.
+    // Subs that share an address have their own rates, also for the same run and the same producer name.
     for other in ["bob", "carl"] {
-        guarded.publish("r", "", &of(other, 1), &facts(4)).await.ok();
-        guarded.publish("r", "", &of(other, 2), &facts(4)).await.problem(429, "publish_rate");
+        guarded.publish("r", "", &token_of_sub(other, 1), &status_facts(4)).await.ok();
+        guarded.publish("r", "", &token_of_sub(other, 2), &status_facts(4)).await.problem(429, "publish_rate");
     }
 }
 
 #[tokio::test]
-async fn a_body_that_waits_for_its_rate_does_not_outlast_its_token() {
-    let guarded = Guarded::limited(Limits { publish: Some(Rate { facts: 1, burst: 1 }), ..Limits::default() }).await;
+async fn a_body_delayed_by_its_rate_does_not_outlast_its_token() {
+    let guarded =
+        AuthServer::start_with_limits(Limits { publish: Some(RateLimit { facts: 1, burst: 1 }), ..Limits::default() }).await;
     let here = json!({ "sessions": ["*"], "can": ["publish"] });
-    let short = token_of(&json!({ "sub": "anna", "exp": now() + SOON_OVER, "proscenium": here }));
-    // A burst of sixty is paid for afterwards: the next fact would have to wait for a minute.
+    let short = token_with_claims(&json!({ "sub": "anna", "exp": now() + SHORT_TTL_S, "proscenium": here }));
+    // A burst of sixty facts is paid for afterwards: the next fact has to wait for a minute.
     let headers = [("authorization", &*bearer(&short)), ("content-type", "application/x-ndjson")];
-    guarded.client.post("/v1/runs/r/facts", &headers, lines(&facts(60))).await.ok();
+    guarded.client.post("/v1/runs/r/facts", &headers, to_ndjson(&status_facts(60))).await.ok();
     let begun = std::time::Instant::now();
-    let problem = guarded.client.post("/v1/runs/r/facts", &headers, lines(&facts(1))).await.problem(401, "unauthenticated");
+    let problem =
+        guarded.client.post("/v1/runs/r/facts", &headers, to_ndjson(&status_facts(1))).await.problem(401, "unauthenticated");
     assert_eq!((&problem["reason"], &problem["accepted"]), (&json!("expired"), &json!(0)));
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
 }
 
-/// How a stream is answered, and the stream.
-async fn stream(guarded: &Guarded, via: Via, token: &str) -> Sse {
-    guarded.stream(via, "/v1/runs/r/stream", token, None).await
+/// Opens a stream of run `r`.
+async fn open_run_stream(guarded: &AuthServer, via: Transport, token: &str) -> Sse {
+    guarded.open_stream(via, "/v1/runs/r/stream", token, None).await
 }
 
-async fn upgrade(guarded: &Guarded, token: &str) -> Result<Ws, u16> {
+async fn open_websocket(guarded: &AuthServer, token: &str) -> Result<Ws, u16> {
     match Ws::connect(&guarded.client, "", &[("authorization", &bearer(token))]).await {
         Ok(ws) => Ok(ws),
         Err(Error::Http(answer)) => Err(answer.status().as_u16()),
@@ -79,11 +85,11 @@ async fn upgrade(guarded: &Guarded, token: &str) -> Result<Ws, u16> {
     }
 }
 
-/// Asks until the server has noticed that something was let go of.
-async fn until_there_is_room(guarded: &Guarded, token: &str) -> Sse {
-    soon("room", async {
+/// Retries until the server has noticed a closed connection.
+async fn open_when_a_slot_is_free(guarded: &AuthServer, token: &str) -> Sse {
+    with_timeout("a free slot", async {
         loop {
-            let stream = stream(guarded, Via::Raw, token).await;
+            let stream = open_run_stream(guarded, Transport::Raw, token).await;
             if stream.status == 200 {
                 return stream;
             }
@@ -94,58 +100,58 @@ async fn until_there_is_room(guarded: &Guarded, token: &str) -> Sse {
 }
 
 #[tokio::test]
-async fn what_is_open_counts_for_whom_the_tokens_are_for() {
-    let guarded = Guarded::limited(Limits { connections_per_token_max: 3, ..Limits::default() }).await;
-    let ticket = guarded.ticket(&of("anna", 9), json!({ "for": "stream", "run": "r" })).await;
-    let socket_ticket = guarded.ticket(&of("anna", 9), json!({ "for": "ws" })).await;
-    let first = stream(&guarded, Via::Raw, &of("anna", 1)).await;
-    let second = stream(&guarded, Via::Hyper, &of("anna", 2)).await;
-    let mut third = upgrade(&guarded, &of("anna", 3)).await.expect("it is the third");
+async fn open_connections_are_counted_for_all_tokens_of_a_sub() {
+    let guarded = AuthServer::start_with_limits(Limits { connections_per_token_max: 3, ..Limits::default() }).await;
+    let ticket = guarded.ticket(&token_of_sub("anna", 9), json!({ "for": "stream", "run": "r" })).await;
+    let socket_ticket = guarded.ticket(&token_of_sub("anna", 9), json!({ "for": "ws" })).await;
+    let first = open_run_stream(&guarded, Transport::Raw, &token_of_sub("anna", 1)).await;
+    let second = open_run_stream(&guarded, Transport::Hyper, &token_of_sub("anna", 2)).await;
+    let mut third = open_websocket(&guarded, &token_of_sub("anna", 3)).await.expect("the third connection is allowed");
     assert_eq!((first.status, second.status), (200, 200));
-    // One WebSocket is one, whatever is subscribed to on it.
+    // A WebSocket counts as one connection, with any number of subscriptions.
     for id in 1..5 {
-        assert_eq!(third.ask(json!({ "op": "subscribe", "id": id, "run": "r" })).await["op"], "subscribed");
+        assert_eq!(third.request(json!({ "op": "subscribe", "id": id, "run": "r" })).await["op"], "subscribed");
     }
-    let fourth = of("anna", 4);
-    for via in BOTH {
-        let mut refused = stream(&guarded, via, &fourth).await;
+    let fourth = token_of_sub("anna", 4);
+    for via in TRANSPORTS {
+        let mut refused = open_run_stream(&guarded, via, &fourth).await;
         assert_eq!(refused.status, 429);
         assert_eq!(refused.headers["retry-after"], "2");
         let problem: Value = serde_json::from_slice(&refused.body().await).unwrap();
         assert_eq!((&problem["code"], &problem["limit"]), (&json!("too_many_connections_of_token"), &json!(3)));
     }
-    assert_eq!(upgrade(&guarded, &fourth).await.err(), Some(429));
+    assert_eq!(open_websocket(&guarded, &fourth).await.err(), Some(429));
     assert_eq!(guarded.client.get(&format!("/v1/runs/r/stream?ticket={ticket}")).await.status, 429);
     assert!(matches!(
         Ws::connect(&guarded.client, &format!("?ticket={socket_ticket}"), &[]).await.err(),
         Some(Error::Http(answer)) if answer.status() == 429
     ));
     let mut ws = Ws::open(&guarded.client).await;
-    assert_eq!(ws.ask(json!({ "op": "auth", "id": 1, "token": fourth })).await["code"], "too_many_connections_of_token");
-    assert_eq!(ws.hear().await, Err(1013));
-    let too_many = |answer: Answer| answer.problem(429, "too_many_connections_of_token");
+    assert_eq!(ws.request(json!({ "op": "auth", "id": 1, "token": fourth })).await["code"], "too_many_connections_of_token");
+    assert_eq!(ws.receive().await, Err(1013));
+    let too_many = |answer: Response| answer.problem(429, "too_many_connections_of_token");
     too_many(guarded.post("/v1/agents/a/controls/claim?wait=1", &fourth, &json!({})).await);
     let headers = [("authorization", &*bearer(&fourth)), ("content-type", "application/x-ndjson")];
-    too_many(guarded.client.post("/v1/runs/r/facts", &headers, lines(&facts(1))).await);
-    assert_eq!(from_elsewhere(&guarded.client, "/v1/agents/a/controls/claim?wait=1", &fourth, &json!({})).await, 429);
+    too_many(guarded.client.post("/v1/runs/r/facts", &headers, to_ndjson(&status_facts(1))).await);
+    assert_eq!(post_from_other_address(&guarded.client, "/v1/agents/a/controls/claim?wait=1", &fourth, &json!({})).await, 429);
     let elsewhere = TcpSocket::new_v4().unwrap();
     elsewhere.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let socket: TcpStream = elsewhere.connect(guarded.client.at).await.unwrap();
     let header = bearer(&fourth);
-    assert_eq!(Sse::ask(socket, Via::Raw, "/v1/runs/r/stream", &[("authorization", &header)]).await.status, 429);
+    assert_eq!(Sse::open(socket, Transport::Raw, "/v1/runs/r/stream", &[("authorization", &header)]).await.status, 429);
 
-    // What does not last is not counted, and others have their own.
+    // Requests that end are not counted, and other subs have their own limit.
     guarded.get("/v1/runs", &fourth).await.ok();
-    guarded.publish("q", "", &fourth, &facts(1)).await.ok();
+    guarded.publish("q", "", &fourth, &status_facts(1)).await.ok();
     guarded.post("/v1/agents/a/controls/claim", &fourth, &json!({})).await.ok();
-    assert_eq!(stream(&guarded, Via::Raw, &of("bob", 1)).await.status, 200);
+    assert_eq!(open_run_stream(&guarded, Transport::Raw, &token_of_sub("bob", 1)).await.status, 200);
 
-    // Whatever is let go of makes room for whatever else.
+    // A closed connection of any kind frees a slot for any other kind.
     drop(third);
-    let again = until_there_is_room(&guarded, &fourth).await;
-    assert_eq!(stream(&guarded, Via::Raw, &fourth).await.status, 429);
+    let again = open_when_a_slot_is_free(&guarded, &fourth).await;
+    assert_eq!(open_run_stream(&guarded, Transport::Raw, &fourth).await.status, 429);
     drop(first);
-    let one_more = until_there_is_room(&guarded, &fourth).await;
+    let one_more = open_when_a_slot_is_free(&guarded, &fourth).await;
     drop((second, again, one_more));
-    until_there_is_room(&guarded, &fourth).await;
+    open_when_a_slot_is_free(&guarded, &fourth).await;
 }

@@ -1,26 +1,26 @@
-//! What those who talk to agents by the addresses of existing clients may, and are told.
+//! Permissions on the addresses of AG-UI and AI SDK clients.
 
-use super::{Guarded, OWN, SOON_OVER, admin, bearer, filled, now, token, token_of};
+use super::{AuthServer, OWN, SHORT_TTL_S, admin, bearer, now, token, token_with_claims, write_example_runs};
 use crate::harness::fact;
 use serde_json::{Value, json};
 
-/// A token of a page that talks to agent `a` in these sessions and runs.
-fn talker(sessions: &[&str], runs: &[&str]) -> String {
+/// A token of a page that uses agent `a` in these sessions and runs.
+fn chat_token(sessions: &[&str], runs: &[&str]) -> String {
     token(&json!({ "sessions": sessions, "runs": runs, "agents": ["a"], "can": ["read", "control"] }))
 }
 
-/// The last event of a stream that ends.
-fn last_event(answer: &crate::harness::Answer) -> Value {
+/// Parses the last event of a stream that ends.
+fn last_event(answer: &crate::harness::Response) -> Value {
     let text = String::from_utf8(answer.body.clone()).unwrap();
-    let last = text.lines().rev().find_map(|line| line.strip_prefix("data: ")).expect("an event");
+    let last = text.lines().rev().find_map(|line| line.strip_prefix("data: ")).expect("the stream has an event");
     serde_json::from_str(last).unwrap()
 }
 
 #[tokio::test]
-async fn who_talks_in_a_session_is_told_of_its_runs_and_of_no_other_whoever_writes_them() {
-    let guarded = Guarded::start().await;
-    filled(&guarded).await;
-    let token = talker(&["s"], &[]);
+async fn a_reader_in_a_session_gets_only_that_session_s_runs_from_any_writer() {
+    let guarded = AuthServer::start().await;
+    write_example_runs(&guarded).await;
+    let token = chat_token(&["s"], &[]);
     let body = |run: &str| json!({ "threadId": "s", "runId": run });
     let waits = {
         let (client, bearer, body) = (guarded.client.clone(), bearer(&token), body("new").to_string());
@@ -31,16 +31,16 @@ async fn who_talks_in_a_session_is_told_of_its_runs_and_of_no_other_whoever_writ
     };
     let claimed = guarded.post("/v1/agents/a/controls/claim?wait=30", &admin(), &json!({})).await.ok();
     assert_eq!(claimed["controls"][0]["value"]["runId"], "new");
-    // Who has the session may wait for what was asked for in it, and nobody else.
-    assert_eq!(guarded.client.head_of("/ag-ui/a?runId=new", &[("authorization", &bearer(&token))]).await.status, 200);
-    guarded.get("/ag-ui/a?runId=new", &talker(&["t"], &[])).await.problem(403, "forbidden");
+    // A token for the session may wait for the run that was requested in it; other tokens may not.
+    assert_eq!(guarded.client.get_head("/ag-ui/a?runId=new", &[("authorization", &bearer(&token))]).await.status, 200);
+    guarded.get("/ag-ui/a?runId=new", &chat_token(&["t"], &[])).await.problem(403, "forbidden");
     guarded.get("/ag-ui/a?runId=newer", &token).await.problem(403, "forbidden");
-    // Its worker writes it where the page has no business.
+    // The worker writes the run in a session that the page may not read.
     let facts = [fact("text.final", json!({ "messageId": "m", "payload": { "text": OWN } })), fact("run.finished", json!({}))];
     guarded.publish("new", "sessionId=t", &admin(), &facts).await.ok();
-    let told = waits.await.unwrap();
-    assert_eq!(json!([last_event(&told)["type"], last_event(&told)["code"]]), json!(["RUN_ERROR", "forbidden"]));
-    assert!(!String::from_utf8_lossy(&told.body).contains(OWN));
+    let response = waits.await.unwrap();
+    assert_eq!(json!([last_event(&response)["type"], last_event(&response)["code"]]), json!(["RUN_ERROR", "forbidden"]));
+    assert!(!String::from_utf8_lossy(&response.body).contains(OWN));
     for (path, body, missing) in [
         ("/ag-ui/a", body("new"), "run"),
         ("/ag-ui/a", json!({ "threadId": "t", "runId": "mine" }), "session"),
@@ -58,9 +58,9 @@ async fn who_talks_in_a_session_is_told_of_its_runs_and_of_no_other_whoever_writ
         let problem = guarded.post(path, &token, &body).await.problem(403, "forbidden");
         assert_eq!(problem["missing"], missing, "{path} {body}");
     }
-    // A run that is a thread by itself is had by its own name; what is not there yet is not.
+    // A run that is a thread by itself is covered by its own name; a run that does not exist yet is not.
     guarded.publish("loose", "", &admin(), &[fact("run.started", json!({}))]).await.ok();
-    let token = talker(&[], &["loose", "never"]);
+    let token = chat_token(&[], &["loose", "never"]);
     assert_eq!(guarded.get("/ag-ui/a?threadId=loose", &token).await.ok()["activeRun"]["runId"], "loose");
     assert_eq!(guarded.post("/ai-sdk/a/loose/stop", &token, &json!({})).await.ok()["runId"], "loose");
     for thread in ["never", "s"] {
@@ -71,15 +71,15 @@ async fn who_talks_in_a_session_is_told_of_its_runs_and_of_no_other_whoever_writ
 }
 
 #[tokio::test]
-async fn a_page_that_waits_is_told_when_its_token_is_over_and_a_ticket_reads_what_it_is_for() {
-    let guarded = Guarded::start().await;
-    filled(&guarded).await;
-    let claims = json!({ "sub": "page", "exp": now() + SOON_OVER,
+async fn a_waiting_page_gets_an_error_when_its_token_expires_and_a_ticket_reads_its_target() {
+    let guarded = AuthServer::start().await;
+    write_example_runs(&guarded).await;
+    let claims = json!({ "sub": "page", "exp": now() + SHORT_TTL_S,
         "proscenium": { "sessions": ["s"], "agents": ["a"], "can": ["read", "control"] } });
-    let told = guarded.post("/ag-ui/a", &token_of(&claims), &json!({ "threadId": "s", "runId": "new" })).await;
-    assert_eq!(json!([last_event(&told)["type"], last_event(&told)["code"]]), json!(["RUN_ERROR", "unauthenticated"]));
+    let response = guarded.post("/ag-ui/a", &token_with_claims(&claims), &json!({ "threadId": "s", "runId": "new" })).await;
+    assert_eq!(json!([last_event(&response)["type"], last_event(&response)["code"]]), json!(["RUN_ERROR", "unauthenticated"]));
 
-    let token = talker(&["s", "t"], &[]);
+    let token = chat_token(&["s", "t"], &[]);
     for (asked, path) in [
         (json!({ "for": "stream", "session": "s" }), "/ag-ui/a?threadId=s"),
         (json!({ "for": "stream", "run": "r" }), "/ag-ui/a?runId=r"),
@@ -87,7 +87,7 @@ async fn a_page_that_waits_is_told_when_its_token_is_over_and_a_ticket_reads_wha
     ] {
         let ticket = guarded.ticket(&token, asked.clone()).await;
         let elsewhere = path.replace("Id=s", "Id=t").replace("Id=r", "Id=q").replace("a/s/", "a/t/");
-        assert_eq!(guarded.client.head_of(&format!("{path}&ticket={ticket}"), &[]).await.status, 200, "{path}");
+        assert_eq!(guarded.client.get_head(&format!("{path}&ticket={ticket}"), &[]).await.status, 200, "{path}");
         let ticket = guarded.ticket(&token, asked).await;
         guarded.client.get(&format!("{elsewhere}&ticket={ticket}")).await.problem(403, "forbidden");
         let ticket = guarded.ticket(&token, json!({ "for": "stream", "session": "s" })).await;

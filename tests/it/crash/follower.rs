@@ -1,26 +1,26 @@
-//! A reader that is cut off with every kill, and comes back with its cursor.
+//! A reader that every kill cuts off, and that resumes with its cursor.
 
 use super::figures::Figures;
-use crate::harness::{Client, soon};
+use crate::harness::{Client, with_timeout};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// One reader, and all that it has seen.
+/// One reader, and everything it has read.
 pub struct Follower {
     run: String,
-    /// Of activities, or else of events.
+    /// Whether it reads activities; otherwise events.
     activities: bool,
     cursor: Option<String>,
     /// The last event's sequence.
     pub last: u64,
-    /// Numbered facts that came.
+    /// The number of numbered facts received.
     numbers: u64,
-    /// What the activities come to.
+    /// The contents of the activities.
     contents: HashMap<(String, String), Value>,
-    /// What it found wrong.
+    /// The errors it found.
     found: Figures,
 }
 
@@ -30,7 +30,7 @@ impl Follower {
         Self { run, activities, cursor, last: 0, numbers: 0, contents, found }
     }
 
-    /// Reads until the server is gone, or there is nothing more up to this sequence.
+    /// Reads until the server is gone, or until this sequence.
     pub async fn follow(&mut self, at: SocketAddr, until: Option<u64>) {
         let Ok(mut socket) = TcpStream::connect(at).await else { return };
         let frames = if self.activities { "activities" } else { "events" };
@@ -44,7 +44,7 @@ impl Follower {
         while until.is_none_or(|until| self.last < until) {
             while let Some(end) = memchr::memmem::find(&read, b"\n\n") {
                 let block = String::from_utf8(read.drain(..end + 2).collect()).unwrap();
-                self.take(&block);
+                self.apply(&block);
             }
             if until.is_some_and(|until| self.last >= until) {
                 return;
@@ -56,8 +56,8 @@ impl Follower {
         }
     }
 
-    /// Takes one frame, which the head of the answer may stand before.
-    fn take(&mut self, block: &str) {
+    /// Applies one frame; the response's head may precede it.
+    fn apply(&mut self, block: &str) {
         let line = |start: &str| block.lines().find_map(|line| line.strip_prefix(start));
         let Some(data) = line("data: ") else { return };
         let frame: Value = serde_json::from_str(data).unwrap();
@@ -70,17 +70,17 @@ impl Follower {
                 self.last = sequence;
                 if frame["event"]["type"] != "control.changed" {
                     let n = &frame["event"]["payload"]["n"];
-                    assert_eq!(*n, self.numbers, "{}: each fact once and in order", self.run);
+                    assert_eq!(*n, self.numbers, "{}: not each fact once and in order", self.run);
                     self.numbers += 1;
                 }
             }
             "ActivitySnapshot" => drop(self.contents.insert(key(), frame["content"].clone())),
             "ActivityDelta" => {
                 let patch: json_patch::Patch = serde_json::from_value(frame["patch"].clone()).unwrap();
-                json_patch::patch(self.contents.get_mut(&key()).expect("a snapshot comes first"), &patch).unwrap();
+                json_patch::patch(self.contents.get_mut(&key()).expect("a snapshot precedes its deltas"), &patch).unwrap();
             }
             "Hydrated" => {}
-            other => panic!("{}: no crash is a reason for {other}: {frame}", self.run),
+            other => panic!("{}: unexpected {other} after a crash: {frame}", self.run),
         }
         if let Some(cursor) = line("id: ") {
             self.cursor = Some(cursor.to_owned());
@@ -88,21 +88,21 @@ impl Follower {
         }
     }
 
-    /// Reads what there still is, holds it against what the server has, and says what was wrong with all that it has seen.
+    /// Reads the rest, compares it with the server's state, and returns the errors of everything it has read.
     pub async fn check(&mut self, client: &Client) -> Figures {
         let answer = client.get(&format!("/v1/runs/{}/activities?audience=internal", self.run)).await;
         if answer.status == 404 {
-            assert_eq!(self.last, 0, "{}: what was shown is gone", self.run);
+            assert_eq!(self.last, 0, "{}: the run is gone although the reader has seen it", self.run);
             return Figures::default();
         }
         let there = answer.ok();
         let activities = there["activities"].as_array().unwrap();
         let last = there["sequence"].as_u64().unwrap();
-        assert!(self.last <= last, "{}: {} was shown, {last} is there", self.run, self.last);
-        // What a control comes to is an event, and changes nothing that is shown.
+        assert!(self.last <= last, "{}: the reader has seen {}, the log ends at {last}", self.run, self.last);
+        // A settled control is an event that changes no activity of the run.
         let shown = activities.iter().map(|activity| activity["sequence"].as_u64().unwrap()).max().unwrap_or(0);
         let until = if self.activities { shown } else { last };
-        soon("a reader to have all", self.follow(client.at, Some(until))).await;
+        with_timeout("a reader's last event", self.follow(client.at, Some(until))).await;
         assert!((until..=last).contains(&self.last), "{}: {} of {until} to {last}", self.run, self.last);
         if self.activities {
             assert_eq!(self.contents.len(), activities.len());

@@ -1,57 +1,58 @@
-//! Acknowledged means it is there: the real binary, killed at any moment of an ingest, over and over on one data directory.
+//! Durability under SIGKILL: the real binary is killed at any moment of an ingest, many times on one data directory.
 //!
-//! Producers number their facts, note what was acknowledged, and after each kill go on from there, repeating what was not. After
-//! each restart every run must hold the facts 0, 1, 2 … once each, in order, under sequences without gaps; at least those that
-//! were acknowledged, and of an atomic body all or nothing. Under a mixed load readers come back with their cursors
-//! ([`follower`]), and controls are asked for, claimed, answered and dropped all the while ([`office`]); [`power`] cuts the last
-//! commits at any byte.
+//! Producers number their facts and note the acknowledgements. After each kill they continue, and repeat every
+//! unacknowledged fact. After each restart every run must hold the facts 0, 1, 2 … once each, in order and without
+//! gaps: at least the acknowledged ones, and all or none of an atomic body. Under a mixed load readers resume with
+//! their cursors ([`follower`]), and workers submit, claim, answer and drop controls ([`office`]). [`power`] cuts the
+//! last commits at any byte.
 //!
-//! `PROSCENIUM_KILLS` asks for more kills than the usual 50 without readers and 6 with them, and makes the cuts try every byte:
-//! `PROSCENIUM_KILLS=200 cargo test --release --test it crash -- --nocapture` prints what it found as one line of figures.
+//! `PROSCENIUM_KILLS` sets the number of kills, instead of 50 without readers and 6 with them, and makes the cuts try
+//! every byte: `PROSCENIUM_KILLS=200 cargo test --release --test it crash -- --nocapture` prints its results as one
+//! line of figures.
 
 mod figures;
 mod follower;
 mod office;
 mod power;
 
-use crate::harness::{Client, Process, fact, soon};
+use crate::harness::{Client, Process, fact, with_timeout};
 use figures::Figures;
 use follower::Follower;
-use office::Office;
+use office::ControlLoad;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Facts of one atomic body.
+/// Facts per atomic body.
 const BATCH: u64 = 7;
-/// Runs are left behind after this many kills, so that checking them stays cheap.
+/// The producers move to new runs after this many kills, so that checking a run stays cheap.
 const KILLS_PER_RUN: u64 = 10;
-/// However long the test takes, no run is given up meanwhile.
-const PATIENT: [&str; 4] = ["--stale-after", "31536000", "--settle-after", "31536000"];
-/// How many read, how many produce, and on the runs of how many of those somebody asks for controls.
+/// Flags that keep the server from settling runs, however long the test takes.
+const NO_STALENESS: [&str; 4] = ["--stale-after", "31536000", "--settle-after", "31536000"];
+/// The numbers of readers, of producers, and of producers whose runs get controls.
 const READERS: u64 = 50;
 const PRODUCERS: u64 = 8;
-const ASKERS: u64 = 4;
+const SUBMITTERS: u64 = 4;
 
-/// How many kills were asked for, in the long form.
+/// Returns the number of kills in the long form.
 fn kills() -> Option<u64> {
     std::env::var("PROSCENIUM_KILLS").ok().and_then(|n| n.parse().ok())
 }
 
-/// One producer: its run, how it sends, and how far it was acknowledged.
+/// One producer: its run, how it sends, and the number of acknowledged facts.
 pub struct Producer {
     run: String,
     streams: bool,
     pub acknowledged: AtomicU64,
 }
 
-/// Waits until so many facts more are acknowledged to all of them together.
-pub async fn get_on(producers: &[Arc<Producer>], more: u64) {
+/// Waits until the producers together have this many more acknowledged facts.
+pub async fn wait_for_progress(producers: &[Arc<Producer>], more: u64) {
     let acknowledged = || producers.iter().map(|producer| producer.acknowledged.load(Ordering::SeqCst)).sum::<u64>();
     let least = acknowledged() + more;
-    soon("more to be acknowledged", async {
+    with_timeout("more acknowledgements", async {
         while acknowledged() < least {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -59,8 +60,8 @@ pub async fn get_on(producers: &[Arc<Producer>], more: u64) {
     .await;
 }
 
-/// Each of them produces, on a task of its own, until the server is gone.
-pub fn all_produce(producers: &[Arc<Producer>], base: &str) -> Vec<tokio::task::JoinHandle<()>> {
+/// Spawns a task per producer, which sends until the server is gone.
+pub fn spawn_producers(producers: &[Arc<Producer>], base: &str) -> Vec<tokio::task::JoinHandle<()>> {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let produce = |producer: &Arc<Producer>| {
         let (producer, http, base) = (producer.clone(), http.clone(), base.to_owned());
@@ -69,15 +70,15 @@ pub fn all_produce(producers: &[Arc<Producer>], base: &str) -> Vec<tokio::task::
     producers.iter().map(produce).collect()
 }
 
-/// All that a run's log tells; nothing of a run that is not there.
-async fn story(client: &Client, run: &str) -> Vec<Value> {
+/// Reads all events of a run; empty if the run does not exist.
+async fn read_log(client: &Client, run: &str) -> Vec<Value> {
     match client.get(&format!("/v1/runs/{run}")).await.status {
         404 => Vec::new(),
-        _ => client.events(run, "audience=internal", 1000).await,
+        _ => client.read_events(run, "audience=internal", 1000).await,
     }
 }
 
-/// How many sequences a run's log lacks, or has out of their place.
+/// Counts the sequences that a run's log lacks or has out of order.
 fn gaps(events: &[Value]) -> u64 {
     let (mut gaps, mut last) = (0, 0);
     for event in events {
@@ -89,7 +90,7 @@ fn gaps(events: &[Value]) -> u64 {
 }
 
 impl Producer {
-    /// One that has sent nothing yet.
+    /// Builds a producer that has sent nothing.
     pub fn new(run: String, streams: bool) -> Self {
         Self { run, streams, acknowledged: AtomicU64::new(0) }
     }
@@ -121,48 +122,48 @@ impl Producer {
             };
             let Ok(answer) = request.send().await else { return };
             if answer.status() == 503 {
-                // It is stopping; what it has taken of this is not acknowledged.
+                // The server is stopping; it has not acknowledged this body.
                 return;
             }
-            assert_eq!(answer.status(), 200, "a server that answers takes what is numbered on from what it acknowledged");
+            assert_eq!(answer.status(), 200, "a server must accept facts numbered on from its acknowledgement");
             let Ok(receipt) = answer.json::<Value>().await else { return };
             assert_eq!(receipt["accepted"].as_u64().unwrap() + receipt["duplicates"].as_u64().unwrap(), count, "{receipt}");
             self.acknowledged.store(from + count, Ordering::SeqCst);
         }
     }
 
-    /// Holds what the server has against what it promised; how many facts there are.
+    /// Asserts that the server has every acknowledged fact; returns the number of facts.
     pub async fn check(&self, client: &Client) -> u64 {
-        let found = self.found(&story(client, &self.run).await);
-        found.hold();
-        found.acknowledged + found.beyond
+        let found = self.found(&read_log(client, &self.run).await);
+        found.assert_none_wrong();
+        found.acknowledged + found.unacknowledged
     }
 
-    /// What is wrong with its run, of which this is told.
+    /// Compares its run's events with the acknowledgements.
     fn found(&self, events: &[Value]) -> Figures {
         let acknowledged = self.acknowledged.load(Ordering::SeqCst);
         let facts = events.iter().filter(|event| event["type"] == "tool.result");
         let numbers: Vec<u64> = facts.map(|fact| fact["payload"]["n"].as_u64().unwrap()).collect();
-        assert!(numbers.is_sorted(), "{}: in order: {numbers:?}", self.run);
+        assert!(numbers.is_sorted(), "{}: not in order: {numbers:?}", self.run);
         let there: BTreeSet<u64> = numbers.iter().copied().collect();
         let count = there.len() as u64;
-        assert!(self.streams || count.is_multiple_of(BATCH), "{}: a body is there as a whole or not at all", self.run);
+        assert!(self.streams || count.is_multiple_of(BATCH), "{}: an atomic body is there in part", self.run);
         Figures {
             acknowledged,
-            beyond: count.saturating_sub(acknowledged),
+            unacknowledged: count.saturating_sub(acknowledged),
             lost: (0..acknowledged).filter(|n| !there.contains(n)).count() as u64,
             duplicated: numbers.len() as u64 - count,
-            // Of facts beyond what was acknowledged none may be left out, either.
+            // Facts beyond the acknowledged ones must have no gap, either.
             gaps: gaps(events) + there.last().map_or(0, |last| last + 1 - count),
             ..Figures::default()
         }
     }
 }
 
-/// A small generator of moments (xorshift), so that a failure can be met again by its seed.
-struct Moments(u64);
+/// A small random generator (xorshift), so that a failure can be reproduced by its seed.
+struct Rng(u64);
 
-impl Moments {
+impl Rng {
     fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -172,20 +173,20 @@ impl Moments {
 }
 
 #[tokio::test]
-async fn killed_at_any_moment_everything_acknowledged_is_there_once_in_order_and_nothing_is_half_there() {
+async fn sigkill_at_any_moment_keeps_every_acknowledged_fact_once_and_bodies_whole() {
     let kills = kills().unwrap_or(50);
     let dir = tempfile::tempdir().unwrap();
-    let mut moments = Moments(0x9e37_79b9_7f4a_7c15);
+    let mut moments = Rng(0x9e37_79b9_7f4a_7c15);
     let mut producers: Vec<Arc<Producer>> = Vec::new();
     let mut found = Figures { kills, ..Figures::default() };
     for kill in 0..=kills {
-        let server = Process::start_with(dir.path(), &PATIENT);
+        let server = Process::start_with(dir.path(), &NO_STALENESS);
         let client = Client::new(server.at);
         let leaves = kill == kills || kill.is_multiple_of(KILLS_PER_RUN);
         for producer in &producers {
-            let here = producer.found(&story(&client, &producer.run).await);
-            here.hold();
-            found.beyond += here.beyond;
+            let here = producer.found(&read_log(&client, &producer.run).await);
+            here.assert_none_wrong();
+            found.unacknowledged += here.unacknowledged;
             found.acknowledged += if leaves { here.acknowledged } else { 0 };
         }
         if kill == kills {
@@ -196,49 +197,49 @@ async fn killed_at_any_moment_everything_acknowledged_is_there_once_in_order_and
             producers = (0..4).map(|n| Arc::new(producer(n))).collect();
         }
         let base = format!("http://{}", server.at);
-        let producing = all_produce(&producers, &base);
-        // Every other kill hits an ingest that goes on, however slow the machine; the others may come before anything does.
+        let producing = spawn_producers(&producers, &base);
+        // Every other kill hits a running ingest, however slow the machine is; the others may come before any fact.
         if kill.is_multiple_of(2) {
-            get_on(&producers, 1).await;
+            wait_for_progress(&producers, 1).await;
         }
         tokio::time::sleep(Duration::from_micros(moments.below(120_000))).await;
         server.kill();
         for task in producing {
-            soon("a producer to notice that the server is gone", task).await.unwrap();
+            with_timeout("a producer's end", task).await.unwrap();
         }
     }
-    assert!(found.acknowledged > kills, "the kills hit an ingest: {found:?}");
-    found.tell();
+    assert!(found.acknowledged > kills, "the kills did not hit an ingest: {found:?}");
+    found.print_sum();
 }
 
 #[tokio::test]
-async fn killed_under_a_mixed_load_nobody_misses_a_fact_and_every_control_is_there_once_and_answered_once() {
+async fn sigkill_under_mixed_load_loses_no_fact_for_readers_and_no_control() {
     let kills = kills().unwrap_or(6);
     let dir = tempfile::tempdir().unwrap();
-    let mut moments = Moments(0x2545_f491_4f6c_dd1d);
+    let mut moments = Rng(0x2545_f491_4f6c_dd1d);
     let mut producers: Vec<Arc<Producer>> = Vec::new();
     let mut followers: Vec<Follower> = Vec::new();
-    let office = Arc::new(Office::default());
+    let controls = Arc::new(ControlLoad::default());
     let mut found = Figures { kills, ..Figures::default() };
     for kill in 0..=kills {
-        let server = Process::start_with(dir.path(), &PATIENT);
+        let server = Process::start_with(dir.path(), &NO_STALENESS);
         let client = Client::new(server.at);
         let leaves = kill == kills || kill.is_multiple_of(KILLS_PER_RUN);
         for producer in &producers {
-            let told = story(&client, &producer.run).await;
-            let mut here = producer.found(&told);
-            here.add(&office.found(&client, &producer.run, &told).await);
-            here.hold();
-            found.beyond += here.beyond;
+            let events = read_log(&client, &producer.run).await;
+            let mut here = producer.found(&events);
+            here.add(&controls.found(&client, &producer.run, &events).await);
+            here.assert_none_wrong();
+            found.unacknowledged += here.unacknowledged;
             found.acknowledged += if leaves { here.acknowledged } else { 0 };
         }
-        // Those who leave their run have to have seen all of it; the others are cut off again wherever they are.
+        // Readers that leave their run must have seen all of it; the others are cut off again at any point.
         if leaves {
-            found.add(&office.close(&client).await);
+            found.add(&controls.close(&client).await);
             for follower in &mut followers {
                 found.add(&follower.check(&client).await);
             }
-            found.hold();
+            found.assert_none_wrong();
             producers = (0..PRODUCERS).map(|n| Arc::new(Producer::new(format!("m{kill}-{n}"), n % 2 == 1))).collect();
             let run = |n: u64| format!("m{kill}-{}", n % PRODUCERS);
             followers = (0..READERS).map(|n| Follower::new(run(n), n % (2 * PRODUCERS) < PRODUCERS)).collect();
@@ -247,11 +248,11 @@ async fn killed_under_a_mixed_load_nobody_misses_a_fact_and_every_control_is_the
             break;
         }
         if leaves {
-            office.open((0..ASKERS).map(|n| format!("m{kill}-{n}")));
+            controls.start_runs((0..SUBMITTERS).map(|n| format!("m{kill}-{n}")));
         }
         let base = format!("http://{}", server.at);
-        let mut working = all_produce(&producers, &base);
-        working.extend(office.all_work(server.at));
+        let mut working = spawn_producers(&producers, &base);
+        working.extend(controls.spawn_all(server.at));
         let at = server.at;
         let following: Vec<_> = std::mem::take(&mut followers)
             .into_iter()
@@ -262,33 +263,30 @@ async fn killed_under_a_mixed_load_nobody_misses_a_fact_and_every_control_is_the
                 })
             })
             .collect();
-        // There is no asking of a run that nobody has written.
-        soon("a first fact of each run", async {
+        // A control needs a run that has facts.
+        with_timeout("the first fact of each run", async {
             while producers.iter().any(|producer| producer.acknowledged.load(Ordering::SeqCst) == 0) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         })
         .await;
-        // Every other kill comes when there is much under way, however slow the machine.
+        // Every other kill comes under load, however slow the machine is.
         if kill.is_multiple_of(2) {
-            office.busy().await;
+            controls.wait_for_claims().await;
         }
-        office.rested().await;
+        controls.wait_for_overdue().await;
         tokio::time::sleep(Duration::from_micros(moments.below(150_000))).await;
         server.kill();
         for task in working {
-            soon("whoever works to notice that the server is gone", task).await.unwrap();
+            with_timeout("a worker's end", task).await.unwrap();
         }
         for task in following {
-            followers.push(soon("a reader to notice that the server is gone", task).await.unwrap());
+            followers.push(with_timeout("a reader's end", task).await.unwrap());
         }
     }
-    // What was answered is not offered to anybody by another server, either.
-    let server = Process::start_with(dir.path(), &PATIENT);
-    found.add(&office.find_nothing(&Client::new(server.at)).await);
-    assert!(
-        found.acknowledged > kills && found.followed > found.acknowledged,
-        "the kills hit an ingest that was read: {found:?}"
-    );
-    found.tell();
+    // The next server offers no answered control, either.
+    let server = Process::start_with(dir.path(), &NO_STALENESS);
+    found.add(&controls.check_idle(&Client::new(server.at)).await);
+    assert!(found.acknowledged > kills && found.followed > found.acknowledged, "the kills did not hit a read ingest: {found:?}");
+    found.print_sum();
 }

@@ -1,22 +1,23 @@
-//! The power goes: what a data directory holds then, tried at every byte of the last commits, with the whole server.
+//! A power cut: the data directory is cut at every byte of the last commits, and the whole server starts on it.
 //!
-//! The last commits bring facts of two runs, a control and the answer to another, all at once. Of each of them all or nothing is
-//! there; of what was acknowledged before, everything. Whoever repeats himself is taken once.
+//! The last commits contain facts of two runs, a control, and the answer to another control, concurrently. Each is
+//! there completely or not at all; everything acknowledged before them is there. A repeated request is accepted once.
 //!
-//! The server runs inside the test, over a copy of the directory: a start costs milliseconds, so that there can be thousands.
+//! The server runs inside the test on a copy of the directory: a start costs milliseconds, so that thousands are
+//! feasible.
 
 use super::figures::Figures;
 use super::follower::Follower;
-use super::office::listed;
-use super::{gaps, kills, story};
-use crate::harness::{Client, fact, soon, world};
+use super::office::list_controls;
+use super::{gaps, kills, read_log};
+use crate::harness::{Client, environment, fact, with_timeout};
 use crate::store::{copy, journal};
 use futures_util::StreamExt;
 use proscenium::feed::Sizes;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
-use proscenium::serve::{Limits, Pulse, Server};
+use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -25,25 +26,26 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// Facts of one body.
+/// Facts per body.
 const FACTS: u64 = 2;
-/// Servers at once.
+/// The number of concurrent servers.
 const AT_ONCE: usize = 4;
 
-/// A server on this directory, and what stops it and waits until the directory is free.
+/// Starts a server on this directory; returns its client, and a function that stops it and waits until the directory is
+/// free.
 async fn serve_in(dir: &Path, client: &Client) -> (Client, impl AsyncFnOnce()) {
     let store = AnyStore::Embedded(EmbeddedStore::open(dir, Sync::Always).unwrap());
-    let pulse = Pulse { drain: Duration::ZERO, ..Pulse::default() };
-    let world = world(jiff::Timestamp::now);
-    let server = Server::new(store, Policy::default(), Sizes::default(), Limits::default(), pulse, world).unwrap();
+    let pulse = KeepAlive { drain: Duration::ZERO, ..KeepAlive::default() };
+    let environment = environment(jiff::Timestamp::now);
+    let server = Server::new(store, Policy::default(), Sizes::default(), Limits::default(), pulse, environment).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = client.of(listener.local_addr().unwrap());
+    let client = client.for_server(listener.local_addr().unwrap());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = tokio::spawn(async move { server.run(listener, async { drop(stopped.await) }).await.unwrap() });
     let lock = dir.join("tail");
     let end = async move || {
         drop(stop);
-        soon("the server to end", serving).await.unwrap();
+        with_timeout("the server's end", serving).await.unwrap();
         let lock = File::open(lock).unwrap();
         while let Err(TryLockError::WouldBlock) = lock.try_lock() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -52,13 +54,13 @@ async fn serve_in(dir: &Path, client: &Client) -> (Client, impl AsyncFnOnce()) {
     (client, end)
 }
 
-/// A directory in memory, where the system has such: a sync takes most of the time of a start, and here it is not what is tried.
-fn scratch() -> tempfile::TempDir {
+/// Creates a directory in memory if possible: a sync takes most of the time of a start, and this test does not test it.
+fn temporary_directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Facts of a run from this number on, as its producer sends them; the receipt.
-async fn send(client: &Client, run: &str, from: u64) -> Value {
+/// Sends a producer's facts from this number on; returns the receipt.
+async fn send_facts(client: &Client, run: &str, from: u64) -> Value {
     let numbered = |n| fact("tool.result", json!({"toolCallId": format!("call-{n}"), "payload": {"n": n}}));
     let body: Vec<_> = (from..from + FACTS).map(numbered).collect();
     let from = from.to_string();
@@ -66,32 +68,32 @@ async fn send(client: &Client, run: &str, from: u64) -> Value {
     client.post(&format!("/v1/runs/{run}/facts"), &headers, json!(body).to_string()).await.ok()
 }
 
-/// Asks for a control of run `r`; the status.
-async fn ask(client: &Client, id: &str, value: &str) -> u16 {
-    let wish = json!({"controlId": id, "control": "steer", "value": value});
-    client.post("/v1/runs/r/controls", &[], wish.to_string()).await.status
+/// Submits a control to run `r`; returns the status.
+async fn submit_control(client: &Client, id: &str, value: &str) -> u16 {
+    let request = json!({"controlId": id, "control": "steer", "value": value});
+    client.post("/v1/runs/r/controls", &[], request.to_string()).await.status
 }
 
-/// Claims up to so many.
+/// Claims up to `max` controls.
 async fn claim(client: &Client, max: usize) -> Vec<Value> {
     let path = format!("/v1/agents/default/controls/claim?max={max}");
     client.post(&path, &[], "").await.ok()["controls"].as_array().unwrap().clone()
 }
 
-async fn ack(client: &Client, handed: &Value) {
-    let path = format!("/v1/controls/{}/ack", handed["controlId"].as_str().unwrap());
-    assert_eq!(client.post(&path, &[], json!({"lease": handed["lease"]}).to_string()).await.ok()["status"], "acked");
+async fn ack(client: &Client, claimed: &Value) {
+    let path = format!("/v1/controls/{}/ack", claimed["controlId"].as_str().unwrap());
+    assert_eq!(client.post(&path, &[], json!({"lease": claimed["lease"]}).to_string()).await.ok()["status"], "acked");
 }
 
-/// Each control's status and attempt as run `r` lists it, in order.
-async fn stand(client: &Client) -> Vec<(String, String, u64)> {
+/// Lists each control's id, status and attempt for run `r`, in order.
+async fn control_states(client: &Client) -> Vec<(String, String, u64)> {
     let text = |control: &Value, member: &str| control[member].as_str().unwrap().to_owned();
-    let told = |of: &Value| (text(of, "controlId"), text(of, "status"), of["attempt"].as_u64().unwrap());
-    listed(client, "r").await.iter().map(told).collect()
+    let state = |of: &Value| (text(of, "controlId"), text(of, "status"), of["attempt"].as_u64().unwrap());
+    list_controls(client, "r").await.iter().map(state).collect()
 }
 
-/// The facts' numbers and the steps of each control, as the run's log tells of them.
-fn told(events: &[Value]) -> (Vec<u64>, BTreeMap<String, Vec<String>>) {
+/// Extracts the facts' numbers and each control's steps from the run's events.
+fn numbers_and_steps(events: &[Value]) -> (Vec<u64>, BTreeMap<String, Vec<String>>) {
     let (mut numbers, mut steps) = (Vec::new(), BTreeMap::<String, Vec<String>>::new());
     for event in events {
         let payload = &event["payload"];
@@ -106,18 +108,18 @@ fn told(events: &[Value]) -> (Vec<u64>, BTreeMap<String, Vec<String>>) {
     (numbers, steps)
 }
 
-/// How the power went.
+/// The kinds of loss.
 #[derive(Debug, Clone, Copy)]
 enum Loss {
-    /// The journal ends here, and the tail file tells of more.
+    /// The journal ends at the cut, and the tail file refers to later data.
     Cut,
-    /// The journal ends here, and the tail file is as old as what went before.
+    /// The journal ends at the cut, and the tail file is as old as the commits before.
     CutWithTail,
-    /// From here on the journal is zeros, and the tail file is old.
+    /// The journal is zeros from the cut on, and the tail file is old.
     Zeros,
 }
 
-/// A directory as it was before the last commits, and after them.
+/// A directory with its state before and after the last commits.
 struct Written {
     dir: tempfile::TempDir,
     tail: Vec<u8>,
@@ -126,45 +128,46 @@ struct Written {
     to: u64,
 }
 
-/// How many facts a run has for good before the last commits.
+/// The number of durable facts of a run before the last commits.
 const BEFORE: u64 = 2 * FACTS;
 
 async fn write(client: &Client) -> Written {
-    let dir = scratch();
+    let dir = temporary_directory();
     let (server, end) = serve_in(dir.path(), client).await;
     for run in ["r", "other"] {
-        send(&server, run, 0).await;
-        send(&server, run, FACTS).await;
+        send_facts(&server, run, 0).await;
+        send_facts(&server, run, FACTS).await;
     }
     for id in ["done", "out", "held", "open"] {
-        assert_eq!(ask(&server, id, id).await, 202);
+        assert_eq!(submit_control(&server, id, id).await, 202);
     }
     let [done, _out] = claim(&server, 2).await.try_into().unwrap();
     ack(&server, &done).await;
     end().await;
-    // A journal that was opened again is as long as what is in it. Nobody has what was out: it is handed over first.
+    // A reopened journal is as long as its content. The open claim is lost with the restart, so the control is claimed
+    // again first.
     let (server, end) = serve_in(dir.path(), client).await;
     let [_out, held] = claim(&server, 2).await.try_into().unwrap();
     assert_eq!(held["controlId"], "held");
     let from = journal(dir.path()).metadata().unwrap().len();
     let tail = std::fs::read(dir.path().join("tail")).unwrap();
-    // The first of them keeps the committer busy while the others come.
+    // The first commit keeps the committer busy while the others arrive.
     let last = async {
         tokio::join!(
-            send(&server, "other", BEFORE),
-            send(&server, "r", BEFORE),
-            ask(&server, "last", "last"),
+            send_facts(&server, "other", BEFORE),
+            send_facts(&server, "r", BEFORE),
+            submit_control(&server, "last", "last"),
             ack(&server, &held)
         )
     };
-    assert_eq!(soon("the last commits", Box::pin(last)).await.2, 202);
+    assert_eq!(with_timeout("the last commits", Box::pin(last)).await.2, 202);
     end().await;
     let to = journal(dir.path()).metadata().unwrap().len();
     assert!(from < to, "{from} {to}");
     Written { dir, tail, from, to }
 }
 
-/// Where to cut, and how: everywhere and in every way, or in turns here and there and wherever something begins or ends.
+/// Returns the positions and kinds of cuts: all of them in the long form, otherwise samples and every batch boundary.
 fn cuts(written: &Written) -> Vec<(u64, Loss)> {
     let Written { from, to, .. } = *written;
     let bytes = std::fs::read(journal(written.dir.path())).unwrap();
@@ -180,9 +183,9 @@ fn cuts(written: &Written) -> Vec<(u64, Loss)> {
     some.zip(losses.into_iter().cycle()).collect()
 }
 
-/// A copy of the directory from which the power has taken everything from this byte of the journal on.
-fn lose(written: &Written, len: u64, loss: Loss) -> tempfile::TempDir {
-    let cut = scratch();
+/// Copies the directory without the data from this byte of the journal on.
+fn copy_cut_at(written: &Written, len: u64, loss: Loss) -> tempfile::TempDir {
+    let cut = temporary_directory();
     copy(written.dir.path(), cut.path());
     if !matches!(loss, Loss::Cut) {
         std::fs::write(cut.path().join("tail"), &written.tail).unwrap();
@@ -195,25 +198,26 @@ fn lose(written: &Written, len: u64, loss: Loss) -> tempfile::TempDir {
     cut
 }
 
-/// Starts a server on what is left, looks for everything, and repeats everything; how many of the last four were there.
+/// Starts a server on the cut directory, checks all data, and repeats all requests; returns how many of the last four
+/// survived.
 async fn try_cut(written: &Written, client: &Client, len: u64, loss: Loss) -> (u64, Figures) {
-    let cut = lose(written, len, loss);
+    let cut = copy_cut_at(written, len, loss);
     let (client, end) = serve_in(cut.path(), client).await;
     let mut found = Figures { cuts: 1, ..Figures::default() };
     let mut there = 0;
     for run in ["other", "r"] {
-        let events = story(&client, run).await;
-        let facts = told(&events).0;
+        let events = read_log(&client, run).await;
+        let facts = numbers_and_steps(&events).0;
         found.gaps += gaps(&events);
         let is_whole = facts == (0..BEFORE + FACTS).collect::<Vec<_>>();
-        assert!(is_whole || facts == (0..BEFORE).collect::<Vec<_>>(), "{len} {loss:?}: whole or not at all: {facts:?}");
+        assert!(is_whole || facts == (0..BEFORE).collect::<Vec<_>>(), "{len} {loss:?}: a body is there in part: {facts:?}");
         there += u64::from(is_whole);
-        let again = send(&client, run, BEFORE).await;
-        let taken = ["accepted", "duplicates"].map(|member| again[member].as_u64().unwrap());
-        assert_eq!(taken, if is_whole { [0, FACTS] } else { [FACTS, 0] }, "{len} {loss:?}");
+        let again = send_facts(&client, run, BEFORE).await;
+        let counts = ["accepted", "duplicates"].map(|member| again[member].as_u64().unwrap());
+        assert_eq!(counts, if is_whole { [0, FACTS] } else { [FACTS, 0] }, "{len} {loss:?}");
     }
 
-    let stood = stand(&client).await;
+    let stood = control_states(&client).await;
     let is_acked = stood.get(2).is_some_and(|(_, status, _)| status == "acked");
     let is_asked = stood.len() == 5;
     there += u64::from(is_acked) + u64::from(is_asked);
@@ -222,31 +226,31 @@ async fn try_cut(written: &Written, client: &Client, len: u64, loss: Loss) -> (u
     let before = [of("done", "acked", 1), of("out", "queued", 2), of("held", held, 1), of("open", "queued", 0)];
     let last = is_asked.then(|| of("last", "queued", 0));
     assert_eq!(stood, before.into_iter().chain(last).collect::<Vec<_>>(), "{len} {loss:?}");
-    let steps = told(&story(&client, "r").await).1;
-    assert_eq!(steps.contains_key("last"), is_asked, "{len} {loss:?}: recorded and told of");
-    assert_eq!(steps["held"].last().unwrap() == "acked", is_acked, "{len} {loss:?}: recorded and told of");
+    let steps = numbers_and_steps(&read_log(&client, "r").await).1;
+    assert_eq!(steps.contains_key("last"), is_asked, "{len} {loss:?}: stored and logged");
+    assert_eq!(steps["held"].last().unwrap() == "acked", is_acked, "{len} {loss:?}: stored and logged");
 
-    // Whoever asked asks again, also for what is over; another request under the same id is another control.
+    // Submitters repeat their requests, also for settled controls; another request under the same id is rejected.
     for id in ["last", "done", "held", "open", "last"] {
-        assert_eq!(ask(&client, id, id).await, 202, "{len} {loss:?}: {id}");
+        assert_eq!(submit_control(&client, id, id).await, 202, "{len} {loss:?}: {id}");
     }
-    assert_eq!(ask(&client, "last", "another").await, 409);
-    let handed = claim(&client, 100).await;
-    let ids: Vec<_> = handed.iter().map(|handed| handed["controlId"].as_str().unwrap()).collect();
+    assert_eq!(submit_control(&client, "last", "another").await, 409);
+    let claimed = claim(&client, 100).await;
+    let ids: Vec<_> = claimed.iter().map(|claimed| claimed["controlId"].as_str().unwrap()).collect();
     let expected: Vec<_> = ["out", "held", "open", "last"].into_iter().filter(|id| *id != "held" || !is_acked).collect();
-    assert_eq!(ids, expected, "{len} {loss:?}: what waits, in its order, and nothing that is over");
-    for handed in &handed {
-        assert_eq!(handed["value"], handed["controlId"], "{len} {loss:?}: whole");
-        ack(&client, handed).await;
+    assert_eq!(ids, expected, "{len} {loss:?}: the queued controls in order, and no settled ones");
+    for claimed in &claimed {
+        assert_eq!(claimed["value"], claimed["controlId"], "{len} {loss:?}: the value is complete");
+        ack(&client, claimed).await;
     }
     assert_eq!(claim(&client, 100).await, Vec::<Value>::new());
     let held = if is_acked { 1 } else { 2 };
     let all = [("done", 1), ("out", 3), ("held", held), ("open", 1), ("last", 1)];
-    assert_eq!(stand(&client).await, all.map(|(id, attempt)| of(id, "acked", attempt)), "{len} {loss:?}");
+    assert_eq!(control_states(&client).await, all.map(|(id, attempt)| of(id, "acked", attempt)), "{len} {loss:?}");
 
     for run in ["other", "r"] {
-        let events = story(&client, run).await;
-        let (facts, steps) = told(&events);
+        let events = read_log(&client, run).await;
+        let (facts, steps) = numbers_and_steps(&events);
         assert_eq!(facts, (0..BEFORE + FACTS).collect::<Vec<_>>(), "{len} {loss:?}");
         found.gaps += gaps(&events);
         let count = |step: &str| steps.values().map(|steps| steps.iter().filter(|of| *of == step).count()).collect::<Vec<_>>();
@@ -257,13 +261,13 @@ async fn try_cut(written: &Written, client: &Client, len: u64, loss: Loss) -> (u
             found.add(&Figures { followed: 0, ..seen });
         }
     }
-    found.hold();
+    found.assert_none_wrong();
     end().await;
     (there, found)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_power_cut_anywhere_in_the_last_commits_all_before_is_there_and_who_repeats_himself_is_taken_once() {
+async fn a_power_cut_in_the_last_commits_keeps_everything_before_and_accepts_repeats_once() {
     let client = Client::new(([127, 0, 0, 1], 0).into());
     let written = write(&client).await;
     let cuts = cuts(&written);
@@ -272,10 +276,10 @@ async fn after_a_power_cut_anywhere_in_the_last_commits_all_before_is_there_and_
         .buffer_unordered(AT_ONCE);
     let (mut found, mut outcomes) = (Figures::default(), BTreeMap::<u64, u64>::new());
     while let Some((len, (there, here))) = tried.next().await {
-        assert_eq!(there == 4, len == written.to, "cut at {len} of {}: {there} of the last four are there", written.to);
+        assert_eq!(there == 4, len == written.to, "cut at {len} of {}: {there} of the last four survived", written.to);
         *outcomes.entry(there).or_default() += 1;
         found.add(&here);
     }
     assert!(outcomes[&0] > 2 && outcomes[&4] > 0, "{outcomes:?}");
-    found.tell();
+    found.print_sum();
 }

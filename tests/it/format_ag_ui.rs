@@ -33,14 +33,14 @@ impl Story {
             let frames: Vec<Frame> = folded
                 .touched
                 .iter()
-                .map(|touch| {
-                    let activity = view.touched(touch);
-                    match touch.is_snapshot {
+                .map(|change| {
+                    let activity = view.changed_activity(change);
+                    match change.is_snapshot {
                         true => Frame::ActivitySnapshot(ActivityView::of(run, activity)),
                         false => Frame::ActivityDelta {
                             activity_type: activity.kind.clone(),
                             activity_id: activity.id.clone(),
-                            patch: touch.patch.iter().map(|op| serde_json::to_value(op).unwrap()).collect(),
+                            patch: change.patch.iter().map(|op| serde_json::to_value(op).unwrap()).collect(),
                         },
                     }
                 })

@@ -32,23 +32,23 @@ impl Story {
         let mut story = Self { steps: Vec::new(), shown: vec![Vec::new()] };
         for row in rows {
             let folded = view.fold(row.sequence(), row.view(audience));
-            let frame = |touch: &proscenium::projection::stage::Touch| {
-                let activity = view.touched(touch);
-                match touch.is_snapshot {
+            let frame = |change: &proscenium::projection::stage::Change| {
+                let activity = view.changed_activity(change);
+                match change.is_snapshot {
                     true => Frame::ActivitySnapshot(ActivityView::from(activity)),
                     false => Frame::ActivityDelta {
                         activity_type: activity.kind.clone(),
                         activity_id: activity.id.clone(),
-                        patch: touch.patch.iter().map(|op| serde_json::to_value(op).unwrap()).collect(),
+                        patch: change.patch.iter().map(|op| serde_json::to_value(op).unwrap()).collect(),
                     },
                 }
             };
-            let frames: Vec<Frame> = folded.touched.iter().map(frame).collect();
+            let frames: Vec<Frame> = folded.changes.iter().map(frame).collect();
             if !frames.is_empty() {
                 let mut shown = story.shown[story.last()].clone();
-                for touch in &folded.touched {
-                    let now = Arc::new(ActivityView::from(view.touched(touch)));
-                    match shown.get_mut(touch.at) {
+                for change in &folded.changes {
+                    let now = Arc::new(ActivityView::from(view.changed_activity(change)));
+                    match shown.get_mut(change.at) {
                         Some(current) => *current = now,
                         None => shown.push(now),
                     }

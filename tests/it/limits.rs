@@ -1,4 +1,4 @@
-//! Limits: each is reached through the server, is told with its own code, and holds up nobody else.
+//! Limits: each is reached through the server, has its own code, and affects no other client.
 
 use crate::harness::{Client, environment, fact, serve_until, start_local_with, to_ndjson, with_timeout};
 use proscenium::feed::Sizes;
@@ -23,8 +23,8 @@ fn server(store: MemoryStore, limits: Limits) -> Server {
     Server::new(AnyStore::Memory(store), Policy::default(), Sizes::default(), limits, KeepAlive::default(), environment).unwrap()
 }
 
-/// A client of a server whose commits pass this gate.
-async fn gated(ingest: IngestLimits) -> (Client, Gate) {
+/// Starts a server whose commits pass a gate; returns its client and the gate.
+async fn start_with_gate(ingest: IngestLimits) -> (Client, Gate) {
     let (store, gate) = MemoryStore::with_gate();
     let server = server(store, Limits { ingest, ..Limits::default() });
     (serve_until(server, std::future::pending()).await.0, gate)
@@ -34,21 +34,21 @@ fn started() -> Value {
     json!([{"type": "run.started"}])
 }
 
-/// Says this on a connection of its own, and reads what comes until the server ends it.
-async fn say(client: &Client, parts: &[&str], pause: Duration) -> String {
+/// Sends these parts on a new connection, and reads until the server closes it.
+async fn send_raw(client: &Client, parts: &[&str], pause: Duration) -> String {
     let mut socket = TcpStream::connect(client.at).await.unwrap();
     for part in parts {
-        // It may have answered and gone already.
+        // The server may have answered and closed the connection already.
         let _ = socket.write_all(part.as_bytes()).await;
         tokio::time::sleep(pause).await;
     }
-    let mut said = Vec::new();
-    let _ = with_timeout("the server to end the connection", socket.read_to_end(&mut said)).await;
-    String::from_utf8(said).unwrap()
+    let mut response = Vec::new();
+    let _ = with_timeout("the server's close", socket.read_to_end(&mut response)).await;
+    String::from_utf8(response).unwrap()
 }
 
-/// How often a client comes back until it is answered with this status.
-async fn until(what: &str, status: u16, mut ask: impl AsyncFnMut() -> u16) {
+/// Repeats a request until the server answers with this status.
+async fn retry_until(what: &str, status: u16, mut ask: impl AsyncFnMut() -> u16) {
     with_timeout(what, async {
         while ask().await != status {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -58,43 +58,43 @@ async fn until(what: &str, status: u16, mut ask: impl AsyncFnMut() -> u16) {
 }
 
 #[tokio::test]
-async fn a_json_body_that_trickles_is_told_so_whoever_reads_it_and_a_steady_one_is_taken() {
+async fn a_slow_json_body_is_rejected_on_both_transports_and_a_steady_one_accepted() {
     let limits = Limits { body_time_max: Duration::from_millis(200), ..Limits::default() };
     let client = start_local_with(Sizes::default(), limits).await;
-    // The first is read by the server's own sockets, the second, for its transfer encoding, by hyper.
+    // The server's own socket code reads the first body; hyper reads the second, for its transfer encoding.
     for head in ["content-length: 1000", "transfer-encoding: chunked"] {
         let head =
             format!("POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{head}\r\n\r\n");
         let first = if head.contains("chunked") { "2\r\n[ \r\n" } else { "[ " };
-        let answer = say(&client, &[&head, first], Duration::ZERO).await;
+        let answer = send_raw(&client, &[&head, first], Duration::ZERO).await;
         assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("\"code\":\"body_too_slow\""), "{answer}");
     }
-    // 16 KiB buy a second more.
+    // 16 KiB extend the limit by a second.
     let large = json!([fact("text.delta", json!({"payload": {"text": "x".repeat(40_000)}}))]).to_string();
     let head = format!(
         "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         large.len()
     );
     let (first, rest) = large.split_at(large.len() - 10);
-    let answer = say(&client, &[&(head + first), rest], Duration::from_millis(300)).await;
+    let answer = send_raw(&client, &[&(head + first), rest], Duration::from_millis(300)).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
 
 #[tokio::test]
-async fn a_streamed_body_may_be_silent_only_so_long_and_a_blank_line_is_no_silence() {
+async fn a_silent_streamed_body_is_ended_and_a_blank_line_counts_as_activity() {
     let limits = Limits { line_time_max: Duration::from_millis(400), ..Limits::default() };
     let client = start_local_with(Sizes::default(), limits).await;
     let head = "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
     let line = "17\r\n{\"type\":\"run.started\"}\n\r\n";
     let blank = "1\r\n\n\r\n";
-    let answer = say(&client, &[head, line, blank, blank, blank, blank, blank, line], Duration::from_millis(100)).await;
+    let answer = send_raw(&client, &[head, line, blank, blank, blank, blank, blank, line], Duration::from_millis(100)).await;
     assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("\"code\":\"body_silent\""), "{answer}");
-    assert!(answer.contains("\"accepted\":2"), "what came before is kept and counted: {answer}");
+    assert!(answer.contains("\"accepted\":2"), "the lines before are kept and counted: {answer}");
     assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], 2);
 }
 
 #[tokio::test]
-async fn one_client_has_its_share_of_connections_and_gets_it_back() {
+async fn connections_per_client_are_limited_and_a_closed_one_frees_its_slot() {
     let limits = Limits { connections_per_client_max: 2, ..Limits::default() };
     let client = start_local_with(Sizes::default(), limits).await;
     let mut held = Vec::new();
@@ -102,23 +102,23 @@ async fn one_client_has_its_share_of_connections_and_gets_it_back() {
         let mut socket = TcpStream::connect(client.at).await.unwrap();
         socket.write_all(b"GET /v1/runs/r/stream HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         let mut first = [0; 15];
-        with_timeout("a stream to open", socket.read_exact(&mut first)).await.unwrap();
+        with_timeout("the stream's head", socket.read_exact(&mut first)).await.unwrap();
         held.push(socket);
     }
-    let refused = say(&client, &[], Duration::ZERO).await;
+    let refused = send_raw(&client, &[], Duration::ZERO).await;
     assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("\"code\":\"too_many_connections_of_client\""), "{refused}");
     assert!(refused.contains("\r\nretry-after: 2\r\n") && refused.contains("\"limit\":2"), "{refused}");
     drop(held);
-    until("room", 200, async || {
+    retry_until("a free slot", 200, async || {
         let answer =
-            say(&client, &["GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"], Duration::ZERO).await;
+            send_raw(&client, &["GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"], Duration::ZERO).await;
         if answer.starts_with("HTTP/1.1 200") { 200 } else { 429 }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_producer_that_is_too_fast_is_told_when_to_come_back_and_no_other_is() {
+async fn a_producer_above_its_rate_gets_a_retry_time_and_others_are_unaffected() {
     let limits = Limits { publish: Some(RateLimit { facts: 1, burst: 3 }), ..Limits::default() };
     let client = start_local_with(Sizes::default(), limits).await;
     let facts = |count: usize| json!(vec![fact("run.status", json!({})); count]);
@@ -126,40 +126,42 @@ async fn a_producer_that_is_too_fast_is_told_when_to_come_back_and_no_other_is()
     client.post_facts("r", &facts(2)).await.ok();
     let answer = client.post_facts("r", &facts(3)).await;
     let problem = answer.problem(429, "publish_rate");
-    // Two facts too many, less what has come back since.
+    // The wait is for two facts, less the time since the rejection.
     let least = 2 - begun.elapsed().as_secs().min(1);
     let wait = problem["retryAfter"].as_u64().unwrap();
     assert!(problem["limit"] == 1 && (least..=2).contains(&wait), "at least {least}: {problem}");
     assert_eq!(answer.headers["retry-after"], wait.to_string().as_str());
-    assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], 2, "nothing of it was kept");
-    // Others have their own: another run, and a producer with a name.
+    assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], 2, "the server kept no fact of the body");
+    // Another run and a named producer have rates of their own.
     client.post_facts("s", &facts(3)).await.ok();
     let headers = |seq: &'static str| {
         [("content-type", "application/json"), ("producer-id", "p"), ("producer-epoch", "1"), ("producer-seq", seq)]
     };
     client.post("/v1/runs/r/facts", &headers("0"), facts(3).to_string()).await.ok();
     client.post("/v1/runs/r/facts", &headers("3"), facts(1).to_string()).await.problem(429, "publish_rate");
-    until("the producer's turn", 200, async || client.post("/v1/runs/r/facts", &headers("3"), facts(1).to_string()).await.status)
-        .await;
-    // A streamed body is only read no faster.
+    retry_until("the producer's turn", 200, async || {
+        client.post("/v1/runs/r/facts", &headers("3"), facts(1).to_string()).await.status
+    })
+    .await;
+    // The server reads a streamed body more slowly, and rejects no fact.
     let lines = crate::harness::to_ndjson(facts(4).as_array().unwrap());
     let begun = std::time::Instant::now();
     let receipt = client.post_lines("/v1/runs/t/facts", format!("{lines}{lines}")).await.ok();
     assert_eq!(receipt["accepted"], 8);
     let one = crate::harness::to_ndjson(facts(1).as_array().unwrap());
     assert_eq!(client.post_lines("/v1/runs/t/facts", one).await.ok()["accepted"], 1);
-    assert!(begun.elapsed() >= Duration::from_secs(5), "it owed for eight, and had three: {:?}", begun.elapsed());
+    assert!(begun.elapsed() >= Duration::from_secs(5), "eight facts less a burst of three take 5 s: {:?}", begun.elapsed());
 }
 
 #[tokio::test]
-async fn what_is_too_much_for_the_store_waits_and_is_then_told_to_come_back() {
+async fn ingest_above_its_bytes_limit_waits_and_is_then_rejected_with_a_retry_time() {
     let ingest = IngestLimits {
         in_flight_bytes_max: 400,
         wait_max: Duration::from_millis(100),
         shed_bytes_min: 400,
         ..IngestLimits::default()
     };
-    let (client, gate) = gated(ingest).await;
+    let (client, gate) = start_with_gate(ingest).await;
     client.post_facts("r", &started()).await.ok();
     gate.close();
     let large = json!([fact("text.delta", json!({"messageId": "m", "payload": {"text": "x".repeat(500)}}))]);
@@ -167,8 +169,8 @@ async fn what_is_too_much_for_the_store_waits_and_is_then_told_to_come_back() {
         let (client, large) = (client.clone(), large.clone());
         async move { client.post_facts("r", &large).await }
     });
-    // As soon as that one is under way there is no room for another.
-    under_way(&client, 400).await;
+    // The budget is used up as soon as that append is in flight.
+    wait_for_bytes_in_flight(&client, 400).await;
     let answer = client.post_facts("s", &large).await;
     let problem = answer.problem(503, "busy");
     assert_eq!((&problem["retryAfter"], &answer.headers["retry-after"]), (&json!(1), &"1".parse().unwrap()));
@@ -179,9 +181,9 @@ async fn what_is_too_much_for_the_store_waits_and_is_then_told_to_come_back() {
 }
 
 #[tokio::test]
-async fn diagnostics_and_metrics_are_shed_when_much_is_under_way_and_nothing_else_ever_is() {
+async fn only_diagnostics_and_metrics_are_shed_under_load() {
     let ingest = IngestLimits { shed_bytes_min: 300, ..IngestLimits::default() };
-    let (client, gate) = gated(ingest).await;
+    let (client, gate) = start_with_gate(ingest).await;
     client.post_facts("r", &started()).await.ok();
     gate.close();
     let large = json!([fact("text.delta", json!({"messageId": "m", "payload": {"text": "x".repeat(500)}}))]);
@@ -196,7 +198,7 @@ async fn diagnostics_and_metrics_are_shed_when_much_is_under_way_and_nothing_els
         })
     };
     let first = post("s", None, large.to_string());
-    under_way(&client, 500).await;
+    wait_for_bytes_in_flight(&client, 500).await;
     let mixed = json!([
         fact("diagnostic.changed", json!({"payload": {"kind": "noise"}})),
         fact("text.delta", json!({"messageId": "m", "payload": {"text": "kept"}})),
@@ -205,7 +207,7 @@ async fn diagnostics_and_metrics_are_shed_when_much_is_under_way_and_nothing_els
         fact("tool.progress", json!({"toolCallId": "c", "payload": {"message": "kept, too"}})),
     ]);
     let second = post("r", Some("0"), mixed.to_string());
-    under_way(&client, 500 + mixed.to_string().len()).await;
+    wait_for_bytes_in_flight(&client, 500 + mixed.to_string().len()).await;
     gate.open();
     first.await.unwrap();
     let receipt = second.await.unwrap();
@@ -214,19 +216,19 @@ async fn diagnostics_and_metrics_are_shed_when_much_is_under_way_and_nothing_els
         (&json!(2), &json!(3), &json!(3)),
         "{receipt}"
     );
-    // What was shed was settled: numbers go on after it, and a repeated body is known as a whole.
+    // Shed facts count as settled: numbers continue after them, and a repeated body is a duplicate as a whole.
     let again = post("r", Some("0"), mixed.to_string()).await.unwrap();
     assert_eq!((&again["duplicates"], again.get("shed")), (&json!(5), None), "{again}");
     let calm = json!([fact("diagnostic.changed", json!({"payload": {"kind": "noise"}}))]);
-    assert_eq!(post("r", Some("5"), calm.to_string()).await.unwrap()["accepted"], 1, "when it is calm, nothing is shed");
+    assert_eq!(post("r", Some("5"), calm.to_string()).await.unwrap()["accepted"], 1, "without load nothing is shed");
     let metrics = String::from_utf8(client.get("/metrics").await.body).unwrap();
     assert!(metrics.contains("\nproscenium_facts_shed_total 3\n"), "{metrics}");
 }
 
-/// Waits until so many bytes are under way to the store.
-async fn under_way(client: &Client, bytes: usize) {
-    with_timeout("bytes to be under way", async {
-        while (crate::ops::metric(client, "proscenium_in_flight_bytes").await as usize) < bytes {
+/// Waits until this many bytes are in flight to the store.
+async fn wait_for_bytes_in_flight(client: &Client, bytes: usize) {
+    with_timeout("the bytes in flight", async {
+        while (crate::ops::read_metric(client, "proscenium_in_flight_bytes").await as usize) < bytes {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -234,7 +236,7 @@ async fn under_way(client: &Client, bytes: usize) {
 }
 
 #[tokio::test]
-async fn a_disk_that_is_nearly_full_takes_no_facts_gives_everything_and_recovers_by_itself() {
+async fn a_nearly_full_disk_rejects_facts_serves_reads_and_recovers() {
     let free = Arc::new(AtomicU64::new(100 * MIB));
     let probe = {
         let free = free.clone();
@@ -244,7 +246,7 @@ async fn a_disk_that_is_nearly_full_takes_no_facts_gives_everything_and_recovers
     let client = serve_until(server, std::future::pending()).await.0;
     client.post_facts("r", &started()).await.ok();
     free.store(49 * MIB, Ordering::SeqCst);
-    until("the disk to be full", 507, async || client.post_facts("r", &started()).await.status).await;
+    retry_until("the full disk", 507, async || client.post_facts("r", &started()).await.status).await;
     let last = client.get("/v1/runs/r").await.ok()["lastSequence"].clone();
     let answer = client.post_facts("r", &started()).await;
     let problem = answer.problem(507, "disk_full");
@@ -252,14 +254,14 @@ async fn a_disk_that_is_nearly_full_takes_no_facts_gives_everything_and_recovers
     client.post_lines("/v1/runs/r/facts", "{\"type\":\"run.started\"}\n").await.problem(507, "disk_full");
     client.post("/v1/runs/r/settle", &[], "").await.problem(507, "disk_full");
     client.get("/readyz").await.problem(503, "disk_full");
-    assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], last, "reads go on, and nothing was taken");
+    assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], last, "reads work, and the server accepted nothing");
     free.store(50 * MIB, Ordering::SeqCst);
-    until("room again", 200, async || client.post_facts("r", &started()).await.status).await;
+    retry_until("free disk space", 200, async || client.post_facts("r", &started()).await.status).await;
     assert_eq!(client.get("/readyz").await.ok()["status"], "ready");
 }
 
 #[tokio::test]
-async fn a_run_too_many_is_not_begun_and_those_that_are_there_go_on() {
+async fn a_run_above_the_limit_is_rejected_and_existing_runs_continue() {
     let ingest = IngestLimits { logs_max: 2, ..IngestLimits::default() };
     let client = start_local_with(Sizes::default(), Limits { ingest, ..Limits::default() }).await;
     client.post_facts("a", &started()).await.ok();
@@ -272,7 +274,7 @@ async fn a_run_too_many_is_not_begun_and_those_that_are_there_go_on() {
 }
 
 #[tokio::test]
-async fn a_log_with_too_many_subjects_takes_no_more_facts_and_can_still_be_settled() {
+async fn a_log_with_too_many_subjects_rejects_facts_and_can_still_be_settled() {
     let ingest = IngestLimits { subjects_max: 3, ..IngestLimits::default() };
     let client = start_local_with(Sizes::default(), Limits { ingest, ..Limits::default() }).await;
     let call = |n: u8| fact("tool.started", json!({"toolCallId": format!("c{n}"), "payload": {"toolName": "t"}}));
@@ -289,7 +291,7 @@ async fn a_log_with_too_many_subjects_takes_no_more_facts_and_can_still_be_settl
 }
 
 #[tokio::test]
-async fn a_run_of_too_many_activities_is_taken_as_a_whole_and_shown_as_far_as_there_is_room() {
+async fn activities_above_the_limit_are_omitted_and_all_facts_are_accepted() {
     let client = start_local_with(Sizes::default(), Limits::default()).await;
     let count = proscenium::projection::stage::ACTIVITIES_MAX;
     let task = |n: usize| format!("{{\"type\":\"task.changed\",\"taskId\":\"t{n}\",\"payload\":{{\"status\":\"open\"}}}}\n");
@@ -301,7 +303,7 @@ async fn a_run_of_too_many_activities_is_taken_as_a_whole_and_shown_as_far_as_th
         let activities = all["activities"].as_array().unwrap().iter();
         activities.filter(|activity| activity["activityType"] == kind).collect::<Vec<_>>()
     };
-    assert_eq!(of("task").len(), count - 1_000 - 1, "a thousand places are kept for those who ask, and one is the run's");
+    assert_eq!(of("task").len(), count - 1_000 - 1, "a thousand places are reserved for actions, and one for the run");
     assert_eq!(of("run")[0]["content"]["activitiesOmitted"], true);
     assert_eq!(of("action")[0]["content"]["status"], "pending");
     assert_eq!(of("diagnostics")[0]["content"]["entries"][0]["kind"], "too_many_activities");

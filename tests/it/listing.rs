@@ -1,4 +1,4 @@
-//! Session lists, counts of pending actions, and the session-wide views of activities and events.
+//! Session lists, counts of pending actions, and a session's activities and events.
 
 use crate::harness::{AUDIENCES, Client, Process, Transport, environment, fact, recording, serve_until, start_local};
 use proscenium::feed::Sizes;
@@ -11,36 +11,40 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Publishes facts to a run of a session, which may have a parent.
-async fn put(client: &Client, run: &str, session: &str, parent: &str, facts: &[Value]) {
+/// Posts facts to a run of a session, which may have a parent.
+async fn post_facts(client: &Client, run: &str, session: &str, parent: &str, facts: &[Value]) {
     let parent = if parent.is_empty() { String::new() } else { format!("&parentSessionId={parent}") };
     let path = format!("/v1/runs/{run}/facts?sessionId={session}{parent}");
     client.post(&path, &[("content-type", "application/json")], Value::from(facts).to_string()).await.ok();
 }
 
-fn asks(action: &str, audience: &str) -> Value {
+fn action_required(action: &str, audience: &str) -> Value {
     fact("action.required", json!({"actionId": action, "audience": audience, "payload": {"kind": "tool_approval"}}))
 }
 
-fn says(text: &str) -> Value {
+fn text_delta(text: &str) -> Value {
     fact("text.delta", json!({"messageId": "m", "partId": "p", "payload": {"text": text}}))
 }
 
-async fn listed(client: &Client, query: &str) -> BTreeMap<String, Value> {
+async fn list_sessions(client: &Client, query: &str) -> BTreeMap<String, Value> {
     let page = client.get(&format!("/v1/sessions?{query}")).await.ok();
     let line = |line: &Value| (line["sessionId"].as_str().unwrap().to_owned(), line.clone());
     page["sessions"].as_array().unwrap().iter().map(line).collect()
 }
 
-/// The sessions' pending actions: with those below, and those below alone.
-async fn pending(client: &Client, audience: &str) -> BTreeMap<String, [u64; 2]> {
-    let lines = listed(client, &format!("audience={audience}")).await;
+/// Reads the sessions' pending actions: including descendants, and of descendants alone.
+async fn read_pending(client: &Client, audience: &str) -> BTreeMap<String, [u64; 2]> {
+    let lines = list_sessions(client, &format!("audience={audience}")).await;
     let counts = |line: &Value| ["pendingActions", "pendingActionsBelow"].map(|name| line["counts"][name].as_u64().unwrap());
     let counted = lines.iter().map(|(session, line)| (session.clone(), counts(line)));
     let counted: BTreeMap<_, _> = counted.filter(|(_, counts)| *counts != [0, 0]).collect();
     for session in lines.keys() {
         let shell = client.get(&format!("/v1/sessions/{session}?audience={audience}")).await.ok();
-        assert_eq!(counts(&shell), counted.get(session).copied().unwrap_or_default(), "the shell of {session} counts alike");
+        assert_eq!(
+            counts(&shell),
+            counted.get(session).copied().unwrap_or_default(),
+            "the snapshot of {session} has the same counts"
+        );
     }
     counted
 }
@@ -50,7 +54,7 @@ fn counts(of: &[(&str, [u64; 2])]) -> BTreeMap<String, [u64; 2]> {
 }
 
 #[tokio::test]
-async fn unread_is_a_number_for_numbers_and_booleans_alike() {
+async fn unread_is_a_number_from_numbers_and_booleans() {
     let client = start_local().await;
     let shown = [
         (json!({"unread": 7}), json!(7)),
@@ -62,122 +66,134 @@ async fn unread_is_a_number_for_numbers_and_booleans_alike() {
         (json!({}), Value::Null),
     ];
     for (n, (members, _)) in shown.iter().enumerate() {
-        put(&client, &format!("r{n}"), &format!("s{n}"), "", &[fact("session.updated", members.clone())]).await;
+        post_facts(&client, &format!("r{n}"), &format!("s{n}"), "", &[fact("session.updated", members.clone())]).await;
     }
-    let lines = listed(&client, "").await;
+    let lines = list_sessions(&client, "").await;
     for (n, (members, expected)) in shown.iter().enumerate() {
         assert_eq!(lines[&format!("s{n}")]["unread"], *expected, "{members}");
         assert_eq!(client.get(&format!("/v1/sessions/s{n}")).await.ok()["unread"], *expected, "{members}");
     }
-    put(&client, "r0", "s0", "", &[fact("session.updated", json!({"title": "T"}))]).await;
-    assert_eq!(listed(&client, "").await["s0"]["unread"], 7, "a fact that does not say it changes nothing");
+    post_facts(&client, "r0", "s0", "", &[fact("session.updated", json!({"title": "T"}))]).await;
+    assert_eq!(list_sessions(&client, "").await["s0"]["unread"], 7, "a fact without the member changes nothing");
 }
 
 #[tokio::test]
-async fn a_session_is_stale_when_its_source_says_so_and_when_the_server_finds_a_run_stale() {
+async fn a_session_is_stale_by_its_source_s_statement_or_by_a_stale_run() {
     let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), KeepAlive::default());
     let store = AnyStore::Memory(MemoryStore::new());
     let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap();
     let mut settler =
         server.settler(StalenessLimits { stale_after: Duration::from_mins(1), settle_after: Duration::from_mins(5) });
-    let (client, _) = serve_until(server, std::future::pending()).await;
+    let (client, _) = serve_until(server, std::future::read_pending()).await;
     let begun = tokio::time::Instant::now();
-    put(&client, "r", "silent", "", &[fact("run.started", json!({}))]).await;
-    put(&client, "q", "denied", "", &[fact("run.started", json!({})), fact("session.updated", json!({"stale": false}))]).await;
-    put(&client, "p", "said", "", &[fact("session.updated", json!({"stale": true}))]).await;
+    post_facts(&client, "r", "silent", "", &[fact("run.started", json!({}))]).await;
+    post_facts(&client, "q", "denied", "", &[fact("run.started", json!({})), fact("session.updated", json!({"stale": false}))])
+        .await;
+    post_facts(&client, "p", "facts", "", &[fact("session.updated", json!({"stale": true}))]).await;
     settler.run_once(begun).await.unwrap();
     let stale = async || {
-        let lines = listed(&client, "").await;
-        ["silent", "denied", "said"].map(|session| lines[session]["stale"].clone())
+        let lines = list_sessions(&client, "").await;
+        ["silent", "denied", "facts"].map(|session| lines[session]["stale"].clone())
     };
     assert_eq!(stale().await, [Value::Null, json!(false), json!(true)]);
     settler.run_once(begun + Duration::from_mins(1)).await.unwrap();
     assert_eq!(stale().await, [json!(true), json!(true), json!(true)]);
     assert_eq!(client.get("/v1/sessions/silent").await.ok()["stale"], true);
-    client.append("r", &[says("still here")]).await;
-    assert_eq!(stale().await, [Value::Null, json!(true), json!(true)], "a fact lifts the server's own finding");
+    client.append("r", &[text_delta("still here")]).await;
+    assert_eq!(stale().await, [Value::Null, json!(true), json!(true)], "a fact clears staleness that the server declared");
 }
 
 #[tokio::test]
-async fn pending_actions_are_counted_over_all_runs_and_descendants_for_each_audience() {
+async fn pending_actions_are_counted_over_all_runs_and_descendants_per_audience() {
     let client = start_local().await;
-    // More runs than a shell shows, the oldest of which ask.
+    // More runs than a snapshot shows; the oldest have the pending actions.
     for n in 0..40 {
         let asked = match n {
-            0 => vec![asks("a", "user"), asks("b", "user"), asks("h", "internal")],
-            1 => vec![asks("c", "user")],
-            _ => vec![says("busy")],
+            0 => vec![action_required("a", "user"), action_required("b", "user"), action_required("h", "internal")],
+            1 => vec![action_required("c", "user")],
+            _ => vec![text_delta("busy")],
         };
-        put(&client, &format!("r{n}"), "s", "", &asked).await;
+        post_facts(&client, &format!("r{n}"), "s", "", &asked).await;
     }
-    put(&client, "kid", "child", "s", &[asks("d", "user")]).await;
-    put(&client, "grandkid", "grandchild", "child", &[asks("e", "user"), asks("f", "internal")]).await;
-    put(&client, "other", "elsewhere", "", &[says("nothing to decide")]).await;
+    post_facts(&client, "kid", "child", "s", &[action_required("d", "user")]).await;
+    post_facts(&client, "grandkid", "grandchild", "child", &[action_required("e", "user"), action_required("f", "internal")])
+        .await;
+    post_facts(&client, "other", "elsewhere", "", &[text_delta("nothing to decide")]).await;
     let own = fact("action.required", json!({"actionId": "own", "payload": {"kind": "tool_approval"}}));
     client.post("/v1/sessions/s/facts", &[("content-type", "application/json")], json!([own]).to_string()).await.ok();
 
-    assert_eq!(pending(&client, "user").await, counts(&[("s", [6, 2]), ("child", [2, 1]), ("grandchild", [1, 0])]));
-    assert_eq!(pending(&client, "internal").await, counts(&[("s", [8, 3]), ("child", [3, 2]), ("grandchild", [2, 0])]));
+    assert_eq!(read_pending(&client, "user").await, counts(&[("s", [6, 2]), ("child", [2, 1]), ("grandchild", [1, 0])]));
+    assert_eq!(read_pending(&client, "internal").await, counts(&[("s", [8, 3]), ("child", [3, 2]), ("grandchild", [2, 0])]));
     let shell = client.get("/v1/sessions/s").await.ok();
     let shown: Vec<_> = shell["pendingActions"].as_array().unwrap().iter().map(|action| &action["activityId"]).collect();
-    assert_eq!(shown, ["own", "c", "a", "b"], "actions of the oldest runs are among them");
+    assert_eq!(shown, ["own", "c", "a", "b"], "actions of the oldest runs are included");
     assert_eq!((&shell["status"], &shell["truncated"]), (&json!("waiting"), &json!(true)));
-    assert_eq!(listed(&client, "").await["s"]["status"], "waiting");
+    assert_eq!(list_sessions(&client, "").await["s"]["status"], "waiting");
 
     client.append("r0", &[fact("action.resolved", json!({"actionId": "a", "payload": {"outcome": "approved"}}))]).await;
     client.append("kid", &[fact("run.finished", json!({}))]).await;
-    assert_eq!(pending(&client, "user").await, counts(&[("s", [4, 1]), ("child", [1, 1]), ("grandchild", [1, 0])]));
+    assert_eq!(read_pending(&client, "user").await, counts(&[("s", [4, 1]), ("child", [1, 1]), ("grandchild", [1, 0])]));
     assert_eq!(client.delete("/v1/runs/r1").await.status, 204);
     assert_eq!(client.delete("/v1/runs/grandkid").await.status, 204);
-    assert_eq!(pending(&client, "user").await, counts(&[("s", [2, 0])]), "an erasure lowers the counts");
-    assert_eq!(pending(&client, "internal").await, counts(&[("s", [3, 0])]));
+    assert_eq!(read_pending(&client, "user").await, counts(&[("s", [2, 0])]), "an erasure lowers the counts");
+    assert_eq!(read_pending(&client, "internal").await, counts(&[("s", [3, 0])]));
 }
 
 #[tokio::test]
-async fn a_circle_of_parents_counts_each_action_once() {
+async fn a_cycle_of_parents_counts_each_action_once() {
     let client = start_local().await;
     for (session, parent) in [("a", "c"), ("b", "a"), ("c", "b"), ("self", "self")] {
-        put(&client, session, session, parent, &[asks("x", "user")]).await;
+        post_facts(&client, session, session, parent, &[action_required("x", "user")]).await;
     }
-    put(&client, "leaf", "leaf", "b", &[asks("y", "user"), asks("z", "user")]).await;
+    post_facts(&client, "leaf", "leaf", "b", &[action_required("y", "user"), action_required("z", "user")]).await;
     let all = [("a", [5, 4]), ("b", [5, 4]), ("c", [5, 4]), ("leaf", [2, 0]), ("self", [1, 0])];
-    assert_eq!(pending(&client, "user").await, counts(&all));
+    assert_eq!(read_pending(&client, "user").await, counts(&all));
 }
 
 #[tokio::test]
-async fn what_a_list_says_is_the_same_after_a_restart() {
+async fn a_list_is_the_same_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start_in(dir.path());
     let client = Client::new(server.at);
     for n in 0..20 {
-        let said = match n {
-            0 => vec![asks("a", "user"), fact("session.updated", json!({"title": "Oldest", "unread": 3, "pinned": true}))],
-            _ => vec![fact("run.started", json!({})), says("hello"), fact("run.finished", json!({}))],
+        let facts = match n {
+            0 => vec![
+                action_required("a", "user"),
+                fact("session.updated", json!({"title": "Oldest", "unread": 3, "pinned": true})),
+            ],
+            _ => vec![fact("run.started", json!({})), text_delta("hello"), fact("run.finished", json!({}))],
         };
-        put(&client, &format!("r{n}"), "s", "", &said).await;
+        post_facts(&client, &format!("r{n}"), "s", "", &facts).await;
     }
-    put(&client, "kid", "child", "s", &[asks("d", "user"), asks("e", "dashboard")]).await;
-    let (before, inside) = (listed(&client, "").await, pending(&client, "internal").await);
-    assert_eq!(before["s"]["title"], "Oldest", "the newest 16 runs do not say it");
+    post_facts(&client, "kid", "child", "s", &[action_required("d", "user"), action_required("e", "dashboard")]).await;
+    let (before, counted) = (list_sessions(&client, "").await, read_pending(&client, "internal").await);
+    assert_eq!(before["s"]["title"], "Oldest", "the title is not from the newest 16 runs");
     assert_eq!((&before["s"]["unread"], &before["s"]["preview"]), (&json!(3), &json!("hello")));
     assert!(before["s"]["lastActivity"].as_str().unwrap().ends_with('Z'));
-    assert_eq!(inside, counts(&[("s", [3, 2]), ("child", [2, 0])]));
+    assert_eq!(counted, counts(&[("s", [3, 2]), ("child", [2, 0])]));
     server.kill();
     let server = Process::start_in(dir.path());
     let client = client.for_server(server.at);
-    assert_eq!((listed(&client, "").await, pending(&client, "internal").await), (before, inside));
+    assert_eq!((list_sessions(&client, "").await, read_pending(&client, "internal").await), (before, counted));
 }
 
 #[tokio::test]
-async fn a_list_is_filtered_by_status_by_text_and_by_what_needs_an_action() {
+async fn a_list_is_filtered_by_status_text_and_pending_actions() {
     let client = start_local().await;
-    put(&client, "r1", "taxes", "", &[fact("session.updated", json!({"title": "Income TAX"})), asks("a", "user")]).await;
-    put(&client, "r2", "garden", "", &[fact("run.started", json!({})), says("Roses and taxi drivers")]).await;
-    put(&client, "r3", "tax-office", "", &[fact("run.started", json!({})), fact("run.finished", json!({}))]).await;
-    put(&client, "r4", "house", "", &[fact("run.started", json!({}))]).await;
-    put(&client, "r5", "kitchen", "house", &[asks("b", "user")]).await;
-    put(&client, "r6", "cellar", "", &[asks("c", "internal")]).await;
-    let names = async |query: &str| listed(&client, query).await.into_keys().collect::<Vec<_>>();
+    post_facts(
+        &client,
+        "r1",
+        "taxes",
+        "",
+        &[fact("session.updated", json!({"title": "Income TAX"})), action_required("a", "user")],
+    )
+    .await;
+    post_facts(&client, "r2", "garden", "", &[fact("run.started", json!({})), text_delta("Roses and taxi drivers")]).await;
+    post_facts(&client, "r3", "tax-office", "", &[fact("run.started", json!({})), fact("run.finished", json!({}))]).await;
+    post_facts(&client, "r4", "house", "", &[fact("run.started", json!({}))]).await;
+    post_facts(&client, "r5", "kitchen", "house", &[action_required("b", "user")]).await;
+    post_facts(&client, "r6", "cellar", "", &[action_required("c", "internal")]).await;
+    let names = async |query: &str| list_sessions(&client, query).await.into_keys().collect::<Vec<_>>();
     assert_eq!(names("status=waiting").await, ["kitchen", "taxes"]);
     assert_eq!(names("status=waiting&audience=internal").await, ["cellar", "kitchen", "taxes"]);
     assert_eq!(names("status=completed,accepted").await, ["house", "tax-office"]);
@@ -188,7 +204,7 @@ async fn a_list_is_filtered_by_status_by_text_and_by_what_needs_an_action() {
     assert_eq!(names("needsAction=false&q=").await.len(), 6);
     assert_eq!(names("q=nowhere").await, [""; 0]);
     client.get("/v1/sessions?status=busy").await.problem(400, "bad_query");
-    // Page by page a filtered list is the same.
+    // The filtered list is the same page by page.
     let (mut all, mut cursor) = (Vec::new(), String::new());
     loop {
         let page = client.get(&format!("/v1/sessions?q=tax&limit=1{cursor}")).await.ok();
@@ -202,15 +218,15 @@ async fn a_list_is_filtered_by_status_by_text_and_by_what_needs_an_action() {
 }
 
 #[tokio::test]
-async fn a_search_looks_at_so_many_sessions_and_says_where_it_goes_on() {
+async fn a_search_scans_a_bounded_number_of_sessions_and_returns_a_cursor() {
     let client = start_local().await;
-    put(&client, "first", "needle", "", &[says("x")]).await;
+    post_facts(&client, "first", "needle", "", &[text_delta("x")]).await;
     let mut writing = tokio::task::JoinSet::new();
     for part in 0..8 {
         let client = client.clone();
         writing.spawn(async move {
             for n in 0..520 {
-                put(&client, &format!("r{part}-{n}"), &format!("s{part}-{n}"), "", &[says("x")]).await;
+                post_facts(&client, &format!("r{part}-{n}"), &format!("s{part}-{n}"), "", &[text_delta("x")]).await;
             }
         });
     }
@@ -222,23 +238,23 @@ async fn a_search_looks_at_so_many_sessions_and_says_where_it_goes_on() {
     assert_eq!((&second["sessions"][0]["sessionId"], &second["nextCursor"]), (&json!("needle"), &Value::Null));
 }
 
-/// Three runs and the session's own log, written in turns; some of it hidden, some of it in appends of several rows.
-async fn a_session(client: &Client) {
+/// Writes three runs and the session's own log in turns; some facts are hidden, some appends have several rows.
+async fn write_session(client: &Client) {
     for n in 0..8 {
         for run in ["r1", "r2", "r3"] {
             let hidden = fact("diagnostic.changed", json!({"payload": {"code": format!("{run} {n}")}}));
-            let said = fact("text.delta", json!({"messageId": run, "partId": "p", "payload": {"text": format!("{n} ")}}));
-            put(client, run, "s", "", &[said.clone(), hidden, said]).await;
+            let chunk = fact("text.delta", json!({"messageId": run, "partId": "p", "payload": {"text": format!("{n} ")}}));
+            post_facts(client, run, "s", "", &[chunk.clone(), hidden, chunk]).await;
         }
         let title = fact("session.updated", json!({"title": format!("Title {n}")}));
         client.post("/v1/sessions/s/facts", &[("content-type", "application/json")], json!([title]).to_string()).await.ok();
-        put(client, "elsewhere", "t", "", &[says("not of this session")]).await;
+        post_facts(client, "elsewhere", "t", "", &[text_delta("not of this session")]).await;
     }
-    put(client, "r3", "s", "", &[fact("run.finished", json!({}))]).await;
+    post_facts(client, "r3", "s", "", &[fact("run.finished", json!({}))]).await;
 }
 
-/// The places and events of the session's stream.
-async fn streamed(client: &Client, audience: &str, count: usize) -> Vec<(String, Value)> {
+/// Reads the cursors and events of the session's stream.
+async fn read_stream(client: &Client, audience: &str, count: usize) -> Vec<(String, Value)> {
     let path = format!("/v1/sessions/s/stream?frames=events&audience={audience}");
     let mut stream = client.open(Transport::Hyper, &path, None).await;
     let mut all = Vec::new();
@@ -251,8 +267,8 @@ async fn streamed(client: &Client, audience: &str, count: usize) -> Vec<(String,
     all
 }
 
-/// One page of a session's events, each with its place, and the place of the next page.
-async fn page(client: &Client, query: &str) -> (Vec<(String, Value)>, Option<String>) {
+/// Reads one page of a session's events with their cursors, and the cursor of the next page.
+async fn read_page(client: &Client, query: &str) -> (Vec<(String, Value)>, Option<String>) {
     let page = client.get(&format!("/v1/sessions/s/events?{query}")).await.ok();
     let (events, cursors) = (page["events"].as_array().unwrap(), page["cursors"].as_array().unwrap());
     assert_eq!(events.len(), cursors.len());
@@ -262,18 +278,18 @@ async fn page(client: &Client, query: &str) -> (Vec<(String, Value)>, Option<Str
 }
 
 #[tokio::test]
-async fn a_session_s_events_are_those_of_its_stream_however_they_are_paged() {
+async fn a_session_s_event_pages_equal_its_stream_for_every_page_size() {
     let client = start_local().await;
-    a_session(&client).await;
+    write_session(&client).await;
     for (audience, count) in [("user", 3 * 8 * 2 + 8 + 1), ("internal", 3 * 8 * 3 + 8 + 1)] {
-        let expected = streamed(&client, audience, count).await;
-        let (whole, next) = page(&client, &format!("audience={audience}")).await;
+        let expected = read_stream(&client, audience, count).await;
+        let (whole, next) = read_page(&client, &format!("audience={audience}")).await;
         assert_eq!((whole.len(), &next), (count, &None));
         assert_eq!(whole, expected, "{audience}");
         for limit in [1, 7, 1000] {
             let (mut all, mut after) = (Vec::new(), String::new());
             loop {
-                let (events, next) = page(&client, &format!("audience={audience}&limit={limit}&after={after}")).await;
+                let (events, next) = read_page(&client, &format!("audience={audience}&limit={limit}&after={after}")).await;
                 assert!(events.len() <= limit);
                 all.extend(events);
                 match next {
@@ -285,7 +301,7 @@ async fn a_session_s_events_are_those_of_its_stream_however_they_are_paged() {
             let newest = "ffffffffffffffff:9223372036854775807".replacen("ffffffffffffffff", after_epoch(&expected), 1);
             let (mut all, mut before) = (Vec::new(), newest);
             loop {
-                let (events, next) = page(&client, &format!("audience={audience}&limit={limit}&before={before}")).await;
+                let (events, next) = read_page(&client, &format!("audience={audience}&limit={limit}&before={before}")).await;
                 assert!(events.len() <= limit);
                 all.splice(0..0, events);
                 match next {
@@ -295,17 +311,17 @@ async fn a_session_s_events_are_those_of_its_stream_however_they_are_paged() {
             }
             assert_eq!(all, expected, "{audience}, backward by {limit}");
         }
-        // Any place of the stream is a place of the pages.
+        // Every cursor of the stream is a cursor of the pages.
         for n in (0..count).step_by(5) {
             let place = &expected[n].0;
-            assert_eq!(page(&client, &format!("audience={audience}&after={place}")).await.0, expected[n + 1..]);
-            assert_eq!(page(&client, &format!("audience={audience}&before={place}")).await.0, expected[..n]);
+            assert_eq!(read_page(&client, &format!("audience={audience}&after={place}")).await.0, expected[n + 1..]);
+            assert_eq!(read_page(&client, &format!("audience={audience}&before={place}")).await.0, expected[..n]);
             let last = &expected[count - 3].0;
-            let between = page(&client, &format!("audience={audience}&after={place}&before={last}")).await.0;
+            let between = read_page(&client, &format!("audience={audience}&after={place}&before={last}")).await.0;
             assert_eq!(between, expected.get(n + 1..count - 3).unwrap_or_default());
         }
     }
-    let (ends, _) = page(&client, "type=run.finished").await;
+    let (ends, _) = read_page(&client, "type=run.finished").await;
     assert_eq!(ends.len(), 1);
     assert_eq!(ends[0].1["runId"], "r3");
 }
@@ -315,7 +331,7 @@ fn after_epoch(events: &[(String, Value)]) -> &str {
 }
 
 #[tokio::test]
-async fn a_session_s_activities_at_a_place_are_those_of_its_runs_at_that_moment() {
+async fn a_session_s_activities_at_a_cursor_are_those_of_its_runs_at_that_time() {
     let client = start_local().await;
     for name in ["tool_progress_activity", "hitl_approve"] {
         let run = name.split('_').next().unwrap();
@@ -324,9 +340,9 @@ async fn a_session_s_activities_at_a_place_are_those_of_its_runs_at_that_moment(
             client.post(&path, &[("content-type", "application/json")], fact.to_string()).await.ok();
         }
     }
-    a_session(&client).await;
+    write_session(&client).await;
     for audience in AUDIENCES {
-        let (events, _) = page(&client, &format!("audience={audience}")).await;
+        let (events, _) = read_page(&client, &format!("audience={audience}")).await;
         let mut reached = BTreeMap::<String, u64>::new();
         for (n, (place, event)) in events.iter().enumerate() {
             if let Some(run) = event["runId"].as_str() {
@@ -352,26 +368,26 @@ async fn a_session_s_activities_at_a_place_are_those_of_its_runs_at_that_moment(
                 let alone = alone["activities"].as_array().unwrap();
                 assert_eq!(by_run.remove(run).unwrap_or_default(), *alone, "{run} at {at}, {place}, for {audience}");
             }
-            assert!(by_run.is_empty(), "what came later is not there at {place}: {by_run:?}");
+            assert!(by_run.is_empty(), "later activities appear at {place}: {by_run:?}");
         }
     }
     let now = client.get("/v1/sessions/s/activities?surfaces=tool_ui").await.ok();
     let surfaces: Vec<_> = now["activities"].as_array().unwrap().iter().map(|activity| &activity["surface"]).collect();
     assert!(!surfaces.is_empty() && surfaces.iter().all(|surface| *surface == "tool_ui"), "{surfaces:?}");
-    // Its cursor joins the stream where the answer ends.
+    // The page's cursor joins the stream at the page's end.
     let cursor = now["cursor"].as_str().unwrap();
     let mut stream = client.open(Transport::Hyper, "/v1/sessions/s/stream?frames=events", Some(cursor)).await;
-    client.append("r1", &[says("news")]).await;
+    client.append("r1", &[text_delta("news")]).await;
     assert_eq!(stream.next_frame().await.data["event"]["payload"]["text"], "news");
 }
 
 #[tokio::test]
-async fn a_session_that_is_not_there_and_a_cursor_of_another_store_are_refused() {
+async fn an_unknown_session_and_a_cursor_of_another_store_are_rejected() {
     let client = start_local().await;
     for address in ["events", "activities"] {
         client.get(&format!("/v1/sessions/never/{address}")).await.problem(404, "no_such_session");
     }
-    a_session(&client).await;
+    write_session(&client).await;
     for query in ["events?after", "events?before", "activities?at"] {
         client.get(&format!("/v1/sessions/s/{query}=7")).await.problem(400, "bad_cursor");
         client.get(&format!("/v1/sessions/s/{query}=00000000deadbeef:8")).await.problem(410, "epoch_changed");
@@ -379,13 +395,13 @@ async fn a_session_that_is_not_there_and_a_cursor_of_another_store_are_refused()
 }
 
 #[tokio::test]
-async fn a_session_with_more_logs_than_one_answer_has_gives_them_page_by_page() {
+async fn a_session_s_activities_above_the_page_size_are_paged() {
     let client = start_local().await;
     for n in 0..150 {
-        put(&client, &format!("r{n}"), "s", "", &[says("hello")]).await;
+        post_facts(&client, &format!("r{n}"), "s", "", &[text_delta("hello")]).await;
     }
     let first = client.get("/v1/sessions/s/activities?surfaces=conversation").await.ok();
-    put(&client, "r0", "s", "", &[says(" again")]).await;
+    post_facts(&client, "r0", "s", "", &[text_delta(" again")]).await;
     let (at, next) = (first["cursor"].as_str().unwrap(), first["nextCursor"].as_str().unwrap());
     assert_eq!((first["activities"].as_array().unwrap().len(), &first["truncated"]), (128, &json!(true)));
     let query = format!("/v1/sessions/s/activities?surfaces=conversation&at={at}&cursor={next}");
@@ -399,14 +415,14 @@ async fn a_session_with_more_logs_than_one_answer_has_gives_them_page_by_page() 
 }
 
 #[tokio::test]
-async fn events_of_a_session_with_too_many_runs_to_merge_are_refused_with_the_limit() {
+async fn events_of_a_session_with_too_many_runs_are_rejected_with_the_limit() {
     let client = start_local().await;
     let mut writing = tokio::task::JoinSet::new();
     for part in 0..8 {
         let client = client.clone();
         writing.spawn(async move {
             for n in 0..513 {
-                put(&client, &format!("r{part}-{n}"), "s", "", &[says("x")]).await;
+                post_facts(&client, &format!("r{part}-{n}"), "s", "", &[text_delta("x")]).await;
             }
         });
     }

@@ -1,7 +1,9 @@
-//! The description of the addresses is true: what is served is described, what is described is served, and nothing else.
+//! The OpenAPI description matches the server: every served address is described, and every described address is
+//! served.
 //!
-//! The router is made of the table that the description is made of, and every test of this program stops at an answer or a read
-//! member of a query that its row does not describe. Here is the other direction: each member, status and code of each row is met.
+//! The router is built from the same table as the description, and in tests the server panics on an answer, or on a
+//! query member that it reads, without a row. These tests check the other direction: every member, status and code of
+//! each row occurs.
 
 use crate::harness::{Client, Response, fact, repository, start_local, start_local_with, with_timeout};
 use http::Method;
@@ -20,15 +22,15 @@ use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What no request brings about, and who else holds it.
-const NOT_HERE: &[(&str, &str)] = &[
-    ("internal_error", "it takes a mistake of ours"),
-    ("store_failed", "it takes a store that fails"),
+/// Codes that no request in this file can cause, and their reason or their test.
+const TESTED_ELSEWHERE: &[(&str, &str)] = &[
+    ("internal_error", "needs a bug in the server"),
+    ("store_failed", "needs a store that fails"),
     ("stored_state_unreadable", "`supervision` damages a store"),
-    ("stopping", "it takes a server that is told to stop in the middle of a request"),
-    ("too_many_producers", "it takes ten thousand requests"),
-    ("unauthenticated", "`auth` asks every address without a token"),
-    ("forbidden", "`auth` asks every address with a token that is not enough"),
+    ("stopping", "needs a server that stops during a request"),
+    ("too_many_producers", "needs ten thousand requests"),
+    ("unauthenticated", "`auth` requests every address without a token"),
+    ("forbidden", "`auth` requests every address with an insufficient token"),
     ("busy", "`limits`"),
     ("publish_rate", "`limits`"),
     ("body_silent", "`limits`"),
@@ -45,12 +47,12 @@ const NOT_HERE: &[(&str, &str)] = &[
 ];
 
 thread_local! {
-    /// What was answered, and which members were read of which path's query. A test's server runs on the test's own thread.
+    /// The answers sent, and the query members read per path. A test's server runs on the test's own thread.
     static ANSWERED: RefCell<BTreeSet<(&'static str, u16, &'static str)>> = const { RefCell::new(BTreeSet::new()) };
     static READ: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-fn watch() {
+fn install_observer() {
     OBSERVER.get_or_init(|| Observer {
         on_response: |operation, status, code| {
             ANSWERED.with_borrow_mut(|seen| seen.insert((operation.id, status.as_u16(), code.unwrap_or_default())));
@@ -61,36 +63,36 @@ fn watch() {
     });
 }
 
-/// The address of an operation, with this in the place of what its path names.
+/// Returns an operation's address, with `name` in place of its path parameters.
 fn address(operation: &Operation, name: &str) -> String {
     let part = |segment: &str| if segment.starts_with('{') { name.to_owned() } else { segment.to_owned() };
     operation.path.split('/').map(part).collect::<Vec<_>>().join("/")
 }
 
-async fn ask(client: &Client, operation: &Operation, path: &str, headers: &[(&str, &str)]) -> Response {
+async fn send_request(client: &Client, operation: &Operation, path: &str, headers: &[(&str, &str)]) -> Response {
     match operation.method {
-        // A stream would go on for ever: what it begins with is enough.
+        // A stream does not end: its head is enough.
         Method::GET => client.get_head(path, headers).await,
         Method::DELETE => client.delete(path).await,
         _ => client.post(path, headers, if operation.accepts_ids { "[]" } else { "{}" }).await,
     }
 }
 
-/// Says this on a connection of its own, and gives what comes until it ends.
-async fn say(client: &Client, parts: &[&str]) -> String {
+/// Sends these parts on a new connection, and reads until the server closes it.
+async fn send_raw(client: &Client, parts: &[&str]) -> String {
     let mut socket = TcpStream::connect(client.at).await.unwrap();
     for part in parts {
         socket.write_all(part.as_bytes()).await.unwrap();
     }
     socket.shutdown().await.unwrap();
-    let mut said = Vec::new();
-    with_timeout("an answer", socket.read_to_end(&mut said)).await.unwrap();
-    String::from_utf8_lossy(&said).into_owned()
+    let mut response = Vec::new();
+    with_timeout("the response", socket.read_to_end(&mut response)).await.unwrap();
+    String::from_utf8_lossy(&response).into_owned()
 }
 
 #[tokio::test]
-async fn every_status_and_code_that_is_described_is_met() {
-    watch();
+async fn every_described_status_and_code_occurs() {
+    install_observer();
     let client = start_local().await;
     let large = "x".repeat(100_000);
     let facts = [
@@ -100,10 +102,11 @@ async fn every_status_and_code_that_is_described_is_met() {
     ];
     client.append("r", &facts).await;
     let event = client.read_events("r", "audience=internal", 10).await;
-    let blob = event.iter().find_map(|event| event["refs"][0]["href"].as_str()).expect("an offloaded body").to_owned();
+    let blob =
+        event.iter().find_map(|event| event["refs"][0]["href"].as_str()).expect("the run has an offloaded body").to_owned();
     let (_, blob) = blob.rsplit_once('/').unwrap();
 
-    // What every address can be asked, and what can be wrong with what it takes.
+    // Requests to every address, and every error in its parameters.
     for operation in OPERATIONS {
         let name = match operation.path {
             "/schema/{*file}" => "frames.schema.json",
@@ -117,39 +120,44 @@ async fn every_status_and_code_that_is_described_is_met() {
             _ => "",
         };
         if operation.method != Method::DELETE {
-            ask(&client, operation, &format!("{}?{named}audience=internal", address(operation, name)), &[]).await;
+            send_request(&client, operation, &format!("{}?{named}audience=internal", address(operation, name)), &[]).await;
         }
         for kind in operation.problems() {
             let to = |query: &str| format!("{}?{query}", address(operation, name));
             match kind.code {
                 "bad_id" => {
                     let _ = match operation.path {
-                        "/v1/stream" => ask(&client, operation, "/v1/stream?runs=%00", &[]).await,
-                        _ => ask(&client, operation, &address(operation, "%00"), &[]).await,
+                        "/v1/stream" => send_request(&client, operation, "/v1/stream?runs=%00", &[]).await,
+                        _ => send_request(&client, operation, &address(operation, "%00"), &[]).await,
                     };
                 }
-                "bad_audience" => drop(ask(&client, operation, &to("runs=r&audience=nobody"), &[]).await),
+                "bad_audience" => drop(send_request(&client, operation, &to("runs=r&audience=unknown"), &[]).await),
                 "bad_cursor" => {
                     let query = "runs=r&after=x&cursor=x&offset=x";
-                    drop(ask(&client, operation, &to(query), &[("last-event-id", "x")]).await);
-                    // What goes by the query alone.
-                    drop(ask(&client, operation, &to(query), &[]).await);
+                    drop(send_request(&client, operation, &to(query), &[("last-event-id", "x")]).await);
+                    // Addresses with query parameters only.
+                    drop(send_request(&client, operation, &to(query), &[]).await);
                 }
                 "bad_query" => {
-                    drop(ask(&client, operation, &to("limit=x&messages=x&at=x&frames=x&cursor=x&wait=x&version=x"), &[]).await);
+                    drop(
+                        send_request(&client, operation, &to("limit=x&messages=x&at=x&frames=x&cursor=x&wait=x&version=x"), &[])
+                            .await,
+                    );
                 }
                 "no_such_run" | "no_such_session" | "no_such_schema" | "no_such_asset" | "no_such_blob" => {
-                    drop(ask(&client, operation, &address(operation, "never"), &[]).await);
+                    drop(send_request(&client, operation, &address(operation, "never"), &[]).await);
                 }
-                "not_served" => drop(ask(&client, operation, &to("runs=r&format=morse"), &[]).await),
+                "not_served" => drop(send_request(&client, operation, &to("runs=r&format=morse"), &[]).await),
                 "epoch_changed" => {
-                    drop(ask(&client, operation, &to("after=0123456789abcdef:4&at=0123456789abcdef:4"), &[]).await);
+                    drop(send_request(&client, operation, &to("after=0123456789abcdef:4&at=0123456789abcdef:4"), &[]).await);
                 }
-                "unknown_source" => drop(ask(&client, operation, &to("source=moon"), &[]).await),
-                "bad_producer" => drop(ask(&client, operation, &to(""), &[("producer-id", "p")]).await),
-                "unsupported_media_type" => drop(ask(&client, operation, &to(""), &[("content-type", "text/plain")]).await),
+                "unknown_source" => drop(send_request(&client, operation, &to("source=moon"), &[]).await),
+                "bad_producer" => drop(send_request(&client, operation, &to(""), &[("producer-id", "p")]).await),
+                "unsupported_media_type" => {
+                    drop(send_request(&client, operation, &to(""), &[("content-type", "text/plain")]).await)
+                }
                 "foreign_origin" if operation.method == Method::DELETE => {
-                    say(
+                    send_raw(
                         &client,
                         &[&format!(
                             "DELETE {} HTTP/1.1\r\nhost: localhost\r\norigin: http://a\r\nconnection: close\r\n\r\n",
@@ -159,17 +167,20 @@ async fn every_status_and_code_that_is_described_is_met() {
                     .await;
                 }
                 "unknown_host" if operation.method == Method::DELETE => {
-                    say(&client, &[&format!("DELETE {} HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\n\r\n", to(""))]).await;
+                    send_raw(&client, &[&format!("DELETE {} HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\n\r\n", to(""))])
+                        .await;
                 }
-                "unknown_host" => drop(ask(&client, operation, &to(""), &[("host", "elsewhere.example")]).await),
-                "foreign_origin" => drop(ask(&client, operation, &to(""), &[("origin", "http://elsewhere")]).await),
-                "bad_range" => drop(ask(&client, operation, &to("audience=internal"), &[("range", "bytes=9999999-")]).await),
+                "unknown_host" => drop(send_request(&client, operation, &to(""), &[("host", "elsewhere.example")]).await),
+                "foreign_origin" => drop(send_request(&client, operation, &to(""), &[("origin", "http://elsewhere")]).await),
+                "bad_range" => {
+                    drop(send_request(&client, operation, &to("audience=internal"), &[("range", "bytes=9999999-")]).await)
+                }
                 _ => {}
             }
         }
     }
 
-    // What only facts can have wrong.
+    // Errors of facts.
     for path in ["/v1/runs/f/facts", "/v1/sessions/f/facts"] {
         let long = "i".repeat(256);
         let many = |count: usize| format!("[{}]", vec!["{\"type\":\"x\"}"; count].join(","));
@@ -188,7 +199,7 @@ async fn every_status_and_code_that_is_described_is_met() {
         client.post(path, &numbered("2", "0"), body.clone()).await.ok();
         client.post(path, &numbered("1", "0"), body).await.problem(403, "producer_fenced");
         let cut = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nexpect: nothing\r\ncontent-length: 100\r\n\r\n[");
-        say(&client, &[&cut]).await;
+        send_raw(&client, &[&cut]).await;
     }
     let small = Limits { fact_bytes_max: 1000, body_bytes_max: 2000, ..Limits::default() };
     let small = start_local_with(Sizes::default(), small).await;
@@ -198,16 +209,23 @@ async fn every_status_and_code_that_is_described_is_met() {
             small.post(path, &[], body).await;
         }
     }
-    erased_meanwhile(&client).await;
-    about_controls(&client).await;
-    about_clients(&client, &small).await;
+    exercise_erasure_during_a_body(&client).await;
+    exercise_controls(&client).await;
+    exercise_clients(&client, &small).await;
     for body in ["{", r#"{"for":"stream"}"#, r#"{"for":"stream","run":""}"#, &format!("{{\"for\":\"{}\"}}", "x".repeat(5000))] {
         client.post("/v1/tickets", &[], body.to_owned()).await;
     }
-    say(&client, &["POST /v1/tickets HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"]).await;
+    send_raw(&client, &["POST /v1/tickets HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"]).await;
 
-    // A stream whose end was seen, a part of a body, a WebSocket and what is none, and the end of a run.
-    let end = client.open_activities("r", "", None).await.read_all().await.pop().and_then(|last| last.id).expect("a cursor");
+    // A stream whose end was read, a part of a body, a WebSocket handshake and a malformed one, and the end of a run.
+    let end = client
+        .open_activities("r", "", None)
+        .await
+        .read_all()
+        .await
+        .pop()
+        .and_then(|last| last.id)
+        .expect("the end has a cursor");
     client.get(&format!("/v1/runs/r/stream?after={end}")).await;
     client.get_with(&format!("/v1/blobs/{blob}?audience=internal"), &[("range", "bytes=0-3")]).await;
     let upgrade = |more: &str| {
@@ -216,25 +234,25 @@ async fn every_status_and_code_that_is_described_is_met() {
         )
     };
     for more in ["", "origin: http://elsewhere\r\n", "sec-websocket-protocol: telex\r\n"] {
-        say(&client, &[&upgrade(more)]).await;
+        send_raw(&client, &[&upgrade(more)]).await;
     }
-    say(&client, &[&upgrade("").replace("localhost", "elsewhere")]).await;
+    send_raw(&client, &[&upgrade("").replace("localhost", "elsewhere")]).await;
     client.delete("/v1/runs/r").await;
 
     let met = ANSWERED.with_borrow(Clone::clone);
     let mut unmet = Vec::new();
     for operation in OPERATIONS {
         let problems = operation.problems();
-        let problems = problems.iter().filter(|kind| NOT_HERE.iter().all(|(code, _)| *code != kind.code));
+        let problems = problems.iter().filter(|kind| TESTED_ELSEWHERE.iter().all(|(code, _)| *code != kind.code));
         let answers = operation.responses.iter().map(|answer| (operation.id, answer.status, ""));
         let described = answers.chain(problems.map(|kind| (operation.id, kind.status, kind.code)));
         unmet.extend(described.filter(|described| !met.contains(described)));
     }
-    assert!(unmet.is_empty(), "described, and never answered: {unmet:#?}");
+    assert!(unmet.is_empty(), "described, but never sent: {unmet:#?}");
 }
 
-/// Asks for controls, takes and answers them, well and badly.
-async fn about_controls(client: &Client) {
+/// Submits, claims and settles controls, with and without errors.
+async fn exercise_controls(client: &Client) {
     let json = [("content-type", "application/json")];
     let started = fact("run.started", json!({"sessionId": "cs"}));
     client.append("c", std::slice::from_ref(&started)).await;
@@ -260,7 +278,7 @@ async fn about_controls(client: &Client) {
     for how in ["ack", "nack"] {
         let claimed = client.post("/v1/agents/default/controls/claim?max=1", &[], "").await.ok();
         let control = &claimed["controls"][0];
-        let id = control["controlId"].as_str().expect("a control").replace('/', "%2F");
+        let id = control["controlId"].as_str().expect("the control has an id").replace('/', "%2F");
         for body in bad
             .clone()
             .into_iter()
@@ -271,10 +289,10 @@ async fn about_controls(client: &Client) {
     }
 }
 
-/// Comes as clients that exist already do, well and badly. `small` takes small bodies.
-async fn about_clients(client: &Client, small: &Client) {
+/// Sends the requests of existing clients, with and without errors. `small` accepts small bodies only.
+async fn exercise_clients(client: &Client, small: &Client) {
     let json = [("content-type", "application/json")];
-    // The one that takes decisions goes on; the other one has ended, so that its streams end.
+    // The run with decisions continues; the other one has ended, so that its streams end.
     let started = fact("run.started", json!({"sessionId": "live"}));
     client.append("live", std::slice::from_ref(&started)).await;
     let ended = [fact("run.started", json!({"sessionId": "done"})), fact("run.finished", json!({}))];
@@ -299,7 +317,7 @@ async fn about_clients(client: &Client, small: &Client) {
         }
         small.post(path, &json, format!("\"{}\"", "x".repeat(3000))).await.problem(413, "body_too_large");
         let cut = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{{");
-        say(client, &[&cut]).await;
+        send_raw(client, &[&cut]).await;
         for body in &runs {
             let body = if path == "/copilotkit" { call(body) } else { body.clone() };
             if !path.ends_with("connect") || body.contains("\"runId\":\"done\"") {
@@ -312,13 +330,13 @@ async fn about_clients(client: &Client, small: &Client) {
     let regenerates = json!({ "id": "live", "trigger": "regenerate-message" }).to_string();
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let asking = http.post(format!("http://{}/ai-sdk/a", client.at)).header("content-type", "application/json");
-    assert_eq!(with_timeout("a head", asking.body(regenerates).send()).await.unwrap().status(), 200);
+    assert_eq!(with_timeout("a response head", asking.body(regenerates).send()).await.unwrap().status(), 200);
     assert_eq!(client.get_head("/ai-sdk/a/live/stream", &[]).await.status, 200);
     client.get("/ag-ui/a?threadId=live").await.ok();
 }
 
-/// Streams a body whose run is erased in the middle of it.
-async fn erased_meanwhile(client: &Client) {
+/// Streams a body, and erases its run in the middle of it.
+async fn exercise_erasure_during_a_body(client: &Client) {
     let mut socket = TcpStream::connect(client.at).await.unwrap();
     let line = format!("{}\n", fact("run.started", json!({})));
     let chunk = format!("{:x}\r\n{line}\r\n", line.len());
@@ -329,14 +347,14 @@ async fn erased_meanwhile(client: &Client) {
     }
     assert_eq!(client.delete("/v1/runs/gone").await.status, 204);
     socket.write_all(format!("{chunk}0\r\n\r\n").as_bytes()).await.unwrap();
-    let mut said = String::new();
-    with_timeout("an answer", socket.read_to_string(&mut said)).await.unwrap();
-    assert!(said.contains("\"code\":\"run_erased\""), "{said}");
+    let mut response = String::new();
+    with_timeout("the response", socket.read_to_string(&mut response)).await.unwrap();
+    assert!(response.contains("\"code\":\"run_erased\""), "{response}");
 }
 
 #[tokio::test]
-async fn every_member_of_a_query_that_is_described_is_read() {
-    watch();
+async fn every_described_query_member_is_read() {
+    install_observer();
     let client = start_local().await;
     client.append("r", &[fact("run.started", json!({"sessionId": "s"}))]).await;
     for operation in OPERATIONS {
@@ -353,10 +371,10 @@ async fn every_member_of_a_query_that_is_described_is_read() {
         };
         READ.take();
         for query in queries {
-            ask(&client, operation, &format!("{}{query}", address(operation, name)), &[]).await;
+            send_request(&client, operation, &format!("{}{query}", address(operation, name)), &[]).await;
         }
         let read = READ.take();
-        // A ticket is read by whoever guards the address, and only where there are keys.
+        // The authorization reads the ticket, and only in a server with keys.
         let of_query =
             operation.parameters().filter(|member| member.location == ParameterLocation::Query && member.name != "ticket");
         let described = of_query.map(|member| member.name.to_owned());
@@ -366,7 +384,7 @@ async fn every_member_of_a_query_that_is_described_is_read() {
 }
 
 #[tokio::test]
-async fn an_address_takes_the_methods_that_are_described_and_no_others() {
+async fn an_address_accepts_exactly_its_described_methods() {
     let client = start_local().await;
     for operation in OPERATIONS {
         let path = address(operation, "r");
@@ -376,15 +394,18 @@ async fn an_address_takes_the_methods_that_are_described_and_no_others() {
         for method in ["GET", "POST", "DELETE", "PUT", "PATCH", "OPTIONS"].into_iter().filter(|method| !is_described(method)) {
             let request =
                 format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
-            let said = say(&client, &[&request]).await;
-            assert!(said.starts_with("HTTP/1.1 405 ") && said.contains("\"code\":\"method_not_allowed\""), "{request}: {said}");
+            let response = send_raw(&client, &[&request]).await;
+            assert!(
+                response.starts_with("HTTP/1.1 405 ") && response.contains("\"code\":\"method_not_allowed\""),
+                "{request}: {response}"
+            );
         }
     }
     client.get("/v1/nowhere").await.problem(404, "no_such_address");
 }
 
 #[tokio::test]
-async fn answers_are_of_the_shape_that_is_described() {
+async fn answers_have_their_described_shapes() {
     let client = start_local().await;
     let facts = [
         fact("run.started", json!({"sessionId": "s", "threadId": "t"})),
@@ -402,7 +423,7 @@ async fn answers_are_of_the_shape_that_is_described() {
     let listed = get("/v1/runs/r/controls?activation=1").await;
     let claimed = client.post("/v1/agents/w/controls/claim", &[], "").await.ok();
     let (id, lease) = (&claimed["controls"][0]["controlId"], &claimed["controls"][0]["lease"]);
-    let ack = format!("/v1/controls/{}/ack", id.as_str().expect("a control"));
+    let ack = format!("/v1/controls/{}/ack", id.as_str().expect("the control has an id"));
     let answers = [
         ("ControlQueued", asked.json()),
         ("Controls", listed.clone()),
@@ -435,17 +456,17 @@ async fn answers_are_of_the_shape_that_is_described() {
     for (name, answer) in &answers {
         let schema = json!({ "$ref": format!("#/components/schemas/{name}"), "components": description["components"] });
         let complaints: Vec<String> = jsonschema::validator_for(&schema)
-            .expect("a schema")
+            .expect("the shape is a schema")
             .iter_errors(answer)
             .map(|error| format!("{}: {error}", error.instance_path()))
             .collect();
         assert!(complaints.is_empty(), "{name}: {complaints:#?}\n{answer:#}");
-        // Each member that is there is described.
+        // Every member of the answer is described.
         let known = description.pointer(&format!("/components/schemas/{name}/properties")).and_then(Value::as_object).unwrap();
         let foreign: Vec<_> = answer.as_object().unwrap().keys().filter(|member| !known.contains_key(*member)).collect();
-        assert!(*name == "Description" || foreign.is_empty(), "{name} has members that nobody describes: {foreign:?}");
+        assert!(*name == "Description" || foreign.is_empty(), "{name} has undescribed members: {foreign:?}");
     }
-    // Every shape of a whole answer is held here.
+    // The list above contains every shape of a whole answer.
     let whole = OPERATIONS.iter().flat_map(|operation| operation.responses).flat_map(|answer| answer.content);
     for (_, content) in whole {
         if let Content::Json(name) = content {
@@ -454,7 +475,7 @@ async fn answers_are_of_the_shape_that_is_described() {
     }
 }
 
-/// Every value of a member of this name, at any depth.
+/// Collects the values of members with this name, at any depth.
 fn values<'v>(value: &'v Value, member: &str, found: &mut Vec<&'v Value>) {
     match value {
         Value::Object(members) => {
@@ -471,13 +492,13 @@ fn values<'v>(value: &'v Value, member: &str, found: &mut Vec<&'v Value>) {
 }
 
 #[tokio::test]
-async fn the_description_is_whole_and_is_served() {
+async fn the_description_is_complete_and_is_served() {
     let client = start_local().await;
     let description = document();
     let served = client.get("/openapi.json").await;
     assert_eq!(served.headers["content-type"], "application/json");
-    assert!(served.ok() == description, "what is served is another description");
-    // The file is held against the code where the other files of `schema/` are.
+    assert!(served.ok() == description, "the server serves another description");
+    // `schema.rs` compares the file with the code.
     assert_eq!(client.get("/schema/openapi.json").await.ok()["openapi"], "3.1.0");
 
     let mut targets = Vec::new();
@@ -485,13 +506,13 @@ async fn the_description_is_whole_and_is_served() {
     assert!(targets.len() > 50);
     for target in targets.iter().filter_map(|target| target.as_str()) {
         let pointer = target.strip_prefix('#').unwrap_or_else(|| panic!("{target} leaves the document"));
-        assert!(description.pointer(pointer).is_some(), "{target} leads nowhere");
+        assert!(description.pointer(pointer).is_some(), "{target} does not exist");
     }
     for (name, schema) in description["components"]["schemas"].as_object().unwrap() {
         assert!(jsonschema::meta::is_valid(schema), "{name}");
     }
     let ids: HashSet<&str> = OPERATIONS.iter().map(|operation| operation.id).collect();
-    assert_eq!(ids.len(), OPERATIONS.len(), "an operationId is of one operation");
+    assert_eq!(ids.len(), OPERATIONS.len(), "an operationId occurs twice");
     let shapes: HashSet<&str> = SHAPES.iter().map(|(name, _)| *name).chain(["AgentUiEvent", "Frame"]).collect();
     for operation in OPERATIONS {
         let in_path: Vec<&str> = operation.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
@@ -505,28 +526,28 @@ async fn the_description_is_whole_and_is_served() {
         let bodies = operation.body.iter().flat_map(|body| body.content);
         for (_, content) in operation.responses.iter().flat_map(|answer| answer.content).chain(bodies) {
             if let Content::Json(name) | Content::Each(name) = content {
-                assert!(shapes.contains(name), "{}: {name} is no shape", operation.id);
+                assert!(shapes.contains(name), "{}: {name} is not a shape", operation.id);
             }
         }
     }
 }
 
-/// Every file of Rust under a folder.
-fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
+/// Collects every Rust file below a folder.
+fn collect_sources(folder: &Path, found: &mut Vec<(String, String)>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         match path.is_dir() {
-            true => sources(&path, found),
+            true => collect_sources(&path, found),
             false => found.push((path.display().to_string(), std::fs::read_to_string(&path).unwrap_or_default())),
         }
     }
 }
 
 #[test]
-fn every_problem_is_a_row_of_the_table_and_every_row_is_told_somewhere() {
+fn every_problem_has_a_row_and_every_row_is_used() {
     let mut files = Vec::new();
-    sources(&repository("src"), &mut files);
-    // Each code that a problem is made with, wherever it is made.
+    collect_sources(&repository("src"), &mut files);
+    // The code of every problem that the sources construct.
     let mut made = HashSet::new();
     for (file, text) in &files {
         for maker in ["Problem::new(", "Problem::bad_request(", "Problem::not_found("] {
@@ -536,7 +557,7 @@ fn every_problem_is_a_row_of_the_table_and_every_row_is_told_somewhere() {
                 let Some(code) = argument.split('"').nth(1) else { continue };
                 let is_code = !code.is_empty() && code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
                 if is_code {
-                    assert!(KINDS.iter().any(|kind| kind.code == code), "{file}: {code} is in no row of src/serve/kinds.rs");
+                    assert!(KINDS.iter().any(|kind| kind.code == code), "{file}: {code} has no row in src/serve/kinds.rs");
                     made.insert(code);
                 }
             }
@@ -545,21 +566,21 @@ fn every_problem_is_a_row_of_the_table_and_every_row_is_told_somewhere() {
     assert!(made.len() > 30, "{made:?}");
     let elsewhere: Vec<&String> = files.iter().filter(|(file, _)| !file.ends_with("kinds.rs")).map(|(_, text)| text).collect();
     let of_operations: Vec<ProblemKind> = OPERATIONS.iter().flat_map(Operation::problems).collect();
-    let told: Vec<&ProblemKind> = of_operations
+    let described: Vec<&ProblemKind> = of_operations
         .iter()
         .chain(NO_ADDRESS_PROBLEMS)
         .chain(CONNECTION_PROBLEMS)
         .chain(SOCKET_PROBLEMS.iter().copied().flatten())
         .collect();
     for kind in KINDS {
-        let said = format!("\"{}", kind.code);
-        assert!(elsewhere.iter().any(|text| text.contains(&said)), "nobody answers {}", kind.code);
-        assert!(told.contains(&kind), "{} is told by nobody", kind.code);
+        let quoted = format!("\"{}", kind.code);
+        assert!(elsewhere.iter().any(|text| text.contains(&quoted)), "no source uses {}", kind.code);
+        assert!(described.contains(&kind), "{} is described by no operation", kind.code);
         assert!(KINDS.iter().filter(|other| (other.status, other.code) == (kind.status, kind.code)).count() == 1);
     }
     for (file, text) in &files {
         let is_table = file.ends_with("serve/routes/mod.rs");
-        assert!(is_table || !text.contains(".route(\""), "{file}: an address stands outside of the table of src/serve/routes");
+        assert!(is_table || !text.contains(".route(\""), "{file}: an address outside of the table in src/serve/routes");
     }
 }
 
@@ -571,11 +592,11 @@ fn readme_lists_the_problems() {
     let row = |kind: &ProblemKind| format!("| {} `{}` | {} | {} |\n", kind.status, kind.code, kind.meaning, kind.remedy);
     let table: String = KINDS.iter().map(row).collect();
     let table = format!("| problem | what it means | what to do |\n| --- | --- | --- |\n{table}");
-    let (before, rest) = text.split_once(begin).expect("a place for the problems");
-    let (there, after) = rest.split_once(end).expect("an end of that place");
+    let (before, rest) = text.split_once(begin).expect("README has the start mark");
+    let (there, after) = rest.split_once(end).expect("README has the end mark");
     if std::env::var_os("UPDATE_SCHEMA").is_some_and(|yes| yes == "1") {
         std::fs::write(&path, format!("{before}{begin}{table}{end}{after}")).unwrap();
     } else {
-        assert!(there == table, "README's problems are not those of src/serve/kinds.rs; run with UPDATE_SCHEMA=1 and commit it");
+        assert!(there == table, "README's problems differ from src/serve/kinds.rs; run with UPDATE_SCHEMA=1 and commit the file");
     }
 }

@@ -1,4 +1,4 @@
-//! For operators: metrics, request ids, log lines, readiness, and a stop that loses nothing.
+//! Operations: metrics, request ids, log lines, readiness, and a graceful stop.
 
 use crate::crash::{Producer, all_produce, get_on};
 use crate::harness::{Client, Process, Transport, fact, start_local, start_local_with, with_timeout};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-async fn metrics(client: &Client) -> String {
+async fn read_metrics(client: &Client) -> String {
     let answer = client.get("/metrics").await;
     assert_eq!(
         (answer.status, &answer.headers["content-type"]),
@@ -22,17 +22,17 @@ async fn metrics(client: &Client) -> String {
     String::from_utf8(answer.body).unwrap()
 }
 
-/// The value of a sample, by its name with its labels; 0 where there is none.
-pub async fn metric(client: &Client, name: &str) -> f64 {
-    value(&metrics(client).await, name).unwrap_or(0.0)
+/// Reads the value of a sample by its name with labels; 0 if it does not exist.
+pub async fn read_metric(client: &Client, name: &str) -> f64 {
+    parse_sample(&read_metrics(client).await, name).unwrap_or(0.0)
 }
 
-fn value(text: &str, name: &str) -> Option<f64> {
+fn parse_sample(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
 #[tokio::test]
-async fn known_traffic_is_counted_exactly() {
+async fn traffic_is_counted_exactly() {
     let client = start_local().await;
     let mut sse = client.open_stream(Transport::Raw, "r", "audience=dashboard", None).await;
     sse.wait_until_open().await;
@@ -53,14 +53,14 @@ async fn known_traffic_is_counted_exactly() {
     client.get("/nowhere").await.problem(404, "no_such_address");
     client.post("/v1/runs/r/settle", &[], "").await.ok();
     while sse.next().await.is_some() {}
-    // The reader is gone as soon as the server has noticed.
-    with_timeout("the reader to go", async {
-        while metric(&client, "proscenium_readers{audience=\"dashboard\",transport=\"sse\"}").await > 0.0 {
+    // The reader's end counts as soon as the server has noticed it.
+    with_timeout("the reader's end", async {
+        while read_metric(&client, "proscenium_readers{audience=\"dashboard\",transport=\"sse\"}").await > 0.0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
-    let text = metrics(&client).await;
+    let text = read_metrics(&client).await;
     for (name, expected) in [
         ("proscenium_facts_accepted_total", 4.0),
         ("proscenium_facts_duplicate_total", 2.0),
@@ -70,7 +70,7 @@ async fn known_traffic_is_counted_exactly() {
         ("proscenium_publishes_refused_total{code=\"not_json\"}", 1.0),
         ("proscenium_problems_total{code=\"not_an_object\"}", 1.0),
         ("proscenium_problems_total{code=\"no_such_address\"}", 1.0),
-        // Four facts, and the end that the server made.
+        // Four facts, and the end that the server appended.
         ("proscenium_envelopes_total", 5.0),
         ("proscenium_blobs_total", 1.0),
         ("proscenium_blob_bytes_total", 40_000.0),
@@ -86,25 +86,28 @@ async fn known_traffic_is_counted_exactly() {
         ("proscenium_readers{audience=\"user\",transport=\"ws\"}", 0.0),
         (concat!("proscenium_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1.0),
     ] {
-        assert_eq!(value(&text, name), Some(expected), "{name} in {text}");
+        assert_eq!(parse_sample(&text, name), Some(expected), "{name} in {text}");
     }
-    // Two facts, the run's status, and its end: the result is not for this audience.
-    assert_eq!(value(&text, "proscenium_frames_total"), Some(4.0), "{text}");
+    // Two facts, the run's status, and its end: the audience does not see the result.
+    assert_eq!(parse_sample(&text, "proscenium_frames_total"), Some(4.0), "{text}");
     let between = |name: &str, least: f64, most: f64| {
-        let is = value(&text, name).unwrap();
+        let is = parse_sample(&text, name).unwrap();
         assert!((least..=most).contains(&is), "{name} is {is} in {text}");
     };
-    // A refused and a repeated body wait for what they follow, and are appends of nothing.
+    // Rejected and repeated bodies wait for their predecessors, and count as empty appends.
     between("proscenium_appends_total", 4.0, 8.0);
     between("proscenium_commit_seconds_count", 1.0, 8.0);
-    assert_eq!(value(&text, "proscenium_commit_seconds_bucket{le=\"+Inf\"}"), value(&text, "proscenium_commit_seconds_count"));
+    assert_eq!(
+        parse_sample(&text, "proscenium_commit_seconds_bucket{le=\"+Inf\"}"),
+        parse_sample(&text, "proscenium_commit_seconds_count")
+    );
     between("proscenium_deliver_seconds_count", 1.0, 5.0);
     between("proscenium_deliveries_total{transport=\"sse\"}", 2.0, 5.0);
-    assert_eq!(value(&text, "proscenium_deliveries_total{transport=\"ws\"}"), Some(0.0));
+    assert_eq!(parse_sample(&text, "proscenium_deliveries_total{transport=\"ws\"}"), Some(0.0));
     let now = jiff::Timestamp::now().as_second() as f64;
     between("process_start_time_seconds", now - 60.0, now + 1.0);
     between("proscenium_connections", 1.0, 4.0);
-    // Every sample belongs to a metric that was introduced, and every metric is.
+    // Every sample belongs to a described metric, and every metric has a sample.
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().unwrap();
         let of = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
@@ -113,7 +116,7 @@ async fn known_traffic_is_counted_exactly() {
 }
 
 #[tokio::test]
-async fn a_reader_that_falls_off_its_ring_is_counted_and_so_is_each_audience_on_each_transport() {
+async fn ring_misses_and_readers_per_audience_and_transport_are_counted() {
     let client = start_local_with(Sizes { ring_bytes_max: 2000, ..Sizes::default() }, Limits::default()).await;
     let facts = vec![fact("text.delta", json!({"messageId": "m", "payload": {"text": "x".repeat(500)}})); 20];
     let mut first = client.open_stream(Transport::Hyper, "r", "audience=internal", None).await;
@@ -124,17 +127,17 @@ async fn a_reader_that_falls_off_its_ring_is_counted_and_so_is_each_audience_on_
     assert_eq!(first.next_frame().await.sequence(), 1);
     let mut second = client.open_stream(Transport::Raw, "r", "audience=user", None).await;
     assert_eq!(second.next_frame().await.sequence(), 1);
-    let text = metrics(&client).await;
-    assert_eq!(value(&text, "proscenium_readers{audience=\"internal\",transport=\"sse\"}"), Some(1.0), "{text}");
-    assert_eq!(value(&text, "proscenium_readers{audience=\"user\",transport=\"sse\"}"), Some(1.0), "{text}");
-    assert!(value(&text, "proscenium_ring_misses_total").unwrap() >= 1.0, "what came first is in the log only: {text}");
+    let text = read_metrics(&client).await;
+    assert_eq!(parse_sample(&text, "proscenium_readers{audience=\"internal\",transport=\"sse\"}"), Some(1.0), "{text}");
+    assert_eq!(parse_sample(&text, "proscenium_readers{audience=\"user\",transport=\"sse\"}"), Some(1.0), "{text}");
+    assert!(parse_sample(&text, "proscenium_ring_misses_total").unwrap() >= 1.0, "the first events are in the log only: {text}");
 }
 
 #[tokio::test]
-async fn every_answer_has_a_request_id_and_a_problem_names_it() {
+async fn every_response_has_a_request_id_and_a_problem_names_it() {
     let client = start_local().await;
     let given = [("x-request-id", "trace-7/a"), ("content-type", "application/json")];
-    // By the server's own sockets, and by hyper.
+    // On the server's own socket code, and on hyper.
     for path in ["/v1/runs/r/facts", "/v1/runs/r/settle"] {
         let answer = client.post(path, &given, "nonsense").await;
         assert_eq!(answer.headers["x-request-id"], "trace-7/a", "{path}");
@@ -151,18 +154,18 @@ async fn every_answer_has_a_request_id_and_a_problem_names_it() {
             continue;
         }
         let ids: Vec<_> = [0, 1].map(|_| client.get_with(path, &[("x-request-id", "no id")])).into_iter().collect();
-        let mut made_up = Vec::new();
+        let mut generated = Vec::new();
         for id in ids {
-            made_up.push(id.await.headers["x-request-id"].clone());
+            generated.push(id.await.headers["x-request-id"].clone());
         }
-        assert!(made_up[0] != made_up[1] && made_up[0] != "no id", "{made_up:?}");
+        assert!(generated[0] != generated[1] && generated[0] != "no id", "{generated:?}");
     }
     let posted = client.post_facts("r", &json!([{"type": "run.status"}])).await;
     assert!(!posted.headers["x-request-id"].is_empty());
 }
 
 #[tokio::test]
-async fn each_request_leaves_one_line_with_its_route_and_never_its_query() {
+async fn each_request_logs_one_line_with_its_route_and_without_its_query() {
     let dir = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_proscenium"))
         .args([
@@ -193,8 +196,8 @@ async fn each_request_leaves_one_line_with_its_route_and_never_its_query() {
     let stderr = BufReader::new(child.stderr.take().unwrap()).lines().collect::<Result<Vec<_>, _>>().unwrap();
     assert!(child.wait().unwrap().success());
     assert!(stderr.iter().all(|line| !line.contains("hidden-query")), "{stderr:?}");
-    let told: Vec<Value> = stderr.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let told: Vec<&Value> = told.iter().filter(|line| line["target"] == "proscenium::access").collect();
+    let access_lines: Vec<Value> = stderr.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let access_lines: Vec<&Value> = access_lines.iter().filter(|line| line["target"] == "proscenium::access").collect();
     let of = |line: &Value| ["level", "method", "route", "run", "status", "code"].map(|member| line[member].clone());
     let expected = [
         json!(["DEBUG", "POST", "/v1/runs/{run}/facts", "r", 200, null]),
@@ -202,16 +205,16 @@ async fn each_request_leaves_one_line_with_its_route_and_never_its_query() {
         json!(["INFO", "GET", "/v1/runs/{run}", "none", 404, "no_such_run"]),
         json!(["DEBUG", "GET", "/v1/runs/{run}/stream", "r", 200, null]),
     ];
-    assert_eq!(told.iter().map(|line| json!(of(line))).collect::<Vec<_>>(), expected, "{stderr:#?}");
+    assert_eq!(access_lines.iter().map(|line| json!(of(line))).collect::<Vec<_>>(), expected, "{stderr:#?}");
     assert_eq!(
         ["one", "two", "three"].map(Value::from).to_vec(),
-        told[..3].iter().map(|line| line["request"].clone()).collect::<Vec<_>>()
+        access_lines[..3].iter().map(|line| line["request"].clone()).collect::<Vec<_>>()
     );
-    assert!(told.iter().all(|line| line["micros"].is_u64() && line["timestamp"].is_string()), "{told:#?}");
+    assert!(access_lines.iter().all(|line| line["micros"].is_u64() && line["timestamp"].is_string()), "{access_lines:#?}");
 }
 
 #[tokio::test]
-async fn a_server_that_stops_is_not_ready_at_once_and_ends_its_streams_over_the_drain() {
+async fn a_stopping_server_is_unready_at_once_and_ends_streams_during_the_drain() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = Process::start_with(dir.path(), &["--drain-ms", "1500"]);
     let client = Client::new(server.at);
@@ -223,7 +226,7 @@ async fn a_server_that_stops_is_not_ready_at_once_and_ends_its_streams_over_the_
         streams.push(stream);
     }
     assert_eq!(client.get("/readyz").await.ok()["status"], "ready");
-    // A body that is on its way is told how much of it was taken.
+    // A body in transit gets the number of its accepted facts.
     let mut body = TcpStream::connect(server.at).await.unwrap();
     body.write_all(
         b"POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n",
@@ -233,7 +236,7 @@ async fn a_server_that_stops_is_not_ready_at_once_and_ends_its_streams_over_the_
     body.write_all(b"16\r\n{\"type\":\"run.status\"}\n\r\n").await.unwrap();
     assert_eq!(streams[0].next_frame().await.sequence(), 2);
     server.terminate();
-    // A new connection each time, as a probe's.
+    // A new connection each time, like a probe.
     let probe = async |path: &str| {
         let mut socket = TcpStream::connect(server.at).await.ok()?;
         socket.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).await.ok()?;
@@ -241,9 +244,9 @@ async fn a_server_that_stops_is_not_ready_at_once_and_ends_its_streams_over_the_
         socket.read_to_string(&mut answer).await.ok()?;
         (!answer.is_empty()).then_some(answer)
     };
-    let refused = with_timeout("the server to hear of it", async {
+    let refused = with_timeout("the server's reaction to the signal", async {
         loop {
-            // Until the signal has come a connection stays open for the next request.
+            // A connection stays open for the next request until the signal has arrived.
             match tokio::time::timeout(Duration::from_millis(200), probe("/readyz")).await {
                 Ok(Some(answer)) if answer.starts_with("HTTP/1.1 503") => break answer,
                 _ => {}
@@ -253,20 +256,20 @@ async fn a_server_that_stops_is_not_ready_at_once_and_ends_its_streams_over_the_
     .await;
     assert!(refused.contains("\r\nretry-after: 1\r\n") && refused.contains("\"code\":\"stopping\""), "{refused}");
     let health = probe("/healthz").await;
-    assert!(health.is_none_or(|health| health.starts_with("HTTP/1.1 200")), "it is well for as long as it is there");
+    assert!(health.is_none_or(|health| health.starts_with("HTTP/1.1 200")), "the server is healthy until it exits");
     for stream in &mut streams {
         while let Some(frame) = stream.next().await {
-            assert_ne!(frame.kind(), "End", "the run has not ended");
+            assert_ne!(frame.kind(), "End", "End would mean that the run has ended");
         }
     }
     let mut answer = String::new();
-    with_timeout("the body's answer", body.read_to_string(&mut answer)).await.unwrap();
+    with_timeout("the response to the body", body.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("\"accepted\":1"), "{answer}");
-    assert!(server.wait().success(), "a stop that was asked for is no failure");
+    assert!(server.wait().success(), "a requested stop exits with success");
 }
 
 #[tokio::test]
-async fn a_stop_under_load_loses_nothing_that_was_acknowledged() {
+async fn a_stop_under_load_keeps_every_acknowledged_fact() {
     let dir = tempfile::tempdir().unwrap();
     let producers: Vec<_> = (0..8).map(|n| Arc::new(Producer::new(format!("r{n}"), n % 2 == 1))).collect();
     for round in 0..3 {
@@ -281,22 +284,22 @@ async fn a_stop_under_load_loses_nothing_that_was_acknowledged() {
             readers.push(tokio::spawn(async move {
                 let mut last = 0;
                 while let Some(frame) = stream.next().await {
-                    assert_eq!(frame.sequence(), last + 1, "each once and in order");
+                    assert_eq!(frame.sequence(), last + 1, "each event once and in order");
                     last = frame.sequence();
                 }
                 (n % 8, last)
             }));
         }
-        // However slow the machine, it is under load.
+        // Waits until the server is under load, however slow the machine is.
         get_on(&producers, 40).await;
         tokio::time::sleep(Duration::from_millis(150 * round)).await;
         server.terminate();
         for task in producing {
-            with_timeout("a producer to notice that the server is stopping", task).await.unwrap();
+            with_timeout("a producer's end", task).await.unwrap();
         }
         let mut seen = [0; 8];
         for reader in readers {
-            let (run, last) = with_timeout("a reader to be let go", reader).await.unwrap();
+            let (run, last) = with_timeout("a reader's end", reader).await.unwrap();
             seen[run] = last.max(seen[run]);
         }
         assert!(server.wait().success());
@@ -304,9 +307,9 @@ async fn a_stop_under_load_loses_nothing_that_was_acknowledged() {
         let client = Client::new(server.at);
         for (producer, seen) in producers.iter().zip(seen) {
             let there = producer.check(&client).await;
-            assert!(there >= seen, "what was shown is there: {seen} shown, {there} there");
+            assert!(there >= seen, "{seen} events were shown, {there} are stored");
         }
     }
     let all: u64 = producers.iter().map(|producer| producer.acknowledged.load(Ordering::SeqCst)).sum();
-    assert!(all > 100, "it was under load: {all}");
+    assert!(all > 100, "too little load: {all}");
 }

@@ -1,4 +1,4 @@
-//! Traces: what a collector gets of requests, what it never gets, and that the end of the server sends what is left.
+//! Traces: the spans that a collector gets, the data that it never gets, and the flush at the server's end.
 
 use crate::cli::{Running, proscenium};
 use crate::harness::with_timeout;
@@ -20,15 +20,15 @@ use tokio::net::{TcpListener, TcpStream};
 
 const SECRET: &str = "a secret of the tests, of more than thirty-two bytes";
 
-/// Somewhere to send traces to: it keeps the requests that came, head and body.
+/// A trace collector that keeps the received requests, head and body.
 #[derive(Clone, Default)]
 struct Collector {
-    came: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    requests: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
     connections: Arc<AtomicUsize>,
 }
 
 impl Collector {
-    /// One that takes all that it is sent; or one that never answers. And its address.
+    /// Starts a collector that accepts every request, or one that never answers; returns it and its address.
     async fn start(answers: bool) -> (Self, String) {
         let collector = Self::default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -38,13 +38,13 @@ impl Collector {
             loop {
                 let (socket, _) = listener.accept().await.unwrap();
                 of.connections.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(of.clone().take(socket, answers));
+                tokio::spawn(of.clone().serve_connection(socket, answers));
             }
         });
         (collector, url)
     }
 
-    async fn take(self, mut socket: TcpStream, answers: bool) {
+    async fn serve_connection(self, mut socket: TcpStream, answers: bool) {
         let mut read = Vec::new();
         while let Ok(count @ 1..) = socket.read_buf(&mut read).await {
             let _ = count;
@@ -54,16 +54,16 @@ impl Collector {
             if !answers || read.len() < end + 4 + length {
                 continue;
             }
-            self.came.lock().push((head, read[end + 4..].to_vec()));
+            self.requests.lock().push((head, read[end + 4..].to_vec()));
             read.clear();
             socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
         }
     }
 
-    /// Every span that came, and whose it is.
+    /// Returns the received spans and their resources.
     fn spans(&self) -> (Vec<Resource>, Vec<Span>) {
         let (mut resources, mut spans) = (Vec::new(), Vec::new());
-        for (head, body) in &*self.came.lock() {
+        for (head, body) in &*self.requests.lock() {
             assert!(head.starts_with("post /v1/traces http/1.1\r\n") && head.contains("content-type: application/x-protobuf"));
             for of in ExportTraceServiceRequest::decode(&body[..]).unwrap().resource_spans {
                 resources.extend(of.resource);
@@ -83,7 +83,7 @@ fn attributes(of: &[KeyValue]) -> Value {
     Value::Object(of.iter().map(|of| (of.key.clone(), value(of))).collect::<Map<_, _>>())
 }
 
-/// A server that traces to this collector, and sends nothing until it must.
+/// Starts a server that sends traces to this collector at its end only.
 fn serve(collector: &str, further: &[&str], log: Stdio) -> Running {
     let mut command = proscenium(&["serve", "--listen", "127.0.0.1:0", "--store", "memory", "--drain-ms", "0"]);
     command.args(["--otlp-endpoint", collector, "--log-format", "json", "--log", "trace"]).args(further);
@@ -91,12 +91,12 @@ fn serve(collector: &str, further: &[&str], log: Stdio) -> Running {
 }
 
 #[tokio::test]
-async fn each_request_is_a_span_in_its_client_s_trace_and_says_nothing_that_was_said() {
+async fn each_request_is_a_span_in_its_client_s_trace_without_any_content() {
     let (collector, url) = Collector::start(true).await;
     let dir = tempfile::tempdir().unwrap();
     let (key, log) = (dir.path().join("key"), dir.path().join("log"));
     std::fs::write(&key, SECRET).unwrap();
-    let claims = json!({ "sub": "somebody", "exp": jiff::Timestamp::now().as_second() + 3600,
+    let claims = json!({ "sub": "user-1", "exp": jiff::Timestamp::now().as_second() + 3600,
         "proscenium": { "audience": "internal", "sessions": ["*"], "can": ["admin"] } });
     let token = TokenSigner::from_file(SECRET.as_bytes()).unwrap().sign(&claims, None).unwrap();
     let stderr = std::fs::File::create(&log).unwrap();
@@ -107,8 +107,8 @@ async fn each_request_is_a_span_in_its_client_s_trace_and_says_nothing_that_was_
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let answer = with_timeout("an answer", request.send()).await.unwrap();
-        (answer.status().as_u16(), with_timeout("all of it", answer.bytes()).await.unwrap())
+        let answer = with_timeout("a response", request.send()).await.unwrap();
+        (answer.status().as_u16(), with_timeout("the body", answer.bytes()).await.unwrap())
     };
 
     let (trace, parent) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
@@ -120,7 +120,7 @@ async fn each_request_is_a_span_in_its_client_s_trace_and_says_nothing_that_was_
         { "type": "run.finished" },
     ]);
     assert_eq!(ask("POST", "/v1/runs/r1/facts?sessionId=asked", &headers, facts.to_string()).await.0, 200);
-    // What hyper carries.
+    // Requests that hyper handles.
     let headers = traced("req-2");
     let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
     assert_eq!(ask("GET", "/v1/runs/r1?activation=asked", &headers, String::new()).await.0, 200);
@@ -132,7 +132,7 @@ async fn each_request_is_a_span_in_its_client_s_trace_and_says_nothing_that_was_
     assert_eq!(stream.status(), 200);
     with_timeout("the stream's end", stream.bytes()).await.unwrap();
     assert_eq!(ask("HUSH", "/v1/runs/asked/nowhere", &[], String::new()).await.0, 404);
-    assert!(collector.came.lock().is_empty(), "it sends nothing yet");
+    assert!(collector.requests.lock().is_empty(), "the server sends spans at its end");
 
     server.tell_to_stop();
     assert_eq!(tokio::task::spawn_blocking(move || server.exit_code()).await.unwrap(), Some(0));
@@ -166,30 +166,33 @@ async fn each_request_is_a_span_in_its_client_s_trace_and_says_nothing_that_was_
         let [step] = steps.as_slice() else { panic!("{name}: {steps:?}") };
         assert_eq!((&step.trace_id, &step.parent_span_id), (&requests[0].trace_id, &requests[0].span_id), "{name}");
     }
-    assert!(requests[2].parent_span_id.is_empty() && requests[2].trace_id != requests[0].trace_id, "a trace of its own");
+    assert!(
+        requests[2].parent_span_id.is_empty() && requests[2].trace_id != requests[0].trace_id,
+        "a request without a trace starts one"
+    );
     let nowhere = attributes(&requests[5].attributes);
     let expected = json!(["_OTHER", null, 404, null, "no_such_address"]);
     let members = ["http.request.method", "http.route", "http.response.status_code", "proscenium.run", "proscenium.code"];
     assert_eq!(json!(members.map(|member| nowhere[member].clone())), expected);
     assert_eq!(spans.len(), requests.len() + 2, "{spans:#?}");
 
-    for (_, body) in &*collector.came.lock() {
-        for said in [&*token, &*ticket, "asked", "payload", "HUSH", "nowhere", "somebody", "src/"] {
-            assert!(memchr::memmem::find(body, said.as_bytes()).is_none(), "{said:?} was sent");
+    for (_, body) in &*collector.requests.lock() {
+        for secret in [&*token, &*ticket, "asked", "payload", "HUSH", "nowhere", "user-1", "src/"] {
+            assert!(memchr::memmem::find(body, secret.as_bytes()).is_none(), "{secret:?} was sent to the collector");
         }
     }
     let log = std::fs::read_to_string(log).unwrap();
-    assert!(log.contains("\"answered\"") && !log.contains("otel."), "the log's spans are its own");
+    assert!(log.contains("\"answered\"") && !log.contains("otel."), "the log has no span attributes of the exporter");
 }
 
 #[tokio::test]
-async fn a_collector_that_never_answers_holds_up_nobody() {
+async fn a_collector_that_never_answers_delays_nothing() {
     let (collector, url) = Collector::start(false).await;
     let mut server = serve(&url, &[], Stdio::null());
     server.post("r", "agentui", "application/json", r#"{"type":"run.started"}"#).await;
     server.tell_to_stop();
     assert_eq!(tokio::task::spawn_blocking(move || server.exit_code()).await.unwrap(), Some(0));
-    assert_eq!(collector.connections.load(Ordering::Relaxed), 1, "it was tried");
+    assert_eq!(collector.connections.load(Ordering::Relaxed), 1, "the server tried to connect");
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -1,7 +1,7 @@
-//! The laws of the fold, over random facts of every class and over every recording, each as each audience gets it.
+//! Properties of the fold, over random facts of every type and over every recording, for every audience.
 //!
-//! Facts go through the real adapter, ledger and guard into the rows of a log; views fold the rows; and a reader who knows
-//! nothing but the frames has to come to what the view holds.
+//! Facts pass through the real adapter, ledger and guard into a log's rows; views fold the rows. A reader that applies
+//! only the frames must end with the view's state.
 
 use crate::harness::{fact, recording, repository};
 use crate::lifecycle::ticking;
@@ -33,7 +33,7 @@ pub struct Pipeline {
 impl Pipeline {
     pub fn new() -> Self {
         let (logs, mut groups) = Logs::open(MemoryStore::new()).expect("an empty store opens");
-        // What the server does for those who wait, without its readers.
+        // The part of the server that runs commits, without its readers.
         std::thread::spawn(move || {
             while let Some(group) = groups.blocking_recv() {
                 group.acks.into_iter().for_each(|(ack, outcome)| drop(ack.send(outcome)));
@@ -43,7 +43,7 @@ impl Pipeline {
         Self { ingest: Ingest::new(logs.clone(), Policy::default(), environment), logs, runs: Cell::new(0) }
     }
 
-    /// Sends facts to a run that nobody has written yet, and reads its rows.
+    /// Sends facts to a new run, and reads its rows.
     pub async fn rows(&self, deliveries: &[(&str, &[Value])]) -> (LogId, Vec<Row>) {
         self.runs.set(self.runs.get() + 1);
         self.deliver(&format!("run-{}", self.runs.get()), deliveries).await
@@ -54,7 +54,7 @@ impl Pipeline {
         self.deliver(run, &[("agentui", facts)]).await
     }
 
-    /// Lets go of what nobody uses.
+    /// Releases the writers that no client uses.
     pub fn sweep(&self) {
         self.ingest.sweep();
     }
@@ -88,94 +88,95 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// What these native facts come to for whoever sees everything.
-pub fn activities_of(facts: &[Value]) -> Vec<Activity> {
+/// Returns the activities of these native facts as an internal reader sees them.
+pub fn fold_activities(facts: &[Value]) -> Vec<Activity> {
     let (log, rows) = block_on(Pipeline::new().rows(&[("agentui", facts)]));
     Reader::new(&log, Audience::Internal).read(&rows).view.activities().to_vec()
 }
 
-/// A view, and a reader who has nothing but its frames.
+/// A view, and a reader that has only the view's frames.
 struct Reader {
     log: LogId,
     view: View,
-    /// What the reader has, by key; whether it is a source's own.
+    /// The reader's contents by key, and whether the activity is a source's own.
     copies: HashMap<(String, String), (Value, bool)>,
-    /// When it changed last and when it ended, as the frames tell.
+    /// The times of the last change and of the end, by the frames.
     times: HashMap<(String, String), (ReceivedAt, Option<ReceivedAt>)>,
     frames: Vec<Value>,
-    /// After how many rows the view is saved and restored; 0 for never.
-    forgets: u64,
+    /// The number of rows after which the view is saved and restored; 0 for never.
+    restore_every: u64,
 }
 
 impl Reader {
     fn new(log: &LogId, audience: Audience) -> Self {
         let view = View::new(log, audience);
-        Self { log: log.clone(), view, copies: HashMap::new(), times: HashMap::new(), frames: Vec::new(), forgets: 0 }
+        Self { log: log.clone(), view, copies: HashMap::new(), times: HashMap::new(), frames: Vec::new(), restore_every: 0 }
     }
 
-    fn forgetting(log: &LogId, audience: Audience, forgets: u64) -> Self {
-        Self { forgets, ..Self::new(log, audience) }
+    fn restoring(log: &LogId, audience: Audience, restore_every: u64) -> Self {
+        Self { restore_every, ..Self::new(log, audience) }
     }
 
-    /// Folds the rows. Every frame applies to what the reader has, and names the frame before it.
+    /// Folds the rows. Asserts that every frame applies to the reader's state and names the frame before it.
     fn read(mut self, rows: &[Row]) -> Self {
         let mut framed = Sequence::NONE;
         for row in rows {
             let folded = self.view.fold(row.sequence(), row.view(self.view.audience));
             assert_eq!(folded.prev, framed);
-            for touch in &folded.touched {
+            for change in &folded.changes {
                 framed = row.sequence();
-                let activity = self.view.touched(touch);
+                let activity = self.view.changed_activity(change);
                 let key = (activity.kind.to_string(), activity.id.to_string());
                 let mut frame = json!({"kind": activity.kind, "id": activity.id, "sequence": row.sequence()});
-                let ended = match (touch.is_snapshot, touch.ended) {
+                let ended = match (change.is_snapshot, change.ended) {
                     (true, _) => activity.ended_at,
                     (false, Some(ended)) => ended.then_some(activity.updated_at),
                     (false, None) => self.times[&key].1,
                 };
                 self.times.insert(key.clone(), (activity.updated_at, ended));
-                if touch.is_snapshot {
+                if change.is_snapshot {
                     frame["content"] = Value::Object(activity.content.clone());
                     frame["surface"] = json!(activity.surface);
                     frame["opened"] = json!(activity.opened);
                     frame["agentId"] = json!(activity.agent);
                     self.copies.insert(key, (Value::Object(activity.content.clone()), activity.is_custom));
                 } else {
-                    assert!(!touch.patch.is_empty());
-                    let patch = serde_json::to_value(&touch.patch).unwrap();
+                    assert!(!change.patch.is_empty());
+                    let patch = serde_json::to_value(&change.patch).unwrap();
                     let parsed: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
-                    let (copy, _) = self.copies.get_mut(&key).expect("a snapshot comes first");
+                    let (copy, _) = self.copies.get_mut(&key).expect("a snapshot precedes its deltas");
                     json_patch::patch(copy, &parsed).unwrap_or_else(|error| panic!("{key:?}: {error}: {patch}"));
                     frame["patch"] = patch;
                 }
                 self.frames.push(frame);
             }
-            if self.forgets > 0 && row.sequence().0 % self.forgets == 0 {
-                self.view = View::restore(&self.log, self.view.audience, &self.view.save()).unwrap().expect("as it was saved");
+            if self.restore_every > 0 && row.sequence().0 % self.restore_every == 0 {
+                self.view =
+                    View::restore(&self.log, self.view.audience, &self.view.save()).unwrap().expect("the saved view is readable");
             }
         }
         self
     }
 
-    /// What the reader has is what the view holds; and that is what the schemas say.
+    /// Asserts that the reader's state equals the view's, and that it is valid by the schemas.
     fn check(&self) {
         let held = self.view.activities();
         assert_eq!(held.len(), self.copies.len());
         for activity in held {
             let content = Value::Object(activity.content.clone());
             let (copy, is_custom) = &self.copies[&(activity.kind.to_string(), activity.id.to_string())];
-            assert_eq!(joined(copy, *is_custom), joined(&content, *is_custom), "{} {}", activity.kind, activity.id);
+            assert_eq!(join_texts(copy, *is_custom), join_texts(&content, *is_custom), "{} {}", activity.kind, activity.id);
             let key = (activity.kind.to_string(), activity.id.to_string());
             assert_eq!(self.times[&key], (activity.updated_at, activity.ended_at), "{key:?}");
             assert!(activity.opened_at <= activity.updated_at && activity.ended_at.is_none_or(|at| at <= activity.updated_at));
             if !is_custom {
-                assert_eq!(joined(&content, false), content, "text is held joined");
+                assert_eq!(join_texts(&content, false), content, "the view keeps text joined");
             }
             assert_activity(if *is_custom { "custom" } else { &activity.kind }, &content);
         }
     }
 
-    /// Nothing is open: the run has ended.
+    /// Asserts that no activity is open after the run's end.
     fn check_closed(&self) {
         for activity in self.view.activities().iter().filter(|activity| !activity.is_custom) {
             let is = |member: &str, open: &[&str]| {
@@ -200,8 +201,8 @@ impl Reader {
     }
 }
 
-/// A content with its texts joined, as a reader may hold it.
-fn joined(content: &Value, is_custom: bool) -> Value {
+/// Joins a content's text chunks, as a reader may.
+fn join_texts(content: &Value, is_custom: bool) -> Value {
     let mut content = content.clone();
     let join = |of: &mut Value| {
         for member in ["text", "input_text", "output_text"] {
@@ -218,14 +219,14 @@ fn joined(content: &Value, is_custom: bool) -> Value {
     content
 }
 
-/// A frame without what tells at which place of the log it stands.
-fn placeless(value: &Value) -> Value {
+/// Removes the members of a frame that depend on its position in the log.
+fn without_position(value: &Value) -> Value {
     match value {
         Value::Object(map) => map
             .iter()
             .filter(|(name, _)| !["sequence", "opened", "reported"].contains(&name.as_str()))
             .filter(|(name, _)| *name != "value" || map.get("path") != Some(&json!("/reported")))
-            .map(|(n, v)| (n.clone(), placeless(v)))
+            .map(|(n, v)| (n.clone(), without_position(v)))
             .collect(),
         Value::Array(items) => items.iter().map(placeless).collect(),
         plain => plain.clone(),
@@ -236,7 +237,7 @@ fn audience() -> impl Strategy<Value = Option<&'static str>> {
     prop_oneof![5 => Just(None), 3 => Just(Some("user")), 2 => Just(Some("dashboard")), 2 => Just(Some("internal")), 1 => Just(Some("everyone"))]
 }
 
-/// A patch of a source: what applies, what does not, and what is none.
+/// Generates patches of a source: applicable ones, inapplicable ones, and invalid ones.
 fn patch() -> impl Strategy<Value = Value> {
     let op = prop_oneof![
         3 => (0..3u8, 0..9u8).prop_map(|(at, n)| json!({"op": "add", "path": format!("/k{at}"), "value": n})),
@@ -256,7 +257,7 @@ fn patch() -> impl Strategy<Value = Value> {
     prop_oneof![3 => proptest::collection::vec(op.clone(), 0..3).prop_map(Value::Array), 1 => op, 1 => Just(json!("none"))]
 }
 
-/// A fact of any class about one of a few things, so that facts meet.
+/// Generates a fact of any type about one of a few subjects, so that facts interact.
 fn any_fact() -> impl Strategy<Value = Value> {
     let families = prop_oneof![
         6 => proptest::sample::select(vec!["text.delta", "text.final", "reasoning.delta", "reasoning.summary", "plan.delta", "plan.final"]),
@@ -280,24 +281,24 @@ fn shaped(family: &str, one: u8, other: u8, agent: Option<u8>, audience: Option<
     let mut map = Map::from_iter([("type".to_owned(), json!(class))]);
     let mut set = |member: &str, value: Value| drop(map.insert(member.into(), value));
     let mut payload = json!({"status": (["running", "failed", "completed"][one as usize]), "note": other});
-    let mut say = |member: &str, value: Value| payload[member] = value;
+    let mut set_payload = |member: &str, value: Value| payload[member] = value;
     match class {
         "tool.progress" | "state.snapshot" | "state.delta" if is_activity => {
             set(if flag(0) { "toolCallId" } else { "messageId" }, json!(format!("c{one}")));
-            say("activityType", Value::from(["search", "tool-call-progress", "message"][other as usize]));
+            set_payload("activityType", Value::from(["search", "tool-call-progress", "message"][other as usize]));
             match flags {
-                0..=3 => say("patch", patch),
-                4 => say("content", json!("bare text")),
-                5 => say("content", json!({"list": [1], "k0": 1, "call_id": format!("c{one}"), "progress": 0.5})),
+                0..=3 => set_payload("patch", patch),
+                4 => set_payload("content", json!("bare text")),
+                5 => set_payload("content", json!({"list": [1], "k0": 1, "call_id": format!("c{one}"), "progress": 0.5})),
                 6 => {
-                    say("content", json!({"list": []}));
-                    say("replace", json!(false));
+                    set_payload("content", json!({"list": []}));
+                    set_payload("replace", json!(false));
                 }
-                _ => say("state", json!([one])),
+                _ => set_payload("state", json!([one])),
             }
         }
-        "state.snapshot" => say("state", json!({"list": ["a"], "text": ["x", "y"], "k0": 1})),
-        "state.delta" => say("patch", patch),
+        "state.snapshot" => set_payload("state", json!({"list": ["a"], "text": ["x", "y"], "k0": 1})),
+        "state.delta" => set_payload("patch", patch),
         class if class.starts_with("tool.") => {
             set("toolCallId", json!(format!("c{one}")));
             for (member, value) in [
@@ -309,37 +310,37 @@ fn shaped(family: &str, one: u8, other: u8, agent: Option<u8>, audience: Option<
                 ("message", json!(format!("step {other}"))),
                 ("progress", json!(f64::from(other) / 2.0)),
             ] {
-                say(member, value);
+                set_payload(member, value);
             }
             if flag(0) {
-                say("input", json!({"a": one}));
-                say("parentToolCallId", json!("c0"));
+                set_payload("input", json!({"a": one}));
+                set_payload("parentToolCallId", json!("c0"));
             }
         }
         class if ["text.", "reasoning.", "plan."].iter().any(|family| class.starts_with(family)) => {
             set("messageId", json!(format!("m{one}")));
-            // Only a final text may name no part; any other would be given one, and so start a thing.
+            // Only a final text may name no part; any other fact without a part would get one, and so start a subject.
             if flag(0) || class != "text.final" {
                 set("partId", json!(format!("p{other}")));
             }
-            say("text", Value::from(["one ", "two ", "one two "][flags as usize % 3]));
+            set_payload("text", Value::from(["one ", "two ", "one two "][flags as usize % 3]));
             if flag(1) {
                 payload.as_object_mut().unwrap().remove("text");
             }
         }
         "messages.snapshot" => {
             let parts = json!([{"partId": format!("p{other}"), "text": "fixed"}, {"kind": "tool_call", "toolCallId": format!("c{one}"), "partId": "call"}]);
-            say(
+            set_payload(
                 "messages",
                 json!([{"messageId": format!("m{one}"), "role": "assistant", "parts": if flag(0) { parts } else { json!([]) }}, {"messageId": "m1", "agentId": "g0"}]),
             );
-            say("mode", json!(if flag(1) { "repair" } else { "window" }));
+            set_payload("mode", json!(if flag(1) { "repair" } else { "window" }));
         }
         "action.required" | "action.resolved" | "control.changed" => {
             set("actionId", json!(format!("a{one}")));
             set("toolCallId", json!(format!("c{other}")));
-            say("input", json!("of the call"));
-            say("outcome", json!("approved"));
+            set_payload("input", json!("of the call"));
+            set_payload("outcome", json!("approved"));
         }
         _ => {
             for (member, value) in [
@@ -353,26 +354,26 @@ fn shaped(family: &str, one: u8, other: u8, agent: Option<u8>, audience: Option<
                 }
             }
             for member in ["handoffId", "workerNotificationId", "teamId", "reviewId"] {
-                say(member, json!(format!("{member}-{one}")));
+                set_payload(member, json!(format!("{member}-{one}")));
             }
-            say("usage", json!({"inputTokens": one, "cost": 0.5}));
-            say("version", json!(other));
-            say("body", json!("never shown"));
+            set_payload("usage", json!({"inputTokens": one, "cost": 0.5}));
+            set_payload("version", json!(other));
+            set_payload("body", json!("never shown"));
             if flag(0) {
-                say("compactionId", json!(one));
-                say("workItemId", json!("w"));
-                say("title", json!("title"));
-                say("items", json!([1, 2]));
+                set_payload("compactionId", json!(one));
+                set_payload("workItemId", json!("w"));
+                set_payload("title", json!("title"));
+                set_payload("items", json!([1, 2]));
             }
             if flag(1) {
-                say("blocker", Value::Null);
-                say("queuedTurnCount", json!(other));
-                say("stale", json!(true));
+                set_payload("blocker", Value::Null);
+                set_payload("queuedTurnCount", json!(other));
+                set_payload("stale", json!(true));
             }
             if flag(2) {
-                say("attempts", json!([{"n": one}]));
-                say("permissionId", json!("p"));
-                say("verdict", json!("passed"));
+                set_payload("attempts", json!([{"n": one}]));
+                set_payload("permissionId", json!("p"));
+                set_payload("verdict", json!("passed"));
             }
         }
     }
@@ -387,8 +388,9 @@ fn shaped(family: &str, one: u8, other: u8, agent: Option<u8>, audience: Option<
     Value::Object(map)
 }
 
-/// The things that a fact is about: whoever leaves out the first fact of one changes what the rest of it is.
-fn things(fact: &Value) -> Vec<String> {
+/// Returns the subjects that a fact may start. Leaving out a subject's first fact changes the meaning of its later
+/// facts.
+fn subjects(fact: &Value) -> Vec<String> {
     let id = |member: &str| fact[member].as_str().unwrap_or("-").to_owned();
     let class = fact["type"].as_str().unwrap();
     let activity = fact["payload"]["activityType"].as_str();
@@ -417,7 +419,7 @@ fn things(fact: &Value) -> Vec<String> {
     }
 }
 
-/// Runs a law over random facts: the same ones each time, or with `PROPTEST_CASES` that many new ones.
+/// Checks a property over random facts: the same facts each time, or as many new cases as `PROPTEST_CASES` says.
 pub fn check_property(cases: u32, check: impl AsyncFn(&Pipeline, Vec<Value>)) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let config = Config { cases: asked.unwrap_or(cases), failure_persistence: None, max_shrink_iters: 3000, ..Config::default() };
@@ -426,16 +428,16 @@ pub fn check_property(cases: u32, check: impl AsyncFn(&Pipeline, Vec<Value>)) {
         None => TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let line = runtime.block_on(async { Pipeline::new() });
+    let pipeline = runtime.block_on(async { Pipeline::new() });
     let outcome = runner.run(&proptest::collection::vec(any_fact(), 1..50), |facts| {
-        runtime.block_on(check(&line, facts));
+        runtime.block_on(check(&pipeline, facts));
         Ok(())
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]
-fn a_reader_who_applies_every_frame_has_what_the_view_holds_and_that_is_what_the_schemas_say() {
+fn a_reader_that_applies_every_frame_has_the_view_s_state_and_it_is_valid() {
     check_property(150, async |pipeline, facts| {
         let (log, rows) = pipeline.rows(&[("agentui", &facts)]).await;
         for audience in Audience::ALL {
@@ -445,13 +447,13 @@ fn a_reader_who_applies_every_frame_has_what_the_view_holds_and_that_is_what_the
 }
 
 #[test]
-fn a_view_that_was_saved_anywhere_goes_on_as_if_it_had_never_been_away() {
+fn a_view_restored_at_any_row_continues_unchanged() {
     check_property(100, async |pipeline, facts| {
         let (log, rows) = pipeline.rows(&[("agentui", &facts)]).await;
         for audience in Audience::ALL {
             let whole = Reader::new(&log, audience).read(&rows);
-            for forgets in [1, 2, 7] {
-                let again = Reader::forgetting(&log, audience, forgets).read(&rows);
+            for restore_every in [1, 2, 7] {
+                let again = Reader::restoring(&log, audience, restore_every).read(&rows);
                 assert_eq!(again.frames, whole.frames);
                 assert_eq!(again.view.save(), whole.view.save());
             }
@@ -460,7 +462,7 @@ fn a_view_that_was_saved_anywhere_goes_on_as_if_it_had_never_been_away() {
 }
 
 #[test]
-fn the_times_of_an_activity_are_those_of_the_envelopes_that_its_audience_sees_wherever_it_is_saved() {
+fn an_activity_s_times_are_those_of_its_visible_envelopes() {
     check_property(100, async |pipeline, facts| {
         let one_by_one: Vec<_> = facts.iter().map(|fact| ("agentui", std::slice::from_ref(fact))).collect();
         let (log, rows) = pipeline.rows(&one_by_one).await;
@@ -480,24 +482,24 @@ fn the_times_of_an_activity_are_those_of_the_envelopes_that_its_audience_sees_wh
                 let ended = activity.ended_at.map(|time| time.to_string());
                 assert!(ended.is_none_or(|ended| received.values().any(|time| *time == ended)), "{activity:?}");
             }
-            let again = Reader::forgetting(&log, audience, 3).read(&rows);
+            let again = Reader::restoring(&log, audience, 3).read(&rows);
             assert_eq!(again.times, whole.times);
         }
     });
 }
 
 #[test]
-fn leaving_out_what_an_audience_does_not_see_changes_nothing_that_it_is_shown() {
+fn leaving_out_hidden_facts_changes_nothing_visible() {
     check_property(200, async |pipeline, facts| {
         let (log, rows) = pipeline.rows(&[("agentui", &facts)]).await;
-        assert_eq!(rows.len(), facts.len(), "one fact is one envelope here, so its place in the body is its sequence");
+        assert_eq!(rows.len(), facts.len(), "a fact is one envelope here, so its position is its sequence");
         for audience in Audience::ALL {
             let mut known = HashSet::new();
             let kept: Vec<Value> = facts
                 .iter()
                 .zip(&rows)
                 .filter(|(fact, row)| {
-                    let starts = things(fact).into_iter().filter(|thing| known.insert(thing.clone())).count() > 0;
+                    let starts = subjects(fact).into_iter().filter(|subject| known.insert(subject.clone())).count() > 0;
                     starts || row.view(audience).is_some()
                 })
                 .map(|(fact, _)| fact.clone())
@@ -525,7 +527,7 @@ fn leaving_out_what_an_audience_does_not_see_changes_nothing_that_it_is_shown() 
 }
 
 #[test]
-fn what_a_reader_is_shown_of_an_activity_of_a_source_or_of_its_state_was_so_at_that_moment() {
+fn a_shown_custom_activity_or_state_is_never_older_than_its_sequence() {
     check_property(150, async |pipeline, facts| {
         let (log, rows) = pipeline.rows(&[("agentui", &facts)]).await;
         let mut views = Audience::ALL.map(|audience| View::new(&log, audience));
@@ -534,7 +536,7 @@ fn what_a_reader_is_shown_of_an_activity_of_a_source_or_of_its_state_was_so_at_t
             internal.fold(row.sequence(), row.view(Audience::Internal));
             for view in [user, dashboard] {
                 let touched = view.fold(row.sequence(), row.view(view.audience)).touched;
-                let shown = touched.iter().map(|touch| view.touched(touch));
+                let shown = touched.iter().map(|change| view.changed_activity(change));
                 for shown in shown.filter(|activity| activity.is_custom || &*activity.kind == "state") {
                     let true_one = internal.activities().iter().find(|a| a.kind == shown.kind && a.id == shown.id).unwrap();
                     assert_eq!(shown.content, true_one.content, "as {}", view.audience);
@@ -545,8 +547,8 @@ fn what_a_reader_is_shown_of_an_activity_of_a_source_or_of_its_state_was_so_at_t
 }
 
 #[test]
-fn after_the_end_of_a_run_nothing_is_open_whatever_came_before_and_whatever_comes_after() {
-    check_property(150, async |line, mut facts| {
+fn nothing_is_open_after_the_end_of_a_run_whatever_came_before_or_after() {
+    check_property(150, async |pipeline, mut facts| {
         let late = facts.split_off(facts.len() / 2);
         facts.push(fact("run.finished", json!({})));
         facts.extend(late.into_iter().filter(|fact| fact["type"] != "run.started"));
@@ -558,7 +560,7 @@ fn after_the_end_of_a_run_nothing_is_open_whatever_came_before_and_whatever_come
 }
 
 #[test]
-fn every_recording_keeps_the_laws_for_every_audience() {
+fn every_recording_satisfies_the_properties_for_every_audience() {
     let mut names: Vec<String> = std::fs::read_dir(repository("tests/recordings/awaken"))
         .unwrap()
         .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
@@ -568,15 +570,15 @@ fn every_recording_keeps_the_laws_for_every_audience() {
     block_on(async {
         let pipeline = Pipeline::new();
         for name in names {
-            // Recordings without an end are ended here.
+            // The test ends recordings without an end.
             let end = [fact("run.finished", json!({}))];
             let (log, rows) = pipeline.rows(&[("awaken", &recording(&name)), ("agentui", &end)]).await;
             for audience in Audience::ALL {
                 let whole = Reader::new(&log, audience).read(&rows);
-                assert!(whole.view.activities().len() > 1 || rows.len() < 5, "{name} shows something");
+                assert!(whole.view.activities().len() > 1 || rows.len() < 5, "{name} has too few activities");
                 whole.check();
                 whole.check_closed();
-                let again = Reader::forgetting(&log, audience, 97).read(&rows);
+                let again = Reader::restoring(&log, audience, 97).read(&rows);
                 assert!(again.frames == whole.frames, "{name}");
                 assert_eq!(again.view.save(), whole.view.save(), "{name}");
             }

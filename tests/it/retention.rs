@@ -1,4 +1,4 @@
-//! Compaction: what was of use while a run was live goes, and nobody who looks at the run sees the difference.
+//! Compaction: data that was only useful while a run was live is removed, and no reader sees a difference.
 
 use crate::activities::{Screen, read_activities, without_times};
 use crate::harness::{
@@ -19,22 +19,22 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Steps so small that every run takes several.
-const SMALL: StepSize = StepSize { appends: 3, bytes: 4096 };
+const SMALL_STEPS: StepSize = StepSize { appends: 3, bytes: 4096 };
 
 fn server(store: AnyStore, now: fn() -> jiff::Timestamp) -> Server {
     let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), KeepAlive::default());
     Server::new(store, Policy::default(), sizes, limits, pulse, environment(now)).unwrap()
 }
 
-/// A server in memory whose clock stands still, and what compacts whatever has ended there.
-pub async fn still() -> (Client, Compactor) {
+/// Starts a server in memory whose clock stands still, with a compactor that takes every ended run.
+pub async fn start_with_stopped_clock() -> (Client, Compactor) {
     let server = server(AnyStore::Memory(MemoryStore::new()), || jiff::Timestamp::UNIX_EPOCH);
     let compactor = server.compactor(Duration::ZERO);
     (serve_until(server, std::future::pending()).await.0, compactor)
 }
 
-/// Plays a recording, each fact in an append of its own or all of them in few, and ends the run.
-async fn play(client: &Client, run: &str, name: &str, one_by_one: bool) {
+/// Posts a recording, either one fact per append or all facts in few appends, and ends the run.
+async fn post_recording(client: &Client, run: &str, name: &str, one_by_one: bool) {
     let path = format!("/v1/runs/{run}/facts?source=awaken");
     if one_by_one {
         for fact in recording(name) {
@@ -50,17 +50,17 @@ fn sequences(events: &[Value]) -> Vec<u64> {
     events.iter().map(|event| event["sequence"].as_u64().unwrap()).collect()
 }
 
-/// Everything of a run that must be the same before and after, for an audience.
+/// Reads everything of a run that compaction must not change for an audience.
 pub async fn state(client: &Client, run: &str, audience: &str) -> Value {
     let activities = client.get(&format!("/v1/runs/{run}/activities?audience={audience}")).await.ok();
-    let mut stands = client.get(&format!("/v1/runs/{run}?audience={audience}")).await.ok();
-    stands["counts"]["events"].take();
-    stands.as_object_mut().unwrap().remove("compacted");
-    json!([activities, stands])
+    let mut run_state = client.get(&format!("/v1/runs/{run}?audience={audience}")).await.ok();
+    run_state["counts"]["events"].take();
+    run_state.as_object_mut().unwrap().remove("compacted");
+    json!([activities, run_state])
 }
 
-/// The frames of a stream of events up to its end, of which each must follow the one before, the first after `last`.
-async fn chain(client: &Client, via: Transport, run: &str, query: &str, cursor: Option<&str>, mut last: u64) -> Vec<Frame> {
+/// Reads a stream of events to its end, and asserts that each frame names the one before it, the first names `last`.
+async fn read_chain(client: &Client, via: Transport, run: &str, query: &str, cursor: Option<&str>, mut last: u64) -> Vec<Frame> {
     let mut frames = client.open_stream(via, run, query, cursor).await.read_all().await;
     assert_eq!(frames.pop().map(|frame| frame.kind().to_owned()).as_deref(), Some("End"), "{run} {query}");
     for frame in &frames {
@@ -70,47 +70,48 @@ async fn chain(client: &Client, via: Transport, run: &str, query: &str, cursor: 
     frames
 }
 
-fn of_frames(frames: &[Frame]) -> Vec<u64> {
+fn frame_sequences(frames: &[Frame]) -> Vec<u64> {
     frames.iter().map(Frame::sequence).collect()
 }
 
-/// The holes of a run, as its pages declare them, from either end.
-async fn holes(client: &Client, run: &str, limit: usize, backward: bool) -> Vec<(u64, u64)> {
-    let (mut found, mut place) = (Vec::new(), if backward { u64::MAX.to_string() } else { "0".to_owned() });
+/// Reads the holes that a run's pages declare, from either end.
+async fn read_holes(client: &Client, run: &str, limit: usize, backward: bool) -> Vec<(u64, u64)> {
+    let (mut found, mut cursor) = (Vec::new(), if backward { u64::MAX.to_string() } else { "0".to_owned() });
     loop {
         let member = if backward { "before" } else { "after" };
-        let page = client.get(&format!("/v1/runs/{run}/events?limit={limit}&{member}={place}&audience=internal")).await.ok();
-        assert_ne!(page["holes"], json!([]), "absent where there are none");
+        let page =
+            client.get(&format!("/v1/runs/{run}/events?limit={limit}&{member}={sequences_of}&audience=internal")).await.ok();
+        assert_ne!(page["holes"], json!([]), "a page without holes has no such member");
         let number = |value: &Value| value.as_u64().unwrap();
         let holes: Vec<_> = page["holes"].as_array().into_iter().flatten().map(|h| (number(&h[0]), number(&h[1]))).collect();
         let at = if backward { 0 } else { found.len() };
         found.splice(at..at, holes);
         match page["nextCursor"].as_str() {
-            Some(next) => place = next.to_owned(),
+            Some(next) => cursor = next.to_owned(),
             None => return found,
         }
     }
 }
 
-/// What a reader had, before the compaction.
+/// Everything that readers had before the compaction.
 struct Before {
     states: Vec<Value>,
     events: Vec<Vec<u64>>,
-    /// By audience: each frame's cursor and sequence, and for activities the screen at that cursor.
+    /// By audience: each frame's cursor and sequence; for activities the screen at that cursor.
     cursors: Vec<Vec<(String, u64)>>,
     screens: Vec<Vec<Screen>>,
 }
 
-/// Screens that are kept of one run and audience.
+/// The number of screens kept per run and audience.
 const SCREENS_MAX: usize = 256;
 
-async fn before(client: &Client, run: &str) -> Before {
+async fn read_before(client: &Client, run: &str) -> Before {
     let mut before = Before { states: Vec::new(), events: Vec::new(), cursors: Vec::new(), screens: Vec::new() };
     for audience in AUDIENCES {
         let query = format!("audience={audience}");
         before.states.push(state(client, run, audience).await);
         before.events.push(sequences(&client.read_events(run, &query, 1000).await));
-        let frames = chain(client, Transport::Raw, run, &query, None, 0).await;
+        let frames = read_chain(client, Transport::Raw, run, &query, None, 0).await;
         before.cursors.push(frames.iter().map(|frame| (frame.id().to_owned(), frame.sequence())).collect());
         let (mut screen, mut screens) = (Screen::default(), Vec::new());
         for frame in client.open_activities(run, &format!("{query}&replay=deltas"), None).await.read_all().await {
@@ -118,7 +119,7 @@ async fn before(client: &Client, run: &str) -> Before {
             if frame.id.is_some() && !screen.ended {
                 screens.push(screen.clone());
             }
-            // Of a long run a few, or they would take gigabytes.
+            // Of a long run only some: all of them would take gigabytes.
             if screens.len() > SCREENS_MAX {
                 screens = screens.into_iter().step_by(2).collect();
             }
@@ -128,7 +129,7 @@ async fn before(client: &Client, run: &str) -> Before {
     before
 }
 
-/// Holds a compacted run against what it was; how many rows there were and are.
+/// Compares a compacted run with its former state; returns the numbers of rows before and after.
 async fn check(client: &Client, run: &str, before: &Before, step: usize) -> (usize, usize) {
     let mut counts = (0, 0);
     let all = sequences(&client.read_events(run, "audience=internal", 7).await);
@@ -141,27 +142,27 @@ async fn check(client: &Client, run: &str, before: &Before, step: usize) -> (usi
         let left = sequences(&events);
         counts = (before.events[who].len(), left.len());
         let expected: Vec<_> = before.events[who].iter().copied().filter(|sequence| all.contains(sequence)).collect();
-        assert_eq!(left, expected, "{about}: it sees what is left of what it saw");
+        assert_eq!(left, expected, "{about}: not the remaining events of those it saw");
         assert_eq!(events, client.read_events_backward(run, &query, page).await, "{about}");
         assert_eq!(events, client.export(run, &query).await, "{about}");
-        let stands = client.get(&format!("/v1/runs/{run}?{query}")).await.ok();
-        assert_eq!(stands["counts"]["events"], left.len(), "{about}");
+        let run_state = client.get(&format!("/v1/runs/{run}?{query}")).await.ok();
+        assert_eq!(run_state["counts"]["events"], left.len(), "{about}");
 
-        // Streams, from the start and from every cursor that anybody may have.
+        // Streams, from the start and from every cursor that a reader may have.
         for via in TRANSPORTS {
-            assert_eq!(of_frames(&chain(client, via, run, &query, None, 0).await), left, "{about}");
+            assert_eq!(frame_sequences(&read_chain(client, via, run, &query, None, 0).await), left, "{about}");
         }
         let of_type = format!("{query}&type=run.started,run.status,run.finished,tool.started,text.final");
-        let taken = of_frames(&chain(client, Transport::Raw, run, &of_type, None, 0).await);
+        let typed = frame_sequences(&read_chain(client, Transport::Raw, run, &of_type, None, 0).await);
         for (cursor, last) in before.cursors[who].iter().step_by(step) {
-            let rest = of_frames(&chain(client, Transport::Raw, run, &query, Some(cursor), *last).await);
+            let rest = frame_sequences(&read_chain(client, Transport::Raw, run, &query, Some(cursor), *last).await);
             assert!(rest.iter().eq(left.iter().filter(|sequence| *sequence > last)), "{about} after {last}");
             let of_type = client.open_stream(Transport::Raw, run, &of_type, Some(cursor)).await.read_all().await;
-            let rest: Vec<_> = of_frames(&of_type[..of_type.len() - 1]);
-            assert!(rest.iter().eq(taken.iter().filter(|sequence| *sequence > last)), "{about} after {last}, by type");
+            let rest: Vec<_> = frame_sequences(&of_type[..of_type.len() - 1]);
+            assert!(rest.iter().eq(typed.iter().filter(|sequence| *sequence > last)), "{about} after {last}, by type");
         }
 
-        // Activities, from the start and from every screen that anybody may have.
+        // Activities, from the start and from every screen that a reader may have.
         let expected = read_activities(client, run, &query).await;
         let screens = step.min(1 + before.screens[who].len() / 5);
         for query in [query.clone(), format!("{query}&replay=deltas")] {
@@ -175,7 +176,7 @@ async fn check(client: &Client, run: &str, before: &Before, step: usize) -> (usi
             }
         }
 
-        // What was known at any time is what was known at the last row before it.
+        // The activities at a sequence inside a hole are those at the last row before it.
         let travel = async |at: u64| client.get(&format!("/v1/runs/{run}/activities?{query}&at={at}")).await.ok();
         for hole in all.windows(2).filter(|pair| pair[1] > pair[0] + 1).step_by(step) {
             assert_eq!(travel(hole[0] + 1).await, travel(hole[0]).await, "{about} at {}", hole[0] + 1);
@@ -185,40 +186,40 @@ async fn check(client: &Client, run: &str, before: &Before, step: usize) -> (usi
     let gaps = [0].iter().chain(&all).zip(&all).filter(|(a, b)| **b > **a + 1).map(|(a, b)| (a + 1, b - 1));
     let gaps: Vec<_> = gaps.collect();
     for (limit, backward) in [(1000, false), (2, false), (1000, true), (2, true)] {
-        assert_eq!(holes(client, run, limit, backward).await, gaps, "{run} by {limit}, backward: {backward}");
+        assert_eq!(read_holes(client, run, limit, backward).await, gaps, "{run} by {limit}, backward: {backward}");
     }
     counts
 }
 
 #[tokio::test]
-async fn every_recording_comes_to_the_same_with_less() {
-    let (client, compactor) = still().await;
+async fn compaction_of_every_recording_removes_rows_and_changes_no_state() {
+    let (client, compactor) = start_with_stopped_clock().await;
     let (mut rows, mut left) = (0, 0);
     for (n, name) in list_recordings("awaken").iter().enumerate() {
         let is_long = name == "long_40_steps";
-        play(&client, name, name, n % 2 == 0 && !is_long).await;
-        let was = before(&client, name).await;
-        let compactor = if is_long { compactor.clone() } else { compactor.clone().with_step_size(SMALL) };
+        post_recording(&client, name, name, n % 2 == 0 && !is_long).await;
+        let was = read_before(&client, name).await;
+        let compactor = if is_long { compactor.clone() } else { compactor.clone().with_step_size(SMALL_STEPS) };
         let outcome = compactor.run_once().await.unwrap();
-        assert_eq!(outcome.runs, 1, "{name}: the others were looked through");
+        assert_eq!(outcome.runs, 1, "{name}: the compactor has checked the other runs");
         let step = if is_long { was.cursors[2].len() / 5 } else { 1 + was.cursors[2].len() / 12 };
         let (had, has) = check(&client, name, &was, step).await;
         assert_eq!(had - has, outcome.rows, "{name}");
         let compacted = &client.get(&format!("/v1/runs/{name}")).await.ok()["compacted"];
         assert_eq!(*compacted, if outcome.rows > 0 { json!(true) } else { Value::Null });
-        println!("{name}: {} of {had} rows are gone", outcome.rows);
+        println!("{name}: {} of {had} rows were removed", outcome.rows);
         (rows, left) = (rows + had, left + has);
     }
-    println!("{} of {rows} rows are gone", rows - left);
-    // Nearly all of the rest is streamed text, which Awaken says in chunks only: nothing in the log repeats it.
-    assert!(rows - left > 600, "{left} of {rows} are left");
-    assert_eq!(compactor.run_once().await.unwrap(), Outcome::default(), "once is enough");
+    println!("{} of {rows} rows were removed", rows - left);
+    // Most of the rest is streamed text, which Awaken sends in chunks only: no later event repeats it.
+    assert!(rows - left > 600, "{left} of {rows} rows remain");
+    assert_eq!(compactor.run_once().await.unwrap(), Outcome::default(), "a second pass removes nothing");
 }
 
-/// A small generator (xorshift), so that a failure can be met again by its seed.
-struct Dice(u64);
+/// A small random generator (xorshift), so that a failure can be reproduced by its seed.
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -231,12 +232,12 @@ impl Dice {
     }
 }
 
-/// Any fact, of few things, so that they have much to do with each other; of any persistence and audience.
-fn any_fact(dice: &mut Dice) -> Value {
-    let text = dice.one(&["a", "bc", "", "bcd", "e "]);
-    let (message, part, call) = (dice.one(&["m", "n"]), dice.one(&["p", "q"]), dice.one(&["c", "d"]));
-    let whole = dice.below(2) == 0;
-    let mut fact = match dice.below(16) {
+/// Generates a fact about one of a few subjects, so that facts interact; of any persistence and audience.
+fn any_fact(rng: &mut Rng) -> Value {
+    let text = rng.one(&["a", "bc", "", "bcd", "e "]);
+    let (message, part, call) = (rng.one(&["m", "n"]), rng.one(&["p", "q"]), rng.one(&["c", "d"]));
+    let whole = rng.below(2) == 0;
+    let mut fact = match rng.below(16) {
         0..=3 => fact("text.delta", json!({"messageId": message, "partId": part, "payload": {"text": text}})),
         4 if whole => fact("text.final", json!({"messageId": message, "payload": {"text": "abcbcd"}})),
         4 => fact("text.final", json!({"messageId": message, "partId": part, "payload": {"text": "abcbcde "}})),
@@ -249,40 +250,40 @@ fn any_fact(dice: &mut Dice) -> Value {
         9 => fact("tool.progress", json!({"toolCallId": call, "payload": {"message": text, "progress": 0.5}})),
         10 if whole => fact("tool.args", json!({"toolCallId": call, "payload": {"state": "input-available"}})),
         10 => fact("tool.result", json!({"toolCallId": call, "payload": {"output": text}})),
-        11 => fact("run.status", json!({"payload": {"message": text}, "phase": dice.one(&["acting", "waiting", "reasoning"])})),
+        11 => fact("run.status", json!({"payload": {"message": text}, "phase": rng.one(&["acting", "waiting", "reasoning"])})),
         12 if whole => fact("state.snapshot", json!({"payload": {"state": {"n": text}}})),
         12 => fact("state.delta", json!({"payload": {"patch": [{"op": "add", "path": "/n", "value": text}]}})),
         13 => fact("diagnostic.changed", json!({"payload": {"message": text}})),
         14 => fact("metric.changed", json!({"payload": {"usage": {"inputTokens": 1}}})),
-        _ if whole => fact("run.started", json!({"agentId": dice.one(&["x", "y"])})),
+        _ if whole => fact("run.started", json!({"agentId": rng.one(&["x", "y"])})),
         _ => fact("run.finished", json!({})),
     };
-    match dice.below(4) {
+    match rng.below(4) {
         0 => fact["persistence"] = "ephemeral_live".into(),
         1 => fact["persistence"] = "archive".into(),
         _ => {}
     }
-    if dice.below(3) == 0 {
-        fact["audience"] = dice.one(&AUDIENCES).into();
+    if rng.below(3) == 0 {
+        fact["audience"] = rng.one(&AUDIENCES).into();
     }
     fact
 }
 
 #[tokio::test]
-async fn whatever_a_run_holds_it_comes_to_the_same_with_less_and_again_after_late_facts() {
-    let (client, compactor) = still().await;
-    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+async fn compaction_changes_no_state_of_random_runs_also_after_late_facts() {
+    let (client, compactor) = start_with_stopped_clock().await;
+    let mut rng = Rng(0x9e37_79b9_7f4a_7c15);
     let (mut rows, mut gone) = (0, 0);
     for n in 0..40 {
         let run = format!("r{n}");
-        let compactor = if n % 2 == 0 { compactor.clone().with_step_size(SMALL) } else { compactor.clone() };
+        let compactor = if n % 2 == 0 { compactor.clone().with_step_size(SMALL_STEPS) } else { compactor.clone() };
         for _ in 0..2 {
-            for _ in 0..=dice.below(7) {
-                let facts: Vec<_> = (0..=dice.below(11)).map(|_| any_fact(&mut dice)).collect();
+            for _ in 0..=rng.below(7) {
+                let facts: Vec<_> = (0..=rng.below(11)).map(|_| any_fact(&mut rng)).collect();
                 client.append(&run, &facts).await;
             }
             client.append(&run, &[fact("run.finished", json!({}))]).await;
-            let was = before(&client, &run).await;
+            let was = read_before(&client, &run).await;
             let outcome = compactor.run_once().await.unwrap();
             let step = 1 + was.cursors[2].len() / 6;
             let (had, has) = check(&client, &run, &was, step).await;
@@ -290,7 +291,7 @@ async fn whatever_a_run_holds_it_comes_to_the_same_with_less_and_again_after_lat
             (rows, gone) = (rows + had, gone + outcome.rows);
         }
     }
-    println!("{gone} of {rows} rows are gone");
+    println!("{gone} of {rows} rows were removed");
     assert!(gone > 100, "{gone} of {rows}");
 }
 
@@ -302,8 +303,8 @@ fn progress(n: u64, bytes: usize) -> Value {
     )
 }
 
-/// A run that ends, and can lose nearly everything.
-async fn dig(client: &Client, run: &str, count: u64, bytes: usize) {
+/// Writes a run that ends, and that can lose nearly all of its rows.
+async fn write_compactable_run(client: &Client, run: &str, count: u64, bytes: usize) {
     for n in (0..count).collect::<Vec<_>>().chunks(10) {
         client.append(run, &n.iter().map(|n| progress(*n, bytes)).collect::<Vec<_>>()).await;
     }
@@ -311,10 +312,10 @@ async fn dig(client: &Client, run: &str, count: u64, bytes: usize) {
 }
 
 #[tokio::test]
-async fn readers_of_several_runs_who_are_live_meanwhile_go_on_as_if_nothing_had_happened() {
-    let (client, compactor) = still().await;
-    dig(&client, "r", 200, 10).await;
-    dig(&client, "other", 3, 10).await;
+async fn live_readers_of_several_runs_continue_unaffected_by_a_compaction() {
+    let (client, compactor) = start_with_stopped_clock().await;
+    write_compactable_run(&client, "r", 200, 10).await;
+    write_compactable_run(&client, "other", 3, 10).await;
     let mut streams = Vec::new();
     for audience in AUDIENCES {
         for query in ["frames=events", "frames=events&type=tool.progress,diagnostic.changed,run.finished", "", "replay=deltas"] {
@@ -350,7 +351,7 @@ async fn readers_of_several_runs_who_are_live_meanwhile_go_on_as_if_nothing_had_
             screen.ended = false;
             loop {
                 let frame = stream.next_frame().await;
-                assert_ne!(frame.kind(), "Hydrated", "{path}: it has all that came before");
+                assert_ne!(frame.kind(), "Hydrated", "{path}: Hydrated would repeat what the reader has");
                 screen.apply(&frame);
                 if frame.kind() == "End" {
                     break;
@@ -358,7 +359,7 @@ async fn readers_of_several_runs_who_are_live_meanwhile_go_on_as_if_nothing_had_
             }
             assert_eq!(screen.shown(), expected, "{path}");
         }
-        // Whoever comes back from anywhere is led to the same.
+        // A reader that resumes at any cursor ends with the same state.
         for (cursor, mut last, mut screen) in cursors.into_iter().step_by(17) {
             let mut stream = client.open(Transport::Raw, &path, Some(&cursor)).await;
             let had = last.get("r").copied().unwrap_or(0);
@@ -391,10 +392,10 @@ async fn readers_of_several_runs_who_are_live_meanwhile_go_on_as_if_nothing_had_
 }
 
 #[tokio::test]
-async fn what_is_at_hand_for_readers_is_what_is_in_the_log_after_each_compaction() {
-    let (client, compactor) = still().await;
+async fn the_ring_and_the_log_agree_after_each_compaction() {
+    let (client, compactor) = start_with_stopped_clock().await;
     client.append("r", &[fact("run.started", json!({}))]).await;
-    // These are there from the beginning on, so that everything is at hand.
+    // These readers join before the first fact, so that the ring holds every frame.
     let mut live = Vec::new();
     for query in ["frames=events", ""] {
         let mut stream = client.open(Transport::Raw, &format!("/v1/stream?runs=r&{query}"), None).await;
@@ -415,7 +416,7 @@ async fn what_is_at_hand_for_readers_is_what_is_in_the_log_after_each_compaction
                 let frame = stream.next_frame().await;
                 match frame.kind() {
                     "Event" => assert_eq!(frame.prev(), std::mem::replace(had, frame.sequence()), "{query}"),
-                    "Hydrated" if *had > 1 => panic!("{query}: it has all that came before"),
+                    "Hydrated" if *had > 1 => panic!("{query}: Hydrated repeats what the reader has"),
                     "End" => break,
                     _ => screen.apply(&frame),
                 }
@@ -426,11 +427,11 @@ async fn what_is_at_hand_for_readers_is_what_is_in_the_log_after_each_compaction
         let expected = read_activities(&client, "r", "").await;
         assert_eq!(live[1].2.shown(), expected);
         let left = sequences(&client.read_events("r", "", 1000).await);
-        assert_eq!(of_frames(&chain(&client, Transport::Raw, "r", "", None, 0).await), left);
+        assert_eq!(frame_sequences(&read_chain(&client, Transport::Raw, "r", "", None, 0).await), left);
         let epoch = client.get("/v1/runs/r").await.ok()["epoch"].as_str().unwrap().to_owned();
         for at in 0..last {
-            let rest = chain(&client, Transport::Raw, "r", "", Some(&format!("{epoch}:{}", 2 * at)), at).await;
-            assert!(of_frames(&rest).iter().eq(left.iter().filter(|sequence| **sequence > at)), "after {at}");
+            let rest = read_chain(&client, Transport::Raw, "r", "", Some(&format!("{epoch}:{}", 2 * at)), at).await;
+            assert!(frame_sequences(&rest).iter().eq(left.iter().filter(|sequence| **sequence > at)), "after {at}");
             let then = client.get(&format!("/v1/runs/r/activities?at={at}")).await.ok();
             let cursor = then["cursor"].as_str().unwrap();
             for query in ["", "replay=deltas"] {
@@ -445,9 +446,10 @@ async fn what_is_at_hand_for_readers_is_what_is_in_the_log_after_each_compaction
 }
 
 #[tokio::test]
-async fn a_reader_that_stalls_while_its_run_is_compacted_gets_what_is_left_and_sees_no_gap() {
-    let (client, compactor) = still().await;
-    // What one of the facts that go sets, another takes back: who has the one and not the other would keep it for ever.
+async fn a_stalled_reader_gets_the_remaining_rows_without_a_gap() {
+    let (client, compactor) = start_with_stopped_clock().await;
+    // Of these facts that compaction removes, one sets a member and another removes it: a reader with only the first
+    // would keep it.
     let patch = |op: &str, path: &str, persistence: &str| {
         let patch = json!([{"op": op, "path": path, "value": 1}]);
         fact("state.delta", json!({"persistence": persistence, "payload": {"patch": patch}}))
@@ -463,7 +465,7 @@ async fn a_reader_that_stalls_while_its_run_is_compacted_gets_what_is_left_and_s
     for query in ["frames=events", "frames=events&type=tool.started,tool.progress", "replay=deltas"] {
         for via in TRANSPORTS {
             let mut stream = client.open(via, &format!("/v1/runs/r/stream?{query}"), None).await;
-            // It reads a little, and then no more than what fits between the two ends.
+            // The reader reads a little, and then no more than the buffers of both ends.
             let first = stream.next_frame().await;
             streams.push((query, via, stream, first));
         }
@@ -485,7 +487,7 @@ async fn a_reader_that_stalls_while_its_run_is_compacted_gets_what_is_left_and_s
             screen.ended |= frame.kind() == "End";
             next = stream.next().await;
         }
-        assert!(screen.ended && count < 800, "{query} {via:?}: {count} frames, and it did stall");
+        assert!(screen.ended && count < 800, "{query} {via:?}: {count} frames, the reader did not stall");
         if !query.contains("events") {
             assert_eq!(screen.shown(), expected, "{query} {via:?}");
         }
@@ -493,9 +495,9 @@ async fn a_reader_that_stalls_while_its_run_is_compacted_gets_what_is_left_and_s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn facts_that_come_while_a_run_is_compacted_and_readers_who_look_on_meet_nothing_strange() {
-    let (client, compactor) = still().await;
-    let (twin, _) = still().await;
+async fn facts_and_readers_during_a_compaction_are_unaffected() {
+    let (client, compactor) = start_with_stopped_clock().await;
+    let (twin, _) = start_with_stopped_clock().await;
     let compactor = compactor.with_step_size(StepSize { appends: 20, bytes: usize::MAX });
     let mut readers = Vec::new();
     for (n, query) in
@@ -528,18 +530,18 @@ async fn facts_that_come_while_a_run_is_compacted_and_readers_who_look_on_meet_n
             }
         }
     });
-    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    let mut rng = Rng(0x2545_f491_4f6c_dd1d);
     for n in 0..80 {
-        let mut facts: Vec<_> = (0..=dice.below(15)).map(|_| any_fact(&mut dice)).collect();
-        facts.extend((1..=dice.below(9)).map(|n| progress(n, 1)));
+        let mut facts: Vec<_> = (0..=rng.below(15)).map(|_| any_fact(&mut rng)).collect();
+        facts.extend((1..=rng.below(9)).map(|n| progress(n, 1)));
         facts.extend((n % 3 == 0 || n % 20 == 19).then(|| fact("run.finished", json!({}))));
         let receipt = client.append("r", &facts).await;
         let expected = twin.append("r", &facts).await;
-        let place = |receipt: &Value| [receipt["firstSequence"].clone(), receipt["lastSequence"].clone()];
-        assert_eq!(place(&receipt), place(&expected));
+        let sequences_of = |receipt: &Value| [receipt["firstSequence"].clone(), receipt["lastSequence"].clone()];
+        assert_eq!(sequences_of(&receipt), sequences_of(&expected));
         let gone = rows.load(Ordering::Relaxed);
         if n % 20 == 19 {
-            with_timeout("something to go", async {
+            with_timeout("the removal of rows", async {
                 while rows.load(Ordering::Relaxed) == gone {
                     tokio::task::yield_now().await;
                 }
@@ -558,7 +560,7 @@ async fn facts_that_come_while_a_run_is_compacted_and_readers_who_look_on_meet_n
         assert_eq!(own, twins, "{audience}");
     }
     for reader in readers {
-        let (path, screen) = with_timeout("a reader to see all", reader).await.unwrap();
+        let (path, screen) = with_timeout("a reader's last frame", reader).await.unwrap();
         if !path.contains("events") {
             let twins = read_activities(&twin, "r", &path[path.find("audience").unwrap()..]).await;
             assert_eq!(without_times(screen.shown()), without_times(twins), "{path}");
@@ -567,7 +569,7 @@ async fn facts_that_come_while_a_run_is_compacted_and_readers_who_look_on_meet_n
 }
 
 #[tokio::test]
-async fn a_run_is_compacted_once_it_has_ended_and_been_quiet_for_long_enough() {
+async fn a_run_is_compacted_after_its_end_and_a_quiet_time() {
     static NOW: AtomicI64 = AtomicI64::new(1_000_000);
     let server =
         server(AnyStore::Memory(MemoryStore::new()), || jiff::Timestamp::from_second(NOW.load(Ordering::Relaxed)).unwrap());
@@ -579,45 +581,45 @@ async fn a_run_is_compacted_once_it_has_ended_and_been_quiet_for_long_enough() {
         (outcome.runs, outcome.rows)
     };
     client.append("r", &(0..20).map(|n| progress(n, 1)).collect::<Vec<_>>()).await;
-    assert_eq!(round(1000).await, (0, 0), "it has not ended");
+    assert_eq!(round(1000).await, (0, 0), "the run has not ended");
     client.append("r", &[fact("run.finished", json!({}))]).await;
     assert_eq!(round(59).await, (0, 0));
     let late = || [fact("diagnostic.changed", json!({"payload": {"message": "late"}}))];
     client.append("r", &late()).await;
-    assert_eq!(round(59).await, (0, 0), "it is not quiet");
-    assert_eq!(round(1).await, (1, 17), "its first fact, its first report, the last one, and its end stay");
-    assert_eq!(round(1000).await, (0, 0), "that is done");
+    assert_eq!(round(59).await, (0, 0), "the quiet time is not over");
+    assert_eq!(round(1).await, (1, 17), "the first fact, the first and last report, and the end remain");
+    assert_eq!(round(1000).await, (0, 0), "a compacted run is not compacted again");
     assert_eq!(client.get("/v1/runs/r").await.ok()["compacted"], true);
 
-    // Goes on, with another attempt, and ends again.
+    // The run continues with another attempt, and ends again.
     client.append("r", &late()).await;
     let facts: Vec<_> = [fact("run.started", json!({}))].into_iter().chain((1..20).map(|n| progress(n, 1))).collect();
     client.append("r", &facts).await;
-    assert_eq!(round(1000).await, (0, 0), "it goes on");
+    assert_eq!(round(1000).await, (0, 0), "the run is active");
     client.append("r", &[fact("run.finished", json!({}))]).await;
-    let was = before(&client, "r").await;
-    assert_eq!(round(60).await, (1, 19), "and what was the last word of the first attempt");
+    let was = read_before(&client, "r").await;
+    assert_eq!(round(60).await, (1, 19), "and the former last report of the first attempt");
     check(&client, "r", &was, 1).await;
-    assert_eq!(round(-5000).await, (0, 0), "a clock that goes back makes nothing old");
+    assert_eq!(round(-5000).await, (0, 0), "a clock that goes back ages no run");
 }
 
 #[tokio::test]
-async fn a_compacted_run_is_erased_like_any_other_and_its_next_life_is_whole() {
-    let (client, compactor) = still().await;
-    dig(&client, "r", 30, 10).await;
+async fn a_compacted_run_can_be_erased_and_its_next_epoch_is_complete() {
+    let (client, compactor) = start_with_stopped_clock().await;
+    write_compactable_run(&client, "r", 30, 10).await;
     assert!(compactor.run_once().await.unwrap().rows > 25);
     assert_eq!(client.delete("/v1/runs/r").await.status, 204);
     client.get("/v1/runs/r").await.problem(404, "no_such_run");
-    dig(&client, "r", 30, 10).await;
+    write_compactable_run(&client, "r", 30, 10).await;
     assert_eq!(sequences(&client.read_events("r", "", 1000).await), (1..=31).collect::<Vec<_>>());
     assert_eq!(client.get("/v1/runs/r").await.ok()["compacted"], Value::Null);
     assert_eq!(compactor.run_once().await.unwrap().runs, 1);
 }
 
 #[tokio::test]
-async fn an_export_of_a_compacted_run_is_imported_as_a_run_that_comes_to_the_same() {
-    let (client, compactor) = still().await;
-    play(&client, "r", "multi_tool_sequential", false).await;
+async fn an_imported_export_of_a_compacted_run_has_the_same_state() {
+    let (client, compactor) = start_with_stopped_clock().await;
+    post_recording(&client, "r", "multi_tool_sequential", false).await;
     assert!(compactor.run_once().await.unwrap().rows > 0);
     let mut exported = client.export("r", "audience=internal").await;
     for envelope in &mut exported {
@@ -653,10 +655,10 @@ fn without_sequences(value: &mut Value) {
 }
 
 #[tokio::test]
-async fn a_compacted_run_on_disk_is_the_same_after_a_restart_and_takes_late_facts() {
+async fn a_compacted_run_on_disk_survives_a_restart_and_accepts_late_facts() {
     let dir = tempfile::tempdir().unwrap();
     let mut was = None;
-    for life in 0..3 {
+    for restart in 0..3 {
         let store = loop {
             match EmbeddedStore::open(dir.path(), Sync::Always) {
                 Err(StoreError::Locked { .. }) => tokio::task::yield_now().await,
@@ -664,42 +666,42 @@ async fn a_compacted_run_on_disk_is_the_same_after_a_restart_and_takes_late_fact
             }
         };
         let server = server(AnyStore::Embedded(store), || jiff::Timestamp::UNIX_EPOCH);
-        let compactor = server.compactor(Duration::ZERO).with_step_size(SMALL);
+        let compactor = server.compactor(Duration::ZERO).with_step_size(SMALL_STEPS);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let (client, serving) = serve_until(server, async { drop(stopped.await) }).await;
         match &was {
             None => {
-                play(&client, "r", "tool_progress_activity", true).await;
-                let had = before(&client, "r").await;
+                post_recording(&client, "r", "tool_progress_activity", true).await;
+                let had = read_before(&client, "r").await;
                 assert!(compactor.run_once().await.unwrap().rows > 0);
                 check(&client, "r", &had, 5).await;
                 was = Some(had);
             }
             Some(had) => {
-                assert_eq!(compactor.run_once().await.unwrap(), Outcome::default(), "life {life}");
+                assert_eq!(compactor.run_once().await.unwrap(), Outcome::default(), "restart {restart}");
                 check(&client, "r", had, 5).await;
             }
         }
-        if life == 1 {
+        if restart == 1 {
             client.append("r", &[fact("task.changed", json!({"payload": {"taskId": "late"}}))]).await;
-            let had = before(&client, "r").await;
+            let had = read_before(&client, "r").await;
             compactor.run_once().await.unwrap();
             check(&client, "r", &had, 5).await;
-            // What was there before the first time is not compared any more; this is.
-            was = Some(before(&client, "r").await);
+            // The state before the first compaction is not compared again; this one is.
+            was = Some(read_before(&client, "r").await);
         }
         drop((stop, compactor, client));
-        with_timeout("the server to stop", serving).await.unwrap();
+        with_timeout("the server's stop", serving).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_server_that_is_told_to_compacts_by_itself() {
+async fn a_server_with_compact_after_compacts_by_itself() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start_with(dir.path(), &["--compact-after", "1"]);
     let client = Client::new(server.at);
-    dig(&client, "r", 50, 10).await;
-    with_timeout("the run to be compacted", async {
+    write_compactable_run(&client, "r", 50, 10).await;
+    with_timeout("the compaction", async {
         while client.get("/v1/runs/r").await.ok()["compacted"] != true {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

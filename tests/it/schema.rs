@@ -1,4 +1,4 @@
-//! The contract in `schema/` is what the code generates, its examples are true, and what the server sends validates.
+//! The contract in `schema/`: it equals the generated one, its examples are correct, and the server's output is valid.
 
 use crate::harness::{AUDIENCES, Client, Transport, fact, recording, repository, start_local};
 use jsonschema::{Registry, Validator};
@@ -9,50 +9,54 @@ use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
-/// Every document of the contract, by the name of its file in `schema/`.
+/// Returns every document of the contract, by its file name in `schema/`.
 fn documents() -> Vec<(String, Value)> {
-    let activities = activities::documents().into_iter().map(|(kind, document)| (of_activity(kind), document));
+    let activities = activities::documents().into_iter().map(|(kind, document)| (activity_schema(kind), document));
     schema::documents().into_iter().map(|(name, document)| (name.to_owned(), document)).chain(activities).collect()
 }
 
-fn of_activity(kind: &str) -> String {
+fn activity_schema(kind: &str) -> String {
     format!("activities/{kind}.schema.json")
 }
 
-/// Fails with every complaint when an activity's content is not what the schema of its type says. A type that a source names
-/// is anything.
+/// Panics with every error if an activity's content violates the schema of its type. A source's own type may have any
+/// content.
 pub fn assert_activity(kind: &str, content: &Value) {
-    let name = of_activity(kind);
+    let name = activity_schema(kind);
     assert_valid(if VALIDATORS.contains_key(&name) { &name } else { "activities/custom.schema.json" }, content);
 }
 
-/// A validator for each document, by the name of its file.
+/// A validator per document, by its file name.
 static VALIDATORS: LazyLock<HashMap<String, Validator>> = LazyLock::new(|| {
     let documents = documents();
     let registry = documents.iter().fold(Registry::new(), |registry, (_, document)| {
-        registry.add(document["$id"].as_str().expect("an $id"), document.clone()).expect("a document")
+        registry.add(document["$id"].as_str().expect("a document has an $id"), document.clone()).expect("the document is valid")
     });
     let registry = registry.prepare().expect("references resolve");
     let build = |document: &Value| {
-        jsonschema::options().with_registry(&registry).should_validate_formats(true).build(document).expect("a schema")
+        jsonschema::options()
+            .with_registry(&registry)
+            .should_validate_formats(true)
+            .build(document)
+            .expect("the document is a schema")
     };
     documents.iter().map(|(name, document)| (name.clone(), build(document))).collect()
 });
 
-/// Fails with every complaint when `value` is not what the schema says.
+/// Panics with every error if `value` violates the schema.
 pub fn assert_valid(schema: &str, value: &Value) {
-    let complaints: Vec<String> =
+    let errors: Vec<String> =
         VALIDATORS[schema].iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect();
-    assert!(complaints.is_empty(), "{schema}: {complaints:#?}\n{value:#}");
+    assert!(errors.is_empty(), "{schema}: {errors:#?}\n{value:#}");
 }
 
-fn examples() -> Vec<(String, Value)> {
-    let entries = std::fs::read_dir(repository("schema/examples")).expect("examples");
+fn read_examples() -> Vec<(String, Value)> {
+    let entries = std::fs::read_dir(repository("schema/examples")).expect("the directory is readable");
     let mut examples: Vec<_> = entries
         .map(|entry| {
-            let path = entry.expect("an entry").path();
-            let text = std::fs::read_to_string(&path).expect("text");
-            let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+            let path = entry.expect("the entry is readable").path();
+            let text = std::fs::read_to_string(&path).expect("the example is text");
+            let name = path.file_name().and_then(|name| name.to_str()).expect("a file has a name").to_owned();
             let value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
             (name, value)
         })
@@ -61,39 +65,37 @@ fn examples() -> Vec<(String, Value)> {
     examples
 }
 
-fn example(name: &str) -> Value {
-    examples().into_iter().find(|(of, _)| of == name).unwrap_or_else(|| panic!("schema/examples/{name}")).1
+fn read_example(name: &str) -> Value {
+    read_examples().into_iter().find(|(of, _)| of == name).unwrap_or_else(|| panic!("schema/examples/{name}")).1
 }
 
 #[test]
-fn the_files_in_schema_are_what_the_code_generates() {
+fn the_files_in_schema_equal_the_generated_ones() {
     let description = || ("openapi.json".to_owned(), proscenium::serve::openapi::document());
     for (name, document) in documents().into_iter().chain([description()]) {
         let path = repository("schema").join(&name);
         let generated = format!("{document:#}\n");
         if std::env::var_os("UPDATE_SCHEMA").is_some_and(|yes| yes == "1") {
-            std::fs::write(&path, &generated).expect("the schema can be written");
+            std::fs::write(&path, &generated).expect("the schema is writable");
         }
         let committed = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(
             committed == generated,
-            "{name} is not what the code generates; run the tests with UPDATE_SCHEMA=1 and commit it"
+            "{name} differs from the generated file; run the tests with UPDATE_SCHEMA=1 and commit it"
         );
     }
     let names: HashSet<String> = documents().into_iter().chain([description()]).map(|(name, _)| name).collect();
     for folder in ["", "activities/"] {
-        for entry in std::fs::read_dir(repository("schema").join(folder)).expect("a folder") {
-            let name = format!("{folder}{}", entry.expect("an entry").file_name().to_str().expect("a name"));
-            assert!(
-                name == "examples" || name == "activities" || names.contains(&name),
-                "{name} is there, and no code generates it"
-            );
+        for entry in std::fs::read_dir(repository("schema").join(folder)).expect("the directory is readable") {
+            let name =
+                format!("{folder}{}", entry.expect("the entry is readable").file_name().to_str().expect("a file has a name"));
+            assert!(name == "examples" || name == "activities" || names.contains(&name), "no code generates {name}");
         }
     }
 }
 
 #[test]
-fn each_document_is_a_schema() {
+fn each_document_is_a_valid_schema() {
     for (name, document) in documents() {
         assert!(jsonschema::meta::is_valid(&document), "{name}");
     }
@@ -101,8 +103,12 @@ fn each_document_is_a_schema() {
 
 #[test]
 fn every_end_of_a_run_is_in_the_schema_of_frames() {
-    let (_, frames) = documents().into_iter().find(|(name, _)| name.starts_with("frames")).expect("frames");
-    let named = frames.pointer("/$defs/End/properties/status/anyOf/0/enum").and_then(Value::as_array).expect("names").clone();
+    let (_, frames) = documents().into_iter().find(|(name, _)| name.starts_with("frames")).expect("the schema of frames exists");
+    let named = frames
+        .pointer("/$defs/End/properties/status/anyOf/0/enum")
+        .and_then(Value::as_array)
+        .expect("the status is an enum")
+        .clone();
     use Status::{Accepted, Cancelled, Completed, Failed, Interrupted, Running, Unknown, Waiting};
     let all = [Accepted, Running, Waiting, Completed, Failed, Cancelled, Interrupted, Unknown];
     let ends: Vec<Value> = all.into_iter().filter(|status| status.is_end()).map(|status| json!(status.as_str())).collect();
@@ -110,41 +116,41 @@ fn every_end_of_a_run_is_in_the_schema_of_frames() {
 }
 
 #[test]
-fn every_example_validates_against_the_schema_that_it_is_named_after() {
-    let examples = examples();
+fn every_example_is_valid_by_the_schema_it_is_named_after() {
+    let examples = read_examples();
     for (name, value) in &examples {
         match name.split('.').collect::<Vec<_>>()[..] {
             ["fact" | "facts", ..] => {}
-            ["activities", kind, "json"] => assert_valid(&of_activity(kind), value),
+            ["activities", kind, "json"] => assert_valid(&activity_schema(kind), value),
             [kind, ..] => assert_valid(&format!("{kind}.schema.json"), value),
             [] => unreachable!("a name has a first part"),
         }
     }
     for kind in ["agentui-event.", "frames.", "problem.", "fact."] {
-        assert!(examples.iter().any(|(name, _)| name.starts_with(kind)), "an example of {kind}");
+        assert!(examples.iter().any(|(name, _)| name.starts_with(kind)), "no example of {kind}");
     }
-    for frame in schema::frames()["$defs"].as_object().expect("frames").keys() {
-        assert!(examples.iter().any(|(_, value)| value["frame"] == frame.as_str()), "an example of {frame}");
+    for frame in schema::frames()["$defs"].as_object().expect("frames are an object").keys() {
+        assert!(examples.iter().any(|(_, value)| value["frame"] == frame.as_str()), "no example of {frame}");
     }
 }
 
-/// What the facts of `schema/examples/facts.story.json` lead to is what the examples of activities show: one of each type.
+/// The examples of activities, one of each type, are the activities of `schema/examples/facts.story.json`.
 #[test]
-fn the_examples_of_activities_are_what_the_facts_of_the_examples_lead_to() {
-    let Value::Array(facts) = example("facts.story.json") else { panic!("a list of facts") };
-    let activities = crate::projection::activities_of(&facts);
+fn the_examples_of_activities_result_from_the_facts_of_the_story() {
+    let Value::Array(facts) = read_example("facts.story.json") else { panic!("not a list of facts") };
+    let activities = crate::projection::fold_activities(&facts);
     for (kind, _) in activities::documents() {
         let named = |activity: &&proscenium::projection::stage::Activity| match kind {
             "custom" => activity.is_custom,
             kind => *activity.kind == *kind,
         };
         let name = format!("activities.{kind}.json");
-        let content = &activities.iter().find(named).unwrap_or_else(|| panic!("the story tells of no {kind}")).content;
+        let content = &activities.iter().find(named).unwrap_or_else(|| panic!("the story has no {kind}")).content;
         if std::env::var_os("UPDATE_SCHEMA").is_some_and(|yes| yes == "1") {
             let text = format!("{:#}\n", Value::Object(content.clone()));
-            std::fs::write(repository("schema/examples").join(&name), text).expect("the example can be written");
+            std::fs::write(repository("schema/examples").join(&name), text).expect("the example is writable");
         }
-        assert_eq!(example(&name), Value::Object(content.clone()), "{name}");
+        assert_eq!(read_example(&name), Value::Object(content.clone()), "{name}");
     }
 }
 
@@ -155,13 +161,13 @@ async fn every_document_and_example_is_served() {
         assert!(client.get(&format!("/schema/{name}")).await.ok() == document, "{name}");
     }
     let served = client.get("/schema/examples/activities.task.json").await.ok();
-    assert_eq!(served, example("activities.task.json"));
+    assert_eq!(served, read_example("activities.task.json"));
     assert!(client.get("/schema/activities/none.schema.json").await.problem(404, "no_such_schema")["detail"].as_str().is_some());
 }
 
 #[test]
-fn what_is_no_envelope_does_not_validate() {
-    let good = example("agentui-event.agent-spawned.json");
+fn an_invalid_envelope_is_rejected_by_the_schema() {
+    let good = read_example("agentui-event.agent-spawned.json");
     let bad = [
         ("sequence", json!(0)),
         ("sequence", json!("1")),
@@ -181,9 +187,14 @@ fn what_is_no_envelope_does_not_validate() {
         envelope[member] = value;
         assert!(!VALIDATORS["agentui-event.schema.json"].is_valid(&envelope), "{member}: {}", envelope[member]);
     }
-    for member in documents()[0].1["required"].as_array().expect("required").iter().filter_map(Value::as_str) {
+    for member in documents()[0].1["the schema has required members"]
+        .as_array()
+        .expect("the schema has required members")
+        .iter()
+        .filter_map(Value::as_str)
+    {
         let mut envelope = good.clone();
-        envelope.as_object_mut().expect("an object").remove(member);
+        envelope.as_object_mut().expect("an envelope is an object").remove(member);
         assert!(!VALIDATORS["agentui-event.schema.json"].is_valid(&envelope), "without {member}");
     }
     let mut foreign = good;
@@ -193,18 +204,18 @@ fn what_is_no_envelope_does_not_validate() {
 }
 
 #[tokio::test]
-async fn the_minimal_fact_of_the_seed_becomes_the_envelope_of_the_examples() {
+async fn the_minimal_fact_of_the_seed_becomes_the_example_envelope() {
     let client = start_local().await;
-    client.append("run-research", &[example("fact.agent-spawned.json")]).await;
+    client.append("run-research", &[read_example("fact.agent-spawned.json")]).await;
     let mut got = client.read_events("run-research", "", 10).await.remove(0);
-    let expected = example("agentui-event.agent-spawned.json");
+    let expected = read_example("agentui-event.agent-spawned.json");
     for member in ["eventId", "receivedAt"] {
         got[member] = expected[member].clone();
     }
     assert_eq!(got, expected);
 }
 
-/// Validates every envelope of a run, for every audience, and every frame that carries one.
+/// Validates every envelope of a run for every audience, and every frame with an envelope.
 async fn assert_run_is_valid(client: &Client, run: &str) -> usize {
     for audience in AUDIENCES {
         for event in client.read_events(run, &format!("audience={audience}"), 1000).await {
@@ -219,28 +230,28 @@ async fn assert_run_is_valid(client: &Client, run: &str) -> usize {
 }
 
 #[tokio::test]
-async fn every_envelope_of_every_recording_validates() {
+async fn every_envelope_of_every_recording_is_valid() {
     let client = start_local().await;
     let mut names: Vec<String> = std::fs::read_dir(repository("tests/recordings/awaken"))
-        .expect("recordings")
+        .expect("the directory is readable")
         .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
         .collect();
     names.sort();
     assert_eq!(names.len(), 19);
     for name in names {
-        // The long one says the same few things a thousand times over.
+        // The long recording repeats the same few events a thousand times.
         let facts: Vec<Value> = recording(&name).into_iter().take(500).collect();
         let receipt =
             client.post_lines(&format!("/v1/runs/{name}/facts?source=awaken"), crate::harness::to_ndjson(&facts)).await.ok();
         assert_eq!(receipt["accepted"], facts.len(), "{name}");
-        // Recordings without an end are ended here, so that their streams are.
+        // The test ends recordings without an end, so that their streams end.
         client.append(&name, &[fact("run.finished", json!({}))]).await;
         assert!(assert_run_is_valid(&client, &name).await > 1, "{name}");
     }
 }
 
 #[tokio::test]
-async fn whatever_a_producer_sends_the_envelope_validates() {
+async fn envelopes_of_arbitrary_facts_are_valid() {
     let client = start_local().await;
     let foreign = [
         fact("weather.changed", json!({"owner": "moon", "scope": "sky", "sequence": "seven", "eventId": 9, "timestamp": "soon"})),

@@ -1,13 +1,14 @@
-//! No planted secret reaches disk or wire: the real binary, secrets planted wherever a fact can hold text, then every file of
-//! the data directory and everything that the server gives is searched for them.
+//! Planted secrets: none reaches the disk or a reader.
 //!
-//! The guard's own properties are held beside it; here it is held that nothing goes round it.
+//! The test plants secrets wherever a fact can hold text, sends the facts to the real binary, and searches every file
+//! of the data directory and every response. The guard's own properties are tested in its module; this test shows that
+//! no path bypasses it.
 
 use crate::harness::{AUDIENCES, Client, Process, Transport, fact, to_ndjson};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// What is planted, and the part of it that must not be found anywhere.
+/// The planted text, and the part of it that must not appear anywhere.
 const SECRETS: &[(&str, &str)] = &[
     ("sk-live-abcdef0123456789abcdef", "abcdef0123456789"),
     ("ghp_Zz0123456789abcdefghijABCDEFGHIJ0123", "Zz0123456789abcdefghij"),
@@ -21,8 +22,8 @@ const SECRETS: &[(&str, &str)] = &[
     ("{\"password\":\"staple-of-the-battery\"}", "staple-of-the-battery"),
 ];
 
-/// Facts of the native source that hold `text` somewhere, and name a plain value as a secret.
-fn planted(text: &str, plain: &str) -> Vec<Value> {
+/// Builds native facts that hold `text` in many members, and name a plain value as a secret.
+fn facts_with_secrets(text: &str, plain: &str) -> Vec<Value> {
     vec![
         fact("run.started", json!({"payload": {"note": text}})),
         fact("text.delta", json!({"messageId": "a", "payload": {"text": format!("look: {text} ")}})),
@@ -46,8 +47,8 @@ fn planted(text: &str, plain: &str) -> Vec<Value> {
     ]
 }
 
-/// `text` as chunks of these classes and members, so many characters at a time.
-fn streamed(text: &str, at_once: usize) -> Vec<Value> {
+/// Streams `text` as chunks of every streamed type and member, this many characters at a time.
+fn chunks_of(text: &str, at_once: usize) -> Vec<Value> {
     let letters: Vec<char> = format!("so: {text} and on").chars().collect();
     let chunks = || letters.chunks(at_once).map(|chunk| chunk.iter().collect::<String>());
     let mut facts = vec![fact("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "x"}}))];
@@ -63,8 +64,8 @@ fn streamed(text: &str, at_once: usize) -> Vec<Value> {
     facts
 }
 
-/// Facts of Awaken that hold `text`.
-fn of_awaken(text: &str, plain: &str) -> Vec<Value> {
+/// Builds facts of Awaken that hold `text`.
+fn awaken_facts_with_secrets(text: &str, plain: &str) -> Vec<Value> {
     let mut facts = vec![
         json!({"event_type": "run_start", "thread_id": "t", "run_id": "n"}),
         json!({"event_type": "step_start", "message_id": "m"}),
@@ -81,28 +82,28 @@ fn of_awaken(text: &str, plain: &str) -> Vec<Value> {
     facts
 }
 
-/// Every file below `dir`, and what is in it.
-fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
+/// Reads every file below `dir`.
+fn read_files(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         match path.is_dir() {
-            true => found.extend(files(&path)),
+            true => found.extend(read_files(&path)),
             false => found.push((path.display().to_string(), std::fs::read(&path).unwrap())),
         }
     }
     found
 }
 
-async fn everything(client: &Client, run: &str) -> Vec<(String, Vec<u8>)> {
-    let mut given = Vec::new();
+async fn read_all_responses(client: &Client, run: &str) -> Vec<(String, Vec<u8>)> {
+    let mut responses = Vec::new();
     for audience in AUDIENCES {
         for path in ["events?", "export?"] {
             let path = format!("/v1/runs/{run}/{path}audience={audience}");
-            given.push((path.clone(), client.get(&path).await.body));
+            responses.push((path.clone(), client.get(&path).await.body));
         }
         let frames = client.open_stream(Transport::Raw, run, &format!("audience={audience}"), None).await.read_all().await;
-        given.push((
+        responses.push((
             format!("stream of {run} for {audience}"),
             frames.into_iter().flat_map(|frame| frame.text.into_bytes()).collect(),
         ));
@@ -110,10 +111,10 @@ async fn everything(client: &Client, run: &str) -> Vec<(String, Vec<u8>)> {
     let events = client.read_events(run, "audience=internal", 1000).await;
     for link in events.iter().flat_map(|event| event["refs"].as_array().into_iter().flatten()) {
         if let Some(href) = link["href"].as_str() {
-            given.push((href.to_owned(), client.get(&format!("{href}?audience=internal")).await.body));
+            responses.push((href.to_owned(), client.get(&format!("{href}?audience=internal")).await.body));
         }
     }
-    given
+    responses
 }
 
 #[tokio::test]
@@ -122,30 +123,33 @@ async fn no_planted_secret_is_on_disk_or_on_the_wire() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start_in(dir.path());
     let client = Client::new(server.at);
-    let mut given = Vec::new();
+    let mut responses = Vec::new();
     for (n, (text, _)) in SECRETS.iter().enumerate() {
-        let streams = [1, 2, 3, 7, 40].map(|at_once| streamed(text, at_once));
-        let native = planted(text, PLAIN).into_iter().chain(streams.into_iter().flatten()).collect::<Vec<_>>();
+        let streams = [1, 2, 3, 7, 40].map(|at_once| chunks_of(text, at_once));
+        let native = facts_with_secrets(text, PLAIN).into_iter().chain(streams.into_iter().flatten()).collect::<Vec<_>>();
         let run = format!("native-{n}");
         client.post_lines(&format!("/v1/runs/{run}/facts"), to_ndjson(&native)).await.ok();
-        given.extend(everything(&client, &run).await);
+        responses.extend(read_all_responses(&client, &run).await);
         let run = format!("awaken-{n}");
-        client.post_lines(&format!("/v1/runs/{run}/facts?source=awaken"), to_ndjson(&of_awaken(text, PLAIN))).await.ok();
-        given.extend(everything(&client, &run).await);
+        client
+            .post_lines(&format!("/v1/runs/{run}/facts?source=awaken"), to_ndjson(&awaken_facts_with_secrets(text, PLAIN)))
+            .await
+            .ok();
+        responses.extend(read_all_responses(&client, &run).await);
     }
-    let marks = given.iter().filter(|(_, bytes)| memchr::memmem::find(bytes, b"[redacted]").is_some()).count();
-    assert!(marks > SECRETS.len() * 6, "the secrets were planted: {marks} marks");
+    let marks = responses.iter().filter(|(_, bytes)| memchr::memmem::find(bytes, b"[redacted]").is_some()).count();
+    assert!(marks > SECRETS.len() * 6, "too few redactions: {marks}");
     server.kill();
-    given.extend(files(dir.path()));
-    for telling in SECRETS.iter().map(|(_, telling)| *telling).chain([PLAIN]) {
-        for (place, bytes) in &given {
-            assert!(memchr::memmem::find(bytes, telling.as_bytes()).is_none(), "{telling} is in {place}");
+    responses.extend(read_files(dir.path()));
+    for secret_part in SECRETS.iter().map(|(_, secret_part)| *secret_part).chain([PLAIN]) {
+        for (location, bytes) in &responses {
+            assert!(memchr::memmem::find(bytes, secret_part.as_bytes()).is_none(), "{secret_part} is in {location}");
         }
     }
-    // Chunks are stored apart: joined again they must not tell it either.
-    for (n, (_, telling)) in SECRETS.iter().enumerate() {
-        let reopened = given.iter().filter(|(place, _)| place.contains(&format!("native-{n}/events")));
-        for (place, bytes) in reopened {
+    // Chunks are stored separately: their concatenation must not contain the secret, either.
+    for (n, (_, secret_part)) in SECRETS.iter().enumerate() {
+        let reopened = responses.iter().filter(|(location, _)| location.contains(&format!("native-{n}/events")));
+        for (location, bytes) in reopened {
             let page: Value = serde_json::from_slice(bytes).unwrap();
             let joined: String = page["events"]
                 .as_array()
@@ -153,7 +157,7 @@ async fn no_planted_secret_is_on_disk_or_on_the_wire() {
                 .iter()
                 .filter_map(|event| event["payload"]["text"].as_str().or_else(|| event["payload"]["inputText"].as_str()))
                 .collect();
-            assert!(!joined.contains(telling), "{telling} can be put together from {place}");
+            assert!(!joined.contains(secret_part), "{secret_part} can be joined from {location}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions: several runs on one stream, and hydration at rest.
+//! Sessions: several runs on one stream, and a session's pages.
 
 use crate::activities::Screen;
 use crate::harness::{AUDIENCES, Client, Frame, Transport, fact, recording, start_local, to_ndjson};
@@ -10,28 +10,28 @@ fn text(run: u32, n: u32) -> Value {
     fact("text.delta", json!({"messageId": format!("m{run}"), "partId": "p", "text": format!("{n} "), "audience": audience}))
 }
 
-async fn put(client: &Client, run: &str, session: &str, facts: &[Value]) -> Value {
+async fn post_facts(client: &Client, run: &str, session: &str, facts: &[Value]) -> Value {
     let path = format!("/v1/runs/{run}/facts?sessionId={session}");
     client.post(&path, &[("content-type", "application/json")], Value::from(facts).to_string()).await.ok()
 }
 
-/// Three runs of one session, written in turns, the last of them ended.
-async fn three_runs(client: &Client) {
+/// Writes three runs of one session in turns; the last one ends.
+async fn write_three_runs(client: &Client) {
     for n in 0..10 {
         for run in 1..=3 {
-            put(client, &format!("r{run}"), "s", &[text(run, 2 * n), text(run, 2 * n + 1)]).await;
+            post_facts(client, &format!("r{run}"), "s", &[text(run, 2 * n), text(run, 2 * n + 1)]).await;
         }
     }
-    put(client, "r3", "s", &[fact("run.finished", json!({}))]).await;
+    post_facts(client, "r3", "s", &[fact("run.finished", json!({}))]).await;
 }
 
-/// The events among the frames, as (run, sequence).
+/// Returns the frames' events as (run, sequence).
 fn events(frames: &[Frame]) -> Vec<(String, u64)> {
     let of = |f: &Frame| (f.data["runId"].as_str().unwrap_or("-").to_owned(), f.sequence());
     frames.iter().filter(|f| f.kind() == "Event").map(of).collect()
 }
 
-async fn take(client: &Client, path: &str, resume: Option<&str>, count: usize) -> Vec<Frame> {
+async fn read_frames(client: &Client, path: &str, resume: Option<&str>, count: usize) -> Vec<Frame> {
     let mut stream = client.open(Transport::Hyper, path, resume).await;
     let mut frames = Vec::new();
     while events(&frames).len() < count {
@@ -41,9 +41,9 @@ async fn take(client: &Client, path: &str, resume: Option<&str>, count: usize) -
 }
 
 #[tokio::test]
-async fn a_stream_of_several_runs_gives_each_event_once_in_the_order_of_commits_wherever_it_is_cut() {
+async fn a_stream_of_several_runs_gives_each_event_once_in_commit_order_from_any_cursor() {
     let client = start_local().await;
-    three_runs(&client).await;
+    write_three_runs(&client).await;
     for (path, audience) in [("/v1/sessions/s/stream", "user"), ("/v1/stream", "internal")] {
         let path = format!("{path}?frames=events&audience={audience}&runs=r1,r2,r3");
         let mut expected = Vec::new();
@@ -51,18 +51,18 @@ async fn a_stream_of_several_runs_gives_each_event_once_in_the_order_of_commits_
             let of = client.read_events(run, &format!("audience={audience}"), 100).await;
             expected.extend(of.iter().map(|e| (run.to_owned(), e["sequence"].as_u64().unwrap())));
         }
-        let whole = take(&client, &path, None, expected.len()).await;
+        let whole = read_frames(&client, &path, None, expected.len()).await;
         let mut sorted = events(&whole);
-        assert_eq!(&sorted[..2], [("r1".to_owned(), 1), ("r1".to_owned(), 2)], "in the order of commits");
+        assert_eq!(&sorted[..2], [("r1".to_owned(), 1), ("r1".to_owned(), 2)], "in commit order");
         assert!(sorted[2].0 == "r2" || audience == "user");
         sorted.sort();
         expected.sort();
         assert_eq!(sorted, expected);
         let ids: Vec<_> = whole.iter().filter(|f| f.kind() == "Event").map(|f| f.id().to_owned()).collect();
-        let places: Vec<u64> = ids.iter().map(|id| id.split_once(':').unwrap().1.parse().unwrap()).collect();
-        assert!(places.windows(2).all(|two| two[0] < two[1]), "a place is a growing decimal");
+        let cursors: Vec<u64> = ids.iter().map(|id| id.split_once(':').unwrap().1.parse().unwrap()).collect();
+        assert!(cursors.windows(2).all(|two| two[0] < two[1]), "a cursor is a growing decimal");
         for (n, id) in ids.iter().enumerate().take(ids.len() - 1) {
-            let rest = take(&client, &path, Some(id), 1).await;
+            let rest = read_frames(&client, &path, Some(id), 1).await;
             assert_eq!(events(&rest)[..], events(&whole)[n + 1..][..1], "cut after {id}");
         }
         let mut prev = BTreeMap::new();
@@ -76,11 +76,11 @@ async fn a_stream_of_several_runs_gives_each_event_once_in_the_order_of_commits_
 }
 
 #[tokio::test]
-async fn a_session_s_stream_goes_on_with_runs_that_come_later_and_with_its_children_if_asked() {
+async fn a_session_s_stream_includes_later_runs_and_on_request_child_sessions() {
     let client = start_local().await;
     let mut all = client.open(Transport::Hyper, "/v1/sessions/s/stream?frames=events&children=true", None).await;
     let mut own = client.open(Transport::Hyper, "/v1/sessions/s/stream?frames=events", None).await;
-    put(&client, "r1", "s", &[text(1, 0)]).await;
+    post_facts(&client, "r1", "s", &[text(1, 0)]).await;
     assert_eq!(all.next_frame().await.data["runId"], "r1");
     let path = "/v1/runs/kid/facts?sessionId=child&parentSessionId=s";
     client.post(path, &[("content-type", "application/json")], json!([text(2, 0)]).to_string()).await.ok();
@@ -94,7 +94,7 @@ async fn a_session_s_stream_goes_on_with_runs_that_come_later_and_with_its_child
         .await
         .ok();
     assert_eq!(all.next_frame().await.data["event"]["type"], "session.updated");
-    put(&client, "r2", "s", &[text(2, 0)]).await;
+    post_facts(&client, "r2", "s", &[text(2, 0)]).await;
     assert_eq!(all.next_frame().await.data["runId"], "r2");
     let mut seen = Vec::new();
     for _ in 0..3 {
@@ -104,7 +104,7 @@ async fn a_session_s_stream_goes_on_with_runs_that_come_later_and_with_its_child
 }
 
 #[tokio::test]
-async fn activities_of_a_session_are_those_of_its_runs_however_they_are_joined() {
+async fn a_session_s_activities_equal_those_of_its_runs_in_every_way_of_reading() {
     let client = start_local().await;
     for (run, name) in [("a", "tool_progress_activity"), ("b", "hitl_approve")] {
         client.post_lines(&format!("/v1/runs/{run}/facts?source=awaken&sessionId=s"), to_ndjson(&recording(name))).await.ok();
@@ -127,7 +127,7 @@ async fn activities_of_a_session_are_those_of_its_runs_however_they_are_joined()
                 assert_eq!(screen.shown(), rest, "{run} {audience} {query}");
                 assert_eq!(screen.hydrated, 1);
             }
-            // Whoever comes back gets only what has changed.
+            // A reader that resumes gets only changed activities.
             let mut again = client.open(Transport::Hyper, &path, cursor.as_deref()).await;
             client.append("b", &[fact("session.updated", json!({"title": "x"})), text(1, 1)]).await;
             let mut frame = again.next_frame().await;
@@ -140,16 +140,16 @@ async fn activities_of_a_session_are_those_of_its_runs_however_they_are_joined()
 }
 
 #[tokio::test]
-async fn sessions_are_listed_newest_first_by_cursor_and_say_what_they_are() {
+async fn sessions_are_listed_newest_first_by_page() {
     let client = start_local().await;
     for n in 0..5 {
-        put(&client, &format!("r{n}"), &format!("s{n}"), &[fact("run.started", json!({})), text(1, 0)]).await;
+        post_facts(&client, &format!("r{n}"), &format!("s{n}"), &[fact("run.started", json!({})), text(1, 0)]).await;
     }
-    put(&client, "r9", "s1", &[fact("action.required", json!({"actionId": "a", "kind": "tool_approval"}))]).await;
+    post_facts(&client, "r9", "s1", &[fact("action.required", json!({"actionId": "a", "kind": "tool_approval"}))]).await;
     client.append("r1", &[fact("session.updated", json!({"title": "Taxes", "pinned": true}))]).await;
     let first = client.get("/v1/sessions?limit=3&activation=7").await.ok();
     assert_eq!(first["activation"], "7");
-    put(&client, "r10", "s10", &[text(1, 0)]).await;
+    post_facts(&client, "r10", "s10", &[text(1, 0)]).await;
     let next = first["nextCursor"].as_str().unwrap();
     let second = client.get(&format!("/v1/sessions?limit=3&cursor={next}")).await.ok();
     let ids = |answer: &Value| -> Vec<String> {
@@ -166,7 +166,7 @@ async fn sessions_are_listed_newest_first_by_cursor_and_say_what_they_are() {
 }
 
 #[tokio::test]
-async fn a_session_s_snapshot_has_what_needs_attention() {
+async fn a_session_s_snapshot_has_pending_actions_tasks_team_and_queue() {
     let client = start_local().await;
     let facts = [
         fact("run.started", json!({})),
@@ -175,7 +175,7 @@ async fn a_session_s_snapshot_has_what_needs_attention() {
         fact("task.changed", json!({"taskId": "t", "payload": {"title": "Dig", "status": "running"}})),
         fact("agent.spawned", json!({"agentId": "w", "payload": {"agentName": "worker", "status": "running"}})),
     ];
-    put(&client, "r", "s", &facts).await;
+    post_facts(&client, "r", "s", &facts).await;
     let session = client.get("/v1/sessions/s").await.ok();
     assert_eq!(session["runs"][0]["status"], "waiting");
     let ids = |member: &str| -> Vec<&str> {
@@ -196,7 +196,7 @@ async fn windows_go_back_through_all_runs_and_new_facts_do_not_move_them() {
         for n in 0..4 {
             let message = json!({"messageId": format!("{run}-{n}"), "text": "hi", "partId": "p"});
             let call = json!({"toolCallId": format!("{run}-{n}"), "toolName": "t"});
-            put(&client, &format!("r{run}"), "s", &[fact("text.delta", message), fact("tool.started", call)]).await;
+            post_facts(&client, &format!("r{run}"), "s", &[fact("text.delta", message), fact("tool.started", call)]).await;
         }
     }
     for (address, size, member) in [("window", "messages", "messages"), ("timeline", "limit", "items")] {
@@ -207,7 +207,7 @@ async fn windows_go_back_through_all_runs_and_new_facts_do_not_move_them() {
                 page[member].as_array().unwrap().iter().map(|a| a["activityId"].as_str().unwrap().to_owned()).collect();
             seen.splice(0..0, ids);
             let late = fact("text.delta", json!({"messageId": format!("late{address}{}", seen.len()), "text": "x"}));
-            put(&client, "r2", "s", &[late]).await;
+            post_facts(&client, "r2", "s", &[late]).await;
             assert_eq!(page["truncated"], !page["nextCursor"].is_null());
             match page["nextCursor"].as_str() {
                 Some(next) => cursor = next.to_owned(),
@@ -221,9 +221,9 @@ async fn windows_go_back_through_all_runs_and_new_facts_do_not_move_them() {
 }
 
 #[tokio::test]
-async fn a_place_of_another_store_is_a_reset_of_each_run() {
+async fn a_cursor_of_another_store_resets_each_run() {
     let client = start_local().await;
-    three_runs(&client).await;
+    write_three_runs(&client).await;
     let mut stream = client.open(Transport::Hyper, "/v1/stream?frames=events&runs=r1,r3", Some("00000000deadbeef:9999999")).await;
     for run in ["r1", "r3"] {
         let frame = stream.next_frame().await;

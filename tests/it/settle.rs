@@ -1,4 +1,4 @@
-//! Settling: no reader is left with a spinner that nobody will stop, and nobody is cut off who goes on.
+//! Settling: a silent run ends for its readers, and an active run does not.
 
 use crate::harness::{AUDIENCES, Client, Process, Transport, environment, fact, serve_until, with_timeout};
 use proscenium::feed::Sizes;
@@ -14,40 +14,40 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-const TIMEOUT: StalenessLimits = StalenessLimits { stale_after: Duration::from_mins(1), settle_after: Duration::from_mins(5) };
+const STALENESS: StalenessLimits = StalenessLimits { stale_after: Duration::from_mins(1), settle_after: Duration::from_mins(5) };
 
 fn server(store: AnyStore) -> Server {
     let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), KeepAlive::default());
     Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap()
 }
 
-/// A server in memory, what settles its runs, and the moment at which that first looked.
-async fn listening() -> (Client, Settler, Instant) {
+/// Starts a server in memory; returns its client, its settler, and the time of the settler's first pass.
+async fn start_with_settler() -> (Client, Settler, Instant) {
     let server = server(AnyStore::Memory(MemoryStore::new()));
-    let settler = server.settler(TIMEOUT);
+    let settler = server.settler(STALENESS);
     (serve_until(server, std::future::pending()).await.0, settler, Instant::now())
 }
 
-fn secs(seconds: u64) -> Duration {
+fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-async fn stands(client: &Client, run: &str) -> Value {
+async fn read_status(client: &Client, run: &str) -> Value {
     let run = client.get(&format!("/v1/runs/{run}?audience=internal")).await.ok();
     json!([run["status"], run["stale"], run["lastSequence"]])
 }
 
-async fn activities(client: &Client, run: &str, audience: &str) -> Vec<Value> {
+async fn read_activities(client: &Client, run: &str, audience: &str) -> Vec<Value> {
     let answer = client.get(&format!("/v1/runs/{run}/activities?audience={audience}")).await.ok();
     answer["activities"].as_array().unwrap().clone()
 }
 
-fn content<'a>(activities: &'a [Value], kind: &str) -> &'a Value {
-    &activities.iter().find(|a| a["activityType"] == kind).unwrap_or_else(|| panic!("a {kind} in {activities:?}"))["content"]
+fn content_of<'a>(activities: &'a [Value], kind: &str) -> &'a Value {
+    &activities.iter().find(|a| a["activityType"] == kind).unwrap_or_else(|| panic!("no {kind} in {activities:?}"))["content"]
 }
 
-/// A run in the middle of everything.
-fn busy() -> Vec<Value> {
+/// A run with open activities of several kinds.
+fn active_run() -> Vec<Value> {
     vec![
         fact("run.started", json!({"sessionId": "s", "threadId": "t"})),
         fact("text.delta", json!({"messageId": "m", "partId": "p", "payload": {"text": "half an ans"}})),
@@ -57,30 +57,30 @@ fn busy() -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_run_that_falls_silent_is_stale_and_then_over_with_everything_in_it() {
-    let (client, mut settler, begun) = listening().await;
-    client.append("r", &busy()).await;
+async fn a_silent_run_becomes_stale_and_then_failed_with_all_its_activities() {
+    let (client, mut settler, begun) = start_with_settler().await;
+    client.append("r", &active_run()).await;
     settler.run_once(begun).await.unwrap();
-    settler.run_once(begun + secs(59)).await.unwrap();
-    assert_eq!(stands(&client, "r").await, json!(["running", null, 4]));
+    settler.run_once(begun + seconds(59)).await.unwrap();
+    assert_eq!(read_status(&client, "r").await, json!(["running", null, 4]));
     let mut screen = client.open_stream(Transport::Raw, "r", "", None).await;
     for _ in 0..3 {
-        with_timeout("what is there", screen.next()).await.unwrap();
+        with_timeout("the first frame", screen.next()).await.unwrap();
     }
 
-    settler.run_once(begun + secs(60)).await.unwrap();
-    assert_eq!(stands(&client, "r").await, json!(["running", true, 5]));
-    assert_eq!(content(&activities(&client, "r", "user").await, "run")["stale"], true);
+    settler.run_once(begun + seconds(60)).await.unwrap();
+    assert_eq!(read_status(&client, "r").await, json!(["running", true, 5]));
+    assert_eq!(content_of(&read_activities(&client, "r", "user").await, "run")["stale"], true);
     for later in [61, 200, 299] {
-        settler.run_once(begun + secs(later)).await.unwrap();
+        settler.run_once(begun + seconds(later)).await.unwrap();
     }
-    assert_eq!(stands(&client, "r").await, json!(["running", true, 5]), "it is said once");
+    assert_eq!(read_status(&client, "r").await, json!(["running", true, 5]), "the server declares it once");
 
-    settler.run_once(begun + secs(300)).await.unwrap();
-    settler.run_once(begun + secs(9999)).await.unwrap();
-    assert_eq!(stands(&client, "r").await, json!(["failed", null, 6]));
-    let said: Vec<_> = screen.read_all().await.into_iter().map(|frame| frame.data).collect();
-    let [stale, failed, end] = said.as_slice() else { panic!("{said:?}") };
+    settler.run_once(begun + seconds(300)).await.unwrap();
+    settler.run_once(begun + seconds(9999)).await.unwrap();
+    assert_eq!(read_status(&client, "r").await, json!(["failed", null, 6]));
+    let frames: Vec<_> = screen.read_all().await.into_iter().map(|frame| frame.data).collect();
+    let [stale, failed, end] = frames.as_slice() else { panic!("{frames:?}") };
     for (frame, class, sequence, payload) in [
         (stale, "run.status", 5, json!({"stale": true})),
         (
@@ -102,10 +102,10 @@ async fn a_run_that_falls_silent_is_stale_and_then_over_with_everything_in_it() 
     }
     assert_eq!(json!([end["frame"], end["status"]]), json!(["End", "failed"]));
     for audience in AUDIENCES {
-        let shown = activities(&client, "r", audience).await;
-        let run = content(&shown, "run");
+        let shown = read_activities(&client, "r", audience).await;
+        let run = content_of(&shown, "run");
         assert_eq!(json!([run["status"], run["synthetic"], run["stale"]]), json!(["failed", true, null]));
-        assert_eq!(content(&shown, "message")["parts"][0]["status"], "interrupted");
+        assert_eq!(content_of(&shown, "message")["parts"][0]["status"], "interrupted");
         let calls: Vec<_> = shown.iter().filter(|a| a["activityType"] == "tool-call-progress").collect();
         assert_eq!(calls.len(), if audience == "internal" { 2 } else { 1 });
         for call in calls {
@@ -116,58 +116,59 @@ async fn a_run_that_falls_silent_is_stale_and_then_over_with_everything_in_it() 
 }
 
 #[tokio::test]
-async fn whatever_is_heard_of_a_producer_keeps_its_run_fresh_also_without_a_fact() {
-    let (client, mut settler, begun) = listening().await;
-    client.append("r", &busy()).await;
+async fn any_activity_of_a_producer_keeps_its_run_fresh_also_without_facts() {
+    let (client, mut settler, begun) = start_with_settler().await;
+    client.append("r", &active_run()).await;
     settler.run_once(begun).await.unwrap();
 
     assert_eq!(client.post_facts("r", &json!([])).await.ok()["accepted"], 0);
-    settler.run_once(begun + secs(59)).await.unwrap();
+    settler.run_once(begun + seconds(59)).await.unwrap();
     client.post_lines("/v1/runs/r/facts", "\n").await.ok();
-    settler.run_once(begun + secs(118)).await.unwrap();
-    settler.run_once(begun + secs(177)).await.unwrap();
-    assert_eq!(stands(&client, "r").await, json!(["running", null, 4]));
+    settler.run_once(begun + seconds(118)).await.unwrap();
+    settler.run_once(begun + seconds(177)).await.unwrap();
+    assert_eq!(read_status(&client, "r").await, json!(["running", null, 4]));
 
-    // A streamed body is a producer on the line, however little it says.
-    let (say, said) = tokio::sync::mpsc::unbounded_channel::<Result<String, std::io::Error>>();
-    let body = futures_util::stream::unfold(said, async |mut said| said.recv().await.map(|chunk| (chunk, said)));
+    // A streamed body counts as a connected producer, however little it sends.
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<Result<String, std::io::Error>>();
+    let body = futures_util::stream::unfold(receiver, async |mut receiver| receiver.recv().await.map(|chunk| (chunk, receiver)));
     let streaming = tokio::spawn({
         let client = client.clone();
         async move { client.post_lines("/v1/runs/r/facts", reqwest::Body::wrap_stream(body)).await.ok() }
     });
-    say.send(Ok("{\"type\":\"text.delta\",\"messageId\":\"m\",\"partId\":\"p\",\"payload\":{\"text\":\"wer\"}}\n".into()))
+    sender
+        .send(Ok("{\"type\":\"text.delta\",\"messageId\":\"m\",\"partId\":\"p\",\"payload\":{\"text\":\"wer\"}}\n".into()))
         .unwrap();
     with_timeout("the first line", async {
-        while stands(&client, "r").await[2] != 5 {
+        while read_status(&client, "r").await[2] != 5 {
             tokio::task::yield_now().await;
         }
     })
     .await;
     for later in [1000, 2000, 3000] {
-        settler.run_once(begun + secs(later)).await.unwrap();
+        settler.run_once(begun + seconds(later)).await.unwrap();
     }
-    assert_eq!(stands(&client, "r").await, json!(["running", null, 5]));
+    assert_eq!(read_status(&client, "r").await, json!(["running", null, 5]));
 
-    drop(say);
+    drop(sender);
     streaming.await.unwrap();
-    settler.run_once(begun + secs(3050)).await.unwrap();
-    settler.run_once(begun + secs(3109)).await.unwrap();
-    assert_eq!(stands(&client, "r").await, json!(["running", null, 5]), "silence begins where the body ended");
-    settler.run_once(begun + secs(3110)).await.unwrap();
-    assert_eq!(stands(&client, "r").await, json!(["running", true, 6]));
+    settler.run_once(begun + seconds(3050)).await.unwrap();
+    settler.run_once(begun + seconds(3109)).await.unwrap();
+    assert_eq!(read_status(&client, "r").await, json!(["running", null, 5]), "silence starts at the end of the body");
+    settler.run_once(begun + seconds(3110)).await.unwrap();
+    assert_eq!(read_status(&client, "r").await, json!(["running", true, 6]));
     client.append("r", &[fact("metric.changed", json!({"payload": {"usage": {"inputTokens": 1}}}))]).await;
-    assert_eq!(stands(&client, "r").await, json!(["running", null, 7]), "any fact is a sign of life");
+    assert_eq!(read_status(&client, "r").await, json!(["running", null, 7]), "any fact clears staleness");
 }
 
 #[tokio::test]
-async fn a_run_that_waits_for_a_decision_does_not_age_and_is_ended_by_whoever_settles_it() {
-    let (client, mut settler, begun) = listening().await;
+async fn a_waiting_run_never_becomes_stale_and_is_ended_by_a_settle_request() {
+    let (client, mut settler, begun) = start_with_settler().await;
     let ask = fact("action.required", json!({"actionId": "a", "payload": {"kind": "tool_approval"}}));
     client.append("asks", &[fact("run.started", json!({})), ask]).await;
     client.append("pauses", &[fact("run.started", json!({})), fact("run.status", json!({"phase": "waiting"}))]).await;
     client.append("ended", &[fact("run.started", json!({})), fact("run.finished", json!({}))]).await;
     for later in [0, 60, 300, 100_000] {
-        settler.run_once(begun + secs(later)).await.unwrap();
+        settler.run_once(begun + seconds(later)).await.unwrap();
     }
     let settle = async |run: &str| {
         let answer = client.post(&format!("/v1/runs/{run}/settle"), &[], "").await;
@@ -175,28 +176,28 @@ async fn a_run_that_waits_for_a_decision_does_not_age_and_is_ended_by_whoever_se
         answer.ok()
     };
     for run in ["asks", "pauses"] {
-        assert_eq!(stands(&client, run).await, json!(["waiting", null, 2]));
+        assert_eq!(read_status(&client, run).await, json!(["waiting", null, 2]));
         let settled = settle(run).await;
-        let told = json!([settled["runId"], settled["status"], settled["lastSequence"], settled["settled"]]);
-        assert_eq!(told, json!([run, "failed", 3, true]));
+        let outcome = json!([settled["runId"], settled["status"], settled["lastSequence"], settled["settled"]]);
+        assert_eq!(outcome, json!([run, "failed", 3, true]));
         let again = settle(run).await;
         assert_eq!(json!([again["status"], again["lastSequence"], again["settled"]]), json!(["failed", 3, false]));
     }
-    let shown = activities(&client, "asks", "user").await;
-    assert_eq!(content(&shown, "action")["status"], "interrupted");
-    assert_eq!(content(&shown, "run")["error"]["code"], "settled");
+    let shown = read_activities(&client, "asks", "user").await;
+    assert_eq!(content_of(&shown, "action")["status"], "interrupted");
+    assert_eq!(content_of(&shown, "run")["error"]["code"], "settled");
     let ended = settle("ended").await;
     assert_eq!(json!([ended["status"], ended["lastSequence"], ended["settled"]]), json!(["completed", 2, false]));
     client.post("/v1/runs/never/settle", &[], "").await.problem(404, "no_such_run");
-    assert_eq!(client.get("/v1/runs/never").await.status, 404, "settling writes no run");
+    assert_eq!(client.get("/v1/runs/never").await.status, 404, "settling creates no run");
 }
 
 #[tokio::test]
-async fn any_fact_reopens_a_run_that_was_only_settled_and_only_a_start_one_that_ended() {
-    let (client, mut settler, begun) = listening().await;
-    client.append("r", &busy()).await;
+async fn any_fact_reopens_a_settled_run_and_only_a_start_reopens_an_ended_one() {
+    let (client, mut settler, begun) = start_with_settler().await;
+    client.append("r", &active_run()).await;
     settler.run_once(begun).await.unwrap();
-    settler.run_once(begun + secs(300)).await.unwrap();
+    settler.run_once(begun + seconds(300)).await.unwrap();
     let mut ended = client.open_stream(Transport::Raw, "r", "", None).await.read_all().await;
     let cursor = ended.pop().and_then(|end| end.id).unwrap();
 
@@ -205,8 +206,8 @@ async fn any_fact_reopens_a_run_that_was_only_settled_and_only_a_start_one_that_
         .await;
     let run = client.get("/v1/runs/r").await.ok();
     assert_eq!(json!([run["status"], run["attempt"], run["synthetic"], run["endedAt"]]), json!(["running", 1, null, null]));
-    let shown = activities(&client, "r", "user").await;
-    let (run, call) = (content(&shown, "run"), content(&shown, "tool-call-progress"));
+    let shown = read_activities(&client, "r", "user").await;
+    let (run, call) = (content_of(&shown, "run"), content_of(&shown, "tool-call-progress"));
     assert_eq!(json!([run["status"], run["synthetic"], run["error"], run["retryable"]]), json!(["running", null, null, null]));
     assert_eq!(json!([call["status"], call["progress"], call["synthetic"]]), json!(["running", 0.5, null]));
     let late = [
@@ -217,39 +218,39 @@ async fn any_fact_reopens_a_run_that_was_only_settled_and_only_a_start_one_that_
     ];
     client.append("r", &late).await;
     let again = client.open_stream(Transport::Raw, "r", "", Some(&cursor)).await.read_all().await;
-    assert_eq!(again.last().map(|end| end.data["status"].clone()), Some(json!("completed")), "a reader comes back to it");
-    let shown = activities(&client, "r", "user").await;
+    assert_eq!(again.last().map(|end| end.data["status"].clone()), Some(json!("completed")), "a reader can resume the run");
+    let shown = read_activities(&client, "r", "user").await;
     assert_eq!(
-        content(&shown, "message")["parts"][0],
+        content_of(&shown, "message")["parts"][0],
         json!({
             "partId": "p", "kind": "assistant_text", "opened": 2, "status": "complete", "text": ["half an answer"],
         })
     );
-    assert_eq!(content(&shown, "tool-call-progress")["output"], "built");
+    assert_eq!(content_of(&shown, "tool-call-progress")["output"], "built");
 
-    // That was the source's own end: what comes after it is late.
+    // The source ended the run: later facts do not reopen it.
     client.append("r", &[fact("text.delta", json!({"messageId": "n", "payload": {"text": "late"}}))]).await;
-    assert_eq!(stands(&client, "r").await[0], "completed");
+    assert_eq!(read_status(&client, "r").await[0], "completed");
     client.append("r", &[fact("run.started", json!({}))]).await;
     assert_eq!(client.get("/v1/runs/r").await.ok()["attempt"], 2);
 }
 
 #[tokio::test]
-async fn a_server_that_was_away_itself_bears_the_silence_anew_and_does_not_repeat_itself() {
+async fn a_restarted_server_measures_silence_anew_and_does_not_repeat_itself() {
     let dir = tempfile::tempdir().unwrap();
     let open = || AnyStore::Embedded(EmbeddedStore::open(dir.path(), Sync::Never).unwrap());
     let first = server(open());
-    let mut settler = first.settler(TIMEOUT);
+    let mut settler = first.settler(STALENESS);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let (client, serving) = serve_until(first, async { stopped.await.unwrap() }).await;
-    client.append("r", &busy()).await;
+    client.append("r", &active_run()).await;
     client.append("over", &[fact("run.started", json!({})), fact("run.finished", json!({}))]).await;
     let begun = Instant::now();
     settler.run_once(begun).await.unwrap();
-    settler.run_once(begun + secs(100)).await.unwrap();
-    assert_eq!(stands(&client, "r").await, json!(["running", true, 5]));
+    settler.run_once(begun + seconds(100)).await.unwrap();
+    assert_eq!(read_status(&client, "r").await, json!(["running", true, 5]));
     stop.send(()).unwrap();
-    with_timeout("the end of the server", serving).await.unwrap();
+    with_timeout("the server's end", serving).await.unwrap();
     drop(settler);
 
     let again = loop {
@@ -259,24 +260,24 @@ async fn a_server_that_was_away_itself_bears_the_silence_anew_and_does_not_repea
             Err(error) => panic!("{error}"),
         }
     };
-    let mut settler = again.settler(TIMEOUT);
+    let mut settler = again.settler(STALENESS);
     let (client, _serving) = serve_until(again, std::future::pending()).await;
     for later in [0, 100, 299] {
-        settler.run_once(begun + secs(1_000_000 + later)).await.unwrap();
+        settler.run_once(begun + seconds(1_000_000 + later)).await.unwrap();
     }
-    assert_eq!(stands(&client, "r").await, json!(["running", true, 5]));
-    settler.run_once(begun + secs(1_000_300)).await.unwrap();
-    assert_eq!(stands(&client, "r").await, json!(["failed", null, 6]));
-    assert_eq!(stands(&client, "over").await, json!(["completed", null, 2]));
+    assert_eq!(read_status(&client, "r").await, json!(["running", true, 5]));
+    settler.run_once(begun + seconds(1_000_300)).await.unwrap();
+    assert_eq!(read_status(&client, "r").await, json!(["failed", null, 6]));
+    assert_eq!(read_status(&client, "over").await, json!(["completed", null, 2]));
 }
 
 #[tokio::test]
-async fn the_binary_settles_what_its_flags_say() {
+async fn the_binary_settles_after_the_times_of_its_flags() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start_with(dir.path(), &["--stale-after", "1", "--settle-after", "2"]);
     let client = Client::new(server.at);
-    client.append("r", &busy()).await;
-    let frames = with_timeout("the end of the run", async {
+    client.append("r", &active_run()).await;
+    let frames = with_timeout("the run's end", async {
         client.open_stream(Transport::Raw, "r", "audience=internal", None).await.read_all().await
     })
     .await;
@@ -285,8 +286,8 @@ async fn the_binary_settles_what_its_flags_say() {
 }
 
 #[tokio::test]
-async fn however_many_runs_go_on_a_look_at_all_of_them_lets_others_have_their_turn() {
-    let (client, mut settler, begun) = listening().await;
+async fn a_pass_over_many_runs_yields_to_other_tasks() {
+    let (client, mut settler, begun) = start_with_settler().await;
     for n in 0..600 {
         client.append(&format!("r{n}"), &[fact("run.started", json!({}))]).await;
     }
@@ -301,7 +302,7 @@ async fn however_many_runs_go_on_a_look_at_all_of_them_lets_others_have_their_tu
             }
         }
     });
-    settler.run_once(begun + secs(1)).await.unwrap();
+    settler.run_once(begun + seconds(1)).await.unwrap();
     assert!(turns.load(Ordering::Relaxed) > 0);
     other.abort();
 }

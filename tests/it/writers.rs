@@ -428,7 +428,7 @@ async fn what_is_under_way_counts_against_the_reserve_of_the_disk() {
         async move { client.post_facts("r", &body).await }
     });
     with_timeout("it to be under way", async {
-        while crate::ops::metric(&client, "proscenium_in_flight_bytes").await < 4.0 * MIB as f64 {
+        while crate::ops::read_metric(&client, "proscenium_in_flight_bytes").await < 4.0 * MIB as f64 {
             tokio::task::yield_now().await;
         }
     })
@@ -460,7 +460,7 @@ async fn a_streamed_body_that_says_nothing_keeps_no_part_of_what_may_be_under_wa
     })
     .await;
     with_timeout("its part to be given back", async {
-        while crate::ops::metric(&client, "proscenium_in_flight_bytes").await > 0.0 {
+        while crate::ops::read_metric(&client, "proscenium_in_flight_bytes").await > 0.0 {
             tokio::task::yield_now().await;
         }
     })

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 /// An activity as a native frame carries it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Shown {
+pub struct ActivityView {
     /// The run of the activity, where it is known.
     #[serde(rename = "runId", default)]
     pub run: Option<Box<str>>,
@@ -24,7 +24,7 @@ pub struct Shown {
     pub content: Map<String, Value>,
 }
 
-impl From<&Activity> for Shown {
+impl From<&Activity> for ActivityView {
     fn from(activity: &Activity) -> Self {
         Self {
             run: None,
@@ -37,7 +37,7 @@ impl From<&Activity> for Shown {
     }
 }
 
-impl Shown {
+impl ActivityView {
     /// Builds the view of an activity of this run.
     #[must_use]
     pub fn of(run: &RunId, activity: &Activity) -> Self {
@@ -55,7 +55,7 @@ impl Shown {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "frame")]
 pub enum Frame {
-    ActivitySnapshot(Shown),
+    ActivitySnapshot(ActivityView),
     #[serde(rename_all = "camelCase")]
     ActivityDelta {
         activity_type: Box<str>,
@@ -78,7 +78,7 @@ pub enum Frame {
 ///
 /// # Panics
 /// If a block is not an activity frame. The server encodes every block itself.
-pub fn next(frames: &mut Bytes) -> Option<(Frame, Option<Cursor>)> {
+pub fn next_frame(frames: &mut Bytes) -> Option<(Frame, Option<Cursor>)> {
     while let Some(end) = memchr::memmem::find(frames, b"\n\n") {
         let block = frames.split_to(end + 2);
         let (mut data, mut id) = (None, None);
@@ -100,7 +100,7 @@ mod tests {
     use crate::encode::native::{Encoder, end_of_frame};
     use crate::log::LogId;
     use crate::model::Epoch;
-    use crate::projection::stage::{Op, Stage, Touch};
+    use crate::projection::stage::{ActivitySet, Change, Op};
     use serde_json::json;
 
     #[test]
@@ -114,28 +114,28 @@ mod tests {
             "content": { "role": "assistant", "parts": [] },
         }))
         .unwrap();
-        let stage = Stage::restore(vec![activity], false);
+        let stage = ActivitySet::restore(vec![activity], false);
         let activity = &stage.activities()[0];
         let mut out = b":\nretry: 1500\n".to_vec();
         encoder.snapshot(&mut out, Sequence(7), Some(Sequence(5)), activity);
         end_of_frame(&mut out, None);
-        let mut touch = Touch::default();
-        touch.patch.push(Op::Add("/parts/0/text/-".into(), json!("a\n")));
-        encoder.touched(&mut out, Sequence(7), Sequence(5), activity, &touch);
+        let mut change = Change::default();
+        change.patch.push(Op::Add("/parts/0/text/-".into(), json!("a\n")));
+        encoder.change(&mut out, Sequence(7), Sequence(5), activity, &change);
         end_of_frame(&mut out, Some(at));
         out.extend(encoder.hydrated(Sequence(7), Some(at)));
         out.extend(encoder.reset(epoch, "epoch"));
         out.extend(encoder.end(epoch, Sequence(7), "failed"));
         out.extend(encoder.error(Sequence(7), &json!({ "code": "x" })));
         let mut frames = Bytes::from(out);
-        let read: Vec<_> = std::iter::from_fn(|| next(&mut frames)).collect();
+        let read: Vec<_> = std::iter::from_fn(|| next_frame(&mut frames)).collect();
         let delta = json!([{ "op": "add", "path": "/parts/0/text/-", "value": "a\n" }]);
         let Value::Array(patch) = delta else { unreachable!("just made") };
         let end = Cursor { knows_end: true, ..at };
         assert_eq!(
             read,
             [
-                (Frame::ActivitySnapshot(Shown::of(&run, activity)), None),
+                (Frame::ActivitySnapshot(ActivityView::of(&run, activity)), None),
                 (Frame::ActivityDelta { activity_type: "message".into(), activity_id: "m".into(), patch }, Some(at)),
                 (Frame::Hydrated {}, Some(at)),
                 (Frame::Reset { reason: "epoch".into() }, Some(Cursor::at(epoch, Sequence::NONE))),

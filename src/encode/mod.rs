@@ -10,7 +10,7 @@ pub mod ai_sdk;
 pub mod frames;
 pub mod native;
 
-use frames::{Frame, Shown};
+use frames::{ActivityView, Frame};
 use serde_json::Value;
 
 /// Translates the native frames of one run for one reader of another protocol.
@@ -21,30 +21,30 @@ pub trait Dialect: Send {
     /// Loads the activities of the earlier runs of the thread, the oldest first.
     ///
     /// The server calls this before the first frame, and again before the frames of a restart.
-    fn recall(&mut self, earlier: Vec<Shown>);
+    fn load_history(&mut self, earlier: Vec<ActivityView>);
 
     /// Loads the activities that the reader already has: it resumes at a cursor, and `known` is the state at that
     /// cursor.
     ///
     /// The server calls this before the first frame.
-    fn resume(&mut self, known: Vec<Shown>);
+    fn resume(&mut self, known: Vec<ActivityView>);
 
     /// Translates one frame into events.
     fn frame(&mut self, frame: Frame, events: &mut Vec<Value>) -> Flow;
 
     /// Ends the batch of frames of one envelope: events that depend on all of them follow now.
-    fn settle(&mut self, _events: &mut Vec<Value>) -> Flow {
-        Flow::On
+    fn end_batch(&mut self, _events: &mut Vec<Value>) -> Flow {
+        Flow::Continue
     }
 
     /// Whether replaying an envelope yields the same events every time, so that a reader may resume within one
     /// envelope.
-    fn retells(&self) -> bool {
+    fn is_replayable(&self) -> bool {
         false
     }
 
     /// The text of a final `data:` line that is not an event, for clients that wait for one (`[DONE]`).
-    fn farewell(&self) -> Option<&'static str> {
+    fn end_marker(&self) -> Option<&'static str> {
         None
     }
 }
@@ -53,21 +53,21 @@ pub trait Dialect: Send {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// Continue with the next frame.
-    On,
+    Continue,
     /// Close the stream: the reader has the end of the run.
-    Over,
+    End,
     /// Restart: no sequence of changes can correct the reader's copy. The server sends the run's activities again, as
     /// to a reader that joins.
-    Again,
+    Restart,
 }
 
 /// The form in which a new reader receives the events that already exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
     /// The reader has nothing. It receives the existing events as if they were arriving now.
-    Told,
+    Replay,
     /// The reader may have any part of the run. One snapshot replaces its copy.
-    Shown,
+    Snapshot,
 }
 
 /// The point at which a reader's stream ends.

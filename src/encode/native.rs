@@ -15,7 +15,7 @@
 //! one newline: some clients deliver a blank line after it as an empty message (Azure/fetch-event-source#15).
 
 use crate::model::{Cursor, Epoch, ReceivedAt, Sequence};
-use crate::projection::stage::{Activity, Touch};
+use crate::projection::stage::{Activity, Change};
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -57,18 +57,18 @@ impl Encoder {
     }
 
     /// Appends an activity's change up to the end of the data line. The caller appends [`end_of_frame`].
-    pub fn touched(&self, out: &mut Vec<u8>, sequence: Sequence, prev: Sequence, activity: &Activity, touch: &Touch) -> Placed {
-        if touch.is_snapshot {
+    pub fn change(&self, out: &mut Vec<u8>, sequence: Sequence, prev: Sequence, activity: &Activity, change: &Change) -> Placed {
+        if change.is_snapshot {
             return self.snapshot(out, sequence, Some(prev), activity);
         }
         let placed = self.head(out, "ActivityDelta", sequence, Some(prev));
         member(out, "activityType", &activity.kind);
         member(out, "activityId", &activity.id);
         time(out, "at", activity.updated_at);
-        if let Some(ended) = touch.ended {
+        if let Some(ended) = change.ended {
             member(out, "ended", &ended);
         }
-        member(out, "patch", &touch.patch);
+        member(out, "patch", &change.patch);
         out.extend_from_slice(b"}\n");
         placed
     }

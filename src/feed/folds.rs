@@ -14,7 +14,7 @@ use crate::log::{Limit, LogId, Store, StoreError};
 use crate::meter::Counter;
 use crate::model::{Audience, Epoch, Sequence};
 use crate::projection::View;
-use crate::projection::seen::Seen;
+use crate::projection::seen::EnvelopeView;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ const LOG_TO_CHECKPOINT: usize = 4;
 /// The pause of the checkpoint thread, as a multiple of its working time, which leaves the processor to ingest.
 ///
 /// A reader that opens a run meanwhile folds a few more rows itself.
-const REST: u32 = 1;
+const REST_FACTOR: u32 = 1;
 
 /// The rows that one read of a fold fetches.
 const PAGE: Limit = Limit { rows: 2048, bytes: 1024 * 1024 };
@@ -48,8 +48,8 @@ pub async fn at<S: Store>(
     logs.work(move |store| {
         let _still = open.lock_history();
         let saved = nearest(store, &log, epoch, audience, at)?;
-        let mut view = restored(&log, audience, saved.as_deref());
-        forward(store, &log, epoch, view.through, at, |row| see(&mut view, row))?;
+        let mut view = restore_or_new(&log, audience, saved.as_deref());
+        for_each_row(store, &log, epoch, view.through, at, |row| fold_row(&mut view, row))?;
         Ok(view)
     })
     .await
@@ -63,7 +63,7 @@ pub async fn catch_up<S: Store>(logs: &Logs<S>, log: &LogId, epoch: Epoch, mut v
     let (log, open) = (log.clone(), logs.log(log).await?);
     logs.work(move |store| {
         let _still = open.lock_history();
-        forward(store, &log, epoch, view.through, Sequence::MAX, |row| see(&mut view, row))?;
+        for_each_row(store, &log, epoch, view.through, Sequence::MAX, |row| fold_row(&mut view, row))?;
         Ok(view)
     })
     .await
@@ -85,7 +85,7 @@ fn nearest<S: Store>(
 ///
 /// A checkpoint of another fold version is not usable. A checkpoint is a cache: an unreadable one costs a fold from the
 /// log's start, and a warning.
-fn restored(log: &LogId, audience: Audience, saved: Option<&[u8]>) -> View {
+fn restore_or_new(log: &LogId, audience: Audience, saved: Option<&[u8]>) -> View {
     let restored = saved.map(|saved| View::restore(log, audience, saved)).transpose();
     let restored = restored.unwrap_or_else(|error| {
         tracing::warn!(%log, %audience, %error, "a checkpoint is unreadable; the server folds the log from its start");
@@ -94,12 +94,12 @@ fn restored(log: &LogId, audience: Audience, saved: Option<&[u8]>) -> View {
     restored.flatten().unwrap_or_else(|| View::new(log, audience))
 }
 
-fn see(view: &mut View, row: &Row) {
+fn fold_row(view: &mut View, row: &Row) {
     view.fold(row.sequence(), row.view(view.audience));
 }
 
 /// Calls `each` with the rows after `after` up to `until`, in order. Returns their size in bytes.
-fn forward<S: Store>(
+fn for_each_row<S: Store>(
     store: &S,
     log: &LogId,
     epoch: Epoch,
@@ -127,9 +127,9 @@ fn forward<S: Store>(
 }
 
 /// The views of all audiences; audiences with equal envelopes share one. Most runs hide little, and only late.
-struct Together(Vec<(View, Vec<Audience>)>);
+struct AudienceViews(Vec<(View, Vec<Audience>)>);
 
-impl Together {
+impl AudienceViews {
     /// Restores the views from the saved ones, in [`Audience::ALL`]'s order.
     fn restore(log: &LogId, saved: &[Option<Bytes>; 3]) -> Self {
         let mut views: Vec<(View, Vec<Audience>)> = Vec::new();
@@ -137,7 +137,7 @@ impl Together {
             // A saved view does not name its audience: equal bytes mean equal views.
             match views.iter_mut().find(|(_, of)| saved[of[0].index()] == *text) {
                 Some((_, of)) => of.push(audience),
-                None => views.push((restored(log, audience, text.as_deref()), vec![audience])),
+                None => views.push((restore_or_new(log, audience, text.as_deref()), vec![audience])),
             }
         }
         Self(views)
@@ -151,8 +151,8 @@ impl Together {
 
     /// Folds one row and parses each of its texts once.
     fn fold(&mut self, row: &Row) {
-        self.part(row);
-        let mut read: Option<(&[u8], Option<Seen>)> = None;
+        self.split(row);
+        let mut read: Option<(&[u8], Option<EnvelopeView>)> = None;
         for (view, _) in &mut self.0 {
             let text = row.view(view.audience);
             let Some(text) = text else {
@@ -160,17 +160,17 @@ impl Together {
                 continue;
             };
             if !read.as_ref().is_some_and(|(known, _)| std::ptr::eq(*known, text)) {
-                read = Some((text, Seen::parse(row.sequence(), text)));
+                read = Some((text, EnvelopeView::parse(row.sequence(), text)));
             }
             match read.as_ref().and_then(|(_, seen)| seen.as_ref()) {
-                Some(seen) => drop(view.fold_seen(seen)),
+                Some(seen) => drop(view.fold_envelope(seen)),
                 None => drop(view.fold(row.sequence(), Some(text))),
             }
         }
     }
 
     /// Splits views whose audiences get different texts of this row.
-    fn part(&mut self, row: &Row) {
+    fn split(&mut self, row: &Row) {
         let same = |a: Audience, b: Audience| match (row.view(a), row.view(b)) {
             (Some(a), Some(b)) => std::ptr::eq(a, b),
             (None, None) => true,
@@ -190,23 +190,23 @@ impl Together {
 }
 
 /// Makes checkpoints of logs that have grown, one after the other, until the channel closes.
-pub async fn checkpoint<S: Store>(logs: Arc<Logs<S>>, mut grown: tokio::sync::mpsc::UnboundedReceiver<Arc<Log>>) {
+pub async fn make_checkpoints_of_grown<S: Store>(logs: Arc<Logs<S>>, mut grown: tokio::sync::mpsc::UnboundedReceiver<Arc<Log>>) {
     while let Some(log) = grown.recv().await {
         loop {
-            let life = log.tail().epoch;
+            let epoch = log.tail().epoch;
             let begun = std::time::Instant::now();
             let made = logs.work({
                 let (log, logs) = (log.clone(), logs.clone());
-                move |store| make(store, &log, &logs.counts().checkpoints)
+                move |store| make_checkpoints(store, &log, &logs.counts().checkpoints)
             });
             let due = made.await.unwrap_or_else(|error| {
                 // Readers work without checkpoints, and a failure of the store stops the server elsewhere.
                 tracing::warn!(%error, log = %log.id, "a checkpoint failed");
                 log.tail().last.plus(ROWS_BETWEEN)
             });
-            tokio::time::sleep(begun.elapsed() * REST).await;
+            tokio::time::sleep(begun.elapsed() * REST_FACTOR).await;
             // The result does not apply to a log that was erased meanwhile.
-            let due = if log.tail().epoch == life { due } else { Sequence(ROWS_BETWEEN) };
+            let due = if log.tail().epoch == epoch { due } else { Sequence(ROWS_BETWEEN) };
             // The log may have grown to the next checkpoint while this one was made.
             if log.announce_growth_at(due) {
                 break;
@@ -216,7 +216,7 @@ pub async fn checkpoint<S: Store>(logs: Arc<Logs<S>>, mut grown: tokio::sync::mp
 }
 
 /// Makes a checkpoint for every audience if the log has grown enough. Returns the sequence of the next attempt.
-pub(super) fn make<S: Store>(store: &S, log: &Log, saved_count: &Counter) -> Result<Sequence, StoreError> {
+pub(super) fn make_checkpoints<S: Store>(store: &S, log: &Log, saved_count: &Counter) -> Result<Sequence, StoreError> {
     let _still = log.lock_history();
     let tail = log.tail();
     let Some(epoch) = tail.epoch else { return Ok(Sequence(ROWS_BETWEEN)) };
@@ -225,17 +225,17 @@ pub(super) fn make<S: Store>(store: &S, log: &Log, saved_count: &Counter) -> Res
         saved[audience.index()] = nearest(store, &log.id, epoch, audience, tail.last)?;
     }
     let size: usize = saved.iter().flatten().map(Bytes::len).sum();
-    let mut views = Together::restore(&log.id, &saved);
+    let mut views = AudienceViews::restore(&log.id, &saved);
     let begun = views.through().unwrap_or_else(|| {
         // A crash interrupted the saving of the audiences' checkpoints: start where all of them can.
-        views = Together::restore(&log.id, &[const { None }; 3]);
+        views = AudienceViews::restore(&log.id, &[const { None }; 3]);
         Sequence::NONE
     });
     let rows = tail.last.0.saturating_sub(begun.0);
     if rows < ROWS_BETWEEN {
         return Ok(begun.plus(ROWS_BETWEEN));
     }
-    let bytes = forward(store, &log.id, epoch, begun, tail.last, |row| views.fold(row))?;
+    let bytes = for_each_row(store, &log.id, epoch, begun, tail.last, |row| views.fold(row))?;
     if bytes < LOG_TO_CHECKPOINT * size {
         // Estimate the sequence from the average row size.
         let row = (bytes as u64 / rows).max(1);
@@ -274,18 +274,18 @@ mod tests {
         let rows = [1, 2, 3].map(|n| row(n, &Audience::ALL));
         let mut whole = View::new(&log, Audience::User);
         for row in &rows[..2] {
-            see(&mut whole, row);
+            fold_row(&mut whole, row);
         }
         let mut older: serde_json::Value = serde_json::from_slice(&whole.save()).unwrap();
         older["version"] = (older["version"].as_u64().unwrap() - 1).into();
         let older = serde_json::to_vec(&older).unwrap();
         assert_ne!(older, whole.save());
-        see(&mut whole, &rows[2]);
+        fold_row(&mut whole, &rows[2]);
         for saved in [Some(&older[..]), Some(b"{}"), None] {
-            let mut view = restored(&log, Audience::User, saved);
+            let mut view = restore_or_new(&log, Audience::User, saved);
             assert_eq!(view.through, Sequence::NONE);
             for row in &rows {
-                see(&mut view, row);
+                fold_row(&mut view, row);
             }
             assert_eq!(view.save(), whole.save());
         }
@@ -295,19 +295,19 @@ mod tests {
     fn audiences_share_a_view_until_their_envelopes_differ() {
         use Audience::{Dashboard, Internal, User};
         let log = LogId::Run(RunId::new("r").unwrap());
-        let mut together = Together::restore(&log, &[const { None }; 3]);
+        let mut shared = AudienceViews::restore(&log, &[const { None }; 3]);
         let mut alone = Audience::ALL.map(|audience| View::new(&log, audience));
         let everyone = [User, Dashboard, Internal];
         let story: [(&[Audience], usize); 5] =
             [(&everyone, 1), (&everyone, 1), (&[Internal], 2), (&everyone, 2), (&[Dashboard, Internal], 3)];
         for (n, (seen_by, views)) in (1..).zip(story) {
             let row = row(n, seen_by);
-            together.fold(&row);
+            shared.fold(&row);
             for view in &mut alone {
-                see(view, &row);
+                fold_row(view, &row);
             }
-            assert_eq!((together.0.len(), together.through()), (views, Some(Sequence(n))));
-            for (view, of) in &together.0 {
+            assert_eq!((shared.0.len(), shared.through()), (views, Some(Sequence(n))));
+            for (view, of) in &shared.0 {
                 assert_eq!(view.audience, of[0]);
                 for audience in of {
                     assert_eq!(view.save(), alone[audience.index()].save(), "{audience} after {n}");
@@ -315,7 +315,7 @@ mod tests {
             }
             // After a restore, audiences with equal views share one again.
             let saved = Audience::ALL.map(|audience| Some(Bytes::from(alone[audience.index()].save())));
-            let again = Together::restore(&log, &saved);
+            let again = AudienceViews::restore(&log, &saved);
             assert_eq!((again.0.len(), again.through()), (views, Some(Sequence(n))));
         }
     }

@@ -4,8 +4,8 @@
 //! reads the earliest appends. A page scans a bounded number of appends and bytes, even if its reader sees none of
 //! them; it then ends with the position of the next page.
 
-use super::Selection;
-use super::several::{ALL_ROWS, place, position_and_rows};
+use super::Filter;
+use super::several::{ALL_ROWS, order_position, position_and_rows};
 use crate::log::row::Rows;
 use crate::log::{Limit, LogId, Store, StoreError};
 use crate::model::{Epoch, Sequence};
@@ -17,9 +17,9 @@ use std::collections::BinaryHeap;
 /// The limit of a page's texts before its last event, in bytes.
 const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The limit of the rows that one page scans before its last append, in bytes.
-const LOOKED_AT_BYTES_MAX: usize = 32 * 1024 * 1024;
+const SCANNED_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// The most appends that one page scans.
-const LOOKED_AT_APPENDS_MAX: usize = 16 * 1024;
+const SCANNED_APPENDS_MAX: usize = 16 * 1024;
 /// The most rows of one read, for a stretch in which only one log has appends.
 const BURST_ROWS_MAX: usize = 256;
 
@@ -31,13 +31,13 @@ pub struct Page {
     /// The position at which the next page starts; `None` after the last page.
     pub next: Option<Sequence>,
     bytes: usize,
-    looked_at_bytes: usize,
-    looked_at_appends: usize,
+    scanned_bytes: usize,
+    scanned_appends: usize,
 }
 
 impl Page {
-    fn is_worn_out(&self) -> bool {
-        self.looked_at_bytes > LOOKED_AT_BYTES_MAX || self.looked_at_appends > LOOKED_AT_APPENDS_MAX
+    fn is_exhausted(&self) -> bool {
+        self.scanned_bytes > SCANNED_BYTES_MAX || self.scanned_appends > SCANNED_APPENDS_MAX
     }
 
     /// Adds an event. Returns false if the page is full.
@@ -52,7 +52,7 @@ impl Page {
 }
 
 /// Several logs that are read together, up to one position of the store.
-pub struct Merged<'s, S> {
+pub struct MergedLogs<'s, S> {
     pub store: &'s S,
     pub logs: Vec<(LogId, Epoch)>,
     /// The position up to which commits are visible.
@@ -63,7 +63,7 @@ pub struct Merged<'s, S> {
 ///
 /// # Errors
 /// [`StoreError`] from the store.
-pub fn located(store: &impl Store, log: &LogId, epoch: Epoch, at: Sequence) -> Result<Sequence, StoreError> {
+pub fn sequence_at(store: &impl Store, log: &LogId, epoch: Epoch, at: Sequence) -> Result<Sequence, StoreError> {
     let (position, rows) = position_and_rows(at);
     let last = block_on(store.locate(log, epoch, position))?;
     if rows == ALL_ROWS || last == Sequence::NONE {
@@ -74,32 +74,32 @@ pub fn located(store: &impl Store, log: &LogId, epoch: Epoch, at: Sequence) -> R
     Ok(before.plus(rows).min(last))
 }
 
-impl<S: Store> Merged<'_, S> {
+impl<S: Store> MergedLogs<'_, S> {
     /// The first events after `after` and before `before` that the filter accepts.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub fn forward(&self, want: &Selection, after: Sequence, before: Sequence, limit: usize) -> Result<Page, StoreError> {
+    pub fn forward(&self, want: &Filter, after: Sequence, before: Sequence, limit: usize) -> Result<Page, StoreError> {
         let mut page = Page::default();
         let (mut heads, mut read) = (BinaryHeap::new(), Vec::with_capacity(self.logs.len()));
         for (n, (log, epoch)) in self.logs.iter().enumerate() {
-            let from = located(self.store, log, *epoch, after)?;
+            let from = sequence_at(self.store, log, *epoch, after)?;
             read.push((from, 1));
             heads.extend(block_on(self.store.position_of(log, *epoch, from.next()))?.map(|position| Reverse((position, n))));
         }
         let mut at = after;
         while let Some(Reverse((position, n))) = heads.pop() {
-            if position > self.until || place(position, 0) >= before {
+            if position > self.until || order_position(position, 0) >= before {
                 break;
             }
-            if page.is_worn_out() {
+            if page.is_exhausted() {
                 page.next = Some(at);
                 break;
             }
             let (log, epoch) = &self.logs[n];
             let alone_to = heads.peek().map_or(self.until, |Reverse((other, _))| self.until.min(*other));
             let (from, burst) = &mut read[n];
-            let appends = block_on(self.store.read(log, *epoch, *from, Limit { rows: *burst, bytes: LOOKED_AT_BYTES_MAX / 32 }))?;
+            let appends = block_on(self.store.read(log, *epoch, *from, Limit { rows: *burst, bytes: SCANNED_BYTES_MAX / 32 }))?;
             if appends.is_empty() {
                 // The log was erased meanwhile.
                 continue;
@@ -111,14 +111,14 @@ impl<S: Store> Merged<'_, S> {
                     (goes_on_at, *burst) = (Some(append.position), 1);
                     break;
                 }
-                page.looked_at_appends += 1;
-                page.looked_at_bytes += append.rows.len();
+                page.scanned_appends += 1;
+                page.scanned_bytes += append.rows.len();
                 for row in Rows(append.rows).filter(|row| row.sequence() > *from).collect::<Vec<_>>() {
-                    let here = place(append.position, row.sequence().0 - append.before.0);
+                    let here = order_position(append.position, row.sequence().0 - append.before.0);
                     if here >= before {
                         return Ok(page);
                     }
-                    if want.of(&row).is_some_and(|view| !page.take(here, view, limit)) {
+                    if want.text_of(&row).is_some_and(|view| !page.take(here, view, limit)) {
                         page.next = Some(at);
                         return Ok(page);
                     }
@@ -138,32 +138,32 @@ impl<S: Store> Merged<'_, S> {
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub fn backward(&self, want: &Selection, before: Sequence, limit: usize) -> Result<Page, StoreError> {
+    pub fn backward(&self, want: &Filter, before: Sequence, limit: usize) -> Result<Page, StoreError> {
         let mut page = Page::default();
-        let mut at = before.min(place(self.until, ALL_ROWS).next());
+        let mut at = before.min(order_position(self.until, ALL_ROWS).next());
         let newest = Sequence(at.0.saturating_sub(1));
         let (mut heads, mut left) = (BinaryHeap::new(), Vec::with_capacity(self.logs.len()));
         for (n, (log, epoch)) in self.logs.iter().enumerate() {
-            left.push(located(self.store, log, *epoch, newest)?);
+            left.push(sequence_at(self.store, log, *epoch, newest)?);
             heads.extend(self.position_of_last(log, *epoch, left[n])?.map(|position| (position, n)));
         }
         'heads: while let Some((position, n)) = heads.pop() {
-            if page.is_worn_out() {
+            if page.is_exhausted() {
                 // Everything after this append was scanned, even if it had no rows.
-                page.next = Some(at.min(place(position + 1, 0)));
+                page.next = Some(at.min(order_position(position + 1, 0)));
                 break;
             }
             let (log, epoch) = &self.logs[n];
             let start = block_on(self.store.locate(log, *epoch, position.saturating_sub(1)))?;
             let append = block_on(self.store.read(log, *epoch, start, Limit { rows: 1, bytes: 0 }))?.into_iter().next();
-            page.looked_at_appends += 1;
+            page.scanned_appends += 1;
             // Compaction may have deleted all of its rows.
             if let Some(append) = append.filter(|append| append.position == position) {
-                page.looked_at_bytes += append.rows.len();
+                page.scanned_bytes += append.rows.len();
                 let rows: Vec<_> = Rows(append.rows).filter(|row| row.sequence() <= left[n]).collect();
                 for row in rows.into_iter().rev() {
-                    let here = place(position, row.sequence().0 - append.before.0);
-                    if want.of(&row).is_some_and(|view| !page.take(here, view, limit)) {
+                    let here = order_position(position, row.sequence().0 - append.before.0);
+                    if want.text_of(&row).is_some_and(|view| !page.take(here, view, limit)) {
                         page.next = Some(at);
                         break 'heads;
                     }
@@ -218,14 +218,14 @@ mod tests {
 
     #[test]
     fn a_page_scans_a_limited_number_of_appends_and_the_next_continues_there() {
-        let count = 3 * LOOKED_AT_APPENDS_MAX as u64;
+        let count = 3 * SCANNED_APPENDS_MAX as u64;
         let (store, logs) = two_logs(count);
-        let merged = Merged { store: &store, logs, until: count };
-        let want = Selection { audience: Audience::User, surfaces: Vec::new(), types: vec!["b".into()], agent: None };
+        let merged = MergedLogs { store: &store, logs, until: count };
+        let want = Filter { audience: Audience::User, surfaces: Vec::new(), types: vec!["b".into()], agent: None };
         let (mut pages, mut found, mut after) = (0, Vec::new(), Sequence::NONE);
         loop {
             let page = merged.forward(&want, after, Sequence::MAX, 10).unwrap();
-            assert!(page.looked_at_appends <= LOOKED_AT_APPENDS_MAX + BURST_ROWS_MAX);
+            assert!(page.scanned_appends <= SCANNED_APPENDS_MAX + BURST_ROWS_MAX);
             (pages, after) = (pages + 1, page.next.unwrap_or_default());
             found.extend(page.events);
             if page.next.is_none() {
@@ -236,7 +236,7 @@ mod tests {
         let (mut pages, mut again, mut before) = (0, Vec::new(), Sequence::MAX);
         loop {
             let page = merged.backward(&want, before, 10).unwrap();
-            assert!(page.looked_at_appends <= LOOKED_AT_APPENDS_MAX + 1);
+            assert!(page.scanned_appends <= SCANNED_APPENDS_MAX + 1);
             (pages, before) = (pages + 1, page.next.unwrap_or_default());
             again.splice(0..0, page.events);
             if page.next.is_none() {
@@ -249,8 +249,8 @@ mod tests {
     #[test]
     fn commits_beyond_the_visible_position_are_not_read() {
         let (store, logs) = two_logs(10);
-        let merged = Merged { store: &store, logs, until: 7 };
-        let want = Selection { audience: Audience::User, surfaces: Vec::new(), types: Vec::new(), agent: None };
+        let merged = MergedLogs { store: &store, logs, until: 7 };
+        let want = Filter { audience: Audience::User, surfaces: Vec::new(), types: Vec::new(), agent: None };
         let forward = merged.forward(&want, Sequence::NONE, Sequence::MAX, 100).unwrap();
         let backward = merged.backward(&want, Sequence::MAX, 100).unwrap();
         assert_eq!((forward.events.len(), forward.next), (7, None));

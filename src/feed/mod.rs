@@ -21,7 +21,7 @@ mod tests;
 
 use crate::encode::native::Encoder;
 use crate::log::row::{Row, Rows};
-use crate::log::run::{CompactionState, CommittedGroup, Log, Logs, Tail, rows_after};
+use crate::log::run::{CommittedGroup, CompactionState, Log, Logs, Tail, rows_after};
 use crate::log::{Limit, LogId, Store, StoreError};
 use crate::meter::{Counter, Histogram};
 use crate::model::{AgentId, Audience, Cursor, Epoch, Sequence};
@@ -35,9 +35,9 @@ use parking_lot::{Mutex, MutexGuard};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use reader::{Frames, Reader};
-use ring::{Chunk, Ring, framed};
+use ring::{Chunk, Ring, last_framed_of};
 use serde::Deserialize;
-use several::{Members, Several};
+use several::{LogSet, MergedReader};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -79,7 +79,7 @@ const PAGE: Limit = Limit { rows: 1024, bytes: 128 * 1024 };
 
 /// Selects the frames of one reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Selection {
+pub struct Filter {
     pub audience: Audience,
     /// Only envelopes of these surfaces; empty: all.
     pub surfaces: Vec<Box<str>>,
@@ -89,7 +89,7 @@ pub struct Selection {
     pub agent: Option<Box<str>>,
 }
 
-impl Selection {
+impl Filter {
     fn is_all(&self) -> bool {
         self.types.is_empty() && self.is_all_activities()
     }
@@ -100,23 +100,23 @@ impl Selection {
 
     /// Whether the filter accepts an activity, by its surface and agent.
     #[must_use]
-    pub fn takes_activity(&self, activity: &Activity) -> bool {
-        self.has(activity.surface.as_str(), activity.agent.as_ref().map(AgentId::as_str))
+    pub fn accepts_activity(&self, activity: &Activity) -> bool {
+        self.accepts_parts(activity.surface.as_str(), activity.agent.as_ref().map(AgentId::as_str))
     }
 
     /// The filter on activities; `None` if it accepts all.
-    fn among_activities(&self) -> Option<&Self> {
+    fn activity_filter(&self) -> Option<&Self> {
         (!self.is_all_activities()).then_some(self)
     }
 
     /// The row's text for this filter; `None` if the filter rejects it or the audience may not see it.
     #[must_use]
-    pub fn of<'r>(&self, row: &'r Row) -> Option<&'r [u8]> {
+    pub fn text_of<'r>(&self, row: &'r Row) -> Option<&'r [u8]> {
         let view = row.view(self.audience)?;
-        (self.is_all() || self.takes(view)).then_some(view)
+        (self.is_all() || self.accepts(view)).then_some(view)
     }
 
-    fn takes(&self, view: &[u8]) -> bool {
+    fn accepts(&self, view: &[u8]) -> bool {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Dimensions<'e> {
@@ -128,40 +128,40 @@ impl Selection {
             agent_id: Option<Cow<'e, str>>,
         }
         let Ok(of) = serde_json::from_slice::<Dimensions<'_>>(view) else { return false };
-        is_among(&self.types, &of.r#type) && self.has(&of.surface, of.agent_id.as_deref())
+        matches_list(&self.types, &of.r#type) && self.accepts_parts(&of.surface, of.agent_id.as_deref())
     }
 
     /// Whether the filter accepts this surface and agent.
-    fn has(&self, surface: &str, agent: Option<&str>) -> bool {
-        is_among(&self.surfaces, surface) && self.agent.as_ref().is_none_or(|wanted| agent == Some(wanted))
+    fn accepts_parts(&self, surface: &str, agent: Option<&str>) -> bool {
+        matches_list(&self.surfaces, surface) && self.agent.as_ref().is_none_or(|wanted| agent == Some(wanted))
     }
 }
 
 /// Whether a list contains a value; an empty list contains all.
-fn is_among(list: &[Box<str>], value: &str) -> bool {
+fn matches_list(list: &[Box<str>], value: &str) -> bool {
     list.is_empty() || list.iter().any(|name| **name == *value)
 }
 
 /// The frames that a reader requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
-    pub selection: Selection,
+pub struct ReadRequest {
+    pub filter: Filter,
     pub frames: Frames,
     /// Whether activities from the reader's start on come as deltas, not as snapshots.
     pub replay: bool,
 }
 
 /// A reader of one log or of several logs.
-pub enum Reading<S> {
+pub enum AnyReader<S> {
     One(Reader<S>),
-    Several(Box<Several<S>>),
+    Merged(Box<MergedReader<S>>),
 }
 
-impl<S: Store> Reading<S> {
+impl<S: Store> AnyReader<S> {
     /// Whether the client need not reconnect; see [`Reader::has_seen_end`]. Always false for several logs.
     #[must_use]
-    pub const fn has_seen_the_end(&self) -> bool {
-        matches!(self, Self::One(reader) if reader.has_seen_the_end())
+    pub const fn has_seen_end(&self) -> bool {
+        matches!(self, Self::One(reader) if reader.has_seen_end())
     }
 
     /// Waits for the next frames; `None` after the end of the only run. Dropping the future loses no frame.
@@ -171,14 +171,14 @@ impl<S: Store> Reading<S> {
     pub async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
         match self {
             Self::One(reader) => reader.next().await,
-            Self::Several(reader) => reader.next().await.map(Some),
+            Self::Merged(reader) => reader.next().await.map(Some),
         }
     }
 
     /// Whether the last frame was returned; see [`Reader::is_done`].
     #[must_use]
-    pub const fn is_over(&self) -> bool {
-        matches!(self, Self::One(reader) if reader.is_over())
+    pub const fn is_done(&self) -> bool {
+        matches!(self, Self::One(reader) if reader.is_done())
     }
 
     /// The Error frame that ends the stream.
@@ -186,14 +186,14 @@ impl<S: Store> Reading<S> {
     pub fn error(&self, problem: &serde_json::Value) -> Bytes {
         match self {
             Self::One(reader) => reader.error(problem),
-            Self::Several(reader) => reader.error(problem),
+            Self::Merged(reader) => reader.error(problem),
         }
     }
 
     /// Sends the only run's activities again; see [`Reader::restart`].
-    pub fn begin_again(&mut self) {
+    pub fn restart(&mut self) {
         if let Self::One(reader) = self {
-            reader.begin_again();
+            reader.restart();
         }
     }
 
@@ -202,55 +202,55 @@ impl<S: Store> Reading<S> {
         match self {
             Self::One(reader) => reader.rewind(cursor),
             // A returned block has one log's frames of one round, and its consumer keeps it.
-            Self::Several(_) => false,
+            Self::Merged(_) => false,
         }
     }
 }
 
 /// The position at which a reader starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
+pub enum StartAt {
     Start,
     Now,
     After(Cursor),
 }
 
 /// One log for one audience in one kind of frames, shared by all of its readers.
-struct View {
+struct SharedView {
     audience: Audience,
     frames: Frames,
     ring: Mutex<Ring>,
     /// Held by the reader that builds the fold; the others wait for it.
-    warming: tokio::sync::Mutex<()>,
+    building: tokio::sync::Mutex<()>,
     /// The wake groups of the view's readers; a flush wakes one after the other.
-    gates: Mutex<Vec<Gate>>,
+    wake_groups: Mutex<Vec<WakeGroup>>,
 }
 
 /// Counts flushes; the readers of the group wait for it to change.
-type Gate = Arc<watch::Sender<u64>>;
+type WakeGroup = Arc<watch::Sender<u64>>;
 
 /// The number of envelopes in one flush from which a log counts as written at full speed.
-const FLAT_OUT: u64 = 8;
+const BURST_ENVELOPES_MIN: u64 = 8;
 
 /// The most readers of one wake group. Between groups the flusher yields, so that a producer's answer does not wait for
 /// a thousand socket writes.
-const GATE_READERS: usize = 16;
+const WAKE_GROUP_READERS_MAX: usize = 16;
 
-impl View {
+impl SharedView {
     /// Subscribes a reader, and returns the log's tail.
     ///
     /// The first reader restarts the ring at the tail, under the lock that the next reader takes: that one cannot find
     /// an outdated ring.
     fn join(&self, log: &Log) -> (watch::Receiver<u64>, Tail) {
-        let mut gates = self.gates.lock();
-        gates.retain(|gate| gate.receiver_count() > 0);
-        let tail = if gates.is_empty() { self.restart(log) } else { log.tail() };
-        if let Some(gate) = gates.iter().find(|gate| gate.receiver_count() < GATE_READERS) {
-            return (gate.subscribe(), tail);
+        let mut wake_groups = self.wake_groups.lock();
+        wake_groups.retain(|group| group.receiver_count() > 0);
+        let tail = if wake_groups.is_empty() { self.restart(log) } else { log.tail() };
+        if let Some(group) = wake_groups.iter().find(|group| group.receiver_count() < WAKE_GROUP_READERS_MAX) {
+            return (group.subscribe(), tail);
         }
-        let gate = Gate::default();
-        let place = gate.subscribe();
-        gates.push(gate);
+        let group = WakeGroup::default();
+        let place = group.subscribe();
+        wake_groups.push(group);
         (place, tail)
     }
 
@@ -265,7 +265,7 @@ impl View {
 
     /// Whether the view has no readers. An idle view does no work; its first reader brings it up to date.
     fn is_idle(&self) -> bool {
-        self.gates.lock().iter().all(|gate| gate.receiver_count() == 0)
+        self.wake_groups.lock().iter().all(|group| group.receiver_count() == 0)
     }
 }
 
@@ -274,38 +274,44 @@ struct Hub {
     log: Arc<Log>,
     encoder: Encoder,
     /// The views for events and for activities, per audience; created at the first use.
-    views: [OnceLock<Box<View>>; 6],
+    views: [OnceLock<Box<SharedView>>; 6],
     readers: AtomicUsize,
     /// The earliest time of the next flush.
-    rested: Mutex<Option<Instant>>,
+    next_flush_at: Mutex<Option<Instant>>,
 }
 
 impl Hub {
     fn new(log: Arc<Log>) -> Self {
         log.watch();
         let encoder = Encoder::new(&log.id);
-        Self { views: Default::default(), encoder, log, readers: AtomicUsize::new(0), rested: Mutex::new(None) }
+        Self { views: Default::default(), encoder, log, readers: AtomicUsize::new(0), next_flush_at: Mutex::new(None) }
     }
 
-    fn view(&self, audience: Audience, frames: Frames) -> &View {
+    fn view(&self, audience: Audience, frames: Frames) -> &SharedView {
         let at = audience.index() + if frames == Frames::Events { 0 } else { Audience::ALL.len() };
         self.views[at].get_or_init(|| {
             let ring = Mutex::new(Ring::new(&self.log.tail()));
-            Box::new(View { audience, frames, ring, warming: tokio::sync::Mutex::default(), gates: Mutex::default() })
+            Box::new(SharedView {
+                audience,
+                frames,
+                ring,
+                building: tokio::sync::Mutex::default(),
+                wake_groups: Mutex::default(),
+            })
         })
     }
 
     /// The view's ring, after removing frames of rows that compaction has deleted.
-    fn ring<'v>(&self, view: &'v View) -> MutexGuard<'v, Ring> {
+    fn ring<'v>(&self, view: &'v SharedView) -> MutexGuard<'v, Ring> {
         let mut ring = view.ring.lock();
         if ring.compacted != self.log.compaction_count() {
-            ring.forget_past(&self.log.tail());
+            ring.drop_history(&self.log.tail());
         }
         ring
     }
 
     /// The views that have readers.
-    fn read(&self) -> impl Iterator<Item = &View> {
+    fn read(&self) -> impl Iterator<Item = &SharedView> {
         self.views.iter().filter_map(|view| view.get()).map(|view| &**view).filter(|view| !view.is_idle())
     }
 
@@ -322,14 +328,14 @@ impl Hub {
         self.log.drop_recent(self.read().map(|view| view.ring.lock().through).min().unwrap_or(Sequence::MAX));
         for view in self.read() {
             // A copy of the current groups: a reader that subscribes now finds the ring up to date and misses nothing.
-            let gates = view.gates.lock().clone();
-            for (n, gate) in gates.iter().enumerate() {
+            let wake_groups = view.wake_groups.lock().clone();
+            for (n, group) in wake_groups.iter().enumerate() {
                 if n > 0 {
                     tokio::task::yield_now().await;
                     // The committer is a thread: on a shared core it would otherwise wait for a whole time slice.
                     std::thread::yield_now();
                 }
-                gate.send_modify(|flushes| *flushes += 1);
+                group.send_modify(|flushes| *flushes += 1);
             }
         }
         if let Some(committed) = committed.filter(|_| flushed > 0) {
@@ -339,7 +345,7 @@ impl Hub {
     }
 
     /// Brings a view's ring to the log's tail. Returns the number of encoded frames.
-    fn encode(&self, view: &View, ring_bytes_max: usize) -> usize {
+    fn encode(&self, view: &SharedView, ring_bytes_max: usize) -> usize {
         let mut ring = self.ring(view);
         let (tail, rows) = self.log.recent_rows_after(ring.through);
         match (rows, tail.epoch) {
@@ -380,14 +386,14 @@ impl Drop for Hub {
 }
 
 /// A page of a log's history, as activity frames.
-struct Replayed {
+struct ReplayPage {
     frames: Option<Bytes>,
     last: Sequence,
-    past: Box<Past>,
+    state: Box<ReplayState>,
 }
 
 /// The activities at a reader's position in a log's history.
-struct Past {
+struct ReplayState {
     view: projection::View,
     /// The log's compaction count at that time; after another compaction the state is not usable.
     compacted: u64,
@@ -403,11 +409,11 @@ struct PageKey {
 }
 
 #[derive(Clone)]
-struct ByBytes;
+struct MemoryWeighter;
 
-impl Weighter<PageKey, Chunk> for ByBytes {
+impl Weighter<PageKey, Chunk> for MemoryWeighter {
     fn weight(&self, _: &PageKey, page: &Chunk) -> u64 {
-        page.weight() as u64 + 256
+        page.memory_bytes() as u64 + 256
     }
 }
 
@@ -415,7 +421,7 @@ impl Weighter<PageKey, Chunk> for ByBytes {
 ///
 /// If it finds none, the log's next commit is announced again, and `find` runs once more: a reader that subscribed in
 /// between may have missed a commit that was not announced.
-fn read_or_let_go<T>(log: &Log, find: impl Fn() -> Option<T>) -> Option<T> {
+fn find_readers<T>(log: &Log, find: impl Fn() -> Option<T>) -> Option<T> {
     find().or_else(|| {
         log.acknowledge_announcement();
         find()
@@ -426,7 +432,7 @@ fn read_or_let_go<T>(log: &Log, find: impl Fn() -> Option<T>) -> Option<T> {
 pub struct Feed<S> {
     logs: Arc<Logs<S>>,
     hubs: DashMap<LogId, Arc<Hub>>,
-    pages: Cache<PageKey, Chunk, ByBytes>,
+    pages: Cache<PageKey, Chunk, MemoryWeighter>,
     sizes: Sizes,
     counts: Counts,
 }
@@ -436,7 +442,7 @@ impl<S: Store> Feed<S> {
     #[must_use]
     pub fn new(logs: Arc<Logs<S>>, sizes: Sizes) -> Arc<Self> {
         let items = usize::try_from(sizes.pages_bytes_max / (PAGE.bytes as u64)).unwrap_or(usize::MAX).max(16);
-        let pages = Cache::with_weighter(items, sizes.pages_bytes_max, ByBytes);
+        let pages = Cache::with_weighter(items, sizes.pages_bytes_max, MemoryWeighter);
         Arc::new(Self { logs, hubs: DashMap::new(), pages, sizes, counts: Counts::default() })
     }
 
@@ -445,7 +451,10 @@ impl<S: Store> Feed<S> {
     /// The first answers producers that wait for a commit, so that no answer waits for a fan-out. The second flushes
     /// the logs that moved. The third makes checkpoints of logs that have grown.
     #[must_use]
-    pub fn tasks(self: &Arc<Self>, mut groups: mpsc::UnboundedReceiver<CommittedGroup>) -> [(&'static str, BoxFuture<'static, ()>); 3] {
+    pub fn tasks(
+        self: &Arc<Self>,
+        mut groups: mpsc::UnboundedReceiver<CommittedGroup>,
+    ) -> [(&'static str, BoxFuture<'static, ()>); 3] {
         let (moved, flushes) = mpsc::unbounded_channel();
         let (grown, checkpoints) = mpsc::unbounded_channel();
         let answering = async move {
@@ -462,16 +471,16 @@ impl<S: Store> Feed<S> {
                 }
             }
         };
-        let checkpointing = folds::checkpoint(self.logs.clone(), checkpoints);
+        let checkpointing = folds::make_checkpoints_of_grown(self.logs.clone(), checkpoints);
         [
             ("follower", answering.boxed()),
-            ("flusher", self.clone().flush_as_they_move(flushes).boxed()),
+            ("flusher", self.clone().flush_moved_logs(flushes).boxed()),
             ("checkpointer", checkpointing.boxed()),
         ]
     }
 
     /// Flushes logs as they move: at once if the last flush is a tick ago, else when the tick ends.
-    async fn flush_as_they_move(self: Arc<Self>, mut moved: mpsc::UnboundedReceiver<Arc<Log>>) {
+    async fn flush_moved_logs(self: Arc<Self>, mut moved: mpsc::UnboundedReceiver<Arc<Log>>) {
         let mut due: VecDeque<(tokio::time::Instant, Arc<Hub>)> = VecDeque::new();
         loop {
             let next = due.front().map(|(at, _)| *at);
@@ -490,9 +499,9 @@ impl<S: Store> Feed<S> {
                     continue;
                 }
             };
-            let Some(hub) = read_or_let_go(&log, || self.hubs.get(&log.id).map(|hub| hub.clone())) else { continue };
-            let rested = hub.rested.lock().filter(|at| *at > Instant::now());
-            match rested {
+            let Some(hub) = find_readers(&log, || self.hubs.get(&log.id).map(|hub| hub.clone())) else { continue };
+            let next_flush_at = hub.next_flush_at.lock().filter(|at| *at > Instant::now());
+            match next_flush_at {
                 None => self.flush(&hub).await,
                 Some(at) => {
                     // The queue is in due order; a flush that would be earlier runs with the one before it.
@@ -509,37 +518,38 @@ impl<S: Store> Feed<S> {
         // A fan-out that takes longer than a tick is followed by a pause, which leaves time for incoming requests. If
         // many envelopes arrive between two flushes, the pause is longer: more writes would not deliver them sooner.
         let took = begun.elapsed();
-        let rest = if flushed >= FLAT_OUT { took.min(self.sizes.tick * 2) } else { (took / 4).min(self.sizes.tick / 2) };
-        *hub.rested.lock() = Some((begun + self.sizes.tick).max(Instant::now() + rest));
+        let rest =
+            if flushed >= BURST_ENVELOPES_MIN { took.min(self.sizes.tick * 2) } else { (took / 4).min(self.sizes.tick / 2) };
+        *hub.next_flush_at.lock() = Some((begun + self.sizes.tick).max(Instant::now() + rest));
     }
 
     /// Opens a reader of a log, which may not be written yet.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn read(self: &Arc<Self>, id: &LogId, wanted: Wanted, from: From) -> Result<Reader<S>, StoreError> {
-        let (hub, moved, tail) = self.place(id, &wanted).await?;
-        Ok(Reader::new(self.clone(), hub, wanted, from, moved, &tail))
+    pub async fn read(self: &Arc<Self>, id: &LogId, request: ReadRequest, start: StartAt) -> Result<Reader<S>, StoreError> {
+        let (hub, moved, tail) = self.subscribe(id, &wanted).await?;
+        Ok(Reader::new(self.clone(), hub, request, start, moved, &tail))
     }
 
     /// Opens a reader of several logs, which may not be written yet.
     #[must_use]
-    pub fn read_several(self: &Arc<Self>, members: Members<S>, wanted: Wanted, from: From) -> Several<S> {
-        Several::new(self.clone(), wanted, members, from)
+    pub fn read_merged(self: &Arc<Self>, members: LogSet<S>, request: ReadRequest, start: StartAt) -> MergedReader<S> {
+        MergedReader::new(self.clone(), request, members, from)
     }
 
     /// Subscribes to a log, and returns its tail at that time.
-    async fn place(&self, id: &LogId, wanted: &Wanted) -> Result<(Arc<Hub>, watch::Receiver<u64>, Tail), StoreError> {
+    async fn subscribe(&self, id: &LogId, request: &ReadRequest) -> Result<(Arc<Hub>, watch::Receiver<u64>, Tail), StoreError> {
         let log = self.logs.log(id).await?;
         let hub = self.hubs.entry(id.clone()).or_insert_with(|| Arc::new(Hub::new(log))).clone();
         hub.readers.fetch_add(1, Ordering::Relaxed);
-        let (moved, tail) = hub.view(wanted.selection.audience, wanted.frames).join(&hub.log);
+        let (moved, tail) = hub.view(request.filter.audience, wanted.frames).join(&hub.log);
         Ok((hub, moved, tail))
     }
 
     /// Builds the fold of a view's activities at the log's tail, if the view has none.
-    async fn warm(&self, hub: &Hub, view: &View) -> Result<(), StoreError> {
-        let _alone = view.warming.lock().await;
+    async fn build_fold(&self, hub: &Hub, view: &SharedView) -> Result<(), StoreError> {
+        let _alone = view.building.lock().await;
         if view.ring.lock().fold.is_some() {
             return Ok(());
         }
@@ -574,37 +584,37 @@ impl<S: Store> Feed<S> {
 
     /// Reads a page of a log's history after `after` as deltas.
     ///
-    /// `past` is the activities there, if the reader still has them. Returns `None` if compaction has deleted rows
+    /// `state` is the activities there, if the reader still has them. Returns `None` if compaction has deleted rows
     /// there, so that the reader's activities no longer match the log.
     async fn replay(
         &self,
         hub: &Hub,
         epoch: Epoch,
-        selection: &Selection,
+        filter: &Filter,
         after: Sequence,
-        past: Option<Box<Past>>,
-    ) -> Result<Option<Replayed>, StoreError> {
+        state: Option<Box<ReplayState>>,
+    ) -> Result<Option<ReplayPage>, StoreError> {
         let CompactionState { times: compacted, through, .. } = hub.log.tail().summary.compacted;
-        let mut past = match past.filter(|past| past.view.through == after && past.compacted == compacted) {
-            Some(past) => past,
+        let mut state = match state.filter(|state| state.view.through == after && state.compacted == compacted) {
+            Some(state) => state,
             None if after > Sequence::NONE && after < through => return Ok(None),
             None => {
-                let view = folds::at(&self.logs, &hub.log.id, epoch, selection.audience, after).await?;
-                Box::new(Past { view, compacted })
+                let view = folds::at(&self.logs, &hub.log.id, epoch, filter.audience, after).await?;
+                Box::new(ReplayState { view, compacted })
             }
         };
-        let chosen = selection.among_activities();
-        let mut prev = framed(&past.view, chosen);
+        let filter = filter.activity_filter();
+        let mut prev = last_framed_of(&state.view, filter);
         let rows = self.rows(&hub.log.id, epoch, after, PAGE).await?;
         if hub.log.compaction_count() != compacted {
             return Ok(None);
         }
-        let chunk = Chunk::activities(&hub.encoder, epoch, &mut past.view, rows.into_iter());
-        let frames = match chosen {
+        let chunk = Chunk::activities(&hub.encoder, epoch, &mut state.view, rows.into_iter());
+        let frames = match filter {
             None => chunk.after(after),
-            Some(chosen) => chunk.chosen_after(after, epoch, chosen, &mut prev),
+            Some(filter) => chunk.filtered_after(after, epoch, filter, &mut prev),
         };
-        Ok(Some(Replayed { frames, last: chunk.last, past }))
+        Ok(Some(ReplayPage { frames, last: chunk.last, state }))
     }
 
     /// The activities of a log for `audience`, at `at` or its tail; `None` for a log that was never written.
@@ -632,13 +642,7 @@ impl<S: Store> Feed<S> {
     }
 
     /// The last row up to `end` that the filter accepts; searches backwards.
-    async fn last_taken(
-        &self,
-        id: &LogId,
-        epoch: Epoch,
-        selection: &Selection,
-        mut end: Sequence,
-    ) -> Result<Sequence, StoreError> {
+    async fn last_accepted(&self, id: &LogId, epoch: Epoch, filter: &Filter, mut end: Sequence) -> Result<Sequence, StoreError> {
         while end > Sequence::NONE {
             let after = Sequence(end.0.saturating_sub(PAGE.rows as u64));
             let mut from = after;
@@ -646,7 +650,7 @@ impl<S: Store> Feed<S> {
             while from < end {
                 let rows = self.rows(id, epoch, from, PAGE).await?;
                 let Some(last) = rows.last().map(Row::sequence) else { break };
-                let taken = rows.iter().filter(|row| row.sequence() <= end && selection.of(row).is_some()).map(Row::sequence);
+                let taken = rows.iter().filter(|row| row.sequence() <= end && filter.text_of(row).is_some()).map(Row::sequence);
                 found = taken.last().unwrap_or(found);
                 is_hole &= rows[0].sequence() > end;
                 from = last;
@@ -654,7 +658,7 @@ impl<S: Store> Feed<S> {
             if found > Sequence::NONE {
                 return Ok(found);
             }
-            end = if is_hole { self.left_before(id, epoch, after.next()).await? } else { after };
+            end = if is_hole { self.last_before(id, epoch, after.next()).await? } else { after };
         }
         Ok(Sequence::NONE)
     }
@@ -663,7 +667,7 @@ impl<S: Store> Feed<S> {
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn left_before(&self, id: &LogId, epoch: Epoch, end: Sequence) -> Result<Sequence, StoreError> {
+    pub async fn last_before(&self, id: &LogId, epoch: Epoch, end: Sequence) -> Result<Sequence, StoreError> {
         // The result is at or after `from` and before `to`.
         let (mut from, mut to) = (Sequence::NONE, end);
         while from.next() < to {
@@ -680,7 +684,7 @@ impl<S: Store> Feed<S> {
     /// The `prev` of the next event for a reader at `after`: the last row up to there that the filter accepts.
     ///
     /// If compaction deleted that row, the value is `after`, because the reader saw that row last.
-    async fn prev_at(&self, id: &LogId, epoch: Epoch, selection: &Selection, after: Sequence) -> Result<Sequence, StoreError> {
+    async fn prev_at(&self, id: &LogId, epoch: Epoch, filter: &Filter, after: Sequence) -> Result<Sequence, StoreError> {
         let through = self.logs.log(id).await?.tail().summary.compacted.through;
         if after > Sequence::NONE && after < through {
             let rows = self.rows(id, epoch, Sequence(after.0 - 1), Limit { rows: 1, bytes: 0 }).await?;
@@ -688,7 +692,7 @@ impl<S: Store> Feed<S> {
                 return Ok(after);
             }
         }
-        self.last_taken(id, epoch, selection, after).await
+        self.last_accepted(id, epoch, filter, after).await
     }
 
     /// A page of older frames, shared by all readers while it is cached.
@@ -737,7 +741,7 @@ impl<S: Store> Feed<S> {
             }
         }
         let logs = self.logs.clone();
-        self.logs.work(move |store| folds::make(store, &log, &logs.counts().checkpoints)).await.map(|_| ())
+        self.logs.work(move |store| folds::make_checkpoints(store, &log, &logs.counts().checkpoints)).await.map(|_| ())
     }
 
     /// Drops views without readers.

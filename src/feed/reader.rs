@@ -1,7 +1,7 @@
 //! A reader of one log: its position, and the steps from there.
 
-use super::ring::{HYDRATION_BYTES_MAX, Pass, Ring};
-use super::{Feed, From, Hub, PAGE, Past, Selection, View, Wanted};
+use super::ring::{HYDRATION_BYTES_MAX, HydrationPass, Ring};
+use super::{Feed, Filter, Hub, PAGE, ReadRequest, ReplayState, SharedView, StartAt};
 use crate::encode::native::with_prev;
 use crate::log::run::{Tail, rows_after};
 use crate::log::{Store, StoreError};
@@ -25,7 +25,7 @@ pub struct Reader<S> {
     feed: Arc<Feed<S>>,
     hub: Arc<Hub>,
     audience: Audience,
-    selection: Selection,
+    filter: Filter,
     frames: Frames,
     moved: watch::Receiver<u64>,
     epoch: Option<Epoch>,
@@ -35,19 +35,19 @@ pub struct Reader<S> {
     /// Whether this reader of activities has all of them up to its position.
     is_hydrated: bool,
     /// The progress of the hydration.
-    pass: Option<Box<Pass>>,
+    pass: Option<Box<HydrationPass>>,
     /// The most bytes of one page of the hydration.
     page_bytes_max: usize,
     replay: Replay,
-    nothing_more: bool,
-    done: bool,
+    has_seen_end: bool,
+    is_done: bool,
 }
 
 /// Whether activities before the tail come as deltas.
 enum Replay {
     Never,
     /// The activities at the reader's position on its way to the tail; rebuilt from the log if absent.
-    On(Option<Box<Past>>),
+    On(Option<Box<ReplayState>>),
 }
 
 impl<S> Drop for Reader<S> {
@@ -64,7 +64,7 @@ enum Step {
     /// Replay the next frames from the log.
     Replay(Epoch),
     /// Build the fold first.
-    Warm,
+    BuildFold,
     Wait,
 }
 
@@ -72,31 +72,31 @@ impl<S: Store> Reader<S> {
     pub(super) fn new(
         feed: Arc<Feed<S>>,
         hub: Arc<Hub>,
-        wanted: Wanted,
-        from: From,
+        request: ReadRequest,
+        start: StartAt,
         moved: watch::Receiver<u64>,
         tail: &Tail,
     ) -> Self {
-        let Wanted { selection, frames, replay } = wanted;
-        let audience = selection.audience;
-        let (epoch, after) = match from {
-            From::Start => (None, Sequence::NONE),
-            From::Now => (tail.epoch, tail.last),
-            From::After(cursor) => (Some(cursor.epoch), cursor.after),
+        let ReadRequest { filter, frames, replay } = request;
+        let audience = filter.audience;
+        let (epoch, after) = match start {
+            StartAt::Start => (None, Sequence::NONE),
+            StartAt::Now => (tail.epoch, tail.last),
+            StartAt::After(cursor) => (Some(cursor.epoch), cursor.after),
         };
-        let nothing_more = matches!(from, From::After(cursor) if cursor.knows_end
+        let has_seen_end = matches!(start, StartAt::After(cursor) if cursor.knows_end
             && tail.epoch == Some(cursor.epoch)
             && tail.summary.run.status.is_end()
             && tail.summary.seen_last[audience.index()] <= cursor.after);
         let replay = if replay && frames == Frames::Activities { Replay::On(None) } else { Replay::Never };
         let is_hydrated = frames == Frames::Events;
-        let prev = (from == From::Start).then_some(Sequence::NONE);
-        let (pass, page_bytes_max, done) = (None, HYDRATION_BYTES_MAX, false);
+        let prev = (start == StartAt::Start).then_some(Sequence::NONE);
+        let (pass, page_bytes_max, is_done) = (None, HYDRATION_BYTES_MAX, false);
         Self {
             feed,
             hub,
             audience,
-            selection,
+            filter,
             frames,
             moved,
             epoch,
@@ -106,8 +106,8 @@ impl<S: Store> Reader<S> {
             pass,
             page_bytes_max,
             replay,
-            nothing_more,
-            done,
+            has_seen_end,
+            is_done,
         }
     }
 
@@ -115,7 +115,7 @@ impl<S: Store> Reader<S> {
     ///
     /// Clients that show them all at once need this. The reader then holds all of them in memory.
     #[must_use]
-    pub fn at_once(mut self) -> Self {
+    pub fn with_single_snapshot(mut self) -> Self {
         self.page_bytes_max = usize::MAX;
         self
     }
@@ -123,22 +123,22 @@ impl<S: Store> Reader<S> {
     /// Whether the reader's filter requires frames of its own.
     fn is_filtered(&self) -> bool {
         match self.frames {
-            Frames::Events => !self.selection.is_all(),
-            Frames::Activities => !self.selection.is_all_activities(),
+            Frames::Events => !self.filter.is_all(),
+            Frames::Activities => !self.filter.is_all_activities(),
         }
     }
 
     /// Whether the client's cursor already covers the run's end and everything it may see after it: it need not
     /// reconnect.
     #[must_use]
-    pub const fn has_seen_the_end(&self) -> bool {
-        self.nothing_more
+    pub const fn has_seen_end(&self) -> bool {
+        self.has_seen_end
     }
 
     /// Whether the reader has returned the last frame, including the run's end.
     #[must_use]
-    pub const fn is_over(&self) -> bool {
-        self.done
+    pub const fn is_done(&self) -> bool {
+        self.is_done
     }
 
     /// Waits for the next frames; `None` after the run's end. Dropping the future loses no frame.
@@ -146,7 +146,7 @@ impl<S: Store> Reader<S> {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
-        if self.done {
+        if self.is_done {
             return Ok(None);
         }
         // The steps that read the log are boxed: most readers wait, and should not reserve space for their state.
@@ -155,7 +155,7 @@ impl<S: Store> Reader<S> {
             match self.step() {
                 Step::Frames(bytes) => return Ok(Some(bytes)),
                 Step::Last(bytes) => {
-                    self.done = true;
+                    self.is_done = true;
                     return Ok(Some(bytes));
                 }
                 Step::Page(epoch, through) => {
@@ -168,9 +168,9 @@ impl<S: Store> Reader<S> {
                         return Ok(Some(bytes));
                     }
                 }
-                Step::Warm => {
+                Step::BuildFold => {
                     let hub = self.hub.clone();
-                    Box::pin(self.feed.warm(&hub, hub.view(self.audience, self.frames))).await?;
+                    Box::pin(self.feed.build_fold(&hub, hub.view(self.audience, self.frames))).await?;
                 }
                 Step::Wait => {
                     if self.moved.changed().await.is_err() {
@@ -188,13 +188,13 @@ impl<S: Store> Reader<S> {
     }
 
     /// Returns to the start: the current snapshots of activities, or all events.
-    pub fn begin_again(&mut self) {
+    pub fn restart(&mut self) {
         self.after = Sequence::NONE;
         self.prev = Some(Sequence::NONE);
         self.is_hydrated = self.frames == Frames::Events;
         self.pass = None;
         self.replay = Replay::Never;
-        self.done = false;
+        self.is_done = false;
     }
 
     /// Returns to `cursor`, so that later frames are sent again. Returns false if that is not possible.
@@ -203,7 +203,7 @@ impl<S: Store> Reader<S> {
             return false;
         }
         self.after = cursor.after;
-        self.done = false;
+        self.is_done = false;
         self.prev = match self.frames {
             Frames::Events if self.is_filtered() => Some(cursor.after),
             // The cursor may be that of a hydration, which belongs to no frame.
@@ -214,9 +214,9 @@ impl<S: Store> Reader<S> {
             // the activities at that time.
             self.is_hydrated = !self.is_filtered();
             self.pass = None;
-            if let Replay::On(past) = &mut self.replay {
+            if let Replay::On(state) = &mut self.replay {
                 // A reader that does not read keeps its position, and no activities.
-                *past = None;
+                *state = None;
                 self.is_hydrated = false;
             }
         }
@@ -226,10 +226,10 @@ impl<S: Store> Reader<S> {
     /// The next step without waiting.
     fn step(&mut self) -> Step {
         let hub = self.hub.clone();
-        let view: &View = hub.view(self.audience, self.frames);
+        let view: &SharedView = hub.view(self.audience, self.frames);
         let mut ring = hub.ring(view);
         if self.frames == Frames::Activities && ring.fold.is_none() {
-            return Step::Warm;
+            return Step::BuildFold;
         }
         let Some(epoch) = ring.epoch else {
             if self.is_hydrated {
@@ -261,9 +261,9 @@ impl<S: Store> Reader<S> {
             self.feed.counts.ring_misses.add(u64::from(self.is_hydrated));
             self.is_hydrated = false;
             self.replay = Replay::Never;
-            let chosen = self.selection.among_activities();
+            let filter = self.filter.activity_filter();
             let mut pass = self.pass.take().map(|pass| *pass);
-            let (bytes, framed) = ring.hydrate(&hub.encoder, self.after, chosen, &mut pass, self.page_bytes_max);
+            let (bytes, framed) = ring.hydrate(&hub.encoder, self.after, filter, &mut pass, self.page_bytes_max);
             self.pass = pass.map(Box::new);
             if framed.is_some() {
                 (self.is_hydrated, self.after, self.prev) = (true, ring.through, framed);
@@ -305,7 +305,7 @@ impl<S: Store> Reader<S> {
                 }
                 true => {
                     let prev = self.prev.as_mut().expect("a reader of activities with a position was hydrated");
-                    chunk.chosen_after(self.after, epoch, &self.selection, prev)
+                    chunk.filtered_after(self.after, epoch, &self.filter, prev)
                 }
             };
             self.after = chunk.last.max(self.after);
@@ -324,8 +324,8 @@ impl<S: Store> Reader<S> {
         self.prev = Some(Sequence::NONE);
         self.is_hydrated = self.frames == Frames::Events;
         self.pass = None;
-        if let Replay::On(past) = &mut self.replay {
-            *past = None;
+        if let Replay::On(state) = &mut self.replay {
+            *state = None;
         }
         self.hub.encoder.reset(epoch, reason).into()
     }
@@ -353,7 +353,7 @@ impl<S: Store> Reader<S> {
                 let (mut bytes, mut last) = (Vec::new(), self.after);
                 for row in rows {
                     last = row.sequence();
-                    if let Some(view) = self.selection.of(&row) {
+                    if let Some(view) = self.filter.text_of(&row) {
                         self.hub.encoder.event(&mut bytes, Cursor::at(epoch, last), last, prev, view);
                         prev = last;
                     }
@@ -374,15 +374,15 @@ impl<S: Store> Reader<S> {
     async fn prev(&self, epoch: Epoch) -> Result<Sequence, StoreError> {
         match self.prev {
             Some(prev) => Ok(prev),
-            None => self.feed.prev_at(&self.hub.log.id, epoch, &self.selection, self.after).await,
+            None => self.feed.prev_at(&self.hub.log.id, epoch, &self.filter, self.after).await,
         }
     }
 
     /// The frames of a page of the log as deltas; `None` if the page has none for this reader.
     async fn replay(&mut self, epoch: Epoch) -> Result<Option<Bytes>, StoreError> {
-        let Replay::On(past) = &mut self.replay else { return Ok(None) };
-        let past = past.take();
-        let Some(page) = self.feed.replay(&self.hub, epoch, &self.selection, self.after, past).await? else {
+        let Replay::On(state) = &mut self.replay else { return Ok(None) };
+        let state = state.take();
+        let Some(page) = self.feed.replay(&self.hub, epoch, &self.filter, self.after, state).await? else {
             if self.after > Sequence::NONE {
                 // No deltas lead from the reader's activities to the current ones; it gets snapshots.
                 self.replay = Replay::Never;
@@ -394,7 +394,7 @@ impl<S: Store> Reader<S> {
             return Ok(None);
         }
         self.after = page.last;
-        self.replay = Replay::On(Some(page.past));
+        self.replay = Replay::On(Some(page.state));
         Ok(page.frames)
     }
 
@@ -403,7 +403,7 @@ impl<S: Store> Reader<S> {
     async fn found_nothing(&mut self, through: Sequence) {
         tracing::debug!(log = %self.hub.log.id, after = %self.after, through = %through, "the log has no rows where the ring has some");
         if self.moved.changed().await.is_err() {
-            self.done = true;
+            self.is_done = true;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A view's ring: the newest frames, encoded once, as chunks that readers share.
 
-use super::Selection;
+use super::Filter;
 use crate::encode::native::{Encoder, end_of_frame, number};
 use crate::log::row::Row;
 use crate::log::run::Tail;
@@ -11,14 +11,14 @@ use std::collections::VecDeque;
 
 /// The position of a frame in its chunk.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct FrameMark {
     sequence: Sequence,
     at: u32,
 }
 
 /// The facts about an activity frame that a filtered reader needs to copy it from the chunk.
 #[derive(Debug, Clone)]
-struct Tag {
+struct FrameTag {
     /// The byte range of the frame's `prev`, and the end of its data line.
     prev: u32,
     after_prev: u32,
@@ -33,9 +33,9 @@ pub(super) struct Chunk {
     pub after: Sequence,
     pub last: Sequence,
     pub bytes: Bytes,
-    marks: Box<[Mark]>,
+    marks: Box<[FrameMark]>,
     /// One per mark, for activity frames only.
-    tags: Box<[Tag]>,
+    tags: Box<[FrameTag]>,
 }
 
 impl Chunk {
@@ -47,7 +47,7 @@ impl Chunk {
         for row in rows.filter(|row| row.sequence() > after) {
             last = row.sequence();
             if let Some(view) = row.view(audience) {
-                marks.push(Mark { sequence: last, at: place(bytes.len()) });
+                marks.push(FrameMark { sequence: last, at: offset(bytes.len()) });
                 encoder.event(&mut bytes, Cursor::at(epoch, last), last, row.prev(audience), view);
             }
         }
@@ -62,15 +62,15 @@ impl Chunk {
         for row in rows.filter(|row| row.sequence() > after) {
             let sequence = row.sequence();
             let folded = fold.fold(sequence, row.view(fold.audience));
-            let count = folded.touched.len();
-            for (n, touch) in (1..).zip(&folded.touched) {
-                let activity = fold.touched(touch);
-                marks.push(Mark { sequence, at: place(bytes.len()) });
-                let placed = encoder.touched(&mut bytes, sequence, folded.prev, activity, touch);
-                tags.push(Tag {
-                    prev: place(placed.prev),
-                    after_prev: place(placed.after_prev),
-                    end: place(bytes.len()),
+            let count = folded.changes.len();
+            for (n, change) in (1..).zip(&folded.changes) {
+                let activity = fold.changed_activity(change);
+                marks.push(FrameMark { sequence, at: offset(bytes.len()) });
+                let placed = encoder.change(&mut bytes, sequence, folded.prev, activity, change);
+                tags.push(FrameTag {
+                    prev: offset(placed.prev),
+                    after_prev: offset(placed.after_prev),
+                    end: offset(bytes.len()),
                     surface: activity.surface.clone(),
                     agent: activity.agent.clone(),
                 });
@@ -85,7 +85,7 @@ impl Chunk {
         if after <= self.after {
             return (!self.bytes.is_empty()).then(|| self.bytes.clone());
         }
-        let Mark { at, .. } = self.marks.get(self.first_after(after))?;
+        let FrameMark { at, .. } = self.marks.get(self.first_after(after))?;
         Some(self.bytes.slice(*at as usize..))
     }
 
@@ -94,10 +94,10 @@ impl Chunk {
     }
 
     /// The activity frames after `after` that the filter accepts, with their own `prev` and cursors. Advances `prev`.
-    pub fn chosen_after(&self, after: Sequence, epoch: Epoch, chosen: &Selection, prev: &mut Sequence) -> Option<Bytes> {
+    pub fn filtered_after(&self, after: Sequence, epoch: Epoch, filter: &Filter, prev: &mut Sequence) -> Option<Bytes> {
         let from = self.first_after(after);
-        let taken = |(mark, tag): (&Mark, &Tag)| {
-            chosen.has(tag.surface.as_str(), tag.agent.as_ref().map(AgentId::as_str)).then_some((
+        let taken = |(mark, tag): (&FrameMark, &FrameTag)| {
+            filter.accepts_parts(tag.surface.as_str(), tag.agent.as_ref().map(AgentId::as_str)).then_some((
                 *mark,
                 tag.prev,
                 tag.after_prev,
@@ -125,8 +125,8 @@ impl Chunk {
     }
 
     /// The memory of the chunk, in bytes.
-    pub fn weight(&self) -> usize {
-        self.bytes.len() + self.marks.len() * size_of::<Mark>() + self.tags.len() * size_of::<Tag>()
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.len() + self.marks.len() * size_of::<FrameMark>() + self.tags.len() * size_of::<FrameTag>()
     }
 
     /// The number of frames.
@@ -135,7 +135,7 @@ impl Chunk {
     }
 }
 
-fn place(at: usize) -> u32 {
+fn offset(at: usize) -> u32 {
     u32::try_from(at).expect("a chunk is far smaller than 4 GiB")
 }
 
@@ -154,9 +154,9 @@ pub(super) struct Ring {
     /// The activities at `through`; `None` for events, and until a reader builds it.
     pub fold: Option<Box<projection::View>>,
     /// The pages of the hydration at [`Self::through`], shared by unfiltered readers that join at the same time.
-    pages: Vec<Page>,
+    pages: Vec<HydrationPage>,
     /// Activities that fill a page each and that a reader still holds; all readers share one encoding.
-    large: Vec<Large>,
+    shared_activities: Vec<SharedActivity>,
 }
 
 /// The most bytes of activities in one page of a hydration, or one larger activity.
@@ -169,7 +169,7 @@ pub(super) const HYDRATION_BYTES_MAX: usize = 64 * 1024;
 /// The reader takes them page by page while they change. Each pass sends the changes since the previous pass began; the
 /// last pass is one in which nothing changed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pass {
+pub(super) struct HydrationPass {
     /// The reader has every change up to here before this pass.
     known: Sequence,
     /// The ring's position when the pass began.
@@ -181,14 +181,14 @@ pub(super) struct Pass {
 }
 
 /// An activity that fills a page, at a sequence.
-struct Large {
-    place: usize,
+struct SharedActivity {
+    index: usize,
     sequence: Sequence,
     bytes: Bytes,
 }
 
 /// A page of the first pass of an unfiltered reader.
-struct Page {
+struct HydrationPage {
     /// The indices of its activities: from here up to, but not including, `next`.
     from: usize,
     next: usize,
@@ -209,7 +209,7 @@ impl Ring {
             ended: None,
             fold: None,
             pages: Vec::new(),
-            large: Vec::new(),
+            shared_activities: Vec::new(),
         };
         ring.restart(tail);
         ring
@@ -219,15 +219,15 @@ impl Ring {
     pub fn push(&mut self, chunk: Chunk, bytes_max: usize) {
         self.through = chunk.last;
         self.pages.clear();
-        self.large.retain(|large| !large.bytes.is_unique());
+        self.shared_activities.retain(|large| !large.bytes.is_unique());
         if chunk.frame_count() == 0 {
             return;
         }
-        self.bytes += chunk.weight();
+        self.bytes += chunk.memory_bytes();
         self.chunks.push_back(chunk);
         while self.bytes > bytes_max && self.chunks.len() > 1 {
             let dropped = self.chunks.pop_front().expect("the loop condition requires two chunks");
-            self.bytes -= dropped.weight();
+            self.bytes -= dropped.memory_bytes();
             self.base = dropped.last;
         }
     }
@@ -243,11 +243,11 @@ impl Ring {
         self.ended = tail.end();
         self.fold = None;
         self.pages.clear();
-        self.large.clear();
+        self.shared_activities.clear();
     }
 
     /// Drops frames from before a compaction. Later frames still follow if the log ended at the ring's position then.
-    pub fn forget_past(&mut self, tail: &Tail) {
+    pub fn drop_history(&mut self, tail: &Tail) {
         let compacted = tail.summary.compacted;
         if self.epoch != tail.epoch || self.through != compacted.through {
             return self.restart(tail);
@@ -268,18 +268,18 @@ impl Ring {
         &mut self,
         encoder: &Encoder,
         after: Sequence,
-        chosen: Option<&Selection>,
-        pass: &mut Option<Pass>,
+        filter: Option<&Filter>,
+        pass: &mut Option<HydrationPass>,
         bytes_max: usize,
     ) -> (Bytes, Option<Sequence>) {
         let (through, compacted) = (self.through, self.compacted);
-        let anew = |known| Pass { known, begun: through, next: 0, compacted };
+        let anew = |known| HydrationPass { known, begun: through, next: 0, compacted };
         let mut at = pass.take().filter(|pass| pass.compacted == compacted).unwrap_or_else(|| anew(after));
         let fold = self.fold.as_ref().expect("the caller has checked that the ring has a fold");
-        let (from, is_shared) = (at.next, at.known == Sequence::NONE && chosen.is_none() && bytes_max == HYDRATION_BYTES_MAX);
+        let (from, is_shared) = (at.next, at.known == Sequence::NONE && filter.is_none() && bytes_max == HYDRATION_BYTES_MAX);
         let known = self.pages.iter().find(|page| is_shared && page.from == from);
         if let Some(page) = known.filter(|page| page.framed.is_none() || at.begun == through) {
-            *pass = page.framed.is_none().then_some(Pass { next: page.next, ..at });
+            *pass = page.framed.is_none().then_some(HydrationPass { next: page.next, ..at });
             return (page.bytes.clone(), page.framed);
         }
         let mut out = Vec::new();
@@ -288,11 +288,11 @@ impl Ring {
                 if out.len() >= bytes_max {
                     break;
                 }
-                if activity.sequence > at.known && chosen.is_none_or(|chosen| chosen.takes_activity(activity)) {
-                    let (begun, place, sequence) = (out.len(), at.next, activity.sequence);
-                    let known = self.large.iter().find(|large| (large.place, large.sequence) == (place, sequence));
+                if activity.sequence > at.known && filter.is_none_or(|filter| filter.accepts_activity(activity)) {
+                    let (begun, index, sequence) = (out.len(), at.next, activity.sequence);
+                    let known = self.shared_activities.iter().find(|large| (large.index, large.sequence) == (index, sequence));
                     if let Some(large) = known.filter(|_| begun == 0) {
-                        *pass = Some(Pass { next: place + 1, ..at });
+                        *pass = Some(HydrationPass { next: index + 1, ..at });
                         return (large.bytes.clone(), None);
                     }
                     encoder.snapshot(&mut out, sequence, None, activity);
@@ -304,9 +304,9 @@ impl Ring {
                             break;
                         }
                         let bytes = Bytes::from(out);
-                        self.large.retain(|large| large.place != place);
-                        self.large.push(Large { place, sequence, bytes: bytes.clone() });
-                        *pass = Some(Pass { next: place + 1, ..at });
+                        self.shared_activities.retain(|large| large.index != index);
+                        self.shared_activities.push(SharedActivity { index, sequence, bytes: bytes.clone() });
+                        *pass = Some(HydrationPass { next: index + 1, ..at });
                         return (bytes, None);
                     }
                 }
@@ -317,31 +317,31 @@ impl Ring {
             }
             at = anew(at.begun);
         }
-        let framed = (at.next == fold.activities().len() && at.begun == through).then(|| framed(fold, chosen));
+        let framed = (at.next == fold.activities().len() && at.begun == through).then(|| last_framed_of(fold, filter));
         if let Some(framed) = framed {
             out.extend_from_slice(&encoder.hydrated(framed, self.epoch.map(|epoch| Cursor::at(epoch, through))));
         }
         let bytes = Bytes::from(out);
         if is_shared && at.known == Sequence::NONE {
-            self.pages.push(Page { from, next: at.next, bytes: bytes.clone(), framed });
+            self.pages.push(HydrationPage { from, next: at.next, bytes: bytes.clone(), framed });
         }
         *pass = framed.is_none().then_some(at);
         (bytes, framed)
     }
 
     /// The whole hydration in one page, for a reader of several logs.
-    pub fn hydration(&mut self, encoder: &Encoder, after: Sequence, chosen: Option<&Selection>) -> (Bytes, Sequence) {
-        let (bytes, framed) = self.hydrate(encoder, after, chosen, &mut None, usize::MAX);
+    pub fn hydration(&mut self, encoder: &Encoder, after: Sequence, filter: Option<&Filter>) -> (Bytes, Sequence) {
+        let (bytes, framed) = self.hydrate(encoder, after, filter, &mut None, usize::MAX);
         (bytes, framed.expect("a page without a limit is the last one"))
     }
 }
 
 /// The last envelope that gave the filter a frame.
-pub(super) fn framed(fold: &projection::View, chosen: Option<&Selection>) -> Sequence {
-    match chosen {
-        None => fold.framed,
-        Some(chosen) => {
-            let taken = fold.activities().iter().filter(|activity| chosen.takes_activity(activity));
+pub(super) fn last_framed_of(fold: &projection::View, filter: Option<&Filter>) -> Sequence {
+    match filter {
+        None => fold.last_framed,
+        Some(filter) => {
+            let taken = fold.activities().iter().filter(|activity| filter.accepts_activity(activity));
             taken.map(|activity| activity.sequence).max().unwrap_or_default()
         }
     }
@@ -373,7 +373,7 @@ mod tests {
             ended: None,
             fold: Some(Box::new(projection::View::new(&log(), Audience::User))),
             pages: Vec::new(),
-            large: Vec::new(),
+            shared_activities: Vec::new(),
         }
     }
 
@@ -447,7 +447,7 @@ mod tests {
         };
         let fold = ring.fold.as_ref().unwrap();
         let there: BTreeMap<_, _> = fold.activities().iter().map(|a| (format!("\"{}\"", a.id), a.sequence.0)).collect();
-        assert_eq!((known, framed), (there, fold.framed));
+        assert_eq!((known, framed), (there, fold.last_framed));
         assert!(pages > 15 && pass.is_none(), "{pages}");
     }
 
@@ -488,7 +488,7 @@ mod tests {
         assert!(before.as_ptr() == after.as_ptr() && before.as_ptr() == later.as_ptr());
         drop((before, after, later));
         flush(&mut ring, 0, "more", &Audience::ALL);
-        assert!(ring.large.is_empty(), "no reader holds it");
+        assert!(ring.shared_activities.is_empty(), "no reader holds it");
         flush(&mut ring, 8, "more", &Audience::ALL);
         let mut known = BTreeMap::new();
         for page in join(Sequence::NONE, &mut ring) {

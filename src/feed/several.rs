@@ -6,12 +6,12 @@
 //! one round.
 
 use super::reader::Frames;
-use super::ring::framed;
-use super::{Feed, From, Hub, PAGE, Past, Selection, View, Wanted};
+use super::ring::last_framed_of;
+use super::{Feed, Filter, Hub, PAGE, ReadRequest, ReplayState, SharedView, StartAt};
 use crate::encode::native::{place_cursor, without_cursors};
 use crate::log::row::{APPEND_ROWS_MAX, Row, Rows};
 use crate::log::run::Logs;
-use crate::log::{LogId, StoredAppend, Store, StoreError};
+use crate::log::{LogId, Store, StoreError, StoredAppend};
 use crate::model::{Cursor, Epoch, Sequence, SessionId};
 use bytes::Bytes;
 use futures_util::future::select_all;
@@ -25,7 +25,7 @@ const ROW_BITS: u32 = 20;
 const _: () = assert!((APPEND_ROWS_MAX as u64) < ALL_ROWS, "two rows of an append must not share a position");
 
 /// A position in commit order: this many rows of this append, and all appends before it.
-pub(super) fn place(position: u64, rows: u64) -> Sequence {
+pub(super) fn order_position(position: u64, rows: u64) -> Sequence {
     // Older appends had no limit and may be longer: a reader interrupted there reads some of their rows again.
     Sequence(position << ROW_BITS | rows.min(ALL_ROWS))
 }
@@ -41,47 +41,47 @@ pub(super) const fn position_and_rows(at: Sequence) -> (u64, u64) {
 /// The position of a reader of several logs that has everything committed so far.
 #[must_use]
 pub fn now<S: Store>(logs: &Logs<S>) -> Sequence {
-    place(logs.position(), ALL_ROWS)
+    order_position(logs.position(), ALL_ROWS)
 }
 
 /// The most logs of one reader: each log costs memory, and a little time for every fact in any of them.
 pub(super) const MEMBERS_MAX: usize = 16_384;
 
 /// The logs of a reader.
-pub enum Members<S> {
+pub enum LogSet<S> {
     /// The named logs.
     Named(Vec<LogId>),
     /// The current and future logs of a session.
-    OfSession(OfSession<S>),
+    SessionLogs(SessionLogs<S>),
 }
 
 /// The logs of a session: its runs and its own log; optionally also those of its descendants.
-pub struct OfSession<S> {
+pub struct SessionLogs<S> {
     logs: Arc<Logs<S>>,
     session: SessionId,
     children: bool,
     changes: watch::Receiver<u64>,
     /// Which of its descendants are included; `None`: all.
-    takes: Option<Takes>,
+    takes: Option<SessionPredicate>,
 }
 
 /// Decides whether a reader may follow a session.
-pub type Takes = Arc<dyn Fn(&SessionId) -> bool + Send + Sync>;
+pub type SessionPredicate = Arc<dyn Fn(&SessionId) -> bool + Send + Sync>;
 
-impl<S: Store> Members<S> {
+impl<S: Store> LogSet<S> {
     /// The logs of `session`, which may not exist yet.
     ///
     /// With `children` the logs of its descendants are included: all of them, or those that `takes` accepts.
     #[must_use]
-    pub fn of_session(logs: Arc<Logs<S>>, session: SessionId, children: bool, takes: Option<Takes>) -> Self {
+    pub fn of_session(logs: Arc<Logs<S>>, session: SessionId, children: bool, takes: Option<SessionPredicate>) -> Self {
         let changes = logs.sessions().watch(&session);
-        Self::OfSession(OfSession { logs, session, children, changes, takes })
+        Self::SessionLogs(SessionLogs { logs, session, children, changes, takes })
     }
 
     fn logs(&mut self) -> Vec<LogId> {
         let of = match self {
             Self::Named(logs) => return logs.clone(),
-            Self::OfSession(of) => of,
+            Self::SessionLogs(of) => of,
         };
         of.changes.mark_unchanged();
         let sessions = of.logs.sessions();
@@ -99,12 +99,12 @@ impl<S: Store> Members<S> {
 
     /// Whether the logs may have changed since they were last listed.
     fn has_changed(&self) -> bool {
-        matches!(self, Self::OfSession(of) if of.changes.has_changed().unwrap_or(false))
+        matches!(self, Self::SessionLogs(of) if of.changes.has_changed().unwrap_or(false))
     }
 
     /// Waits until the logs may have changed.
     async fn changed(&mut self) {
-        if let Self::OfSession(of) = self
+        if let Self::SessionLogs(of) = self
             && of.changes.changed().await.is_ok()
         {
             return;
@@ -123,11 +123,11 @@ struct Member {
     /// The last sequence that the reader's filter accepted; `None` before the first one, or until it was looked up.
     prev: Option<Sequence>,
     /// The log's activities at the reader's position, during a replay.
-    replayed: Option<Box<Past>>,
+    replayed: Option<Box<ReplayState>>,
     /// Whether deltas lead on from the reader's activities; otherwise it needs snapshots.
     can_replay: bool,
     /// Whether the reader has not received the log's end: it read the log from its start, or the log has moved since.
-    owes_end: bool,
+    end_pending: bool,
 }
 
 impl Drop for Member {
@@ -136,40 +136,40 @@ impl Drop for Member {
     }
 }
 
-enum Step {
+enum MemberStep {
     Frames(Vec<u8>),
     /// Build the fold first.
-    Cold,
+    BuildFold,
     /// Replay the next frames from the log.
     Replay(Epoch),
 }
 
 /// A reader of several logs.
-pub struct Several<S> {
+pub struct MergedReader<S> {
     feed: Arc<Feed<S>>,
-    wanted: Wanted,
-    membership: Members<S>,
+    request: ReadRequest,
+    membership: LogSet<S>,
     members: Vec<Member>,
     /// The epochs of erased logs: for a log with another epoch the reader gets a Reset.
     erased: HashMap<LogId, Epoch>,
     /// The position at which new members start during the first join.
-    from: From,
+    start: StartAt,
     /// Frames that are ready. The last block of a round waits for the round's end, to get its cursor.
     ready: VecDeque<Vec<u8>>,
     is_joined: bool,
     /// Whether new logs may have to be joined; stays set until a join completes.
-    owes_join: bool,
+    join_pending: bool,
 }
 
-impl<S: Store> Several<S> {
+impl<S: Store> MergedReader<S> {
     /// Creates a reader of these logs.
     #[must_use]
-    pub fn new(feed: Arc<Feed<S>>, wanted: Wanted, membership: Members<S>, from: From) -> Self {
+    pub fn new(feed: Arc<Feed<S>>, request: ReadRequest, membership: LogSet<S>, start: StartAt) -> Self {
         let (members, erased, ready) = (Vec::new(), HashMap::new(), VecDeque::new());
-        Self { feed, wanted, membership, members, erased, from, ready, is_joined: false, owes_join: true }
+        Self { feed, request, membership, members, erased, start, ready, is_joined: false, join_pending: true }
     }
 
-    fn life(&self) -> Epoch {
+    fn store_epoch(&self) -> Epoch {
         self.feed.logs.store_epoch()
     }
 
@@ -182,8 +182,8 @@ impl<S: Store> Several<S> {
             None => {
                 let mut frame = serde_json::json!({ "frame": "Error", "sequence": 0, "problem": problem });
                 match &self.membership {
-                    Members::OfSession(of) => frame["sessionId"] = of.session.as_str().into(),
-                    Members::Named(logs) => {
+                    LogSet::SessionLogs(of) => frame["sessionId"] = of.session.as_str().into(),
+                    LogSet::Named(logs) => {
                         if let Some(LogId::Run(run)) = logs.first() {
                             frame["runId"] = run.as_str().into();
                         }
@@ -206,11 +206,11 @@ impl<S: Store> Several<S> {
             for member in &mut self.members {
                 member.moved.mark_unchanged();
             }
-            if self.owes_join || self.membership.has_changed() {
-                self.owes_join = true;
+            if self.join_pending || self.membership.has_changed() {
+                self.join_pending = true;
                 self.join().await?;
             }
-            let is_whole = match self.wanted.frames {
+            let is_whole = match self.request.frames {
                 Frames::Events => self.events().await?,
                 Frames::Activities => self.activities().await?,
             };
@@ -224,13 +224,13 @@ impl<S: Store> Several<S> {
     async fn moved(&mut self) {
         if self.members.is_empty() {
             self.membership.changed().await;
-            self.owes_join = true;
+            self.join_pending = true;
             return;
         }
         let moves = self.members.iter_mut().map(|member| Box::pin(member.moved.changed()));
         tokio::select! {
             _ = select_all(moves) => {}
-            () = self.membership.changed() => self.owes_join = true,
+            () = self.membership.changed() => self.join_pending = true,
         }
     }
 
@@ -249,7 +249,7 @@ impl<S: Store> Several<S> {
             if self.members.iter().any(|member| member.hub.log.id == id) {
                 continue;
             }
-            let (hub, moved, tail) = self.feed.place(&id, &self.wanted).await?;
+            let (hub, moved, tail) = self.feed.subscribe(&id, &self.request).await?;
             let mut member = Member {
                 // If the epoch has changed, the first round finds that.
                 epoch: self.erased.remove(&id).or(tail.epoch),
@@ -258,35 +258,35 @@ impl<S: Store> Several<S> {
                 prev: None,
                 replayed: None,
                 can_replay: true,
-                owes_end: true,
+                end_pending: true,
                 hub,
                 moved,
             };
-            match self.from {
+            match self.start {
                 // A log that appears after the first join is read from its start.
                 _ if self.is_joined => {}
-                From::Start => {}
-                From::Now => (member.after, member.owes_end) = (tail.last, false),
-                From::After(cursor) if cursor.epoch == self.life() => {
-                    let after = self.located(&member, cursor.after).await?;
-                    member.owes_end = after < tail.last || after == Sequence::NONE;
+                StartAt::Start => {}
+                StartAt::Now => (member.after, member.end_pending) = (tail.last, false),
+                StartAt::After(cursor) if cursor.epoch == self.store_epoch() => {
+                    let after = self.sequence_at(&member, cursor.after).await?;
+                    member.end_pending = after < tail.last || after == Sequence::NONE;
                     member.after = after;
                 }
                 // Positions of another store are meaningless here.
-                From::After(_) => {
-                    let epoch = tail.epoch.unwrap_or_else(|| self.life());
+                StartAt::After(_) => {
+                    let epoch = tail.epoch.unwrap_or_else(|| self.store_epoch());
                     self.ready.push_back(without_cursors(&member.hub.encoder.reset(epoch, "epoch")));
                 }
             }
             self.members.push(member);
         }
         // From here on, every log that is new to this reader is a new log.
-        (self.is_joined, self.owes_join) = (true, false);
+        (self.is_joined, self.join_pending) = (true, false);
         Ok(())
     }
 
     /// The last sequence of a log that a reader at this position has read.
-    async fn located(&self, member: &Member, at: Sequence) -> Result<Sequence, StoreError> {
+    async fn sequence_at(&self, member: &Member, at: Sequence) -> Result<Sequence, StoreError> {
         let (position, rows) = position_and_rows(at);
         let Some(epoch) = member.epoch else { return Ok(Sequence::NONE) };
         let id = &member.hub.log.id;
@@ -309,7 +309,7 @@ impl<S: Store> Several<S> {
                 if member.epoch.is_some() {
                     self.ready.push_back(without_cursors(&member.hub.encoder.reset(epoch, "epoch")));
                 }
-                (member.epoch, member.after, member.prev, member.owes_end) = (Some(epoch), Sequence::NONE, None, true);
+                (member.epoch, member.after, member.prev, member.end_pending) = (Some(epoch), Sequence::NONE, None, true);
             }
             let Some(epoch) = tail.epoch.filter(|_| member.after < tail.last) else { continue };
             let appends = match member.hub.log.recent_appends_after(member.after) {
@@ -325,9 +325,9 @@ impl<S: Store> Several<S> {
                 }
             };
             let is_past = member.after > Sequence::NONE && member.after < tail.summary.compacted.through;
-            if member.prev.is_none() && (is_past || !self.wanted.selection.is_all()) {
+            if member.prev.is_none() && (is_past || !self.request.filter.is_all()) {
                 let log = &member.hub.log.id;
-                member.prev = Some(self.feed.prev_at(log, epoch, &self.wanted.selection, member.after).await?);
+                member.prev = Some(self.feed.prev_at(log, epoch, &self.request.filter, member.after).await?);
             }
             came.push((n, appends));
         }
@@ -336,23 +336,23 @@ impl<S: Store> Several<S> {
             placed.extend(appends.into_iter().filter(|append| append.position <= until).map(|a| (a.position, n, a)));
         }
         placed.sort_by_key(|(position, ..)| *position);
-        let life = self.life();
+        let epoch = self.store_epoch();
         let mut out = Vec::new();
         for (position, n, append) in placed {
             let member = &mut self.members[n];
             let after = member.after;
             for row in Rows(append.rows).filter(|row| row.sequence() > after) {
                 member.after = row.sequence();
-                member.owes_end = true;
+                member.end_pending = true;
                 let rows = (row.sequence().0 - append.before.0).min(ALL_ROWS - 1);
-                let at = Cursor::at(life, place(position, rows));
-                event(&self.wanted.selection, member, &row, at, &mut out);
+                let at = Cursor::at(epoch, order_position(position, rows));
+                event(&self.request.filter, member, &row, at, &mut out);
             }
         }
         if !out.is_empty() {
             self.ready.push_back(out);
         }
-        self.ends();
+        self.push_ends();
         Ok(is_whole)
     }
 
@@ -363,13 +363,13 @@ impl<S: Store> Several<S> {
         // A log in replay has more than this round sends.
         let mut is_whole = true;
         for n in 0..self.members.len() {
-            let (hub, audience) = (self.members[n].hub.clone(), self.wanted.selection.audience);
+            let (hub, audience) = (self.members[n].hub.clone(), self.request.filter.audience);
             let view = hub.view(audience, Frames::Activities);
             let frames = loop {
                 match self.step(n, &hub, view) {
-                    Step::Frames(frames) => break frames,
-                    Step::Cold => self.feed.warm(&hub, view).await?,
-                    Step::Replay(epoch) => {
+                    MemberStep::Frames(frames) => break frames,
+                    MemberStep::BuildFold => self.feed.build_fold(&hub, view).await?,
+                    MemberStep::Replay(epoch) => {
                         is_whole = false;
                         break self.replay(n, &hub, epoch).await?;
                     }
@@ -379,85 +379,85 @@ impl<S: Store> Several<S> {
                 self.ready.push_back(without_cursors(&frames));
             }
         }
-        let cursor = Cursor::at(self.life(), place(now, ALL_ROWS));
+        let cursor = Cursor::at(self.store_epoch(), order_position(now, ALL_ROWS));
         if is_whole
             && self.ready.len() > before
             && let Some(last) = self.ready.back_mut()
         {
             place_cursor(last, cursor);
         }
-        self.ends();
+        self.push_ends();
         Ok(is_whole)
     }
 
     /// Reads a page of a log's history as deltas.
     async fn replay(&mut self, n: usize, hub: &Hub, epoch: Epoch) -> Result<Vec<u8>, StoreError> {
         let member = &mut self.members[n];
-        let selection = &self.wanted.selection;
-        let Some(page) = self.feed.replay(hub, epoch, selection, member.after, member.replayed.take()).await? else {
+        let filter = &self.request.filter;
+        let Some(page) = self.feed.replay(hub, epoch, filter, member.after, member.replayed.take()).await? else {
             member.can_replay = member.after == Sequence::NONE;
             return Ok(Vec::new());
         };
-        (member.after, member.replayed, member.owes_end) = (page.last, Some(page.past), true);
+        (member.after, member.replayed, member.end_pending) = (page.last, Some(page.state), true);
         Ok(page.frames.map(Vec::from).unwrap_or_default())
     }
 
     /// The next frames of one log.
-    fn step(&mut self, n: usize, hub: &Hub, view: &View) -> Step {
+    fn step(&mut self, n: usize, hub: &Hub, view: &SharedView) -> MemberStep {
         let member = &mut self.members[n];
-        let chosen = self.wanted.selection.among_activities();
+        let filter = self.request.filter.activity_filter();
         // A flush may be due; this reader encodes its frames now.
         hub.encode(view, self.feed.sizes.ring_bytes_max);
         let mut ring = hub.ring(view);
-        let Some(fold) = ring.fold.as_ref() else { return Step::Cold };
+        let Some(fold) = ring.fold.as_ref() else { return MemberStep::BuildFold };
         let mut out = Vec::new();
         if let Some(epoch) = ring.epoch.filter(|epoch| member.epoch != Some(*epoch)) {
             let is_new = member.epoch.is_none();
             if !is_new {
                 out.extend_from_slice(&hub.encoder.reset(epoch, "epoch"));
             }
-            (member.epoch, member.after, member.owes_end) = (Some(epoch), Sequence::NONE, true);
+            (member.epoch, member.after, member.end_pending) = (Some(epoch), Sequence::NONE, true);
             member.can_replay = true;
             // A reader of a log that was never written already had everything.
             member.is_hydrated &= is_new;
         }
-        if let (true, false, Some(epoch)) = (self.wanted.replay && member.can_replay, member.is_hydrated, ring.epoch)
+        if let (true, false, Some(epoch)) = (self.request.replay && member.can_replay, member.is_hydrated, ring.epoch)
             && member.after < ring.through
             && out.is_empty()
         {
-            return Step::Replay(epoch);
+            return MemberStep::Replay(epoch);
         }
         member.replayed = None;
         if !member.is_hydrated || member.after < ring.base {
-            let (frames, last) = ring.hydration(&hub.encoder, member.after, chosen);
+            let (frames, last) = ring.hydration(&hub.encoder, member.after, filter);
             out.extend_from_slice(&frames);
-            member.owes_end |= member.after < ring.through;
+            member.end_pending |= member.after < ring.through;
             (member.is_hydrated, member.after, member.prev) = (true, ring.through, Some(last));
-            return Step::Frames(out);
+            return MemberStep::Frames(out);
         }
-        let mut prev = member.prev.unwrap_or_else(|| framed(fold, chosen));
+        let mut prev = member.prev.unwrap_or_else(|| last_framed_of(fold, filter));
         let epoch = ring.epoch.unwrap_or_else(|| self.feed.logs.store_epoch());
         for chunk in ring.chunks.iter().filter(|chunk| chunk.last > member.after) {
-            let frames = match chosen {
+            let frames = match filter {
                 None => chunk.after(member.after),
-                Some(chosen) => chunk.chosen_after(member.after, epoch, chosen, &mut prev),
+                Some(filter) => chunk.filtered_after(member.after, epoch, filter, &mut prev),
             };
             out.extend_from_slice(&frames.unwrap_or_default());
-            member.owes_end = true;
+            member.end_pending = true;
         }
         (member.after, member.prev) = (member.after.max(ring.through), Some(prev));
-        Step::Frames(out)
+        MemberStep::Frames(out)
     }
 
     /// Sends the ends of runs that are fully sent. The stream stays open.
-    fn ends(&mut self) {
-        let is_told = |member: &&mut Member| member.is_hydrated || self.wanted.frames == Frames::Events;
-        for member in self.members.iter_mut().filter(|member| member.owes_end).filter(is_told) {
+    fn push_ends(&mut self) {
+        let is_sent = |member: &&mut Member| member.is_hydrated || self.request.frames == Frames::Events;
+        for member in self.members.iter_mut().filter(|member| member.end_pending).filter(is_sent) {
             let tail = member.hub.log.tail();
             if let (Some(status), Some(epoch)) = (tail.end(), tail.epoch)
                 && (member.epoch, member.after) == (Some(epoch), tail.last)
             {
-                member.owes_end = false;
+                member.end_pending = false;
                 self.ready.push_back(without_cursors(&member.hub.encoder.end(epoch, member.after, status)));
             }
         }
@@ -465,9 +465,9 @@ impl<S: Store> Several<S> {
 }
 
 /// Appends an event, if the filter accepts it.
-fn event(selection: &Selection, member: &mut Member, row: &Row, at: Cursor, out: &mut Vec<u8>) {
-    let Some(view) = selection.of(row) else { return };
+fn event(filter: &Filter, member: &mut Member, row: &Row, at: Cursor, out: &mut Vec<u8>) {
+    let Some(view) = filter.text_of(row) else { return };
     // The reader's previous event, which compaction may have deleted.
-    let prev = member.prev.replace(row.sequence()).unwrap_or_else(|| row.prev(selection.audience));
+    let prev = member.prev.replace(row.sequence()).unwrap_or_else(|| row.prev(filter.audience));
     member.hub.encoder.event(out, at, row.sequence(), prev, view);
 }

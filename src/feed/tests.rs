@@ -11,9 +11,9 @@ fn run(name: &str) -> LogId {
     LogId::Run(RunId::new(name).unwrap())
 }
 
-fn activities() -> Wanted {
-    let selection = Selection { audience: Audience::Internal, surfaces: Vec::new(), types: Vec::new(), agent: None };
-    Wanted { selection, frames: Frames::Activities, replay: false }
+fn activities() -> ReadRequest {
+    let filter = Filter { audience: Audience::Internal, surfaces: Vec::new(), types: Vec::new(), agent: None };
+    ReadRequest { filter, frames: Frames::Activities, replay: false }
 }
 
 /// Writes one row to a log, and returns the committer's result.
@@ -47,17 +47,20 @@ async fn a_second_reader_finds_no_outdated_ring_while_the_first_one_joins() {
     let feed = Feed::new(logs.clone(), Sizes::default());
     let log = logs.log(&run("r")).await.unwrap();
     write(&logs, &mut groups, &log).await;
-    let mut early = feed.read(&log.id, activities(), From::Start).await.unwrap();
+    let mut early = feed.read(&log.id, activities(), StartAt::Start).await.unwrap();
     early.next().await.unwrap().unwrap();
     drop(early);
     // The view has no readers, so its ring does not move.
     write(&logs, &mut groups, &log).await;
     // The first reader has subscribed, and its thread goes no further.
-    let _first = feed.place(&log.id, &activities()).await.unwrap();
-    let mut second = feed.read(&log.id, activities(), From::Start).await.unwrap();
+    let _first = feed.subscribe(&log.id, &activities()).await.unwrap();
+    let mut second = feed.read(&log.id, activities(), StartAt::Start).await.unwrap();
     let hydration = second.next().await.unwrap().unwrap();
     let text = String::from_utf8_lossy(&hydration);
-    assert!(text.contains(&Cursor::at(Epoch::from_random(1), Sequence(2)).to_string()), "the hydration lacks the second row: {text}");
+    assert!(
+        text.contains(&Cursor::at(Epoch::from_random(1), Sequence(2)).to_string()),
+        "the hydration lacks the second row: {text}"
+    );
 }
 
 #[tokio::test]
@@ -70,8 +73,8 @@ async fn a_reader_that_subscribes_while_the_flusher_finds_none_misses_no_commit(
     let found = write(&logs, &mut groups, &log).await.moved.is_empty().then_some(());
     let times = std::cell::Cell::new(0);
     let look = || found.filter(|()| times.replace(times.get() + 1) > 0);
-    assert_eq!(read_or_let_go(&log, look), Some(()), "the flusher looks again");
-    assert_eq!(read_or_let_go(&log, || None::<()>), None);
+    assert_eq!(find_readers(&log, look), Some(()), "the flusher looks again");
+    assert_eq!(find_readers(&log, || None::<()>), None);
     assert_eq!(write(&logs, &mut groups, &log).await.moved.len(), 1, "the next commit is announced");
 }
 
@@ -79,8 +82,8 @@ async fn a_reader_that_subscribes_while_the_flusher_finds_none_misses_no_commit(
 async fn a_reader_of_too_many_logs_gets_the_limit() {
     let (logs, _groups) = Logs::open(MemoryStore::new()).unwrap();
     let feed = Feed::new(logs, Sizes::default());
-    let members = Members::Named((0..=several::MEMBERS_MAX).map(|n| run(&format!("r{n}"))).collect());
-    let mut reader = feed.read_several(members, activities(), From::Start);
+    let members = LogSet::Named((0..=several::MEMBERS_MAX).map(|n| run(&format!("r{n}"))).collect());
+    let mut reader = feed.read_merged(members, activities(), StartAt::Start);
     let error = reader.next().await.unwrap_err();
     assert!(matches!(error, StoreError::TooManyLogs { count: 16_385, limit: several::MEMBERS_MAX }), "{error}");
     assert!(feed.hubs.is_empty(), "no log was opened");

@@ -1,9 +1,9 @@
 //! `action`: a request that waits for a decision. It stays pending until its owner resolves it: a reader's answer
 //! changes only `control`.
 
-use super::seen::Seen;
+use super::seen::EnvelopeView;
 use super::stage::{Activity, Edit};
-use super::{Scene, carry, tool_call};
+use super::{FoldState, carry, tool_call};
 use crate::model::{EventType, Surface, ToolCallId};
 use serde_json::{Map, Value};
 
@@ -17,15 +17,15 @@ const MEMBERS: &[&str] = &[
     "policyScope", "parentRouting", "agentName", "teamName", "runtimeEntity", "resumeMode",
 ];
 
-pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
-    match seen.class {
-        EventType::ActionRequired => required(seen, scene),
-        EventType::ActionResolved => resolved(seen, scene),
-        EventType::ControlChanged => control(seen, scene),
+pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
+    match envelope.event_type {
+        EventType::ActionRequired => required(envelope, fold),
+        EventType::ActionResolved => resolved(envelope, fold),
+        EventType::ControlChanged => control(envelope, fold),
         EventType::ToolStarted | EventType::ToolArgs => {
-            let call = seen.ids.tool_call.as_ref().map(ToolCallId::as_str);
-            if let Some(action) = call.and_then(|call| tool_call::action_of(scene, call)) {
-                take_from_call(scene, &action);
+            let call = envelope.ids.tool_call.as_ref().map(ToolCallId::as_str);
+            if let Some(action) = call.and_then(|call| tool_call::action_of(fold, call)) {
+                copy_from_call(fold, &action);
             }
         }
         _ => {}
@@ -37,54 +37,54 @@ fn text<'a>(activity: &'a Activity, member: &str) -> Option<&'a str> {
 }
 
 /// The call of a pending action.
-pub(super) fn waiting_call<'s>(scene: &'s Scene, action: &str) -> Option<&'s str> {
-    let action = scene.stage.get(KIND, action).filter(|action| text(action, "status") == Some("pending"))?;
+pub(super) fn waiting_call<'s>(fold: &'s FoldState, action: &str) -> Option<&'s str> {
+    let action = fold.activities.get(KIND, action).filter(|action| text(action, "status") == Some("pending"))?;
     text(action, "toolCallId")
 }
 
 /// Copies the tool and its arguments from the call, if the action does not have them.
-fn take_from_call(scene: &mut Scene, action: &str) {
-    let Some(call) = waiting_call(scene, action).and_then(|call| scene.stage.get(tool_call::KIND, call)) else { return };
-    let known = &scene.stage.get(KIND, action).expect("`waiting_call` found the action").content;
+fn copy_from_call(fold: &mut FoldState, action: &str) {
+    let Some(call) = waiting_call(fold, action).and_then(|call| fold.activities.get(tool_call::KIND, call)) else { return };
+    let known = &fold.activities.get(KIND, action).expect("`waiting_call` found the action").content;
     let mut taken = Vec::new();
     for (member, of_call) in [("toolName", "tool_name"), ("parameters", "input")] {
         let value = call.content.get(of_call).filter(|value| **value != "" && !known.contains_key(member));
         taken.extend(value.map(|value| (member, value.clone())));
     }
-    let mut edit = scene.stage.edit(KIND, action).expect("`waiting_call` found the action");
+    let mut edit = fold.activities.edit(KIND, action).expect("`waiting_call` found the action");
     for (member, value) in taken {
         edit.set(member, value);
     }
 }
 
-fn required(seen: &Seen, scene: &mut Scene) {
-    let Some(mut edit) = open(seen, scene) else { return };
+fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
+    let Some(mut edit) = open(envelope, fold) else { return };
     // A request after an answer is a new request.
     if edit.get("status").is_some_and(|status| status != "pending") {
         edit.replace(Map::new());
     }
     edit.remove("control");
-    edit.say("status", "pending");
-    edit.set_some("kind", seen.text("kind"));
-    carry::members(seen, &mut edit, MEMBERS);
+    edit.set_str("status", "pending");
+    edit.set_some("kind", envelope.text("kind"));
+    carry::members(envelope, &mut edit, MEMBERS);
     // Sources use either name for one thing.
-    let schema = seen.get("responseSchema").or_else(|| seen.get("schema"));
-    let same = [("schema", schema), ("responseSchema", schema), ("parameters", seen.get("input"))];
-    for (member, value) in same.into_iter().filter(|(member, _)| seen.said(member).is_none()) {
+    let schema = envelope.get("responseSchema").or_else(|| envelope.get("schema"));
+    let same = [("schema", schema), ("responseSchema", schema), ("parameters", envelope.get("input"))];
+    for (member, value) in same.into_iter().filter(|(member, _)| envelope.member(member).is_none()) {
         edit.set_some(member, value.cloned());
     }
     // The author of the request: a delegated approval names its teammate.
-    carry::ids(seen, &mut edit, &["toolCallId", "agentId", "taskId", "artifactId", "evidenceId"]);
-    carry::refs(seen, &mut edit);
+    carry::ids(envelope, &mut edit, &["toolCallId", "agentId", "taskId", "artifactId", "evidenceId"]);
+    carry::refs(envelope, &mut edit);
     name_kind(&mut edit);
-    if let Some(action) = &seen.ids.action {
-        take_from_call(scene, action.as_str());
+    if let Some(action) = &envelope.ids.action {
+        copy_from_call(fold, action.as_str());
     }
 }
 
-fn open<'s>(seen: &Seen, scene: &'s mut Scene) -> Option<Edit<'s>> {
-    let id = seen.ids.action.as_ref()?;
-    Some(scene.stage.open(KIND, id.as_str(), Surface::Hitl, seen.ids.agent.as_ref()))
+fn open<'s>(envelope: &EnvelopeView, fold: &'s mut FoldState) -> Option<Edit<'s>> {
+    let id = envelope.ids.action.as_ref()?;
+    Some(fold.activities.open(KIND, id.as_str(), Surface::Hitl, envelope.ids.agent.as_ref()))
 }
 
 fn name_kind(edit: &mut Edit<'_>) {
@@ -93,39 +93,39 @@ fn name_kind(edit: &mut Edit<'_>) {
     }
 }
 
-fn resolved(seen: &Seen, scene: &mut Scene) {
-    let Some(mut edit) = open(seen, scene) else { return };
+fn resolved(envelope: &EnvelopeView, fold: &mut FoldState) {
+    let Some(mut edit) = open(envelope, fold) else { return };
     name_kind(&mut edit);
-    edit.say("status", "resolved");
-    match seen.is_withheld() {
+    edit.set_str("status", "resolved");
+    match envelope.is_withheld() {
         true => edit.set("withheld", true),
         false => {
             edit.remove("withheld");
-            edit.set_some("outcome", seen.text("outcome"));
-            edit.set_some("value", seen.get("value").cloned());
+            edit.set_some("outcome", envelope.text("outcome"));
+            edit.set_some("value", envelope.get("value").cloned());
         }
     }
     edit.remove("control");
 }
 
 /// A reader's answer is in transit to the action's owner, or was lost there.
-fn control(seen: &Seen, scene: &mut Scene) {
-    let Some(id) = &seen.ids.action else { return };
-    let Some(mut edit) = scene.stage.edit(KIND, id.as_str()).filter(|edit| edit.text("status") == Some("pending")) else {
+fn control(envelope: &EnvelopeView, fold: &mut FoldState) {
+    let Some(id) = &envelope.ids.action else { return };
+    let Some(mut edit) = fold.activities.edit(KIND, id.as_str()).filter(|edit| edit.text("status") == Some("pending")) else {
         return;
     };
-    let goes_on = seen.get("requeued") == Some(&Value::Bool(true));
-    match seen.text("status") {
+    let goes_on = envelope.get("requeued") == Some(&Value::Bool(true));
+    match envelope.text("status") {
         Some("expired" | "nacked" | "failed") if !goes_on => edit.remove("control"),
         _ => edit.set("control", "submitted"),
     }
 }
 
 /// Interrupts the pending actions, because the run has ended.
-pub(super) fn interrupt_all(scene: &mut Scene) {
-    for id in scene.stage.ids(KIND, |action| action.content.get("status").and_then(Value::as_str) == Some("pending")) {
-        let mut edit = scene.stage.edit(KIND, &id).expect("the id was listed above");
-        edit.say("status", "interrupted");
+pub(super) fn interrupt_all(fold: &mut FoldState) {
+    for id in fold.activities.ids(KIND, |action| action.content.get("status").and_then(Value::as_str) == Some("pending")) {
+        let mut edit = fold.activities.edit(KIND, &id).expect("the id was listed above");
+        edit.set_str("status", "interrupted");
         edit.remove("control");
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! The end of a run does not end an agent: it may outlive the run, and its own facts state its end ([`lifecycle`]).
 
-use super::run::added;
-use super::seen::Seen;
+use super::run::summed;
+use super::seen::EnvelopeView;
 use super::stage::Edit;
-use super::{Scene, carry, lifecycle};
+use super::{FoldState, carry, lifecycle};
 use crate::model::{EventType, Phase, Surface};
 use serde_json::Value;
 
@@ -21,46 +21,46 @@ const MEMBERS: &[&str] = &[
     "evidenceRefs", "permissionMode", "sandbox", "planMode", "budget", "toolActivity", "pendingInput",
 ];
 
-pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
-    let Some(agent) = &seen.ids.agent else { return };
-    if !matches!(seen.class, EventType::AgentSpawned | EventType::AgentChanged | EventType::AgentCompleted) {
+pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
+    let Some(agent) = &envelope.ids.agent else { return };
+    if !matches!(envelope.event_type, EventType::AgentSpawned | EventType::AgentChanged | EventType::AgentCompleted) {
         // The cost of a teammate's model call.
-        if seen.class == EventType::MetricChanged
-            && let Some(mut edit) = scene.stage.edit(KIND, agent.as_str())
+        if envelope.event_type == EventType::MetricChanged
+            && let Some(mut edit) = fold.activities.edit(KIND, agent.as_str())
         {
-            add_usage(seen, &mut edit);
+            add_usage(envelope, &mut edit);
         }
         return;
     }
-    let mut edit = scene.stage.open(KIND, agent.as_str(), Surface::TeamRoster, Some(agent));
-    lifecycle::lift(&mut edit);
+    let mut edit = fold.activities.open(KIND, agent.as_str(), Surface::TeamRoster, Some(agent));
+    lifecycle::clear_stale(&mut edit);
     if edit.get("agentName").is_none() {
         edit.set("agentName", agent.as_str());
     }
-    edit.set_some("agentName", seen.text("agentName").filter(|_| !seen.is_withheld()));
-    edit.say("status", status(seen, &edit).to_owned().as_str());
-    if seen.is_withheld() {
+    edit.set_some("agentName", envelope.text("agentName").filter(|_| !envelope.is_withheld()));
+    edit.set_str("status", status(envelope, &edit).to_owned().as_str());
+    if envelope.is_withheld() {
         return edit.set("withheld", true);
     }
     edit.remove("withheld");
-    if seen.class == EventType::AgentSpawned {
+    if envelope.event_type == EventType::AgentSpawned {
         edit.remove("error");
     }
-    carry::members(seen, &mut edit, MEMBERS);
-    carry::refs(seen, &mut edit);
-    carry::ids(seen, &mut edit, &["parentSessionId", "parentThreadId", "taskId"]);
-        // A later fact may name the parent's session as its own `sessionId`.
-    if seen.ids.parent_session.is_some() || edit.get("sessionId").is_none() {
-        carry::ids(seen, &mut edit, &["sessionId", "threadId"]);
+    carry::members(envelope, &mut edit, MEMBERS);
+    carry::refs(envelope, &mut edit);
+    carry::ids(envelope, &mut edit, &["parentSessionId", "parentThreadId", "taskId"]);
+    // A later fact may name the parent's session as its own `sessionId`.
+    if envelope.ids.parent_session.is_some() || edit.get("sessionId").is_none() {
+        carry::ids(envelope, &mut edit, &["sessionId", "threadId"]);
     }
-    edit.set_some("transcriptRef", seen.related("transcript").filter(|_| seen.get("transcriptRef").is_none()).cloned());
-    add_usage(seen, &mut edit);
+    edit.set_some("transcriptRef", envelope.related("transcript").filter(|_| envelope.get("transcriptRef").is_none()).cloned());
+    add_usage(envelope, &mut edit);
 }
 
 /// The status: as the fact states it, else as its class implies, else unchanged.
-fn status<'s>(seen: &'s Seen, edit: &'s Edit<'_>) -> &'s str {
-    let told = seen.text("status").or_else(|| seen.text("runtimeStatus"));
-    told.unwrap_or_else(|| match (&seen.class, &seen.phase) {
+fn status<'s>(envelope: &'s EnvelopeView, edit: &'s Edit<'_>) -> &'s str {
+    let stated = envelope.text("status").or_else(|| envelope.text("runtimeStatus"));
+    stated.unwrap_or_else(|| match (&envelope.event_type, &envelope.phase) {
         (EventType::AgentCompleted, Phase::Failed) => "failed",
         (EventType::AgentCompleted, Phase::Cancelled | Phase::Interrupted) => "killed",
         (EventType::AgentCompleted, _) => "completed",
@@ -69,9 +69,9 @@ fn status<'s>(seen: &'s Seen, edit: &'s Edit<'_>) -> &'s str {
     })
 }
 
-fn add_usage(seen: &Seen, edit: &mut Edit<'_>) {
-    if let Some(usage) = seen.get("usage").and_then(Value::as_object) {
-        let sum = added(edit.get("usage").and_then(Value::as_object), usage);
+fn add_usage(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
+    if let Some(usage) = envelope.get("usage").and_then(Value::as_object) {
+        let sum = summed(edit.get("usage").and_then(Value::as_object), usage);
         edit.set("usage", sum);
     }
 }

@@ -1,7 +1,7 @@
 //! `artifact` and `evidence`: the current version and where to read it. Never a body: clients load bodies on demand.
 
-use super::seen::Seen;
-use super::{Scene, carry, lifecycle};
+use super::seen::EnvelopeView;
+use super::{FoldState, carry, lifecycle};
 use crate::model::{ArtifactId, EventType, EvidenceId, Surface};
 use serde_json::{Map, Value, json};
 
@@ -18,14 +18,14 @@ const MEMBERS: &[&str] = &[
 
 /// Members that identify a version and its location.
 #[rustfmt::skip]
-const OF_A_VERSION: &[&str] = &[
+const VERSION_MEMBERS: &[&str] = &[
     "version", "versionId", "versionRef", "title", "summary", "preview", "previewRef", "diffRef", "bodyRef", "contentRef", "ref",
     "href", "size", "bytes", "sha256", "createdAt",
 ];
 
-pub(super) fn artifact(seen: &Seen, scene: &mut Scene) {
+pub(super) fn artifact(envelope: &EnvelopeView, fold: &mut FoldState) {
     use EventType as E;
-    let by_class = match seen.class {
+    let by_class = match envelope.event_type {
         E::ArtifactCreated => "created",
         E::ArtifactUpdated => "updated",
         E::ArtifactPreviewReady => "preview_ready",
@@ -38,54 +38,56 @@ pub(super) fn artifact(seen: &Seen, scene: &mut Scene) {
         E::ArtifactChanged => "changed",
         _ => return,
     };
-    let Some(id) = seen.ids.artifact.as_ref().map(ArtifactId::as_str) else { return };
-    let mut edit = scene.stage.open("artifact", id, Surface::ArtifactWorkspace, seen.ids.agent.as_ref());
-    lifecycle::lift(&mut edit);
-        // A failure or a deletion counts, even if the owner states another status.
-    let is_plain = !matches!(seen.class, E::ArtifactFailed | E::ArtifactDeleted);
-    edit.say("status", seen.text("status").filter(|_| is_plain).unwrap_or(by_class));
+    let Some(id) = envelope.ids.artifact.as_ref().map(ArtifactId::as_str) else { return };
+    let mut edit = fold.activities.open("artifact", id, Surface::ArtifactWorkspace, envelope.ids.agent.as_ref());
+    lifecycle::clear_stale(&mut edit);
+    // A failure or a deletion counts, even if the owner states another status.
+    let is_plain = !matches!(envelope.event_type, E::ArtifactFailed | E::ArtifactDeleted);
+    edit.set_str("status", envelope.text("status").filter(|_| is_plain).unwrap_or(by_class));
     if is_plain {
         edit.remove("error");
     }
-    carry::members_in_brief(seen, &mut edit, MEMBERS);
-    carry::ids(seen, &mut edit, &["taskId", "agentId", "toolCallId", "messageId"]);
-    carry::refs(seen, &mut edit);
-    match seen.get("versions").and_then(Value::as_array) {
+    carry::members_in_brief(envelope, &mut edit, MEMBERS);
+    carry::ids(envelope, &mut edit, &["taskId", "agentId", "toolCallId", "messageId"]);
+    carry::refs(envelope, &mut edit);
+    match envelope.get("versions").and_then(Value::as_array) {
         Some(versions) => {
             let versions: Vec<Value> = versions.iter().map(carry::brief).collect();
             edit.set("versions", carry::newest(&versions, VERSIONS_MAX));
         }
-        None if seen.class == E::ArtifactVersionCreated => edit.push_bounded("versions", version(seen), VERSIONS_MAX),
+        None if envelope.event_type == E::ArtifactVersionCreated => {
+            edit.push_bounded("versions", version(envelope), VERSIONS_MAX)
+        }
         None => {}
     }
 }
 
-fn version(seen: &Seen) -> Value {
-    let mut version = Map::from_iter([("sequence".to_owned(), json!(seen.sequence))]);
-    for member in OF_A_VERSION {
-        version.extend(seen.get(member).map(|value| ((*member).to_owned(), carry::brief(value))));
+fn version(envelope: &EnvelopeView) -> Value {
+    let mut version = Map::from_iter([("sequence".to_owned(), json!(envelope.sequence))]);
+    for member in VERSION_MEMBERS {
+        version.extend(envelope.get(member).map(|value| ((*member).to_owned(), carry::brief(value))));
     }
     Value::Object(version)
 }
 
-pub(super) fn evidence(seen: &Seen, scene: &mut Scene) {
-    if seen.class != EventType::EvidenceChanged {
+pub(super) fn evidence(envelope: &EnvelopeView, fold: &mut FoldState) {
+    if envelope.event_type != EventType::EvidenceChanged {
         return;
     }
-    let Some(id) = seen.ids.evidence.as_ref().map(EvidenceId::as_str) else { return };
-    let mut edit = scene.stage.open("evidence", id, Surface::TimelineEvidence, seen.ids.agent.as_ref());
+    let Some(id) = envelope.ids.evidence.as_ref().map(EvidenceId::as_str) else { return };
+    let mut edit = fold.activities.open("evidence", id, Surface::TimelineEvidence, envelope.ids.agent.as_ref());
     #[rustfmt::skip]
-    carry::members_in_brief(seen, &mut edit, &[
+    carry::members_in_brief(envelope, &mut edit, &[
         "kind", "evidenceType", "status", "verdict", "title", "name", "summary", "preview", "previewRef", "source", "target",
         "reviewer", "ref", "href", "url", "uri", "range", "traceId", "replayId", "version", "confidence", "reason", "error",
         "message", "requestedFixes", "artifactRefs", "evidenceRefs", "size", "bytes", "sha256",
     ]);
-    if let Some(versions) = seen.get("versions").and_then(Value::as_array) {
+    if let Some(versions) = envelope.get("versions").and_then(Value::as_array) {
         let versions: Vec<Value> = versions.iter().map(carry::brief).collect();
         edit.set("versions", carry::newest(&versions, VERSIONS_MAX));
     }
-    carry::ids(seen, &mut edit, &["artifactId", "taskId", "agentId", "toolCallId", "messageId"]);
-    carry::refs(seen, &mut edit);
+    carry::ids(envelope, &mut edit, &["artifactId", "taskId", "agentId", "toolCallId", "messageId"]);
+    carry::refs(envelope, &mut edit);
     if edit.get("status").is_none() {
         let status = edit.text("verdict").unwrap_or("unknown").to_owned();
         edit.set("status", status);

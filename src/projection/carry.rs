@@ -4,7 +4,7 @@
 //! a member, and the other members stay. Where only the source knows the names, all members are copied in brief:
 //! bounded, and without bodies, which clients load from their own place.
 
-use super::seen::Seen;
+use super::seen::EnvelopeView;
 use super::stage::Edit;
 use crate::model::{EvidenceId, Ids};
 use serde_json::{Map, Value};
@@ -21,9 +21,9 @@ const BODIES: &[&str] = &[
 ];
 
 /// Copies the members of these names.
-pub(super) fn members(seen: &Seen, edit: &mut Edit<'_>, names: &[&str]) {
+pub(super) fn members(envelope: &EnvelopeView, edit: &mut Edit<'_>, names: &[&str]) {
     for name in names {
-        match seen.said(name) {
+        match envelope.member(name) {
             Some(Value::Null) => edit.remove(name),
             Some(value) => edit.set(name, value.clone()),
             None => {}
@@ -32,9 +32,9 @@ pub(super) fn members(seen: &Seen, edit: &mut Edit<'_>, names: &[&str]) {
 }
 
 /// Copies the members of these names in brief.
-pub(super) fn members_in_brief(seen: &Seen, edit: &mut Edit<'_>, names: &[&str]) {
+pub(super) fn members_in_brief(envelope: &EnvelopeView, edit: &mut Edit<'_>, names: &[&str]) {
     for name in names {
-        match seen.said(name) {
+        match envelope.member(name) {
             Some(Value::Null) => edit.remove(name),
             Some(value) => edit.set(name, brief(value)),
             None => {}
@@ -43,8 +43,8 @@ pub(super) fn members_in_brief(seen: &Seen, edit: &mut Edit<'_>, names: &[&str])
 }
 
 /// Copies every member of the payload in brief, except the ones that the caller copies itself.
-pub(super) fn all_in_brief(seen: &Seen, edit: &mut Edit<'_>, but: &[&str]) {
-    for (name, value) in &seen.payload {
+pub(super) fn all_in_brief(envelope: &EnvelopeView, edit: &mut Edit<'_>, but: &[&str]) {
+    for (name, value) in &envelope.payload {
         let name = name.as_str();
         if but.contains(&name) || BODIES.contains(&name) || Ids::MEMBERS.contains(&name) || name == "withheld" {
             continue;
@@ -58,22 +58,22 @@ pub(super) fn all_in_brief(seen: &Seen, edit: &mut Edit<'_>, but: &[&str]) {
 }
 
 /// Copies the ids of these names.
-pub(super) fn ids(seen: &Seen, edit: &mut Edit<'_>, names: &[&str]) {
-    seen.ids.for_each(|name, id| {
+pub(super) fn ids(envelope: &EnvelopeView, edit: &mut Edit<'_>, names: &[&str]) {
+    envelope.ids.for_each(|name, id| {
         if names.contains(&name) {
-            edit.say(name, id);
+            edit.set_str(name, id);
         }
     });
 }
 
 /// Copies the fact's references: links, never bodies.
-pub(super) fn refs(seen: &Seen, edit: &mut Edit<'_>) {
-    edit.set_some("refs", seen.refs.as_ref().filter(|refs| !refs.is_null()).map(brief));
+pub(super) fn refs(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
+    edit.set_some("refs", envelope.refs.as_ref().filter(|refs| !refs.is_null()).map(brief));
 }
 
 /// The first of these members that can serve as an id: a string that is a valid id, or a whole number.
-pub(super) fn name(seen: &Seen, names: &[&str]) -> Option<String> {
-    let named = names.iter().find_map(|name| match seen.get(name) {
+pub(super) fn name(envelope: &EnvelopeView, names: &[&str]) -> Option<String> {
+    let named = names.iter().find_map(|name| match envelope.get(name) {
         Some(Value::String(text)) => EvidenceId::new(text).is_ok().then(|| text.clone()),
         Some(Value::Number(number)) if !number.is_f64() => Some(number.to_string()),
         _ => None,

@@ -5,35 +5,35 @@
 //! `diagnostics`; the source's next snapshot corrects the content. If a patch was hidden from this audience, the
 //! patches that build on it are hidden too, until the next snapshot.
 
-use super::seen::Seen;
-use super::{Scene, diagnostics, patch, tool_call};
+use super::seen::EnvelopeView;
+use super::{FoldState, diagnostics, patch, tool_call};
 use crate::model::{EventType, MessageId, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
 
-pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
+pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     use EventType as E;
-    if !matches!(seen.class, E::ToolProgress | E::StateSnapshot | E::StateDelta) {
+    if !matches!(envelope.event_type, E::ToolProgress | E::StateSnapshot | E::StateDelta) {
         return;
     }
-    let Some(kind) = seen.text("activityType").filter(|kind| !kind.is_empty() && *kind != tool_call::KIND) else { return };
-    let call = seen.ids.tool_call.as_ref().map(ToolCallId::as_str);
-    let Some(id) = call.or_else(|| seen.ids.message.as_ref().map(MessageId::as_str)) else { return };
-    let is_known = scene.stage.has_custom(kind, id);
-    let mut edit = scene.stage.open_custom(kind, id, Surface::ToolUi, seen.ids.agent.as_ref());
-    if edit.is_left_out() {
+    let Some(kind) = envelope.text("activityType").filter(|kind| !kind.is_empty() && *kind != tool_call::KIND) else { return };
+    let call = envelope.ids.tool_call.as_ref().map(ToolCallId::as_str);
+    let Some(id) = call.or_else(|| envelope.ids.message.as_ref().map(MessageId::as_str)) else { return };
+    let is_known = fold.activities.has_custom(kind, id);
+    let mut edit = fold.activities.open_custom(kind, id, Surface::ToolUi, envelope.ids.agent.as_ref());
+    if edit.is_discarded() {
         return;
     }
-    let content = seen.said("content").or_else(|| seen.said("state"));
+    let content = envelope.member("content").or_else(|| envelope.member("state"));
     let Some(content) = content else {
-        let Some(patch) = seen.get("patch") else { return };
+        let Some(patch) = envelope.get("patch") else { return };
         if let Err(error) = edit.apply(&patch::operations(patch)) {
             let note = json!({ "kind": "patch_not_applied", "activityType": kind, "activityId": id, "error": error });
-            diagnostics::note(scene, note);
+            diagnostics::add_entry(fold, note);
         }
         return;
     };
     // AG-UI: a snapshot with `replace: false` is only for readers without the activity.
-    if is_known && seen.get("replace") == Some(&Value::Bool(false)) {
+    if is_known && envelope.get("replace") == Some(&Value::Bool(false)) {
         return;
     }
     edit.replace(match content {

@@ -4,14 +4,14 @@
 //! come from the run's log. So an open one becomes `stale`, and a running one also gets the status `unknown`: no client
 //! shows work that no runtime reports. The next fact about it removes the mark.
 
-use super::Scene;
+use super::FoldState;
 use super::stage::Edit;
 use serde_json::{Map, Value};
 
 /// The member of a content, and the values of it that state an end. An unlisted value ends nothing.
-pub struct Ends(pub &'static str, pub &'static [&'static str]);
+pub struct EndRule(pub &'static str, pub &'static [&'static str]);
 
-impl Ends {
+impl EndRule {
     /// For records that are not processes, and for types whose end only their source knows.
     pub const NEVER: Self = Self("status", &[]);
     pub const TEXT: Self = Self("status", &["complete", "interrupted"]);
@@ -38,52 +38,52 @@ impl Ends {
 
     /// Whether an activity with this content has ended.
     #[must_use]
-    pub fn hold(&self, content: &Map<String, Value>) -> bool {
+    pub fn is_met(&self, content: &Map<String, Value>) -> bool {
         content.get(self.0).and_then(Value::as_str).is_some_and(|value| self.1.contains(&value))
     }
 }
 
 /// Statuses of an artifact in production. Any other status is of an existing artifact.
-const IN_THE_MAKING: &[&str] = &["running", "streaming", "exporting", "producing", "preparing", "pending", "working"];
+const PRODUCING_STATUSES: &[&str] = &["running", "streaming", "exporting", "producing", "preparing", "pending", "working"];
 
 /// Statuses of work in progress.
-const AT_WORK: &[&str] = &["running", "streaming"];
+const RUNNING_STATUSES: &[&str] = &["running", "streaming"];
 
-pub(super) fn leave_agents(scene: &mut Scene) {
-    leave("agent", scene, |content| !Ends::WORK.hold(content));
+pub(super) fn mark_agents_stale(fold: &mut FoldState) {
+    mark_stale("agent", fold, |content| !EndRule::WORK.is_met(content));
 }
 
-pub(super) fn leave_tasks(scene: &mut Scene) {
-    leave("task", scene, |content| !Ends::WORK.hold(content));
+pub(super) fn mark_tasks_stale(fold: &mut FoldState) {
+    mark_stale("task", fold, |content| !EndRule::WORK.is_met(content));
 }
 
-pub(super) fn leave_handoffs(scene: &mut Scene) {
-    leave("handoff", scene, |content| !Ends::HANDOFF.hold(content));
+pub(super) fn mark_handoffs_stale(fold: &mut FoldState) {
+    mark_stale("handoff", fold, |content| !EndRule::HANDOFF.is_met(content));
 }
 
-pub(super) fn leave_reviews(scene: &mut Scene) {
-    leave("review", scene, |content| !Ends::REVIEW.hold(content));
+pub(super) fn mark_reviews_stale(fold: &mut FoldState) {
+    mark_stale("review", fold, |content| !EndRule::REVIEW.is_met(content));
 }
 
-pub(super) fn leave_artifacts(scene: &mut Scene) {
-    leave("artifact", scene, |content| Ends("status", IN_THE_MAKING).hold(content));
+pub(super) fn mark_artifacts_stale(fold: &mut FoldState) {
+    mark_stale("artifact", fold, |content| EndRule("status", PRODUCING_STATUSES).is_met(content));
 }
 
-fn leave(kind: &str, scene: &mut Scene, is_open: impl Fn(&Map<String, Value>) -> bool) {
-        // A fact after the run's end is current news about the activity.
-    if !scene.is_run || scene.is_late {
+fn mark_stale(kind: &str, fold: &mut FoldState, is_open: impl Fn(&Map<String, Value>) -> bool) {
+    // A fact after the run's end is current news about the activity.
+    if !fold.is_run || fold.is_late {
         return;
     }
-    for id in scene.stage.ids(kind, |activity| is_open(&activity.content)) {
-        let mut edit = scene.stage.edit(kind, &id).expect("the id was listed above");
-        if edit.text("status").is_some_and(|status| AT_WORK.contains(&status)) {
-            edit.say("status", "unknown");
+    for id in fold.activities.ids(kind, |activity| is_open(&activity.content)) {
+        let mut edit = fold.activities.edit(kind, &id).expect("the id was listed above");
+        if edit.text("status").is_some_and(|status| RUNNING_STATUSES.contains(&status)) {
+            edit.set_str("status", "unknown");
         }
         edit.set("stale", true);
     }
 }
 
 /// Removes the `stale` mark, because a fact about the activity arrived.
-pub(super) fn lift(edit: &mut Edit<'_>) {
+pub(super) fn clear_stale(edit: &mut Edit<'_>) {
     edit.remove("stale");
 }

@@ -4,9 +4,9 @@
 //! only the difference changes. Reasoning, tools and approvals are activities of their own; clients interleave them
 //! with parts by `opened`.
 
-use super::seen::Seen;
+use super::seen::EnvelopeView;
 use super::stage::{Edit, joined, text};
-use super::{Scene, carry};
+use super::{FoldState, carry};
 use crate::model::{AgentId, EventType, PartKind, Surface};
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ const KIND: &str = "message";
 
 /// Members of a part that is not plain text: an image, a file, a file change, a reference.
 #[rustfmt::skip]
-const OF_A_PART: &[&str] = &[
+const PART_MEMBERS: &[&str] = &[
     "title", "name", "path", "url", "uri", "href", "ref", "source", "mediaType", "mimeType", "alt", "language", "range", "size",
     "bytes", "sha256", "diff", "diffRef", "diffStat", "previewRef", "versionId", "citations", "artifactRefs", "evidenceRefs",
 ];
@@ -22,11 +22,11 @@ const OF_A_PART: &[&str] = &[
 /// The most parts of one message. Further ones are left out, and the message says so (`clipped`).
 pub(super) const PARTS_MAX: usize = 4096;
 
-pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
-    match seen.class {
-        EventType::TextDelta => delta(seen, scene),
-        EventType::TextFinal => is_final(seen, scene),
-        EventType::MessagesSnapshot => snapshot(seen, scene),
+pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
+    match envelope.event_type {
+        EventType::TextDelta => delta(envelope, fold),
+        EventType::TextFinal => finalize(envelope, fold),
+        EventType::MessagesSnapshot => snapshot(envelope, fold),
         _ => {}
     }
 }
@@ -36,94 +36,94 @@ pub(super) fn key(agent: Option<&AgentId>, message: &str) -> String {
     agent.map_or_else(|| message.to_owned(), |agent| format!("{agent}/{message}"))
 }
 
-fn delta(seen: &Seen, scene: &mut Scene) {
-    let Some(message) = &seen.ids.message else { return };
-    let role = seen.text("role").unwrap_or("assistant");
-    let id = key(scene.teammate(seen), message.as_str());
-    let mut edit = open(scene, &id, seen.ids.agent.as_ref(), role);
-    let part = seen.ids.part.as_ref().map_or(message.as_str(), |part| part.as_str());
-    let chunk = seen.text("text").unwrap_or_default();
+fn delta(envelope: &EnvelopeView, fold: &mut FoldState) {
+    let Some(message) = &envelope.ids.message else { return };
+    let role = envelope.text("role").unwrap_or("assistant");
+    let id = key(fold.teammate(envelope), message.as_str());
+    let mut edit = open(fold, &id, envelope.ids.agent.as_ref(), role);
+    let part = envelope.ids.part.as_ref().map_or(message.as_str(), |part| part.as_str());
+    let chunk = envelope.text("text").unwrap_or_default();
     match find(&edit, part) {
         Some(at) => {
             let mut part = edit.item("parts", at).expect("`find` returned the index");
             part.append("text", chunk);
-            part.say("status", "streaming");
+            part.set_str("status", "streaming");
         }
-        None => add(&mut edit, new_part(part, &kind_of(seen, role), seen, "streaming", chunk)),
+        None => add(&mut edit, new_part(part, &kind_of(envelope, role), envelope, "streaming", chunk)),
     }
-    detail(seen, &mut edit, Some(part));
-    edit.say("status", "streaming");
+    carry_details(envelope, &mut edit, Some(part));
+    edit.set_str("status", "streaming");
 }
 
 /// Adds the members beside a text: its part's references, and the attachments of the message.
-fn detail(seen: &Seen, edit: &mut Edit<'_>, part: Option<&str>) {
-    if seen.is_withheld() {
+fn carry_details(envelope: &EnvelopeView, edit: &mut Edit<'_>, part: Option<&str>) {
+    if envelope.is_withheld() {
         return;
     }
-    carry::members_in_brief(seen, edit, &["attachments"]);
+    carry::members_in_brief(envelope, edit, &["attachments"]);
     match part.and_then(|part| find(edit, part)).and_then(|at| edit.item("parts", at)) {
         Some(mut part) => {
-            of_part(seen, &mut part);
-            carry::refs(seen, &mut part);
+            carry_part_members(envelope, &mut part);
+            carry::refs(envelope, &mut part);
         }
-        None => carry::refs(seen, edit),
+        None => carry::refs(envelope, edit),
     }
 }
 
-fn of_part(seen: &Seen, part: &mut Edit<'_>) {
+fn carry_part_members(envelope: &EnvelopeView, part: &mut Edit<'_>) {
     // On plain text a source may use such members for another purpose.
     if PartKind::from(part.text("kind").unwrap_or_default()).is_text() {
         return;
     }
-    carry::members_in_brief(seen, part, OF_A_PART);
-    carry::ids(seen, part, &["artifactId", "evidenceId", "toolCallId", "taskId"]);
+    carry::members_in_brief(envelope, part, PART_MEMBERS);
+    carry::ids(envelope, part, &["artifactId", "evidenceId", "toolCallId", "taskId"]);
 }
 
-fn is_final(seen: &Seen, scene: &mut Scene) {
-    let Some(message) = &seen.ids.message else { return };
-    let role = seen.text("role").unwrap_or("assistant");
-    let id = key(scene.teammate(seen), message.as_str());
-    let mut edit = open(scene, &id, seen.ids.agent.as_ref(), role);
-    let whole = seen.text("text").filter(|_| !seen.is_withheld());
-    match &seen.ids.part {
+fn finalize(envelope: &EnvelopeView, fold: &mut FoldState) {
+    let Some(message) = &envelope.ids.message else { return };
+    let role = envelope.text("role").unwrap_or("assistant");
+    let id = key(fold.teammate(envelope), message.as_str());
+    let mut edit = open(fold, &id, envelope.ids.agent.as_ref(), role);
+    let whole = envelope.text("text").filter(|_| !envelope.is_withheld());
+    match &envelope.ids.part {
         Some(part) => {
             match find(&edit, part.as_str()) {
-                Some(at) => seal(&mut edit, at, whole),
+                Some(at) => complete_part(&mut edit, at, whole),
                 None => {
-                    let part = new_part(part.as_str(), &kind_of(seen, role), seen, "complete", whole.unwrap_or_default());
+                    let part = new_part(part.as_str(), &kind_of(envelope, role), envelope, "complete", whole.unwrap_or_default());
                     add(&mut edit, part);
                 }
             }
-            detail(seen, &mut edit, Some(part.as_str()));
-            if seen.is_withheld()
+            carry_details(envelope, &mut edit, Some(part.as_str()));
+            if envelope.is_withheld()
                 && let Some(at) = find(&edit, part.as_str())
             {
                 edit.item("parts", at).expect("`find` returned the index").set("withheld", true);
             }
             let is_open = parts(&edit).iter().any(|part| part.get("status").and_then(Value::as_str) == Some("streaming"));
-            edit.say("status", if is_open { "streaming" } else { "complete" });
+            edit.set_str("status", if is_open { "streaming" } else { "complete" });
         }
         None => {
             if let Some(whole) = whole {
-                reconcile(&mut edit, whole, &kind_of(seen, role), seen);
+                reconcile(&mut edit, whole, &kind_of(envelope, role), envelope);
             }
-            detail(seen, &mut edit, None);
+            carry_details(envelope, &mut edit, None);
             if parts(&edit).len() == 1
                 && let Some(mut only) = edit.item("parts", 0)
             {
-                of_part(seen, &mut only);
+                carry_part_members(envelope, &mut only);
             }
             for at in 0..parts(&edit).len() {
-                seal(&mut edit, at, None);
+                complete_part(&mut edit, at, None);
             }
-            edit.set_some("withheld", seen.is_withheld().then_some(true));
-            edit.say("status", "complete");
+            edit.set_some("withheld", envelope.is_withheld().then_some(true));
+            edit.set_str("status", "complete");
         }
     }
 }
 
 /// Makes the parts of a streamed message equal `whole`, and keeps as much of each part as possible.
-fn reconcile(edit: &mut Edit<'_>, whole: &str, kind: &str, seen: &Seen) {
+fn reconcile(edit: &mut Edit<'_>, whole: &str, kind: &str, envelope: &EnvelopeView) {
     let of_kind = |part: &Value| part.get("kind").and_then(Value::as_str) == Some(kind);
     let texts: Vec<(usize, String)> = (0..)
         .zip(parts(edit))
@@ -132,8 +132,8 @@ fn reconcile(edit: &mut Edit<'_>, whole: &str, kind: &str, seen: &Seen) {
         .collect();
     let streamed: String = texts.iter().map(|(_, text)| text.as_str()).collect();
     let Some((last, _)) = texts.last() else {
-        let id = seen.ids.message.as_ref().map_or("", |message| message.as_str());
-        return add(edit, new_part(id, kind, seen, "complete", whole));
+        let id = envelope.ids.message.as_ref().map_or("", |message| message.as_str());
+        return add(edit, new_part(id, kind, envelope, "complete", whole));
     };
     // A runtime may send only the tail of the streamed text (Awaken after a continuation), and trim it. The rest must
     // stay.
@@ -155,56 +155,57 @@ fn reconcile(edit: &mut Edit<'_>, whole: &str, kind: &str, seen: &Seen) {
 }
 
 /// Completes a part, with the text `whole` if that is given.
-fn seal(edit: &mut Edit<'_>, at: usize, whole: Option<&str>) {
+fn complete_part(edit: &mut Edit<'_>, at: usize, whole: Option<&str>) {
     let mut part = edit.item("parts", at).expect("the caller passes an existing index");
     if let Some(whole) = whole {
         part.set_text("text", whole);
     }
     if whole.is_some() || part.text("status") == Some("streaming") {
-        part.say("status", "complete");
+        part.set_str("status", "complete");
     }
 }
 
-fn snapshot(seen: &Seen, scene: &mut Scene) {
-    let is_repair = seen.text("mode") == Some("repair");
-    for message in seen.get("messages").and_then(Value::as_array).into_iter().flatten() {
+fn snapshot(envelope: &EnvelopeView, fold: &mut FoldState) {
+    let is_repair = envelope.text("mode") == Some("repair");
+    for message in envelope.get("messages").and_then(Value::as_array).into_iter().flatten() {
         let id = message.get("messageId").or_else(|| message.get("id")).and_then(Value::as_str);
         let Some(id) = id.filter(|id| !id.is_empty()) else { continue };
         let named = message.get("agentId").and_then(Value::as_str).and_then(|id| AgentId::new(id).ok());
-        let agent = named.as_ref().or(seen.ids.agent.as_ref());
-        let id = key(agent.filter(|agent| scene.own_agent.as_ref() != Some(agent)), id);
-        let is_known = scene.stage.get(KIND, &id).is_some();
+        let agent = named.as_ref().or(envelope.ids.agent.as_ref());
+        let id = key(agent.filter(|agent| fold.own_agent.as_ref() != Some(agent)), id);
+        let is_known = fold.activities.get(KIND, &id).is_some();
         let role = message.get("role").and_then(Value::as_str).unwrap_or("assistant");
         match (is_known, is_repair) {
-            (true, true) => repair(seen, scene, &id, role, message),
+            (true, true) => repair(envelope, fold, &id, role, message),
             // History does not override live facts.
             (true, false) => {}
             (false, _) => {
-                let mut edit = open(scene, &id, agent, role);
-                for (n, part) in listed(message).into_iter().enumerate() {
-                    let part = restored(seen, part, n, role);
+                let mut edit = open(fold, &id, agent, role);
+                for (n, part) in parts_of_snapshot(message).into_iter().enumerate() {
+                    let part = part_of_snapshot(envelope, part, n, role);
                     if find(&edit, part["partId"].as_str().unwrap_or_default()).is_none() {
                         add(&mut edit, part);
                     }
                 }
-                attach(&mut edit, message);
-                edit.say("status", "complete");
+                carry_attachments(&mut edit, message);
+                edit.set_str("status", "complete");
             }
         }
     }
 }
 
 /// Repairs a message: parts that the snapshot does not name are emptied and interrupted, and stay in place.
-fn repair(seen: &Seen, scene: &mut Scene, id: &str, role: &str, message: &Value) {
-    let named: Vec<_> = listed(message).into_iter().enumerate().map(|(n, part)| restored(seen, part, n, role)).collect();
-    let thoughts = super::thought::repair(scene, id, &named);
-    let mut edit = scene.stage.edit(KIND, id).expect("the caller has found the message");
+fn repair(envelope: &EnvelopeView, fold: &mut FoldState, id: &str, role: &str, message: &Value) {
+    let named: Vec<_> =
+        parts_of_snapshot(message).into_iter().enumerate().map(|(n, part)| part_of_snapshot(envelope, part, n, role)).collect();
+    let thoughts = super::thought::repair(fold, id, &named);
+    let mut edit = fold.activities.edit(KIND, id).expect("the caller has found the message");
     let is_named = |part: &Value| named.iter().any(|named| named["partId"] == part["partId"]);
     let retracted: Vec<usize> = (0..).zip(parts(&edit)).filter(|(_, part)| !is_named(part)).map(|(at, _)| at).collect();
     for at in retracted {
         let mut part = edit.item("parts", at).expect("the index is one of the parts");
         part.set("text", text(""));
-        part.say("status", "interrupted");
+        part.set_str("status", "interrupted");
     }
     for part in &named {
         let part_id = part["partId"].as_str().unwrap_or_default();
@@ -213,29 +214,29 @@ fn repair(seen: &Seen, scene: &mut Scene, id: &str, role: &str, message: &Value)
                 let mut known = edit.item("parts", at).expect("`find` returned the index");
                 known.set("kind", part["kind"].clone());
                 known.set("text", part["text"].clone());
-                known.say("status", "complete");
+                known.set_str("status", "complete");
             }
             None if thoughts.iter().any(|thought| thought == part_id) => {}
             None => add(&mut edit, part.clone()),
         }
     }
-    attach(&mut edit, message);
-    edit.say("status", "complete");
+    carry_attachments(&mut edit, message);
+    edit.set_str("status", "complete");
 }
 
 /// Copies the members beside the parts of a snapshot's message.
-fn attach(edit: &mut Edit<'_>, message: &Value) {
+fn carry_attachments(edit: &mut Edit<'_>, message: &Value) {
     for member in ["attachments", "refs"] {
         edit.set_some(member, message.get(member).filter(|value| !value.is_null()).map(carry::brief));
     }
 }
 
-fn listed(message: &Value) -> Vec<&Map<String, Value>> {
+fn parts_of_snapshot(message: &Value) -> Vec<&Map<String, Value>> {
     message.get("parts").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object).collect()
 }
 
 /// A part from a snapshot of messages: its text joined, and its other members unchanged.
-fn restored(seen: &Seen, part: &Map<String, Value>, n: usize, role: &str) -> Value {
+fn part_of_snapshot(envelope: &EnvelopeView, part: &Map<String, Value>, n: usize, role: &str) -> Value {
     let whole: String = match part.get("text") {
         Some(Value::String(whole)) => whole.clone(),
         Some(Value::Array(chunks)) => chunks.iter().filter_map(Value::as_str).collect(),
@@ -243,7 +244,7 @@ fn restored(seen: &Seen, part: &Map<String, Value>, n: usize, role: &str) -> Val
     };
     let id = part.get("partId").and_then(Value::as_str).map_or_else(|| n.to_string(), str::to_owned);
     let kind = part.get("kind").and_then(Value::as_str).map_or_else(|| PartKind::of_role(role).to_string(), str::to_owned);
-    let mut restored = new_part(&id, &kind, seen, "complete", &whole);
+    let mut restored = new_part(&id, &kind, envelope, "complete", &whole);
     let members = restored.as_object_mut().expect("`new_part` returns an object");
     for (member, value) in part {
         members.entry(member).or_insert_with(|| value.clone());
@@ -252,27 +253,27 @@ fn restored(seen: &Seen, part: &Map<String, Value>, n: usize, role: &str) -> Val
 }
 
 /// Interrupts the streaming messages, because the run has ended.
-pub(super) fn interrupt_all(scene: &mut Scene) {
-    for id in scene.stage.ids(KIND, |message| message.content.get("status").and_then(Value::as_str) == Some("streaming")) {
-        let mut edit = scene.stage.edit(KIND, &id).expect("the id was listed above");
+pub(super) fn interrupt_all(fold: &mut FoldState) {
+    for id in fold.activities.ids(KIND, |message| message.content.get("status").and_then(Value::as_str) == Some("streaming")) {
+        let mut edit = fold.activities.edit(KIND, &id).expect("the id was listed above");
         for at in 0..parts(&edit).len() {
             let mut part = edit.item("parts", at).expect("the index is one of the parts");
             if part.text("status") == Some("streaming") {
-                part.say("status", "interrupted");
+                part.set_str("status", "interrupted");
             }
         }
-        edit.say("status", "interrupted");
+        edit.set_str("status", "interrupted");
     }
 }
 
-fn open<'s>(scene: &'s mut Scene, id: &str, agent: Option<&AgentId>, role: &str) -> Edit<'s> {
-    let is_teammate = agent.is_some() && agent != scene.own_agent.as_ref();
+fn open<'s>(fold: &'s mut FoldState, id: &str, agent: Option<&AgentId>, role: &str) -> Edit<'s> {
+    let is_teammate = agent.is_some() && agent != fold.own_agent.as_ref();
     let surface = if is_teammate { Surface::TeammateTranscript } else { Surface::Conversation };
-    let mut edit = scene.stage.open(KIND, id, surface, agent);
+    let mut edit = fold.activities.open(KIND, id, surface, agent);
     if edit.get("role").is_none() {
         edit.set("role", role);
         edit.set_some("agentId", agent.map(AgentId::as_str));
-        edit.say("status", "streaming");
+        edit.set_str("status", "streaming");
         edit.set("parts", json!([]));
     }
     edit
@@ -295,12 +296,12 @@ fn add(edit: &mut Edit<'_>, part: Value) {
     }
 }
 
-fn new_part(id: &str, kind: &str, seen: &Seen, status: &str, whole: &str) -> Value {
-    json!({ "partId": id, "kind": kind, "opened": seen.sequence, "status": status, "text": text(whole) })
+fn new_part(id: &str, kind: &str, envelope: &EnvelopeView, status: &str, whole: &str) -> Value {
+    json!({ "partId": id, "kind": kind, "opened": envelope.sequence, "status": status, "text": text(whole) })
 }
 
 /// The kind of a part: as its source states it, else seed 003's name for a text of this role.
-fn kind_of(seen: &Seen, role: &str) -> String {
-    let said = seen.payload.get("kind").and_then(Value::as_str).filter(|kind| !kind.is_empty());
+fn kind_of(envelope: &EnvelopeView, role: &str) -> String {
+    let said = envelope.payload.get("kind").and_then(Value::as_str).filter(|kind| !kind.is_empty());
     said.map_or_else(|| PartKind::of_role(role).to_string(), str::to_owned)
 }

@@ -1,7 +1,7 @@
 //! `metrics`: costs and durations per call. One activity per log, with the newest entries.
 
-use super::seen::Seen;
-use super::{Scene, carry};
+use super::seen::EnvelopeView;
+use super::{FoldState, carry};
 use crate::model::{AgentId, EventType, Surface};
 use serde_json::{Map, Value, json};
 
@@ -10,8 +10,8 @@ const ENTRIES_MAX: usize = 50;
 
 const MEMBERS: &[&str] = &["name", "kind", "value", "unit", "model", "durationMs", "costUsd", "usage", "message"];
 
-pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
-    let is_metric = match &seen.class {
+pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
+    let is_metric = match &envelope.event_type {
         EventType::MetricChanged => true,
         EventType::Other(class) => class.starts_with("metric."),
         _ => false,
@@ -19,14 +19,14 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
     if !is_metric {
         return;
     }
-    let mut entry = Map::from_iter([("sequence".to_owned(), json!(seen.sequence))]);
-    if seen.class != EventType::MetricChanged {
-        entry.insert("type".into(), json!(seen.class));
+    let mut entry = Map::from_iter([("sequence".to_owned(), json!(envelope.sequence))]);
+    if envelope.event_type != EventType::MetricChanged {
+        entry.insert("type".into(), json!(envelope.event_type));
     }
-    entry.extend(seen.ids.agent.as_ref().map(|agent: &AgentId| ("agentId".to_owned(), json!(agent))));
+    entry.extend(envelope.ids.agent.as_ref().map(|agent: &AgentId| ("agentId".to_owned(), json!(agent))));
     for member in MEMBERS {
-        entry.extend(seen.get(member).map(|value| ((*member).to_owned(), carry::brief(value))));
+        entry.extend(envelope.get(member).map(|value| ((*member).to_owned(), carry::brief(value))));
     }
-    let mut edit = scene.stage.open("metrics", "metrics", Surface::Diagnostics, None);
+    let mut edit = fold.activities.open("metrics", "metrics", Surface::Diagnostics, None);
     edit.push_bounded("entries", Value::Object(entry), ENTRIES_MAX);
 }

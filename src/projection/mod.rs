@@ -39,60 +39,60 @@ mod tool_call;
 use crate::log::LogId;
 use crate::model::{AgentId, Audience, EventType, Sequence};
 use crate::source::ledger::RunState;
-use lifecycle::Ends;
-use seen::Seen;
+use lifecycle::EndRule;
+use seen::EnvelopeView;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use stage::{Activity, Stage, Touch};
+use stage::{Activity, ActivitySet, Change};
 
 /// The fold of one activity type.
 pub struct Projection {
     /// `activityType` on the wire; `custom` covers all types that sources name.
     pub kind: &'static str,
     /// Applies an envelope to the activities of this type. Called for every envelope; most do nothing.
-    fold: fn(&Seen, &mut Scene),
+    fold: fn(&EnvelopeView, &mut FoldState),
     /// Closes the open activities of this type. Called for the run's end and for every later envelope that changes
     /// something.
-    end: fn(&mut Scene),
+close: fn(&mut FoldState),
     /// The member and values by which a content states its end.
-    ends: Ends,
+    end_rule: EndRule,
 }
 
 /// The `end` of types that outlive a run or are never open.
-const fn stays(_: &mut Scene) {}
+const fn keep_open(_: &mut FoldState) {}
 
 /// Every activity type. An envelope that changes several types yields their frames in this order.
 pub static PROJECTIONS: &[Projection] = &[
-    Projection { kind: "message", fold: message::fold, end: message::interrupt_all, ends: Ends::TEXT },
-    Projection { kind: "reasoning", fold: thought::reasoning, end: thought::interrupt_reasoning, ends: Ends::TEXT },
-    Projection { kind: "plan", fold: thought::plan, end: thought::interrupt_plans, ends: Ends::TEXT },
-    Projection { kind: "tool-call-progress", fold: tool_call::fold, end: tool_call::end_all, ends: Ends::CALL },
-    Projection { kind: "custom", fold: custom::fold, end: stays, ends: Ends::NEVER },
-    Projection { kind: "action", fold: action::fold, end: action::interrupt_all, ends: Ends::ACTION },
-    Projection { kind: "queue", fold: queue::fold, end: stays, ends: Ends::NEVER },
-    Projection { kind: "task", fold: task::fold, end: lifecycle::leave_tasks, ends: Ends::WORK },
-    Projection { kind: "agent", fold: agent::fold, end: lifecycle::leave_agents, ends: Ends::WORK },
-    Projection { kind: "team", fold: team::team, end: stays, ends: Ends::TEAM },
-    Projection { kind: "handoff", fold: team::handoff, end: lifecycle::leave_handoffs, ends: Ends::HANDOFF },
-    Projection { kind: "worker-notification", fold: team::notification, end: stays, ends: Ends::NEVER },
-    Projection { kind: "review", fold: review::fold, end: lifecycle::leave_reviews, ends: Ends::REVIEW },
-    Projection { kind: "artifact", fold: artifact::artifact, end: lifecycle::leave_artifacts, ends: Ends::ARTIFACT },
-    Projection { kind: "evidence", fold: artifact::evidence, end: stays, ends: Ends::NEVER },
-    Projection { kind: "context", fold: context::context, end: stays, ends: Ends::NEVER },
-    Projection { kind: "compaction", fold: context::compaction, end: context::end_compactions, ends: Ends::RUN },
-    Projection { kind: "permission", fold: context::permission, end: stays, ends: Ends::NEVER },
-    Projection { kind: "state", fold: state::fold, end: stays, ends: Ends::NEVER },
-    Projection { kind: "session", fold: session::fold, end: stays, ends: Ends::SESSION },
-    Projection { kind: "metrics", fold: metrics::fold, end: stays, ends: Ends::NEVER },
-    Projection { kind: "diagnostics", fold: diagnostics::fold, end: stays, ends: Ends::NEVER },
+    Projection { kind: "message", fold: message::fold, close: message::interrupt_all, end_rule: EndRule::TEXT },
+    Projection { kind: "reasoning", fold: thought::reasoning, close: thought::interrupt_reasoning, end_rule: EndRule::TEXT },
+    Projection { kind: "plan", fold: thought::plan, close: thought::interrupt_plans, end_rule: EndRule::TEXT },
+    Projection { kind: "tool-call-progress", fold: tool_call::fold, close: tool_call::end_all, end_rule: EndRule::CALL },
+    Projection { kind: "custom", fold: custom::fold, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { kind: "action", fold: action::fold, close: action::interrupt_all, end_rule: EndRule::ACTION },
+    Projection { kind: "queue", fold: queue::fold, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { kind: "task", fold: task::fold, close: lifecycle::mark_tasks_stale, end_rule: EndRule::WORK },
+    Projection { kind: "agent", fold: agent::fold, close: lifecycle::mark_agents_stale, end_rule: EndRule::WORK },
+    Projection { kind: "team", fold: team::team, close: keep_open, end_rule: EndRule::TEAM },
+    Projection { kind: "handoff", fold: team::handoff, close: lifecycle::mark_handoffs_stale, end_rule: EndRule::HANDOFF },
+    Projection { kind: "worker-notification", fold: team::notification, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { kind: "review", fold: review::fold, close: lifecycle::mark_reviews_stale, end_rule: EndRule::REVIEW },
+    Projection { kind: "artifact", fold: artifact::artifact, close: lifecycle::mark_artifacts_stale, end_rule: EndRule::ARTIFACT },
+    Projection { kind: "evidence", fold: artifact::evidence, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { kind: "context", fold: context::context, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { kind: "compaction", fold: context::compaction, close: context::end_compactions, end_rule: EndRule::RUN },
+    Projection { kind: "permission", fold: context::permission, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { kind: "state", fold: state::fold, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { kind: "session", fold: session::fold, close: keep_open, end_rule: EndRule::SESSION },
+    Projection { kind: "metrics", fold: metrics::fold, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { kind: "diagnostics", fold: diagnostics::fold, close: keep_open, end_rule: EndRule::NEVER },
     // The run is last: when it ends, all other activities have ended.
-    Projection { kind: "run", fold: run::fold, end: stays, ends: Ends::RUN },
+    Projection { kind: "run", fold: run::fold, close: keep_open, end_rule: EndRule::RUN },
 ];
 
 /// The state of a fold: the activities, and the few facts that it keeps beside them.
 #[derive(Debug, Clone)]
-pub struct Scene {
-    pub stage: Stage,
+pub struct FoldState {
+pub activities: ActivitySet,
     /// The id of the log: its run's, or its session's.
     pub log: Box<str>,
     /// Whether the log is a run's.
@@ -105,21 +105,21 @@ pub struct Scene {
     pub is_late: bool,
 }
 
-impl Scene {
+impl FoldState {
     /// The agent of the fact, if it is a teammate.
     #[must_use]
-    pub fn teammate<'s>(&self, seen: &'s Seen) -> Option<&'s AgentId> {
-        seen.ids.agent.as_ref().filter(|agent| self.own_agent.as_ref() != Some(agent))
+    pub fn teammate<'s>(&self, envelope: &'s EnvelopeView) -> Option<&'s AgentId> {
+        envelope.ids.agent.as_ref().filter(|agent| self.own_agent.as_ref() != Some(agent))
     }
 }
 
 /// The effect of one envelope on a view.
 #[derive(Debug)]
-pub struct Folded {
+pub struct FoldOutcome {
     /// The previous envelope that gave this view frames.
     pub prev: Sequence,
     /// The changed activities; empty for most envelopes of some types.
-    pub touched: Vec<Touch>,
+pub changes: Vec<Change>,
 }
 
 /// The activities of one log for one audience, at one sequence.
@@ -129,8 +129,8 @@ pub struct View {
     /// The last envelope that was folded, or skipped because this audience may not see it.
     pub through: Sequence,
     /// The last envelope that changed an activity.
-    pub framed: Sequence,
-    scene: Scene,
+pub last_framed: Sequence,
+state: FoldState,
 }
 
 /// A saved view. Checkpoints of another `version` come from another fold and are not usable.
@@ -158,9 +158,9 @@ impl View {
             LogId::Run(id) => (id.as_str(), true),
             LogId::Session(id) => (id.as_str(), false),
         };
-        let scene =
-            Scene { stage: Stage::default(), log: id.into(), is_run, own_agent: None, run: RunState::default(), is_late: false };
-        Self { audience, through: Sequence::NONE, framed: Sequence::NONE, scene }
+        let state =
+            FoldState { activities: ActivitySet::default(), log: id.into(), is_run, own_agent: None, run: RunState::default(), is_late: false };
+        Self { audience, through: Sequence::NONE, last_framed: Sequence::NONE, state }
     }
 
     /// Restores a saved view; `None` if another version of the fold saved it.
@@ -178,10 +178,10 @@ impl View {
         }
         let saved: Saved<'_> = serde_json::from_slice(saved)?;
         let mut view = Self::new(log, audience);
-        (view.through, view.framed) = (saved.through, saved.framed);
-        view.scene.own_agent = saved.own_agent;
-        view.scene.run = saved.run.into_owned();
-        view.scene.stage = Stage::restore(saved.activities.into_owned(), saved.is_over);
+        (view.through, view.last_framed) = (saved.through, saved.framed);
+        view.state.own_agent = saved.own_agent;
+        view.state.run = saved.run.into_owned();
+        view.state.activities = ActivitySet::restore(saved.activities.into_owned(), saved.is_over);
         Ok(Some(view))
     }
 
@@ -191,18 +191,18 @@ impl View {
         let saved = Saved {
             version: VERSION,
             through: self.through,
-            framed: self.framed,
-            own_agent: self.scene.own_agent.clone(),
-            run: std::borrow::Cow::Borrowed(&self.scene.run),
-            activities: self.scene.stage.activities().into(),
-            is_over: self.scene.stage.is_over(),
+            framed: self.last_framed,
+            own_agent: self.state.own_agent.clone(),
+            run: std::borrow::Cow::Borrowed(&self.state.run),
+            activities: self.state.activities.activities().into(),
+            is_over: self.state.activities.has_omissions(),
         };
         serde_json::to_vec(&saved).expect("a view is plain data and serializes")
     }
 
     /// Converts the view to another audience, which saw the same envelopes so far.
     #[must_use]
-    pub fn by(self, audience: Audience) -> Self {
+    pub fn for_audience(self, audience: Audience) -> Self {
         Self { audience, ..self }
     }
 
@@ -210,88 +210,88 @@ impl View {
     ///
     /// # Panics
     /// If envelopes arrive out of order, which is an error of the caller.
-    pub fn fold(&mut self, sequence: Sequence, text: Option<&[u8]>) -> Folded {
+    pub fn fold(&mut self, sequence: Sequence, text: Option<&[u8]>) -> FoldOutcome {
         let Some(text) = text else {
-            self.pass(sequence);
-            return Folded { prev: self.framed, touched: Vec::new() };
+            self.advance(sequence);
+            return FoldOutcome { prev: self.last_framed, changes: Vec::new() };
         };
-        match Seen::parse(sequence, text) {
-            Some(seen) => self.fold_seen(&seen),
+        match EnvelopeView::parse(sequence, text) {
+            Some(envelope) => self.fold_envelope(&envelope),
             None => {
-                tracing::error!(log = %self.scene.log, %sequence, "a row of the log is not an envelope; the projection skips it");
-                self.pass(sequence);
-                Folded { prev: self.framed, touched: Vec::new() }
+                tracing::error!(log = %self.state.log, %sequence, "a row of the log is not an envelope; the projection skips it");
+                self.advance(sequence);
+                FoldOutcome { prev: self.last_framed, changes: Vec::new() }
             }
         }
     }
 
     /// Advances past an envelope without folding it.
-    fn pass(&mut self, sequence: Sequence) {
+    fn advance(&mut self, sequence: Sequence) {
         assert!(sequence > self.through, "the caller passes each envelope once, in order");
         self.through = sequence;
     }
 
     /// Folds a parsed envelope: audiences with the same text share the parsing.
-    pub fn fold_seen(&mut self, seen: &Seen) -> Folded {
-        self.pass(seen.sequence);
-        let scene = &mut self.scene;
-        scene.stage.begin(seen.sequence, seen.received_at);
-        if seen.is_hidden_failure() {
-            diagnostics::count_hidden(scene);
-            return self.finish(seen.sequence);
+    pub fn fold_envelope(&mut self, envelope: &EnvelopeView) -> FoldOutcome {
+        self.advance(envelope.sequence);
+        let fold = &mut self.state;
+        fold.activities.begin_envelope(envelope.sequence, envelope.received_at);
+        if envelope.is_hidden_failure() {
+            diagnostics::count_hidden(fold);
+            return self.finish(envelope.sequence);
         }
-        if seen.class == EventType::RunStarted && scene.own_agent.is_none() {
-            scene.own_agent.clone_from(&seen.ids.agent);
+        if envelope.event_type == EventType::RunStarted && fold.own_agent.is_none() {
+            fold.own_agent.clone_from(&envelope.ids.agent);
         }
         // The previous attempt stopped without an end. A waiting attempt is excluded: this one may continue it.
-        let was_broken_off = scene.is_run && seen.class == EventType::RunStarted && scene.run.attempt > 0 && scene.run.can_go_stale();
-        scene.is_late = scene.is_run && scene.run.apply(&seen.class, &seen.phase, seen.ids.action.as_ref(), &seen.payload);
-        let was_over = scene.stage.is_over();
-        let has_ended = seen.ends_run() || scene.is_run && scene.run.status.is_end();
+        let has_unended_attempt = fold.is_run && envelope.event_type == EventType::RunStarted && fold.run.attempt > 0 && fold.run.can_go_stale();
+        fold.is_late = fold.is_run && fold.run.apply(&envelope.event_type, &envelope.phase, envelope.ids.action.as_ref(), &envelope.payload);
+        let was_over = fold.activities.has_omissions();
+        let has_ended = envelope.ends_run() || fold.is_run && fold.run.status.is_end();
         for projection in PROJECTIONS {
-            if was_broken_off {
-                (projection.end)(scene);
+            if has_unended_attempt {
+                (projection.close)(fold);
             }
-            (projection.fold)(seen, scene);
-            if has_ended && (!scene.is_late || scene.stage.is_touched()) {
-                (projection.end)(scene);
-            }
-        }
-        if scene.stage.is_over() && !was_over {
-            diagnostics::note(scene, json!({ "kind": "too_many_activities", "limit": stage::ACTIVITIES_MAX }));
-            if scene.is_run {
-                run::leaves_out(scene);
+            (projection.fold)(envelope, fold);
+            if has_ended && (!fold.is_late || fold.activities.has_changes()) {
+                (projection.close)(fold);
             }
         }
-        self.finish(seen.sequence)
+        if fold.activities.has_omissions() && !was_over {
+            diagnostics::add_entry(fold, json!({ "kind": "too_many_activities", "limit": stage::ACTIVITIES_MAX }));
+            if fold.is_run {
+                run::mark_omissions(fold);
+            }
+        }
+        self.finish(envelope.sequence)
     }
 
-    fn finish(&mut self, sequence: Sequence) -> Folded {
-        let prev = self.framed;
-        let touched = self.scene.stage.finish(has_ended_by_content);
-        if !touched.is_empty() {
-            self.framed = sequence;
+    fn finish(&mut self, sequence: Sequence) -> FoldOutcome {
+        let prev = self.last_framed;
+        let changes = self.state.activities.finish_envelope(has_ended_by_content);
+        if !changes.is_empty() {
+            self.last_framed = sequence;
         }
-        Folded { prev, touched }
+        FoldOutcome { prev, changes }
     }
 
     /// The activities, in the order in which they appeared.
     #[must_use]
     pub fn activities(&self) -> &[Activity] {
-        self.scene.stage.activities()
+        self.state.activities.activities()
     }
 
     /// The activity of a change.
     #[must_use]
-    pub fn touched(&self, touch: &Touch) -> &Activity {
-        &self.activities()[touch.at]
+    pub fn changed_activity(&self, change: &Change) -> &Activity {
+        &self.activities()[change.index]
     }
 }
 
 /// Whether an activity has ended. For an activity that a source named, the end is unknown.
 fn has_ended_by_content(activity: &Activity) -> bool {
     let of = PROJECTIONS.iter().find(|projection| projection.kind == &*activity.kind).filter(|_| !activity.is_custom);
-    of.is_some_and(|projection| projection.ends.hold(&activity.content))
+    of.is_some_and(|projection| projection.end_rule.is_met(&activity.content))
 }
 
 /// The value, if it is a number.

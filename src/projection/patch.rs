@@ -8,7 +8,7 @@ use json_patch::PatchOperation;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The largest content after a patch, in bytes as [`weight`] counts them.
+/// The largest content after a patch, in bytes as [`json_bytes`] counts them.
 pub(super) const CONTENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The deepest level that a patch may build. Our own checkpoints and many JSON parsers stop at 128.
@@ -48,15 +48,13 @@ pub(super) fn apply(content: &mut Map<String, Value>, patch: &[Value], known: &m
         .map(PatchOperation::deserialize)
         .collect::<Result<_, _>>()
         .map_err(|error| format!("The patch is not a JSON Patch: {error}."))?;
-    let before = *known.get_or_insert_with(|| weight_of(content));
-    let mut change = Change { document: Value::Object(std::mem::take(content)), ..Change::default() };
-    let outcome = change.apply(parsed).and_then(|()| change.weight_after(before));
+    let before = *known.get_or_insert_with(|| object_bytes(content));
+    let mut change = PatchRun { document: Value::Object(std::mem::take(content)), ..PatchRun::default() };
+    let outcome = change.apply(parsed).and_then(|()| change.bytes_after(before));
     if outcome.is_err() {
-        change.take_back();
+        change.undo_all();
     }
-    let Value::Object(document) = change.document else {
-        unreachable!("the check above allows only an object as the root")
-    };
+    let Value::Object(document) = change.document else { unreachable!("the check above allows only an object as the root") };
     *content = document;
     *known = Some(*outcome.as_ref().unwrap_or(&before));
     outcome.map(drop)
@@ -64,12 +62,12 @@ pub(super) fn apply(content: &mut Map<String, Value>, patch: &[Value], known: &m
 
 /// A patch that is being applied.
 #[derive(Default)]
-struct Change {
+struct PatchRun {
     document: Value,
     /// The undo log; the last entry is undone first.
     undo: Vec<Undo>,
     /// The value in transit between two places.
-    hand: Option<Value>,
+    in_transit: Option<Value>,
     steps: usize,
     /// The bytes that the patch adds, and the bytes that it frees besides the values in `undo`.
     added: usize,
@@ -91,7 +89,7 @@ enum Slot {
     Item(usize),
 }
 
-impl Change {
+impl PatchRun {
     fn apply(&mut self, patch: Vec<PatchOperation>) -> Result<(), String> {
         for (i, op) in patch.into_iter().enumerate() {
             let path = op.path().to_string();
@@ -103,20 +101,20 @@ impl Change {
     fn step(&mut self, op: PatchOperation, path: &str) -> Result<(), String> {
         match op {
             PatchOperation::Add(op) => {
-                is_shallow(path, &op.value)?;
-                self.added += weight(&op.value);
-                self.put(path, op.value)
+                check_depth(path, &op.value)?;
+                self.added += json_bytes(&op.value);
+                self.insert(path, op.value)
             }
             PatchOperation::Replace(op) => {
-                is_shallow(path, &op.value)?;
-                self.added += weight(&op.value);
-                let target = self.document.pointer_mut(path).ok_or(NOTHING_THERE)?;
+                check_depth(path, &op.value)?;
+                self.added += json_bytes(&op.value);
+                let target = self.document.pointer_mut(path).ok_or(NO_SUCH_PATH)?;
                 let before = std::mem::replace(target, op.value);
                 self.undo.push(Undo::Replaced(path.into(), before));
                 Ok(())
             }
             PatchOperation::Remove(_) => {
-                let (value, parent, slot) = self.take(path)?;
+                let (value, parent, slot) = self.remove(path)?;
                 self.undo.push(Undo::Removed(parent, slot, Some(value)));
                 Ok(())
             }
@@ -127,40 +125,40 @@ impl Change {
                 }
                 // Only a move to a deeper place can make the content too deep.
                 if path.matches('/').count() > from.matches('/').count() {
-                    self.look_at(path, from)?;
+                    self.check_source(path, from)?;
                 }
-                let (value, parent, slot) = self.take(from)?;
+                let (value, parent, slot) = self.remove(from)?;
                 self.undo.push(Undo::Removed(parent, slot, None));
-                self.put(path, value)
+                self.insert(path, value)
             }
             PatchOperation::Copy(op) => {
-                self.added += self.look_at(path, op.from.as_str())?;
-                let value = self.document.pointer(op.from.as_str()).ok_or(NOTHING_THERE)?.clone();
-                self.put(path, value)
+                self.added += self.check_source(path, op.from.as_str())?;
+                let value = self.document.pointer(op.from.as_str()).ok_or(NO_SUCH_PATH)?.clone();
+                self.insert(path, value)
             }
             PatchOperation::Test(op) => match self.document.pointer(path) {
                 Some(value) if *value == op.value => Ok(()),
                 Some(_) => Err("The value is different.".into()),
-                None => Err(NOTHING_THERE.into()),
+                None => Err(NO_SUCH_PATH.into()),
             },
         }
     }
 
     /// Checks that the value at `from` may be placed at `path`, and returns its size.
-    fn look_at(&mut self, path: &str, from: &str) -> Result<usize, String> {
-        let value = self.document.pointer(from).ok_or(NOTHING_THERE)?;
-        spend_on(&mut self.steps, value)?;
-        is_shallow(path, value)?;
-        Ok(weight(value))
+    fn check_source(&mut self, path: &str, from: &str) -> Result<usize, String> {
+        let value = self.document.pointer(from).ok_or(NO_SUCH_PATH)?;
+        add_steps_for(&mut self.steps, value)?;
+        check_depth(path, value)?;
+        Ok(json_bytes(value))
     }
 
     /// Inserts a value at a path. If that fails, the value stays in transit.
-    fn put(&mut self, path: &str, value: Value) -> Result<(), String> {
+    fn insert(&mut self, path: &str, value: Value) -> Result<(), String> {
         let Some((parent, last)) = path.rsplit_once('/') else {
             self.undo.push(Undo::Replaced(path.into(), std::mem::replace(&mut self.document, value)));
             return Ok(());
         };
-        let value = self.hand.insert(value);
+        let value = self.in_transit.insert(value);
         match self.document.pointer_mut(parent) {
             Some(Value::Object(map)) => {
                 let name = unescaped(last);
@@ -173,36 +171,36 @@ impl Change {
                 }
             }
             Some(Value::Array(items)) => {
-                let at = if last == "-" { items.len() } else { index(last).ok_or(NOTHING_THERE)? };
-                spend(&mut self.steps, items.len().checked_sub(at).ok_or(NOTHING_THERE)?)?;
+                let at = if last == "-" { items.len() } else { index(last).ok_or(NO_SUCH_PATH)? };
+                add_steps(&mut self.steps, items.len().checked_sub(at).ok_or(NO_SUCH_PATH)?)?;
                 self.added += ITEM_BYTES;
                 items.insert(at, value.take());
                 self.undo.push(Undo::Inserted(parent.into(), Slot::Item(at)));
             }
-            _ => return Err(NOTHING_THERE.into()),
+            _ => return Err(NO_SUCH_PATH.into()),
         }
-        self.hand = None;
+        self.in_transit = None;
         Ok(())
     }
 
     /// Removes a value from its object or list.
-    fn take(&mut self, path: &str) -> Result<(Value, String, Slot), String> {
-        let (parent, last) = path.rsplit_once('/').ok_or(NOTHING_THERE)?;
+    fn remove(&mut self, path: &str) -> Result<(Value, String, Slot), String> {
+        let (parent, last) = path.rsplit_once('/').ok_or(NO_SUCH_PATH)?;
         match self.document.pointer_mut(parent) {
             Some(Value::Object(map)) => {
                 let name = unescaped(last);
                 // A shifting removal is linear in the number of members, and the order of members has no meaning.
-                let value = map.swap_remove(&name).ok_or(NOTHING_THERE)?;
+                let value = map.swap_remove(&name).ok_or(NO_SUCH_PATH)?;
                 self.freed += MEMBER_BYTES + name.len();
                 Ok((value, parent.into(), Slot::Member(name)))
             }
             Some(Value::Array(items)) => {
-                let at = index(last).filter(|at| *at < items.len()).ok_or(NOTHING_THERE)?;
-                spend(&mut self.steps, items.len() - at)?;
+                let at = index(last).filter(|at| *at < items.len()).ok_or(NO_SUCH_PATH)?;
+                add_steps(&mut self.steps, items.len() - at)?;
                 self.freed += ITEM_BYTES;
                 Ok((items.remove(at), parent.into(), Slot::Item(at)))
             }
-            _ => Err(NOTHING_THERE.into()),
+            _ => Err(NO_SUCH_PATH.into()),
         }
     }
 
@@ -210,9 +208,9 @@ impl Change {
     ///
     /// # Errors
     /// The size exceeds the limit.
-    fn weight_after(&self, before: usize) -> Result<usize, String> {
+    fn bytes_after(&self, before: usize) -> Result<usize, String> {
         let gone = self.undo.iter().map(|undo| match undo {
-            Undo::Removed(_, _, Some(value)) | Undo::Replaced(_, value) => weight(value),
+            Undo::Removed(_, _, Some(value)) | Undo::Replaced(_, value) => json_bytes(value),
             Undo::Removed(_, _, None) | Undo::Inserted(..) => 0,
         });
         let after = (before + self.added).saturating_sub(self.freed + gone.sum::<usize>());
@@ -222,36 +220,36 @@ impl Change {
         Ok(after)
     }
 
-    fn take_back(&mut self) {
-        const THERE: &str = "the value existed when the patch changed it";
+    fn undo_all(&mut self) {
+        const PRESENT: &str = "the value existed when the patch changed it";
         for undo in self.undo.drain(..).rev() {
             match undo {
                 Undo::Inserted(parent, slot) => {
-                    let removed = match (self.document.pointer_mut(&parent).expect(THERE), slot) {
+                    let removed = match (self.document.pointer_mut(&parent).expect(PRESENT), slot) {
                         (Value::Object(map), Slot::Member(name)) => map.swap_remove(&name),
                         (Value::Array(items), Slot::Item(at)) => Some(items.remove(at)),
                         _ => None,
                     };
-                    self.hand = removed;
+                    self.in_transit = removed;
                 }
                 Undo::Removed(parent, slot, value) => {
-                    let value = value.or_else(|| self.hand.take()).expect(THERE);
-                    match (self.document.pointer_mut(&parent).expect(THERE), slot) {
+                    let value = value.or_else(|| self.in_transit.take()).expect(PRESENT);
+                    match (self.document.pointer_mut(&parent).expect(PRESENT), slot) {
                         (Value::Object(map), Slot::Member(name)) => drop(map.insert(name, value)),
                         (Value::Array(items), Slot::Item(at)) => items.insert(at, value),
                         _ => {}
                     }
                 }
                 Undo::Replaced(path, before) => {
-                    let target = self.document.pointer_mut(&path).expect(THERE);
-                    self.hand = Some(std::mem::replace(target, before));
+                    let target = self.document.pointer_mut(&path).expect(PRESENT);
+                    self.in_transit = Some(std::mem::replace(target, before));
                 }
             }
         }
     }
 }
 
-const NOTHING_THERE: &str = "The path does not exist.";
+const NO_SUCH_PATH: &str = "The path does not exist.";
 
 /// Parses a list index (RFC 6901).
 fn index(token: &str) -> Option<usize> {
@@ -263,7 +261,7 @@ fn unescaped(token: &str) -> String {
     token.replace("~1", "/").replace("~0", "~")
 }
 
-fn spend(steps: &mut usize, more: usize) -> Result<(), String> {
+fn add_steps(steps: &mut usize, more: usize) -> Result<(), String> {
     *steps += more;
     if *steps > STEPS_MAX {
         return Err(format!("The patch would shift, copy or move more than {STEPS_MAX} values, the limit of a patch."));
@@ -272,15 +270,15 @@ fn spend(steps: &mut usize, more: usize) -> Result<(), String> {
 }
 
 /// Spends the steps for visiting a value, and fails where they exceed the limit.
-fn spend_on(steps: &mut usize, value: &Value) -> Result<(), String> {
-    spend(steps, 1)?;
+fn add_steps_for(steps: &mut usize, value: &Value) -> Result<(), String> {
+    add_steps(steps, 1)?;
     match value {
-        Value::Array(items) => items.iter().try_for_each(|item| spend_on(steps, item)),
+        Value::Array(items) => items.iter().try_for_each(|item| add_steps_for(steps, item)),
         Value::Object(map) => map.iter().try_for_each(|(name, value)| {
-            spend(steps, name.len() / BYTES_PER_STEP)?;
-            spend_on(steps, value)
+            add_steps(steps, name.len() / BYTES_PER_STEP)?;
+            add_steps_for(steps, value)
         }),
-        Value::String(text) => spend(steps, text.len() / BYTES_PER_STEP),
+        Value::String(text) => add_steps(steps, text.len() / BYTES_PER_STEP),
         _ => Ok(()),
     }
 }
@@ -290,15 +288,15 @@ const MEMBER_BYTES: usize = 4;
 const ITEM_BYTES: usize = 1;
 
 /// The approximate length of the content's JSON text, in bytes.
-fn weight_of(content: &Map<String, Value>) -> usize {
-    content.iter().map(|(name, value)| MEMBER_BYTES + name.len() + weight(value)).sum()
+fn object_bytes(content: &Map<String, Value>) -> usize {
+    content.iter().map(|(name, value)| MEMBER_BYTES + name.len() + json_bytes(value)).sum()
 }
 
 /// Checks the depth of a value at this path.
 ///
 /// # Errors
 /// The value would be deeper than [`DEPTH_MAX`].
-pub(super) fn is_shallow(path: &str, value: &Value) -> Result<(), String> {
+pub(super) fn check_depth(path: &str, value: &Value) -> Result<(), String> {
     if path.matches('/').count() + depth(value) > DEPTH_MAX {
         return Err(format!("The patch would build deeper than {DEPTH_MAX} levels, the limit."));
     }
@@ -314,10 +312,10 @@ fn depth(value: &Value) -> usize {
 }
 
 /// The approximate length of the value's JSON text, in bytes.
-fn weight(value: &Value) -> usize {
+fn json_bytes(value: &Value) -> usize {
     match value {
-        Value::Array(items) => 2 + items.iter().map(|item| ITEM_BYTES + weight(item)).sum::<usize>(),
-        Value::Object(map) => 2 + weight_of(map),
+        Value::Array(items) => 2 + items.iter().map(|item| ITEM_BYTES + json_bytes(item)).sum::<usize>(),
+        Value::Object(map) => 2 + object_bytes(map),
         Value::String(text) => 2 + text.len(),
         _ => 8,
     }
@@ -429,13 +427,13 @@ mod tests {
                     prop_assert_eq!(&after, &before);
                 }
             }
-            prop_assert!(known.is_none_or(|known| known == weight_of(&after)));
+            prop_assert!(known.is_none_or(|known| known == object_bytes(&after)));
         }
     }
 
     /// The number of steps that a patch takes.
     fn steps(content: &Map<String, Value>, patch: Value) -> usize {
-        let mut change = Change { document: Value::Object(content.clone()), ..Change::default() };
+        let mut change = PatchRun { document: Value::Object(content.clone()), ..PatchRun::default() };
         change.apply(serde_json::from_value(patch).unwrap()).unwrap();
         change.steps
     }
@@ -492,7 +490,7 @@ mod tests {
             let outcome = apply(&mut after, &patch, &mut known);
             assert_eq!(outcome.is_ok(), may, "{outcome:?} {}", patch[0]);
             assert!(outcome.is_ok() || (outcome.unwrap_err().contains("the limit of a patch") && after == before));
-            assert_eq!(known, Some(weight_of(&after)));
+            assert_eq!(known, Some(object_bytes(&after)));
         }
     }
 

@@ -1,7 +1,7 @@
 //! `queue`: the queued turns and the reason. One activity per session; per run, if the run has no session.
 
-use super::seen::Seen;
-use super::{Scene, carry};
+use super::seen::EnvelopeView;
+use super::{FoldState, carry};
 use crate::model::{EventType, Surface};
 use serde_json::{Value, json};
 
@@ -19,23 +19,23 @@ const MEMBERS: &[&str] = &[
     "message",
 ];
 
-pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
-    if seen.class != EventType::QueueChanged {
+pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
+    if envelope.event_type != EventType::QueueChanged {
         return;
     }
-    let Scene { stage, log, .. } = scene;
+    let FoldState { activities, log, .. } = fold;
     // The session of the fact, else of its run, else the log itself.
-    let session = seen.ids.session.as_ref().map(|session| session.as_str().to_owned());
-    let of_run = || Some(stage.get("run", log)?.content.get("sessionId")?.as_str()?.to_owned());
+    let session = envelope.ids.session.as_ref().map(|session| session.as_str().to_owned());
+    let of_run = || Some(activities.get("run", log)?.content.get("sessionId")?.as_str()?.to_owned());
     let id = session.or_else(of_run).unwrap_or_else(|| log.to_string());
-    let mut edit = stage.open("queue", &id, Surface::Composer, None);
-    carry::members(seen, &mut edit, MEMBERS);
+    let mut edit = activities.open("queue", &id, Surface::Composer, None);
+    carry::members(envelope, &mut edit, MEMBERS);
     // Further members of the source: what steers the run, and the order of the queue.
-    carry::all_in_brief(seen, &mut edit, &[MEMBERS, &["items"]].concat());
-    match seen.get("items").and_then(Value::as_array) {
+    carry::all_in_brief(envelope, &mut edit, &[MEMBERS, &["items"]].concat());
+    match envelope.get("items").and_then(Value::as_array) {
         Some(items) => {
             edit.set("items", items.iter().take(ITEMS_MAX).cloned().collect::<Vec<_>>());
-            if seen.said("queuedTurnCount").is_none() {
+            if envelope.member("queuedTurnCount").is_none() {
                 edit.set("queuedTurnCount", items.len());
             }
         }
@@ -49,9 +49,9 @@ pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
         }
         None => {}
     }
-    if seen.get("queuedTurnCount").and_then(Value::as_u64) == Some(0) {
+    if envelope.get("queuedTurnCount").and_then(Value::as_u64) == Some(0) {
         for reason in ["queueReason", "retryableOverload"] {
-            if seen.said(reason).is_none() {
+            if envelope.member(reason).is_none() {
                 edit.remove(reason);
             }
         }

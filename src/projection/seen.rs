@@ -13,11 +13,11 @@ use std::fmt;
 
 /// The members of an envelope that the fold reads.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct EnvelopeView {
     pub sequence: Sequence,
     /// The epoch (1970) for an envelope without a time, which a server's log never contains.
     pub received_at: ReceivedAt,
-    pub class: EventType,
+    pub event_type: EventType,
     pub ids: Ids,
     pub phase: Phase,
     pub surface: Surface,
@@ -27,25 +27,25 @@ pub struct Seen {
     pub extra: Map<String, Value>,
 }
 
-impl Seen {
+impl EnvelopeView {
     /// Parses an envelope's JSON; `None` if it is not an envelope, which only a damaged store can contain.
     #[must_use]
     pub fn parse(sequence: Sequence, text: &[u8]) -> Option<Self> {
-        let mut seen: Self = serde_json::from_slice(text).ok()?;
-        seen.sequence = sequence;
-        Some(seen)
+        let mut envelope: Self = serde_json::from_slice(text).ok()?;
+        envelope.sequence = sequence;
+        Some(envelope)
     }
 
     /// A member of the fact: from the envelope's top level, else from its payload. It may be null.
     #[must_use]
-    pub fn said(&self, member: &str) -> Option<&Value> {
+    pub fn member(&self, member: &str) -> Option<&Value> {
         self.extra.get(member).or_else(|| self.payload.get(member))
     }
 
     /// A member of the fact, if it exists and is not null.
     #[must_use]
     pub fn get(&self, member: &str) -> Option<&Value> {
-        self.said(member).filter(|value| !value.is_null())
+        self.member(member).filter(|value| !value.is_null())
     }
 
     /// A member of the fact, if it is a string.
@@ -63,13 +63,13 @@ impl Seen {
     /// Whether the envelope only states that a call failed which this audience may not see.
     #[must_use]
     pub fn is_hidden_failure(&self) -> bool {
-        self.class == EventType::ToolFailed && self.is_withheld() && self.text("kind") == Some(HIDDEN_FAILURE)
+        self.event_type == EventType::ToolFailed && self.is_withheld() && self.text("kind") == Some(HIDDEN_FAILURE)
     }
 
     /// Whether it ends the run, and with it all open activities.
     #[must_use]
     pub const fn ends_run(&self) -> bool {
-        matches!(self.class, EventType::RunFinished | EventType::RunFailed)
+        matches!(self.event_type, EventType::RunFinished | EventType::RunFailed)
     }
 
     /// The value of a relation in `refs`, which is a list of links or a map by relation.
@@ -90,21 +90,21 @@ impl Seen {
 #[derive(Deserialize)]
 struct Name<'n>(#[serde(borrow)] Cow<'n, str>);
 
-struct Reading;
+struct EnvelopeVisitor;
 
-impl<'de> Visitor<'de> for Reading {
-    type Value = Seen;
+impl<'de> Visitor<'de> for EnvelopeVisitor {
+    type Value = EnvelopeView;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an envelope")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Seen, A::Error> {
-        let mut class = None;
-        let mut seen = Seen {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<EnvelopeView, A::Error> {
+        let mut event_type = None;
+        let mut envelope = EnvelopeView {
             sequence: Sequence::NONE,
             received_at: ReceivedAt::default(),
-            class: EventType::Other(Box::default()),
+            event_type: EventType::Other(Box::default()),
             ids: Ids::default(),
             phase: Phase::Unknown,
             surface: Surface::Unknown,
@@ -114,34 +114,34 @@ impl<'de> Visitor<'de> for Reading {
         };
         while let Some(Name(name)) = map.next_key()? {
             match &*name {
-                "type" => class = Some(map.next_value()?),
-                "phase" => seen.phase = map.next_value()?,
-                "surface" => seen.surface = map.next_value()?,
-                "payload" => seen.payload = map.next_value()?,
-                "refs" => seen.refs = map.next_value()?,
+                "type" => event_type = Some(map.next_value()?),
+                "phase" => envelope.phase = map.next_value()?,
+                "surface" => envelope.surface = map.next_value()?,
+                "payload" => envelope.payload = map.next_value()?,
+                "refs" => envelope.refs = map.next_value()?,
                 "receivedAt" => {
                     let Name(time) = map.next_value()?;
-                    seen.received_at = ReceivedAt::parse(&time).unwrap_or_default();
+                    envelope.received_at = ReceivedAt::parse(&time).unwrap_or_default();
                 }
                 "eventId" | "sequence" | "sourceSequence" | "timestamp" | "owner" | "scope" | "persistence" | "control"
                 | "audience" | "startAudience" | "rawEventRef" => {
                     map.next_value::<IgnoredAny>()?;
                 }
                 member if Ids::MEMBERS.contains(&member) => match map.next_value()? {
-                    Value::String(id) => seen.ids.set(member, &id).map_err(de::Error::custom)?,
-                    other => drop(seen.extra.insert(member.into(), other)),
+                    Value::String(id) => envelope.ids.set(member, &id).map_err(de::Error::custom)?,
+                    other => drop(envelope.extra.insert(member.into(), other)),
                 },
-                member => drop(seen.extra.insert(member.into(), map.next_value()?)),
+                member => drop(envelope.extra.insert(member.into(), map.next_value()?)),
             }
         }
-        seen.class = class.ok_or_else(|| de::Error::missing_field("type"))?;
-        Ok(seen)
+        envelope.event_type = event_type.ok_or_else(|| de::Error::missing_field("type"))?;
+        Ok(envelope)
     }
 }
 
-impl<'de> Deserialize<'de> for Seen {
+impl<'de> Deserialize<'de> for EnvelopeView {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(Reading)
+        from.deserialize_map(EnvelopeVisitor)
     }
 }
 
@@ -150,13 +150,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn seen(envelope: &Value) -> Seen {
-        Seen::parse(Sequence(7), envelope.to_string().as_bytes()).unwrap()
+    fn envelope(envelope: &Value) -> EnvelopeView {
+        EnvelopeView::parse(Sequence(7), envelope.to_string().as_bytes()).unwrap()
     }
 
     #[test]
     fn a_member_is_read_from_the_top_level_before_the_payload() {
-        let of = seen(&json!({
+        let of = envelope(&json!({
             "type": "agent.spawned", "sequence": 7, "agentId": "a", "phase": "acting", "agentName": "top",
             "payload": {"agentName": "inner", "role": "researcher", "teamName": null},
         }));
@@ -166,10 +166,11 @@ mod tests {
 
     #[test]
     fn a_relation_is_read_from_a_list_of_links_and_from_a_map() {
-        let list = seen(&json!({"type": "x", "refs": [{"rel": "output", "href": "/v1/blobs/1"}, {"rel": "parent", "id": "p"}]}));
+        let list =
+            envelope(&json!({"type": "x", "refs": [{"rel": "output", "href": "/v1/blobs/1"}, {"rel": "parent", "id": "p"}]}));
         assert_eq!(list.related("output").unwrap()["href"], "/v1/blobs/1");
         assert_eq!(list.related("parent"), Some(&json!("p")));
-        assert_eq!(seen(&json!({"type": "x", "refs": {"parent": "p"}})).related("parent"), Some(&json!("p")));
-        assert!(Seen::parse(Sequence(1), b"{}").is_none());
+        assert_eq!(envelope(&json!({"type": "x", "refs": {"parent": "p"}})).related("parent"), Some(&json!("p")));
+        assert!(EnvelopeView::parse(Sequence(1), b"{}").is_none());
     }
 }

@@ -40,14 +40,14 @@ pub struct Activity {
     pub content: Map<String, Value>,
     /// The cached size of the content, in bytes as patches count them; not part of the activity.
     #[serde(skip)]
-    weight: Weight,
+    weight: CachedSize,
 }
 
 /// A cached size. It never affects equality.
 #[derive(Debug, Clone, Copy, Default)]
-struct Weight(Option<usize>);
+struct CachedSize(Option<usize>);
 
-impl PartialEq for Weight {
+impl PartialEq for CachedSize {
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -58,12 +58,12 @@ impl PartialEq for Weight {
 pub const ACTIVITIES_MAX: usize = 20_000;
 /// The part of [`ACTIVITIES_MAX`] that is reserved for actions: a run with many activities can still ask for a
 /// decision.
-const RESERVED: usize = 1_000;
+const ACTIVITIES_RESERVED: usize = 1_000;
 /// The longest streamed text of an activity, in bytes. Text beyond it is left out, and the activity says so
 /// (`clipped`).
 pub const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The length of the longest character in UTF-8, in bytes.
-pub(super) const LONGEST_CHAR: usize = 4;
+pub(super) const CHAR_BYTES_MAX: usize = 4;
 /// The member that marks a text which continues only in the log.
 const CLIPPED: &str = "clipped";
 
@@ -74,7 +74,7 @@ pub enum Op {
     Replace(String, Value),
     Remove(String),
     /// An operation that the source sent for an activity of its own.
-    Given(Value),
+    FromSource(Value),
 }
 
 impl Serialize for Op {
@@ -83,7 +83,7 @@ impl Serialize for Op {
             Self::Add(path, value) => ("add", path, Some(value)),
             Self::Replace(path, value) => ("replace", path, Some(value)),
             Self::Remove(path) => ("remove", path, None),
-            Self::Given(op) => return op.serialize(to),
+            Self::FromSource(op) => return op.serialize(to),
         };
         let mut map = to.serialize_map(None)?;
         map.serialize_entry("op", op)?;
@@ -97,9 +97,9 @@ impl Serialize for Op {
 
 /// The effect of one envelope on one activity.
 #[derive(Debug, Clone, Default)]
-pub struct Touch {
+pub struct Change {
     /// The activity's index in the set.
-    pub at: usize,
+    pub index: usize,
     /// Whether the whole content is new, so that readers get a snapshot.
     pub is_snapshot: bool,
     /// The patch, if `is_snapshot` is false; never empty once the fold has finished.
@@ -107,52 +107,52 @@ pub struct Touch {
     /// Whether the activity ended (true) or opened again (false) with this change; `None` if neither.
     pub ended: Option<bool>,
     /// The envelope that changed the activity before.
-    was: Sequence,
+    previous: Sequence,
 }
 
-type Places = HashMap<Box<str>, HashMap<Box<str>, usize>>;
+type Indexes = HashMap<Box<str>, HashMap<Box<str>, usize>>;
 
 /// The prefix of a source's activity type that collides with one of ours.
-const FOREIGN: &str = "custom:";
+const SOURCE_PREFIX: &str = "custom:";
 
-fn foreign(kind: &str) -> Box<str> {
-    format!("{FOREIGN}{kind}").into()
+fn with_source_prefix(kind: &str) -> Box<str> {
+    format!("{SOURCE_PREFIX}{kind}").into()
 }
 
 /// All activities, in the order in which they appeared. None is ever removed.
 #[derive(Debug, Clone, Default)]
-pub struct Stage {
+pub struct ActivitySet {
     activities: Vec<Activity>,
     /// Our own activities: type → id → index.
-    places: Places,
+    indexes: Indexes,
     /// Activities that sources named, by the source's name of the type; readers may see a prefixed one.
-    customs: Places,
-    touched: Vec<Touch>,
+    custom_indexes: Indexes,
+    changes: Vec<Change>,
     now: Sequence,
     received_at: ReceivedAt,
     /// Whether an activity was left out.
-    is_over: bool,
+    has_omissions: bool,
     /// The discarded changes of activities that were left out.
-    void: Void,
+    discarded: Discarded,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Void {
+struct Discarded {
     content: Map<String, Value>,
-    touch: Touch,
+    change: Change,
 }
 
-impl Stage {
+impl ActivitySet {
     /// Restores a set from its activities in order, and the mark of whether others were left out.
     #[must_use]
-    pub fn restore(activities: Vec<Activity>, is_over: bool) -> Self {
-        let mut stage = Self { is_over, ..Self::default() };
+    pub fn restore(activities: Vec<Activity>, has_omissions: bool) -> Self {
+        let mut set = Self { has_omissions, ..Self::default() };
         for (at, activity) in activities.iter().enumerate() {
-            let kind = activity.kind.strip_prefix(FOREIGN).filter(|_| activity.is_custom).unwrap_or(&activity.kind);
-            let places = if activity.is_custom { &mut stage.customs } else { &mut stage.places };
-            places.entry(kind.into()).or_default().insert(activity.id.clone(), at);
+            let kind = activity.kind.strip_prefix(SOURCE_PREFIX).filter(|_| activity.is_custom).unwrap_or(&activity.kind);
+            let indexes = if activity.is_custom { &mut set.custom_indexes } else { &mut set.indexes };
+            indexes.entry(kind.into()).or_default().insert(activity.id.clone(), at);
         }
-        Self { activities, ..stage }
+        Self { activities, ..set }
     }
 
     /// The activities, in the order in which they appeared.
@@ -163,31 +163,31 @@ impl Stage {
 
     /// Whether the limit was reached and an activity was left out.
     #[must_use]
-    pub const fn is_over(&self) -> bool {
-        self.is_over
+    pub const fn has_omissions(&self) -> bool {
+        self.has_omissions
     }
 
     /// Whether another activity of this type fits within the limit.
-    fn has_room(&self, kind: &str) -> bool {
+    fn has_capacity(&self, kind: &str) -> bool {
         match kind {
             // A log has one of each.
             "run" | "diagnostics" => true,
             "action" => self.activities.len() < ACTIVITIES_MAX,
-            _ => self.activities.len() < ACTIVITIES_MAX - RESERVED,
+            _ => self.activities.len() < ACTIVITIES_MAX - ACTIVITIES_RESERVED,
         }
     }
 
     /// An edit that discards the changes of an activity beyond the limit.
-    fn leave_out(&mut self) -> Edit<'_> {
-        self.is_over = true;
-        let Void { content, touch } = &mut self.void;
+    fn discard(&mut self) -> Edit<'_> {
+        self.has_omissions = true;
+        let Discarded { content, change } = &mut self.discarded;
         content.clear();
-        *touch = Touch { at: usize::MAX, is_snapshot: true, ..Touch::default() };
-        Edit { content, path: String::new(), touch, weight: None }
+        *change = Change { index: usize::MAX, is_snapshot: true, ..Change::default() };
+        Edit { content, path: String::new(), change, weight: None }
     }
 
     /// Starts the changes of one envelope.
-    pub(super) fn begin(&mut self, sequence: Sequence, received_at: ReceivedAt) {
+    pub(super) fn begin_envelope(&mut self, sequence: Sequence, received_at: ReceivedAt) {
         (self.now, self.received_at) = (sequence, received_at);
     }
 
@@ -197,45 +197,45 @@ impl Stage {
     }
 
     /// Whether the envelope has changed an activity so far.
-    pub(super) fn is_touched(&self) -> bool {
-        !self.touched.is_empty()
+    pub(super) fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
     }
 
     /// Returns the changes of the envelope, in the order of the first change to each activity.
     ///
     /// `has_ended` decides from an activity's content whether it has ended.
-    pub(super) fn finish(&mut self, has_ended: impl Fn(&Activity) -> bool) -> Vec<Touch> {
-        let mut touched = std::mem::take(&mut self.touched);
-        touched.retain_mut(|touch| {
-            let activity = &mut self.activities[touch.at];
-            if !touch.is_snapshot && touch.patch.is_empty() {
-                activity.sequence = touch.was;
+    pub(super) fn finish_envelope(&mut self, has_ended: impl Fn(&Activity) -> bool) -> Vec<Change> {
+        let mut changes = std::mem::take(&mut self.changes);
+        changes.retain_mut(|change| {
+            let activity = &mut self.activities[change.index];
+            if !change.is_snapshot && change.patch.is_empty() {
+                activity.sequence = change.previous;
                 return false;
             }
             activity.updated_at = self.received_at;
             let has_ended = has_ended(activity);
             if has_ended != activity.ended_at.is_some() {
-                touch.ended = Some(has_ended);
+                change.ended = Some(has_ended);
                 activity.ended_at = has_ended.then_some(self.received_at);
             }
             true
         });
-        touched
+        changes
     }
 
-    fn place(&self, kind: &str, id: &str) -> Option<usize> {
-        self.places.get(kind)?.get(id).copied()
+    fn index_of(&self, kind: &str, id: &str) -> Option<usize> {
+        self.indexes.get(kind)?.get(id).copied()
     }
 
     /// One of our own activities.
     #[must_use]
     pub fn get(&self, kind: &str, id: &str) -> Option<&Activity> {
-        self.place(kind, id).map(|at| &self.activities[at])
+        self.index_of(kind, id).map(|at| &self.activities[at])
     }
 
     /// The ids of our own activities of this type that pass `wanted`, in the order in which they appeared.
     pub fn ids(&self, kind: &str, wanted: impl Fn(&Activity) -> bool) -> Vec<Box<str>> {
-        if !self.places.contains_key(kind) {
+        if !self.indexes.contains_key(kind) {
             return Vec::new();
         }
         self.activities.iter().filter(|a| *a.kind == *kind && !a.is_custom && wanted(a)).map(|a| a.id.clone()).collect()
@@ -243,34 +243,34 @@ impl Stage {
 
     /// Edits an existing activity.
     pub fn edit(&mut self, kind: &str, id: &str) -> Option<Edit<'_>> {
-        let at = self.place(kind, id)?;
+        let at = self.index_of(kind, id)?;
         Some(self.edit_at(at))
     }
 
     /// Edits an activity; creates it if it does not exist.
     pub fn open(&mut self, kind: &str, id: &str, surface: Surface, agent: Option<&AgentId>) -> Edit<'_> {
-        if let Some(at) = self.place(kind, id) {
+        if let Some(at) = self.index_of(kind, id) {
             return self.edit_at(at);
         }
-        if !self.has_room(kind) {
-            return self.leave_out();
+        if !self.has_capacity(kind) {
+            return self.discard();
         }
-        self.make_way(kind, id);
-        self.places.entry(kind.into()).or_default().insert(id.into(), self.activities.len());
-        self.appear(kind.into(), id, surface, agent, false)
+        self.move_source_activity(kind, id);
+        self.indexes.entry(kind.into()).or_default().insert(id.into(), self.activities.len());
+        self.insert(kind.into(), id, surface, agent, false)
     }
 
     /// Frees a key that a source's activity occupies: the source's gets the prefixed type.
-    fn make_way(&mut self, kind: &str, id: &str) {
-        let Some(at) = self.customs.get(kind).and_then(|ids| ids.get(id)).copied() else { return };
+    fn move_source_activity(&mut self, kind: &str, id: &str) {
+        let Some(at) = self.custom_indexes.get(kind).and_then(|ids| ids.get(id)).copied() else { return };
         if *self.activities[at].kind == *kind {
-            self.activities[at].kind = foreign(kind);
-            let touch = self.edit_at(at).touch;
-            (touch.is_snapshot, touch.patch) = (true, Vec::new());
+            self.activities[at].kind = with_source_prefix(kind);
+            let change = self.edit_at(at).change;
+            (change.is_snapshot, change.patch) = (true, Vec::new());
         }
     }
 
-    fn appear(&mut self, kind: Box<str>, id: &str, surface: Surface, agent: Option<&AgentId>, is_custom: bool) -> Edit<'_> {
+    fn insert(&mut self, kind: Box<str>, id: &str, surface: Surface, agent: Option<&AgentId>, is_custom: bool) -> Edit<'_> {
         let at = self.activities.len();
         self.activities.push(Activity {
             kind,
@@ -284,9 +284,9 @@ impl Stage {
             updated_at: self.received_at,
             ended_at: None,
             content: Map::new(),
-            weight: Weight::default(),
+            weight: CachedSize::default(),
         });
-        self.touched.push(Touch { at, is_snapshot: true, was: self.now, ..Touch::default() });
+        self.changes.push(Change { index: at, is_snapshot: true, previous: self.now, ..Change::default() });
         self.edit_at(at)
     }
 
@@ -294,40 +294,40 @@ impl Stage {
     ///
     /// It has the source's name of the type, unless an activity of ours has the same key.
     pub fn open_custom(&mut self, kind: &str, id: &str, surface: Surface, agent: Option<&AgentId>) -> Edit<'_> {
-        if let Some(at) = self.customs.get(kind).and_then(|ids| ids.get(id)).copied() {
+        if let Some(at) = self.custom_indexes.get(kind).and_then(|ids| ids.get(id)).copied() {
             return self.edit_at(at);
         }
         // The reserve is not for sources' activities, even if one has the type `action`.
-        if !self.has_room(FOREIGN) {
-            return self.leave_out();
+        if !self.has_capacity(SOURCE_PREFIX) {
+            return self.discard();
         }
-        let is_taken = kind.starts_with(FOREIGN) || self.place(kind, id).is_some();
-        let shown = if is_taken { foreign(kind) } else { kind.into() };
-        self.customs.entry(kind.into()).or_default().insert(id.into(), self.activities.len());
-        self.appear(shown, id, surface, agent, true)
+        let is_taken = kind.starts_with(SOURCE_PREFIX) || self.index_of(kind, id).is_some();
+        let shown = if is_taken { with_source_prefix(kind) } else { kind.into() };
+        self.custom_indexes.entry(kind.into()).or_default().insert(id.into(), self.activities.len());
+        self.insert(shown, id, surface, agent, true)
     }
 
     /// Whether an activity that a source named exists.
     #[must_use]
     pub fn has_custom(&self, kind: &str, id: &str) -> bool {
-        self.customs.get(kind).is_some_and(|ids| ids.contains_key(id))
+        self.custom_indexes.get(kind).is_some_and(|ids| ids.contains_key(id))
     }
 
     fn edit_at(&mut self, at: usize) -> Edit<'_> {
         let activity = &mut self.activities[at];
-        let known = match self.touched.last() {
-            Some(last) if last.at == at => Some(self.touched.len() - 1),
+        let known = match self.changes.last() {
+            Some(last) if last.index == at => Some(self.changes.len() - 1),
             // Only an activity with this envelope's sequence can have been changed by it.
-            _ if activity.sequence == self.now => self.touched.iter().position(|touch| touch.at == at),
+            _ if activity.sequence == self.now => self.changes.iter().position(|change| change.index == at),
             _ => None,
         };
         let known = known.unwrap_or_else(|| {
-            self.touched.push(Touch { at, was: activity.sequence, ..Touch::default() });
-            self.touched.len() - 1
+            self.changes.push(Change { index: at, previous: activity.sequence, ..Change::default() });
+            self.changes.len() - 1
         });
         activity.sequence = self.now;
-        let touch = &mut self.touched[known];
-        Edit { content: &mut activity.content, path: String::new(), touch, weight: Some(&mut activity.weight) }
+        let change = &mut self.changes[known];
+        Edit { content: &mut activity.content, path: String::new(), change, weight: Some(&mut activity.weight) }
     }
 }
 
@@ -336,22 +336,22 @@ pub struct Edit<'s> {
     content: &'s mut Map<String, Value>,
     /// The JSON Pointer of the object.
     path: String,
-    touch: &'s mut Touch,
+    change: &'s mut Change,
     /// The cached size, for an edit of a whole activity.
-    weight: Option<&'s mut Weight>,
+    weight: Option<&'s mut CachedSize>,
 }
 
 impl Edit<'_> {
     /// Whether the activity is beyond the limit, so that its changes are discarded.
     #[must_use]
-    pub const fn is_left_out(&self) -> bool {
-        self.touch.at == usize::MAX
+    pub const fn is_discarded(&self) -> bool {
+        self.change.index == usize::MAX
     }
 
     /// Whether the activity appeared with this envelope.
     #[must_use]
     pub const fn is_new(&self) -> bool {
-        self.touch.is_snapshot
+        self.change.is_snapshot
     }
 
     /// The current value of a member.
@@ -377,11 +377,11 @@ impl Edit<'_> {
     }
 
     /// Adds the result of `op` to the patch, unless readers get a snapshot.
-    fn note(&mut self, op: impl FnOnce(&Self) -> Op) {
-        self.forget_weight();
-        if !self.touch.is_snapshot {
+    fn record(&mut self, op: impl FnOnce(&Self) -> Op) {
+        self.drop_cached_size();
+        if !self.change.is_snapshot {
             let op = op(self);
-            self.touch.patch.push(op);
+            self.change.patch.push(op);
         }
     }
 
@@ -390,14 +390,14 @@ impl Edit<'_> {
         let value = value.into();
         match self.content.get(member) {
             Some(known) if *known == value => return,
-            Some(_) => self.note(|edit| Op::Replace(edit.at(member), value.clone())),
-            None => self.note(|edit| Op::Add(edit.at(member), value.clone())),
+            Some(_) => self.record(|edit| Op::Replace(edit.at(member), value.clone())),
+            None => self.record(|edit| Op::Add(edit.at(member), value.clone())),
         }
         self.content.insert(member.into(), value);
     }
 
     /// Sets a member to this string, without an allocation if it already has it.
-    pub fn say(&mut self, member: &str, text: &str) {
+    pub fn set_str(&mut self, member: &str, text: &str) {
         if self.text(member) != Some(text) {
             self.set(member, text);
         }
@@ -413,7 +413,7 @@ impl Edit<'_> {
     /// Removes a member, if it exists.
     pub fn remove(&mut self, member: &str) {
         if self.content.shift_remove(member).is_some() {
-            self.note(|edit| Op::Remove(edit.at(member)));
+            self.record(|edit| Op::Remove(edit.at(member)));
         }
     }
 
@@ -423,7 +423,7 @@ impl Edit<'_> {
         match self.content.get_mut(list) {
             Some(Value::Array(items)) => {
                 items.push(value.clone());
-                self.note(|edit| Op::Add(format!("{}/-", edit.at(list)), value));
+                self.record(|edit| Op::Add(format!("{}/-", edit.at(list)), value));
             }
             _ => self.set(list, Value::Array(vec![value])),
         }
@@ -435,7 +435,7 @@ impl Edit<'_> {
             && items.len() >= max
         {
             items.remove(0);
-            self.note(|edit| Op::Remove(format!("{}/0", edit.at(list))));
+            self.record(|edit| Op::Remove(format!("{}/0", edit.at(list))));
         }
         self.push(list, value);
     }
@@ -446,12 +446,12 @@ impl Edit<'_> {
         if chunk.len() > room {
             let whole = chunk.floor_char_boundary(room);
             // After a cut before a long character, a later short one must not fill the gap.
-            if room >= LONGEST_CHAR {
+            if room >= CHAR_BYTES_MAX {
                 self.append(member, &chunk[..whole]);
             }
             return self.set(CLIPPED, true);
         }
-        if room < LONGEST_CHAR && self.get(CLIPPED).is_some() {
+        if room < CHAR_BYTES_MAX && self.get(CLIPPED).is_some() {
             return;
         }
         if chunk.is_empty() && self.content.contains_key(member) {
@@ -463,7 +463,7 @@ impl Edit<'_> {
                     Some(Value::String(joined)) => joined.push_str(chunk),
                     _ => chunks.push(chunk.into()),
                 }
-                self.note(|edit| Op::Add(format!("{}/-", edit.at(member)), chunk.into()));
+                self.record(|edit| Op::Add(format!("{}/-", edit.at(member)), chunk.into()));
             }
             _ => self.set(member, text(chunk)),
         }
@@ -491,7 +491,7 @@ impl Edit<'_> {
     pub fn item(&mut self, list: &str, index: usize) -> Option<Edit<'_>> {
         let path = format!("{}/{index}", self.at(list));
         let content = self.content.get_mut(list)?.get_mut(index)?.as_object_mut()?;
-        Some(Edit { content, path, touch: self.touch, weight: None })
+        Some(Edit { content, path, change: self.change, weight: None })
     }
 
     /// An edit of an object member; creates an empty object if the member does not exist.
@@ -501,7 +501,7 @@ impl Edit<'_> {
         }
         let path = self.at(member);
         let content = self.content.get_mut(member)?.as_object_mut()?;
-        Some(Edit { content, path, touch: self.touch, weight: None })
+        Some(Edit { content, path, change: self.change, weight: None })
     }
 
     /// Replaces the whole content; readers get a snapshot. Does nothing if the content is equal.
@@ -510,13 +510,13 @@ impl Edit<'_> {
             return;
         }
         *self.content = content;
-        self.forget_weight();
-        self.touch.is_snapshot = true;
-        self.touch.patch = Vec::new();
+        self.drop_cached_size();
+        self.change.is_snapshot = true;
+        self.change.patch = Vec::new();
     }
 
     /// Drops the cached size; the next use computes it again.
-    const fn forget_weight(&mut self) {
+    const fn drop_cached_size(&mut self) {
         if let Some(weight) = &mut self.weight {
             weight.0 = None;
         }
@@ -528,8 +528,8 @@ impl Edit<'_> {
     /// The reason why the patch does not apply. The content is then unchanged.
     pub fn apply(&mut self, patch: &[Value]) -> Result<(), String> {
         patch::apply(self.content, patch, self.weight.as_deref_mut().map_or(&mut None, |weight| &mut weight.0))?;
-        if !self.touch.is_snapshot {
-            self.touch.patch.extend(patch.iter().cloned().map(Op::Given));
+        if !self.change.is_snapshot {
+            self.change.patch.extend(patch.iter().cloned().map(Op::FromSource));
         }
         Ok(())
     }

@@ -5,37 +5,37 @@
 //! state. If a patch was hidden from this audience, the patches that build on it are hidden too, until the next
 //! snapshot.
 
-use super::seen::Seen;
-use super::{Scene, diagnostics, patch};
+use super::seen::EnvelopeView;
+use super::{FoldState, diagnostics, patch};
 use crate::model::{EventType, Surface};
 use serde_json::{Map, Value, json};
 
 const KIND: &str = "state";
 
-pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
-    let is_snapshot = match seen.class {
+pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
+    let is_snapshot = match envelope.event_type {
         EventType::StateSnapshot => true,
         EventType::StateDelta => false,
         _ => return,
     };
     // A state with a type is an activity of the source.
-    if seen.text("activityType").is_some() {
+    if envelope.text("activityType").is_some() {
         return;
     }
-    let surface = if seen.surface == Surface::Unknown { Surface::Custom } else { seen.surface.clone() };
+    let surface = if envelope.surface == Surface::Unknown { Surface::Custom } else { envelope.surface.clone() };
     if is_snapshot {
-        let Some(state) = seen.said("state") else { return };
-        let mut edit = scene.stage.open(KIND, KIND, surface, None);
+        let Some(state) = envelope.member("state") else { return };
+        let mut edit = fold.activities.open(KIND, KIND, surface, None);
         return edit.replace(Map::from_iter([("state".to_owned(), state.clone())]));
     }
-    let Some(patch) = seen.get("patch") else { return };
-    let mut edit = scene.stage.open(KIND, KIND, surface, None);
+    let Some(patch) = envelope.get("patch") else { return };
+    let mut edit = fold.activities.open(KIND, KIND, surface, None);
     if edit.get("state").is_none() {
         edit.set("state", json!({}));
     }
     let patch: Vec<Value> = patch::operations(patch).into_iter().map(under_state).collect();
     if let Err(error) = edit.apply(&patch) {
-        diagnostics::note(scene, json!({ "kind": "patch_not_applied", "activityType": KIND, "error": error }));
+        diagnostics::add_entry(fold, json!({ "kind": "patch_not_applied", "activityType": KIND, "error": error }));
     }
 }
 

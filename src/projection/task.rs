@@ -2,8 +2,8 @@
 //!
 //! The end of a run does not end a task: its owner states its status ([`lifecycle`]).
 
-use super::seen::Seen;
-use super::{Scene, carry, lifecycle};
+use super::seen::EnvelopeView;
+use super::{FoldState, carry, lifecycle};
 use crate::model::{AgentId, EventType, Phase, Surface, TaskId};
 use serde_json::{Map, Value, json};
 
@@ -22,80 +22,80 @@ const MEMBERS: &[&str] = &[
     "agentCard",
 ];
 
-pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
-    if seen.class != EventType::TaskChanged {
+pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
+    if envelope.event_type != EventType::TaskChanged {
         return;
     }
-    let id = seen.ids.task.as_ref().map(|id: &TaskId| id.as_str().to_owned());
-    let Some(id) = id.or_else(|| carry::name(seen, &["workItemId", "remoteTaskId"])) else { return };
-    let mut edit = scene.stage.open("task", &id, surface(seen), seen.ids.agent.as_ref());
-    lifecycle::lift(&mut edit);
+    let id = envelope.ids.task.as_ref().map(|id: &TaskId| id.as_str().to_owned());
+    let Some(id) = id.or_else(|| carry::name(envelope, &["workItemId", "remoteTaskId"])) else { return };
+    let mut edit = fold.activities.open("task", &id, surface(envelope), envelope.ids.agent.as_ref());
+    lifecycle::clear_stale(&mut edit);
     let had_failed = edit.text("status") == Some("failed");
-    let told = seen.text("status").or_else(|| seen.text("runtimeStatus"));
-    match (told, edit.get("status")) {
-        (Some(status), _) => edit.say("status", status),
-        (None, None) => edit.say("status", if seen.phase == Phase::Failed { "failed" } else { "unknown" }),
+    let stated = envelope.text("status").or_else(|| envelope.text("runtimeStatus"));
+    match (stated, edit.get("status")) {
+        (Some(status), _) => edit.set_str("status", status),
+        (None, None) => edit.set_str("status", if envelope.phase == Phase::Failed { "failed" } else { "unknown" }),
         (None, Some(_)) => {}
     }
     if had_failed && edit.text("status") != Some("failed") {
         // The error belongs to the failed attempt, which stays in `attempts`.
         edit.remove("error");
     }
-    edit.set_some("runtimeEntity", seen.text("runtimeEntity"));
-    carry::members(seen, &mut edit, MEMBERS);
-    carry::ids(seen, &mut edit, &["sessionId", "threadId", "parentSessionId", "parentThreadId"]);
-    edit.set_some("agentId", seen.ids.agent.as_ref().map(AgentId::as_str));
-    carry::refs(seen, &mut edit);
-    if let Some(comments) = seen.get("comments").and_then(Value::as_array) {
+    edit.set_some("runtimeEntity", envelope.text("runtimeEntity"));
+    carry::members(envelope, &mut edit, MEMBERS);
+    carry::ids(envelope, &mut edit, &["sessionId", "threadId", "parentSessionId", "parentThreadId"]);
+    edit.set_some("agentId", envelope.ids.agent.as_ref().map(AgentId::as_str));
+    carry::refs(envelope, &mut edit);
+    if let Some(comments) = envelope.get("comments").and_then(Value::as_array) {
         edit.set("comments", carry::newest(comments, COMMENTS_MAX));
     }
-    if let Some(comment) = comment(seen) {
+    if let Some(comment) = comment(envelope) {
         edit.push_bounded("comments", comment, COMMENTS_MAX);
     }
-    match seen.get("attempts") {
+    match envelope.get("attempts") {
         Some(Value::Array(attempts)) => edit.set("attempts", carry::newest(attempts, ATTEMPTS_MAX)),
         Some(count @ Value::Number(_)) => edit.set("attemptCount", count.clone()),
         _ => {}
     }
-    if !had_failed && edit.text("status") == Some("failed") && !seen.get("attempts").is_some_and(Value::is_array) {
-        edit.push_bounded("attempts", failed_attempt(seen), ATTEMPTS_MAX);
+    if !had_failed && edit.text("status") == Some("failed") && !envelope.get("attempts").is_some_and(Value::is_array) {
+        edit.push_bounded("attempts", failed_attempt(envelope), ATTEMPTS_MAX);
     }
 }
 
 /// A single comment, with the sequence of its envelope.
-fn comment(seen: &Seen) -> Option<Value> {
-    let mut comment = Map::from_iter([("sequence".to_owned(), json!(seen.sequence))]);
-    match seen.get("comment")? {
-        Value::Object(told) => comment.extend(told.clone()),
+fn comment(envelope: &EnvelopeView) -> Option<Value> {
+    let mut comment = Map::from_iter([("sequence".to_owned(), json!(envelope.sequence))]);
+    match envelope.get("comment")? {
+        Value::Object(stated) => comment.extend(stated.clone()),
         text => drop(comment.insert("text".into(), text.clone())),
     }
     Some(Value::Object(comment))
 }
 
 /// The surface of the task, from its entity, its ids or the fact's surface.
-fn surface(seen: &Seen) -> Surface {
-    match seen.text("runtimeEntity") {
+fn surface(envelope: &EnvelopeView) -> Surface {
+    match envelope.text("runtimeEntity") {
         Some("work_item") => return Surface::WorkBoard,
         Some("automation_job") => return Surface::BackgroundTeammate,
         Some("external_task") => return Surface::RemoteTeammate,
         _ => {}
     }
-    if carry::name(seen, &["workItemId"]).is_some() {
+    if carry::name(envelope, &["workItemId"]).is_some() {
         return Surface::WorkBoard;
     }
-    if carry::name(seen, &["remoteTaskId"]).is_some() {
+    if carry::name(envelope, &["remoteTaskId"]).is_some() {
         return Surface::RemoteTeammate;
     }
-    match &seen.surface {
+    match &envelope.surface {
         said @ (Surface::WorkBoard | Surface::BackgroundTeammate | Surface::RemoteTeammate) => said.clone(),
         _ => Surface::TaskCapsule,
     }
 }
 
-fn failed_attempt(seen: &Seen) -> Value {
-    let mut attempt = Map::from_iter([("sequence".to_owned(), json!(seen.sequence)), ("status".to_owned(), json!("failed"))]);
+fn failed_attempt(envelope: &EnvelopeView) -> Value {
+    let mut attempt = Map::from_iter([("sequence".to_owned(), json!(envelope.sequence)), ("status".to_owned(), json!("failed"))]);
     for member in ["error", "reason", "message", "lastRunRef"] {
-        attempt.extend(seen.get(member).map(|value| (member.to_owned(), value.clone())));
+        attempt.extend(envelope.get(member).map(|value| (member.to_owned(), value.clone())));
     }
     Value::Object(attempt)
 }

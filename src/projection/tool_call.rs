@@ -6,9 +6,9 @@
 //! call whose result a party outside the run supplies (`awaits`) outlives the run until the result arrives. A call that
 //! waits for a decision is `pending`: it does not run before it is approved.
 
-use super::seen::Seen;
-use super::stage::{Edit, LONGEST_CHAR, TEXT_BYTES_MAX, joined};
-use super::{Scene, action, diagnostics, number, patch};
+use super::seen::EnvelopeView;
+use super::stage::{CHAR_BYTES_MAX, Edit, TEXT_BYTES_MAX, joined};
+use super::{FoldState, action, diagnostics, number, patch};
 use crate::model::{EventType, MessageId, Phase, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
 
@@ -26,7 +26,7 @@ pub(super) const STATES: &[&str] = &[
 
 /// Seed 002's `ToolCallProgressState`.
 #[rustfmt::skip]
-const REPORTED: &[&str] = &[
+const REPORT_MEMBERS: &[&str] = &[
     "schema", "node_id", "call_id", "tool_name", "status", "progress", "loaded", "total", "message", "parent_node_id",
     "parent_call_id",
 ];
@@ -37,89 +37,92 @@ pub(super) const CHANNELS_MAX: usize = 8;
 const CHANNEL_BYTES_MAX: usize = 256;
 
 /// The most pending actions that are searched for one about a starting call.
-const ACTIONS_LOOKED_AT_MAX: usize = 64;
+const ACTIONS_SEARCHED_MAX: usize = 64;
 
-pub(super) fn fold(seen: &Seen, scene: &mut Scene) {
+pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     use EventType as E;
-    match seen.class {
-        E::ActionRequired => return ask(seen, scene),
-        E::ActionResolved => return decided(seen, scene),
+    match envelope.event_type {
+        E::ActionRequired => return link_action(envelope, fold),
+        E::ActionResolved => return on_action_resolved(envelope, fold),
         _ => {}
     }
     // A reporter's activity may arrive in any of these classes.
-    let is_report = matches!(seen.class, E::ToolProgress | E::StateSnapshot | E::StateDelta)
-        && seen.text("activityType").map_or(seen.class == E::ToolProgress, |kind| kind == KIND);
-    if !is_report && !matches!(seen.class, E::ToolStarted | E::ToolArgs | E::ToolOutputDelta | E::ToolResult | E::ToolFailed) {
+    let is_report = matches!(envelope.event_type, E::ToolProgress | E::StateSnapshot | E::StateDelta)
+        && envelope.text("activityType").map_or(envelope.event_type == E::ToolProgress, |kind| kind == KIND);
+    if !is_report
+        && !matches!(envelope.event_type, E::ToolStarted | E::ToolArgs | E::ToolOutputDelta | E::ToolResult | E::ToolFailed)
+    {
         return;
     }
-    let Some(id) = call(seen) else { return };
-    let is_known = scene.stage.get(KIND, id).is_some();
-    let waits = action_of(scene, id).is_some_and(|action| action::waiting_call(scene, &action) == Some(id));
-    let asked = if matches!(seen.class, E::ToolStarted | E::ToolArgs) { asked_about(scene, id) } else { None };
-    let mut edit = scene.stage.open(KIND, id, Surface::ToolUi, seen.ids.agent.as_ref());
+    let Some(id) = call(envelope) else { return };
+    let is_known = fold.activities.get(KIND, id).is_some();
+    let waits = action_of(fold, id).is_some_and(|action| action::waiting_call(fold, &action) == Some(id));
+    let asked = if matches!(envelope.event_type, E::ToolStarted | E::ToolArgs) { pending_action_about(fold, id) } else { None };
+    let mut edit = fold.activities.open(KIND, id, Surface::ToolUi, envelope.ids.agent.as_ref());
     if !is_known {
-        begin(&mut edit, id);
+        init(&mut edit, id);
         if is_report {
             edit.set("unannounced", true);
         }
     }
-    if seen.class == E::ToolStarted && has_ended(&edit) {
-        begin_again(&mut edit, id);
+    if envelope.event_type == E::ToolStarted && has_ended(&edit) {
+        restart(&mut edit, id);
     }
     if is_report {
-        if let Err(error) = progress(seen, &mut edit, waits) {
+        if let Err(error) = progress(envelope, &mut edit, waits) {
             let note = json!({ "kind": "patch_not_applied", "activityType": KIND, "activityId": id, "error": error });
-            diagnostics::note(scene, note);
+            diagnostics::add_entry(fold, note);
         }
         return;
     }
     edit.remove("unannounced");
-    name(seen, &mut edit);
-    match seen.class {
-        E::ToolStarted => start(seen, &mut edit),
-        E::ToolArgs => args(seen, &mut edit),
-        E::ToolOutputDelta => output(seen, &mut edit),
-        _ => end(seen, &mut edit),
+    set_tool_name(envelope, &mut edit);
+    match envelope.event_type {
+        E::ToolStarted => start(envelope, &mut edit),
+        E::ToolArgs => args(envelope, &mut edit),
+        E::ToolOutputDelta => output(envelope, &mut edit),
+        _ => end(envelope, &mut edit),
     }
     if let Some(action) = asked {
         edit.set("action_id", action);
-        wait(&mut edit);
+        mark_pending(&mut edit);
     }
 }
 
 /// The latest action about a call.
-pub(super) fn action_of(scene: &Scene, call: &str) -> Option<String> {
-    Some(scene.stage.get(KIND, call)?.content.get("action_id")?.as_str()?.to_owned())
+pub(super) fn action_of(fold: &FoldState, call: &str) -> Option<String> {
+    Some(fold.activities.get(KIND, call)?.content.get("action_id")?.as_str()?.to_owned())
 }
 
 /// A pending action about a call, which may precede the call.
-fn asked_about(scene: &Scene, call: &str) -> Option<String> {
-    let mut pending = scene.run.pending.iter().take(ACTIONS_LOOKED_AT_MAX);
-    pending.find(|action| action::waiting_call(scene, action) == Some(call)).cloned()
+fn pending_action_about(fold: &FoldState, call: &str) -> Option<String> {
+    let mut pending = fold.run.pending.iter().take(ACTIONS_SEARCHED_MAX);
+    pending.find(|action| action::waiting_call(fold, action) == Some(call)).cloned()
 }
 
 /// The call of the fact. An activity may have the id in its content or, as with Awaken, in place of a message's id.
-fn call(seen: &Seen) -> Option<&str> {
-    let of = seen.ids.tool_call.as_ref().map(ToolCallId::as_str);
-    let is_activity = seen.text("activityType").is_some();
-    let told = || seen.said("content").and_then(|content| content.get("call_id")).and_then(Value::as_str);
-    let named = || told().filter(|id| ToolCallId::new(id).is_ok()).or_else(|| seen.ids.message.as_ref().map(MessageId::as_str));
+fn call(envelope: &EnvelopeView) -> Option<&str> {
+    let of = envelope.ids.tool_call.as_ref().map(ToolCallId::as_str);
+    let is_activity = envelope.text("activityType").is_some();
+    let stated = || envelope.member("content").and_then(|content| content.get("call_id")).and_then(Value::as_str);
+    let named =
+        || stated().filter(|id| ToolCallId::new(id).is_ok()).or_else(|| envelope.ids.message.as_ref().map(MessageId::as_str));
     if is_activity { of.or_else(named) } else { of }
 }
 
 /// Sets the tool's name and the parent call, if the fact has them.
-fn name(seen: &Seen, edit: &mut Edit<'_>) {
-    edit.set_some("tool_name", seen.text("toolName").filter(|name| !name.is_empty()));
-    let parent = seen.related("parentToolCallId").or_else(|| seen.get("parentToolCallId")).cloned();
+fn set_tool_name(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
+    edit.set_some("tool_name", envelope.text("toolName").filter(|name| !name.is_empty()));
+    let parent = envelope.related("parentToolCallId").or_else(|| envelope.get("parentToolCallId")).cloned();
     edit.set_some("parent_call_id", parent.filter(Value::is_string));
 }
 
-fn begin(edit: &mut Edit<'_>, id: &str) {
+fn init(edit: &mut Edit<'_>, id: &str) {
     edit.set("schema", "tool-call-progress.v1");
     edit.set("node_id", id);
     edit.set("call_id", id);
     edit.set("tool_name", "");
-    edit.say("status", "pending");
+    edit.set_str("status", "pending");
 }
 
 fn has_ended(edit: &Edit<'_>) -> bool {
@@ -134,46 +137,46 @@ fn reopen(edit: &mut Edit<'_>) -> bool {
 }
 
 /// Starts another attempt under the same id: readers get a snapshot.
-fn begin_again(edit: &mut Edit<'_>, id: &str) {
+fn restart(edit: &mut Edit<'_>, id: &str) {
     let kept = ["tool_name", "reported"].map(|member| (member, edit.get(member).cloned()));
     edit.replace(Map::new());
-    begin(edit, id);
+    init(edit, id);
     for (member, value) in kept {
         edit.set_some(member, value);
     }
 }
 
-fn start(seen: &Seen, edit: &mut Edit<'_>) {
+fn start(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
     edit.remove("awaits");
-    edit.say("status", "running");
-    edit.say("state", "running");
-    edit.set_some("input", seen.get("input").cloned());
+    edit.set_str("status", "running");
+    edit.set_str("state", "running");
+    edit.set_some("input", envelope.get("input").cloned());
 }
 
-fn args(seen: &Seen, edit: &mut Edit<'_>) {
+fn args(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
     let may_move = matches!(edit.text("state"), None | Some("running" | "input-streaming" | "input-available"));
     let mut state = None;
-    if let Some(input) = seen.payload.get("input") {
+    if let Some(input) = envelope.payload.get("input") {
         edit.remove("input_text");
         edit.set("input", input.clone());
         state = Some("input-available");
-    } else if let Some(chunk) = seen.text("inputText") {
+    } else if let Some(chunk) = envelope.text("inputText") {
         edit.append("input_text", chunk);
         state = Some("input-streaming");
     }
-    if state != Some("input-available") && seen.text("state") == Some("input-available") {
-        streamed(edit);
+    if state != Some("input-available") && envelope.text("state") == Some("input-available") {
+        parse_streamed_input(edit);
         state = Some("input-available");
     }
     if let Some(state) = state.filter(|_| may_move) {
-        edit.say("state", state);
+        edit.set_str("state", state);
     }
 }
 
 /// Parses streamed arguments once they are complete. Text that is not JSON stays unchanged.
-fn streamed(edit: &mut Edit<'_>) {
+fn parse_streamed_input(edit: &mut Edit<'_>) {
     let input = serde_json::from_str::<Value>(edit.joined("input_text")).ok();
-    if let Some(input) = input.filter(|input| patch::is_shallow("/input", input).is_ok()) {
+    if let Some(input) = input.filter(|input| patch::check_depth("/input", input).is_ok()) {
         edit.remove("input_text");
         edit.set("input", input);
     }
@@ -185,17 +188,17 @@ fn streamed(edit: &mut Edit<'_>) {
 ///
 /// # Errors
 /// The reason why a patch does not apply. The content is then unchanged.
-fn progress(seen: &Seen, edit: &mut Edit<'_>, waits: bool) -> Result<(), String> {
-    let is_activity = seen.text("activityType").is_some();
-    let content = seen.said("content").or_else(|| seen.said("state")).filter(|_| is_activity);
+fn progress(envelope: &EnvelopeView, edit: &mut Edit<'_>, waits: bool) -> Result<(), String> {
+    let is_activity = envelope.text("activityType").is_some();
+    let content = envelope.member("content").or_else(|| envelope.member("state")).filter(|_| is_activity);
     let is_first = edit.text("state").is_none_or(|state| state != "progress");
-    if content.is_some() && !is_first && seen.get("replace") == Some(&Value::Bool(false)) {
+    if content.is_some() && !is_first && envelope.get("replace") == Some(&Value::Bool(false)) {
         return Ok(());
     }
     // The patch applies to the reported members only; the reporter must not change the others.
-    let patched = match seen.get("patch").filter(|_| is_activity && content.is_none()) {
+    let patched = match envelope.get("patch").filter(|_| is_activity && content.is_none()) {
         Some(patch) => {
-            let mut reported = reported(edit);
+            let mut reported = reported_members(edit);
             patch::apply(&mut reported, &patch::operations(patch), &mut None)?;
             Some(reported)
         }
@@ -204,18 +207,18 @@ fn progress(seen: &Seen, edit: &mut Edit<'_>, waits: bool) -> Result<(), String>
     let content = patched.as_ref().or_else(|| content.and_then(Value::as_object));
     let get = |member: &str| match content {
         Some(content) => content.get(member).filter(|value| !value.is_null()),
-        None => seen.get(member),
+        None => envelope.get(member),
     };
     let text = |member: &str| get(member).and_then(Value::as_str);
     edit.set_some("message", text("message"));
     // Clients that show reports apart from their call place them at the first report.
-    if edit.get("reported").is_none() && seen.text("awaits").is_none() {
-        edit.set("reported", seen.sequence.0);
+    if edit.get("reported").is_none() && envelope.text("awaits").is_none() {
+        edit.set("reported", envelope.sequence.0);
     }
     if has_ended(edit) && !reopen(edit) {
         return Ok(());
     }
-    name(seen, edit);
+    set_tool_name(envelope, edit);
     for member in ["tool_name", "node_id", "parent_node_id", "parent_call_id"] {
         edit.set_some(member, text(member).filter(|text| !text.is_empty()));
     }
@@ -225,37 +228,37 @@ fn progress(seen: &Seen, edit: &mut Edit<'_>, waits: bool) -> Result<(), String>
         edit.set_some(member, number(get(member)));
     }
     // The run does not work on the call: it stays pending until the named party supplies the result.
-    if let Some(awaits) = seen.text("awaits") {
-        edit.say("status", "pending");
-        edit.say("awaits", awaits);
+    if let Some(awaits) = envelope.text("awaits") {
+        edit.set_str("status", "pending");
+        edit.set_str("awaits", awaits);
         return Ok(());
     }
     edit.remove("awaits");
     match text("status").filter(|status| STATUSES.contains(status)) {
         None | Some("pending") if waits => return Ok(()),
-        status => edit.say("status", status.unwrap_or("running")),
+        status => edit.set_str("status", status.unwrap_or("running")),
     }
-    edit.say("state", "progress");
+    edit.set_str("state", "progress");
     Ok(())
 }
 
 /// The reported members of the content.
-fn reported(edit: &Edit<'_>) -> Map<String, Value> {
-    let members = REPORTED.iter().filter_map(|member| Some(((*member).to_owned(), edit.get(member)?.clone())));
+fn reported_members(edit: &Edit<'_>) -> Map<String, Value> {
+    let members = REPORT_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), edit.get(member)?.clone())));
     members.collect()
 }
 
-fn output(seen: &Seen, edit: &mut Edit<'_>) {
-    let chunk = seen.text("text").unwrap_or_default();
-    match seen.text("channel").filter(|channel| !matches!(*channel, "" | "stdout")) {
+fn output(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
+    let chunk = envelope.text("text").unwrap_or_default();
+    match envelope.text("channel").filter(|channel| !matches!(*channel, "" | "stdout")) {
         None => edit.append("output_text", chunk),
         Some(channel) => channel_output(edit, channel, chunk),
     }
-    refer(seen, edit);
+    set_output_ref(envelope, edit);
     if !has_ended(edit) || reopen(edit) {
         edit.remove("awaits");
-        edit.say("status", "running");
-        edit.say("state", "progress");
+        edit.set_str("status", "running");
+        edit.set_str("state", "progress");
     }
 }
 
@@ -268,7 +271,7 @@ fn channel_output(edit: &mut Edit<'_>, channel: &str, chunk: &str) {
     let room = TEXT_BYTES_MAX.saturating_sub(used);
     let is_taken = is_known || count < CHANNELS_MAX && channel.len() <= CHANNEL_BYTES_MAX;
     // After a cut before a long character, a later short one must not fill the gap.
-    if !is_taken || room < LONGEST_CHAR && edit.get("clipped").is_some() {
+    if !is_taken || room < CHAR_BYTES_MAX && edit.get("clipped").is_some() {
         return edit.set("clipped", true);
     }
     let whole = &chunk[..chunk.floor_char_boundary(room)];
@@ -280,8 +283,8 @@ fn channel_output(edit: &mut Edit<'_>, channel: &str, chunk: &str) {
     }
 }
 
-fn end(seen: &Seen, edit: &mut Edit<'_>) {
-    let (status, state) = match (&seen.class, &seen.phase) {
+fn end(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
+    let (status, state) = match (&envelope.event_type, &envelope.phase) {
         (EventType::ToolResult, _) => ("done", "output-available"),
         // The call was stopped or did not finish; it did not fail.
         (_, Phase::Cancelled | Phase::Interrupted) => ("cancelled", "cancelled"),
@@ -289,69 +292,69 @@ fn end(seen: &Seen, edit: &mut Edit<'_>) {
     };
     edit.remove("synthetic");
     edit.remove("awaits");
-    edit.say("status", status);
-    edit.say("state", state);
-    edit.set_some("duration_ms", number(seen.get("durationMs")));
-    if seen.is_withheld() {
+    edit.set_str("status", status);
+    edit.set_str("state", state);
+    edit.set_some("duration_ms", number(envelope.get("durationMs")));
+    if envelope.is_withheld() {
         return edit.set("withheld", true);
     }
     edit.remove("withheld");
-    edit.set_some("output", seen.payload.get("output").cloned());
-    edit.set_some("structured", seen.get("structured").cloned());
-    edit.set_some("cost_usd", number(seen.get("costUsd")));
-    edit.set_some("truncated", seen.get("truncated").cloned());
-    edit.set_some("untrusted", seen.get("untrusted").cloned());
+    edit.set_some("output", envelope.payload.get("output").cloned());
+    edit.set_some("structured", envelope.get("structured").cloned());
+    edit.set_some("cost_usd", number(envelope.get("costUsd")));
+    edit.set_some("truncated", envelope.get("truncated").cloned());
+    edit.set_some("untrusted", envelope.get("untrusted").cloned());
     if state == "output-available" {
         edit.remove("error");
     } else {
         edit.set_some(
             "error",
-            seen.get("error").map(|error| match error {
+            envelope.get("error").map(|error| match error {
                 Value::Object(_) => error.clone(),
                 Value::String(message) => json!({ "message": message }),
                 other => json!({ "message": other.to_string() }),
             }),
         );
-        edit.set_some("never_started", seen.get("neverStarted").cloned());
+        edit.set_some("never_started", envelope.get("neverStarted").cloned());
     }
-    refer(seen, edit);
+    set_output_ref(envelope, edit);
 }
 
-fn refer(seen: &Seen, edit: &mut Edit<'_>) {
-    edit.set_some("output_ref", seen.get("outputRef").or_else(|| seen.related("output")).cloned());
+fn set_output_ref(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
+    edit.set_some("output_ref", envelope.get("outputRef").or_else(|| envelope.related("output")).cloned());
 }
 
 /// Links a call to its approval.
-fn ask(seen: &Seen, scene: &mut Scene) {
-    let (Some(call), Some(action)) = (&seen.ids.tool_call, &seen.ids.action) else { return };
-    if let Some(mut edit) = scene.stage.edit(KIND, call.as_str()) {
-        edit.say("action_id", action.as_str());
-        wait(&mut edit);
+fn link_action(envelope: &EnvelopeView, fold: &mut FoldState) {
+    let (Some(call), Some(action)) = (&envelope.ids.tool_call, &envelope.ids.action) else { return };
+    if let Some(mut edit) = fold.activities.edit(KIND, call.as_str()) {
+        edit.set_str("action_id", action.as_str());
+        mark_pending(&mut edit);
     }
 }
 
 /// Marks a call as pending until the decision.
-fn wait(edit: &mut Edit<'_>) {
+fn mark_pending(edit: &mut Edit<'_>) {
     if has_ended(edit) || edit.get("awaits").is_some() {
         return;
     }
-    edit.say("status", "pending");
+    edit.set_str("status", "pending");
     if edit.text("state") != Some("input-streaming") {
-        edit.say("state", "input-available");
+        edit.set_str("state", "input-available");
     }
 }
 
 /// Continues an approved call. A refused call ends by its own fact.
-fn decided(seen: &Seen, scene: &mut Scene) {
-    let Some(action) = &seen.ids.action else { return };
-    let told = seen.ids.tool_call.as_ref().map(ToolCallId::as_str);
-    let Some(call) = told.or_else(|| action::waiting_call(scene, action.as_str())).map(str::to_owned) else { return };
-    let Some(mut edit) = scene.stage.edit(KIND, &call) else { return };
+fn on_action_resolved(envelope: &EnvelopeView, fold: &mut FoldState) {
+    let Some(action) = &envelope.ids.action else { return };
+    let stated = envelope.ids.tool_call.as_ref().map(ToolCallId::as_str);
+    let Some(call) = stated.or_else(|| action::waiting_call(fold, action.as_str())).map(str::to_owned) else { return };
+    let Some(mut edit) = fold.activities.edit(KIND, &call) else { return };
     let waits = edit.text("status") == Some("pending") && edit.get("awaits").is_none() && !has_ended(&edit);
     let is_about = edit.text("action_id") == Some(action.as_str());
-    if waits && is_about && matches!(seen.text("outcome"), Some("approved" | "answered")) {
-        edit.say("status", "running");
-        edit.say("state", "running");
+    if waits && is_about && matches!(envelope.text("outcome"), Some("approved" | "answered")) {
+        edit.set_str("status", "running");
+        edit.set_str("state", "running");
     }
 }
 
@@ -359,12 +362,12 @@ fn decided(seen: &Seen, scene: &mut Scene) {
 ///
 /// A call whose result another party supplies keeps waiting. A call that another run started and only reported here is
 /// not open in this run: it keeps the end that its reports state.
-pub(super) fn end_all(scene: &mut Scene) {
-    let is_settled = scene.run.settled;
+pub(super) fn end_all(fold: &mut FoldState) {
+    let is_settled = fold.run.settled;
     let ended = ["output-available", "output-error", "cancelled"];
     let state = |state: Option<&Value>| state.and_then(Value::as_str).is_some_and(|state| ended.contains(&state));
-    for id in scene.stage.ids(KIND, |call| !state(call.content.get("state")) && !call.content.contains_key("awaits")) {
-        let mut edit = scene.stage.edit(KIND, &id).expect("the id was listed above");
+    for id in fold.activities.ids(KIND, |call| !state(call.content.get("state")) && !call.content.contains_key("awaits")) {
+        let mut edit = fold.activities.edit(KIND, &id).expect("the id was listed above");
         if is_settled {
             edit.set("synthetic", true);
         }
@@ -372,10 +375,10 @@ pub(super) fn end_all(scene: &mut Scene) {
             Some("done") => "output-available",
             Some("failed") => "output-error",
             _ => {
-                edit.say("status", "cancelled");
+                edit.set_str("status", "cancelled");
                 "cancelled"
             }
         };
-        edit.say("state", state);
+        edit.set_str("state", state);
     }
 }

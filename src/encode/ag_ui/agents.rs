@@ -4,14 +4,14 @@
 //! its end gets no second start; its later messages still carry its id.
 
 use super::events::Attribution;
-use super::run::{change, kept};
-use crate::encode::frames::Shown;
+use super::run::{change, select_members};
+use crate::encode::frames::ActivityView;
 use serde_json::{Map, Value, json};
 
 /// Content members of an agent that this module reads.
 const MEMBERS: &[&str] = &["agentName", "status", "error"];
 /// Statuses of an agent that has finished.
-const DONE: &[&str] = &["completed", "failed", "killed", "cancelled", "interrupted", "closed", "done"];
+const FINAL_STATUSES: &[&str] = &["completed", "failed", "killed", "cancelled", "interrupted", "closed", "done"];
 
 /// The sub-agents, in the order in which they appeared.
 #[derive(Debug, Default)]
@@ -24,13 +24,13 @@ struct Agent {
     id: Box<str>,
     members: Map<String, Value>,
     /// The events that the client received about it in this run.
-    told: Told,
+    announced: Announced,
     /// Whether it appeared again since the last snapshot began.
-    is_met: bool,
+    has_appeared: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum Announced {
     Nothing,
     Start,
     End,
@@ -38,49 +38,49 @@ enum Told {
 
 impl Agents {
     /// Starts a new snapshot: forgets which agents appeared, but not which events the client received.
-    pub fn forget(&mut self) {
-        self.known.retain(|agent| agent.told != Told::Nothing);
-        self.known.iter_mut().for_each(|agent| agent.is_met = false);
+    pub fn begin_snapshot(&mut self) {
+        self.known.retain(|agent| agent.announced != Announced::Nothing);
+        self.known.iter_mut().for_each(|agent| agent.has_appeared = false);
     }
 
     /// Ends the agents that the client knows and the snapshot lacks.
-    pub fn drop_unmet(&mut self, events: &mut Vec<Value>) {
-        self.known.iter_mut().filter(|agent| !agent.is_met).for_each(|agent| agent.finish(events));
-        self.known.retain(|agent| agent.is_met);
+    pub fn drop_absent(&mut self, events: &mut Vec<Value>) {
+        self.known.iter_mut().filter(|agent| !agent.has_appeared).for_each(|agent| agent.finish(events));
+        self.known.retain(|agent| agent.has_appeared);
     }
 
     fn find(&mut self, id: &str) -> &mut Agent {
         let at = self.known.iter().position(|agent| *agent.id == *id).unwrap_or_else(|| {
-            self.known.push(Agent { id: id.into(), members: Map::new(), told: Told::Nothing, is_met: true });
+            self.known.push(Agent { id: id.into(), members: Map::new(), announced: Announced::Nothing, has_appeared: true });
             self.known.len() - 1
         });
-        self.known[at].is_met = true;
+        self.known[at].has_appeared = true;
         &mut self.known[at]
     }
 
     /// Whether the agent has appeared.
-    pub fn knows(&self, agent: &str) -> bool {
+    pub fn contains(&self, agent: &str) -> bool {
         self.known.iter().any(|known| *known.id == *agent)
     }
 
-    pub fn meet(&mut self, agent: Option<&str>) {
+    pub fn record(&mut self, agent: Option<&str>) {
         if let Some(id) = agent {
             self.find(id);
         }
     }
 
-    pub fn stand(&mut self, shown: &Shown) {
-        self.find(&shown.id).members = kept(MEMBERS, &shown.content);
+    pub fn load(&mut self, shown: &ActivityView) {
+        self.find(&shown.id).members = select_members(MEMBERS, &shown.content);
     }
 
-    pub fn follow(&mut self, id: &str, patch: &[Value]) {
+    pub fn apply_patch(&mut self, id: &str, patch: &[Value]) {
         change(&mut self.find(id).members, MEMBERS, patch);
     }
 
     /// Restores the sent events of a reader that resumes.
     pub fn resume(&mut self) {
         for agent in &mut self.known {
-            agent.told = if agent.is_done() { Told::End } else { Told::Start };
+            agent.announced = if agent.is_done() { Announced::End } else { Announced::Start };
         }
     }
 
@@ -92,14 +92,14 @@ impl Agents {
     }
 
     /// Announces the author of the next message.
-    pub fn speak(&mut self, agent: Option<&str>, events: &mut Vec<Value>) {
+    pub fn announce(&mut self, agent: Option<&str>, events: &mut Vec<Value>) {
         if let Some(id) = agent {
             self.find(id).begin(events);
         }
     }
 
     /// Announces the new status of one agent.
-    pub fn change(&mut self, id: &str, events: &mut Vec<Value>) {
+    pub fn update_status(&mut self, id: &str, events: &mut Vec<Value>) {
         let agent = self.find(id);
         agent.begin(events);
         if agent.is_done() {
@@ -108,10 +108,10 @@ impl Agents {
     }
 
     /// Ends all agents, because the client's run ends.
-    pub fn stop(&mut self, events: &mut Vec<Value>) {
+    pub fn end_all(&mut self, events: &mut Vec<Value>) {
         for agent in &mut self.known {
             agent.finish(events);
-            agent.told = Told::Nothing;
+            agent.announced = Announced::Nothing;
         }
     }
 }
@@ -122,22 +122,22 @@ impl Agent {
     }
 
     fn is_done(&self) -> bool {
-        self.text("status").is_some_and(|status| DONE.contains(&status))
+        self.text("status").is_some_and(|status| FINAL_STATUSES.contains(&status))
     }
 
     fn begin(&mut self, events: &mut Vec<Value>) {
-        if self.told == Told::Nothing && !self.is_done() {
+        if self.announced == Announced::Nothing && !self.is_done() {
             let name = self.text("agentName").unwrap_or(&self.id);
             events.push(json!({ "type": "SUBAGENT_STARTED", "subagentRunId": self.id, "name": name }));
-            self.told = Told::Start;
+            self.announced = Announced::Start;
         }
     }
 
     fn finish(&mut self, events: &mut Vec<Value>) {
-        if self.told != Told::Start {
+        if self.announced != Announced::Start {
             return;
         }
-        self.told = Told::End;
+        self.announced = Announced::End;
         let failure = self.text("status").filter(|status| self.is_done() && !matches!(*status, "completed" | "closed" | "done"));
         events.push(match failure {
             None => json!({ "type": "SUBAGENT_FINISHED", "subagentRunId": self.id }),

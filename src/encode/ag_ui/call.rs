@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 /// Seed 002's members: a tool's progress report, and the content of the activity that shows it.
 #[rustfmt::skip]
-pub(super) const REPORTED: &[&str] = &[
+pub(super) const REPORT_MEMBERS: &[&str] = &[
     "schema", "node_id", "call_id", "tool_name", "status", "progress", "loaded", "total", "message", "parent_node_id",
     "parent_call_id",
 ];
@@ -12,39 +12,39 @@ pub(super) const REPORTED: &[&str] = &[
 /// Members whose value is retained: small ones that decide how to translate the next change. Of the others only the
 /// presence is retained.
 #[rustfmt::skip]
-const SMALL: &[&str] = &[
+const RETAINED_MEMBERS: &[&str] = &[
     "schema", "node_id", "call_id", "tool_name", "status", "parent_node_id", "parent_call_id", "state", "awaits", "reported",
     "withheld", "truncated", "untrusted", "output_ref",
 ];
 
 /// Members that make up a result.
 #[rustfmt::skip]
-const RESULTS: &[&str] = &[
+const RESULT_MEMBERS: &[&str] = &[
     "state", "withheld", "error", "output", "structured", "output_text", "output_channels", "output_ref", "truncated", "untrusted",
 ];
 
 /// The tool name of a call that has none.
-const NAMELESS: &str = "unknown";
+const UNKNOWN_TOOL: &str = "unknown";
 
 /// A member's value is not available: it was sent earlier and not retained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Elsewhere;
+pub(super) struct NotRetained;
 
 /// The name of the call's tool.
 pub(super) fn name(content: &Map<String, Value>) -> &str {
-    content.get("tool_name").and_then(Value::as_str).filter(|name| !name.is_empty()).unwrap_or(NAMELESS)
+    content.get("tool_name").and_then(Value::as_str).filter(|name| !name.is_empty()).unwrap_or(UNKNOWN_TOOL)
 }
 
 /// Whether more arguments may arrive.
 pub(super) fn is_live(content: &Map<String, Value>) -> bool {
     let state = content.get("state").and_then(Value::as_str);
-        // An approval is about the arguments, so they are complete once it exists.
+    // An approval is about the arguments, so they are complete once it exists.
     let has_all = ["input", "awaits", "action_id"].iter().any(|member| content.contains_key(*member));
     !has_all && matches!(state, None | Some("running" | "input-streaming"))
 }
 
 /// Whether the client has to supply the call's result.
-pub(super) fn awaits(content: &Map<String, Value>) -> bool {
+pub(super) fn awaits_client_result(content: &Map<String, Value>) -> bool {
     content.contains_key("awaits") && !has_ended(content)
 }
 
@@ -53,13 +53,13 @@ pub(super) fn has_ended(content: &Map<String, Value>) -> bool {
 }
 
 /// The call's arguments as compact JSON text, streamed or not.
-pub(super) fn arguments(content: &Map<String, Value>) -> (String, Scan) {
-    let mut scan = Scan::default();
+pub(super) fn arguments(content: &Map<String, Value>) -> (String, JsonCompactor) {
+    let mut compactor = JsonCompactor::default();
     let text = match content.get("input") {
         Some(input) => input.to_string(),
-        None => chunks(content.get("input_text")).map(|chunk| scan.push(chunk)).collect(),
+        None => chunks(content.get("input_text")).map(|chunk| compactor.push(chunk)).collect(),
     };
-    (text, scan)
+    (text, compactor)
 }
 
 /// The chunks of a text.
@@ -69,21 +69,23 @@ pub(super) fn chunks(text: Option<&Value>) -> impl Iterator<Item = &str> {
 
 /// The result of a call, as a tool message carries it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct CallResult {
     pub content: String,
     /// Members beside the text, for the message's metadata.
-    pub told: Map<String, Value>,
+    pub metadata: Map<String, Value>,
 }
 
 /// Builds the result of an ended call; `None` while it runs. Every end has one, because clients wait for calls without.
 ///
 /// # Errors
 /// A member of the result is not available.
-pub(super) fn answer<'c>(get: impl Fn(&str) -> Result<Option<&'c Value>, Elsewhere>) -> Result<Option<Answer>, Elsewhere> {
+pub(super) fn result_of<'c>(
+    get: impl Fn(&str) -> Result<Option<&'c Value>, NotRetained>,
+) -> Result<Option<CallResult>, NotRetained> {
     let Some(state) = get("state")?.and_then(Value::as_str) else { return Ok(None) };
-    let mut told = Map::new();
+    let mut metadata = Map::new();
     if state != "output-available" {
-        told.insert("state".into(), state.into());
+        metadata.insert("state".into(), state.into());
     }
     let content = match state {
         "output-available" | "output-error" | "cancelled" if get("withheld")? == Some(&Value::Bool(true)) => {
@@ -91,7 +93,7 @@ pub(super) fn answer<'c>(get: impl Fn(&str) -> Result<Option<&'c Value>, Elsewhe
         }
         "output-available" => {
             for (member, name) in [("output_ref", "outputRef"), ("truncated", "truncated"), ("untrusted", "untrusted")] {
-                told.extend(get(member)?.map(|value| (name.to_owned(), value.clone())));
+                metadata.extend(get(member)?.map(|value| (name.to_owned(), value.clone())));
             }
             match (get("output")?, get("structured")) {
                 (Some(Value::String(text)), _) => text.clone(),
@@ -103,7 +105,7 @@ pub(super) fn answer<'c>(get: impl Fn(&str) -> Result<Option<&'c Value>, Elsewhe
                             let joined = |text: &Value| Value::from(chunks(Some(text)).collect::<String>());
                             channels.iter().map(|(name, text)| (name.clone(), joined(text))).collect::<Map<_, _>>()
                         });
-                        told.extend(channels.map(|channels| ("outputChannels".to_owned(), channels.into())));
+                        metadata.extend(channels.map(|channels| ("outputChannels".to_owned(), channels.into())));
                         chunks(get("output_text")?).collect()
                     }
                 },
@@ -122,43 +124,43 @@ pub(super) fn answer<'c>(get: impl Fn(&str) -> Result<Option<&'c Value>, Elsewhe
         }
         _ => return Ok(None),
     };
-    Ok(Some(Answer { content, told }))
+    Ok(Some(CallResult { content, metadata }))
 }
 
 /// The members of the tool's own progress report, if the call has any.
 pub(super) fn report(content: &Map<String, Value>) -> Map<String, Value> {
-    REPORTED.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone()))).collect()
+    REPORT_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone()))).collect()
 }
 
 /// The retained state of a call: the small members, and the names of the others.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Kept(Map<String, Value>);
+pub(super) struct CallState(Map<String, Value>);
 
 /// The effect of one patch on a call.
 #[derive(Debug, Default)]
-pub(super) struct Change {
+pub(super) struct CallPatch {
     /// The members that it sets.
-    said: Map<String, Value>,
+    set: Map<String, Value>,
     /// Whether it removes the arguments without a replacement.
-    pub loses_input: bool,
+    pub removes_input: bool,
     /// The argument chunks that it appends.
     pub arguments: Vec<String>,
     /// Whether it may change the result.
-    pub is_about_result: bool,
+    pub affects_result: bool,
     /// Its operations on the progress report.
     pub report: Vec<Value>,
 }
 
-impl Kept {
+impl CallState {
     /// Retains the state of a content.
     pub fn of(content: &Map<String, Value>) -> Self {
-        let mut kept = Self::default();
-        content.iter().for_each(|(member, value)| kept.keep(member, value));
-        kept
+        let mut call_state = Self::default();
+        content.iter().for_each(|(member, value)| call_state.retain(member, value));
+        call_state
     }
 
-    fn keep(&mut self, member: &str, value: &Value) {
-        let value = if SMALL.contains(&member) { value.clone() } else { Value::Null };
+    fn retain(&mut self, member: &str, value: &Value) {
+        let value = if RETAINED_MEMBERS.contains(&member) { value.clone() } else { Value::Null };
         self.0.insert(member.to_owned(), value);
     }
 
@@ -175,8 +177,8 @@ impl Kept {
     ///
     /// # Errors
     /// It changes the inside of a member, which no patch of the fold does.
-    pub fn follow(&mut self, patch: Vec<Value>) -> Result<Change, Elsewhere> {
-        let mut change = Change::default();
+    pub fn apply_patch(&mut self, patch: Vec<Value>) -> Result<CallPatch, NotRetained> {
+        let mut change = CallPatch::default();
         for op in patch {
             let (path, value) = (op.get("path").and_then(Value::as_str).unwrap_or_default(), op.get("value"));
             let member = path.strip_prefix('/').unwrap_or_default();
@@ -184,27 +186,28 @@ impl Kept {
                 ("input_text/-", Some(Value::String(chunk))) => change.arguments.push(chunk.clone()),
                 ("output_text/-", _) => {
                     let is_all = !["output", "structured", "withheld"].iter().any(|member| self.0.contains_key(*member));
-                    change.is_about_result |= is_all;
+                    change.affects_result |= is_all;
                 }
                 (of_channel, _) if of_channel.starts_with("output_channels/") => {
                     // The value that this patch set is no longer complete.
-                    change.said.shift_remove("output_channels");
+                    change.set.shift_remove("output_channels");
                 }
-                (member, _) if member.contains('/') || member.is_empty() => return Err(Elsewhere),
+                (member, _) if member.contains('/') || member.is_empty() => return Err(NotRetained),
                 (member, Some(value)) => {
-                    self.keep(member, value);
-                    change.said.insert(member.to_owned(), value.clone());
-                    change.loses_input &= member != "input";
-                    change.is_about_result |= RESULTS.contains(&member) && !matches!(member, "output_text" | "output_channels");
+                    self.retain(member, value);
+                    change.set.insert(member.to_owned(), value.clone());
+                    change.removes_input &= member != "input";
+                    change.affects_result |=
+                        RESULT_MEMBERS.contains(&member) && !matches!(member, "output_text" | "output_channels");
                 }
                 (member, None) => {
                     self.0.shift_remove(member);
-                    change.said.shift_remove(member);
-                    change.loses_input |= member == "input" || member == "input_text";
-                    change.is_about_result |= RESULTS.contains(&member);
+                    change.set.shift_remove(member);
+                    change.removes_input |= member == "input" || member == "input_text";
+                    change.affects_result |= RESULT_MEMBERS.contains(&member);
                 }
             }
-            if REPORTED.contains(&member) {
+            if REPORT_MEMBERS.contains(&member) {
                 change.report.push(op);
             }
         }
@@ -215,30 +218,30 @@ impl Kept {
     ///
     /// # Errors
     /// The member exists, but its value was sent earlier and not retained.
-    pub fn get<'c>(&'c self, change: &'c Change, member: &str) -> Result<Option<&'c Value>, Elsewhere> {
-        match (change.said.get(member), self.0.get(member)) {
+    pub fn get<'c>(&'c self, change: &'c CallPatch, member: &str) -> Result<Option<&'c Value>, NotRetained> {
+        match (change.set.get(member), self.0.get(member)) {
             (Some(value), _) => Ok(Some(value)),
-            (None, Some(value)) if SMALL.contains(&member) => Ok(Some(value)),
-            (None, Some(_)) => Err(Elsewhere),
+            (None, Some(value)) if RETAINED_MEMBERS.contains(&member) => Ok(Some(value)),
+            (None, Some(_)) => Err(NotRetained),
             (None, None) => Ok(None),
         }
     }
 }
 
-impl Change {
+impl CallPatch {
     /// The value of a member that the patch sets.
-    pub fn said(&self, member: &str) -> Option<&Value> {
-        self.said.get(member)
+    pub fn value_of(&self, member: &str) -> Option<&Value> {
+        self.set.get(member)
     }
 
     /// The whole progress report of a call that had none before.
     ///
     /// # Errors
     /// A part of the report was sent earlier and not retained.
-    pub fn first_report(&self, kept: &Kept) -> Result<Map<String, Value>, Elsewhere> {
+    pub fn first_report(&self, call_state: &CallState) -> Result<Map<String, Value>, NotRetained> {
         let mut report = Map::new();
-        for member in REPORTED {
-            report.extend(kept.get(self, member)?.map(|value| ((*member).to_owned(), value.clone())));
+        for member in REPORT_MEMBERS {
+            report.extend(call_state.get(self, member)?.map(|value| ((*member).to_owned(), value.clone())));
         }
         Ok(report)
     }
@@ -250,15 +253,15 @@ impl Change {
 /// between tokens and normalises escapes in strings. Input that is neither an object nor an array passes through
 /// unchanged.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Scan {
-    of: Of,
+pub(super) struct JsonCompactor {
+    of: InputShape,
     in_text: bool,
     /// An incomplete escape: at most 11 characters.
     escape: String,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Of {
+enum InputShape {
     /// Only space so far.
     #[default]
     Unknown,
@@ -266,20 +269,20 @@ enum Of {
     Other,
 }
 
-impl Scan {
+impl JsonCompactor {
     /// Compacts a further chunk.
     pub fn push(&mut self, chunk: &str) -> String {
         let mut out = String::with_capacity(chunk.len());
         for c in chunk.chars() {
-            if self.of == Of::Unknown {
+            if self.of == InputShape::Unknown {
                 self.of = match c {
-                    '{' | '[' => Of::Json,
+                    '{' | '[' => InputShape::Json,
                     c if c.is_ascii_whitespace() => continue,
-                    _ => Of::Other,
+                    _ => InputShape::Other,
                 };
             }
             match c {
-                _ if self.of == Of::Other => out.push(c),
+                _ if self.of == InputShape::Other => out.push(c),
                 _ if !self.escape.is_empty() => self.escaped(c, &mut out),
                 '\\' if self.in_text => self.escape.push(c),
                 ' ' | '\t' | '\r' | '\n' if !self.in_text => {}
@@ -296,9 +299,9 @@ impl Scan {
     fn escaped(&mut self, c: char, out: &mut String) {
         self.escape.push(c);
         let is_unicode = |at: usize| self.escape.as_bytes().get(at) == Some(&b'u');
-        let unit = |at: usize| self.escape.get(at..at + 4).and_then(|digits| u16::from_str_radix(digits, 16).ok());
+        let update = |at: usize| self.escape.get(at..at + 4).and_then(|digits| u16::from_str_radix(digits, 16).ok());
         let length = self.escape.len();
-        let is_high = unit(2).is_some_and(|unit| (0xD800..0xDC00).contains(&unit));
+        let is_high = unit(2).is_some_and(|update| (0xD800..0xDC00).contains(&update));
         let is_whole = match length {
             2 => !is_unicode(1),
             6 => !is_high,
@@ -312,8 +315,8 @@ impl Scan {
             let whole = std::mem::take(&mut self.escape);
             match serde_json::from_str::<String>(&format!("\"{whole}\"")) {
                 Ok(text) => {
-                    let said = Value::from(text).to_string();
-                    out.push_str(&said[1..said.len() - 1]);
+                    let escaped = Value::from(text).to_string();
+                    out.push_str(&escaped[1..escaped.len() - 1]);
                 }
                 // Not JSON: keep it unchanged.
                 Err(_) => {
@@ -331,22 +334,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn scanned(chunks: &[&str]) -> String {
-        let mut scan = Scan::default();
-        chunks.iter().map(|chunk| scan.push(chunk)).collect()
+    fn compacted(chunks: &[&str]) -> String {
+        let mut compactor = JsonCompactor::default();
+        chunks.iter().map(|chunk| compactor.push(chunk)).collect()
     }
 
     #[test]
     fn input_that_is_neither_object_nor_array_passes_unchanged() {
-        assert_eq!(scanned(&["ls -la ", "  \"a b\""]), "ls -la   \"a b\"");
-        assert_eq!(scanned(&["  ", "\"a  b\" "]), "\"a  b\" ");
+        assert_eq!(compacted(&["ls -la ", "  \"a b\""]), "ls -la   \"a b\"");
+        assert_eq!(compacted(&["  ", "\"a  b\" "]), "\"a  b\" ");
     }
 
     #[test]
     fn invalid_json_loses_no_characters() {
-        assert_eq!(scanned(&["{\"a\": \"x\\q", "y\\u12\"}"]), "{\"a\":\"x\\qy\\u12\"}");
-        assert_eq!(scanned(&["{\"a\": \"\\ud83d\", \"b\": 1}"]), "{\"a\":\"\\ud83d\",\"b\":1}");
-        assert_eq!(scanned(&["{\"a\": \"\\ud83d\\n\"}"]), "{\"a\":\"\\ud83d\\n\"}");
+        assert_eq!(compacted(&["{\"a\": \"x\\q", "y\\u12\"}"]), "{\"a\":\"x\\qy\\u12\"}");
+        assert_eq!(compacted(&["{\"a\": \"\\ud83d\", \"b\": 1}"]), "{\"a\":\"\\ud83d\",\"b\":1}");
+        assert_eq!(compacted(&["{\"a\": \"\\ud83d\\n\"}"]), "{\"a\":\"\\ud83d\\n\"}");
     }
 
     fn json() -> impl Strategy<Value = Value> {
@@ -372,7 +375,7 @@ mod tests {
         for c in pretty.chars() {
             match c.is_ascii() {
                 true => text.push(c),
-                false => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text.push_str(&format!("\\u{unit:04X}"))),
+                false => c.encode_utf16(&mut [0; 2]).iter().for_each(|update| text.push_str(&format!("\\u{update:04X}"))),
             }
         }
         text
@@ -385,10 +388,10 @@ mod tests {
         ) {
             let text = widely(&value);
             let chars: Vec<char> = text.chars().collect();
-            let (mut at, mut scan, mut out) = (0, Scan::default(), String::new());
+            let (mut at, mut compactor, mut out) = (0, JsonCompactor::default(), String::new());
             for size in sizes.iter().cycle() {
                 let end = (at + size).min(chars.len());
-                out.push_str(&scan.push(&chars[at..end].iter().collect::<String>()));
+                out.push_str(&compactor.push(&chars[at..end].iter().collect::<String>()));
                 at = end;
                 if at == chars.len() {
                     break;
@@ -402,38 +405,39 @@ mod tests {
     fn every_ended_call_has_a_result() {
         let of = |content: Value| {
             let content = content.as_object().unwrap().clone();
-            answer(|member| Ok(content.get(member))).unwrap().map(|answer| (answer.content, Value::Object(answer.told)))
+            result_of(|member| Ok(content.get(member))).unwrap().map(|result| (result.content, Value::Object(result.metadata)))
         };
-        let said = |content: &str, told: Value| Some((content.to_owned(), told));
+        let expected = |content: &str, metadata: Value| Some((content.to_owned(), metadata));
         assert_eq!(of(json!({"state": "running", "output": 1})), None);
         assert_eq!(of(json!({})), None);
         let done = "output-available";
-        assert_eq!(of(json!({"state": done, "output": "text", "output_text": ["x"]})), said("text", json!({})));
+        assert_eq!(of(json!({"state": done, "output": "text", "output_text": ["x"]})), expected("text", json!({})));
         assert_eq!(
             of(json!({"state": done, "output": {"a": [1]}, "truncated": 7})),
-            said("{\"a\":[1]}", json!({"truncated": 7}))
+            expected("{\"a\":[1]}", json!({"truncated": 7}))
         );
-        assert_eq!(of(json!({"state": done, "structured": [1]})), said("[1]", json!({})));
-        assert_eq!(of(json!({"state": done, "output_text": ["a", "b"]})), said("ab", json!({})));
-        assert_eq!(of(json!({"state": done})), said("", json!({})));
-        assert_eq!(of(json!({"state": done, "withheld": true, "output": 1})), said("{\"withheld\":true}", json!({})));
+        assert_eq!(of(json!({"state": done, "structured": [1]})), expected("[1]", json!({})));
+        assert_eq!(of(json!({"state": done, "output_text": ["a", "b"]})), expected("ab", json!({})));
+        assert_eq!(of(json!({"state": done})), expected("", json!({})));
+        assert_eq!(of(json!({"state": done, "withheld": true, "output": 1})), expected("{\"withheld\":true}", json!({})));
         assert_eq!(
             of(json!({"state": "output-error", "error": {"message": "no"}})),
-            said("{\"error\":{\"message\":\"no\"}}", json!({"state": "output-error"}))
+            expected("{\"error\":{\"message\":\"no\"}}", json!({"state": "output-error"}))
         );
-        assert_eq!(of(json!({"state": "cancelled"})), said("{\"cancelled\":true}", json!({"state": "cancelled"})));
+        assert_eq!(of(json!({"state": "cancelled"})), expected("{\"cancelled\":true}", json!({"state": "cancelled"})));
     }
 
     #[test]
     fn a_patch_reports_members_whose_values_were_not_retained() {
         let content = json!({"state": "progress", "tool_name": "x", "output_text": ["long"], "status": "running"});
-        let mut kept = Kept::of(content.as_object().unwrap());
+        let mut call_state = CallState::of(content.as_object().unwrap());
         let ops = |value: Value| value.as_array().unwrap().clone();
-        let change = kept.follow(ops(json!([{"op": "replace", "path": "/state", "value": "output-available"}]))).unwrap();
-        assert!(change.is_about_result);
-        assert_eq!(answer(|member| kept.get(&change, member)), Err(Elsewhere), "the output was streamed earlier");
-        let change = kept.follow(ops(json!([{"op": "add", "path": "/output", "value": "whole"}]))).unwrap();
-        assert_eq!(answer(|member| kept.get(&change, member)).unwrap().unwrap().content, "whole");
-        assert!(kept.follow(ops(json!([{"op": "add", "path": "/output/a", "value": 1}]))).is_err());
+        let change =
+            call_state.apply_patch(ops(json!([{"op": "replace", "path": "/state", "value": "output-available"}]))).unwrap();
+        assert!(change.affects_result);
+        assert_eq!(result_of(|member| call_state.get(&change, member)), Err(NotRetained), "the output was streamed earlier");
+        let change = call_state.apply_patch(ops(json!([{"op": "add", "path": "/output", "value": "whole"}]))).unwrap();
+        assert_eq!(result_of(|member| call_state.get(&change, member)).unwrap().unwrap().content, "whole");
+        assert!(call_state.apply_patch(ops(json!([{"op": "add", "path": "/output/a", "value": 1}]))).is_err());
     }
 }

@@ -1,19 +1,19 @@
 //! Live changes: translates each change into the events that are new to the reader, in the order of snapshots.
 
-use super::call::{self, Elsewhere};
+use super::call::{self, NotRetained};
 use super::events::{self, Attribution, Bracket};
-use super::items::{self, Body, Item, Key, Order, PartOf};
-use super::known::{Had, Print, Record, result_print};
-use super::{AgUi, Client};
+use super::items::{self, Body, Item, Key, PartKind, SortKey};
+use super::known::{ClientCopy, SentMessage, TextDigest, result_digest};
+use super::{AgUi, ClientRun};
 use crate::encode::Flow;
-use crate::encode::frames::{Frame, Shown};
+use crate::encode::frames::{ActivityView, Frame};
 use serde_json::{Value, json};
 
 /// The sort key of an update to a known message: it precedes new messages.
-const KNOWN: Order = (0, 0, 0, 0);
+const KNOWN: SortKey = (0, 0, 0, 0);
 
 /// One update that the client has to receive.
-enum Unit {
+enum Update {
     Item(Box<Item>),
     /// Append to a text.
     Append(Key, String),
@@ -28,125 +28,125 @@ enum Unit {
     Agent(Box<str>),
 }
 
-type Units = Vec<(Order, Unit)>;
+type Updates = Vec<(SortKey, Update)>;
 
 impl AgUi {
     /// Translates the batch of frames.
-    pub(super) fn tell(&mut self, events: &mut Vec<Value>) -> Flow {
+    pub(super) fn translate_batch(&mut self, events: &mut Vec<Value>) -> Flow {
         if self.batch.is_empty() || self.is_joining {
-            return Flow::On;
+            return Flow::Continue;
         }
         let batch = std::mem::take(&mut self.batch);
         let before = batch.iter().any(|frame| kind(frame) == "run").then(|| self.run.clone());
-        let Ok(mut units) = self.units(batch) else { return self.again() };
-        units.sort_by_key(|(order, _)| *order);
-        for (_, unit) in units {
-            if self.say(unit, events).is_err() {
-                return self.again();
+        let Ok(mut updates) = self.updates(batch) else { return self.restart() };
+        updates.sort_by_key(|(order, _)| *order);
+        for (_, update) in updates {
+            if self.send(update, events).is_err() {
+                return self.restart();
             }
         }
-        let Some(before) = before else { return Flow::On };
-        let was_open = self.client != Client::Ended;
-        let flow = self.turn(&before, events);
-        if flow == Flow::On && was_open {
-            self.open(events);
+        let Some(before) = before else { return Flow::Continue };
+        let was_open = self.client != ClientRun::Ended;
+        let flow = self.check_attempt(&before, events);
+        if flow == Flow::Continue && was_open {
+            self.open_run(events);
         }
         flow
     }
 
-    fn units(&mut self, batch: Vec<Frame>) -> Result<Units, Elsewhere> {
-        let is_nobodys = self.run.agent().is_none();
+    fn updates(&mut self, batch: Vec<Frame>) -> Result<Updates, NotRetained> {
+        let had_no_agent = self.run.agent().is_none();
         for frame in &batch {
             match frame {
-                Frame::ActivitySnapshot(shown) if &*shown.kind == "run" => self.run.stand(&shown.content),
-                Frame::ActivityDelta { activity_type, patch, .. } if &**activity_type == "run" => self.run.follow(patch),
+                Frame::ActivitySnapshot(shown) if &*shown.kind == "run" => self.run.load(&shown.content),
+                Frame::ActivityDelta { activity_type, patch, .. } if &**activity_type == "run" => self.run.apply_patch(patch),
                 _ => {}
             }
         }
-        if is_nobodys && self.run.agent().is_some_and(|own| self.agents.knows(own)) {
+        if had_no_agent && self.run.agent().is_some_and(|own| self.agents.contains(own)) {
             // The run's agent was unknown, and its messages were attributed to a teammate.
-            return Err(Elsewhere);
+            return Err(NotRetained);
         }
-        let mut units = Vec::new();
+        let mut updates = Vec::new();
         for frame in batch {
             match frame {
-                Frame::ActivitySnapshot(shown) => self.appeared(&shown, &mut units),
+                Frame::ActivitySnapshot(shown) => self.add_snapshot(&shown, &mut updates),
                 Frame::ActivityDelta { activity_type, activity_id, patch } => {
-                    self.changed(&activity_type, &activity_id, patch, &mut units)?;
+                    self.add_patch(&activity_type, &activity_id, patch, &mut updates)?;
                 }
                 _ => {}
             }
         }
-        Ok(units)
+        Ok(updates)
     }
 
     /// Adds the updates of an activity's snapshot.
-    fn appeared(&mut self, shown: &Shown, units: &mut Units) {
+    fn add_snapshot(&mut self, shown: &ActivityView, updates: &mut Updates) {
         let own = self.run.agent().map(str::to_owned);
-        if shown.run.is_some() && self.log.is_none() {
-            self.log.clone_from(&shown.run);
+        if shown.run.is_some() && self.log_run.is_none() {
+            self.log_run.clone_from(&shown.run);
         }
         match &*shown.kind {
-            "state" => units.extend(shown.content.get("state").map(|state| (KNOWN, Unit::State(state.clone())))),
-            "action" => self.run.ask(shown),
+            "state" => updates.extend(shown.content.get("state").map(|state| (KNOWN, Update::State(state.clone())))),
+            "action" => self.run.load_action(shown),
             "agent" if own.as_deref() != Some(&*shown.id) => {
-                self.agents.stand(shown);
-                units.push((KNOWN, Unit::Agent(shown.id.clone())));
+                self.agents.load(shown);
+                updates.push((KNOWN, Update::Agent(shown.id.clone())));
             }
             _ => {}
         }
         let agent = items::teammate(shown, own.as_deref());
-        self.agents.meet(agent.as_deref());
-        units.extend(agent.clone().map(|agent| (KNOWN, Unit::Agent(agent))));
-        let place = self.known.place(shown, agent);
+        self.agents.record(agent.as_deref());
+        updates.extend(agent.clone().map(|agent| (KNOWN, Update::Agent(agent))));
+        let place = self.sent.record_activity(shown, agent);
         let items = items::items(shown, own.as_deref(), 0, place);
-        units.extend(items.into_iter().map(|item| (item.order, Unit::Item(Box::new(item)))));
+        updates.extend(items.into_iter().map(|item| (item.order, Update::Item(Box::new(item)))));
     }
 
     /// Adds the updates of an activity's patch.
-    fn changed(&mut self, kind: &str, id: &str, patch: Vec<Value>, units: &mut Units) -> Result<(), Elsewhere> {
+    fn add_patch(&mut self, kind: &str, id: &str, patch: Vec<Value>, updates: &mut Updates) -> Result<(), NotRetained> {
         let (call, reasoning) = (Key::Call(id.into()), Key::Reasoning(id.into()));
         match kind {
             "run" => {}
-            "state" => units.push((KNOWN, Unit::StatePatch(patch))),
-            "message" if self.known.placed(kind, id).is_some_and(|place| place.message.is_some()) => {
-                return self.message_changed(id, patch, units);
+            "state" => updates.push((KNOWN, Update::StatePatch(patch))),
+            "message" if self.sent.activity(kind, id).is_some_and(|place| place.message.is_some()) => {
+                return self.add_message_patch(id, patch, updates);
             }
-            "reasoning" if self.known.records.contains_key(&reasoning) => {
+            "reasoning" if self.sent.messages.contains_key(&reasoning) => {
                 for op in patch {
                     let value = op.get("value");
-                    let unit = match (op.get("path").and_then(Value::as_str).unwrap_or_default(), value) {
-                        ("/text/-", Some(Value::String(chunk))) => Unit::Append(reasoning.clone(), chunk.clone()),
-                        ("/text", text @ Some(_)) => Unit::Whole(reasoning.clone(), items::joined(text)),
-                        ("/status", Some(status)) => Unit::Live(reasoning.clone(), status == "streaming"),
+                    let update = match (op.get("path").and_then(Value::as_str).unwrap_or_default(), value) {
+                        ("/text/-", Some(Value::String(chunk))) => Update::Append(reasoning.clone(), chunk.clone()),
+                        ("/text", text @ Some(_)) => Update::Whole(reasoning.clone(), items::joined(text)),
+                        ("/status", Some(status)) => Update::Live(reasoning.clone(), status == "streaming"),
                         _ => continue,
                     };
-                    units.push((KNOWN, unit));
+                    updates.push((KNOWN, update));
                 }
             }
-            "tool-call-progress" if self.known.records.contains_key(&call) => {
-                units.push((KNOWN, Unit::Call(id.into(), patch)));
+            "tool-call-progress" if self.sent.messages.contains_key(&call) => {
+                updates.push((KNOWN, Update::Call(id.into(), patch)));
             }
             _ => {
                 match kind {
-                    "action" => self.run.follow_action(id, &patch),
+                    "action" => self.run.apply_action_patch(id, &patch),
                     "agent" if self.run.agent() != Some(id) => {
-                        self.agents.follow(id, &patch);
-                        units.push((KNOWN, Unit::Agent(id.into())));
+                        self.agents.apply_patch(id, &patch);
+                        updates.push((KNOWN, Update::Agent(id.into())));
                     }
                     _ => {}
                 }
-                units.push((KNOWN, Unit::Patch(Key::Activity(kind.into(), id.into()), patch)));
+                updates.push((KNOWN, Update::Patch(Key::Activity(kind.into(), id.into()), patch)));
             }
         }
         Ok(())
     }
 
     /// Adds the updates of a message's patch: new parts, and changes of existing ones.
-    fn message_changed(&mut self, id: &str, patch: Vec<Value>, units: &mut Units) -> Result<(), Elsewhere> {
-        let run = self.log.clone();
-        let Some(place) = self.known.placed("message", id) else { return Ok(()) };
-        let (number, agent, Some(message)) = (place.number, &place.agent, &mut place.message) else { return Ok(()) };
+    fn add_message_patch(&mut self, id: &str, patch: Vec<Value>, updates: &mut Updates) -> Result<(), NotRetained> {
+        let run = self.log_run.clone();
+        let Some(place) = self.sent.activity("message", id) else { return Ok(()) };
+        let (number, agent, Some(message)) = (place.position, &place.agent, &mut place.message) else { return Ok(()) };
         let known = message.parts.len();
         // An update of a part that this patch adds follows the part.
         let mut new = Vec::new();
@@ -154,85 +154,87 @@ impl AgUi {
             let path = op.get("path").and_then(Value::as_str).unwrap_or_default();
             let Some(of_parts) = path.strip_prefix("/parts") else { continue };
             if of_parts == "/-" {
-                let part = op.get("value").and_then(Value::as_object).ok_or(Elsewhere)?;
+                let part = op.get("value").and_then(Value::as_object).ok_or(NotRetained)?;
                 let sub = u32::try_from(message.parts.len()).unwrap_or(u32::MAX);
                 let order = (0, part.get("opened").and_then(Value::as_u64).unwrap_or_default(), number, sub);
                 let (key, of) = message.add(id, part);
                 let item = Item {
                     key,
                     order,
-                    is_history: matches!(of, PartOf::Call | PartOf::Result),
+                    is_history: matches!(of, PartKind::Call | PartKind::Result),
                     run: run.clone(),
                     agent: agent.clone(),
                     body: items::part_body(id, &message.role, part, of),
                 };
                 new.push(order);
-                units.push((order, Unit::Item(Box::new(item))));
+                updates.push((order, Update::Item(Box::new(item))));
                 continue;
             }
-            let (at, way) = of_parts.strip_prefix('/').and_then(|rest| rest.split_once('/')).ok_or(Elsewhere)?;
-            let at: usize = at.parse().map_err(|_| Elsewhere)?;
-            let (key, of) = message.parts.get(at).cloned().ok_or(Elsewhere)?;
+            let (at, way) = of_parts.strip_prefix('/').and_then(|rest| rest.split_once('/')).ok_or(NotRetained)?;
+            let at: usize = at.parse().map_err(|_| NotRetained)?;
+            let (key, of) = message.parts.get(at).cloned().ok_or(NotRetained)?;
             let order = at.checked_sub(known).map_or(KNOWN, |nth| new[nth]);
             let value = op.get("value");
-            let unit = match (of, way, value) {
-                (_, "kind", _) | (PartOf::Call | PartOf::Result, "text" | "text/-", _) => return Err(Elsewhere),
-                (PartOf::Other, way, _) => {
+            let update = match (of, way, value) {
+                (_, "kind", _) | (PartKind::Call | PartKind::Result, "text" | "text/-", _) => return Err(NotRetained),
+                (PartKind::Other, way, _) => {
                     let path = format!("/{way}");
                     let mut op = op;
                     op["path"] = path.into();
-                    Unit::Patch(key, vec![op])
+                    Update::Patch(key, vec![op])
                 }
-                (PartOf::Text | PartOf::Reasoning, "text/-", Some(Value::String(chunk))) => Unit::Append(key, chunk.clone()),
-                (PartOf::Text | PartOf::Reasoning, "text", text @ Some(_)) => Unit::Whole(key, items::joined(text)),
-                (PartOf::Text | PartOf::Reasoning, "status", Some(status)) => Unit::Live(key, status == "streaming"),
+                (PartKind::Text | PartKind::Reasoning, "text/-", Some(Value::String(chunk))) => {
+                    Update::Append(key, chunk.clone())
+                }
+                (PartKind::Text | PartKind::Reasoning, "text", text @ Some(_)) => Update::Whole(key, items::joined(text)),
+                (PartKind::Text | PartKind::Reasoning, "status", Some(status)) => Update::Live(key, status == "streaming"),
                 _ => continue,
             };
-            units.push((order, unit));
+            updates.push((order, update));
         }
         Ok(())
     }
 
-    fn say(&mut self, unit: Unit, events: &mut Vec<Value>) -> Result<(), Elsewhere> {
-        match unit {
-            Unit::Item(item) if self.known.omitted.contains(&item.key) => {}
-            Unit::Item(item) if self.known.records.contains_key(&item.key) => {
+    fn send(&mut self, update: Update, events: &mut Vec<Value>) -> Result<(), NotRetained> {
+        match update {
+            Update::Item(item) if self.sent.omitted.contains(&item.key) => {}
+            Update::Item(item) if self.sent.messages.contains_key(&item.key) => {
                 if !item.is_history {
-                    self.forward(*item, events)?;
+                    self.complete_message(*item, events)?;
                 }
             }
-            Unit::Item(item) => self.begin(&item, events)?,
-            Unit::Append(key, chunk) => {
-                if let Some(print) = self.known.records.get_mut(&key).and_then(Record::print_mut) {
-                    print.push(&chunk);
+            Update::Item(item) => self.begin_message(&item, events)?,
+            Update::Append(key, chunk) => {
+                if let Some(digest) = self.sent.messages.get_mut(&key).and_then(SentMessage::digest_mut) {
+                    digest.push(&chunk);
                     let is_live = self.is_live(&key);
-                    self.grow(&key, &chunk, is_live, events);
+                    self.append(&key, &chunk, is_live, events);
                 }
             }
-            Unit::Whole(key, text) => {
-                if let Some(print) = self.known.records.get_mut(&key).and_then(Record::print_mut) {
-                    let rest = print.rest(&text).ok_or(Elsewhere)?;
-                    print.push(rest);
+            Update::Whole(key, text) => {
+                if let Some(digest) = self.sent.messages.get_mut(&key).and_then(SentMessage::digest_mut) {
+                    let rest = digest.rest(&text).ok_or(NotRetained)?;
+                    digest.push(rest);
                     let is_live = self.is_live(&key);
-                    self.grow(&key, rest, is_live, events);
+                    self.append(&key, rest, is_live, events);
                 }
             }
-            Unit::Live(key, is_live) => self.grow(&key, "", is_live, events),
-            Unit::Call(id, patch) => self.call_changed(&id, patch, events)?,
-            Unit::Patch(key, patch) => self.patch(&key, patch, events),
-            Unit::State(state) => {
-                self.open(events);
+            Update::Live(key, is_live) => self.append(&key, "", is_live, events),
+            Update::Call(id, patch) => self.apply_call_patch(&id, patch, events)?,
+            Update::Patch(key, patch) => self.send_patch(&key, patch, events),
+            Update::State(state) => {
+                self.open_run(events);
                 events.push(json!({ "type": "STATE_SNAPSHOT", "snapshot": state }));
             }
-            Unit::StatePatch(patch) => {
-                self.open(events);
-                let delta: Vec<_> = patch.into_iter().map(of_state).collect();
+            Update::StatePatch(patch) => {
+                self.open_run(events);
+                let delta: Vec<_> = patch.into_iter().map(relative_to_state).collect();
                 events.push(json!({ "type": "STATE_DELTA", "delta": delta }));
             }
-            Unit::Agent(agent) => {
+            Update::Agent(agent) => {
                 if self.attribution == Attribution::Subagent {
-                    self.open(events);
-                    self.agents.change(&agent, events);
+                    self.open_run(events);
+                    self.agents.update_status(&agent, events);
                 }
             }
         }
@@ -244,19 +246,19 @@ impl AgUi {
     }
 
     /// Begins a message that this stream has not sent yet.
-    fn begin(&mut self, item: &Item, events: &mut Vec<Value>) -> Result<(), Elsewhere> {
-        let id = self.known.name(item);
+    fn begin_message(&mut self, item: &Item, events: &mut Vec<Value>) -> Result<(), NotRetained> {
+        let id = self.sent.assign_id(item);
         let text = match &item.body {
             Body::Text { text, .. } | Body::Reasoning { text, .. } => Some(text),
             Body::Call { arguments, .. } => Some(arguments),
             Body::Result { .. } | Body::Activity { .. } => None,
         };
-        let had = self.known.has.had(&id, item);
-        self.known.records.insert(item.key.clone(), Record::of(&id, item, true));
+        let had = self.sent.client.copy_of(&id, item);
+        self.sent.messages.insert(item.key.clone(), SentMessage::of(&id, item, true));
         let rest = match (had, text) {
-            (Some(Had::More), _) => return Ok(()),
-            (Some(Had::Text(print)), Some(text)) => {
-                let rest = print.rest(text).ok_or(Elsewhere)?;
+            (Some(ClientCopy::NonText), _) => return Ok(()),
+            (Some(ClientCopy::Text(digest)), Some(text)) => {
+                let rest = digest.rest(text).ok_or(NotRetained)?;
                 if rest.is_empty() && !item.is_live() {
                     return Ok(());
                 }
@@ -264,9 +266,9 @@ impl AgUi {
             }
             (_, text) => text.map_or("", String::as_str),
         };
-        self.open(events);
+        self.open_run(events);
         if self.attribution == Attribution::Subagent {
-            self.agents.speak(item.agent.as_deref(), events);
+            self.agents.announce(item.agent.as_deref(), events);
         }
         events.extend(events::begin(&id, item, self.attribution));
         let Some(bracket) = Bracket::of(&id, item) else { return Ok(()) };
@@ -281,48 +283,48 @@ impl AgUi {
     }
 
     /// Completes a message of which the reader has a part.
-    fn forward(&mut self, item: Item, events: &mut Vec<Value>) -> Result<(), Elsewhere> {
-        let record = self.known.records.get_mut(&item.key).expect("the caller has checked that the key is present");
+    fn complete_message(&mut self, item: Item, events: &mut Vec<Value>) -> Result<(), NotRetained> {
+        let record = self.sent.messages.get_mut(&item.key).expect("the caller has checked that the key is present");
         let is_live = item.is_live();
         let rest = match (record, item.body) {
-            (Record::Text { print, .. }, Body::Text { text, .. })
-            | (Record::Reasoning { print, .. }, Body::Reasoning { text, .. }) => advance(print, &text)?,
+            (SentMessage::Text { digest, .. }, Body::Text { text, .. })
+            | (SentMessage::Reasoning { digest, .. }, Body::Reasoning { text, .. }) => advance(digest, &text)?,
             (
-                Record::Call { print, scan, kept, is_current, .. },
-                Body::Call { name, arguments, scan: scanned, kept: now, .. },
+                SentMessage::Call { digest, compactor, call_state, is_current, .. },
+                Body::Call { name, arguments, compactor: new_compactor, call_state: new_state, .. },
             ) => {
-                let has_begun_again = call::has_ended(kept.members()) && !call::has_ended(now.members());
-                if has_begun_again || call::name(kept.members()) != name {
-                    return Err(Elsewhere);
+                let has_begun_again = call::has_ended(call_state.members()) && !call::has_ended(new_state.members());
+                if has_begun_again || call::name(call_state.members()) != name {
+                    return Err(NotRetained);
                 }
-                (*scan, *kept, *is_current) = (scanned, now, true);
-                advance(print, &arguments)?
+                (*compactor, *call_state, *is_current) = (new_compactor, new_state, true);
+                advance(digest, &arguments)?
             }
-            (Record::Result(print), Body::Result { answer, .. }) => {
-                return if *print == result_print(&answer.content, &answer.told) { Ok(()) } else { Err(Elsewhere) };
+            (SentMessage::Result(digest), Body::Result { result, .. }) => {
+                return if *digest == result_digest(&result.content, &result.metadata) { Ok(()) } else { Err(NotRetained) };
             }
-            (Record::Activity { id, kind }, Body::Activity { kind: now, content }) => {
+            (SentMessage::Activity { id, kind }, Body::Activity { kind: now, content }) => {
                 kind.clone_from(&now);
                 let mut event = json!({ "type": "ACTIVITY_SNAPSHOT", "messageId": id, "activityType": now, "content": content });
                 self.attribution.mark(&mut event, item.agent.as_deref());
-                self.open(events);
+                self.open_run(events);
                 events.push(event);
                 return Ok(());
             }
-            _ => return Err(Elsewhere),
+            _ => return Err(NotRetained),
         };
-        self.grow(&item.key, &rest, is_live, events);
+        self.append(&item.key, &rest, is_live, events);
         Ok(())
     }
 
     /// Appends to a text, ends it, or reopens it.
-    fn grow(&mut self, key: &Key, more: &str, is_live: bool, events: &mut Vec<Value>) {
+    fn append(&mut self, key: &Key, more: &str, is_live: bool, events: &mut Vec<Value>) {
         let was = self.live.iter().position(|(live, _)| live == key);
         if more.is_empty() && was.is_some() == is_live {
             return;
         }
-        let Some((bracket, start)) = self.known.records.get(key).and_then(Record::bracket) else { return };
-        self.open(events);
+        let Some((bracket, start)) = self.sent.messages.get(key).and_then(SentMessage::bracket) else { return };
+        self.open_run(events);
         if was.is_none() {
             events.extend(start);
         }
@@ -340,61 +342,66 @@ impl AgUi {
         }
     }
 
-    fn patch(&mut self, key: &Key, patch: Vec<Value>, events: &mut Vec<Value>) {
-        if let Some(Record::Activity { id, kind }) = self.known.records.get(key) {
+    fn send_patch(&mut self, key: &Key, patch: Vec<Value>, events: &mut Vec<Value>) {
+        if let Some(SentMessage::Activity { id, kind }) = self.sent.messages.get(key) {
             let event = json!({ "type": "ACTIVITY_DELTA", "messageId": id, "activityType": kind, "patch": patch });
-            self.open(events);
+            self.open_run(events);
             events.push(event);
         }
     }
 
-    fn call_changed(&mut self, id: &str, patch: Vec<Value>, events: &mut Vec<Value>) -> Result<(), Elsewhere> {
+    fn apply_call_patch(&mut self, id: &str, patch: Vec<Value>, events: &mut Vec<Value>) -> Result<(), NotRetained> {
         let key = Key::Call(id.into());
-        let agent = self.known.placed("tool-call-progress", id).and_then(|place| place.agent.clone());
-        let Some(Record::Call { print, scan, kept, .. }) = self.known.records.get_mut(&key) else { return Ok(()) };
-        let (name, had_ended) = (call::name(kept.members()).to_owned(), call::has_ended(kept.members()));
-        let change = kept.follow(patch)?;
-        if name != call::name(kept.members()) {
-            return Err(Elsewhere);
+        let agent = self.sent.activity("tool-call-progress", id).and_then(|place| place.agent.clone());
+        let Some(SentMessage::Call { digest, compactor, call_state, .. }) = self.sent.messages.get_mut(&key) else {
+            return Ok(());
+        };
+        let (name, had_ended) = (call::name(call_state.members()).to_owned(), call::has_ended(call_state.members()));
+        let change = call_state.apply_patch(patch)?;
+        if name != call::name(call_state.members()) {
+            return Err(NotRetained);
         }
-        let more = match change.said("input") {
-            Some(input) => advance(print, &input.to_string())?,
+        let more = match change.value_of("input") {
+            Some(input) => advance(digest, &input.to_string())?,
             // The arguments are complete.
-            None if kept.members().contains_key("input") => String::new(),
-            None if change.loses_input || change.said("input_text").is_some() && !print.is_empty() => return Err(Elsewhere),
+            None if call_state.members().contains_key("input") => String::new(),
+            None if change.removes_input || change.value_of("input_text").is_some() && !digest.is_empty() => {
+                return Err(NotRetained);
+            }
             None => {
-                let begun = call::chunks(change.said("input_text"));
+                let begun = call::chunks(change.value_of("input_text"));
                 let chunks = begun.chain(change.arguments.iter().map(String::as_str));
-                let more = chunks.map(|chunk| scan.push(chunk)).collect::<String>();
-                print.push(&more);
+                let more = chunks.map(|chunk| compactor.push(chunk)).collect::<String>();
+                digest.push(&more);
                 more
             }
         };
-        let kept = kept.clone();
-        self.grow(&key, &more, call::is_live(kept.members()), events);
+        let call_state = call_state.clone();
+        self.append(&key, &more, call::is_live(call_state.members()), events);
         let made = |key: Key, body: Body| Item { key, order: KNOWN, is_history: false, run: None, agent: agent.clone(), body };
         let progress = Key::Progress(id.into());
-        if self.known.records.contains_key(&progress) {
+        if self.sent.messages.contains_key(&progress) {
             if !change.report.is_empty() {
-                self.patch(&progress, change.report.clone(), events);
+                self.send_patch(&progress, change.report.clone(), events);
             }
-        } else if kept.is_reported() && !self.known.omitted.contains(&progress) {
-            let body = Body::Activity { kind: "tool-call-progress".into(), content: change.first_report(&kept)? };
-            let item = Item { run: self.log.clone(), ..made(progress, body) };
-            self.begin(&item, events)?;
+        } else if call_state.is_reported() && !self.sent.omitted.contains(&progress) {
+            let body = Body::Activity { kind: "tool-call-progress".into(), content: change.first_report(&call_state)? };
+            let item = Item { run: self.log_run.clone(), ..made(progress, body) };
+            self.begin_message(&item, events)?;
         }
-        if change.is_about_result {
-            let answer = call::answer(|member| kept.get(&change, member))?;
+        if change.affects_result {
+            let result = call::result_of(|member| call_state.get(&change, member))?;
             let key = Key::Result(id.into());
-            match (answer, self.known.records.get(&key)) {
-                (Some(answer), None) => {
-                    let body = Body::Result { call: id.into(), answer, id: None };
-                    let item = Item { run: self.log.clone(), ..made(key, body) };
-                    self.begin(&item, events)?;
+            match (result, self.sent.messages.get(&key)) {
+                (Some(result), None) => {
+                    let body = Body::Result { call: id.into(), result, id: None };
+                    let item = Item { run: self.log_run.clone(), ..made(key, body) };
+                    self.begin_message(&item, events)?;
                 }
-                (Some(answer), Some(Record::Result(print))) if *print == result_print(&answer.content, &answer.told) => {}
+                (Some(result), Some(SentMessage::Result(digest)))
+                    if *digest == result_digest(&result.content, &result.metadata) => {}
                 (None, _) if !had_ended => {}
-                _ => return Err(Elsewhere),
+                _ => return Err(NotRetained),
             }
         }
         Ok(())
@@ -402,9 +409,9 @@ impl AgUi {
 }
 
 /// Advances the digest to this text and returns the new part.
-fn advance(print: &mut Print, whole: &str) -> Result<String, Elsewhere> {
-    let rest = print.rest(whole).ok_or(Elsewhere)?.to_owned();
-    print.push(&rest);
+fn advance(digest: &mut TextDigest, whole: &str) -> Result<String, NotRetained> {
+    let rest = digest.rest(whole).ok_or(NotRetained)?.to_owned();
+    digest.push(&rest);
     Ok(rest)
 }
 
@@ -417,7 +424,7 @@ fn kind(frame: &Frame) -> &str {
 }
 
 /// Rewrites an operation on the state activity's content as an operation on the state itself.
-fn of_state(mut op: Value) -> Value {
+fn relative_to_state(mut op: Value) -> Value {
     for member in ["path", "from"] {
         if let Some(Value::String(path)) = op.get_mut(member) {
             *path = path.strip_prefix("/state").unwrap_or(path).to_owned();

@@ -18,19 +18,19 @@ impl Attribution {
         match (self, agent) {
             (_, None) => {}
             (Self::Subagent, Some(agent)) => of["subagentRunId"] = agent.into(),
-            (Self::Inline, Some(agent)) => tell(of, "agentId", agent.into()),
+            (Self::Inline, Some(agent)) => set_metadata(of, "agentId", agent.into()),
         }
     }
 }
 
 /// Sets a member of our own metadata.
-pub(super) fn tell(of: &mut Value, member: &str, value: Value) {
+pub(super) fn set_metadata(of: &mut Value, member: &str, value: Value) {
     of["metadata"]["proscenium"][member] = value;
 }
 
-fn tell_all(of: &mut Value, told: &Map<String, Value>) {
-    for (member, value) in told {
-        tell(of, member, value.clone());
+fn set_all_metadata(of: &mut Value, metadata: &Map<String, Value>) {
+    for (member, value) in metadata {
+        set_metadata(of, member, value.clone());
     }
 }
 
@@ -49,9 +49,9 @@ pub(super) fn message(id: &str, item: &Item, attribution: Attribution) -> Value 
             }
             json!({ "id": id, "role": "assistant", "toolCalls": [made] })
         }
-        Body::Result { call, answer, .. } => {
-            let mut message = json!({ "id": id, "role": "tool", "toolCallId": call, "content": answer.content });
-            tell_all(&mut message, &answer.told);
+        Body::Result { call, result, .. } => {
+            let mut message = json!({ "id": id, "role": "tool", "toolCallId": call, "content": result.content });
+            set_all_metadata(&mut message, &result.metadata);
             message
         }
         Body::Activity { kind, content } => json!({ "id": id, "role": "activity", "activityType": kind, "content": content }),
@@ -76,9 +76,9 @@ pub(super) fn begin(id: &str, item: &Item, attribution: Attribution) -> Vec<Valu
             }
             vec![event]
         }
-        Body::Result { call, answer, .. } => {
-            let mut event = json!({ "type": "TOOL_CALL_RESULT", "messageId": id, "toolCallId": call, "content": answer.content });
-            tell_all(&mut event, &answer.told);
+        Body::Result { call, result, .. } => {
+            let mut event = json!({ "type": "TOOL_CALL_RESULT", "messageId": id, "toolCallId": call, "content": result.content });
+            set_all_metadata(&mut event, &result.metadata);
             vec![event]
         }
         Body::Activity { kind, content } => {

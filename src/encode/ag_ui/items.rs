@@ -4,18 +4,18 @@
 //! appeared: a part of a message, a call, a call's first report. A client appends each new message, puts a result right
 //! after its call, and never moves a message; this module derives the same order from the activities alone.
 
-use super::call::{self, Answer, Kept, Scan};
+use super::call::{self, CallResult, CallState, JsonCompactor};
 use super::events::{self, Attribution};
 use super::run::own_agent;
-use crate::encode::frames::Shown;
+use crate::encode::frames::ActivityView;
 use crate::source::SOURCES;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
 /// The type of the activity for a message part that AG-UI cannot express: a file, a source.
-const PART: &str = "message-part";
+const PART_ACTIVITY_TYPE: &str = "message-part";
 /// Activity kinds that clients do not show: other events carry the run's state, and the rest is for operators.
-const UNSHOWN: &[&str] = &["run", "state", "metrics", "diagnostics", "session"];
+const HIDDEN_KINDS: &[&str] = &["run", "state", "metrics", "diagnostics", "session"];
 
 /// The identity of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -35,7 +35,7 @@ pub(super) enum Key {
 impl Key {
     /// The message's id, before deduplication.
     fn name(&self, run: Option<&str>) -> String {
-        let of = |named: &str, id: &str| match run.filter(|_| is_made_up(named)) {
+        let of = |named: &str, id: &str| match run.filter(|_| is_generated(named)) {
             Some(run) => format!("{run}/{id}"),
             None => id.to_owned(),
         };
@@ -57,20 +57,20 @@ impl Key {
 }
 
 /// Whether an adapter generated the id: then another run of the same thread may have the same one.
-fn is_made_up(id: &str) -> bool {
+fn is_generated(id: &str) -> bool {
     let is_named =
         |part: &str| SOURCES.iter().any(|source| part.strip_prefix(source.name).is_some_and(|rest| rest.starts_with('-')));
     id.split('/').any(is_named)
 }
 
 /// The position of a message: the run in its thread, the envelope, the activity, and the order within the activity.
-pub(super) type Order = (u32, u64, u32, u32);
+pub(super) type SortKey = (u32, u64, u32, u32);
 
 /// One message in its current state.
 #[derive(Debug)]
 pub(super) struct Item {
     pub key: Key,
-    pub order: Order,
+    pub order: SortKey,
     /// Whether it repeats history: an item from the call's own activity takes precedence.
     pub is_history: bool,
     /// The run of the message.
@@ -84,8 +84,8 @@ pub(super) struct Item {
 pub(super) enum Body {
     Text { role: &'static str, text: String, is_live: bool },
     Reasoning { text: String, is_live: bool },
-    Call { id: Box<str>, name: String, arguments: String, scan: Scan, is_live: bool, kept: Kept },
-    Result { call: Box<str>, answer: Answer, id: Option<Box<str>> },
+    Call { id: Box<str>, name: String, arguments: String, compactor: JsonCompactor, is_live: bool, call_state: CallState },
+    Result { call: Box<str>, result: CallResult, id: Option<Box<str>> },
     Activity { kind: Box<str>, content: Map<String, Value> },
 }
 
@@ -101,7 +101,7 @@ impl Item {
 
 /// The AG-UI form of a message part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PartOf {
+pub(super) enum PartKind {
     Text,
     Reasoning,
     /// A call in the history.
@@ -110,7 +110,7 @@ pub(super) enum PartOf {
     Other,
 }
 
-impl PartOf {
+impl PartKind {
     /// Determines the form from the part's kind and the message's role.
     pub fn of(part: &Map<String, Value>, role: &str) -> Self {
         let is = |member: &str| part.get(member).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
@@ -137,29 +137,29 @@ pub(super) fn role(of: &str) -> &'static str {
 }
 
 /// The key of a message part. `is_first` states that no text precedes this one.
-pub(super) fn part_key(message: &str, part: &Map<String, Value>, of: PartOf, is_first: bool) -> Key {
+pub(super) fn part_key(message: &str, part: &Map<String, Value>, of: PartKind, is_first: bool) -> Key {
     let text = |member: &str| part.get(member).and_then(Value::as_str).unwrap_or_default().into();
     match of {
-        PartOf::Text => Key::Text(message.into(), (!is_first).then(|| text("partId"))),
-        PartOf::Reasoning => Key::Reasoning(format!("{message}/{}", text("partId")).into()),
-        PartOf::Call => Key::Call(text("toolCallId")),
-        PartOf::Result => Key::Result(text("toolCallId")),
-        PartOf::Other => Key::Part(message.into(), text("partId")),
+        PartKind::Text => Key::Text(message.into(), (!is_first).then(|| text("partId"))),
+        PartKind::Reasoning => Key::Reasoning(format!("{message}/{}", text("partId")).into()),
+        PartKind::Call => Key::Call(text("toolCallId")),
+        PartKind::Result => Key::Result(text("toolCallId")),
+        PartKind::Other => Key::Part(message.into(), text("partId")),
     }
 }
 
 /// Whether an activity is a message of our schema, not a source's own activity of the same kind.
-pub(super) fn is_message(shown: &Shown) -> bool {
+pub(super) fn is_message(shown: &ActivityView) -> bool {
     &*shown.kind == "message" && shown.content.get("parts").is_some_and(Value::is_array) && shown.text("role").is_some()
 }
 
 /// Whether clients show activities of this kind as they are.
 pub(super) fn is_shown(kind: &str) -> bool {
-    !UNSHOWN.contains(&kind)
+    !HIDDEN_KINDS.contains(&kind)
 }
 
 /// The teammate of an activity; `None` if it belongs to the run's own agent.
-pub(super) fn teammate(shown: &Shown, own: Option<&str>) -> Option<Box<str>> {
+pub(super) fn teammate(shown: &ActivityView, own: Option<&str>) -> Option<Box<str>> {
     let agent = shown.agent.as_deref()?;
     let is_own = match &*shown.kind {
         // A roster card belongs to the lead agent.
@@ -171,7 +171,7 @@ pub(super) fn teammate(shown: &Shown, own: Option<&str>) -> Option<Box<str>> {
 }
 
 /// The messages of an activity. `place` is its position among the activities of run number `run`.
-pub(super) fn items(shown: &Shown, own: Option<&str>, run: u32, place: u32) -> Vec<Item> {
+pub(super) fn items(shown: &ActivityView, own: Option<&str>, run: u32, place: u32) -> Vec<Item> {
     let mut items = Vec::new();
     let agent = teammate(shown, own);
     let mut add = |key: Key, opened: u64, sub: usize, body: Body| {
@@ -185,9 +185,9 @@ pub(super) fn items(shown: &Shown, own: Option<&str>, run: u32, place: u32) -> V
             let mut is_first = true;
             let parts = shown.content["parts"].as_array().into_iter().flatten().filter_map(Value::as_object);
             for (sub, part) in parts.enumerate() {
-                let of = PartOf::of(part, shown.text("role").unwrap_or_default());
+                let of = PartKind::of(part, shown.text("role").unwrap_or_default());
                 let key = part_key(&shown.id, part, of, is_first);
-                is_first &= of != PartOf::Text;
+                is_first &= of != PartKind::Text;
                 let opened = part.get("opened").and_then(Value::as_u64).unwrap_or(opened);
                 add(key, opened, sub, part_body(&shown.id, shown.text("role").unwrap_or_default(), part, of));
             }
@@ -198,12 +198,12 @@ pub(super) fn items(shown: &Shown, own: Option<&str>, run: u32, place: u32) -> V
         }
         "tool-call-progress" if shown.content.contains_key("call_id") => {
             let content = &shown.content;
-            let (arguments, scan) = call::arguments(content);
-            let (name, is_live, kept) = (call::name(content).to_owned(), call::is_live(content), Kept::of(content));
+            let (arguments, compactor) = call::arguments(content);
+            let (name, is_live, call_state) = (call::name(content).to_owned(), call::is_live(content), CallState::of(content));
             let id = &shown.id;
-            add(Key::Call(id.clone()), opened, 0, Body::Call { id: id.clone(), name, arguments, scan, is_live, kept });
-            if let Ok(Some(answer)) = call::answer(|member| Ok(content.get(member))) {
-                add(Key::Result(id.clone()), opened, 1, Body::Result { call: id.clone(), answer, id: None });
+            add(Key::Call(id.clone()), opened, 0, Body::Call { id: id.clone(), name, arguments, compactor, is_live, call_state });
+            if let Ok(Some(result)) = call::result_of(|member| Ok(content.get(member))) {
+                add(Key::Result(id.clone()), opened, 1, Body::Result { call: id.clone(), result, id: None });
             }
             if let Some(reported) = content.get("reported").and_then(Value::as_u64) {
                 let body = Body::Activity { kind: shown.kind.clone(), content: call::report(content) };
@@ -220,27 +220,27 @@ pub(super) fn items(shown: &Shown, own: Option<&str>, run: u32, place: u32) -> V
 }
 
 /// The body of a message part.
-pub(super) fn part_body(message: &str, role: &str, part: &Map<String, Value>, of: PartOf) -> Body {
+pub(super) fn part_body(message: &str, role: &str, part: &Map<String, Value>, of: PartKind) -> Body {
     let role = self::role(role);
     let call = || part.get("toolCallId").and_then(Value::as_str).unwrap_or_default().into();
     match of {
-        PartOf::Text => Body::Text { role, text: joined(part.get("text")), is_live: is_streaming(part) },
-        PartOf::Reasoning => Body::Reasoning { text: joined(part.get("text")), is_live: is_streaming(part) },
-        PartOf::Call => {
+        PartKind::Text => Body::Text { role, text: joined(part.get("text")), is_live: is_streaming(part) },
+        PartKind::Reasoning => Body::Reasoning { text: joined(part.get("text")), is_live: is_streaming(part) },
+        PartKind::Call => {
             let mut content = Map::new();
             for (member, ours) in [("toolName", "tool_name"), ("input", "input")] {
                 content.extend(part.get(member).map(|value| (ours.to_owned(), value.clone())));
             }
             content.extend(part.get("inputText").map(|text| ("input_text".to_owned(), json!([text]))));
-            let (arguments, scan) = call::arguments(&content);
+            let (arguments, compactor) = call::arguments(&content);
             let name = call::name(&content).to_owned();
-            Body::Call { id: call(), name, arguments, scan, is_live: false, kept: Kept::of(&content) }
+            Body::Call { id: call(), name, arguments, compactor, is_live: false, call_state: CallState::of(&content) }
         }
-        PartOf::Result => {
-            let answer = Answer { content: joined(part.get("text")), told: Map::new() };
-            Body::Result { call: call(), answer, id: Some(message.into()) }
+        PartKind::Result => {
+            let result = CallResult { content: joined(part.get("text")), metadata: Map::new() };
+            Body::Result { call: call(), result, id: Some(message.into()) }
         }
-        PartOf::Other => Body::Activity { kind: PART.into(), content: part.clone() },
+        PartKind::Other => Body::Activity { kind: PART_ACTIVITY_TYPE.into(), content: part.clone() },
     }
 }
 
@@ -255,16 +255,16 @@ fn is_streaming(of: &Map<String, Value>) -> bool {
 
 /// The assigned message ids; each occurs once.
 #[derive(Debug, Default)]
-pub(super) struct Names(HashSet<Box<str>>);
+pub(super) struct MessageIds(HashSet<Box<str>>);
 
-impl Names {
+impl MessageIds {
     /// Reserves an id. Returns false if it is taken.
-    pub fn take(&mut self, id: &str) -> bool {
+    pub fn reserve(&mut self, id: &str) -> bool {
         self.0.insert(id.into())
     }
 
     /// Assigns an id to a new message.
-    pub fn claim(&mut self, key: &Key, run: Option<&str>) -> Box<str> {
+    pub fn assign(&mut self, key: &Key, run: Option<&str>) -> Box<str> {
         let name = key.name(run);
         let mut id: Box<str> = name.as_str().into();
         let mut n = 2;
@@ -308,7 +308,7 @@ impl Entry {
 /// run.
 ///
 /// A message that several runs contain stands where it first appeared, with the content of its last run.
-pub(super) fn entries(earlier: &[Shown], shown: &[Shown], names: &mut Names) -> Vec<Entry> {
+pub(super) fn entries(earlier: &[ActivityView], shown: &[ActivityView], names: &mut MessageIds) -> Vec<Entry> {
     let (mut items, mut number) = (Vec::new(), 0);
     let mut rest = earlier;
     while let Some(first) = rest.first() {
@@ -319,38 +319,38 @@ pub(super) fn entries(earlier: &[Shown], shown: &[Shown], names: &mut Names) -> 
     }
     items.extend(of_run(shown, number));
     items.sort_by_key(|item| item.order);
-    let mut list = List { entries: Vec::with_capacity(items.len()), places: HashMap::with_capacity(items.len()) };
+    let mut list = EntryList { entries: Vec::with_capacity(items.len()), places: HashMap::with_capacity(items.len()) };
     for item in items {
         let is_current = item.order.0 == number;
-        list.enter(item, is_current, names);
+        list.insert(item, is_current, names);
     }
     list.entries
 }
 
-fn of_run(run: &[Shown], number: u32) -> impl Iterator<Item = Item> {
+fn of_run(run: &[ActivityView], number: u32) -> impl Iterator<Item = Item> {
     let own = own_agent(run);
     (0..).zip(run).flat_map(move |(place, shown)| items(shown, own, number, place))
 }
 
 /// Messages and their positions: a result has its call's position, where the call is known.
-struct List {
+struct EntryList {
     entries: Vec<Entry>,
     places: HashMap<Key, usize>,
 }
 
-impl List {
-    fn enter(&mut self, item: Item, is_current: bool, names: &mut Names) {
+impl EntryList {
+    fn insert(&mut self, item: Item, is_current: bool, names: &mut MessageIds) {
         if let Some(at) = self.places.get(&item.key).copied() {
             if !item.is_history {
-                self.renew(at, item, is_current);
+                self.replace(at, item, is_current);
             }
             return;
         }
         let given = match &item.body {
-            Body::Result { id: Some(id), .. } => names.take(id).then(|| id.clone()),
+            Body::Result { id: Some(id), .. } => names.reserve(id).then(|| id.clone()),
             _ => None,
         };
-        let id = given.unwrap_or_else(|| names.claim(&item.key, item.run.as_deref()));
+        let id = given.unwrap_or_else(|| names.assign(&item.key, item.run.as_deref()));
         let owner = match &item.key {
             Key::Result(call) => self.places.get(&Key::Call(call.clone())).copied(),
             _ => None,
@@ -364,7 +364,7 @@ impl List {
     }
 
     /// Replaces a known message by a later version.
-    fn renew(&mut self, at: usize, item: Item, is_current: bool) {
+    fn replace(&mut self, at: usize, item: Item, is_current: bool) {
         let entry = &mut self.entries[at];
         let entry = match (&item.key, &mut entry.result) {
             (Key::Result(_), Some(result)) => &mut **result,

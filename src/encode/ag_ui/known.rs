@@ -1,33 +1,33 @@
 //! The sent state: each message's id, length and digest, and the members of a call that decide how to translate its
 //! next change. It retains no contents.
 
-use super::call::{Kept, Scan, name};
+use super::call::{CallState, JsonCompactor, name};
 use super::events::Bracket;
-use super::items::{Body, Entry, Item, Key, Names, PartOf, is_message, part_key};
-use crate::encode::frames::Shown;
+use super::items::{Body, Entry, Item, Key, MessageIds, PartKind, is_message, part_key};
+use crate::encode::frames::ActivityView;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
 /// The digest of a sent text: enough to test whether another text starts with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Print {
+pub(super) struct TextDigest {
     /// The length in bytes.
     len: usize,
     /// FNV-1a, which does not depend on how the text was cut into chunks.
     hash: u64,
 }
 
-impl Default for Print {
+impl Default for TextDigest {
     fn default() -> Self {
         Self { len: 0, hash: 0xcbf2_9ce4_8422_2325 }
     }
 }
 
-impl Print {
+impl TextDigest {
     pub fn of(text: &str) -> Self {
-        let mut print = Self::default();
-        print.push(text);
-        print
+        let mut digest = Self::default();
+        digest.push(text);
+        digest
     }
 
     pub fn push(&mut self, text: &str) {
@@ -50,56 +50,56 @@ impl Print {
 
 /// A message that the reader has.
 #[derive(Debug)]
-pub(super) enum Record {
+pub(super) enum SentMessage {
     Text {
         id: Box<str>,
         role: &'static str,
-        print: Print,
+        digest: TextDigest,
     },
     Reasoning {
         id: Box<str>,
-        print: Print,
+        digest: TextDigest,
     },
     Call {
         /// The id of the message.
         id: Box<str>,
         call: Box<str>,
-        print: Print,
-        scan: Scan,
-        kept: Kept,
+        digest: TextDigest,
+        compactor: JsonCompactor,
+        call_state: CallState,
         /// Whether it belongs to the streamed run.
         is_current: bool,
     },
-    Result(Print),
+    Result(TextDigest),
     Activity {
         id: Box<str>,
         kind: Box<str>,
     },
 }
 
-impl Record {
+impl SentMessage {
     pub fn of(id: &str, item: &Item, is_current: bool) -> Self {
         let id = Box::from(id);
         match &item.body {
-            Body::Text { role, text, .. } => Self::Text { id, role, print: Print::of(text) },
-            Body::Reasoning { text, .. } => Self::Reasoning { id, print: Print::of(text) },
-            Body::Call { id: call, arguments, scan, kept, .. } => Self::Call {
+            Body::Text { role, text, .. } => Self::Text { id, role, digest: TextDigest::of(text) },
+            Body::Reasoning { text, .. } => Self::Reasoning { id, digest: TextDigest::of(text) },
+            Body::Call { id: call, arguments, compactor, call_state, .. } => Self::Call {
                 id,
                 call: call.clone(),
-                print: Print::of(arguments),
-                scan: scan.clone(),
-                kept: kept.clone(),
+                digest: TextDigest::of(arguments),
+                compactor: compactor.clone(),
+                call_state: call_state.clone(),
                 is_current,
             },
-            Body::Result { answer, .. } => Self::Result(result_print(&answer.content, &answer.told)),
+            Body::Result { result, .. } => Self::Result(result_digest(&result.content, &result.metadata)),
             Body::Activity { kind, .. } => Self::Activity { id, kind: kind.clone() },
         }
     }
 
     /// The digest of its text, if the text can grow.
-    pub fn print_mut(&mut self) -> Option<&mut Print> {
+    pub fn digest_mut(&mut self) -> Option<&mut TextDigest> {
         match self {
-            Self::Text { print, .. } | Self::Reasoning { print, .. } | Self::Call { print, .. } => Some(print),
+            Self::Text { digest, .. } | Self::Reasoning { digest, .. } | Self::Call { digest, .. } => Some(digest),
             Self::Result(_) | Self::Activity { .. } => None,
         }
     }
@@ -115,8 +115,9 @@ impl Record {
                 let start = json!({ "type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning" });
                 (Bracket::Reasoning(id.clone()), vec![json!({ "type": "REASONING_START", "messageId": id }), start])
             }
-            Self::Call { id, call, kept, .. } => {
-                let mut start = json!({ "type": "TOOL_CALL_START", "toolCallId": call, "toolCallName": name(kept.members()) });
+            Self::Call { id, call, call_state, .. } => {
+                let mut start =
+                    json!({ "type": "TOOL_CALL_START", "toolCallId": call, "toolCallName": name(call_state.members()) });
                 if id != call {
                     start["parentMessageId"] = (**id).into();
                 }
@@ -128,30 +129,30 @@ impl Record {
 }
 
 /// The digest of a result and its metadata.
-pub(super) fn result_print(content: &str, told: &Map<String, Value>) -> Print {
-    let mut print = Print::of(content);
-    print.push(&json!(told).to_string());
-    print
+pub(super) fn result_digest(content: &str, metadata: &Map<String, Value>) -> TextDigest {
+    let mut digest = TextDigest::of(content);
+    digest.push(&json!(metadata).to_string());
+    digest
 }
 
 /// The messages that the client sent as its own copy of the thread.
 #[derive(Debug, Default)]
-pub(super) struct Has {
-    texts: HashMap<Box<str>, Had>,
-    calls: HashMap<Box<str>, Print>,
+pub(super) struct ClientMessages {
+    texts: HashMap<Box<str>, ClientCopy>,
+    calls: HashMap<Box<str>, TextDigest>,
     /// The id of the tool message for each call.
     results: HashMap<Box<str>, Box<str>>,
 }
 
 /// The client's copy of one message.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Had {
-    Text(Print),
+pub(super) enum ClientCopy {
+    Text(TextDigest),
     /// More than text, which a text stream must not change.
     More,
 }
 
-impl Has {
+impl ClientMessages {
     pub fn of(messages: &[Value]) -> Self {
         let mut has = Self::default();
         for message in messages {
@@ -162,15 +163,15 @@ impl Has {
                 continue;
             }
             let had = match message.get("content") {
-                Some(Value::String(text)) => Some(Had::Text(Print::of(text))),
-                Some(Value::Array(_)) => Some(Had::More),
+                Some(Value::String(text)) => Some(ClientCopy::Text(TextDigest::of(text))),
+                Some(Value::Array(_)) => Some(ClientCopy::NonText),
                 _ => None,
             };
             has.texts.extend(had.map(|had| (id.into(), had)));
             for made in message.get("toolCalls").and_then(Value::as_array).into_iter().flatten() {
                 if let Some(call) = made.get("id").and_then(Value::as_str) {
                     let arguments = made.pointer("/function/arguments").and_then(Value::as_str).unwrap_or_default();
-                    has.calls.insert(call.into(), Print::of(arguments));
+                    has.calls.insert(call.into(), TextDigest::of(arguments));
                 }
             }
         }
@@ -178,11 +179,11 @@ impl Has {
     }
 
     /// The client's copy of a new message.
-    pub fn had(&self, id: &str, item: &Item) -> Option<Had> {
+    pub fn copy_of(&self, id: &str, item: &Item) -> Option<ClientCopy> {
         match &item.body {
             Body::Text { .. } | Body::Reasoning { .. } => self.texts.get(id).copied(),
-            Body::Call { id: call, .. } => self.calls.get(call).copied().map(Had::Text),
-            Body::Result { call, .. } => self.results.contains_key(call).then_some(Had::More),
+            Body::Call { id: call, .. } => self.calls.get(call).copied().map(ClientCopy::Text),
+            Body::Result { call, .. } => self.results.contains_key(call).then_some(ClientCopy::NonText),
             Body::Activity { .. } => None,
         }
     }
@@ -195,26 +196,26 @@ impl Has {
 
 /// An activity that was sent.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct SentActivity {
     /// Its position among the activities.
-    pub number: u32,
+    pub position: u32,
     /// The teammate that it belongs to.
     pub agent: Option<Box<str>>,
     /// The parts, if it is a message.
-    pub message: Option<Parts>,
+    pub message: Option<SentParts>,
 }
 
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct SentParts {
     pub role: Box<str>,
-    pub parts: Vec<(Key, PartOf)>,
+    pub parts: Vec<(Key, PartKind)>,
 }
 
-impl Parts {
+impl SentParts {
     /// Adds the next part.
-    pub fn add(&mut self, message: &str, part: &Map<String, Value>) -> (Key, PartOf) {
-        let of = PartOf::of(part, &self.role);
-        let is_first = !self.parts.iter().any(|(_, of)| *of == PartOf::Text);
+    pub fn add(&mut self, message: &str, part: &Map<String, Value>) -> (Key, PartKind) {
+        let of = PartKind::of(part, &self.role);
+        let is_first = !self.parts.iter().any(|(_, of)| *of == PartKind::Text);
         let key = part_key(message, part, of, is_first);
         self.parts.push((key.clone(), of));
         (key, of)
@@ -223,81 +224,81 @@ impl Parts {
 
 /// Everything that the server knows about the reader's copy.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    pub names: Names,
-    pub records: HashMap<Key, Record>,
+pub(super) struct SentState {
+    pub ids: MessageIds,
+    pub messages: HashMap<Key, SentMessage>,
     /// By kind, then id.
-    places: HashMap<Box<str>, HashMap<Box<str>, Place>>,
-    count: u32,
+    activities: HashMap<Box<str>, HashMap<Box<str>, SentActivity>>,
+    activity_count: u32,
     /// Messages outside the window: the server sends no further events about them.
     pub omitted: HashSet<Key>,
-    pub has: Has,
+    pub client: ClientMessages,
 }
 
-impl Known {
+impl SentState {
     /// Creates the state for a client that sent these messages.
-    pub fn of(has: Has) -> Self {
-        Self { has, ..Self::default() }
+    pub fn of(client: ClientMessages) -> Self {
+        Self { client, ..Self::default() }
     }
 
     /// Records an activity and returns its position among the others.
-    pub fn place(&mut self, shown: &Shown, agent: Option<Box<str>>) -> u32 {
-        let ids = self.places.entry(shown.kind.clone()).or_default();
+    pub fn record_activity(&mut self, shown: &ActivityView, agent: Option<Box<str>>) -> u32 {
+        let ids = self.activities.entry(shown.kind.clone()).or_default();
         let place = ids.entry(shown.id.clone()).or_insert_with(|| {
-            self.count += 1;
-            Place { number: self.count, agent, message: None }
+            self.activity_count += 1;
+            SentActivity { number: self.activity_count, agent, message: None }
         });
         if is_message(shown) {
-            let mut parts = Parts { role: shown.text("role").unwrap_or_default().into(), parts: Vec::new() };
+            let mut parts = SentParts { role: shown.text("role").unwrap_or_default().into(), parts: Vec::new() };
             for part in shown.content["parts"].as_array().into_iter().flatten().filter_map(Value::as_object) {
                 parts.add(&shown.id, part);
             }
             place.message = Some(parts);
         }
-        place.number
+        place.position
     }
 
     /// The record of a sent activity.
-    pub fn placed(&mut self, kind: &str, id: &str) -> Option<&mut Place> {
-        self.places.get_mut(kind)?.get_mut(id)
+    pub fn activity(&mut self, kind: &str, id: &str) -> Option<&mut SentActivity> {
+        self.activities.get_mut(kind)?.get_mut(id)
     }
 
     /// Records the messages of a snapshot.
-    pub fn learn(&mut self, entries: &[Entry]) {
+    pub fn record_entries(&mut self, entries: &[Entry]) {
         for entry in entries.iter().flat_map(|entry| std::iter::once(entry).chain(entry.result.as_deref())) {
-            self.records.insert(entry.item.key.clone(), Record::of(&entry.id, &entry.item, entry.is_current));
+            self.messages.insert(entry.item.key.clone(), SentMessage::of(&entry.id, &entry.item, entry.is_current));
         }
     }
 
     /// The calls that the reader has without a result.
-    pub fn lacking_results(&self) -> HashSet<Box<str>> {
-        let told = self.records.keys().filter_map(|key| match key {
-            Key::Call(call) if !self.records.contains_key(&Key::Result(call.clone())) => Some(call),
+    pub fn calls_without_result(&self) -> HashSet<Box<str>> {
+        let sent = self.messages.keys().filter_map(|key| match key {
+            Key::Call(call) if !self.messages.contains_key(&Key::Result(call.clone())) => Some(call),
             _ => None,
         });
-        let theirs = self.has.calls.keys().filter(|call| self.has.result(call).is_none());
-        told.chain(theirs).cloned().collect()
+        let theirs = self.client.calls.keys().filter(|call| self.client.result(call).is_none());
+        sent.chain(theirs).cloned().collect()
     }
 
     /// Reduces the client's own messages to `theirs`; for the rest the client now has the log's messages.
-    pub fn keep(&mut self, theirs: &[Value]) {
-        let mut has = Has::of(theirs);
-        let answered = |call: &str| self.records.contains_key(&Key::Result(call.into()));
-        has.results.extend(std::mem::take(&mut self.has.results).into_iter().filter(|(call, _)| answered(call)));
-        self.has = has;
+    pub fn keep_client_messages(&mut self, theirs: &[Value]) {
+        let mut has = ClientMessages::of(theirs);
+        let answered = |call: &str| self.messages.contains_key(&Key::Result(call.into()));
+        has.results.extend(std::mem::take(&mut self.client.results).into_iter().filter(|(call, _)| answered(call)));
+        self.client = has;
     }
 
     /// The id of a new message.
-    pub fn name(&mut self, item: &Item) -> Box<str> {
+    pub fn assign_id(&mut self, item: &Item) -> Box<str> {
         if let Body::Result { call, id, .. } = &item.body {
-            if let Some(theirs) = self.has.result(call) {
+            if let Some(theirs) = self.client.result(call) {
                 return theirs.into();
             }
-            if let Some(given) = id.as_deref().filter(|id| self.names.take(id)) {
+            if let Some(given) = id.as_deref().filter(|id| self.ids.reserve(id)) {
                 return given.into();
             }
         }
-        self.names.claim(&item.key, item.run.as_deref())
+        self.ids.assign(&item.key, item.run.as_deref())
     }
 }
 
@@ -307,28 +308,28 @@ mod tests {
 
     #[test]
     fn a_digest_matches_only_texts_that_start_with_the_sent_text() {
-        let mut print = Print::of("Zug");
-        print.push(" nach ");
-        assert_eq!(print, Print::of("Zug nach "));
-        assert_eq!(print.rest("Zug nach Köln"), Some("Köln"));
-        assert_eq!(print.rest("Zug nach "), Some(""));
-        assert_eq!(print.rest("Zug"), None);
-        assert_eq!(print.rest("Bus nach Köln"), None);
-        assert_eq!(Print::of("K\u{f6}").rest("Ko\u{308}ln"), None, "cut within a character");
-        assert_eq!(Print::default().rest("all"), Some("all"));
+        let mut digest = TextDigest::of("Zug");
+        digest.push(" nach ");
+        assert_eq!(digest, TextDigest::of("Zug nach "));
+        assert_eq!(digest.rest("Zug nach Köln"), Some("Köln"));
+        assert_eq!(digest.rest("Zug nach "), Some(""));
+        assert_eq!(digest.rest("Zug"), None);
+        assert_eq!(digest.rest("Bus nach Köln"), None);
+        assert_eq!(TextDigest::of("K\u{f6}").rest("Ko\u{308}ln"), None, "cut within a character");
+        assert_eq!(TextDigest::default().rest("all"), Some("all"));
     }
 
     #[test]
     fn the_clients_messages_are_indexed_by_their_ids() {
-        let has = Has::of(&[
+        let has = ClientMessages::of(&[
             json!({"id": "u", "role": "user", "content": "hi"}),
             json!({"id": "v", "role": "user", "content": [{"type": "image"}]}),
             json!({"id": "a", "role": "assistant", "toolCalls": [{"id": "c", "function": {"name": "x", "arguments": "{}"}}]}),
             json!({"id": "t", "role": "tool", "toolCallId": "c", "content": "1"}),
             json!({"role": "user", "content": "nameless"}),
         ]);
-        assert!(matches!(has.texts["u"], Had::Text(print) if print == Print::of("hi")));
-        assert!(matches!(has.texts["v"], Had::More));
-        assert_eq!((has.texts.len(), has.calls["c"], has.result("c")), (2, Print::of("{}"), Some("t")));
+        assert!(matches!(has.texts["u"], ClientCopy::Text(digest) if digest == TextDigest::of("hi")));
+        assert!(matches!(has.texts["v"], ClientCopy::NonText));
+        assert_eq!((has.texts.len(), has.calls["c"], has.result("c")), (2, TextDigest::of("{}"), Some("t")));
     }
 }

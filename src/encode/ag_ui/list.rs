@@ -21,7 +21,7 @@ pub(super) fn listed(entries: &[Entry], attribution: Attribution, wanted: impl F
     let list = all.filter(|entry| wanted(entry)).map(|entry| Listed {
         message: entry.message(attribution),
         is_open: entry.is_open(),
-        awaits: matches!(&entry.item.body, Body::Call { kept, .. } if call::awaits(kept.members())),
+        awaits: matches!(&entry.item.body, Body::Call { call_state, .. } if call::awaits_client_result(call_state.members())),
         key: Some(entry.item.key.clone()),
     });
     list.collect()
@@ -43,7 +43,7 @@ pub(super) fn merge(list: &mut Vec<Listed>, theirs: &[Value]) {
         }
         let has_call = |call: &Value| list.iter().any(|known| known.key.as_ref().is_some_and(|key| is_call(key, call)));
         let calls = message.get("toolCalls").and_then(Value::as_array);
-        let is_told = match role {
+        let is_in_log = match role {
             "activity" => true,
             // The result of a known call that does not wait for one.
             "tool" => {
@@ -55,7 +55,7 @@ pub(super) fn merge(list: &mut Vec<Listed>, theirs: &[Value]) {
             }
             _ => calls.is_some_and(|calls| calls.iter().filter_map(|call| call.get("id")).all(has_call)),
         };
-        if !is_told {
+        if !is_in_log {
             list.insert(at, Listed { message: message.clone(), is_open: false, awaits: false, key: None });
             at += 1;
         }

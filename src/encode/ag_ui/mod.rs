@@ -37,13 +37,13 @@ mod known;
 mod list;
 mod run;
 
-use super::frames::{Frame, Shown};
+use super::frames::{ActivityView, Frame};
 use super::{Begin, Dialect, Flow, Until};
 use agents::Agents;
-use events::{Attribution, Bracket, tell};
-use items::{Body, Entry, Key, Names};
-use known::{Has, Known, Record};
-use run::{Boundary, Run, run_error};
+use events::{Attribution, Bracket, set_metadata};
+use items::{Body, Entry, Key, MessageIds};
+use known::{ClientMessages, SentMessage, SentState};
+use run::{Run, RunIds, run_error};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
@@ -75,24 +75,24 @@ pub struct AgUi {
     options: Options,
     attribution: Attribution,
     /// Activities of earlier runs, until the snapshot includes them.
-    earlier: Vec<Shown>,
+    earlier: Vec<ActivityView>,
     /// Frames that are translated together: those of one envelope, or the whole hydration.
     batch: Vec<Frame>,
     /// Whether the next hydration becomes one snapshot.
     is_joining: bool,
-    known: Known,
+    sent: SentState,
     run: Run,
     /// The log's id of the run.
-    log: Option<Box<str>>,
+    log_run: Option<Box<str>>,
     agents: Agents,
-    client: Client,
+    client: ClientRun,
     /// Brackets of unfinished messages, in opening order. They are open while the client's run is.
     live: Vec<(Key, Bracket)>,
 }
 
 /// The state of the client's run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Client {
+enum ClientRun {
     /// No run has begun, or the last one has ended.
     Ended,
     /// The log's run is open, in this attempt.
@@ -104,17 +104,17 @@ impl AgUi {
     #[must_use]
     pub fn new(options: Options) -> Self {
         let attribution = if options.subagents { Attribution::Subagent } else { Attribution::Inline };
-        let known = Known::of(Has::of(&options.messages));
+        let sent = SentState::of(ClientMessages::of(&options.messages));
         Self {
             attribution,
             earlier: Vec::new(),
             batch: Vec::new(),
-            is_joining: options.begin == Begin::Shown,
-            known,
+            is_joining: options.begin == Begin::Snapshot,
+            sent,
             run: Run::default(),
-            log: None,
+            log_run: None,
             agents: Agents::default(),
-            client: Client::Ended,
+            client: ClientRun::Ended,
             live: Vec::new(),
             options,
         }
@@ -122,22 +122,22 @@ impl AgUi {
 }
 
 impl Dialect for AgUi {
-    fn recall(&mut self, earlier: Vec<Shown>) {
+    fn load_history(&mut self, earlier: Vec<ActivityView>) {
         // A client that gets a replay keeps the earlier messages that it sent.
-        if self.options.begin == Begin::Shown || self.is_joining {
+        if self.options.begin == Begin::Snapshot || self.is_joining {
             self.earlier = earlier;
         }
     }
 
-    fn resume(&mut self, known: Vec<Shown>) {
+    fn resume(&mut self, known: Vec<ActivityView>) {
         let earlier = std::mem::take(&mut self.earlier);
-        let entries = self.learn(&earlier, &known);
+        let entries = self.load_sent(&earlier, &known);
         self.live = self.unfinished(&entries);
         self.is_joining = false;
         if self.run.attempt().is_some() && !self.run.is_paused() {
-            self.client = Client::Open { attempt: self.run.attempt() };
+            self.client = ClientRun::Open { attempt: self.run.attempt() };
             if self.attribution == Attribution::Subagent {
-                self.agents.resume();
+                self.agents.restore();
             }
         }
     }
@@ -146,47 +146,47 @@ impl Dialect for AgUi {
         match frame {
             Frame::ActivitySnapshot(_) | Frame::ActivityDelta { .. } => {
                 self.batch.push(frame);
-                Flow::On
+                Flow::Continue
             }
             Frame::Hydrated {} => {
-                let flow = if self.is_joining { self.show(events) } else { self.tell(events) };
-                if flow == Flow::On { self.stand(events) } else { flow }
+                let flow = if self.is_joining { self.send_snapshot(events) } else { self.translate_batch(events) };
+                if flow == Flow::Continue { self.update_client_run(events) } else { flow }
             }
             Frame::Reset { .. } => {
                 self.batch.clear();
-                self.again()
+                self.restart()
             }
             Frame::End { status } => {
-                let flow = self.tell(events);
-                if flow != Flow::On {
+                let flow = self.translate_batch(events);
+                if flow != Flow::Continue {
                     return flow;
                 }
                 if !self.run.has_ended() {
-                    self.run.stand(&Map::from_iter([("status".to_owned(), Value::from(&*status))]));
+                    self.run.load(&Map::from_iter([("status".to_owned(), Value::from(&*status))]));
                 }
-                self.end(events);
-                Flow::Over
+                self.end_run(events);
+                Flow::End
             }
             Frame::Error { problem } => {
-                if self.tell(events) == Flow::Over {
-                    return Flow::Over;
+                if self.translate_batch(events) == Flow::End {
+                    return Flow::End;
                 }
                 let text = |member: &str| problem.get(member).and_then(Value::as_str);
                 let message = text("detail").or_else(|| text("title")).unwrap_or("The stream ended with an error.");
-                self.open(events);
-                self.close(run_error(message, text("code")), events);
-                Flow::Over
+                self.open_run(events);
+                self.close_run(run_error(message, text("code")), events);
+                Flow::End
             }
         }
     }
 
-    fn retells(&self) -> bool {
+    fn is_replayable(&self) -> bool {
         true
     }
 
-    fn settle(&mut self, events: &mut Vec<Value>) -> Flow {
-        match self.tell(events) {
-            Flow::On if !self.is_joining => self.stand(events),
+    fn end_batch(&mut self, events: &mut Vec<Value>) -> Flow {
+        match self.translate_batch(events) {
+            Flow::Continue if !self.is_joining => self.update_client_run(events),
             flow => flow,
         }
     }
@@ -196,19 +196,19 @@ impl AgUi {
     // ── the client's run ──
 
     /// Begins a client's run unless one is open, and reopens the brackets of unfinished messages.
-    fn open(&mut self, events: &mut Vec<Value>) {
-        if self.start(events) {
-            self.agents.start(self.attribution, events);
+    fn open_run(&mut self, events: &mut Vec<Value>) {
+        if self.start_run(events) {
+            self.agents.announce_active(self.attribution, events);
             for (key, _) in &self.live {
-                let bracket = self.known.records.get(key).and_then(Record::bracket);
+                let bracket = self.sent.messages.get(key).and_then(SentMessage::bracket);
                 events.extend(bracket.into_iter().flat_map(|(_, start)| start));
             }
         }
     }
 
     /// Begins a client's run unless one is open. Returns whether it began one.
-    fn start(&mut self, events: &mut Vec<Value>) -> bool {
-        if self.client != Client::Ended {
+    fn start_run(&mut self, events: &mut Vec<Value>) -> bool {
+        if self.client != ClientRun::Ended {
             return false;
         }
         let mut event = json!({ "type": "RUN_STARTED", "threadId": self.options.thread, "runId": self.options.run });
@@ -216,113 +216,115 @@ impl AgUi {
             event["protocolVersion"] = "1.0".into();
         }
         events.push(event);
-        self.client = Client::Open { attempt: self.run.attempt() };
+        self.client = ClientRun::Open { attempt: self.run.attempt() };
         true
     }
 
     /// Ends the open brackets and then the client's run, with this event.
-    fn close(&mut self, boundary: Value, events: &mut Vec<Value>) {
+    fn close_run(&mut self, end_event: Value, events: &mut Vec<Value>) {
         events.extend(self.live.iter().flat_map(|(_, bracket)| bracket.end()));
-        self.agents.stop(events);
-        events.push(boundary);
-        self.client = Client::Ended;
+        self.agents.end_all(events);
+        events.push(end_event);
+        self.client = ClientRun::Ended;
     }
 
     /// Ends the client's run with the state of the log's run.
-    fn end(&mut self, events: &mut Vec<Value>) {
-        self.open(events);
-        let boundary = self.boundary(&self.run);
-        self.close(boundary, events);
+    fn end_run(&mut self, events: &mut Vec<Value>) {
+        self.open_run(events);
+        let end_event = self.end_event(&self.run);
+        self.close_run(end_event, events);
     }
 
-    fn boundary(&self, run: &Run) -> Value {
-        let awaits = self.known.records.values().filter_map(|record| match record {
-            Record::Call { call, kept, is_current: true, .. } if call::awaits(kept.members()) => Some(call.clone()),
+    fn end_event(&self, run: &Run) -> Value {
+        let awaits = self.sent.messages.values().filter_map(|record| match record {
+            SentMessage::Call { call, call_state, is_current: true, .. } if call::awaits_client_result(call_state.members()) => {
+                Some(call.clone())
+            }
             _ => None,
         });
         let mut awaits: Vec<_> = awaits.collect();
         awaits.sort_unstable();
-        let of = Boundary { thread: &self.options.thread, run: &self.options.run, is_v1: self.options.is_v1 };
-        run.boundary(&of, self.attribution, &awaits)
+        let of = RunIds { thread: &self.options.thread, run: &self.options.run, is_v1: self.options.is_v1 };
+        run.end_event(&of, self.attribution, &awaits)
     }
 
     /// Ends the client's run if the log's run waits for a decision, and begins one if it continues.
-    fn stand(&mut self, events: &mut Vec<Value>) -> Flow {
+    fn update_client_run(&mut self, events: &mut Vec<Value>) -> Flow {
         if !self.run.is_paused() {
-            self.open(events);
-            return Flow::On;
+            self.open_run(events);
+            return Flow::Continue;
         }
         match self.options.until {
             Until::Pause => {
-                self.end(events);
-                Flow::Over
+                self.end_run(events);
+                Flow::End
             }
             Until::End => {
-                if self.client != Client::Ended {
-                    self.end(events);
+                if self.client != ClientRun::Ended {
+                    self.end_run(events);
                 }
-                Flow::On
+                Flow::Continue
             }
         }
     }
 
     /// Ends the client's run if the log's run has a new attempt; `before` is the state of the previous attempt.
-    fn turn(&mut self, before: &Run, events: &mut Vec<Value>) -> Flow {
-        let Client::Open { attempt: Some(told @ 1..) } = self.client else {
-            if let (Client::Open { .. }, attempt @ Some(_)) = (self.client, self.run.attempt()) {
-                self.client = Client::Open { attempt };
+    fn check_attempt(&mut self, before: &Run, events: &mut Vec<Value>) -> Flow {
+        let ClientRun::Open { attempt: Some(current @ 1..) } = self.client else {
+            if let (ClientRun::Open { .. }, attempt @ Some(_)) = (self.client, self.run.attempt()) {
+                self.client = ClientRun::Open { attempt };
             }
-            return Flow::On;
+            return Flow::Continue;
         };
-        if self.run.attempt().is_none_or(|now| now <= told) {
-            return Flow::On;
+        if self.run.attempt().is_none_or(|now| now <= current) {
+            return Flow::Continue;
         }
-        let boundary = match before.has_ended() {
-            true => self.boundary(before),
+        let end_event = match before.has_ended() {
+            true => self.end_event(before),
             false => run_error("The run was interrupted, and another attempt began.", Some("interrupted")),
         };
-        self.close(boundary, events);
-        if self.options.until == Until::Pause { Flow::Over } else { Flow::On }
+        self.close_run(end_event, events);
+        if self.options.until == Until::Pause { Flow::End } else { Flow::Continue }
     }
 
-    fn again(&mut self) -> Flow {
+    fn restart(&mut self) -> Flow {
         self.is_joining = true;
-        Flow::Again
+        Flow::Restart
     }
 
     // ── snapshots ──
 
     /// Loads everything that the reader has or is about to receive.
-    fn learn(&mut self, earlier: &[Shown], shown: &[Shown]) -> Vec<Entry> {
+    fn load_sent(&mut self, earlier: &[ActivityView], shown: &[ActivityView]) -> Vec<Entry> {
         self.run = Run::default();
         if let Some(run) = shown.iter().find(|shown| &*shown.kind == "run") {
-            self.run.stand(&run.content);
+            self.run.load(&run.content);
         }
-        self.log = shown.iter().find_map(|shown| shown.run.clone()).or(self.log.take());
-        let mut known = Known::of(std::mem::take(&mut self.known.has));
-        self.agents.forget();
+        self.log_run = shown.iter().find_map(|shown| shown.run.clone()).or(self.log_run.take());
+        let mut sent = SentState::of(std::mem::take(&mut self.sent.client));
+        self.agents.begin_snapshot();
         let own = self.run.agent().map(str::to_owned);
         for activity in shown {
             let agent = items::teammate(activity, own.as_deref());
-            self.agents.meet(agent.as_deref());
-            known.place(activity, agent);
+            self.agents.record(agent.as_deref());
+            sent.record_activity(activity, agent);
             match &*activity.kind {
-                "action" => self.run.ask(activity),
-                "agent" if own.as_deref() != Some(&*activity.id) => self.agents.stand(activity),
+                "action" => self.run.load_action(activity),
+                "agent" if own.as_deref() != Some(&*activity.id) => self.agents.load(activity),
                 _ => {}
             }
         }
-        let mut entries = items::entries(earlier, shown, &mut known.names);
+        let mut entries = items::entries(earlier, shown, &mut sent.ids);
         for entry in &mut entries {
             if let Some(result) = &mut entry.result
                 && let Body::Result { call, .. } = &result.item.body
-                && let Some(theirs) = known.has.result(call)
+                && let Some(theirs) = sent.client.result(call)
             {
                 result.id = theirs.into();
             }
         }
-        known.learn(&entries);
-        self.known = known;
+        sent.record_entries(&entries);
+        self.sent = sent;
         entries
     }
 
@@ -333,7 +335,7 @@ impl AgUi {
     }
 
     /// Sends one snapshot that replaces the reader's copy.
-    fn show(&mut self, events: &mut Vec<Value>) -> Flow {
+    fn send_snapshot(&mut self, events: &mut Vec<Value>) -> Flow {
         let batch = std::mem::take(&mut self.batch);
         let mut shown = Vec::with_capacity(batch.len());
         for frame in batch {
@@ -344,45 +346,45 @@ impl AgUi {
         self.is_joining = false;
         let before = self.run.clone();
         let earlier = std::mem::take(&mut self.earlier);
-        let lacks = self.known.lacking_results();
-        let entries = self.learn(&earlier, &shown);
-        if self.turn(&before, events) == Flow::Over {
-            return Flow::Over;
+        let lacks = self.sent.calls_without_result();
+        let entries = self.load_sent(&earlier, &shown);
+        if self.check_attempt(&before, events) == Flow::End {
+            return Flow::End;
         }
         let live = self.unfinished(&entries);
         let open = std::mem::replace(&mut self.live, live.clone());
-        let mut said = Vec::new();
-        if self.client != Client::Ended {
+        let mut output = Vec::new();
+        if self.client != ClientRun::Ended {
             let done = open.iter().filter(|(key, _)| !live.iter().any(|(live, _)| live == key));
-            said.extend(done.flat_map(|(_, bracket)| bracket.end()));
+            output.extend(done.flat_map(|(_, bracket)| bracket.end()));
         }
-        let is_new = self.start(&mut said);
-        let results = self.snapshot(&entries, &lacks, &mut said);
-        said.extend(results);
+        let is_new = self.start_run(&mut output);
+        let results = self.push_messages(&entries, &lacks, &mut output);
+        output.extend(results);
         if let Some(state) = state(&shown).or_else(|| state(&earlier)) {
-            said.push(json!({ "type": "STATE_SNAPSHOT", "snapshot": state }));
+            output.push(json!({ "type": "STATE_SNAPSHOT", "snapshot": state }));
         }
-        self.agents.drop_unmet(&mut said);
-        self.agents.start(self.attribution, &mut said);
+        self.agents.drop_absent(&mut output);
+        self.agents.announce_active(self.attribution, &mut output);
         for (key, _) in live.iter().filter(|(key, _)| is_new || !open.iter().any(|(open, _)| open == key)) {
-            let bracket = self.known.records.get(key).and_then(Record::bracket);
-            said.extend(bracket.into_iter().flat_map(|(_, start)| start));
+            let bracket = self.sent.messages.get(key).and_then(SentMessage::bracket);
+            output.extend(bracket.into_iter().flat_map(|(_, start)| start));
         }
-        events.extend(said);
-        Flow::On
+        events.extend(output);
+        Flow::Continue
     }
 
     /// Appends the snapshot of a thread's messages, within its window, and returns the events for the separate results.
     ///
     /// A client appends a snapshot's messages that it lacks at its end. So the results of the calls in `lacks` follow
     /// as separate events, which place them after their calls.
-    fn snapshot(&mut self, entries: &[Entry], lacks: &HashSet<Box<str>>, said: &mut Vec<Value>) -> Vec<Value> {
+    fn push_messages(&mut self, entries: &[Entry], lacks: &HashSet<Box<str>>, output: &mut Vec<Value>) -> Vec<Value> {
         let is_apart = |entry: &Entry| matches!(&entry.item.body, Body::Result { call, .. } if lacks.contains(call));
         let mut list = list::listed(entries, self.attribution, |entry| !is_apart(entry));
         list::merge(&mut list, &self.options.messages);
         // From here on the client has the sent messages, and of its own only the kept ones.
         let theirs: Vec<_> = list.iter().filter(|listed| listed.key.is_none()).map(|listed| listed.message.clone()).collect();
-        self.known.keep(&theirs);
+        self.sent.keep_client_messages(&theirs);
         let (messages, omitted) = list::window(list);
         let mut event = json!({ "type": "MESSAGES_SNAPSHOT", "messages": messages });
         if self.options.is_v1 {
@@ -390,24 +392,24 @@ impl AgUi {
             event["metadata"]["@ag-ui/client"]["authoritativeActivityTypes"] = Value::Null;
         }
         if !omitted.is_empty() {
-            tell(&mut event, "truncated", true.into());
-            tell(&mut event, "omitted", omitted.len().into());
+            set_metadata(&mut event, "truncated", true.into());
+            set_metadata(&mut event, "omitted", omitted.len().into());
         }
         for key in omitted.into_iter().flatten() {
-            self.known.records.remove(&key);
-            self.known.omitted.insert(key);
+            self.sent.messages.remove(&key);
+            self.sent.omitted.insert(key);
         }
-        said.push(event);
+        output.push(event);
         let results = entries.iter().filter_map(|entry| entry.result.as_deref()).filter(|entry| is_apart(entry));
         let results = results.filter(
-            |entry| matches!(&entry.item.key, Key::Result(call) if !self.known.omitted.contains(&Key::Call(call.clone()))),
+            |entry| matches!(&entry.item.key, Key::Result(call) if !self.sent.omitted.contains(&Key::Call(call.clone()))),
         );
         results.flat_map(|entry| events::begin(&entry.id, &entry.item, self.attribution)).collect()
     }
 }
 
 /// Splits off the last run: the earlier runs and the last one.
-fn last_run(shown: &[Shown]) -> (&[Shown], &[Shown]) {
+fn last_run(shown: &[ActivityView]) -> (&[ActivityView], &[ActivityView]) {
     let last = shown.last().map(|last| &last.run);
     let count = shown.iter().rev().take_while(|shown| Some(&shown.run) == last).count();
     shown.split_at(shown.len() - count)
@@ -417,24 +419,24 @@ fn last_run(shown: &[Shown]) -> (&[Shown], &[Shown]) {
 ///
 /// If `is_v1`, a message names its sub-agent as 1.0 does.
 #[must_use]
-pub fn messages(shown: &[Shown], is_v1: bool) -> Vec<Value> {
+pub fn messages(shown: &[ActivityView], is_v1: bool) -> Vec<Value> {
     let attribution = if is_v1 { Attribution::Subagent } else { Attribution::Inline };
     let (earlier, last) = last_run(shown);
-    let list = list::listed(&items::entries(earlier, last, &mut Names::default()), attribution, |_| true);
+    let list = list::listed(&items::entries(earlier, last, &mut MessageIds::default()), attribution, |_| true);
     list.into_iter().map(|listed| listed.message).collect()
 }
 
 /// The pending interrupts of the last run, in the form of `RUN_FINISHED`.
 #[must_use]
-pub fn interrupts(shown: &[Shown]) -> Vec<Value> {
+pub fn interrupts(shown: &[ActivityView]) -> Vec<Value> {
     let (_, last) = last_run(shown);
     let mut run = Run::default();
-    last.iter().filter(|shown| &*shown.kind == "action").for_each(|action| run.ask(action));
+    last.iter().filter(|shown| &*shown.kind == "action").for_each(|action| run.load_action(action));
     run.interrupts(Attribution::Inline)
 }
 
 /// The application's state, from the last run that has one.
 #[must_use]
-pub fn state(shown: &[Shown]) -> Option<Value> {
+pub fn state(shown: &[ActivityView]) -> Option<Value> {
     shown.iter().rev().find(|shown| &*shown.kind == "state")?.content.get("state").cloned()
 }

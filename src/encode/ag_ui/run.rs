@@ -1,8 +1,8 @@
 //! The state of a run in AG-UI: the boundaries of the client's run, and its pending interrupts.
 
-use super::events::{Attribution, tell};
+use super::events::{Attribution, set_metadata};
 use super::items::teammate;
-use crate::encode::frames::Shown;
+use crate::encode::frames::ActivityView;
 use crate::model::Sequence;
 use serde_json::{Map, Value, json};
 
@@ -10,13 +10,13 @@ use serde_json::{Map, Value, json};
 const MEMBERS: &[&str] = &["status", "attempt", "agentId", "error", "result"];
 /// Content members of an action that an interrupt carries, or that decide whether the run waits for it.
 #[rustfmt::skip]
-const ASKED: &[&str] = &[
+const ACTION_MEMBERS: &[&str] = &[
     "status", "control", "kind", "reason", "message", "schema", "responseSchema", "toolCallId", "expiresAt", "title",
     "description", "toolName", "parameters", "risk", "scope", "policyScope", "artifactId", "versionId", "evidenceId", "plan",
     "payload", "options", "refs",
 ];
 /// Members that AG-UI's interrupt lacks; they go to the metadata.
-const BESIDE: &[&str] = &[
+const METADATA_MEMBERS: &[&str] = &[
     "options",
     "risk",
     "title",
@@ -38,11 +38,11 @@ const BESIDE: &[&str] = &[
 pub(super) struct Run {
     members: Map<String, Value>,
     /// Actions that wait for a decision, by id, in the order in which they appeared.
-    pending: Vec<(Box<str>, Asked)>,
+    pending: Vec<(Box<str>, PendingAction)>,
 }
 
 #[derive(Debug, Clone)]
-struct Asked {
+struct PendingAction {
     opened: Sequence,
     agent: Option<Box<str>>,
     members: Map<String, Value>,
@@ -50,13 +50,13 @@ struct Asked {
 
 impl Run {
     /// Loads the content of the `run` activity.
-    pub fn stand(&mut self, content: &Map<String, Value>) {
+    pub fn load(&mut self, content: &Map<String, Value>) {
         self.members.clear();
-        keep(&mut self.members, MEMBERS, content);
+        copy_members(&mut self.members, MEMBERS, content);
     }
 
     /// Applies a patch of the `run` activity.
-    pub fn follow(&mut self, patch: &[Value]) {
+    pub fn apply_patch(&mut self, patch: &[Value]) {
         change(&mut self.members, MEMBERS, patch);
     }
 
@@ -87,8 +87,12 @@ impl Run {
     // ── pending actions ──
 
     /// Loads an action.
-    pub fn ask(&mut self, action: &Shown) {
-        let asked = Asked { opened: action.opened, agent: teammate(action, self.agent()), members: kept(ASKED, &action.content) };
+    pub fn load_action(&mut self, action: &ActivityView) {
+        let asked = PendingAction {
+            opened: action.opened,
+            agent: teammate(action, self.agent()),
+            members: select_members(ACTION_MEMBERS, &action.content),
+        };
         match self.pending.iter_mut().find(|(id, _)| *id == action.id) {
             Some((_, known)) => *known = asked,
             None => self.pending.push((action.id.clone(), asked)),
@@ -99,9 +103,9 @@ impl Run {
     }
 
     /// Applies a patch of an action. A request that is repeated after its answer arrives as a snapshot.
-    pub fn follow_action(&mut self, action: &str, patch: &[Value]) {
+    pub fn apply_action_patch(&mut self, action: &str, patch: &[Value]) {
         if let Some((_, known)) = self.pending.iter_mut().find(|(id, _)| **id == *action) {
-            change(&mut known.members, ASKED, patch);
+            change(&mut known.members, ACTION_MEMBERS, patch);
         }
         self.drop_answered();
     }
@@ -110,7 +114,7 @@ impl Run {
         self.pending.retain(|(_, asked)| asked.members.get("status").and_then(Value::as_str) == Some("pending"));
     }
 
-    fn unanswered(&self) -> impl Iterator<Item = &(Box<str>, Asked)> {
+    fn unanswered(&self) -> impl Iterator<Item = &(Box<str>, PendingAction)> {
         self.pending.iter().filter(|(_, asked)| !asked.members.contains_key("control"))
     }
 
@@ -122,13 +126,13 @@ impl Run {
     // ── boundaries ──
 
     /// The event that ends a client's run now; `pending` are the calls whose results the client has to supply.
-    pub fn boundary(&self, of: &Boundary<'_>, attribution: Attribution, pending: &[Box<str>]) -> Value {
+    pub fn end_event(&self, of: &RunIds<'_>, attribution: Attribution, pending: &[Box<str>]) -> Value {
         let mut finished = json!({ "type": "RUN_FINISHED", "threadId": of.thread, "runId": of.run });
         let interrupts = self.interrupts(attribution);
         match self.status() {
-            "failed" => return self.failure("The run failed without an error message.", None),
-            "interrupted" => return self.failure("The run was interrupted before it finished.", Some("interrupted")),
-            "cancelled" if !of.is_v1 => return self.failure("The run was cancelled.", Some("cancelled")),
+            "failed" => return self.error_event("The run failed without an error message.", None),
+            "interrupted" => return self.error_event("The run was interrupted before it finished.", Some("interrupted")),
+            "cancelled" if !of.is_v1 => return self.error_event("The run was cancelled.", Some("cancelled")),
             "cancelled" => finished["outcome"] = json!({ "type": "cancelled" }),
             "waiting" if !interrupts.is_empty() => {
                 finished["outcome"] = json!({ "type": "interrupt", "interrupts": interrupts });
@@ -141,26 +145,26 @@ impl Run {
                 match (status, self.members.get("result")) {
                     ("completed", Some(result)) => finished["result"] = result.clone(),
                     ("completed", None) => {}
-                    _ => tell(&mut finished, "status", status.into()),
+                    _ => set_metadata(&mut finished, "status", status.into()),
                 }
             }
         }
         finished
     }
 
-    fn failure(&self, otherwise: &str, code: Option<&str>) -> Value {
+    fn error_event(&self, otherwise: &str, code: Option<&str>) -> Value {
         let error = self.members.get("error");
-        let (message, told) = match error {
+        let (message, code_member) = match error {
             Some(Value::String(message)) => (Some(message.as_str()), None),
             Some(error) => (error.get("message").and_then(Value::as_str), error.get("code")),
             None => (None, None),
         };
-        let told = told.map(|code| code.as_str().map_or_else(|| code.to_string(), str::to_owned));
-        run_error(message.unwrap_or(otherwise), told.as_deref().or(code))
+        let own_code = code_member.map(|code| code.as_str().map_or_else(|| code.to_string(), str::to_owned));
+        run_error(message.unwrap_or(otherwise), own_code.as_deref().or(code))
     }
 }
 
-impl Asked {
+impl PendingAction {
     fn interrupt(&self, id: &str, attribution: Attribution) -> Value {
         let get = |member: &str| self.members.get(member);
         let text = |member: &str| get(member).and_then(Value::as_str);
@@ -182,10 +186,10 @@ impl Asked {
         if let Some(schema) = get("responseSchema").or_else(|| get("schema")).filter(|schema| schema.is_object()) {
             interrupt["responseSchema"] = schema.clone();
         }
-        tell(&mut interrupt, "kind", kind.into());
-        for member in BESIDE {
+        set_metadata(&mut interrupt, "kind", kind.into());
+        for member in METADATA_MEMBERS {
             if let Some(value) = get(member) {
-                tell(&mut interrupt, member, value.clone());
+                set_metadata(&mut interrupt, member, value.clone());
             }
         }
         if let (Attribution::Subagent, Some(agent)) = (attribution, &self.agent) {
@@ -196,7 +200,7 @@ impl Asked {
 }
 
 /// The client's ids of its run, and its protocol version.
-pub(super) struct Boundary<'o> {
+pub(super) struct RunIds<'o> {
     pub thread: &'o str,
     pub run: &'o str,
     pub is_v1: bool,
@@ -211,17 +215,17 @@ pub(super) fn run_error(message: &str, code: Option<&str>) -> Value {
 }
 
 /// The agent of a run, from its activities.
-pub(super) fn own_agent(shown: &[Shown]) -> Option<&str> {
+pub(super) fn own_agent(shown: &[ActivityView]) -> Option<&str> {
     shown.iter().find(|shown| &*shown.kind == "run").and_then(|run| run.text("agentId"))
 }
 
-fn keep(members: &mut Map<String, Value>, names: &[&str], content: &Map<String, Value>) {
+fn copy_members(members: &mut Map<String, Value>, names: &[&str], content: &Map<String, Value>) {
     members.extend(names.iter().filter_map(|name| Some(((*name).to_owned(), content.get(*name)?.clone()))));
 }
 
-pub(super) fn kept(names: &[&str], content: &Map<String, Value>) -> Map<String, Value> {
+pub(super) fn select_members(names: &[&str], content: &Map<String, Value>) -> Map<String, Value> {
     let mut members = Map::new();
-    keep(&mut members, names, content);
+    copy_members(&mut members, names, content);
     members
 }
 

@@ -6,8 +6,8 @@
 //! Every call is `dynamic`, because no client has types for the server's tools. Every call is `providerExecuted`,
 //! because clients would otherwise execute it themselves.
 
-use super::kept::{Kept, joined};
-use super::page::{Page, hash};
+use super::kept::{ContentCopy, joined};
+use super::page::{MessageWriter, hash};
 use crate::model::Sequence;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -18,24 +18,24 @@ pub(super) const KIND: &str = "tool-call-progress";
 
 /// Seed 002's `ToolCallProgressState`: the reported state of a running call.
 #[rustfmt::skip]
-const REPORTED: &[&str] = &[
+const REPORT_MEMBERS: &[&str] = &[
     "schema", "node_id", "call_id", "tool_name", "status", "progress", "loaded", "total", "message", "parent_node_id",
     "parent_call_id",
 ];
 
 /// Members that a call's data part omits: the tool part has them, or they are internal.
-const NOT_IN_DATA: &[&str] =
-    &["input", "input_text", "output", "output_text", "output_channels", "structured", "unannounced", REPORTED_AT];
+const DATA_EXCLUDED_MEMBERS: &[&str] =
+    &["input", "input_text", "output", "output_text", "output_channels", "structured", "unannounced", FIRST_REPORT_MEMBER];
 
 /// The sequence of the first report of a call: its data part stands there.
-const REPORTED_AT: &str = "reported";
+const FIRST_REPORT_MEMBER: &str = "reported";
 
 /// Kinds of actions that ask for more than yes or no: a client's approval would not answer them.
-const QUESTIONS: &[&str] = &["structured_input", "clarification", "credential_request"];
+const INPUT_REQUEST_KINDS: &[&str] = &["structured_input", "clarification", "credential_request"];
 
 /// The decision on an action about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Decision {
     Pending,
     Yes,
     No,
@@ -45,38 +45,39 @@ pub(super) enum Answer {
 
 /// An approval request about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ask {
+pub(super) struct Approval {
     pub action: Box<str>,
     /// The sequence of the first request. The latest request counts.
     pub opened: Sequence,
-    answer: Answer,
+    decision: Decision,
     /// The text of the request.
     message: Option<Box<str>>,
     /// The reason of a denial without a user's decision (`interrupted`, `cancelled`, `expired`).
-    why: Option<Box<str>>,
+    reason: Option<Box<str>>,
 }
 
-impl Ask {
+impl Approval {
     /// Reads the approval from an action; `None` if the action is not an approval of a call.
     pub fn of<'c>(id: &str, opened: Sequence, content: &'c Map<String, Value>, version: u8) -> Option<(&'c str, Self)> {
         let text = |member: &str| content.get(member).and_then(Value::as_str);
-        let call = text("toolCallId").filter(|_| version >= 6 && !text("kind").is_some_and(|kind| QUESTIONS.contains(&kind)))?;
-        let (answer, why) = match (text("status"), text("outcome")) {
-            (Some("pending"), _) => (Answer::Pending, None),
-            (Some("interrupted"), _) => (Answer::No, Some("interrupted".into())),
-            (_, Some("approved")) => (Answer::Yes, None),
-            (_, Some("rejected")) => (Answer::No, None),
-            (_, Some(other @ ("cancelled" | "expired"))) => (Answer::No, Some(other.into())),
-            _ => (Answer::Unknown, None),
+        let call = text("toolCallId")
+            .filter(|_| version >= 6 && !text("kind").is_some_and(|kind| INPUT_REQUEST_KINDS.contains(&kind)))?;
+        let (decision, reason) = match (text("status"), text("outcome")) {
+            (Some("pending"), _) => (Decision::Pending, None),
+            (Some("interrupted"), _) => (Decision::Denied, Some("interrupted".into())),
+            (_, Some("approved")) => (Decision::Approved, None),
+            (_, Some("rejected")) => (Decision::Denied, None),
+            (_, Some(other @ ("cancelled" | "expired"))) => (Decision::Denied, Some(other.into())),
+            _ => (Decision::Unknown, None),
         };
-        Some((call, Self { action: id.into(), opened, answer, message: text("message").map(Into::into), why }))
+        Some((call, Self { action: id.into(), opened, decision, message: text("message").map(Into::into), reason }))
     }
 }
 
-impl Ask {
+impl Approval {
     /// Marks the request as withdrawn: no decision is expected.
-    pub const fn is_void(&mut self) {
-        self.answer = Answer::Unknown;
+    pub const fn withdraw(&mut self) {
+        self.decision = Decision::Unknown;
     }
 }
 
@@ -101,42 +102,42 @@ enum Outcome<'c> {
 pub(super) struct Target<'c> {
     name: &'c str,
     input: Input<'c>,
-    ask: Option<&'c Ask>,
+    approval: Option<&'c Approval>,
     outcome: Outcome<'c>,
 }
 
 impl<'c> Target<'c> {
     /// Derives the part from a call and the latest approval about it.
-    pub fn of(content: &'c Map<String, Value>, ask: Option<&'c Ask>) -> Self {
+    pub fn of(content: &'c Map<String, Value>, approval: Option<&'c Approval>) -> Self {
         let state = content.get("state").and_then(Value::as_str);
         Self {
             name: content.get("tool_name").and_then(Value::as_str).unwrap_or_default(),
-            input: input(content, state, ask.is_some()),
-            ask,
-            outcome: outcome(content, state, ask),
+            input: input(content, state, approval.is_some()),
+            approval,
+            outcome: outcome(content, state, approval),
         }
     }
 
     /// Derives the part from an approval whose call does not exist yet.
-    pub fn asked(action: &'c Map<String, Value>, ask: &'c Ask) -> Self {
+    pub fn of_approval(action: &'c Map<String, Value>, approval: &'c Approval) -> Self {
         let input = action.get("parameters").or_else(|| action.get("input")).map_or_else(|| Cow::Owned(json!({})), Cow::Borrowed);
         Self {
             name: action.get("toolName").and_then(Value::as_str).unwrap_or_default(),
             input: Input::Known(input),
-            ask: Some(ask),
-            outcome: if ask.answer == Answer::No { Outcome::Denied } else { Outcome::None },
+            approval: Some(approval),
+            outcome: if approval.decision == Decision::Denied { Outcome::Denied } else { Outcome::None },
         }
     }
 
     /// The part as JSON.
     pub fn part(&self, id: &str, version: u8) -> Value {
-        let answer = self.ask.map(|ask| ask.answer);
-        let state = match (&self.outcome, &self.input, answer) {
+        let decision = self.approval.map(|approval| approval.decision);
+        let state = match (&self.outcome, &self.input, decision) {
             (Outcome::Preliminary(_) | Outcome::Output(_), ..) => "output-available",
             (Outcome::Error(_), ..) => "output-error",
             (Outcome::Denied, ..) => "output-denied",
-            (Outcome::None, _, Some(Answer::Pending)) => "approval-requested",
-            (Outcome::None, _, Some(Answer::Yes | Answer::No)) if version >= 7 => "approval-responded",
+            (Outcome::None, _, Some(Decision::Pending)) => "approval-requested",
+            (Outcome::None, _, Some(Decision::Approved | Decision::Denied)) if version >= 7 => "approval-responded",
             (Outcome::None, Input::Known(_), _) => "input-available",
             (Outcome::None, Input::Streaming(_), _) => "input-streaming",
         };
@@ -157,18 +158,18 @@ impl<'c> Target<'c> {
             Outcome::Output(output) => part["output"] = output.clone().into_owned(),
             Outcome::Error(text) => part["errorText"] = text.as_str().into(),
         }
-        if let Some(ask) = self.ask {
-            let mut approval = json!({ "id": ask.action });
-            if let Some(message) = ask.message.as_deref().filter(|_| version >= 7) {
-                approval["requestReason"] = message.into();
+        if let Some(approval) = self.approval {
+            let mut member = json!({ "id": approval.action });
+            if let Some(message) = approval.message.as_deref().filter(|_| version >= 7) {
+                member["requestReason"] = message.into();
             }
-            if let Answer::Yes | Answer::No = ask.answer {
-                approval["approved"] = (ask.answer == Answer::Yes).into();
-                if let Some(why) = ask.why.as_deref().filter(|_| version >= 7) {
-                    approval["reason"] = why.into();
+            if let Decision::Approved | Decision::Denied = approval.decision {
+                member["approved"] = (approval.decision == Decision::Approved).into();
+                if let Some(reason) = approval.reason.as_deref().filter(|_| version >= 7) {
+                    member["reason"] = reason.into();
                 }
             }
-            part["approval"] = approval;
+            part["approval"] = member;
         }
         part
     }
@@ -190,16 +191,16 @@ fn input<'c>(content: &'c Map<String, Value>, state: Option<&str>, is_asked: boo
     }
 }
 
-fn outcome<'c>(content: &'c Map<String, Value>, state: Option<&str>, ask: Option<&Ask>) -> Outcome<'c> {
-    let answer = ask.map(|ask| ask.answer);
+fn outcome<'c>(content: &'c Map<String, Value>, state: Option<&str>, approval: Option<&Approval>) -> Outcome<'c> {
+    let decision = approval.map(|approval| approval.decision);
     match state {
         Some("output-available") => Outcome::Output(output(content)),
-        Some("output-error" | "cancelled") if answer == Some(Answer::No) => Outcome::Denied,
+        Some("output-error" | "cancelled") if decision == Some(Decision::Denied) => Outcome::Denied,
         Some(end @ ("output-error" | "cancelled")) => Outcome::Error(error(content, end)),
-        Some("progress") if answer != Some(Answer::Pending) => {
-            let reported = REPORTED.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone())));
+        Some("progress") if decision != Some(Decision::Pending) => {
+            let reported = REPORT_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone())));
             let mut output: Map<String, Value> = reported.collect();
-            output.extend(put_out(content));
+            output.extend(streamed_output(content));
             Outcome::Preliminary(output.into())
         }
         _ => Outcome::None,
@@ -208,63 +209,63 @@ fn outcome<'c>(content: &'c Map<String, Value>, state: Option<&str>, ask: Option
 
 /// The output of a call: `output`, else `structured`, else the streamed output, else a reference to it.
 fn output(content: &Map<String, Value>) -> Cow<'_, Value> {
-    let said = ["output", "structured"].iter().filter_map(|member| content.get(*member)).find(|said| !said.is_null());
-    if let Some(said) = said {
-        return Cow::Borrowed(said);
+    let stated = ["output", "structured"].iter().filter_map(|member| content.get(*member)).find(|value| !value.is_null());
+    if let Some(stated) = stated {
+        return Cow::Borrowed(stated);
     }
-    let mut put_out = put_out(content);
-    match put_out.shift_remove("output_text") {
-        Some(text) if put_out.is_empty() => return Cow::Owned(text),
-        Some(text) => drop(put_out.shift_insert(0, "output_text".into(), text)),
+    let mut streamed_output = streamed_output(content);
+    match streamed_output.shift_remove("output_text") {
+        Some(text) if streamed_output.is_empty() => return Cow::Owned(text),
+        Some(text) => drop(streamed_output.shift_insert(0, "output_text".into(), text)),
         None => {}
     }
-    if !put_out.is_empty() {
-        return Cow::Owned(put_out.into());
+    if !streamed_output.is_empty() {
+        return Cow::Owned(streamed_output.into());
     }
     let left = ["output_ref", "withheld"].iter().find_map(|member| Some((*member, content.get(*member)?)));
     Cow::Owned(left.map_or(Value::Null, |(member, value)| json!({ member: value })))
 }
 
 /// The streamed output of a call, by channel.
-fn put_out(content: &Map<String, Value>) -> Map<String, Value> {
-    let mut put_out = Map::new();
+fn streamed_output(content: &Map<String, Value>) -> Map<String, Value> {
+    let mut streamed_output = Map::new();
     let text = joined(content.get("output_text"));
     if !text.is_empty() {
-        put_out.insert("output_text".into(), text.into());
+        streamed_output.insert("output_text".into(), text.into());
     }
     if let Some(Value::Object(channels)) = content.get("output_channels") {
         let joined = channels.iter().map(|(name, text)| (name.clone(), Value::from(joined(Some(text)).into_owned())));
-        put_out.insert("output_channels".into(), Value::Object(joined.collect()));
+        streamed_output.insert("output_channels".into(), Value::Object(joined.collect()));
     }
-    put_out
+    streamed_output
 }
 
 fn error(content: &Map<String, Value>, end: &str) -> String {
-    let said = content.get("error").and_then(|error| error.get("message")).and_then(Value::as_str);
+    let stated = content.get("error").and_then(|error| error.get("message")).and_then(Value::as_str);
     let plain = if end == "cancelled" { "The call was cancelled." } else { "The tool failed." };
-    said.filter(|said| !said.is_empty()).unwrap_or(plain).to_owned()
+    stated.filter(|text| !text.is_empty()).unwrap_or(plain).to_owned()
 }
 
 /// The sequence of the call's first progress report; `None` without a report.
 pub(super) fn reported(content: &Map<String, Value>) -> Option<u64> {
-    content.get(REPORTED_AT).and_then(Value::as_u64)
+    content.get(FIRST_REPORT_MEMBER).and_then(Value::as_u64)
 }
 
 /// The content of a call's data part: seed 002's state, and the members that a tool part lacks.
 pub(super) fn data(content: &Map<String, Value>) -> Value {
-    let kept = content.iter().filter(|(member, _)| !NOT_IN_DATA.contains(&member.as_str()));
-    Value::Object(kept.map(|(member, value)| (member.clone(), value.clone())).collect())
+    let members = content.iter().filter(|(member, _)| !DATA_EXCLUDED_MEMBERS.contains(&member.as_str()));
+    Value::Object(members.map(|(member, value)| (member.clone(), value.clone())).collect())
 }
 
 #[derive(Debug)]
-enum SaidInput {
+enum SentInput {
     /// The length in bytes and the hash of the sent text.
     Streaming(usize, DefaultHasher),
     Known(u64),
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum SaidOutcome {
+enum SentOutcome {
     None,
     Preliminary(u64),
     Output(u64),
@@ -274,71 +275,71 @@ enum SaidOutcome {
 
 /// The part as the reader has it.
 #[derive(Debug)]
-struct Said {
+struct SentToolPart {
     name: Box<str>,
-    input: SaidInput,
-    ask: Option<Ask>,
-    outcome: SaidOutcome,
+    input: SentInput,
+    approval: Option<Approval>,
+    outcome: SentOutcome,
 }
 
 /// One call.
 #[derive(Debug, Default)]
 pub(super) struct Call {
-    pub kept: Kept,
+    pub copy: ContentCopy,
     /// The latest approval about it.
-    pub ask: Option<Ask>,
-    said: Option<Said>,
+    pub approval: Option<Approval>,
+    sent: Option<SentToolPart>,
     /// Whether the call itself was sent, and not only an approval about it.
-    pub is_told: bool,
+    pub is_sent: bool,
     /// The hash of its data part, once that was sent.
     data: Option<u64>,
     /// The size of unsent changes, in bytes.
-    pub unsaid: usize,
+    pub unsent_bytes: usize,
 }
 
 impl Call {
     /// Updates the reader's part to the call's content.
-    pub fn bring(&mut self, id: &str, content: &Map<String, Value>, page: &mut Page) {
-        (self.is_told, self.unsaid) = (true, 0);
-        let ask = self.ask.take();
-        self.lead(id, &Target::of(content, ask.as_ref()), page);
-        self.ask = ask;
+    pub fn update(&mut self, id: &str, content: &Map<String, Value>, writer: &mut MessageWriter) {
+        (self.is_sent, self.unsent_bytes) = (true, 0);
+        let approval = self.approval.take();
+        self.send_changes(id, &Target::of(content, approval.as_ref()), writer);
+        self.approval = approval;
     }
 
     /// Updates the reader's data part to the progress report, if the call has one.
-    pub fn report(&mut self, id: &str, content: &Map<String, Value>, page: &mut Page) {
+    pub fn send_report(&mut self, id: &str, content: &Map<String, Value>, writer: &mut MessageWriter) {
         if reported(content).is_none() {
             return;
         }
         let data = data(content);
-        let print = hash(&data);
-        if self.data != Some(print) {
-            page.data(KIND, id, data, self.data.is_none());
-            self.data = Some(print);
+        let digest = hash(&data);
+        if self.data != Some(digest) {
+            writer.data(KIND, id, data, self.data.is_none());
+            self.data = Some(digest);
         }
     }
 
     /// Updates the reader's part from the copy, if one is stored, and with `with_report` the data part too.
-    pub fn bring_kept(&mut self, id: &str, with_report: bool, page: &mut Page) {
-        let kept = std::mem::take(&mut self.kept);
-        if let Some(content) = kept.content() {
-            self.bring(id, content, page);
+    pub fn update_from_copy(&mut self, id: &str, with_report: bool, writer: &mut MessageWriter) {
+        let copy = std::mem::take(&mut self.copy);
+        if let Some(content) = copy.content() {
+            self.update(id, content, writer);
             if with_report {
-                self.report(id, content, page);
+                self.send_report(id, content, writer);
             }
         }
-        self.kept = kept;
+        self.copy = copy;
     }
 
     /// Marks the sent state as uncertain, because the reader's copy may be older: the next update sends it again.
-    pub fn doubt(&mut self) {
-        self.unsaid = 1;
-        self.data = self.data.map(|said| !said);
-        let Some(said) = &mut self.said else { return };
-        if let SaidInput::Known(input) = &mut said.input {
+    pub fn invalidate(&mut self) {
+        self.unsent_bytes = 1;
+        self.data = self.data.map(|digest| !digest);
+        let Some(sent) = &mut self.sent else { return };
+        if let SentInput::Known(input) = &mut sent.input {
             *input = !*input;
         }
-        if let SaidOutcome::Preliminary(outcome) | SaidOutcome::Output(outcome) | SaidOutcome::Error(outcome) = &mut said.outcome
+        if let SentOutcome::Preliminary(outcome) | SentOutcome::Output(outcome) | SentOutcome::Error(outcome) = &mut sent.outcome
         {
             *outcome = !*outcome;
         }
@@ -346,36 +347,36 @@ impl Call {
 
     /// Whether the sent part is final.
     pub fn has_ended(&self) -> bool {
-        let outcome = self.said.as_ref().map(|said| &said.outcome);
-        matches!(outcome, Some(SaidOutcome::Output(_) | SaidOutcome::Error(_) | SaidOutcome::Denied))
+        let outcome = self.sent.as_ref().map(|sent| &sent.outcome);
+        matches!(outcome, Some(SentOutcome::Output(_) | SentOutcome::Error(_) | SentOutcome::Denied))
     }
 
     /// Sends a chunk of streaming arguments. Returns false if the arguments are not streaming.
-    pub fn stream(&mut self, id: &str, chunk: &str, page: &mut Page) -> bool {
-        let Some(Said { input: SaidInput::Streaming(length, sum), .. }) = &mut self.said else { return false };
-        page.say(json!({ "type": "tool-input-delta", "toolCallId": id, "inputTextDelta": chunk }));
+    pub fn send_input_delta(&mut self, id: &str, chunk: &str, writer: &mut MessageWriter) -> bool {
+        let Some(SentToolPart { input: SentInput::Streaming(length, sum), .. }) = &mut self.sent else { return false };
+        writer.push(json!({ "type": "tool-input-delta", "toolCallId": id, "inputTextDelta": chunk }));
         *length += chunk.len();
         sum.write(chunk.as_bytes());
         true
     }
 
     /// Sends the chunks that lead from the reader's part to this one.
-    pub fn lead(&mut self, id: &str, target: &Target<'_>, page: &mut Page) {
-        if self.said.is_none() {
-            page.parts += 1;
-            self.start(id, target, page);
+    pub fn send_changes(&mut self, id: &str, target: &Target<'_>, writer: &mut MessageWriter) {
+        if self.sent.is_none() {
+            writer.parts += 1;
+            self.send_start(id, target, writer);
         }
-        self.lead_input(id, target, page);
-        self.lead_ask(id, target, page);
-        let said = self.said.as_mut().expect("the call was started above");
+        self.send_input(id, target, writer);
+        self.send_approval(id, target, writer);
+        let sent = self.sent.as_mut().expect("the call was started above");
         let outcome = match &target.outcome {
-            Outcome::None => SaidOutcome::None,
-            Outcome::Preliminary(output) => SaidOutcome::Preliminary(hash(output)),
-            Outcome::Output(output) => SaidOutcome::Output(hash(output)),
-            Outcome::Error(text) => SaidOutcome::Error(hash(text)),
-            Outcome::Denied => SaidOutcome::Denied,
+            Outcome::None => SentOutcome::None,
+            Outcome::Preliminary(output) => SentOutcome::Preliminary(hash(output)),
+            Outcome::Output(output) => SentOutcome::Output(hash(output)),
+            Outcome::Error(text) => SentOutcome::Error(hash(text)),
+            Outcome::Denied => SentOutcome::Denied,
         };
-        if said.outcome == outcome {
+        if sent.outcome == outcome {
             return;
         }
         let output =
@@ -385,100 +386,102 @@ impl Call {
             Outcome::Preliminary(state) => {
                 let mut chunk = output(state);
                 chunk["preliminary"] = true.into();
-                page.say(chunk);
+                writer.push(chunk);
             }
-            Outcome::Output(all) => page.say(output(all)),
+            Outcome::Output(all) => writer.push(output(all)),
             Outcome::Error(text) => {
-                page.say(json!({ "type": "tool-output-error", "toolCallId": id, "errorText": text, "dynamic": true }));
+                writer.push(json!({ "type": "tool-output-error", "toolCallId": id, "errorText": text, "dynamic": true }));
             }
-            Outcome::Denied => page.say(json!({ "type": "tool-output-denied", "toolCallId": id })),
+            Outcome::Denied => writer.push(json!({ "type": "tool-output-denied", "toolCallId": id })),
         }
-        said.outcome = outcome;
+        sent.outcome = outcome;
     }
 
     /// Opens the part or reopens it. The reader then drops its arguments and output.
-    fn start(&mut self, id: &str, target: &Target<'_>, page: &mut Page) {
-        page.say(json!({
+    fn send_start(&mut self, id: &str, target: &Target<'_>, writer: &mut MessageWriter) {
+        writer.push(json!({
             "type": "tool-input-start", "toolCallId": id, "toolName": target.name, "dynamic": true, "providerExecuted": true,
         }));
-        let input = SaidInput::Streaming(0, DefaultHasher::new());
-        self.said = Some(Said { name: target.name.into(), input, ask: None, outcome: SaidOutcome::None });
+        let input = SentInput::Streaming(0, DefaultHasher::new());
+        self.sent = Some(SentToolPart { name: target.name.into(), input, approval: None, outcome: SentOutcome::None });
     }
 
-    fn lead_input(&mut self, id: &str, target: &Target<'_>, page: &mut Page) {
-        let said = self.said.as_ref().expect("the caller has started the call");
+    fn send_input(&mut self, id: &str, target: &Target<'_>, writer: &mut MessageWriter) {
+        let sent = self.sent.as_ref().expect("the caller has started the call");
         match &target.input {
             Input::Streaming(text) => {
-                let begun = match &said.input {
+                let common = match &sent.input {
                     // The tool's name may arrive later than its arguments.
-                    SaidInput::Streaming(length, sum) if *said.name == *target.name => text.get(..*length).filter(|begun| {
-                        let mut print = DefaultHasher::new();
-                        print.write(begun.as_bytes());
-                        print.finish() == sum.finish() && said.outcome == SaidOutcome::None
+                    SentInput::Streaming(length, sum) if *sent.name == *target.name => text.get(..*length).filter(|common| {
+                        let mut hasher = DefaultHasher::new();
+                        hasher.write(common.as_bytes());
+                        hasher.finish() == sum.finish() && sent.outcome == SentOutcome::None
                     }),
                     _ => None,
                 };
-                let begun = begun.map(str::len);
-                if begun.is_none() {
-                    self.start(id, target, page);
+                let common = common.map(str::len);
+                if common.is_none() {
+                    self.send_start(id, target, writer);
                 }
-                let rest = &text[begun.unwrap_or(0)..];
+                let rest = &text[common.unwrap_or(0)..];
                 if !rest.is_empty() {
-                    self.stream(id, rest, page);
+                    self.send_input_delta(id, rest, writer);
                 }
             }
             Input::Known(input) => {
-                let print = hash(input);
-                let is_said = matches!(said.input, SaidInput::Known(known) if known == print) && *said.name == *target.name;
+                let digest = hash(input);
+                let is_sent_input =
+                    matches!(sent.input, SentInput::Known(known) if known == digest) && *sent.name == *target.name;
                 // Only another `tool-input-available` makes a client drop an output.
-                let is_back = matches!(target.outcome, Outcome::None | Outcome::Denied)
-                    && said.outcome != SaidOutcome::None
-                    && !(matches!(target.outcome, Outcome::Denied) && said.outcome == SaidOutcome::Denied);
-                if !is_said || is_back {
-                    self.available(id, target.name, input, page);
-                    let said = self.said.as_mut().expect("the caller has started the call");
-                    said.ask = None;
+                let must_drop_output = matches!(target.outcome, Outcome::None | Outcome::Denied)
+                    && sent.outcome != SentOutcome::None
+                    && !(matches!(target.outcome, Outcome::Denied) && sent.outcome == SentOutcome::Denied);
+                if !is_sent_input || must_drop_output {
+                    self.send_input_available(id, target.name, input, writer);
+                    let sent = self.sent.as_mut().expect("the caller has started the call");
+                    sent.approval = None;
                 }
             }
         }
     }
 
-    fn available(&mut self, id: &str, name: &str, input: &Value, page: &mut Page) {
-        page.say(json!({
+    fn send_input_available(&mut self, id: &str, name: &str, input: &Value, writer: &mut MessageWriter) {
+        writer.push(json!({
             "type": "tool-input-available", "toolCallId": id, "toolName": name, "input": input,
             "dynamic": true, "providerExecuted": true,
         }));
-        let said = self.said.as_mut().expect("the caller has started the call");
-        (said.name, said.input, said.outcome) = (name.into(), SaidInput::Known(hash(input)), SaidOutcome::None);
+        let sent = self.sent.as_mut().expect("the caller has started the call");
+        (sent.name, sent.input, sent.outcome) = (name.into(), SentInput::Known(hash(input)), SentOutcome::None);
     }
 
-    fn lead_ask(&mut self, id: &str, target: &Target<'_>, page: &mut Page) {
-        let said = self.said.as_mut().expect("the caller has started the call");
-        let Some(ask) = target.ask.filter(|ask| said.ask.as_ref() != Some(ask)) else { return };
-        let asked = Ask { answer: Answer::Pending, why: None, ..ask.clone() };
-        let is_open = said.ask.as_ref() == Some(&asked);
-        if !is_open || ask.answer == Answer::Pending {
-            let mut request = json!({ "type": "tool-approval-request", "approvalId": ask.action, "toolCallId": id });
-            if let Some(message) = ask.message.as_deref().filter(|_| page.version >= 7) {
+    fn send_approval(&mut self, id: &str, target: &Target<'_>, writer: &mut MessageWriter) {
+        let sent = self.sent.as_mut().expect("the caller has started the call");
+        let Some(approval) = target.approval.filter(|approval| sent.approval.as_ref() != Some(approval)) else { return };
+        let requested = Approval { decision: Decision::Pending, reason: None, ..approval.clone() };
+        let is_open = sent.approval.as_ref() == Some(&requested);
+        if !is_open || approval.decision == Decision::Pending {
+            let mut request = json!({ "type": "tool-approval-request", "approvalId": approval.action, "toolCallId": id });
+            if let Some(message) = approval.message.as_deref().filter(|_| writer.version >= 7) {
                 request["reason"] = message.into();
             }
-            page.say(request);
+            writer.push(request);
         }
         // The part's state now is the approval's.
-        said.outcome = SaidOutcome::None;
-        said.ask = Some(ask.clone());
-        match (ask.answer, &target.input) {
-            (Answer::Pending, _) => {}
-            (Answer::Yes | Answer::No, _) if page.version >= 7 => {
-                let approved = ask.answer == Answer::Yes;
-                let mut response = json!({ "type": "tool-approval-response", "approvalId": ask.action, "approved": approved });
-                if let Some(why) = ask.why.as_deref() {
-                    response["reason"] = why.into();
+        sent.outcome = SentOutcome::None;
+        sent.approval = Some(approval.clone());
+        match (approval.decision, &target.input) {
+            (Decision::Pending, _) => {}
+            (Decision::Approved | Decision::Denied, _) if writer.version >= 7 => {
+                let approved = approval.decision == Decision::Approved;
+                let mut response =
+                    json!({ "type": "tool-approval-response", "approvalId": approval.action, "approved": approved });
+                if let Some(reason) = approval.reason.as_deref() {
+                    response["reason"] = reason.into();
                 }
-                page.say(response);
+                writer.push(response);
             }
             // These versions have no chunk for the decision: the part returns to its state before the request.
-            (_, Input::Known(input)) => self.available(id, target.name, input, page),
+            (_, Input::Known(input)) => self.send_input_available(id, target.name, input, writer),
             (_, Input::Streaming(_)) => {}
         }
     }

@@ -4,7 +4,7 @@
 //! So the server keeps a copy and applies deltas to it, within limits. For a content beyond the limits the reader
 //! receives the current state with the next snapshot, at the latest at the end of the stream.
 
-use super::page::weight;
+use super::page::json_bytes;
 use serde_json::{Map, Value};
 
 /// The largest content that is copied, in bytes.
@@ -14,33 +14,33 @@ pub const COPIES_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// The most bytes sent per changed byte, where only a whole content can be sent. A small change to a large content
 /// waits for further ones; deferred changes are sent before the stream ends.
-const WHOLE_PER_CHANGE: usize = 32;
+const RESENT_PER_CHANGED_MAX: usize = 32;
 
 /// Smaller contents are never deferred, in bytes: every operation is at least 16 bytes long.
-pub(super) const WAITS_FROM: usize = 16 * WHOLE_PER_CHANGE;
+pub(super) const DEFERRED_BYTES_MIN: usize = 16 * RESENT_PER_CHANGED_MAX;
 
 /// The memory budget for the copies of one stream, in bytes.
 #[derive(Debug, Default)]
-pub(super) struct Room {
-    taken: usize,
+pub(super) struct CopyBudget {
+    used_bytes: usize,
 }
 
-impl Room {
+impl CopyBudget {
     /// Whether the budget is nearly used up, so that copies of little use should go.
-    pub const fn is_tight(&self) -> bool {
-        self.taken > COPIES_BYTES_MAX / 4 * 3
+    pub const fn is_nearly_full(&self) -> bool {
+        self.used_bytes > COPIES_BYTES_MAX / 4 * 3
     }
 }
 
 /// A copy of a content; empty if the content was too large.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct ContentCopy {
     content: Option<Map<String, Value>>,
     /// An upper bound of the copy's size, in bytes.
     bytes: usize,
 }
 
-impl Kept {
+impl ContentCopy {
     /// The copied content.
     pub const fn content(&self) -> Option<&Map<String, Value>> {
         self.content.as_ref()
@@ -52,52 +52,52 @@ impl Kept {
     }
 
     /// Whether this many unsent bytes are too few to send the whole content again.
-    pub fn waits(&mut self, unsaid: usize, room: &mut Room) -> bool {
-        if unsaid * WHOLE_PER_CHANGE >= self.bytes {
+    pub fn should_defer(&mut self, unsent_bytes: usize, budget: &mut CopyBudget) -> bool {
+        if unsent_bytes * RESENT_PER_CHANGED_MAX >= self.bytes {
             return false;
         }
         // The content may have shrunk below the upper bound.
-        let exact = self.content.as_ref().map_or(0, weight);
-        room.taken -= self.bytes - exact;
+        let exact = self.content.as_ref().map_or(0, json_bytes);
+        budget.used_bytes -= self.bytes - exact;
         self.bytes = exact;
-        unsaid * WHOLE_PER_CHANGE < exact
+        unsent_bytes * RESENT_PER_CHANGED_MAX < exact
     }
 
     /// Replaces the copy, if the content is within the limits.
-    pub fn keep(&mut self, content: Map<String, Value>, room: &mut Room) {
-        self.forget(room);
-        let bytes = weight(&content);
-        if bytes <= COPY_BYTES_MAX && room.taken + bytes <= COPIES_BYTES_MAX {
-            room.taken += bytes;
+    pub fn store(&mut self, content: Map<String, Value>, budget: &mut CopyBudget) {
+        self.clear(budget);
+        let bytes = json_bytes(&content);
+        if bytes <= COPY_BYTES_MAX && budget.used_bytes + bytes <= COPIES_BYTES_MAX {
+            budget.used_bytes += bytes;
             *self = Self { content: Some(content), bytes };
         }
     }
 
     /// Applies a patch to the copy. Returns false if no copy is left.
-    pub fn follow(&mut self, patch: &[Value], room: &mut Room) -> bool {
+    pub fn apply_patch(&mut self, patch: &[Value], budget: &mut CopyBudget) -> bool {
         let Some(content) = &mut self.content else { return false };
-        let brought: usize = patch.iter().map(weight).sum();
+        let brought: usize = patch.iter().map(json_bytes).sum();
         let copies = patch.iter().any(|op| op["op"] == "copy");
         if !apply(content, patch) {
-            self.forget(room);
+            self.clear(budget);
             return false;
         }
         let mut bytes = self.bytes + brought;
-        if copies || bytes > COPY_BYTES_MAX || room.taken + brought > COPIES_BYTES_MAX {
-            bytes = weight(content);
+        if copies || bytes > COPY_BYTES_MAX || budget.used_bytes + brought > COPIES_BYTES_MAX {
+            bytes = json_bytes(content);
         }
-        room.taken = room.taken - self.bytes + bytes;
+        budget.used_bytes = budget.used_bytes - self.bytes + bytes;
         self.bytes = bytes;
-        if bytes > COPY_BYTES_MAX || room.taken > COPIES_BYTES_MAX {
-            self.forget(room);
+        if bytes > COPY_BYTES_MAX || budget.used_bytes > COPIES_BYTES_MAX {
+            self.clear(budget);
             return false;
         }
         true
     }
 
     /// Drops the copy.
-    pub fn forget(&mut self, room: &mut Room) {
-        room.taken -= std::mem::take(&mut self.bytes);
+    pub fn clear(&mut self, budget: &mut CopyBudget) {
+        budget.used_bytes -= std::mem::take(&mut self.bytes);
         self.content = None;
     }
 }
@@ -136,43 +136,43 @@ mod tests {
 
     #[test]
     fn a_copy_applies_deltas() {
-        let (mut kept, mut room) = (Kept::default(), Room::default());
-        kept.keep(content(3), &mut room);
+        let (mut copy, mut budget) = (ContentCopy::default(), CopyBudget::default());
+        copy.store(content(3), &mut budget);
         let patch = [json!({"op": "add", "path": "/n", "value": 1}), json!({"op": "replace", "path": "/body", "value": "y"})];
-        assert!(kept.follow(&patch, &mut room));
-        assert_eq!(Value::Object(kept.content().unwrap().clone()), json!({"body": "y", "n": 1}));
-        assert!(!kept.follow(&[json!({"op": "remove", "path": "/none"})], &mut room), "the patch does not apply");
-        assert_eq!((kept.content(), room.taken), (None, 0));
+        assert!(copy.apply_patch(&patch, &mut budget));
+        assert_eq!(Value::Object(copy.content().unwrap().clone()), json!({"body": "y", "n": 1}));
+        assert!(!copy.apply_patch(&[json!({"op": "remove", "path": "/none"})], &mut budget), "the patch does not apply");
+        assert_eq!((copy.content(), budget.used_bytes), (None, 0));
     }
 
     #[test]
     fn a_content_beyond_the_limit_is_not_copied() {
-        let (mut kept, mut room) = (Kept::default(), Room::default());
-        kept.keep(content(COPY_BYTES_MAX), &mut room);
-        assert_eq!((kept.content(), room.taken), (None, 0));
-        kept.keep(content(COPY_BYTES_MAX - 1000), &mut room);
-        assert!(kept.content().is_some());
+        let (mut copy, mut budget) = (ContentCopy::default(), CopyBudget::default());
+        copy.store(content(COPY_BYTES_MAX), &mut budget);
+        assert_eq!((copy.content(), budget.used_bytes), (None, 0));
+        copy.store(content(COPY_BYTES_MAX - 1000), &mut budget);
+        assert!(copy.content().is_some());
         // The size of the content counts, not the size of its changes.
         let small = json!({"op": "replace", "path": "/body", "value": "z".repeat(700)});
-        assert!(kept.follow(&[small], &mut room));
+        assert!(copy.apply_patch(&[small], &mut budget));
         let large = json!({"op": "add", "path": "/more", "value": "z".repeat(COPY_BYTES_MAX)});
-        assert!(!kept.follow(&[large], &mut room));
-        assert_eq!((kept.content(), room.taken), (None, 0));
+        assert!(!copy.apply_patch(&[large], &mut budget));
+        assert_eq!((copy.content(), budget.used_bytes), (None, 0));
     }
 
     #[test]
     fn the_copies_of_a_stream_have_a_common_limit() {
-        let mut room = Room::default();
-        let mut all: Vec<Kept> = (0..20).map(|_| Kept::default()).collect();
-        for kept in &mut all {
-            kept.keep(content(200 * 1024), &mut room);
+        let mut budget = CopyBudget::default();
+        let mut all: Vec<ContentCopy> = (0..20).map(|_| ContentCopy::default()).collect();
+        for copy in &mut all {
+            copy.store(content(200 * 1024), &mut budget);
         }
-        let count = all.iter().filter(|kept| kept.content().is_some()).count();
+        let count = all.iter().filter(|copy| copy.content().is_some()).count();
         assert_eq!(count, COPIES_BYTES_MAX / (200 * 1024 + 11));
-        assert!(room.taken <= COPIES_BYTES_MAX);
-        for kept in &mut all {
-            kept.forget(&mut room);
+        assert!(budget.used_bytes <= COPIES_BYTES_MAX);
+        for copy in &mut all {
+            copy.clear(&mut budget);
         }
-        assert_eq!(room.taken, 0);
+        assert_eq!(budget.used_bytes, 0);
     }
 }

@@ -41,13 +41,13 @@ mod whole;
 pub use kept::{COPIES_BYTES_MAX, COPY_BYTES_MAX};
 pub use whole::messages;
 
-use super::frames::{Frame, Shown};
+use super::frames::{ActivityView, Frame};
 use super::{Dialect, Flow, Until};
 use kept::apply;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::collections::HashMap;
-use told::Told;
+use told::MessageState;
 
 /// The options of one client's stream.
 #[derive(Debug, Clone)]
@@ -63,39 +63,39 @@ pub struct Options {
 #[derive(Debug)]
 pub struct AiSdk {
     options: Options,
-    told: Told,
+    state: MessageState,
     /// Snapshots of one envelope or one hydration. Once complete, they are sent in the order in which their parts
     /// appeared.
-    gathered: Gathered,
+    batch: SnapshotBatch,
     /// Whether the reader has received the state of the run at its start.
     is_hydrated: bool,
     start: Start,
     /// Whether the reader has to drop its message and receive it again.
-    begins_anew: bool,
+    resets_step: bool,
     /// The actions that were pending at the pause from which the reader resumes, until the run has left that pause.
-    passed: Option<BTreeSet<Box<str>>>,
+    resumed_pause: Option<BTreeSet<Box<str>>>,
 }
 
 /// The state of the message's beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
-    Whole,
+    Pending,
     /// The reader had a part of the message before this stream, including its step.
-    GoesOn,
+    Resumed,
     /// The beginning was sent.
-    Said,
+    Sent,
 }
 
 /// Snapshots of a batch until it is complete. A replay adds deltas to them; only the final state is sent.
 #[derive(Debug, Default)]
-struct Gathered {
-    shown: Vec<Shown>,
+struct SnapshotBatch {
+    shown: Vec<ActivityView>,
     /// Indices in `shown`, by type and id.
     places: HashMap<(Box<str>, Box<str>), usize>,
 }
 
-impl Gathered {
-    fn show(&mut self, shown: Shown) {
+impl SnapshotBatch {
+    fn insert(&mut self, shown: ActivityView) {
         let place = *self.places.entry((shown.kind.clone(), shown.id.clone())).or_insert(self.shown.len());
         match self.shown.get_mut(place) {
             Some(known) => *known = shown,
@@ -104,7 +104,7 @@ impl Gathered {
     }
 
     /// Applies a delta to the batch. Returns false if the batch lacks the activity.
-    fn follow(&mut self, kind: &str, id: &str, patch: &[Value]) -> bool {
+    fn apply_patch(&mut self, kind: &str, id: &str, patch: &[Value]) -> bool {
         if self.shown.is_empty() {
             return false;
         }
@@ -117,29 +117,29 @@ impl Gathered {
 impl AiSdk {
     #[must_use]
     pub fn new(options: Options) -> Self {
-        let told = Told::new(options.version);
-        let gathered = Gathered::default();
-        Self { options, told, gathered, is_hydrated: false, start: Start::Whole, begins_anew: false, passed: None }
+        let state = MessageState::new(options.version);
+        let batch = SnapshotBatch::default();
+        Self { options, state, batch, is_hydrated: false, start: Start::Pending, resets_step: false, resumed_pause: None }
     }
 
-    fn hear(&mut self, frame: Frame) -> Flow {
+    fn handle(&mut self, frame: Frame) -> Flow {
         match frame {
             Frame::ActivitySnapshot(shown) => {
                 self.start();
-                self.gathered.show(shown);
+                self.batch.insert(shown);
             }
             Frame::ActivityDelta { activity_type, activity_id, patch } => {
                 self.start();
-                if !self.gathered.follow(&activity_type, &activity_id, &patch) {
-                    self.told.follow(&activity_type, &activity_id, &patch);
+                if !self.batch.apply_patch(&activity_type, &activity_id, &patch) {
+                    self.state.apply_patch(&activity_type, &activity_id, &patch);
                 }
             }
             Frame::Hydrated {} => {
                 self.start();
                 self.is_hydrated = true;
-                return self.look();
+                return self.check_flow();
             }
-            Frame::Reset { .. } if self.told.is_empty() => (self.gathered, self.is_hydrated) = (Gathered::default(), false),
+            Frame::Reset { .. } if self.state.is_empty() => (self.batch, self.is_hydrated) = (SnapshotBatch::default(), false),
             Frame::Reset { .. } => return self.fail("The run was erased or rewritten. Load it again."),
             Frame::Error { problem } => {
                 let why = ["detail", "title", "code"].iter().find_map(|member| problem.get(member)?.as_str().map(str::to_owned));
@@ -147,85 +147,87 @@ impl AiSdk {
             }
             Frame::End { status } => {
                 self.start();
-                self.tell_gathered();
-                return match self.is_to_begin_again(true) {
-                    true => Flow::Again,
+                self.send_batch();
+                return match self.take_restart(true) {
+                    true => Flow::Restart,
                     false => self.end(&status),
                 };
             }
         }
-        Flow::On
+        Flow::Continue
     }
 
     /// Sends the batch of an envelope or a hydration, and decides how the stream continues.
-    fn look(&mut self) -> Flow {
+    fn check_flow(&mut self) -> Flow {
         if !self.is_hydrated {
-            return Flow::On;
+            return Flow::Continue;
         }
-        self.tell_gathered();
-        let pauses = self.pauses();
-        if self.is_to_begin_again(pauses) {
-            return Flow::Again;
+        self.send_batch();
+        let is_paused = self.is_paused();
+        if self.take_restart(is_paused) {
+            return Flow::Restart;
         }
-        if pauses {
-            let reason = if self.told.pending.is_empty() { "other" } else { "tool-calls" };
+        if is_paused {
+            let reason = if self.state.pending.is_empty() { "other" } else { "tool-calls" };
             return self.finish(&json!({ "type": "finish", "finishReason": reason }));
         }
-        Flow::On
+        Flow::Continue
     }
 
     /// Sends the beginning of the message, once.
     fn start(&mut self) {
-        let start = std::mem::replace(&mut self.start, Start::Said);
-        if start != Start::Said {
-            self.told.page.say(json!({ "type": "start", "messageId": self.options.message }));
+        let start = std::mem::replace(&mut self.start, Start::Sent);
+        if start != Start::Sent {
+            self.state.writer.push(json!({ "type": "start", "messageId": self.options.message }));
         }
-        if start == Start::Whole {
-            self.told.page.add(json!({ "type": "start-step" }));
+        if start == Start::Pending {
+            self.state.writer.add_part(json!({ "type": "start-step" }));
         }
     }
 
-    fn tell_gathered(&mut self) {
-        let gathered = std::mem::take(&mut self.gathered);
-        if std::mem::take(&mut self.begins_anew) {
-            self.told.forget();
-            self.told.page.parts = 1;
-            self.told.page.say(json!({ "type": "reset-step" }));
+    fn send_batch(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        if std::mem::take(&mut self.resets_step) {
+            self.state.forget();
+            self.state.writer.parts = 1;
+            self.state.writer.push(json!({ "type": "reset-step" }));
         }
-        self.told.tell(&gathered.shown);
+        self.state.send(&batch.shown);
     }
 
     /// Whether the stream has to restart: a sent part must be taken back, or the stream ends and changes were missed.
-    fn is_to_begin_again(&mut self, is_ending: bool) -> bool {
-        let told = &mut self.told;
-        let is_behind = told.is_behind && (is_ending || told.is_urgent);
-        if !told.page.is_spoilt && !is_behind {
+    fn take_restart(&mut self, is_ending: bool) -> bool {
+        let state = &mut self.state;
+        let has_missed_changes = state.has_missed_changes && (is_ending || state.must_resync_now);
+        if !state.writer.needs_reset && !has_missed_changes {
             return false;
         }
-        self.begins_anew |= told.page.is_spoilt;
-        (told.is_behind, told.is_urgent, told.page.is_spoilt) = (false, false, false);
-        (self.gathered, self.is_hydrated) = (Gathered::default(), false);
+        self.resets_step |= state.writer.needs_reset;
+        (state.has_missed_changes, state.must_resync_now, state.writer.needs_reset) = (false, false, false);
+        (self.batch, self.is_hydrated) = (SnapshotBatch::default(), false);
         true
     }
 
     /// Whether the run waits and the stream ends there.
-    fn pauses(&mut self) -> bool {
+    fn is_paused(&mut self) -> bool {
         if self.options.until == Until::End {
             return false;
         }
-        if &*self.told.status != "waiting" {
-            self.passed = None;
+        if &*self.state.status != "waiting" {
+            self.resumed_pause = None;
             return false;
         }
         // A pause that the reader has answered counts as a new one if actions are still open or were added since.
-        self.passed.as_ref().is_none_or(|passed| !self.told.pending.is_empty() && self.told.pending != *passed)
+        self.resumed_pause
+            .as_ref()
+            .is_none_or(|resumed_pause| !self.state.pending.is_empty() && self.state.pending != *resumed_pause)
     }
 
     fn end(&mut self, status: &str) -> Flow {
         let last = match status {
             "completed" => json!({ "type": "finish", "finishReason": "stop" }),
             "cancelled" => json!({ "type": "abort", "reason": "The run was cancelled." }),
-            "failed" => return self.fail(&self.told.error().unwrap_or_else(|| "The run failed.".into())),
+            "failed" => return self.fail(&self.state.error().unwrap_or_else(|| "The run failed.".into())),
             "interrupted" if self.options.version >= 7 => json!({ "type": "finish", "finishReason": "interrupted" }),
             _ => json!({ "type": "finish", "finishReason": "other" }),
         };
@@ -238,51 +240,51 @@ impl AiSdk {
 
     /// Closes the open parts and sends the last chunk.
     fn finish(&mut self, last: &Value) -> Flow {
-        self.told.flush();
-        self.told.close();
-        if self.start == Start::Said {
-            self.told.page.say(json!({ "type": "finish-step" }));
+        self.state.flush();
+        self.state.close_texts();
+        if self.start == Start::Sent {
+            self.state.writer.push(json!({ "type": "finish-step" }));
         }
-        self.told.page.say(last.clone());
-        Flow::Over
+        self.state.writer.push(last.clone());
+        Flow::End
     }
 }
 
 impl Dialect for AiSdk {
     /// Ignores the history: these clients keep their earlier messages.
-    fn recall(&mut self, _: Vec<Shown>) {}
+    fn load_history(&mut self, _: Vec<ActivityView>) {}
 
-    fn resume(&mut self, known: Vec<Shown>) {
-        self.start = Start::GoesOn;
-        self.told.page.parts = 1;
-        self.told.tell(&known);
-        self.told.page.chunks.clear();
-        if self.options.until == Until::Pause && &*self.told.status == "waiting" {
+    fn resume(&mut self, known: Vec<ActivityView>) {
+        self.start = Start::Resumed;
+        self.state.writer.parts = 1;
+        self.state.send(&known);
+        self.state.writer.chunks.clear();
+        if self.options.until == Until::Pause && &*self.state.status == "waiting" {
             // The previous response ended at this pause and closed its open parts.
-            self.told.is_cut();
-            self.passed = Some(self.told.pending.clone());
+            self.state.mark_closed();
+            self.resumed_pause = Some(self.state.pending.clone());
         } else {
-            self.told.doubt();
+            self.state.invalidate();
         }
     }
 
     fn frame(&mut self, frame: Frame, events: &mut Vec<Value>) -> Flow {
         // All chunks of one envelope leave together, followed by its cursor: a reader with that cursor has all of them.
         let has_more = matches!(frame, Frame::ActivitySnapshot(_) | Frame::ActivityDelta { .. });
-        let flow = self.hear(frame);
+        let flow = self.handle(frame);
         if !has_more {
-            events.append(&mut self.told.page.chunks);
+            events.append(&mut self.state.writer.chunks);
         }
         flow
     }
 
-    fn settle(&mut self, events: &mut Vec<Value>) -> Flow {
-        let flow = self.look();
-        events.append(&mut self.told.page.chunks);
+    fn end_batch(&mut self, events: &mut Vec<Value>) -> Flow {
+        let flow = self.check_flow();
+        events.append(&mut self.state.writer.chunks);
         flow
     }
 
-    fn farewell(&self) -> Option<&'static str> {
+    fn end_marker(&self) -> Option<&'static str> {
         Some("[DONE]")
     }
 }

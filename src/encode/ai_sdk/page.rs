@@ -6,33 +6,33 @@ use std::io;
 
 /// The chunks to send, and the facts about the reader's message that further chunks depend on.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub(super) struct MessageWriter {
     /// The client's major version.
     pub version: u8,
     /// The number of parts of the message, which is the index of the next one.
     pub parts: usize,
     /// Whether a sent part is wrong and the reader can drop the message.
-    pub is_spoilt: bool,
+    pub needs_reset: bool,
     pub chunks: Vec<Value>,
 }
 
-impl Page {
+impl MessageWriter {
     pub const fn new(version: u8) -> Self {
-        Self { version, parts: 0, is_spoilt: false, chunks: Vec::new() }
+        Self { version, parts: 0, needs_reset: false, chunks: Vec::new() }
     }
 
     /// Whether the client knows `reset-step`, which drops the parts that it has.
-    pub const fn can_retract(&self) -> bool {
+    pub const fn can_reset(&self) -> bool {
         self.version >= 7
     }
 
-    pub fn say(&mut self, chunk: Value) {
+    pub fn push(&mut self, chunk: Value) {
         self.chunks.push(chunk);
     }
 
     /// Sends a chunk that adds a part to the message, and returns the part's index.
-    pub fn add(&mut self, chunk: Value) -> usize {
-        self.say(chunk);
+    pub fn add_part(&mut self, chunk: Value) -> usize {
+        self.push(chunk);
         self.parts += 1;
         self.parts - 1
     }
@@ -41,8 +41,8 @@ impl Page {
     pub fn data(&mut self, kind: &str, id: &str, data: Value, is_new: bool) {
         let chunk = data_part(kind, id, data);
         match is_new {
-            true => drop(self.add(chunk)),
-            false => self.say(chunk),
+            true => drop(self.add_part(chunk)),
+            false => self.push(chunk),
         }
     }
 }
@@ -69,15 +69,15 @@ impl io::Write for Sink<'_> {
 /// The hash of a value's JSON text.
 pub(super) fn hash(value: &impl serde::Serialize) -> u64 {
     let mut hasher = DefaultHasher::new();
-    serde_json::to_writer(Sink(&mut |bytes| hasher.write(bytes)), value).expect(PLAIN);
+    serde_json::to_writer(Sink(&mut |bytes| hasher.write(bytes)), value).expect(INFALLIBLE);
     hasher.finish()
 }
 
 /// The length of a value's JSON text, in bytes.
-pub(super) fn weight(value: &impl serde::Serialize) -> usize {
+pub(super) fn json_bytes(value: &impl serde::Serialize) -> usize {
     let mut bytes = 0;
-    serde_json::to_writer(Sink(&mut |more| bytes += more.len()), value).expect(PLAIN);
+    serde_json::to_writer(Sink(&mut |more| bytes += more.len()), value).expect(INFALLIBLE);
     bytes
 }
 
-const PLAIN: &str = "plain JSON serializes, and the sink accepts every byte";
+const INFALLIBLE: &str = "plain JSON serializes, and the sink accepts every byte";

@@ -45,8 +45,8 @@ impl Log {
         let sequence = view.through.next();
         let folded = view.fold(sequence, Some(envelope.to_string().as_bytes()));
         let mut out = Vec::new();
-        for touch in &folded.touched {
-            self.encoder.touched(&mut out, sequence, folded.prev, view.touched(touch), touch);
+        for change in &folded.changes {
+            self.encoder.change(&mut out, sequence, folded.prev, view.changed_activity(change), change);
             end_of_frame(&mut out, None);
         }
         self.frames.push(out);
@@ -58,8 +58,8 @@ impl Log {
         self.views.len() - 1
     }
 
-    fn shown(&self, at: usize) -> Vec<Shown> {
-        self.views[at].activities().iter().map(Shown::from).collect()
+    fn shown(&self, at: usize) -> Vec<ActivityView> {
+        self.views[at].activities().iter().map(ActivityView::from).collect()
     }
 
     /// The frames that bring a reader from `known` to `at`.
@@ -70,7 +70,7 @@ impl Log {
             self.encoder.snapshot(&mut out, activity.sequence, None, activity);
             end_of_frame(&mut out, None);
         }
-        out.extend(self.encoder.hydrated(self.views[at].framed, None));
+        out.extend(self.encoder.hydrated(self.views[at].last_framed, None));
         out
     }
 
@@ -100,7 +100,7 @@ impl<'l> Stream<'l> {
     fn joined(log: &'l Log, version: u8, until: Until, at: usize) -> Self {
         let mut stream = Self::open(log, version, until);
         stream.at = at;
-        stream.hear(&log.hydration(0, at));
+        stream.handle(&log.hydration(0, at));
         stream
     }
 
@@ -109,17 +109,17 @@ impl<'l> Stream<'l> {
         let mut stream = Self::open(log, version, until);
         stream.dialect.resume(log.shown(known));
         stream.at = at;
-        stream.hear(&log.hydration(known, at));
+        stream.handle(&log.hydration(known, at));
         stream
     }
 
-    fn hear(&mut self, bytes: &[u8]) {
+    fn handle(&mut self, bytes: &[u8]) {
         let mut bytes = Bytes::copy_from_slice(bytes);
-        while let Some((frame, _)) = frames::next(&mut bytes).filter(|_| !self.is_over) {
+        while let Some((frame, _)) = frames::next_frame(&mut bytes).filter(|_| !self.is_over) {
             match self.dialect.frame(frame, &mut self.chunks) {
-                Flow::On => {}
-                Flow::Over => self.is_over = true,
-                Flow::Again => return self.hear(&self.log.hydration(0, self.at)),
+                Flow::Continue => {}
+                Flow::End => self.is_over = true,
+                Flow::Restart => return self.handle(&self.log.hydration(0, self.at)),
             }
         }
     }
@@ -128,12 +128,12 @@ impl<'l> Stream<'l> {
     fn follow(&mut self, to: usize) -> &mut Self {
         while self.at < to && !self.is_over {
             self.at += 1;
-            self.hear(&self.log.frames[self.at]);
+            self.handle(&self.log.frames[self.at]);
             if !self.is_over {
-                match self.dialect.settle(&mut self.chunks) {
-                    Flow::On => {}
-                    Flow::Over => self.is_over = true,
-                    Flow::Again => self.hear(&self.log.hydration(0, self.at)),
+                match self.dialect.end_batch(&mut self.chunks) {
+                    Flow::Continue => {}
+                    Flow::End => self.is_over = true,
+                    Flow::Restart => self.handle(&self.log.hydration(0, self.at)),
                 }
             }
         }
@@ -143,7 +143,7 @@ impl<'l> Stream<'l> {
     /// Skips to an envelope in one step, as a slow reader does.
     fn jump(&mut self, to: usize) -> &mut Self {
         let known = std::mem::replace(&mut self.at, to);
-        self.hear(&self.log.hydration(known, to));
+        self.handle(&self.log.hydration(known, to));
         self
     }
 
@@ -151,7 +151,7 @@ impl<'l> Stream<'l> {
     fn rest(mut self) -> Vec<Value> {
         self.follow(self.log.last());
         while let Some(end) = self.log.end().filter(|_| !self.is_over) {
-            self.hear(&end);
+            self.handle(&end);
         }
         self.chunks
     }
@@ -412,7 +412,7 @@ proptest! {
             loop {
                 stream.follow(log.last());
                 if !stream.is_over {
-                    stream.hear(&log.end().unwrap());
+                    stream.handle(&log.end().unwrap());
                 }
                 stream.chunks.drain(..).for_each(|chunk| reader.take(&chunk));
                 if !stream.is_over {
@@ -469,7 +469,7 @@ fn brief(chunk: &Value) -> String {
 }
 
 /// The chunks of a reader from the start, without the constant beginning.
-fn told(log: &Log, version: u8, until: Until) -> Vec<String> {
+fn brief_stream(log: &Log, version: u8, until: Until) -> Vec<String> {
     let chunks = Stream::joined(log, version, until, 0).rest();
     Reader::read(version, &chunks);
     rest_of(&chunks)
@@ -534,7 +534,7 @@ fn a_run_is_one_message_of_texts_reasoning_and_calls() {
     };
     let preliminary = r#"{"schema":"tool-call-progress.v1","node_id":"c","call_id":"c","tool_name":"index","status":"running","progress":0.5,"message":"half"}"#;
     assert_eq!(
-        told(&log, 5, Until::End),
+        brief_stream(&log, 5, Until::End),
         [
             "reasoning-start m/t",
             r#"reasoning-delta m/t "Look""#,
@@ -651,7 +651,7 @@ fn a_denied_call_is_output_denied_where_the_version_has_it() {
         of_call("tool.failed", json!({ "error": { "message": "the user said no" } })),
         ends(),
     ]);
-    let last = |version| told(&log, version, Until::End).into_iter().rfind(|said| said.starts_with("tool-")).unwrap();
+    let last = |version| brief_stream(&log, version, Until::End).into_iter().rfind(|said| said.starts_with("tool-")).unwrap();
     assert_eq!(last(5), r#"tool-output-error c "the user said no""#);
     assert_eq!(last(6), "tool-output-denied c");
     assert_eq!(last(7), "tool-output-denied c");
@@ -681,7 +681,7 @@ fn a_corrected_text_is_sent_as_far_as_the_client_can_apply_it() {
     ]);
     for version in [5, 6] {
         assert_eq!(
-            told(&log, version, Until::End),
+            brief_stream(&log, version, Until::End),
             [
                 "text-start m/p",
                 r#"text-delta m/p "teh answer""#,
@@ -696,7 +696,7 @@ fn a_corrected_text_is_sent_as_far_as_the_client_can_apply_it() {
         );
     }
     assert_eq!(
-        told(&log, 7, Until::End),
+        brief_stream(&log, 7, Until::End),
         [
             "text-start m/p",
             r#"text-delta m/p "teh answer""#,
@@ -791,18 +791,18 @@ fn a_reset_or_an_error_ends_the_stream_with_an_error_chunk() {
         ),
     ] {
         let mut stream = Stream::joined(&log, 5, Until::End, log.last());
-        assert_eq!(stream.dialect.frame(frame, &mut stream.chunks), Flow::Over);
+        assert_eq!(stream.dialect.frame(frame, &mut stream.chunks), Flow::End);
         let reader = Reader::read(5, &stream.chunks);
         assert_eq!(reader.ended, Some(json!({ "type": "error", "errorText": why })));
     }
     // A reset before the first activity takes nothing back.
     let mut stream = Stream::open(&log, 5, Until::End);
     let mut nothing = Vec::new();
-    assert_eq!(stream.dialect.frame(Frame::Reset { reason: "epoch".into() }, &mut nothing), Flow::On);
+    assert_eq!(stream.dialect.frame(Frame::Reset { reason: "epoch".into() }, &mut nothing), Flow::Continue);
     let mut refused = AiSdk::new(Options { message: "r".into(), version: 5, until: Until::Pause });
-    assert_eq!(refused.frame(Frame::Error { problem: json!({ "title": "no such agent" }) }, &mut nothing), Flow::Over);
+    assert_eq!(refused.frame(Frame::Error { problem: json!({ "title": "no such agent" }) }, &mut nothing), Flow::End);
     assert_eq!(nothing, [json!({ "type": "error", "errorText": "no such agent" })]);
-    assert_eq!(refused.farewell(), Some("[DONE]"));
+    assert_eq!(refused.end_marker(), Some("[DONE]"));
 }
 
 fn canvas(payload: Value) -> (&'static str, Value) {
@@ -874,14 +874,14 @@ fn a_loaded_thread_has_the_users_messages_before_the_assistant_message() {
         ("text.final", json!({ "messageId": id, "partId": "p", "payload": { "text": text, "role": role } }))
     };
     let mate = json!({ "messageId": "m", "partId": "p", "agentId": "mate", "payload": { "text": "From me." } });
-    let told_mate =
+    let to_mate =
         json!({ "messageId": "task", "partId": "p", "agentId": "mate", "payload": { "text": "Do it.", "role": "user" } });
     let log = Log::of(&[
         ("run.started", json!({ "agentId": "own" })),
         said("system", "s", "Be kind."),
         said("user", "u", "Hello"),
         said("assistant", "m", "Hi."),
-        ("text.final", told_mate),
+        ("text.final", to_mate),
         ("text.final", mate),
         said("user", "u2", "And?"),
         ends(),
@@ -902,7 +902,7 @@ fn a_loaded_thread_has_the_users_messages_before_the_assistant_message() {
     );
     assert_eq!((all.len(), &all[3]["id"], &all[3]["metadata"]["runId"]), (4, &json!("r"), &json!("r")));
     assert_eq!(
-        told(&log, 6, Until::End).iter().filter(|said| said.starts_with("text-start")).count(),
+        brief_stream(&log, 6, Until::End).iter().filter(|said| said.starts_with("text-start")).count(),
         2,
         "the client already has the users' messages"
     );
@@ -921,7 +921,7 @@ fn parts_of_other_kinds_become_data_and_history_calls_become_calls() {
         ("messages.snapshot", json!({ "payload": { "mode": "window", "messages": [message] } })),
         ends(),
     ]);
-    let said = told(&log, 5, Until::End);
+    let said = brief_stream(&log, 5, Until::End);
     assert_eq!(said[..3], ["reasoning-start m/t", r#"reasoning-delta m/t "Hm.""#, "reasoning-end m/t"]);
     assert!(said[3].starts_with("data-image m/i ") && said[4] == "finish-step", "{said:?}");
     assert_eq!(Reader::read(5, &Stream::joined(&log, 5, Until::End, 0).rest()).message["parts"], loaded(&log, 5)["parts"]);

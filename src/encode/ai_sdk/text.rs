@@ -4,7 +4,7 @@
 //! `data-correction` part names the parts that it replaces. Version 7 instead resets the step and receives everything
 //! again.
 
-use super::page::{Page, data_part};
+use super::page::{MessageWriter, data_part};
 use serde_json::{Map, Value, json};
 use std::hash::{DefaultHasher, Hasher};
 
@@ -36,32 +36,32 @@ pub(super) struct Text {
     channel: Channel,
     teammate: Option<Box<str>>,
     /// The length of the sent text, in bytes, and its hash.
-    said: usize,
-    sum: DefaultHasher,
+    sent_bytes: usize,
+    hasher: DefaultHasher,
     /// Whether the source may still append to it.
-    pub streams: bool,
+    pub is_streaming: bool,
     /// Whether the reader's part accepts deltas.
     is_open: bool,
     /// The indices of its parts in the message: one, unless the text grew after its end.
-    at: Vec<usize>,
+    part_indices: Vec<usize>,
     corrections: u32,
 }
 
 impl Text {
     /// Opens the part of a new text.
-    pub fn begin(id: String, channel: Channel, teammate: Option<&str>, page: &mut Page) -> Self {
+    pub fn begin(id: String, channel: Channel, teammate: Option<&str>, writer: &mut MessageWriter) -> Self {
         let mut text = Self {
             id,
             channel,
             teammate: teammate.map(Into::into),
-            said: 0,
-            sum: DefaultHasher::new(),
-            streams: true,
+            sent_bytes: 0,
+            hasher: DefaultHasher::new(),
+            is_streaming: true,
             is_open: false,
-            at: Vec::new(),
+            part_indices: Vec::new(),
             corrections: 0,
         };
-        text.open(page);
+        text.open(writer);
         text
     }
 
@@ -70,85 +70,85 @@ impl Text {
         Map::from_iter([("type".to_owned(), kind.into()), ("id".to_owned(), self.id.as_str().into())])
     }
 
-    fn open(&mut self, page: &mut Page) {
+    fn open(&mut self, writer: &mut MessageWriter) {
         let mut start = self.chunk("start");
         start.extend(attribution(self.teammate.as_deref()).map(|by| ("providerMetadata".to_owned(), by)));
-        self.at.push(page.add(start.into()));
+        self.part_indices.push(writer.add_part(start.into()));
         self.is_open = true;
     }
 
     /// Sends appended text.
-    pub fn grow(&mut self, more: &str, page: &mut Page) {
+    pub fn append(&mut self, more: &str, writer: &mut MessageWriter) {
         if more.is_empty() {
             return;
         }
         if !self.is_open {
             // The text grows after its end.
-            if page.can_retract() {
-                page.is_spoilt = true;
+            if writer.can_reset() {
+                writer.needs_reset = true;
                 return;
             }
-            self.open(page);
+            self.open(writer);
         }
         let mut delta = self.chunk("delta");
         delta.insert("delta".into(), more.into());
-        page.say(delta.into());
-        self.said += more.len();
-        self.sum.write(more.as_bytes());
+        writer.push(delta.into());
+        self.sent_bytes += more.len();
+        self.hasher.write(more.as_bytes());
     }
 
     /// Updates the reader's text to this one.
-    pub fn bring(&mut self, whole: &str, page: &mut Page) {
-        let agrees = |said: &&str| {
+    pub fn update(&mut self, whole: &str, writer: &mut MessageWriter) {
+        let agrees = |sent: &&str| {
             let mut sum = DefaultHasher::new();
-            sum.write(said.as_bytes());
-            sum.finish() == self.sum.finish()
+            sum.write(sent.as_bytes());
+            sum.finish() == self.hasher.finish()
         };
-        match whole.get(..self.said).filter(agrees) {
-            Some(said) => self.grow(&whole[said.len()..], page),
-            None => self.correct(whole, page),
+        match whole.get(..self.sent_bytes).filter(agrees) {
+            Some(sent) => self.append(&whole[sent.len()..], writer),
+            None => self.correct(whole, writer),
         }
     }
 
-    fn correct(&mut self, whole: &str, page: &mut Page) {
-        if page.can_retract() {
-            page.is_spoilt = true;
+    fn correct(&mut self, whole: &str, writer: &mut MessageWriter) {
+        if writer.can_reset() {
+            writer.needs_reset = true;
             return;
         }
-        self.close(page);
+        self.close(writer);
         self.corrections += 1;
-        let mut data = json!({ "parts": std::mem::take(&mut self.at) });
+        let mut data = json!({ "parts": std::mem::take(&mut self.part_indices) });
         if !whole.is_empty() {
-            data["replacedBy"] = (page.parts + 1).into();
+            data["replacedBy"] = (writer.parts + 1).into();
         }
         let id = format!("{}:{}#{}", self.channel.name(), self.id, self.corrections);
-        page.add(data_part("correction", &id, data));
-        (self.said, self.sum) = (0, DefaultHasher::new());
-        self.grow(whole, page);
+        writer.add_part(data_part("correction", &id, data));
+        (self.sent_bytes, self.hasher) = (0, DefaultHasher::new());
+        self.append(whole, writer);
     }
 
     /// Closes the part if its source has finished it.
-    pub fn settle(&mut self, page: &mut Page) {
-        if !self.streams {
-            self.close(page);
+    pub fn close_if_complete(&mut self, writer: &mut MessageWriter) {
+        if !self.is_streaming {
+            self.close(writer);
         }
     }
 
     /// Closes the part, if it is open.
-    pub fn close(&mut self, page: &mut Page) {
+    pub fn close(&mut self, writer: &mut MessageWriter) {
         if std::mem::take(&mut self.is_open) {
-            page.say(self.chunk("end").into());
+            writer.push(self.chunk("end").into());
         }
     }
 
     /// Marks the reader's part as closed, because its response has ended.
-    pub const fn is_cut(&mut self) {
+    pub const fn mark_closed(&mut self) {
         self.is_open = false;
     }
 }
 
 /// Builds the UI message part of a text.
-pub(super) fn part(id: &str, channel: Channel, teammate: Option<&str>, text: &str, streams: bool) -> Value {
+pub(super) fn part(id: &str, channel: Channel, teammate: Option<&str>, text: &str, is_streaming: bool) -> Value {
     let mut part = Map::from_iter([("type".to_owned(), Value::from(channel.name()))]);
     // Clients keep the id of a reasoning part, and not of a text part.
     if channel == Channel::Reasoning {
@@ -156,6 +156,6 @@ pub(super) fn part(id: &str, channel: Channel, teammate: Option<&str>, text: &st
     }
     part.insert("text".into(), text.into());
     part.extend(attribution(teammate).map(|by| ("providerMetadata".to_owned(), by)));
-    part.insert("state".into(), if streams { "streaming" } else { "done" }.into());
+    part.insert("state".into(), if is_streaming { "streaming" } else { "done" }.into());
     part.into()
 }

@@ -1,26 +1,26 @@
 //! The sent state of a run's activities, and the chunks that bring the reader up to date.
 //!
 //! It holds lengths and hashes of texts, and bounded copies of contents that must be sent as a whole
-//! ([`kept`](super::kept)).
+//! ([`copy`](super::kept)).
 
-use super::call::{self, Ask, Call, Target};
-use super::kept::{Kept, Room, WAITS_FROM, joined};
-use super::page::{Page, hash, weight};
+use super::call::{self, Approval, Call, Target};
+use super::kept::{ContentCopy, CopyBudget, DEFERRED_BYTES_MIN, joined};
+use super::page::{MessageWriter, hash, json_bytes};
 use super::text::{Channel, Text};
-use crate::encode::frames::Shown;
+use crate::encode::frames::ActivityView;
 use crate::model::{PartKind, Sequence};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Paths of a call's changes that may be deferred.
-const MAY_WAIT: &[&str] = &["/output_text/-", "/progress", "/loaded", "/total", "/message"];
+const DEFERRABLE_PATHS: &[&str] = &["/output_text/-", "/progress", "/loaded", "/total", "/message"];
 /// The prefix of such paths for output channels other than the standard output.
-const CHANNELS: &str = "/output_channels/";
+const CHANNEL_PATH_PREFIX: &str = "/output_channels/";
 
 /// The sent state of one part of a message.
 #[derive(Debug, Default)]
-enum Part {
+enum MessagePart {
     /// Not sent yet.
     #[default]
     Unsaid,
@@ -33,17 +33,17 @@ enum Part {
 
 /// The sent state of one activity.
 #[derive(Debug)]
-enum Thing {
+enum SentActivity {
     /// A message of the assistant or a teammate, part by part.
     Message {
         teammate: Option<Box<str>>,
-        parts: Vec<Part>,
+        parts: Vec<MessagePart>,
     },
     Thought(Text),
-    /// See [`Told::calls`].
+    /// See [`MessageState::calls`].
     Call,
     Data(Data),
-    Run(Kept),
+    Run(ContentCopy),
     /// A user's or system message, which the client already has.
     Silent,
 }
@@ -52,29 +52,29 @@ enum Thing {
 #[derive(Debug, Default)]
 struct Data {
     opened: Sequence,
-    kept: Kept,
-    said: Option<u64>,
+    copy: ContentCopy,
+    sent: Option<u64>,
     /// The size of unsent changes, in bytes.
-    unsaid: usize,
+    unsent_bytes: usize,
 }
 
 /// The reader's message.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    pub page: Page,
+pub(super) struct MessageState {
+    pub writer: MessageWriter,
     /// By type and id.
-    things: BTreeMap<Box<str>, BTreeMap<Box<str>, Thing>>,
+    activities: BTreeMap<Box<str>, BTreeMap<Box<str>, SentActivity>>,
     /// By the call's id: calls with an activity, and calls that so far have only an approval.
     calls: BTreeMap<Box<str>, Call>,
-    room: Room,
+    budget: CopyBudget,
     /// Whether a change was missed because no copy was stored.
-    pub is_behind: bool,
+    pub has_missed_changes: bool,
     /// Whether missed changes must be sent at once, not at the end.
-    pub is_urgent: bool,
+    pub must_resync_now: bool,
     /// Actions that wait for a decision.
     pub pending: BTreeSet<Box<str>>,
     /// The call of each action that is an approval.
-    asked: BTreeMap<Box<str>, Box<str>>,
+    approvals: BTreeMap<Box<str>, Box<str>>,
     /// The status of the run.
     pub status: Box<str>,
     /// The sent metadata of the message.
@@ -84,14 +84,14 @@ pub(super) struct Told {
 /// A piece of the reader's message, at its position.
 pub(super) enum Piece<'s> {
     /// A part of a message, by index.
-    Part(&'s Shown, usize),
-    Whole(&'s Shown),
+    Part(&'s ActivityView, usize),
+    Whole(&'s ActivityView),
     /// The progress report of a call, at its first report.
-    Report(&'s Shown),
+    Report(&'s ActivityView),
 }
 
 /// Splits activities into pieces, in the order in which they appeared.
-pub(super) fn pieces(shown: &[Shown]) -> Vec<Piece<'_>> {
+pub(super) fn pieces(shown: &[ActivityView]) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     for shown in shown {
         match parts(shown) {
@@ -110,38 +110,38 @@ pub(super) fn pieces(shown: &[Shown]) -> Vec<Piece<'_>> {
 }
 
 /// The parts of a message; `None` for any other activity.
-pub(super) fn parts(shown: &Shown) -> Option<&Vec<Value>> {
+pub(super) fn parts(shown: &ActivityView) -> Option<&Vec<Value>> {
     shown.content.get("parts").and_then(Value::as_array).filter(|_| &*shown.kind == "message")
 }
 
 /// Whether a message belongs to the assistant message. The client already has the messages of users and systems.
-pub(super) fn is_answer(message: &Shown) -> bool {
+pub(super) fn is_answer(message: &ActivityView) -> bool {
     !matches!(message.text("role"), Some("user" | "system" | "developer"))
 }
 
 /// The agent of a message or thought, if it is not the run's own: then the id starts with it.
-pub(super) fn teammate(shown: &Shown) -> Option<&str> {
+pub(super) fn teammate(shown: &ActivityView) -> Option<&str> {
     let agent = shown.agent.as_deref().or_else(|| shown.text("agentId"))?;
     shown.id.strip_prefix(agent)?.starts_with('/').then_some(agent)
 }
 
 /// The chunk form of a message part.
-pub(super) enum Said {
+pub(super) enum PartForm {
     On(Channel),
     Data,
     /// Omitted: the call's own activity covers it.
     Nothing,
 }
 
-pub(super) fn said_as(part: &Value) -> Said {
+pub(super) fn part_form(part: &Value) -> PartForm {
     let kind = part.get("kind").and_then(Value::as_str).unwrap_or_default();
     let is_named = PartKind::NAMES.contains(&kind) && !PartKind::from(kind).is_text();
     let is_text = kind.ends_with("_text") || !is_named && !joined(part.get("text")).is_empty();
     match kind {
-        "tool_call" | "tool_result" => Said::Nothing,
-        _ if kind.starts_with("reasoning") || kind == "thinking" => Said::On(Channel::Reasoning),
-        _ if is_text => Said::On(Channel::Text),
-        _ => Said::Data,
+        "tool_call" | "tool_result" => PartForm::Omitted,
+        _ if kind.starts_with("reasoning") || kind == "thinking" => PartForm::Text(Channel::Reasoning),
+        _ if is_text => PartForm::Text(Channel::Text),
+        _ => PartForm::Data,
     }
 }
 
@@ -155,7 +155,7 @@ pub(super) fn part_kind(part: &Value) -> &str {
     part.get("kind").and_then(Value::as_str).filter(|kind| !kind.is_empty()).unwrap_or("part")
 }
 
-pub(super) fn streams(content: &Value) -> bool {
+pub(super) fn is_streaming(content: &Value) -> bool {
     content.get("status").and_then(Value::as_str) == Some("streaming")
 }
 
@@ -183,37 +183,37 @@ pub(super) fn metadata_of(run: &str, content: &Map<String, Value>) -> Map<String
 }
 
 /// Whether this is the run's own activity.
-pub(super) fn is_run(shown: &Shown) -> bool {
+pub(super) fn is_run(shown: &ActivityView) -> bool {
     &*shown.kind == "run" && shown.text("status").is_some()
 }
 
-impl Told {
+impl MessageState {
     pub fn new(version: u8) -> Self {
-        Self { page: Page::new(version), ..Self::default() }
+        Self { writer: MessageWriter::new(version), ..Self::default() }
     }
 
     /// Drops the sent state, as the reader drops its message.
     pub fn forget(&mut self) {
-        let page = std::mem::take(&mut self.page);
-        *self = Self { page: Page { chunks: page.chunks, ..Page::new(page.version) }, ..Self::default() };
+        let writer = std::mem::take(&mut self.writer);
+        *self = Self { writer: MessageWriter { chunks: writer.chunks, ..MessageWriter::new(writer.version) }, ..Self::default() };
     }
 
     /// Whether no activity was sent yet.
     pub fn is_empty(&self) -> bool {
-        self.things.is_empty()
+        self.activities.is_empty()
     }
 
     /// Brings the reader up to date with these activities.
-    pub fn tell(&mut self, shown: &[Shown]) {
-        self.foresee(shown);
+    pub fn send(&mut self, shown: &[ActivityView]) {
+        self.load_approvals(shown);
         for piece in pieces(shown) {
             match piece {
-                Piece::Part(message, at) => self.tell_part(message, at),
-                Piece::Whole(shown) => self.tell_whole(shown),
+                Piece::Part(message, at) => self.send_part(message, at),
+                Piece::Whole(shown) => self.send_activity(shown),
                 Piece::Report(call) => {
-                    let Self { calls, page, .. } = self;
+                    let Self { calls, writer, .. } = self;
                     if let Some(known) = calls.get_mut(&call.id) {
-                        known.report(&call.id, &call.content, page);
+                        known.send_report(&call.id, &call.content, writer);
                     }
                 }
             }
@@ -224,268 +224,269 @@ impl Told {
     }
 
     /// Loads the approvals of the shown calls first, so that each call is sent once.
-    fn foresee(&mut self, shown: &[Shown]) {
+    fn load_approvals(&mut self, shown: &[ActivityView]) {
         let of_kind = |kind: &'static str| shown.iter().filter(move |shown| &*shown.kind == kind);
-        let mut asked: HashMap<&str, Vec<Ask>> = HashMap::new();
+        let mut requested: HashMap<&str, Vec<Approval>> = HashMap::new();
         for action in of_kind("action") {
-            if let Some((call, ask)) = Ask::of(&action.id, action.opened, &action.content, self.page.version) {
-                asked.entry(call).or_default().push(ask);
+            if let Some((call, approval)) = Approval::of(&action.id, action.opened, &action.content, self.writer.version) {
+                requested.entry(call).or_default().push(approval);
             }
         }
         for call in of_kind(call::KIND) {
-            let Some(asks) = asked.remove(&*call.id) else { continue };
+            let Some(approvals) = requested.remove(&*call.id) else { continue };
             // An approval that precedes its call is sent at its own position.
-            if asks.iter().any(|ask| ask.opened <= call.opened) {
+            if approvals.iter().any(|approval| approval.opened <= call.opened) {
                 continue;
             }
-            let Some(last) = asks.into_iter().max_by_key(|ask| ask.opened) else { continue };
+            let Some(last) = approvals.into_iter().max_by_key(|approval| approval.opened) else { continue };
             let known = self.calls.entry(call.id.clone()).or_default();
-            if known.ask.as_ref().is_none_or(|known| known.opened <= last.opened) {
-                known.ask = Some(last);
+            if known.approval.as_ref().is_none_or(|known| known.opened <= last.opened) {
+                known.approval = Some(last);
             }
         }
     }
 
     /// The entry of a message; creates it if it is missing.
-    fn message(&mut self, message: &Shown) -> (&mut Thing, &mut Page) {
+    fn message(&mut self, message: &ActivityView) -> (&mut SentActivity, &mut MessageWriter) {
         let new = match is_answer(message) {
-            true => Thing::Message { teammate: teammate(message).map(Into::into), parts: Vec::new() },
-            false => Thing::Silent,
+            true => SentActivity::Message { teammate: teammate(message).map(Into::into), parts: Vec::new() },
+            false => SentActivity::Omitted,
         };
-        let of_kind = self.things.entry(message.kind.clone()).or_default();
-        (of_kind.entry(message.id.clone()).or_insert(new), &mut self.page)
+        let of_kind = self.activities.entry(message.kind.clone()).or_default();
+        (of_kind.entry(message.id.clone()).or_insert(new), &mut self.writer)
     }
 
-    fn tell_part(&mut self, message: &Shown, at: usize) {
+    fn send_part(&mut self, message: &ActivityView, at: usize) {
         let Some(part) = parts(message).and_then(|parts| parts.get(at)) else { return };
-        let (thing, page) = self.message(message);
-        let Thing::Message { teammate, parts } = thing else { return };
+        let (activity, writer) = self.message(message);
+        let SentActivity::Message { teammate, parts } = activity else { return };
         if parts.len() <= at {
-            parts.resize_with(at + 1, Part::default);
+            parts.resize_with(at + 1, MessagePart::default);
         }
-        bring_part(&mut parts[at], &message.id, teammate.as_deref(), part, page);
+        update_part(&mut parts[at], &message.id, teammate.as_deref(), part, writer);
     }
 
-    fn tell_whole(&mut self, shown: &Shown) {
+    fn send_activity(&mut self, shown: &ActivityView) {
         match &*shown.kind {
-            "reasoning" if shown.text("messageId").is_some() => self.tell_thought(shown),
-            call::KIND => self.tell_call(shown),
-            "run" if is_run(shown) => self.tell_run(shown),
-            _ => self.tell_data(shown),
+            "reasoning" if shown.text("messageId").is_some() => self.send_reasoning(shown),
+            call::KIND => self.send_call(shown),
+            "run" if is_run(shown) => self.send_run(shown),
+            _ => self.send_data(shown),
         }
     }
 
-    fn tell_thought(&mut self, shown: &Shown) {
-        let of_kind = self.things.entry(shown.kind.clone()).or_default();
-        let thing = of_kind.entry(shown.id.clone()).or_insert_with(|| {
-            Thing::Thought(Text::begin(shown.id.to_string(), Channel::Reasoning, teammate(shown), &mut self.page))
+    fn send_reasoning(&mut self, shown: &ActivityView) {
+        let of_kind = self.activities.entry(shown.kind.clone()).or_default();
+        let activity = of_kind.entry(shown.id.clone()).or_insert_with(|| {
+            SentActivity::Thought(Text::begin(shown.id.to_string(), Channel::Reasoning, teammate(shown), &mut self.writer))
         });
-        if let Thing::Thought(text) = thing {
-            text.bring(&joined(shown.content.get("text")), &mut self.page);
-            text.streams = shown.text("status") == Some("streaming");
-            text.settle(&mut self.page);
+        if let SentActivity::Thought(text) = activity {
+            text.update(&joined(shown.content.get("text")), &mut self.writer);
+            text.is_streaming = shown.text("status") == Some("streaming");
+            text.close_if_complete(&mut self.writer);
         }
     }
 
-    fn tell_call(&mut self, shown: &Shown) {
-        self.things.entry(shown.kind.clone()).or_default().insert(shown.id.clone(), Thing::Call);
+    fn send_call(&mut self, shown: &ActivityView) {
+        self.activities.entry(shown.kind.clone()).or_default().insert(shown.id.clone(), SentActivity::Call);
         let call = self.calls.entry(shown.id.clone()).or_default();
-        call.kept.keep(shown.content.clone(), &mut self.room);
-        call.bring(&shown.id, &shown.content, &mut self.page);
-        self.make_room();
+        call.copy.store(shown.content.clone(), &mut self.budget);
+        call.update(&shown.id, &shown.content, &mut self.writer);
+        self.free_copies();
     }
 
     /// Drops the copies of ended calls when the budget is nearly used up.
-    fn make_room(&mut self) {
-        if self.room.is_tight() {
+    fn free_copies(&mut self) {
+        if self.budget.is_nearly_full() {
             for call in self.calls.values_mut().filter(|call| call.has_ended()) {
-                call.kept.forget(&mut self.room);
+                call.copy.clear(&mut self.budget);
             }
         }
     }
 
-    fn tell_run(&mut self, shown: &Shown) {
-        let Self { room, .. } = self;
-        let mut kept = Kept::default();
-        kept.keep(shown.content.clone(), room);
-        let of_kind = self.things.entry(shown.kind.clone()).or_default();
-        if let Some(Thing::Run(mut before)) = of_kind.insert(shown.id.clone(), Thing::Run(kept)) {
-            before.forget(&mut self.room);
+    fn send_run(&mut self, shown: &ActivityView) {
+        let Self { budget, .. } = self;
+        let mut copy = ContentCopy::default();
+        copy.store(shown.content.clone(), budget);
+        let of_kind = self.activities.entry(shown.kind.clone()).or_default();
+        if let Some(SentActivity::Run(mut before)) = of_kind.insert(shown.id.clone(), SentActivity::Run(copy)) {
+            before.clear(&mut self.budget);
         }
-        self.follow_run(&shown.id, &shown.content);
+        self.update_run(&shown.id, &shown.content);
     }
 
-    fn follow_run(&mut self, id: &str, content: &Map<String, Value>) {
+    fn update_run(&mut self, id: &str, content: &Map<String, Value>) {
         self.status = content.get("status").and_then(Value::as_str).unwrap_or_default().into();
         let mut metadata = metadata_of(id, content);
         metadata.retain(|member, value| self.metadata.get(member) != Some(value));
         if !metadata.is_empty() {
             self.metadata.extend(metadata.clone());
-            self.page.say(json!({ "type": "message-metadata", "messageMetadata": metadata }));
+            self.writer.push(json!({ "type": "message-metadata", "messageMetadata": metadata }));
         }
     }
 
     /// The error message of the run, if it has one.
     pub fn error(&self) -> Option<String> {
-        let runs = self.things.get("run")?.values();
+        let runs = self.activities.get("run")?.values();
         let mut errors = runs.filter_map(|run| match run {
-            Thing::Run(kept) => kept.content()?.get("error"),
+            SentActivity::Run(copy) => copy.content()?.get("error"),
             _ => None,
         });
         errors.next_back().and_then(|error| error.get("message").unwrap_or(error).as_str()).map(str::to_owned)
     }
 
-    fn tell_data(&mut self, shown: &Shown) {
-        let Self { things, room, page, .. } = self;
-        let of_kind = things.entry(shown.kind.clone()).or_default();
-        let Thing::Data(data) =
-            of_kind.entry(shown.id.clone()).or_insert_with(|| Thing::Data(Data { opened: shown.opened, ..Data::default() }))
+    fn send_data(&mut self, shown: &ActivityView) {
+        let Self { activities, budget, writer, .. } = self;
+        let of_kind = activities.entry(shown.kind.clone()).or_default();
+        let SentActivity::Data(data) = of_kind
+            .entry(shown.id.clone())
+            .or_insert_with(|| SentActivity::Data(Data { opened: shown.opened, ..Data::default() }))
         else {
             // Another activity has the same type and id: a source created one of them.
             return;
         };
-        let is_new = data.said.is_none();
-        data.kept.keep(shown.content.clone(), room);
-        data.bring(&shown.kind, &shown.id, &shown.content, page);
+        let is_new = data.sent.is_none();
+        data.copy.store(shown.content.clone(), budget);
+        data.update(&shown.kind, &shown.id, &shown.content, writer);
         if &*shown.kind == "action" {
-            self.follow_action(&shown.id, shown.opened, &shown.content, is_new);
+            self.update_action(&shown.id, shown.opened, &shown.content, is_new);
         }
     }
 
     /// Applies an action beyond its data part: the pending decision, and the approval of its call.
-    fn follow_action(&mut self, id: &str, opened: Sequence, content: &Map<String, Value>, is_new: bool) {
+    fn update_action(&mut self, id: &str, opened: Sequence, content: &Map<String, Value>, is_new: bool) {
         match content.get("status").and_then(Value::as_str) {
             Some("pending") => drop(self.pending.insert(id.into())),
             _ => drop(self.pending.remove(id)),
         }
-        let asked = Ask::of(id, opened, content, self.page.version);
-        let call_id = asked.as_ref().map(|(call, _)| *call);
-        if self.asked.get(id).is_some_and(|known| Some(&**known) != call_id) {
-            self.take_back(id);
+        let requested = Approval::of(id, opened, content, self.writer.version);
+        let call_id = requested.as_ref().map(|(call, _)| *call);
+        if self.approvals.get(id).is_some_and(|known| Some(&**known) != call_id) {
+            self.withdraw_approval(id);
         }
-        let Some((call_id, ask)) = asked else { return };
-        let was_asked = self.asked.insert(id.into(), call_id.into()).is_some();
+        let Some((call_id, approval)) = requested else { return };
+        let was_asked = self.approvals.insert(id.into(), call_id.into()).is_some();
         let call = self.calls.entry(call_id.into()).or_default();
         // The part of the call may have to stand at the sequence of the first request.
-        self.page.is_spoilt |= !is_new && !was_asked && self.page.can_retract();
-        match &call.ask {
-            Some(known) if *known == ask => return,
+        self.writer.needs_reset |= !is_new && !was_asked && self.writer.can_reset();
+        match &call.approval {
+            Some(known) if *known == approval => return,
             // A later request exists.
             Some(known) if known.opened > opened => return,
-            _ => call.ask = Some(ask),
+            _ => call.approval = Some(approval),
         }
-        if call.is_told {
-            if call.kept.content().is_none() {
-                self.is_behind = true;
+        if call.is_sent {
+            if call.copy.content().is_none() {
+                self.has_missed_changes = true;
             }
-            return call.bring_kept(call_id, false, &mut self.page);
+            return call.update_from_copy(call_id, false, &mut self.writer);
         }
-        let ask = call.ask.take();
-        if let Some(ask) = &ask {
-            call.lead(call_id, &Target::asked(content, ask), &mut self.page);
+        let approval = call.approval.take();
+        if let Some(approval) = &approval {
+            call.send_changes(call_id, &Target::of_approval(content, approval), &mut self.writer);
         }
-        call.ask = ask;
+        call.approval = approval;
     }
 
     /// Withdraws the approval of a call that the action no longer concerns.
-    fn take_back(&mut self, action: &str) {
-        let Some(call_id) = self.asked.remove(action) else { return };
+    fn withdraw_approval(&mut self, action: &str) {
+        let Some(call_id) = self.approvals.remove(action) else { return };
         let Some(call) = self.calls.get_mut(&call_id) else { return };
-        if call.ask.as_ref().is_some_and(|ask| *ask.action == *action) {
+        if call.approval.as_ref().is_some_and(|approval| *approval.action == *action) {
             // A client without `reset-step` keeps the sent approval in its part.
-            self.page.is_spoilt |= self.page.can_retract();
-            call.ask.as_mut().expect("the condition has checked the approval").is_void();
-            call.bring_kept(&call_id, false, &mut self.page);
+            self.writer.needs_reset |= self.writer.can_reset();
+            call.approval.as_mut().expect("the condition has checked the approval").withdraw();
+            call.update_from_copy(&call_id, false, &mut self.writer);
         }
     }
 
     /// Applies a delta.
-    pub fn follow(&mut self, kind: &str, id: &str, patch: &[Value]) {
-        let Self { things, calls, room, page, .. } = self;
-        let Some(thing) = things.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) else {
-            self.is_behind = true;
+    pub fn apply_patch(&mut self, kind: &str, id: &str, patch: &[Value]) {
+        let Self { activities, calls, budget, writer, .. } = self;
+        let Some(activity) = activities.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) else {
+            self.has_missed_changes = true;
             return;
         };
-        let follows = match thing {
-            Thing::Silent => true,
-            Thing::Message { teammate, parts } => follow_message(id, teammate.as_deref(), parts, patch, page),
-            Thing::Thought(text) => {
+        let follows = match activity {
+            SentActivity::Omitted => true,
+            SentActivity::Message { teammate, parts } => patch_message(id, teammate.as_deref(), parts, patch, writer),
+            SentActivity::Thought(text) => {
                 for op in patch {
-                    follow_text(text, &members(op), &op["value"], page);
+                    patch_text(text, &members(op), &op["value"], writer);
                 }
-                text.settle(page);
+                text.close_if_complete(writer);
                 true
             }
-            Thing::Call => {
+            SentActivity::Call => {
                 let call = calls.get_mut(id).expect("every sent call has an entry");
-                let follows = follow_call(id, call, patch, room, page);
-                self.make_room();
+                let follows = patch_call(id, call, patch, budget, writer);
+                self.free_copies();
                 follows
             }
-            Thing::Run(kept) => {
-                let follows = kept.follow(patch, room);
-                let kept = std::mem::take(kept);
-                if let Some(content) = kept.content() {
-                    self.follow_run(id, content);
+            SentActivity::Run(copy) => {
+                let follows = copy.apply_patch(patch, budget);
+                let copy = std::mem::take(copy);
+                if let Some(content) = copy.content() {
+                    self.update_run(id, content);
                 } else if let Some(status) = patch.iter().rfind(|op| op["path"] == "/status").and_then(|op| op["value"].as_str())
                 {
                     // The status decides how the stream continues, so it is read even without a copy.
                     self.status = status.into();
                 }
-                if let Some(Thing::Run(place)) = self.things.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) {
-                    *place = kept;
+                if let Some(SentActivity::Run(place)) = self.activities.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) {
+                    *place = copy;
                 }
                 follows
             }
-            Thing::Data(data) => {
-                let follows = data.kept.follow(patch, room);
-                data.unsaid += patch.iter().map(weight).sum::<usize>();
-                if !data.kept.waits(data.unsaid, room) {
-                    data.bring_kept(kind, id, page);
+            SentActivity::Data(data) => {
+                let follows = data.copy.apply_patch(patch, budget);
+                data.unsent_bytes += patch.iter().map(json_bytes).sum::<usize>();
+                if !data.copy.should_defer(data.unsent_bytes, budget) {
+                    data.update_from_copy(kind, id, writer);
                 }
                 let opened = data.opened;
-                let kept = std::mem::take(&mut data.kept);
-                if let Some(content) = kept.content().filter(|_| kind == "action") {
-                    self.follow_action(id, opened, content, false);
+                let copy = std::mem::take(&mut data.copy);
+                if let Some(content) = copy.content().filter(|_| kind == "action") {
+                    self.update_action(id, opened, content, false);
                 }
-                if let Some(Thing::Data(data)) = self.things.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) {
-                    data.kept = kept;
+                if let Some(SentActivity::Data(data)) = self.activities.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) {
+                    data.copy = copy;
                 }
                 follows
             }
         };
-        self.is_behind |= !follows;
+        self.has_missed_changes |= !follows;
         // A state or status change must not wait for the end: a spinner would keep spinning, a question would stay
         // open.
         let is_turn = |op: &Value| matches!(op["path"].as_str(), Some("/state" | "/status"));
-        self.is_urgent |= !follows && matches!(kind, call::KIND | "action") && patch.iter().any(is_turn);
+        self.must_resync_now |= !follows && matches!(kind, call::KIND | "action") && patch.iter().any(is_turn);
     }
 
     /// Sends the deferred changes.
     pub fn flush(&mut self) {
-        let Self { things, calls, page, .. } = self;
-        for (kind, of_kind) in things {
-            for (id, thing) in of_kind {
-                match thing {
-                    Thing::Data(data) if data.unsaid > 0 => data.bring_kept(kind, id, page),
+        let Self { activities, calls, writer, .. } = self;
+        for (kind, of_kind) in activities {
+            for (id, activity) in of_kind {
+                match activity {
+                    SentActivity::Data(data) if data.unsent_bytes > 0 => data.update_from_copy(kind, id, writer),
                     _ => {}
                 }
             }
         }
-        for (id, call) in calls.iter_mut().filter(|(_, call)| call.unsaid > 0) {
-            call.bring_kept(id, true, page);
+        for (id, call) in calls.iter_mut().filter(|(_, call)| call.unsent_bytes > 0) {
+            call.update_from_copy(id, true, writer);
         }
     }
 
-    fn each_text(&mut self, change: impl Fn(&mut Text, &mut Page)) {
-        let Self { things, page, .. } = self;
-        for thing in things.values_mut().flat_map(BTreeMap::values_mut) {
-            match thing {
-                Thing::Thought(text) => change(text, page),
-                Thing::Message { parts, .. } => {
+    fn for_each_text(&mut self, change: impl Fn(&mut Text, &mut MessageWriter)) {
+        let Self { activities, writer, .. } = self;
+        for activity in activities.values_mut().flat_map(BTreeMap::values_mut) {
+            match activity {
+                SentActivity::Thought(text) => change(text, writer),
+                SentActivity::Message { parts, .. } => {
                     for part in parts {
-                        if let Part::Text(text) = part {
-                            change(text, page);
+                        if let MessagePart::Text(text) = part {
+                            change(text, writer);
                         }
                     }
                 }
@@ -495,79 +496,79 @@ impl Told {
     }
 
     /// Closes every open text.
-    pub fn close(&mut self) {
-        self.each_text(Text::close);
+    pub fn close_texts(&mut self) {
+        self.for_each_text(Text::close);
     }
 
     /// Marks deferred and missed changes as unsent, because the reader may lack them.
-    pub fn doubt(&mut self) {
-        let Self { things, calls, is_behind, .. } = self;
-        for thing in things.values_mut().flat_map(BTreeMap::values_mut) {
-            if let Thing::Data(data) = thing
-                && (data.kept.content().is_none() || data.kept.bytes() >= WAITS_FROM)
+    pub fn invalidate(&mut self) {
+        let Self { activities, calls, has_missed_changes, .. } = self;
+        for activity in activities.values_mut().flat_map(BTreeMap::values_mut) {
+            if let SentActivity::Data(data) = activity
+                && (data.copy.content().is_none() || data.copy.bytes() >= DEFERRED_BYTES_MIN)
             {
-                *is_behind |= data.kept.content().is_none();
-                (data.said, data.unsaid) = (data.said.map(|said| !said), 1);
+                *has_missed_changes |= data.copy.content().is_none();
+                (data.sent, data.unsent_bytes) = (data.sent.map(|sent| !sent), 1);
             }
         }
-        for call in calls.values_mut().filter(|call| call.is_told) {
-            *is_behind |= call.kept.content().is_none();
-            if call.kept.content().is_none() || call.kept.bytes() >= WAITS_FROM {
-                call.doubt();
+        for call in calls.values_mut().filter(|call| call.is_sent) {
+            *has_missed_changes |= call.copy.content().is_none();
+            if call.copy.content().is_none() || call.copy.bytes() >= DEFERRED_BYTES_MIN {
+                call.invalidate();
             }
         }
     }
 
     /// Marks every text as closed: the response that contained them has ended.
-    pub fn is_cut(&mut self) {
-        self.each_text(|text, _| text.is_cut());
+    pub fn mark_closed(&mut self) {
+        self.for_each_text(|text, _| text.mark_closed());
     }
 }
 
 impl Data {
-    fn bring(&mut self, kind: &str, id: &str, content: &Map<String, Value>, page: &mut Page) {
-        self.unsaid = 0;
+    fn update(&mut self, kind: &str, id: &str, content: &Map<String, Value>, writer: &mut MessageWriter) {
+        self.unsent_bytes = 0;
         let data = data_of(kind, content);
-        let print = hash(&data);
-        if self.said != Some(print) {
-            page.data(kind, id, data.into_owned(), self.said.is_none());
-            self.said = Some(print);
+        let digest = hash(&data);
+        if self.sent_bytes != Some(digest) {
+            writer.data(kind, id, data.into_owned(), self.sent_bytes.is_none());
+            self.sent_bytes = Some(digest);
         }
     }
 
-    fn bring_kept(&mut self, kind: &str, id: &str, page: &mut Page) {
-        let kept = std::mem::take(&mut self.kept);
-        if let Some(content) = kept.content() {
-            self.bring(kind, id, content, page);
+    fn update_from_copy(&mut self, kind: &str, id: &str, writer: &mut MessageWriter) {
+        let copy = std::mem::take(&mut self.copy);
+        if let Some(content) = copy.content() {
+            self.update(kind, id, content, writer);
         }
-        self.kept = kept;
+        self.copy = copy;
     }
 }
 
 /// Brings the reader's copy of a message part up to date.
-fn bring_part(slot: &mut Part, message: &str, teammate: Option<&str>, part: &Value, page: &mut Page) {
-    if let Part::Unsaid = slot {
-        *slot = match said_as(part) {
-            Said::On(channel) => Part::Text(Text::begin(part_id(message, part), channel, teammate, page)),
-            Said::Nothing => Part::Silent,
-            Said::Data => {
-                let print = hash(part);
-                page.data(part_kind(part), &part_id(message, part), part.clone(), true);
-                Part::Data(print)
+fn update_part(slot: &mut MessagePart, message: &str, teammate: Option<&str>, part: &Value, writer: &mut MessageWriter) {
+    if let MessagePart::Unsent = slot {
+        *slot = match part_form(part) {
+            PartForm::Text(channel) => MessagePart::Text(Text::begin(part_id(message, part), channel, teammate, writer)),
+            PartForm::Omitted => MessagePart::Omitted,
+            PartForm::Data => {
+                let digest = hash(part);
+                writer.data(part_kind(part), &part_id(message, part), part.clone(), true);
+                MessagePart::Data(digest)
             }
         };
     }
     match slot {
-        Part::Text(text) => {
-            text.bring(&joined(part.get("text")), page);
-            text.streams = streams(part);
-            text.settle(page);
+        MessagePart::Text(text) => {
+            text.update(&joined(part.get("text")), writer);
+            text.is_streaming = is_streaming(part);
+            text.close_if_complete(writer);
         }
-        Part::Data(said) if *said != hash(part) => {
-            *said = hash(part);
-            page.data(part_kind(part), &part_id(message, part), part.clone(), false);
+        MessagePart::Data(sent) if *sent != hash(part) => {
+            *sent = hash(part);
+            writer.data(part_kind(part), &part_id(message, part), part.clone(), false);
         }
-        Part::Data(_) | Part::Silent | Part::Unsaid => {}
+        MessagePart::Data(_) | MessagePart::Omitted | MessagePart::Unsent => {}
     }
 }
 
@@ -577,24 +578,30 @@ fn members(op: &Value) -> Vec<&str> {
 }
 
 /// Applies a patch to a message. Returns false if the sent state is not enough to apply it.
-fn follow_message(id: &str, teammate: Option<&str>, parts: &mut Vec<Part>, patch: &[Value], page: &mut Page) -> bool {
+fn patch_message(
+    id: &str,
+    teammate: Option<&str>,
+    parts: &mut Vec<MessagePart>,
+    patch: &[Value],
+    writer: &mut MessageWriter,
+) -> bool {
     let mut follows = true;
     let mut changed = BTreeSet::new();
     for op in patch {
         let value = &op["value"];
         match members(op)[..] {
             ["parts", "-"] => {
-                let mut part = Part::Unsaid;
-                bring_part(&mut part, id, teammate, value, page);
+                let mut part = MessagePart::Unsent;
+                update_part(&mut part, id, teammate, value, writer);
                 parts.push(part);
             }
             ["parts", index, ref of_part @ ..] => {
                 let index = index.parse().unwrap_or(usize::MAX);
                 changed.insert(index);
                 follows &= match (parts.get_mut(index), of_part) {
-                    (Some(Part::Silent), _) => true,
-                    (Some(Part::Text(text)), of_text) if of_text != ["kind"] => {
-                        follow_text(text, of_text, value, page);
+                    (Some(MessagePart::Omitted), _) => true,
+                    (Some(MessagePart::Text(text)), of_text) if of_text != ["kind"] => {
+                        patch_text(text, of_text, value, writer);
                         true
                     }
                     _ => false,
@@ -605,38 +612,38 @@ fn follow_message(id: &str, teammate: Option<&str>, parts: &mut Vec<Part>, patch
         }
     }
     for index in changed {
-        if let Some(Part::Text(text)) = parts.get_mut(index) {
-            text.settle(page);
+        if let Some(MessagePart::Text(text)) = parts.get_mut(index) {
+            text.close_if_complete(writer);
         }
     }
     follows
 }
 
 /// Applies an operation to a text; `path` is relative to the text.
-fn follow_text(text: &mut Text, path: &[&str], value: &Value, page: &mut Page) {
+fn patch_text(text: &mut Text, path: &[&str], value: &Value, writer: &mut MessageWriter) {
     match path {
-        ["text", "-"] => text.grow(value.as_str().unwrap_or_default(), page),
-        ["text"] => text.bring(&joined(Some(value)), page),
-        ["status"] => text.streams = value == "streaming",
+        ["text", "-"] => text.append(value.as_str().unwrap_or_default(), writer),
+        ["text"] => text.update(&joined(Some(value)), writer),
+        ["status"] => text.is_streaming = value == "streaming",
         // Other members do not concern the text.
         _ => {}
     }
 }
 
 /// Applies a patch to a call. Returns false if no copy is stored.
-fn follow_call(id: &str, call: &mut Call, patch: &[Value], room: &mut Room, page: &mut Page) -> bool {
-    let follows = call.kept.follow(patch, room);
+fn patch_call(id: &str, call: &mut Call, patch: &[Value], budget: &mut CopyBudget, writer: &mut MessageWriter) -> bool {
+    let follows = call.copy.apply_patch(patch, budget);
     if let [op] = patch
         && op["path"] == "/input_text/-"
-        && call.stream(id, op["value"].as_str().unwrap_or_default(), page)
+        && call.send_input_delta(id, op["value"].as_str().unwrap_or_default(), writer)
     {
         return follows;
     }
-    call.unsaid += patch.iter().map(weight).sum::<usize>();
-    let waits = |path: &str| MAY_WAIT.contains(&path) || path.starts_with(CHANNELS);
+    call.unsent_bytes += patch.iter().map(json_bytes).sum::<usize>();
+    let waits = |path: &str| DEFERRABLE_PATHS.contains(&path) || path.starts_with(CHANNEL_PATH_PREFIX);
     let may_wait = patch.iter().all(|op| op["path"].as_str().is_some_and(waits));
-    if !may_wait || !call.kept.waits(call.unsaid, room) {
-        call.bring_kept(id, true, page);
+    if !may_wait || !call.copy.should_defer(call.unsent_bytes, budget) {
+        call.update_from_copy(id, true, writer);
     }
     follows
 }

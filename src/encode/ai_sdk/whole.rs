@@ -1,13 +1,14 @@
 //! A run's UI messages, equal to the ones that a client has after the stream.
 
-use super::call::{self, Ask, Target, data};
+use super::call::{self, Approval, Target, data};
 use super::kept::joined;
 use super::page::data_part;
 use super::text;
 use super::told::{
-    Piece, Said, data_of, is_answer, is_run, metadata_of, part_id, part_kind, parts, pieces, said_as, streams, teammate,
+    PartForm, Piece, data_of, is_answer, is_run, is_streaming, metadata_of, part_form, part_id, part_kind, parts, pieces,
+    teammate,
 };
-use crate::encode::frames::Shown;
+use crate::encode::frames::ActivityView;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
@@ -16,9 +17,9 @@ use std::collections::{HashMap, HashSet};
 /// They are the messages of users and systems, and the assistant message with the id `run`, as its stream leaves it in
 /// a client. The assistant message comes last: a client continues the last message.
 #[must_use]
-pub fn messages(shown: &[Shown], run: &str, version: u8) -> Vec<Value> {
+pub fn messages(shown: &[ActivityView], run: &str, version: u8) -> Vec<Value> {
     let mut messages: Vec<Value> = shown.iter().filter_map(client_message).collect();
-    let whole = Whole::of(shown, version);
+    let whole = MessageBuilder::of(shown, version);
     let parts: Vec<Value> = pieces(shown).into_iter().flat_map(|piece| whole.parts_of(&piece)).collect();
     if parts.is_empty() {
         return messages;
@@ -35,32 +36,32 @@ pub fn messages(shown: &[Shown], run: &str, version: u8) -> Vec<Value> {
 }
 
 /// A user's or system message in the client's form; `None` for any other, and for messages to a teammate.
-fn client_message(message: &Shown) -> Option<Value> {
+fn client_message(message: &ActivityView) -> Option<Value> {
     let parts = parts(message).filter(|_| !is_answer(message) && teammate(message).is_none())?;
     let role = if message.text("role") == Some("user") { "user" } else { "system" };
     let parts: Vec<Value> = parts
         .iter()
-        .map(|part| match said_as(part) {
-            Said::On(_) => json!({ "type": "text", "text": joined(part.get("text")) }),
-            Said::Data | Said::Nothing => data_part(part_kind(part), &part_id(&message.id, part), part.clone()),
+        .map(|part| match part_form(part) {
+            PartForm::Text(_) => json!({ "type": "text", "text": joined(part.get("text")) }),
+            PartForm::Data | PartForm::Omitted => data_part(part_kind(part), &part_id(&message.id, part), part.clone()),
         })
         .collect();
     (!parts.is_empty()).then(|| json!({ "id": message.id, "role": role, "parts": parts }))
 }
 
 /// The facts about all activities that the parts of one activity depend on.
-struct Whole<'s> {
+struct MessageBuilder<'s> {
     version: u8,
     /// By call: the latest approval about it, and its action.
-    asks: HashMap<&'s str, (Ask, &'s Shown)>,
-    calls: HashMap<&'s str, &'s Shown>,
+    approvals: HashMap<&'s str, (Approval, &'s ActivityView)>,
+    calls: HashMap<&'s str, &'s ActivityView>,
     /// The activities, by type and id, at which a tool part appears: the first of a call and its approvals.
-    firsts: HashSet<(&'s str, &'s str)>,
+    first_activities: HashSet<(&'s str, &'s str)>,
 }
 
-impl<'s> Whole<'s> {
-    fn of(shown: &'s [Shown], version: u8) -> Self {
-        let mut whole = Self { version, asks: HashMap::new(), calls: HashMap::new(), firsts: HashSet::new() };
+impl<'s> MessageBuilder<'s> {
+    fn of(shown: &'s [ActivityView], version: u8) -> Self {
+        let mut whole = Self { version, approvals: HashMap::new(), calls: HashMap::new(), first_activities: HashSet::new() };
         let mut seen = HashSet::new();
         for piece in pieces(shown) {
             let Piece::Whole(shown) = piece else { continue };
@@ -69,14 +70,14 @@ impl<'s> Whole<'s> {
                     whole.calls.insert(&shown.id, shown);
                     Some(&*shown.id)
                 }
-                "action" => Ask::of(&shown.id, shown.opened, &shown.content, version).map(|(call, ask)| {
-                    whole.asks.insert(call, (ask, shown));
+                "action" => Approval::of(&shown.id, shown.opened, &shown.content, version).map(|(call, approval)| {
+                    whole.approvals.insert(call, (approval, shown));
                     call
                 }),
                 _ => None,
             };
             if call.is_some_and(|call| seen.insert(call)) {
-                whole.firsts.insert((&shown.kind, &shown.id));
+                whole.first_activities.insert((&shown.kind, &shown.id));
             }
         }
         whole
@@ -91,26 +92,26 @@ impl<'s> Whole<'s> {
         }
     }
 
-    fn part_of(&self, message: &Shown, at: usize) -> Option<Value> {
+    fn part_of(&self, message: &ActivityView, at: usize) -> Option<Value> {
         let part = parts(message)?.get(at).filter(|_| is_answer(message))?;
         let id = part_id(&message.id, part);
-        match said_as(part) {
-            Said::On(channel) => {
+        match part_form(part) {
+            PartForm::Text(channel) => {
                 let whole = joined(part.get("text"));
-                Some(text::part(&id, channel, teammate(message), &whole, streams(part)))
+                Some(text::part(&id, channel, teammate(message), &whole, is_streaming(part)))
             }
-            Said::Data => Some(data_part(part_kind(part), &id, part.clone())),
-            Said::Nothing => None,
+            PartForm::Data => Some(data_part(part_kind(part), &id, part.clone())),
+            PartForm::Omitted => None,
         }
     }
 
-    fn parts_of_whole(&self, shown: &'s Shown) -> Vec<Value> {
-        let is_first = self.firsts.contains(&(&*shown.kind, &*shown.id));
+    fn parts_of_whole(&self, shown: &'s ActivityView) -> Vec<Value> {
+        let is_first = self.first_activities.contains(&(&*shown.kind, &*shown.id));
         let of_kind = |data: Value| data_part(&shown.kind, &shown.id, data);
         match &*shown.kind {
             "reasoning" if shown.text("messageId").is_some() => {
-                let (whole, streams) = (joined(shown.content.get("text")), shown.text("status") == Some("streaming"));
-                vec![text::part(&shown.id, text::Channel::Reasoning, teammate(shown), &whole, streams)]
+                let (whole, is_streaming) = (joined(shown.content.get("text")), shown.text("status") == Some("streaming"));
+                vec![text::part(&shown.id, text::Channel::Reasoning, teammate(shown), &whole, is_streaming)]
             }
             call::KIND => is_first.then(|| self.tool(&shown.id)).into_iter().collect(),
             kind => {
@@ -123,10 +124,10 @@ impl<'s> Whole<'s> {
 
     /// The tool part of a call in its current state.
     fn tool(&self, id: &str) -> Value {
-        let asked = self.asks.get(id);
-        match (self.calls.get(id), asked) {
-            (Some(call), _) => Target::of(&call.content, asked.map(|(ask, _)| ask)).part(id, self.version),
-            (None, Some((ask, action))) => Target::asked(&action.content, ask).part(id, self.version),
+        let requested = self.approvals.get(id);
+        match (self.calls.get(id), requested) {
+            (Some(call), _) => Target::of(&call.content, requested.map(|(approval, _)| approval)).part(id, self.version),
+            (None, Some((approval, action))) => Target::of_approval(&action.content, approval).part(id, self.version),
             (None, None) => unreachable!("a tool part appears with a call or with an approval of it"),
         }
     }

@@ -1,7 +1,9 @@
-//! What hostile clients send to the real binary: each input costs its sender its answer, and other clients nothing.
+//! Hostile clients against the real binary: an attack costs at most its sender's own requests, and other clients
+//! nothing.
 //!
-//! Beside each input a [`Bystander`] asks for `/healthz` and posts to a run of its own. Sizes are such that each defect of the
-//! review would have held the server up for several seconds, or have cost it hundreds of megabytes, in a debug build too.
+//! Beside each attack a [`Bystander`] requests `/healthz` and posts to a run of its own. The sizes are such that each
+//! defect of the review would have blocked the server for several seconds, or have cost hundreds of megabytes, also in
+//! a debug build.
 
 use crate::activities::Screen;
 use crate::harness::{Client, Process, Sse, Transport, fact, with_timeout};
@@ -14,13 +16,13 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// How long the bystander may wait for one answer, in a debug build on a busy machine.
+/// The longest wait of the bystander for one answer, in a debug build on a busy machine.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long it rests between two rounds.
+/// The pause between two rounds.
 const REST: Duration = Duration::from_millis(10);
 const MIB: u64 = 1024 * 1024;
 
-/// A second client, on a thread of its own: whether it is served is the question of every test here.
+/// A second client on its own thread; every test checks that the server keeps serving it.
 struct Bystander {
     stop: Arc<AtomicBool>,
     rounds: std::sync::mpsc::Receiver<()>,
@@ -28,7 +30,7 @@ struct Bystander {
 }
 
 impl Bystander {
-    /// Begins to ask, and returns once it was served.
+    /// Starts to send requests, and returns after the first answers.
     fn beside(at: SocketAddr) -> Self {
         let (stop, (served, rounds)) = (Arc::new(AtomicBool::new(false)), std::sync::mpsc::channel());
         let asking = std::thread::spawn({
@@ -38,19 +40,19 @@ impl Bystander {
                 while !stop.load(Ordering::Relaxed) {
                     for request in [GET_HEALTH, POST_FACT] {
                         let begun = Instant::now();
-                        let answer = Self::ask(at, request).expect("an answer within a minute");
+                        let answer = Self::ask(at, request).expect("the server answers within a minute");
                         assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
                         worst = worst.max(begun.elapsed());
                     }
                     count += 1;
-                    // The test may not wait for it.
+                    // The test must not block on it.
                     let _ = served.send(());
                     std::thread::sleep(REST);
                 }
                 (count, worst)
             }
         });
-        rounds.recv_timeout(crate::harness::TIMEOUT).expect("the bystander is served before anything is sent");
+        rounds.recv_timeout(crate::harness::TIMEOUT).expect("the server serves the bystander before the attack");
         Self { stop, rounds, asking }
     }
 
@@ -63,12 +65,12 @@ impl Bystander {
         Ok(answer)
     }
 
-    /// Ends, after one more round; fails if an answer took too long.
+    /// Ends after one more round; panics if an answer took too long.
     fn was_served(self, beside: &str) {
         while self.rounds.try_recv().is_ok() {}
-        self.rounds.recv_timeout(crate::harness::TIMEOUT).expect("the bystander is served after all was sent");
+        self.rounds.recv_timeout(crate::harness::TIMEOUT).expect("the server serves the bystander after the attack");
         self.stop.store(true, Ordering::Relaxed);
-        let (count, worst) = self.asking.join().expect("the bystander was always answered with 200");
+        let (count, worst) = self.asking.join().expect("every answer to the bystander was 200");
         println!("attack: {beside}: {count} rounds, the longest wait {worst:.1?}");
         assert!(worst <= ANSWER_TIME_MAX, "{beside}: another client waited {worst:?} for an answer, of {ANSWER_TIME_MAX:?}");
     }
@@ -77,53 +79,53 @@ impl Bystander {
 const GET_HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 const POST_FACT: &str = "POST /v1/runs/bystander/facts HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 21\r\n\r\n{\"type\":\"run.status\"}";
 
-/// A connection of a client that reads little: its system keeps next to nothing for it.
+/// Connects as a client that reads little: its system buffers next to nothing for it.
 async fn stalling(at: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     with_timeout("a connection", socket.connect(at)).await.unwrap()
 }
 
-/// Says this on a connection of its own, and reads what comes until the server ends it.
+/// Sends these bytes on a new connection, and reads until the server closes it.
 async fn say(at: SocketAddr, what: &[u8]) -> String {
     let (mut reads, mut writes) = with_timeout("a connection", TcpStream::connect(at)).await.unwrap().into_split();
-    let mut said = Vec::new();
+    let mut response = Vec::new();
     let writing = async {
-        // The server may have answered and gone already.
+        // The server may have answered and closed the connection already.
         let _ = writes.write_all(what).await;
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        read = with_timeout("the server to end the connection", reads.read_to_end(&mut said)) => drop(read.unwrap()),
+        read = with_timeout("the server's close", reads.read_to_end(&mut response)) => drop(read.unwrap()),
         () = writing => {}
     }
-    String::from_utf8(said).unwrap()
+    String::from_utf8(response).unwrap()
 }
 
-/// The statuses and the codes of the answers on a connection.
-fn answers(said: &str) -> Vec<(u16, String)> {
+/// Parses the statuses and codes of the responses on a connection.
+fn answers(response: &str) -> Vec<(u16, String)> {
     let answer = |text: &str| {
         let status = text.split(' ').next()?.parse().ok()?;
         let code = text.split("\"code\":\"").nth(1).and_then(|rest| rest.split('"').next());
         Some((status, code.unwrap_or_default().to_owned()))
     };
-    said.split("HTTP/1.1 ").skip(1).filter_map(answer).collect()
+    response.split("HTTP/1.1 ").skip(1).filter_map(answer).collect()
 }
 
-/// Opens a WebSocket by hand, to send what no library would.
+/// Opens a WebSocket by hand, to send frames that no library would send.
 async fn web_socket(at: SocketAddr) -> TcpStream {
     let mut socket = stalling(at).await;
     let head = "GET /v1/ws HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     socket.write_all(head.as_bytes()).await.unwrap();
-    let mut said = Vec::new();
-    while !said.ends_with(b"\r\n\r\n") {
-        said.push(with_timeout("a handshake", socket.read_u8()).await.unwrap());
+    let mut response = Vec::new();
+    while !response.ends_with(b"\r\n\r\n") {
+        response.push(with_timeout("a handshake", socket.read_u8()).await.unwrap());
     }
-    assert!(said.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&said));
+    assert!(response.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&response));
     socket
 }
 
-/// A masked frame of a client: the mask is zero.
+/// Builds a client's masked frame; the mask is zero.
 fn web_socket_frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     const FINAL: u8 = 0x80;
     const MASKED: u8 = 0x80;
@@ -135,7 +137,8 @@ fn web_socket_frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     [&head, &[0; 4][..], payload].concat()
 }
 
-/// Sends frames and reads nothing, until the server takes no more or has closed; then reads all. The close code, if one came.
+/// Sends frames and reads nothing until the server accepts no more or has closed; then reads everything. Returns the
+/// bytes sent and the close code.
 async fn flood(mut socket: TcpStream, frames: &[u8], bytes_max: usize) -> (usize, Option<u16>) {
     let mut sent = 0;
     while sent < bytes_max {
@@ -144,17 +147,17 @@ async fn flood(mut socket: TcpStream, frames: &[u8], bytes_max: usize) -> (usize
             Ok(Err(_)) | Err(_) => break,
         }
     }
-    let mut said = Vec::new();
-    // The server may have gone, with what it had left to say.
-    let _ = with_timeout("the end of the connection", socket.read_to_end(&mut said)).await;
+    let mut response = Vec::new();
+    // The server may have closed the connection with unsent data.
+    let _ = with_timeout("the end of the connection", socket.read_to_end(&mut response)).await;
     let mut at = 0;
-    while let Some([first, length, ..]) = said.get(at..) {
+    while let Some([first, length, ..]) = response.get(at..) {
         let (head, length) = match length {
-            126 => (4, usize::from(u16::from_be_bytes([said[at + 2], said[at + 3]]))),
+            126 => (4, usize::from(u16::from_be_bytes([response[at + 2], response[at + 3]]))),
             short => (2, usize::from(*short)),
         };
         if *first == 0x88 {
-            return (sent, Some(u16::from_be_bytes([said[at + 2], said[at + 3]])));
+            return (sent, Some(u16::from_be_bytes([response[at + 2], response[at + 3]])));
         }
         at += head + length;
     }
@@ -175,35 +178,35 @@ async fn a_web_socket_that_sends_pings_and_reads_no_pongs_is_closed_and_takes_no
         (sent, closed) = (sent + one, [closed, vec![close]].concat());
     }
     let grown = server.resident_kib().saturating_sub(before) / 1024;
-    beside.was_served("pings without end");
+    beside.was_served("endless pings");
     assert!(grown < 32, "{grown} MiB for {} MiB of pings", sent as u64 / MIB);
-    assert!(sent < 64 * MIB as usize, "the server goes on to take them");
+    assert!(sent < 64 * MIB as usize, "the server still accepts them");
     assert_eq!(closed, [Some(1008); 2]);
 }
 
 #[tokio::test]
-async fn a_web_socket_that_asks_and_reads_no_answers_is_read_no_more_and_closed() {
+async fn a_web_socket_that_reads_no_answers_is_paused_and_then_closed() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start_with(dir.path(), &["--heartbeat-ms", "700"]);
     let beside = Bystander::beside(server.at);
     let before = server.resident_kib();
     let ping = web_socket_frame(1, br#"{"op":"ping"}"#).repeat(1000);
-    // This one is answered with what it says.
+    // The answer to this message contains the message.
     let long = json!({ "op": "publish", "id": 1, "runId": "r", "source": "x".repeat(60_000), "facts": [] });
     for message in [ping, web_socket_frame(1, long.to_string().as_bytes())] {
         let (sent, closed) = flood(web_socket(server.at).await, &message, 64 * MIB as usize).await;
-        assert!(sent < 48 * MIB as usize, "the server goes on to take them");
+        assert!(sent < 48 * MIB as usize, "the server still accepts them");
         assert_eq!(closed, Some(1008), "after {sent} bytes");
     }
     let grown = server.resident_kib().saturating_sub(before) / 1024;
-    beside.was_served("questions without end");
+    beside.was_served("requests without end");
     assert!(grown < 32, "{grown} MiB");
 }
 
-// Entry 10. That nothing is kept is a test of the ring: what it would take here is too little to measure.
+// Entry 10. A test of the ring shows that the ring keeps nothing: the amount here is too small to measure.
 
 #[tokio::test]
-async fn a_reader_that_sees_nothing_of_a_run_gets_what_comes_at_last_and_its_end() {
+async fn a_reader_that_sees_no_event_of_a_run_still_gets_its_last_event_and_its_end() {
     let server = Process::start();
     let client = Client::new(server.at);
     let beside = Bystander::beside(server.at);
@@ -228,15 +231,15 @@ async fn a_reader_that_sees_nothing_of_a_run_gets_what_comes_at_last_and_its_end
 
 // Entry 12.
 
-/// What the activities of the run come to, in MiB, and the readers that join it each way.
+/// The size of the run's activities in MiB, and the number of readers that join in each way.
 const ACTIVITIES_MIB: u64 = 8;
 const READERS: usize = 8;
 
 #[tokio::test]
-async fn readers_that_join_a_large_run_and_read_nothing_cost_a_page_each() {
+async fn stalled_readers_that_join_a_large_run_cost_a_page_each() {
     let server = Process::start();
     let client = Client::new(server.at);
-    // One that is larger than a page.
+    // One activity is larger than a page.
     for _ in 0..32 {
         client.append("r", &[fact("text.delta", json!({"messageId": "large", "payload": {"text": "word ".repeat(6500)}}))]).await;
     }
@@ -245,14 +248,14 @@ async fn readers_that_join_a_large_run_and_read_nothing_cost_a_page_each() {
             (0..4).map(|_| fact("text.delta", json!({"messageId": n.to_string(), "payload": {"text": "word ".repeat(6500)}})));
         client.append("r", &text.collect::<Vec<_>>()).await;
     }
-    // What the server keeps for a first reader is there before anything is measured.
+    // The server allocates per-process state for its first reader before the measurement.
     let mut first = client.open_activities("r", "", None).await;
     while first.next_frame().await.kind() != "Hydrated" {}
     let beside = Bystander::beside(server.at);
     let before = server.resident_kib();
     let (mut streams, mut sockets) = (Vec::new(), Vec::new());
     for n in 0..READERS {
-        // No two of them join at the same place.
+        // No two readers join at the same sequence.
         client.append("r", &[fact("text.delta", json!({"messageId": "0", "payload": {"text": "more"}}))]).await;
         for (via, query) in [(Transport::Raw, ""), (Transport::Hyper, ""), (Transport::Raw, "?surface=conversation")] {
             streams.push(Sse::open(stalling(server.at).await, via, &format!("/v1/runs/r/stream{query}"), &[]).await);
@@ -262,12 +265,12 @@ async fn readers_that_join_a_large_run_and_read_nothing_cost_a_page_each() {
         socket.write_all(&web_socket_frame(1, subscribe.as_bytes())).await.unwrap();
         sockets.push(socket);
     }
-    // The server has written to each of them all that it takes.
+    // The server has written to each reader as much as its socket accepts.
     beside.was_served("readers that join and read nothing");
     let grown = server.resident_kib().saturating_sub(before) / 1024;
     println!("attack: {} stalled readers of {ACTIVITIES_MIB} MiB: {grown} MiB", READERS * 4);
     assert!(grown < 40, "{grown} MiB for {} readers of {ACTIVITIES_MIB} MiB", READERS * 4);
-    // Those that read on get all of it, and then what comes.
+    // Readers that resume reading get the whole snapshot, and then the new events.
     client.append("r", &[fact("run.finished", json!({}))]).await;
     for (stream, query) in streams.iter_mut().zip(["", "", "surface=conversation"]) {
         let mut screen = Screen::default();
@@ -285,7 +288,7 @@ async fn readers_that_join_a_large_run_and_read_nothing_cost_a_page_each() {
 // Entry 17.
 
 #[tokio::test]
-async fn a_request_head_above_the_limit_is_refused_wherever_it_comes_and_one_below_it_is_not() {
+async fn a_request_head_above_the_limit_is_rejected_at_every_position_and_one_below_it_is_not() {
     let server = Process::start();
     let beside = Bystander::beside(server.at);
     let before = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -311,11 +314,11 @@ async fn a_request_head_above_the_limit_is_refused_wherever_it_comes_and_one_bel
 
 // Entry 18.
 
-/// A request that an attacker hides behind another.
+/// A request that an attacker hides behind another one.
 const HIDDEN: &str = "POST /v1/runs/hidden/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 22\r\n\r\n{\"type\":\"run.started\"}";
 
 #[tokio::test]
-async fn a_request_that_can_be_read_in_two_ways_is_refused_and_nothing_behind_it_is_read() {
+async fn an_ambiguous_request_is_rejected_and_nothing_behind_it_is_read() {
     let server = Process::start();
     let client = Client::new(server.at);
     let beside = Bystander::beside(server.at);
@@ -362,49 +365,49 @@ async fn a_request_that_can_be_read_in_two_ways_is_refused_and_nothing_behind_it
                 if first == lone {
                     expected.insert(0, (200, String::new()));
                 }
-                let said = say(server.at, all.as_bytes()).await;
-                assert_eq!(answers(&said), expected, "{all:?}: {said}");
+                let response = say(server.at, all.as_bytes()).await;
+                assert_eq!(answers(&response), expected, "{all:?}: {response}");
             }
         }
     }
-    // The body of chunks that are none ends the connection.
+    // A body with invalid chunks ends the connection.
     for body in ["2\n{}\n0\n\n", "2\r\n{}0\r\n\r\n", "+2\r\n{}\r\n0\r\n\r\n", "2\r\n{}\r\n0\r\n\n", "2;\n{}\r\n0\r\n\r\n"] {
         let all =
             format!("POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n{body}{HIDDEN}");
-        let said = answers(&say(server.at, all.as_bytes()).await);
-        assert!(matches!(said.as_slice(), [] | [(400, _)]), "{body:?}: {said:?}");
+        let response = answers(&say(server.at, all.as_bytes()).await);
+        assert!(matches!(response.as_slice(), [] | [(400, _)]), "{body:?}: {response:?}");
     }
     client.get("/v1/runs/hidden").await.problem(404, "no_such_run");
-    // As it is meant, the same is read once.
+    // The unambiguous form of the same requests is read once.
     let chunked = "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n16;x\r\n{\"type\":\"run.started\"}\r\n0\r\nx: y\r\n\r\n";
     let all = format!("{chunked}{HIDDEN}{chunked}GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     assert_eq!(answers(&say(server.at, all.as_bytes()).await), vec![(200, String::new()); 4]);
     assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], 2);
     assert_eq!(client.get("/v1/runs/hidden").await.ok()["lastSequence"], 1);
-    beside.was_served("requests with two readings");
+    beside.was_served("ambiguous requests");
 }
 
 #[tokio::test]
-async fn what_follows_a_refused_web_socket_is_no_request() {
+async fn data_after_a_rejected_web_socket_handshake_is_not_a_request() {
     let server = Process::start();
     let handshake = "GET /v1/ws HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
     for path in ["/v1/ws", "/healthz"] {
-        let said = say(server.at, format!("{}{HIDDEN}", handshake.replace("/v1/ws", path)).as_bytes()).await;
-        assert_eq!(answers(&said).len(), 1, "{said}");
+        let response = say(server.at, format!("{}{HIDDEN}", handshake.replace("/v1/ws", path)).as_bytes()).await;
+        assert_eq!(answers(&response).len(), 1, "{response}");
     }
     Client::new(server.at).get("/v1/runs/hidden").await.problem(404, "no_such_run");
 }
 
 // Entries 2, 3 and 6.
 
-/// All ids that a query may name, each as long as an id may be.
+/// Builds a query with every id, each of the maximum length.
 fn long_ids() -> String {
     let ids = proscenium::model::Ids::MEMBERS.iter().filter(|member| !["runId", "sessionId"].contains(member));
     ids.map(|member| format!("{member}={}&", member.chars().cycle().take(256).collect::<String>())).collect()
 }
 
 #[tokio::test]
-async fn long_ids_for_many_facts_take_no_memory_to_speak_of_and_reads_cost_what_they_return() {
+async fn long_ids_for_many_facts_take_little_memory_and_a_read_costs_its_own_size() {
     let server = Process::start();
     let client = Client::new(server.at);
     let beside = Bystander::beside(server.at);
@@ -422,13 +425,13 @@ async fn long_ids_for_many_facts_take_no_memory_to_speak_of_and_reads_cost_what_
     let read = begun.elapsed();
     beside.was_served("long ids for many facts");
     println!("attack: {} KiB of facts with long ids: {grown} MiB; one event read in {read:.1?}", body.len() / 1024);
-    // The envelopes take 53 MiB, once in the append and once on their way into the store.
+    // The envelopes take 53 MiB, once in the append and once on their way to the store.
     assert!(grown < 140, "{grown} MiB for a body of {} KiB", body.len() / 1024);
     assert!(read < ANSWER_TIME_MAX, "{read:?} for one event");
 }
 
 #[tokio::test]
-async fn more_facts_than_a_body_may_have_are_refused_as_a_whole() {
+async fn a_body_with_too_many_facts_is_rejected_as_a_whole() {
     let server = Process::start();
     let client = Client::new(server.at);
     let beside = Bystander::beside(server.at);
@@ -445,7 +448,7 @@ async fn more_facts_than_a_body_may_have_are_refused_as_a_whole() {
 // Entries 4 and 5.
 
 #[tokio::test]
-async fn keys_that_are_secrets_and_keys_that_are_long_hold_nobody_up() {
+async fn secret_keys_and_long_keys_delay_no_other_client() {
     let server = Process::start();
     let client = Client::new(server.at);
     let beside = Bystander::beside(server.at);
@@ -461,20 +464,20 @@ async fn keys_that_are_secrets_and_keys_that_are_long_hold_nobody_up() {
         println!("attack: {name} keys: {:.1?}", begun.elapsed());
     }
     let stored = client.export("r", "audience=internal").await;
-    assert!(!stored[0].to_string().contains("sk-live-abcdef0123456789"), "they are redacted");
+    assert!(!stored[0].to_string().contains("sk-live-abcdef0123456789"), "the keys are not redacted");
     beside.was_served("keys that are secrets, or long");
 }
 
 // Entry 14.
 
 #[tokio::test]
-async fn a_patch_of_many_moves_on_a_large_state_holds_nobody_up() {
+async fn a_patch_with_many_moves_on_a_large_state_delays_no_other_client() {
     let server = Process::start();
     let client = Client::new(server.at);
     let patch = |operations: Value| fact("state.delta", json!({ "payload": { "patch": operations } }));
     client.append("r", &[patch(json!([{ "op": "add", "path": "/a", "value": {} }]))]).await;
     for n in 0..40 {
-        // A larger one would be moved to a blob.
+        // A larger state would be offloaded to a blob.
         let value = vec![0; 10_000];
         client.append("r", &[patch(json!([{ "op": "add", "path": format!("/a/{n}"), "value": value }]))]).await;
     }
@@ -491,14 +494,14 @@ async fn a_patch_of_many_moves_on_a_large_state_holds_nobody_up() {
     beside.was_served("a patch of many moves");
 }
 
-// Clients that are slow, or speak something else.
+// Clients that are slow, or that speak another protocol.
 
 #[tokio::test]
-async fn slow_and_odd_clients_hold_nobody_up() {
+async fn slow_and_malformed_clients_delay_no_other_client() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start_with(dir.path(), &["--head-time-ms", "1000", "--body-time-ms", "1000"]);
     let client = Client::new(server.at);
-    // It is made with the first request for it.
+    // The server builds the description for its first request.
     client.get("/openapi.json").await.ok();
     let beside = Bystander::beside(server.at);
     let head = "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
@@ -517,7 +520,7 @@ async fn slow_and_odd_clients_hold_nobody_up() {
         socket.write_all(half[n % half.len()].as_bytes()).await.unwrap();
         held.push(socket);
     }
-    // A head and a body that come byte by byte.
+    // A head and a body that arrive byte by byte.
     let slow = tokio::spawn(async move {
         let text = format!(
             "{}x-slow: {}\r\ncontent-length: 2\r\n\r\n[]",
@@ -532,21 +535,21 @@ async fn slow_and_odd_clients_hold_nobody_up() {
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let mut said = [0; 12];
-        with_timeout("an answer to what came slowly", socket.read_exact(&mut said)).await.unwrap();
-        assert_eq!(&said, b"HTTP/1.1 200");
+        let mut response = [0; 12];
+        with_timeout("the answer to the slow request", socket.read_exact(&mut response)).await.unwrap();
+        assert_eq!(&response, b"HTTP/1.1 200");
     });
-    // Requests without end whose answers are not read.
+    // Endless requests without reading the responses.
     let mut many = stalling(server.at).await;
     let requests = "GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(2000);
     let _ = tokio::time::timeout(Duration::from_secs(2), many.write_all(requests.as_bytes())).await;
     slow.await.unwrap();
-    // Those that never said what they want, or never all of it, are let go of.
+    // The server closes connections without a complete request.
     for (n, socket) in held.iter_mut().enumerate().filter(|(n, _)| n % half.len() != 6) {
-        let mut said = Vec::new();
-        let _ = with_timeout("the server to end the connection", socket.read_to_end(&mut said)).await;
-        let said = String::from_utf8_lossy(&said);
-        assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{:?}: {said}", half[n % half.len()]);
+        let mut response = Vec::new();
+        let _ = with_timeout("the server's close", socket.read_to_end(&mut response)).await;
+        let response = String::from_utf8_lossy(&response);
+        assert!(response.is_empty() || response.starts_with("HTTP/1.1 4"), "{:?}: {response}", half[n % half.len()]);
     }
     drop((held, many));
     beside.was_served("slow and odd clients");

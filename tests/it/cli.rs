@@ -334,8 +334,8 @@ async fn tail_resumes_after_lost_connections_without_losing_output() {
 
 #[test]
 fn a_client_command_without_a_server_says_how_to_start_one() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let url = format!("http://{nobody}");
+    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{unused_address}");
     for arguments in [["tail", "r", "--url", &url], ["export", "r", "--url", &url]] {
         let failed = run(&mut proscenium(&arguments));
         assert_eq!(failed.status.code(), Some(1));

@@ -172,7 +172,7 @@ async fn an_unreadable_store_has_another_exit_code_than_a_damaged_one() {
     let dir = tempfile::tempdir().unwrap();
     let (code, lines, stderr) = run_doctor(dir.path());
     assert_eq!((code, lines.len()), (Some(2), 0), "{stderr}");
-    assert!(stderr.contains("there is none"), "{stderr}");
+    assert!(stderr.contains("contains no store"), "{stderr}");
     let server = Process::start_in(dir.path());
     Client::new(server.at).append("r", &[fact("run.started", json!({}))]).await;
     let ran = Command::new(env!("CARGO_BIN_EXE_proscenium"))

@@ -31,7 +31,7 @@ impl Story {
         for row in rows {
             let folded = view.fold(row.sequence(), row.view(audience));
             let frames: Vec<Frame> = folded
-                .touched
+                .changes
                 .iter()
                 .map(|change| {
                     let activity = view.changed_activity(change);

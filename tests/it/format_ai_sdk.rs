@@ -1,6 +1,6 @@
 //! The AI SDK dialect: every way of reading ends with the message that the page loads, and no client throws.
 
-use crate::ai_sdk_client::{Reader, seen};
+use crate::ai_sdk_client::{Reader, as_seen_by};
 use crate::harness::{Client, Sse, Transport, fact, recording, recordings, start_local, to_ndjson};
 use crate::projection::{Pipeline, block_on, check_property};
 use proscenium::encode::ai_sdk::{AiSdk, Options, messages};
@@ -83,7 +83,7 @@ impl Story {
     /// Returns the assistant's message as a client loads it from the page.
     fn loaded(&self, version: u8) -> Value {
         let own = messages(&self.at(self.last()), "r", version).into_iter().find(|message| message["role"] == "assistant");
-        seen(&own.unwrap_or_else(|| json!({ "parts": [{ "type": "step-start" }] })), version)["parts"].clone()
+        as_seen_by(&own.unwrap_or_else(|| json!({ "parts": [{ "type": "step-start" }] })), version)["parts"].clone()
     }
 }
 
@@ -312,7 +312,7 @@ async fn loaded(client: &Client, run: &str, version: u8) -> Value {
     let answer = client.get(&format!("/v1/runs/{run}/activities")).await.ok();
     let shown: Vec<ActivityView> = serde_json::from_value(answer["activities"].clone()).unwrap();
     let own = messages(&shown, run, version).into_iter().find(|message| message["role"] == "assistant");
-    seen(&own.unwrap(), version)
+    as_seen_by(&own.unwrap(), version)
 }
 
 #[tokio::test]

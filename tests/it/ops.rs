@@ -1,6 +1,6 @@
 //! Operations: metrics, request ids, log lines, readiness, and a graceful stop.
 
-use crate::crash::{Producer, all_produce, get_on};
+use crate::crash::{Producer, spawn_producers, wait_for_progress};
 use crate::harness::{Client, Process, Transport, fact, start_local, start_local_with, with_timeout};
 use proscenium::feed::Sizes;
 use proscenium::serve::Limits;
@@ -276,7 +276,7 @@ async fn a_stop_under_load_keeps_every_acknowledged_fact() {
         let mut server = Process::start_with(dir.path(), &["--drain-ms", "300"]);
         let client = Client::new(server.at);
         let base = format!("http://{}", server.at);
-        let producing = all_produce(&producers, &base);
+        let producing = spawn_producers(&producers, &base);
         let mut readers = Vec::new();
         for n in 0..16 {
             let mut stream =
@@ -291,7 +291,7 @@ async fn a_stop_under_load_keeps_every_acknowledged_fact() {
             }));
         }
         // Waits until the server is under load, however slow the machine is.
-        get_on(&producers, 40).await;
+        wait_for_progress(&producers, 40).await;
         tokio::time::sleep(Duration::from_millis(150 * round)).await;
         server.terminate();
         for task in producing {

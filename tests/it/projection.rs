@@ -535,8 +535,8 @@ fn a_shown_custom_activity_or_state_is_never_older_than_its_sequence() {
             let [user, dashboard, internal] = &mut views;
             internal.fold(row.sequence(), row.view(Audience::Internal));
             for view in [user, dashboard] {
-                let touched = view.fold(row.sequence(), row.view(view.audience)).touched;
-                let shown = touched.iter().map(|change| view.changed_activity(change));
+                let changes = view.fold(row.sequence(), row.view(view.audience)).changes;
+                let shown = changes.iter().map(|change| view.changed_activity(change));
                 for shown in shown.filter(|activity| activity.is_custom || &*activity.kind == "state") {
                     let true_one = internal.activities().iter().find(|a| a.kind == shown.kind && a.id == shown.id).unwrap();
                     assert_eq!(shown.content, true_one.content, "as {}", view.audience);

@@ -1,4 +1,4 @@
-//! Redaction costs time linear in its input, and a held text stays with its audience.
+//! Redaction takes time linear in its input, and a held-back text stays with its audience.
 
 use crate::harness::{AUDIENCES, Client, Process, fact};
 use crate::projection::{Pipeline, block_on};
@@ -6,7 +6,7 @@ use proscenium::ingest::HOLDING_LOGS_MAX;
 use proscenium::model::Audience;
 use serde_json::{Value, json};
 
-/// A piece of a call's output.
+/// Builds a piece of a call's output.
 fn output(text: &str, audience: &str) -> Value {
     fact("tool.output.delta", json!({"toolCallId": "c", "audience": audience, "payload": {"text": text}}))
 }
@@ -19,12 +19,13 @@ fn ended() -> Value {
     fact("tool.result", json!({"toolCallId": "c", "audience": "user", "payload": {"output": ""}}))
 }
 
-/// A call that users saw ends, and starts again hidden from them; then output for users, of which the guard holds back the end.
+/// Builds a call that ends visible to users, and starts again hidden from them, with output for users whose end the
+/// guard holds back.
 fn with_hidden_tail() -> Vec<Value> {
     vec![fact("run.started", json!({})), started("user"), ended(), started("internal"), output("https://internal-host", "user")]
 }
 
-/// What a reader of each audience gets of a run's streamed output.
+/// Reads a run's streamed output as each audience.
 async fn outputs(client: &Client, run: &str) -> [String; 3] {
     let mut outputs = [const { String::new() }; 3];
     for (audience, output) in AUDIENCES.iter().zip(&mut outputs) {
@@ -38,7 +39,7 @@ async fn outputs(client: &Client, run: &str) -> [String; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn users_never_see_the_held_tail_of_a_hidden_call_however_the_server_and_the_call_end() {
+async fn users_never_see_the_held_back_text_of_a_hidden_call() {
     let ends: [(&str, Vec<Value>); 4] = [
         ("result", vec![ended()]),
         ("finished", vec![fact("run.finished", json!({}))]),
@@ -72,7 +73,7 @@ async fn users_never_see_the_held_tail_of_a_hidden_call_however_the_server_and_t
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_without_a_secret_reads_the_same_after_any_restart_between_its_pieces() {
+async fn an_address_without_a_secret_is_unchanged_by_a_restart_between_any_pieces() {
     let dir = tempfile::tempdir().unwrap();
     let pieces = ["see http://localhost:", "30", "00/ and ta", "sk-0123456789abcdef", " and http://[::1", "]:80", "80/ now"];
     for piece in pieces {
@@ -88,9 +89,9 @@ async fn an_address_without_a_secret_reads_the_same_after_any_restart_between_it
     assert_eq!(text, pieces.concat());
 }
 
-/// The texts that a run of the line has stored.
-fn stored(line: &Pipeline, run: &str, facts: &[Value]) -> String {
-    let (_, rows) = block_on(line.append(run, facts));
+/// Returns the texts that a run has stored.
+fn stored(pipeline: &Pipeline, run: &str, facts: &[Value]) -> String {
+    let (_, rows) = block_on(pipeline.append(run, facts));
     let texts = rows.iter().map(|row| serde_json::from_slice::<Value>(row.view(Audience::Internal).unwrap()).unwrap());
     texts.filter_map(|event| event["payload"]["text"].as_str().map(str::to_owned)).collect()
 }
@@ -100,7 +101,7 @@ fn chunk(text: &str) -> Value {
 }
 
 #[test]
-fn a_held_tail_waits_for_the_next_chunk_through_any_number_of_sweeps() {
+fn a_held_back_text_waits_for_the_next_chunk_through_any_number_of_sweeps() {
     let pipeline = Pipeline::new();
     for (before, after) in [
         ("see http://localhost:", "3000/ "),
@@ -111,22 +112,22 @@ fn a_held_tail_waits_for_the_next_chunk_through_any_number_of_sweeps() {
         ("eyJhbGciOiJIUzI1NiJ9", " is no token. "),
         ("a ta", "sk-0123456789abcdef. "),
     ] {
-        stored(&line, before, &[chunk(before)]);
-        (0..5).for_each(|_| line.sweep());
-        assert_eq!(stored(&line, before, &[chunk(after)]), format!("{before}{after}"));
+        stored(&pipeline, before, &[chunk(before)]);
+        (0..5).for_each(|_| pipeline.sweep());
+        assert_eq!(stored(&pipeline, before, &[chunk(after)]), format!("{before}{after}"));
     }
 }
 
 #[test]
-fn beyond_1024_silent_logs_a_telling_tail_reads_redacted_and_the_desks_are_let_go() {
+fn beyond_1024_silent_logs_a_held_back_text_is_redacted_and_its_writer_retired() {
     let pipeline = Pipeline::new();
     let run = |i: usize| format!("r{i}");
     for i in 0..=HOLDING_LOGS_MAX {
-        stored(&line, &run(i), &[chunk("http://some:w")]);
+        stored(&pipeline, &run(i), &[chunk("http://some:w")]);
     }
-    (0..3).for_each(|_| line.sweep());
+    (0..3).for_each(|_| pipeline.sweep());
     let whole = (0..=HOLDING_LOGS_MAX).filter(|i| {
-        let text = stored(&line, &run(*i), &[chunk("here/")]);
+        let text = stored(&pipeline, &run(*i), &[chunk("here/")]);
         assert!(text == "http://some:where/" || text == "http://[redacted]/", "{text}");
         text == "http://some:where/"
     });

@@ -3,7 +3,9 @@
 use crate::activities::Screen;
 use crate::harness::{Client, Process, fact, start_local, start_local_with, with_timeout};
 use proscenium::feed::Sizes;
-use proscenium::reporter::{Counters, ProgressStatus, ReportError, Reporter, Setup, ToolCallReporter, ToolProgressEvent};
+use proscenium::reporter::{
+    Counters, ProgressStatus, ReportError, Reporter, ReporterBuilder, ToolCallReporter, ToolProgressEvent,
+};
 use proscenium::serve::Limits;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -14,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-fn setup_for(at: SocketAddr, run: &str) -> Setup {
+fn setup_for(at: SocketAddr, run: &str) -> ReporterBuilder {
     Reporter::setup_for(&format!("http://{at}"), run)
 }
 
@@ -118,7 +120,7 @@ async fn seed_002_s_tool_is_shown_running_and_then_done() {
     let client = start_local().await;
     let mut stream = client.open_activities("r", "", None).await;
     assert_eq!(stream.next_frame().await.kind(), "Hydrated");
-    let reporter = setup_for(client.at, "r").session("s").thread("t").agent("a").start().unwrap();
+    let reporter = setup_for(client.at, "r").with_session("s").with_thread("t").with_agent("a").start().unwrap();
     let tool = tokio::spawn({
         let call = reporter.call("call-1", "index_docs");
         async move { index_docs(&call).await }
@@ -173,7 +175,7 @@ async fn a_tool_s_own_activities_exist_beside_the_call_and_grow_by_patches() {
     call.report_activity_delta("code-generation", json!([{"op": "add", "path": "/line", "value": "println!(\"world\");"}])).await;
     call.report_activity_delta("code-generation", json!({"op": "add", "path": "/more", "value": true})).await;
     let child = call.child("d", "format");
-    child.report(child.state(ProgressStatus::Running).loaded(1).total(2)).await;
+    child.report(child.state(ProgressStatus::Running).with_loaded(1).with_total(2)).await;
     with_timeout("the flush", reporter.close()).await.unwrap();
     let shown = client.get("/v1/runs/r/activities").await.ok();
     let content = |kind: &str, id: &str| {
@@ -196,10 +198,10 @@ async fn users_see_reports_and_only_those_emitted_events_that_are_for_users() {
     // As the call's first fact, it would hide the whole call from users.
     call.emit(event("bytes 0-65000"));
     call.report_progress(ProgressStatus::Running, Some("reading"), Some(0.1)).await;
-    call.emit(event("bytes 65000-130000").percent(20.0));
-    call.emit(event("a few seconds").percent(30.0).audience("user"));
-    call.emit(event("for operators").audience("dashboard"));
-    call.emit(event("for whom?").audience("admin"));
+    call.emit(event("bytes 65000-130000").with_percent(20.0));
+    call.emit(event("a few seconds").with_percent(30.0).with_audience("user"));
+    call.emit(event("for operators").with_audience("dashboard"));
+    call.emit(event("for whom?").with_audience("admin"));
     reporter.emit(event("of no call"));
     call.report_progress(ProgressStatus::Done, Some("read"), Some(1.0)).await;
     call.emit(event("closed the file"));
@@ -261,7 +263,7 @@ async fn reports_arrive_exactly_once_across_server_kills() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = Process::start_in(dir.path());
     let proxy = Proxy::start(Some(server.at)).await;
-    let reporter = setup_for(proxy.at, "r").waiting_max(16).start().unwrap();
+    let reporter = setup_for(proxy.at, "r").with_queue_facts_max(16).start().unwrap();
     let call = reporter.call("c", "t");
     call.report_activity("log", json!({"lines": []})).await;
     let tool = tokio::spawn(async move {
@@ -313,7 +315,7 @@ async fn facts_accepted_before_a_lost_response_are_not_duplicated() {
 async fn a_full_queue_delays_reports_and_sheds_events() {
     let client = start_local().await;
     let proxy = Proxy::start(None).await;
-    let reporter = setup_for(proxy.at, "r").waiting_max(4).start().unwrap();
+    let reporter = setup_for(proxy.at, "r").with_queue_facts_max(4).start().unwrap();
     let call = reporter.call("c", "t");
     for n in 0..4 {
         send_report(&call, n).await;
@@ -334,7 +336,7 @@ async fn a_full_queue_delays_reports_and_sheds_events() {
 #[tokio::test]
 async fn an_unreachable_server_delays_a_tool_by_its_patience_at_most() {
     let proxy = Proxy::start(None).await;
-    let reporter = setup_for(proxy.at, "r").waiting_max(2).patience(Duration::from_millis(100)).start().unwrap();
+    let reporter = setup_for(proxy.at, "r").with_queue_facts_max(2).with_stall_timeout(Duration::from_millis(100)).start().unwrap();
     let call = reporter.call("c", "t");
     for n in 0..500 {
         with_timeout("the drop of a report", send_report(&call, n)).await;
@@ -353,10 +355,10 @@ async fn an_unreachable_server_delays_a_tool_by_its_patience_at_most() {
 #[tokio::test]
 async fn a_newer_reporter_with_the_same_producer_name_fences_the_older() {
     let client = start_local().await;
-    let older = setup_for(client.at, "r").producer("tools").epoch(1).start().unwrap();
+    let older = setup_for(client.at, "r").with_producer_id("tools").with_epoch(1).start().unwrap();
     send_report(&older.call("c", "t"), 0).await;
     with_timeout("the flush", older.flush()).await.unwrap();
-    let newer = setup_for(client.at, "r").producer("tools").epoch(2).start().unwrap();
+    let newer = setup_for(client.at, "r").with_producer_id("tools").with_epoch(2).start().unwrap();
     send_report(&newer.call("c", "t"), 1).await;
     with_timeout("the flush", newer.flush()).await.unwrap();
     send_report(&older.call("c", "t"), 2).await;
@@ -366,7 +368,7 @@ async fn a_newer_reporter_with_the_same_producer_name_fences_the_older() {
     send_report(&newer.call("c", "t"), 4).await;
     with_timeout("the flush", newer.close()).await.unwrap();
     // The third one takes its start time as its epoch, as most reporters will.
-    let third = setup_for(client.at, "r").producer("tools").start().unwrap();
+    let third = setup_for(client.at, "r").with_producer_id("tools").start().unwrap();
     send_report(&third.call("c", "t"), 5).await;
     with_timeout("the flush", third.close()).await.unwrap();
     assert_eq!(client.read_events("r", "", 10).await.iter().map(number).collect::<Vec<_>>(), [0, 1, 4, 5]);
@@ -428,7 +430,7 @@ async fn reports_after_an_erasure_start_the_run_anew() {
 async fn concurrent_tools_of_one_run_keep_their_order() {
     let client = start_local().await;
     client.append("r", &[fact("run.started", json!({}))]).await;
-    let reporter = setup_for(client.at, "r").waiting_max(8).start().unwrap();
+    let reporter = setup_for(client.at, "r").with_queue_facts_max(8).start().unwrap();
     let tools: Vec<_> = (0..6)
         .map(|tool| {
             let call = reporter.call(&format!("c{tool}"), "t");

@@ -2,8 +2,8 @@
 
 use crate::activities::{Screen, read_activities, without_times};
 use crate::harness::{
-    AUDIENCES, Client, Frame, Process, TRANSPORTS, Transport, environment, fact, lines, list_recordings, recording, serve_until,
-    with_timeout,
+    AUDIENCES, Client, Frame, Process, TRANSPORTS, Transport, environment, fact, list_recordings, recording, serve_until,
+    to_ndjson, with_timeout,
 };
 use proscenium::feed::Sizes;
 use proscenium::guard::Policy;

@@ -1,4 +1,4 @@
-//! Frames out and facts in over WebSocket: what SSE and POST promise, on one connection, and what only a connection can break.
+//! WebSocket: the behaviour of SSE and POST on one connection, and the errors of WebSocket itself.
 
 use crate::activities::Screen;
 use crate::harness::{
@@ -18,12 +18,12 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::client::{Response, generate_key};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-/// A WebSocket that does what the protocol says a client does.
+/// A WebSocket client that follows the protocol.
 struct Ws {
     socket: WebSocketStream<TcpStream>,
-    /// Frames that came while an answer was waited for.
+    /// Frames that arrived while the client waited for an answer.
     frames: VecDeque<Value>,
-    /// Pings that came.
+    /// The number of pings received.
     heartbeats: usize,
 }
 
@@ -38,78 +38,86 @@ pub async fn connect(client: &Client, headers: &[(&str, &str)]) -> Result<(WebSo
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let socket = with_timeout("a connection", TcpStream::connect(client.at)).await.expect("a connection");
-    with_timeout("a handshake", tokio_tungstenite::client_async(request.body(()).expect("a request"), socket)).await
+    let socket = with_timeout("a connection", TcpStream::connect(client.at)).await.expect("the server accepts the connection");
+    with_timeout("a handshake", tokio_tungstenite::client_async(request.body(()).expect("the request is valid"), socket)).await
 }
 
 impl Ws {
     async fn open(client: &Client) -> Self {
-        let (socket, _) = connect(client, &[("sec-websocket-protocol", "proscenium.v1")]).await.expect("a WebSocket");
+        let (socket, _) = connect(client, &[("sec-websocket-protocol", "proscenium.v1")]).await.expect("the handshake succeeds");
         Self { socket, frames: VecDeque::new(), heartbeats: 0 }
     }
 
-    async fn send(&mut self, what: &Value) {
-        self.send(Message::text(what.to_string())).await;
+    async fn send_json(&mut self, message: &Value) {
+        self.send(Message::text(message.to_string())).await;
     }
 
     async fn send(&mut self, message: Message) {
-        with_timeout("a message to be taken", self.socket.send(message)).await.expect("the connection is open");
+        with_timeout("the sending of a message", self.socket.send(message)).await.expect("the connection is open");
     }
 
-    /// The next message's text; the close code at the end.
+    /// Receives the next message's text, or the close code.
     async fn text(&mut self) -> Result<String, u16> {
         loop {
-            match with_timeout("a message", self.socket.next()).await.expect("a close before the end").expect("a message") {
+            match with_timeout("a message", self.socket.next())
+                .await
+                .expect("a close precedes the end")
+                .expect("the message is valid")
+            {
                 Message::Text(text) => return Ok(text.to_string()),
                 Message::Ping(_) => self.heartbeats += 1,
-                Message::Close(close) => return Err(close.expect("a reason").code.into()),
+                Message::Close(close) => return Err(close.expect("a close has a code").code.into()),
                 other => panic!("{other:?}"),
             }
         }
     }
 
     async fn receive(&mut self) -> Value {
-        serde_json::from_str(&self.text().await.expect("a message, not the end")).expect("JSON")
+        serde_json::from_str(&self.text().await.expect("expected a message, but the socket was closed"))
+            .expect("a message is JSON")
     }
 
-    /// What it answers to this, whatever frames come before that.
-    async fn request(&mut self, what: Value) -> Value {
-        self.send(&what).await;
+    /// Sends a message and returns its answer; queues frames before it.
+    async fn request(&mut self, message: Value) -> Value {
+        self.send_json(&message).await;
         self.answer().await
     }
 
     async fn answer(&mut self) -> Value {
         loop {
-            let said = self.receive().await;
-            match said.get("op") {
-                Some(_) => return said,
-                None => self.frames.push_back(said),
+            let received = self.receive().await;
+            match received.get("op") {
+                Some(_) => return received,
+                None => self.frames.push_back(received),
             }
         }
     }
 
-    /// Asks for what has to be refused with this code; the problem.
-    async fn refused(&mut self, what: Value, code: &str) -> Value {
-        let mut problem = self.request(what.clone()).await;
-        assert_eq!((&problem["op"], problem["code"].as_str()), (&json!("error"), Some(code)), "{what}: {problem}");
-        assert_eq!(problem.get("id"), what.get("id").filter(|_| problem["member"] != "id" || code != "bad_id"), "{problem}");
+    /// Sends a message, asserts that it is rejected with this code, and returns the problem.
+    async fn request_rejected(&mut self, message: Value, code: &str) -> Value {
+        let mut problem = self.request(message.clone()).await;
+        assert_eq!((&problem["op"], problem["code"].as_str()), (&json!("error"), Some(code)), "{message}: {problem}");
+        assert_eq!(problem.get("id"), message.get("id").filter(|_| problem["member"] != "id" || code != "bad_id"), "{problem}");
         for member in ["op", "id"] {
-            problem.as_object_mut().expect("an object").shift_remove(member);
+            problem.as_object_mut().expect("a problem is an object").shift_remove(member);
         }
         crate::schema::assert_valid("problem.schema.json", &problem);
         problem
     }
 
-    /// Subscribes, which has to be taken.
+    /// Subscribes, and asserts success.
     async fn subscribe(&mut self, id: &str, run: &str, members: Value) -> Value {
-        let mut what = json!({ "op": "subscribe", "id": id, "run": run });
-        what.as_object_mut().expect("an object").extend(members.as_object().expect("an object").clone());
-        let answer = self.request(what).await;
+        let mut message = json!({ "op": "subscribe", "id": id, "run": run });
+        message
+            .as_object_mut()
+            .expect("a message is an object")
+            .extend(members.as_object().expect("members are an object").clone());
+        let answer = self.request(message).await;
         assert_eq!((&answer["op"], &answer["id"]), (&json!("subscribed"), &json!(id)), "{answer}");
         answer
     }
 
-    /// The next frame of any subscription.
+    /// Receives the next frame of any subscription.
     async fn next_frame(&mut self) -> Value {
         match self.frames.pop_front() {
             Some(frame) => frame,
@@ -121,8 +129,8 @@ impl Ws {
         }
     }
 
-    /// Frames up to the end of the subscription.
-    async fn until_end(&mut self, sub: &str) -> Vec<Value> {
+    /// Receives frames up to the end of the subscription.
+    async fn read_until_end(&mut self, sub: &str) -> Vec<Value> {
         let mut frames = Vec::new();
         loop {
             let frame = self.next_frame().await;
@@ -135,18 +143,18 @@ impl Ws {
         }
     }
 
-    /// The close code, after these answers.
-    async fn closed(&mut self) -> u16 {
-        self.text().await.expect_err("the end")
+    /// Receives the close code.
+    async fn close_code(&mut self) -> u16 {
+        self.text().await.expect_err("the socket is closed")
     }
 }
 
-/// A frame as a reader of SSE would have it.
+/// Converts a frame to its SSE form.
 fn as_sse(mut frame: Value) -> Frame {
     let text = frame.to_string();
-    let members = frame.as_object_mut().expect("an object");
-    members.shift_remove("sub").expect("a subscription");
-    let id = members.shift_remove("cursor").map(|cursor| cursor.as_str().expect("text").to_owned());
+    let members = frame.as_object_mut().expect("a frame is an object");
+    members.shift_remove("sub").expect("a frame has a subscription");
+    let id = members.shift_remove("cursor").map(|cursor| cursor.as_str().expect("a cursor is text").to_owned());
     Frame { heartbeats: 0, retry: None, data: frame, id, text }
 }
 
@@ -159,30 +167,30 @@ fn finished() -> Value {
 }
 
 fn sequences(frames: &[Value]) -> Vec<u64> {
-    frames.iter().map(|frame| frame["sequence"].as_u64().expect("a sequence")).collect()
+    frames.iter().map(|frame| frame["sequence"].as_u64().expect("a frame has a sequence")).collect()
 }
 
 #[tokio::test]
-async fn the_handshake_is_that_of_rfc_6455_and_agrees_on_the_subprotocol() {
+async fn the_handshake_follows_rfc_6455_and_negotiates_the_subprotocol() {
     let client = start_local().await;
     for (offered, agreed) in
         [(None, None), (Some("proscenium.v1"), Some("proscenium.v1")), (Some("x, proscenium.v1"), Some("proscenium.v1"))]
     {
         let headers: Vec<_> = offered.map(|offered| ("sec-websocket-protocol", offered)).into_iter().collect();
-        // The client checks the key.
-        let (_, response) = connect(&client, &headers).await.expect("a WebSocket");
-        let said = response.headers().get("sec-websocket-protocol").map(|value| value.to_str().expect("text"));
-        assert_eq!((response.status().as_u16(), said), (101, agreed), "{offered:?}");
+        // The client library checks the key.
+        let (_, response) = connect(&client, &headers).await.expect("the handshake succeeds");
+        let received = response.headers().get("sec-websocket-protocol").map(|value| value.to_str().expect("the header is text"));
+        assert_eq!((response.status().as_u16(), received), (101, agreed), "{offered:?}");
     }
     let refused = async |headers: &[(&str, &str)], status: u16| {
-        let Err(Error::Http(response)) = connect(&client, headers).await else { panic!("{headers:?} is no reason") };
+        let Err(Error::Http(response)) = connect(&client, headers).await else { panic!("{headers:?} must be rejected") };
         assert_eq!(response.status(), status, "{headers:?}");
     };
     refused(&[("sec-websocket-protocol", "graphql-ws, mqtt")], 400).await;
     refused(&[("origin", "https://elsewhere.example")], 403).await;
     refused(&[("origin", "null")], 403).await;
     let same = format!("http://{}", client.at);
-    connect(&client, &[("origin", &same)]).await.expect("a page of ours");
+    connect(&client, &[("origin", &same)]).await.expect("the server's own origin is allowed");
     let answer = client.get("/v1/ws").await;
     answer.problem(426, "upgrade_required");
     assert_eq!(
@@ -192,7 +200,7 @@ async fn the_handshake_is_that_of_rfc_6455_and_agrees_on_the_subprotocol() {
 }
 
 #[tokio::test]
-async fn a_tool_that_reports_ten_batches_is_seen_running_and_then_done() {
+async fn a_tool_that_reports_ten_batches_is_shown_running_and_then_done() {
     let client = start_local().await;
     let mut ws = Ws::open(&client).await;
     let answer = ws.subscribe("s1", "r", json!({})).await;
@@ -224,7 +232,7 @@ async fn a_tool_that_reports_ten_batches_is_seen_running_and_then_done() {
 }
 
 #[tokio::test]
-async fn frames_and_cursors_are_byte_for_byte_those_of_sse() {
+async fn frames_and_cursors_equal_those_of_sse_byte_for_byte() {
     let client = start_local().await;
     for name in ["hitl_approve", "long_40_steps", "tool_progress_activity"] {
         client.post_lines(&format!("/v1/runs/{name}/facts?source=awaken"), to_ndjson(&recording(name))).await.ok();
@@ -239,22 +247,26 @@ async fn frames_and_cursors_are_byte_for_byte_those_of_sse() {
             ("replay=deltas", json!({"replay": "deltas"})),
         ] {
             let expected = client.open(Transport::Raw, &format!("/v1/runs/{name}/stream?{query}"), None).await.read_all().await;
-            let mut what = json!({"op": "subscribe", "id": query, "run": name});
-            what.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
-            ws.send(&what).await;
+            let mut message = json!({"op": "subscribe", "id": query, "run": name});
+            message.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+            ws.send_json(&message).await;
             assert_eq!(ws.receive().await["op"], "subscribed");
             for frame in expected {
-                let data = frame.text.lines().find_map(|line| line.strip_prefix("data: {")).expect("data");
+                let data = frame.text.lines().find_map(|line| line.strip_prefix("data: {")).expect("a frame has data");
                 let cursor = frame.id.map(|id| format!("\"cursor\":\"{id}\",")).unwrap_or_default();
-                assert_eq!(ws.text().await.expect("a frame"), format!("{{\"sub\":\"{query}\",{cursor}{data}"), "{name} {query}");
+                assert_eq!(
+                    ws.text().await.expect("the socket has a frame"),
+                    format!("{{\"sub\":\"{query}\",{cursor}{data}"),
+                    "{name} {query}"
+                );
             }
         }
-        assert_eq!(ws.request(json!({"op": "ping"})).await, json!({"op": "pong"}), "nothing came after the ends");
+        assert_eq!(ws.request(json!({"op": "ping"})).await, json!({"op": "pong"}), "a frame arrived after the ends");
     }
 }
 
 #[tokio::test]
-async fn whoever_comes_back_with_a_cursor_goes_on_from_there_and_is_told_so() {
+async fn a_subscription_with_a_cursor_resumes_and_reports_recovered() {
     let client = start_local().await;
     let receipt = client.append("r", &[text("a"), text("b"), text("c"), finished()]).await;
     let epoch = receipt["epoch"].as_str().unwrap();
@@ -262,36 +274,36 @@ async fn whoever_comes_back_with_a_cursor_goes_on_from_there_and_is_told_so() {
     let whole = {
         let answer = ws.subscribe("whole", "r", json!({"frames": "events"})).await;
         assert_eq!(answer, json!({"op": "subscribed", "id": "whole", "epoch": epoch, "sequence": 4, "recovered": false}));
-        ws.until_end("whole").await
+        ws.read_until_end("whole").await
     };
     assert_eq!(sequences(&whole), [1, 2, 3, 4, 4]);
     for (n, frame) in whole.iter().enumerate() {
         let answer = ws.subscribe("again", "r", json!({"frames": "events", "after": frame["cursor"]})).await;
         assert_eq!(answer["recovered"], true, "{answer}");
-        let rest = ws.until_end("again").await;
-        // Who knows of the end already is told of nothing else.
+        let rest = ws.read_until_end("again").await;
+        // A reader with the end's cursor gets only the end.
         assert_eq!(sequences(&rest), sequences(&whole[(n + 1).min(4)..]));
     }
     for (after, reason) in [("00000000deadbeef:2".to_owned(), "epoch"), (format!("{epoch}:2000"), "expired")] {
         let answer = ws.subscribe("lost", "r", json!({"frames": "events", "after": after})).await;
         assert_eq!(answer["recovered"], false, "{answer}");
-        let frames = ws.until_end("lost").await;
+        let frames = ws.read_until_end("lost").await;
         assert_eq!((&frames[0]["frame"], &frames[0]["reason"]), (&json!("Reset"), &json!(reason)));
         assert_eq!(sequences(&frames[1..]), [1, 2, 3, 4, 4]);
     }
     let answer = ws.subscribe("now", "r", json!({"frames": "events", "after": "now"})).await;
     assert_eq!(answer["recovered"], false);
-    assert_eq!(sequences(&ws.until_end("now").await), [4]);
+    assert_eq!(sequences(&ws.read_until_end("now").await), [4]);
 }
 
 #[tokio::test]
-async fn subscriptions_of_one_connection_are_as_separate_as_connections() {
+async fn subscriptions_of_one_connection_are_independent() {
     let client = start_local().await;
     let mut ws = Ws::open(&client).await;
     ws.subscribe("user", "r", json!({"frames": "events", "audience": "user"})).await;
     ws.subscribe("internal", "r", json!({"frames": "events", "audience": "internal"})).await;
     ws.subscribe("other", "s", json!({"frames": "events"})).await;
-    ws.send(&json!({"op": "subscribe", "id": 7, "run": "r"})).await;
+    ws.send_json(&json!({"op": "subscribe", "id": 7, "run": "r"})).await;
     assert_eq!(ws.answer().await["id"], 7);
     client.append("r", &[text("a"), fact("metric.changed", json!({})), text("b")]).await;
     client.append("s", &[text("other"), finished()]).await;
@@ -311,33 +323,36 @@ async fn subscriptions_of_one_connection_are_as_separate_as_connections() {
 }
 
 #[tokio::test]
-async fn facts_are_taken_in_order_and_acknowledged_once_they_are_durable() {
+async fn facts_are_accepted_in_order_and_acknowledged_when_durable() {
     let client = start_local().await;
     let mut ws = Ws::open(&client).await;
-    // Many before the first answer is read.
+    // Sends many publishes before it reads the first answer.
     for n in 0..300 {
         let ids = json!({"sessionId": "s", "agentId": "a"});
-        ws.send(&json!({"op": "publish", "id": n, "runId": "r", "ids": ids, "facts": [text(&n.to_string())]})).await;
+        ws.send_json(&json!({"op": "publish", "id": n, "runId": "r", "ids": ids, "facts": [text(&n.to_string())]})).await;
     }
     for n in 0..300 {
         let ack = ws.answer().await;
         assert_eq!((&ack["op"], &ack["id"], &ack["lastSequence"]), (&json!("ack"), &json!(n), &json!(n + 1)), "{ack}");
     }
     let events = client.read_events("r", "", 1000).await;
-    assert!(events.iter().zip(0..).all(|(event, n)| event["payload"]["text"] == json!(format!("{n}"))), "in order");
+    assert!(
+        events.iter().zip(0..).all(|(event, n)| event["payload"]["text"] == json!(format!("{n}"))),
+        "the events are not in order"
+    );
     assert_eq!((&events[0]["sessionId"], &events[0]["agentId"]), (&json!("s"), &json!("a")));
     let receipt = client.post_facts("r", &json!([])).await.ok();
     let mut ack = ws.request(json!({"op": "publish", "id": "last", "runId": "r", "sessionId": "other", "facts": []})).await;
     assert_eq!((ack["op"].take(), ack["id"].take()), (json!("ack"), json!("last")));
     ack.as_object_mut().unwrap().retain(|_, value| !value.is_null());
     assert_eq!(ack["epoch"], receipt["epoch"]);
-    // The log of a session's own.
+    // A publish to a session's own log.
     let ack = ws.request(json!({"op": "publish", "id": 1, "sessionId": "r", "facts": fact("session.opened", json!({}))})).await;
     assert_eq!((&ack["sessionId"], &ack["lastSequence"], ack.get("runId")), (&json!("r"), &json!(1), None));
 }
 
 #[tokio::test]
-async fn a_numbered_publish_is_taken_once_however_often_and_wherever_it_is_sent() {
+async fn a_numbered_publish_is_accepted_once_over_any_connection() {
     let client = start_local().await;
     let publish = |id: u64, (epoch, seq): (u64, u64), facts: &[&str]| {
         let facts: Vec<Value> = facts.iter().map(|words| text(words)).collect();
@@ -350,26 +365,26 @@ async fn a_numbered_publish_is_taken_once_however_often_and_wherever_it_is_sent(
         assert_eq!((&ack["accepted"], &ack["duplicates"]), (&json!(0), &json!(2)), "{ack}");
         let ack = ws.request(publish(2, (1, 1), &["b", "c"])).await;
         assert_eq!(ack["accepted"].as_u64().unwrap() + ack["duplicates"].as_u64().unwrap(), 2, "{ack}");
-        let problem = ws.refused(publish(3, (1, 9), &["x"]), "producer_gap").await;
+        let problem = ws.request_rejected(publish(3, (1, 9), &["x"]), "producer_gap").await;
         assert_eq!((&problem["expected"], &problem["status"]), (&json!(3), &json!(409)));
     }
-    // The numbers are those of HTTP.
+    // HTTP requests share the producer numbers.
     let headers = [("producer-id", "p"), ("producer-epoch", "1"), ("producer-seq", "2")];
     let receipt = client.post("/v1/runs/r/facts", &headers, json!([text("c"), text("d")]).to_string()).await.ok();
     assert_eq!((&receipt["accepted"], &receipt["duplicates"]), (&json!(1), &json!(1)), "{receipt}");
     let mut ws = Ws::open(&client).await;
     assert_eq!(ws.request(publish(4, (2, 0), &["e"])).await["accepted"], 1);
-    ws.refused(publish(5, (1, 4), &["x"]), "producer_fenced").await;
+    ws.request_rejected(publish(5, (1, 4), &["x"]), "producer_fenced").await;
     let texts: Vec<Value> = client.read_events("r", "", 10).await.iter().map(|event| event["payload"]["text"].clone()).collect();
     assert_eq!(texts, ["a", "b", "c", "d", "e"]);
 }
 
 #[tokio::test]
-async fn what_is_asked_wrong_is_told_with_its_code_and_the_connection_goes_on() {
+async fn an_invalid_message_is_answered_with_its_code_and_the_connection_continues() {
     let limits = Limits { subscriptions_max: 2, fact_bytes_max: 1000, ..Limits::default() };
     let client = start_local_with(Sizes::default(), limits).await;
     let mut ws = Ws::open(&client).await;
-    for (said, code) in [
+    for (received, code) in [
         ("", "not_json"),
         ("{", "not_json"),
         ("subscribe", "not_json"),
@@ -377,12 +392,12 @@ async fn what_is_asked_wrong_is_told_with_its_code_and_the_connection_goes_on() 
         ("7", "not_an_object"),
         ("null", "not_an_object"),
     ] {
-        ws.send(Message::text(said)).await;
+        ws.send(Message::text(received)).await;
         let problem = ws.answer().await;
-        assert_eq!((&problem["op"], problem["code"].as_str()), (&json!("error"), Some(code)), "{said}: {problem}");
+        assert_eq!((&problem["op"], problem["code"].as_str()), (&json!("error"), Some(code)), "{received}: {problem}");
     }
-    let mut member = async |what: Value, code: &str, member: &str| {
-        let problem = ws.refused(what, code).await;
+    let mut member = async |message: Value, code: &str, member: &str| {
+        let problem = ws.request_rejected(message, code).await;
         assert_eq!(problem["member"], member, "{problem}");
     };
     let long = "x".repeat(257);
@@ -405,9 +420,9 @@ async fn what_is_asked_wrong_is_told_with_its_code_and_the_connection_goes_on() 
     member(json!({"op": "subscribe", "id": 1, "run": "r", "audience": "everybody"}), "bad_audience", "audience").await;
     member(json!({"op": "subscribe", "id": 1, "run": "r", "after": "nonsense"}), "bad_cursor", "after").await;
     let publish = |members: Value| {
-        let mut what = json!({"op": "publish", "id": 1, "runId": "r", "facts": [text("a")]});
-        what.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
-        what
+        let mut message = json!({"op": "publish", "id": 1, "runId": "r", "facts": [text("a")]});
+        message.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        message
     };
     member(json!({"op": "publish", "id": 1, "runId": "r"}), "missing_member", "facts").await;
     member(json!({"op": "publish", "id": 1, "facts": []}), "missing_member", "runId").await;
@@ -418,9 +433,9 @@ async fn what_is_asked_wrong_is_told_with_its_code_and_the_connection_goes_on() 
     member(publish(json!({"producer": {"id": "p", "epoch": 0}})), "bad_producer", "producer.seq").await;
     member(publish(json!({"producer": {"id": "p", "epoch": 0, "seq": -1}})), "bad_producer", "producer.seq").await;
     member(publish(json!({"facts": [text("a"), {"payload": {}}]})), "no_type", "type").await;
-    let problem = ws.refused(publish(json!({"facts": [text("a"), 7]})), "not_an_object").await;
+    let problem = ws.request_rejected(publish(json!({"facts": [text("a"), 7]})), "not_an_object").await;
     assert_eq!((&problem["status"], &problem["index"]), (&json!(422), &json!(1)));
-    let problem = ws.refused(publish(json!({"facts": [text("a"), text(&"x".repeat(1000))]})), "fact_too_large").await;
+    let problem = ws.request_rejected(publish(json!({"facts": [text("a"), text(&"x".repeat(1000))]})), "fact_too_large").await;
     assert_eq!((&problem["limit"], &problem["index"]), (&json!(1000), &json!(1)));
     let deep = format!("{{\"op\":\"publish\",\"id\":1,\"runId\":\"r\",\"facts\":[1,{}{}]}}", "[".repeat(200), "]".repeat(200));
     ws.send(Message::text(deep)).await;
@@ -429,9 +444,9 @@ async fn what_is_asked_wrong_is_told_with_its_code_and_the_connection_goes_on() 
     client.get("/v1/runs/r").await.problem(404, "no_such_run");
 
     ws.subscribe("a", "r", json!({})).await;
-    ws.refused(json!({"op": "subscribe", "id": "a", "run": "s"}), "id_in_use").await;
+    ws.request_rejected(json!({"op": "subscribe", "id": "a", "run": "s"}), "id_in_use").await;
     ws.subscribe("b", "r", json!({})).await;
-    let problem = ws.refused(json!({"op": "subscribe", "id": "c", "run": "r"}), "too_many_subscriptions").await;
+    let problem = ws.request_rejected(json!({"op": "subscribe", "id": "c", "run": "r"}), "too_many_subscriptions").await;
     assert_eq!(problem["limit"], 2);
     assert_eq!(ws.request(json!({"op": "unsubscribe", "id": "a"})).await["op"], "unsubscribed");
     ws.subscribe("c", "r", json!({})).await;
@@ -440,24 +455,24 @@ async fn what_is_asked_wrong_is_told_with_its_code_and_the_connection_goes_on() 
 }
 
 #[tokio::test]
-async fn what_websocket_itself_forbids_ends_the_connection_with_the_code_for_it() {
+async fn websocket_protocol_errors_close_the_connection_with_their_code() {
     let limits = Limits { body_bytes_max: 4000, ..Limits::default() };
     let client = start_local_with(Sizes::default(), limits).await;
     let mut ws = Ws::open(&client).await;
     ws.send(Message::binary(b"{\"op\":\"ping\"}".to_vec())).await;
     assert_eq!(ws.answer().await["code"], "unsupported_media_type");
-    assert_eq!(ws.closed().await, 1003);
+    assert_eq!(ws.close_code().await, 1003);
 
-    // Far more than the limit: whoever sends it still reads why.
+    // A message far beyond the limit: its sender still reads the problem.
     for size in [4001, 3_000_000] {
         let mut ws = Ws::open(&client).await;
         let _ = with_timeout("sending", ws.socket.send(Message::text("x".repeat(size)))).await;
         let problem = ws.answer().await;
         assert_eq!((&problem["code"], &problem["limit"]), (&json!("body_too_large"), &json!(4000)), "{problem}");
-        assert_eq!(ws.closed().await, 1009);
+        assert_eq!(ws.close_code().await, 1009);
     }
 
-    // A text frame of two bytes that are no UTF-8, one without a mask, and one of a kind that does not exist.
+    // A text frame with two bytes of invalid UTF-8, an unmasked frame, and a frame with an unknown opcode.
     for (frame, code) in
         [(&[0x81, 0x82, 0, 0, 0, 0, 0xc3, 0x28][..], 1007), (&[0x81, 0x02, b'{', b'}'], 1002), (&[0x83, 0x80, 0, 0, 0, 0], 1002)]
     {
@@ -466,25 +481,25 @@ async fn what_websocket_itself_forbids_ends_the_connection_with_the_code_for_it(
         if code == 1007 {
             assert_eq!(ws.answer().await["code"], "not_json");
         }
-        assert_eq!(ws.closed().await, code);
+        assert_eq!(ws.close_code().await, code);
     }
 
-    // What was taken before is answered before the end, and kept.
+    // The server answers every message before the error, and keeps its facts.
     let mut ws = Ws::open(&client).await;
     for n in 0..20 {
-        ws.send(&json!({"op": "publish", "id": n, "runId": "r", "facts": [text("a")]})).await;
+        ws.send_json(&json!({"op": "publish", "id": n, "runId": "r", "facts": [text("a")]})).await;
     }
     ws.send(Message::binary(vec![0])).await;
     for n in 0..20 {
         assert_eq!(ws.answer().await["id"], n);
     }
     assert_eq!(ws.answer().await["code"], "unsupported_media_type");
-    assert_eq!(ws.closed().await, 1003);
+    assert_eq!(ws.close_code().await, 1003);
     assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], 20);
 }
 
 #[tokio::test]
-async fn an_unsubscribed_reader_hears_nothing_more_and_its_id_is_free() {
+async fn an_unsubscribed_reader_gets_no_more_frames_and_its_id_is_free() {
     let client = start_local().await;
     let mut ws = Ws::open(&client).await;
     ws.subscribe("a", "r", json!({"frames": "events"})).await;
@@ -494,18 +509,18 @@ async fn an_unsubscribed_reader_hears_nothing_more_and_its_id_is_free() {
         let sub = ["a", "b"][n % 2];
         assert_eq!(ws.request(json!({"op": "unsubscribe", "id": sub})).await, json!({"op": "unsubscribed", "id": sub}));
         ws.frames.clear();
-        // The other one goes on; of this one there is nothing behind the answer.
+        // The other subscription continues; this one has no frame after the answer.
         let answer = ws.request(json!({"op": "ping"})).await;
         assert_eq!(answer["op"], "pong");
         assert!(ws.frames.iter().all(|frame| frame["sub"] != sub), "{:?}", ws.frames);
         ws.subscribe(sub, "r", json!({"frames": "events", "after": "now"})).await;
     }
-    // It may have ended at that very moment: that is no mistake.
+    // A subscription may have ended at that moment: to unsubscribe it is no error.
     assert_eq!(ws.request(json!({"op": "unsubscribe", "id": "never"})).await["op"], "unsubscribed");
 }
 
 #[tokio::test]
-async fn what_was_not_sent_yet_is_not_sent_any_more_once_nobody_wants_it() {
+async fn unsent_frames_are_dropped_after_an_unsubscribe() {
     const CONTENT: usize = 24 * 1024;
     let activities = more_than_sockets_hold() / CONTENT;
     let client = start_local().await;
@@ -517,7 +532,7 @@ async fn what_was_not_sent_yet_is_not_sent_any_more_once_nobody_wants_it() {
     client.post_lines("/v1/runs/r/facts?source=awaken", to_ndjson(&facts)).await.ok();
     let mut ws = Ws::open(&client).await;
     ws.subscribe("s", "r", json!({})).await;
-    // In the middle of all that there is: nobody reads the rest before the answer has to be found behind it.
+    // In the middle of a large snapshot: the client reads the answer before the rest.
     ws.next_frame().await;
     assert_eq!(ws.request(json!({"op": "unsubscribe", "id": "s"})).await["op"], "unsubscribed");
     assert!(ws.frames.len() < activities, "{} of {activities}", ws.frames.len());
@@ -527,14 +542,14 @@ async fn what_was_not_sent_yet_is_not_sent_any_more_once_nobody_wants_it() {
 }
 
 #[tokio::test]
-async fn a_finished_run_ends_its_subscription_and_nothing_else() {
+async fn a_finished_run_ends_only_its_subscription() {
     let client = start_local().await;
     client.append("r", &[text("a"), finished()]).await;
     let mut ws = Ws::open(&client).await;
     ws.subscribe("live", "live", json!({"frames": "events"})).await;
     for _ in 0..20 {
         ws.subscribe("s", "r", json!({})).await;
-        let frames = ws.until_end("s").await;
+        let frames = ws.read_until_end("s").await;
         let end = frames.last().unwrap();
         assert_eq!((&end["status"], end["cursor"].is_string()), (&json!("completed"), true));
     }
@@ -543,37 +558,38 @@ async fn a_finished_run_ends_its_subscription_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn pings_are_answered_and_who_answers_none_is_let_go() {
+async fn pings_are_answered_and_a_client_without_pongs_is_closed() {
     let client = start_local_with_heartbeat(Duration::from_millis(40)).await;
     let mut ws = Ws::open(&client).await;
     ws.send(Message::Ping(b"there?".to_vec().into())).await;
     let pong = with_timeout("a pong", async {
         loop {
-            if let Message::Pong(said) = ws.socket.next().await.expect("open").expect("a message") {
-                return said;
+            if let Message::Pong(received) = ws.socket.next().await.expect("the socket is open").expect("the message is valid") {
+                return received;
             }
         }
     });
     assert_eq!(pong.await.as_ref(), b"there?");
-    // It goes on for as long as it answers, which the library does while it reads.
+    // A client that reads answers pings, by its library, and stays connected.
     ws.subscribe("s", "r", json!({"frames": "events"})).await;
     let mut socket = Ws::open(&client).await.socket.into_inner();
-    let mut said = Vec::new();
-    let (silent, ()) = tokio::join!(with_timeout("the silent one to be let go", socket.read_to_end(&mut said)), async {
+    let mut received = Vec::new();
+    let (silent, ()) = tokio::join!(with_timeout("the close of the silent client", socket.read_to_end(&mut received)), async {
         while ws.heartbeats < 8 {
-            let message = with_timeout("a ping", ws.socket.next()).await.expect("open").expect("a message");
+            let message =
+                with_timeout("a ping", ws.socket.next()).await.expect("the socket is open").expect("the message is valid");
             ws.heartbeats += usize::from(message.is_ping());
         }
     });
-    silent.expect("a proper end");
-    assert_eq!(&said[..2], [0x89, 0], "a ping, {said:?}");
-    assert!(said.ends_with(b"pings were not answered"), "{said:?}");
+    silent.expect("the connection ends cleanly");
+    assert_eq!(&received[..2], [0x89, 0], "expected a ping: {received:?}");
+    assert!(received.ends_with(b"pings were not answered"), "{received:?}");
     client.append("r", &[text("a")]).await;
     assert_eq!(ws.next_frame().await["sequence"], 1);
 }
 
 #[tokio::test]
-async fn a_reader_that_does_not_read_delays_nobody_and_then_gets_everything_once_and_in_order() {
+async fn a_stalled_reader_delays_no_other_and_then_gets_every_event_in_order() {
     const FACT: usize = 24 * 1024;
     let facts = more_than_sockets_hold() / FACT;
     let client = start_local_with(Sizes { ring_bytes_max: 64 * 1024, ..Sizes::default() }, Limits::default()).await;
@@ -582,15 +598,15 @@ async fn a_reader_that_does_not_read_delays_nobody_and_then_gets_everything_once
     stalled.subscribe("some", "r", json!({"frames": "events", "type": ["text.delta", "run.finished"]})).await;
     let mut eager = Ws::open(&client).await;
     eager.subscribe("eager", "r", json!({"frames": "events"})).await;
-    let eager = tokio::spawn(async move { sequences(&eager.until_end("eager").await) });
+    let eager = tokio::spawn(async move { sequences(&eager.read_until_end("eager").await) });
     for _ in 0..facts / 8 {
         client.append("r", &vec![text(&"x".repeat(FACT)); 8]).await;
     }
-    let last = client.append("r", &[finished()]).await["lastSequence"].as_u64().expect("a sequence");
+    let last = client.append("r", &[finished()]).await["lastSequence"].as_u64().expect("the receipt has a sequence");
     let all: Vec<u64> = (1..=last).chain([last]).collect();
-    assert!(with_timeout("the eager reader", eager).await.expect("no panic") == all);
-    // Its words are heard although it does not listen.
-    stalled.send(&json!({"op": "publish", "id": 1, "runId": "other", "facts": [text("a"), finished()]})).await;
+    assert!(with_timeout("the eager reader", eager).await.expect("the task does not panic") == all);
+    // The server processes its messages although it does not read.
+    stalled.send_json(&json!({"op": "publish", "id": 1, "runId": "other", "facts": [text("a"), finished()]})).await;
     let other = client.open_stream(Transport::Raw, "other", "", None).await.read_all().await;
     assert_eq!(other.len(), 3);
     let mut seen: BTreeMap<String, Vec<u64>> = BTreeMap::new();
@@ -606,12 +622,12 @@ async fn a_reader_that_does_not_read_delays_nobody_and_then_gets_everything_once
         }
     }
     assert!(seen["all"] == all && seen["some"] == all, "{seen:?}");
-    // They took turns.
+    // The subscriptions take turns.
     assert!(order.chunk_by(|a, b| a == b).count() > 20, "{order:?}");
 }
 
 #[tokio::test]
-async fn a_reader_of_activities_that_does_not_read_is_brought_forward_and_keeps_no_queue() {
+async fn a_stalled_reader_of_activities_is_brought_forward_without_a_queue() {
     const CONTENT: usize = 24 * 1024;
     let steps = 3 * more_than_sockets_hold() / CONTENT;
     let client = start_local_with(Sizes { ring_bytes_max: 64 * 1024, ..Sizes::default() }, Limits::default()).await;
@@ -626,47 +642,47 @@ async fn a_reader_of_activities_that_does_not_read_is_brought_forward_and_keeps_
     }
     client.append("r", &[finished()]).await;
     let mut screen = Screen::default();
-    let mut taken = 0;
+    let mut received_frames = 0;
     while !screen.ended {
         screen.apply(&as_sse(stalled.next_frame().await));
-        taken += 1;
+        received_frames += 1;
     }
-    assert!(taken < steps, "{taken} frames of {steps} changes");
+    assert!(received_frames < steps, "{received_frames} frames of {steps} changes");
     assert_eq!(screen.shown()[&("chart".to_owned(), "c".to_owned())]["content"], step(steps)["content"]);
 }
 
 #[tokio::test]
-async fn who_does_not_read_at_all_is_let_go_and_so_are_its_readers() {
+async fn a_client_that_never_reads_is_disconnected_with_its_subscriptions() {
     let client = start_local_with_heartbeat(Duration::from_millis(40)).await;
-    // The pings never get as far as this one, behind more than sockets hold.
+    // Pings do not reach this client: more data than sockets hold is before them.
     for _ in 0..=more_than_sockets_hold() / (512 * 1024) {
         client.append("r", &vec![text(&"x".repeat(16 * 1024)); 32]).await;
     }
     let mut ws = Ws::open(&client).await;
     for sub in ["a", "b"] {
-        ws.send(&json!({"op": "subscribe", "id": sub, "run": "r", "frames": "events"})).await;
+        ws.send_json(&json!({"op": "subscribe", "id": sub, "run": "r", "frames": "events"})).await;
     }
     let readers = async || client.get("/readyz").await.ok()["readers"].as_u64().unwrap();
     with_timeout("two readers", async { while readers().await < 2 {} }).await;
-    with_timeout("none", async { while readers().await > 0 {} }).await;
+    with_timeout("no readers", async { while readers().await > 0 {} }).await;
     let mut other = Ws::open(&client).await;
     assert_eq!(other.request(json!({"op": "ping"})).await["op"], "pong");
     drop(ws);
 }
 
 #[tokio::test]
-async fn a_websocket_is_one_of_the_connections_for_as_long_as_it_is_open() {
+async fn an_open_websocket_counts_as_a_connection() {
     let client = start_local_with(Sizes::default(), Limits { connections_max: 1, ..Limits::default() }).await;
     let mut ws = Ws::open(&client).await;
     let mut refused = String::new();
     let mut socket = TcpStream::connect(client.at).await.unwrap();
-    with_timeout("a refusal", socket.read_to_string(&mut refused)).await.unwrap();
+    with_timeout("the rejection", socket.read_to_string(&mut refused)).await.unwrap();
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
     assert_eq!(ws.request(json!({"op": "ping"})).await["op"], "pong");
-    with_timeout("the close to be answered", ws.socket.close(None)).await.unwrap();
-    while with_timeout("the end", ws.socket.next()).await.is_some() {}
+    with_timeout("the answer to the close", ws.socket.close(None)).await.unwrap();
+    while with_timeout("the end of the connection", ws.socket.next()).await.is_some() {}
     loop {
-        // As soon as the server has noticed that it has gone, there is room.
+        // The slot is free as soon as the server has noticed the close.
         if let Ok((_, response)) = connect(&client, &[]).await {
             assert_eq!(response.status(), 101);
             break;
@@ -675,18 +691,18 @@ async fn a_websocket_is_one_of_the_connections_for_as_long_as_it_is_open() {
 }
 
 #[tokio::test]
-async fn a_stop_closes_websockets_after_what_was_taken_and_the_process_ends() {
+async fn a_stop_answers_pending_messages_closes_websockets_and_ends_the_process() {
     let mut server = Process::start();
     let client = Client::new(server.at);
     let mut open = Vec::new();
     for n in 0..3 {
         let mut ws = Ws::open(&client).await;
         ws.subscribe("s", "r", json!({"frames": "events"})).await;
-        ws.send(&json!({"op": "publish", "id": n, "runId": "r", "facts": [text("a")]})).await;
+        ws.send_json(&json!({"op": "publish", "id": n, "runId": "r", "facts": [text("a")]})).await;
         assert_eq!(ws.answer().await["op"], "ack");
         open.push(ws);
     }
-    // One of them does not read.
+    // One of the clients does not read.
     let silent = open.pop();
     server.terminate();
     for ws in &mut open {
@@ -697,12 +713,12 @@ async fn a_stop_closes_websockets_after_what_was_taken_and_the_process_ends() {
         };
         assert_eq!(code, 1001);
     }
-    assert!(server.wait().success(), "a stop that was asked for is no failure");
+    assert!(server.wait().success(), "a requested stop exits with success");
     drop(silent);
 }
 
 #[tokio::test]
-async fn a_session_is_one_subscription_to_all_of_its_runs_and_goes_on_from_its_cursor() {
+async fn a_session_subscription_covers_all_runs_and_resumes_from_its_cursor() {
     let client = start_local().await;
     let put = async |run: &str, words: &str| {
         let body = json!([text(words)]).to_string();

@@ -1,5 +1,5 @@
-//! The suite that every store passes, and what the one on disk promises beyond it: what was acknowledged is there again after
-//! a restart, a killed process or a torn write, and a damaged byte is an error that names a file.
+//! The test suite of every store, and the durability of the embedded store: acknowledged appends survive restarts,
+//! killed processes and torn writes, and a damaged byte is an error that names its file.
 
 use bytes::Bytes;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
@@ -21,46 +21,46 @@ use std::time::Duration;
 macro_rules! suite {
     ($($test:ident)*) => {
         mod in_memory {
-            $(#[test] fn $test() { super::wait(super::$test(super::MemoryStore::new())); })*
+            $(#[test] fn $test() { super::block_on(super::$test(super::MemoryStore::new())); })*
         }
         mod on_disk {
             $(#[test] fn $test() {
                 let dir = tempfile::tempdir().unwrap();
-                super::wait(super::$test(super::EmbeddedStore::open(dir.path(), super::Sync::Never).unwrap()));
+                super::block_on(super::$test(super::EmbeddedStore::open(dir.path(), super::Sync::Never).unwrap()));
             })*
         }
     };
 }
 
 suite! {
-    appends_of_many_logs_are_counted_without_gaps_in_the_order_of_their_commits
-    rows_come_back_in_order_and_as_they_were
-    appends_of_one_log_may_follow_each_other_in_one_group
-    an_append_that_expects_another_tail_conflicts_and_leaves_the_rest_of_its_group_alone
-    an_append_that_follows_one_that_conflicts_is_not_taken_for_another_that_fits
-    a_log_that_is_not_there_conflicts_with_whoever_expects_one
+    appends_to_all_logs_share_one_gapless_order_of_commits
+    rows_are_read_in_order_and_unchanged
+    appends_to_one_log_may_follow_each_other_in_one_group
+    an_append_that_expects_another_tail_conflicts_and_the_rest_of_its_group_commits
+    a_linked_append_conflicts_if_its_predecessor_conflicts
+    an_append_that_expects_rows_in_a_missing_log_conflicts
     another_epoch_conflicts_and_reads_nothing
-    state_is_set_replaced_and_forgotten_with_its_append
-    an_append_may_save_nothing_but_state
-    an_append_that_changes_nothing_takes_no_place
-    bodies_come_with_their_append
-    a_list_is_newest_first_and_its_pages_hold_still_while_logs_come_and_go
-    a_read_is_bounded_by_rows_and_by_bytes_and_always_moves_on
-    a_read_from_the_middle_of_an_append_begins_with_all_of_it
-    rows_are_read_with_the_place_of_their_append_among_all_appends
-    a_position_says_how_far_each_log_had_come
-    a_store_has_one_life_from_its_first_append_on
-    checkpoints_lie_side_by_side_and_the_newest_at_or_before_a_place_is_found
-    a_checkpoint_of_what_the_log_is_not_is_not_kept
-    an_erased_log_is_gone_with_all_that_belongs_to_it
-    an_erased_log_can_be_written_anew_under_another_epoch
-    readers_see_whole_appends_while_others_are_committed
-    what_is_left_of_a_compacted_log_keeps_its_place_and_the_rest_is_passed_over
-    a_compaction_changes_a_log_that_stands_where_it_says_and_no_other
-    a_flush_changes_nothing_and_what_is_there_takes_room_only_on_a_disk
+    state_is_set_replaced_and_removed_with_its_append
+    an_append_may_contain_only_state
+    an_empty_append_takes_no_position
+    bodies_are_stored_with_their_append
+    a_list_is_newest_first_and_its_pages_are_stable
+    a_read_is_bounded_by_rows_and_bytes_and_always_advances
+    a_read_from_inside_an_append_starts_with_the_whole_append
+    rows_are_read_with_the_position_of_their_append
+    a_position_maps_to_the_last_sequence_of_each_log
+    a_store_keeps_the_epoch_of_its_first_append
+    checkpoints_coexist_and_the_newest_at_or_before_a_sequence_is_found
+    a_checkpoint_of_a_missing_log_a_later_sequence_or_another_epoch_is_dropped
+    an_erased_log_is_gone_with_its_state_bodies_and_checkpoints
+    an_erased_log_can_be_written_again_in_another_epoch
+    readers_see_only_whole_appends_during_commits
+    compaction_keeps_positions_and_readers_skip_removed_rows
+    a_compaction_applies_only_to_the_expected_state_of_its_log
+    a_flush_changes_nothing_and_only_the_embedded_store_uses_disk
 }
 
-fn wait<T>(future: impl Future<Output = T>) -> T {
+fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
@@ -81,7 +81,7 @@ fn row(sequence: u64, text: &str) -> Vec<u8> {
     out
 }
 
-/// An append of a row for each text, after `expected`, in epoch 1.
+/// Builds an append of one row per text, after `expected`, in epoch 1.
 fn append(log: &LogId, expected: u64, texts: &[&str]) -> Append {
     let rows = (expected + 1..).zip(texts).flat_map(|(sequence, text)| row(sequence, text)).collect();
     Append {
@@ -112,16 +112,16 @@ async fn commit_one(store: &impl Store, append: Append) -> u64 {
     }
 }
 
-/// Committed at this position, to the log that was created as this one.
+/// Builds the outcome of a commit at this position to the log with this creation position.
 fn committed((position, created): (u64, u64)) -> Outcome {
     Outcome::Committed { position, created }
 }
 
-/// Sequence and text of each row.
+/// The sequence and text of each row.
 type Texts = Vec<(u64, String)>;
 
 fn texts(read: Vec<StoredAppend>) -> Texts {
-    let rows = read.into_iter().flat_map(|placed| Rows(placed.rows));
+    let rows = read.into_iter().flat_map(|append| Rows(append.rows));
     rows.map(|row| (row.sequence().0, String::from_utf8(row.view(Audience::User).unwrap().to_vec()).unwrap())).collect()
 }
 
@@ -133,7 +133,7 @@ fn numbered(texts: &[&str]) -> Texts {
     (1..).zip(texts.iter().map(ToString::to_string)).collect()
 }
 
-async fn a_store_has_one_life_from_its_first_append_on(store: impl Store) {
+async fn a_store_keeps_the_epoch_of_its_first_append(store: impl Store) {
     assert_eq!(store.epoch().await.unwrap(), None);
     commit_one(&store, append(&run("a"), 0, &["1"])).await;
     commit_one(&store, Append { epoch: epoch(2), ..append(&run("b"), 0, &["1"]) }).await;
@@ -141,7 +141,7 @@ async fn a_store_has_one_life_from_its_first_append_on(store: impl Store) {
     assert_eq!(store.epoch().await.unwrap(), Some(epoch(1)));
 }
 
-async fn appends_of_many_logs_are_counted_without_gaps_in_the_order_of_their_commits(store: impl Store) {
+async fn appends_to_all_logs_share_one_gapless_order_of_commits(store: impl Store) {
     let (a, b) = (run("a"), LogId::Session(SessionId::new("a").unwrap()));
     let first = store.commit(&[append(&a, 0, &["1"]), append(&b, 0, &["1", "2"]), append(&a, 1, &["2"])]).await.unwrap();
     assert_eq!(first, [(1, 1), (2, 2), (3, 1)].map(committed));
@@ -152,7 +152,7 @@ async fn appends_of_many_logs_are_counted_without_gaps_in_the_order_of_their_com
     assert_eq!(commit_one(&store, append(&a, 2, &["3"])).await, 5);
 }
 
-async fn rows_come_back_in_order_and_as_they_were(store: impl Store) {
+async fn rows_are_read_in_order_and_unchanged(store: impl Store) {
     let (a, b) = (run("a"), run("b"));
     for n in 0..40 {
         commit_one(&store, append(&a, n * 2, &[&format!("a{n}"), "and"])).await;
@@ -166,10 +166,10 @@ async fn rows_come_back_in_order_and_as_they_were(store: impl Store) {
     assert_eq!(read(&store, &a, 80, ALL).await, []);
     assert_eq!(read(&store, &a, 800, ALL).await, []);
     assert_eq!(read(&store, &b, 0, ALL).await.len(), 14);
-    assert_eq!(read(&store, &run("nobody's"), 0, ALL).await, []);
+    assert_eq!(read(&store, &run("unknown"), 0, ALL).await, []);
 }
 
-async fn appends_of_one_log_may_follow_each_other_in_one_group(store: impl Store) {
+async fn appends_to_one_log_may_follow_each_other_in_one_group(store: impl Store) {
     let a = run("a");
     let group = [append(&a, 0, &["one"]), with_state(append(&a, 1, &[]), b"k", Some("v")), append(&a, 1, &["two", "three"])];
     let outcomes = store.commit(&group).await.unwrap();
@@ -178,7 +178,7 @@ async fn appends_of_one_log_may_follow_each_other_in_one_group(store: impl Store
     assert_eq!(store.load(&a).await.unwrap().unwrap().last, Sequence(3));
 }
 
-async fn an_append_that_expects_another_tail_conflicts_and_leaves_the_rest_of_its_group_alone(store: impl Store) {
+async fn an_append_that_expects_another_tail_conflicts_and_the_rest_of_its_group_commits(store: impl Store) {
     let (a, b) = (run("a"), run("b"));
     commit_one(&store, append(&a, 0, &["one"])).await;
     let stale = with_body(with_state(append(&a, 0, &["other"]), b"k", Some("v")), "lost", "body");
@@ -191,20 +191,20 @@ async fn an_append_that_expects_another_tail_conflicts_and_leaves_the_rest_of_it
     assert_eq!(store.blob(&BlobId::new("lost").unwrap()).await.unwrap(), None);
 }
 
-async fn an_append_that_follows_one_that_conflicts_is_not_taken_for_another_that_fits(store: impl Store) {
+async fn a_linked_append_conflicts_if_its_predecessor_conflicts(store: impl Store) {
     let (a, b) = (run("a"), run("b"));
     commit_one(&store, append(&a, 0, &["one"])).await;
     commit_one(&store, append(&a, 1, &["of another writer"])).await;
-    // The second stands by chance where the log does.
+    // The second append's expected sequence matches the log by chance.
     let group = [append(&a, 1, &["x"]), append(&a, 2, &["y"]), append(&b, 0, &["one"]), append(&b, 1, &["two"])];
     let outcomes = store.commit_linked(&group, &[false, true, false, true]).await.unwrap();
     let conflict = Outcome::Conflict { last: Sequence(2), epoch: Some(epoch(1)) };
     assert_eq!(outcomes, [conflict, conflict, committed((3, 2)), committed((4, 2))]);
     assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one", "of another writer"]));
-    assert_eq!(store.commit_linked(&group[1..2], &[false]).await.unwrap(), [committed((5, 1))], "alone it fits");
+    assert_eq!(store.commit_linked(&group[1..2], &[false]).await.unwrap(), [committed((5, 1))], "unlinked it commits");
 }
 
-async fn a_log_that_is_not_there_conflicts_with_whoever_expects_one(store: impl Store) {
+async fn an_append_that_expects_rows_in_a_missing_log_conflicts(store: impl Store) {
     let outcomes = store.commit(&[append(&run("a"), 3, &["four"])]).await.unwrap();
     assert_eq!(outcomes, [Outcome::Conflict { last: Sequence::NONE, epoch: None }]);
     assert_eq!(store.load(&run("a")).await.unwrap(), None);
@@ -223,7 +223,7 @@ async fn another_epoch_conflicts_and_reads_nothing(store: impl Store) {
     assert_eq!(store.load(&a).await.unwrap().unwrap().epoch, epoch(1));
 }
 
-async fn state_is_set_replaced_and_forgotten_with_its_append(store: impl Store) {
+async fn state_is_set_replaced_and_removed_with_its_append(store: impl Store) {
     let (a, b) = (run("a"), run("b"));
     let set = with_state(with_state(append(&a, 0, &["one"]), b"y", Some("1")), b"x", Some("2"));
     commit_one(&store, set).await;
@@ -238,7 +238,7 @@ async fn state_is_set_replaced_and_forgotten_with_its_append(store: impl Store) 
     assert_eq!(store.load(&b).await.unwrap().unwrap().state, state(&[("x", "b's")]));
 }
 
-async fn an_append_may_save_nothing_but_state(store: impl Store) {
+async fn an_append_may_contain_only_state(store: impl Store) {
     let a = run("a");
     assert_eq!(commit_one(&store, with_state(append(&a, 0, &[]), META, Some("made"))).await, 1);
     assert_eq!(store.load(&a).await.unwrap().unwrap().last, Sequence::NONE);
@@ -249,9 +249,9 @@ async fn an_append_may_save_nothing_but_state(store: impl Store) {
     assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one"]));
 }
 
-async fn an_append_that_changes_nothing_takes_no_place(store: impl Store) {
+async fn an_empty_append_takes_no_position(store: impl Store) {
     let (a, b) = (run("a"), run("b"));
-    assert_eq!(commit_one(&store, append(&a, 0, &[])).await, 1, "it makes the log");
+    assert_eq!(commit_one(&store, append(&a, 0, &[])).await, 1, "it creates the log");
     assert_eq!(commit_one(&store, append(&a, 0, &[])).await, 1);
     let group = [append(&a, 0, &[]), append(&b, 0, &["one"]), append(&b, 1, &[]), append(&a, 0, &["one"])];
     let outcomes = store.commit(&group).await.unwrap();
@@ -260,7 +260,7 @@ async fn an_append_that_changes_nothing_takes_no_place(store: impl Store) {
     assert_eq!(commit_one(&store, append(&b, 1, &["two"])).await, 4);
 }
 
-async fn bodies_come_with_their_append(store: impl Store) {
+async fn bodies_are_stored_with_their_append(store: impl Store) {
     let big = Bytes::from(vec![7; 100_000]);
     let both = with_body(with_body(append(&run("a"), 0, &["one"]), "big", big.clone()), "small", "");
     commit_one(&store, both).await;
@@ -270,7 +270,7 @@ async fn bodies_come_with_their_append(store: impl Store) {
     assert_eq!(store.blob(&BlobId::new("other").unwrap()).await.unwrap(), None);
 }
 
-async fn a_list_is_newest_first_and_its_pages_hold_still_while_logs_come_and_go(store: impl Store) {
+async fn a_list_is_newest_first_and_its_pages_are_stable(store: impl Store) {
     for n in 0..10 {
         commit_one(&store, with_state(append(&run(&format!("r{n}")), 0, &["one"]), META, Some(&format!("meta {n}")))).await;
         commit_one(&store, append(&LogId::Session(SessionId::new(&format!("s{n}")).unwrap()), 0, &["one"])).await;
@@ -292,7 +292,7 @@ async fn a_list_is_newest_first_and_its_pages_hold_still_while_logs_come_and_go(
     assert_eq!((sessions.len(), &sessions[0].meta), (10, &Bytes::new()));
 }
 
-async fn a_read_is_bounded_by_rows_and_by_bytes_and_always_moves_on(store: impl Store) {
+async fn a_read_is_bounded_by_rows_and_bytes_and_always_advances(store: impl Store) {
     let a = run("a");
     for n in 0..12 {
         commit_one(&store, append(&a, n * 3, &["x", "y", "z"])).await;
@@ -300,11 +300,11 @@ async fn a_read_is_bounded_by_rows_and_by_bytes_and_always_moves_on(store: impl 
     let append_bytes = 3 * row(1, "x").len();
     let rows = |rows| Limit { rows, bytes: usize::MAX };
     let bytes = |bytes| Limit { rows: usize::MAX, bytes };
-    assert_eq!(read(&store, &a, 0, rows(0)).await.len(), 3, "one append at least");
+    assert_eq!(read(&store, &a, 0, rows(0)).await.len(), 3, "at least one append");
     assert_eq!(read(&store, &a, 0, rows(5)).await.len(), 3);
     assert_eq!(read(&store, &a, 0, rows(6)).await.len(), 6);
-    assert_eq!(read(&store, &a, 1, rows(5)).await.last().unwrap().0, 6, "rows that are skipped do not count");
-    assert_eq!(read(&store, &a, 0, bytes(0)).await.len(), 3, "one append at least");
+    assert_eq!(read(&store, &a, 1, rows(5)).await.last().unwrap().0, 6, "skipped rows do not count");
+    assert_eq!(read(&store, &a, 0, bytes(0)).await.len(), 3, "at least one append");
     assert_eq!(read(&store, &a, 0, bytes(2 * append_bytes - 1)).await.len(), 3);
     assert_eq!(read(&store, &a, 0, bytes(7 * append_bytes)).await.len(), 21);
     let (mut after, mut seen) = (0, 0);
@@ -314,7 +314,7 @@ async fn a_read_is_bounded_by_rows_and_by_bytes_and_always_moves_on(store: impl 
     assert_eq!((after, seen), (36, 12));
 }
 
-async fn a_read_from_the_middle_of_an_append_begins_with_all_of_it(store: impl Store) {
+async fn a_read_from_inside_an_append_starts_with_the_whole_append(store: impl Store) {
     let a = run("a");
     commit_one(&store, append(&a, 0, &["one", "two", "three"])).await;
     commit_one(&store, append(&a, 3, &["four"])).await;
@@ -324,30 +324,30 @@ async fn a_read_from_the_middle_of_an_append_begins_with_all_of_it(store: impl S
     assert_eq!(read(&store, &a, 3, ALL).await, all[3..]);
 }
 
-async fn rows_are_read_with_the_place_of_their_append_among_all_appends(store: impl Store) {
+async fn rows_are_read_with_the_position_of_their_append(store: impl Store) {
     let (a, b) = (run("a"), run("b"));
     assert_eq!(store.position().await.unwrap(), 0);
-    let mut placed = Vec::new();
+    let mut appends = Vec::new();
     for n in 0..30 {
         let of_a = append(&a, n * 3, &["x", "y", "z"]);
-        placed.push(StoredAppend { position: 0, before: Sequence(n * 3), rows: of_a.rows.clone() });
-        // Stretches of appends that follow each other directly, and single ones.
+        appends.push(StoredAppend { position: 0, before: Sequence(n * 3), rows: of_a.rows.clone() });
+        // Consecutive appends to one log, and single ones.
         if n % 10 >= 5 {
             commit_one(&store, with_state(append(&b, 0, &[]), b"k", Some("v"))).await;
         }
-        placed.last_mut().unwrap().position = commit_one(&store, of_a).await;
+        appends.last_mut().unwrap().position = commit_one(&store, of_a).await;
     }
-    assert!(placed.is_sorted_by_key(|placed| placed.position));
+    assert!(appends.is_sorted_by_key(|append| append.position));
     for after in 0..=90 {
         let read = async |limit| store.read(&a, epoch(1), Sequence(after), limit).await.unwrap();
         let from = usize::try_from(after / 3).unwrap();
-        assert_eq!(read(ALL).await, placed[from..], "after {after}");
+        assert_eq!(read(ALL).await, appends[from..], "after {after}");
         let few = read(Limit { rows: 7, bytes: usize::MAX }).await;
-        assert_eq!(few, placed[from..][..few.len()], "after {after}");
+        assert_eq!(few, appends[from..][..few.len()], "after {after}");
     }
 }
 
-async fn a_position_says_how_far_each_log_had_come(store: impl Store) {
+async fn a_position_maps_to_the_last_sequence_of_each_log(store: impl Store) {
     let (a, b) = (run("a"), run("b"));
     let (mut lasts, mut reached) = ([0, 0], vec![[0, 0]]);
     for n in 0..200_usize {
@@ -360,50 +360,50 @@ async fn a_position_says_how_far_each_log_had_come(store: impl Store) {
     }
     assert_eq!(store.position().await.unwrap(), 200);
     let locate = async |log: &LogId, bits, position| store.locate(log, epoch(bits), position).await.unwrap().0;
-    let placed = async |log: &LogId, bits, sequence| store.position_of(log, epoch(bits), Sequence(sequence)).await.unwrap();
+    let position_of = async |log: &LogId, bits, sequence| store.position_of(log, epoch(bits), Sequence(sequence)).await.unwrap();
     for (position, lasts) in (0..).zip(&reached) {
         assert_eq!([locate(&a, 1, position).await, locate(&b, 1, position).await], *lasts, "at {position}");
     }
     for (which, log) in [&a, &b].into_iter().enumerate() {
         for sequence in 1..=lasts[which] {
             let position = reached.iter().position(|lasts| lasts[which] >= sequence).map(|position| position as u64);
-            assert_eq!(placed(log, 1, sequence).await, position, "{log} {sequence}");
+            assert_eq!(position_of(log, 1, sequence).await, position, "{log} {sequence}");
         }
-        assert_eq!((placed(log, 1, lasts[which] + 1).await, placed(log, 2, 1).await), (None, None));
+        assert_eq!((position_of(log, 1, lasts[which] + 1).await, appends(log, 2, 1).await), (None, None));
     }
     assert_eq!([locate(&a, 1, u64::MAX).await, locate(&b, 1, 201).await], lasts);
-    assert_eq!((locate(&a, 2, 200).await, locate(&run("nobody's"), 1, 200).await), (0, 0));
+    assert_eq!((locate(&a, 2, 200).await, locate(&run("unknown"), 1, 200).await), (0, 0));
     store.erase(&a).await.unwrap();
-    assert_eq!((locate(&a, 1, 200).await, placed(&a, 1, 1).await), (0, None));
+    assert_eq!((locate(&a, 1, 200).await, position_of(&a, 1, 1).await), (0, None));
     assert_eq!(commit_one(&store, Append { epoch: epoch(3), ..append(&a, 0, &["anew"]) }).await, 201);
     assert_eq!((locate(&a, 3, 200).await, locate(&a, 3, 201).await, locate(&a, 1, 201).await), (0, 1, 0));
 }
 
-/// What the checkpoint of this kind at or before `at` knows, and says.
-async fn checkpoint(store: &impl Store, log: &LogId, kind: u8, at: u64) -> Option<(u64, Bytes)> {
+/// Reads the checkpoint of this kind at or before `at`: its sequence and its body.
+async fn read_checkpoint(store: &impl Store, log: &LogId, kind: u8, at: u64) -> Option<(u64, Bytes)> {
     let found = store.checkpoint(log, epoch(1), kind, Sequence(at)).await.unwrap();
     found.map(|(sequence, body)| (sequence.0, body))
 }
 
-async fn save(store: &impl Store, log: &LogId, kind: u8, sequence: u64, body: impl Into<Bytes>) {
+async fn save_checkpoint(store: &impl Store, log: &LogId, kind: u8, sequence: u64, body: impl Into<Bytes>) {
     store.save_checkpoint(log, epoch(1), kind, Sequence(sequence), body.into()).await.unwrap();
 }
 
-async fn checkpoints_lie_side_by_side_and_the_newest_at_or_before_a_place_is_found(store: impl Store) {
+async fn checkpoints_coexist_and_the_newest_at_or_before_a_sequence_is_found(store: impl Store) {
     let (a, b) = (run("a"), run("b"));
     let large = Bytes::from((0..3 << 20).map(|n: u32| n as u8).collect::<Vec<_>>());
     for log in [&a, &b] {
         commit_one(&store, with_body(append(log, 0, &["x"; 300]), &log.to_string(), "body")).await;
     }
     for (kind, sequence, body) in [(1, 2, "old"), (1, 2, "two"), (1, 256, "more"), (0, 9, "zero"), (255, 1, "")] {
-        save(&store, &a, kind, sequence, body).await;
+        save_checkpoint(&store, &a, kind, sequence, body).await;
     }
-    save(&store, &a, 1, 100, large.clone()).await;
-    save(&store, &b, 1, 50, "b's").await;
-    let of_a = async |kind, at| checkpoint(&store, &a, kind, at).await;
+    save_checkpoint(&store, &a, 1, 100, large.clone()).await;
+    save_checkpoint(&store, &b, 1, 50, "b's").await;
+    let of_a = async |kind, at| read_checkpoint(&store, &a, kind, at).await;
     let small = |sequence, text: &'static str| Some((sequence, Bytes::from(text)));
     assert_eq!(of_a(1, 1).await, None);
-    assert_eq!(of_a(1, 2).await, small(2, "two"), "the later of the same place");
+    assert_eq!(of_a(1, 2).await, small(2, "two"), "the later one of the same sequence");
     assert_eq!(of_a(1, 99).await, small(2, "two"));
     for at in [100, 255] {
         assert!(of_a(1, at).await == Some((100, large.clone())), "at {at}");
@@ -412,27 +412,27 @@ async fn checkpoints_lie_side_by_side_and_the_newest_at_or_before_a_place_is_fou
         assert_eq!(of_a(1, at).await, small(256, "more"), "at {at}");
     }
     assert_eq!((of_a(0, 300).await, of_a(255, 300).await, of_a(2, 300).await), (small(9, "zero"), small(1, ""), None));
-    assert_eq!(checkpoint(&store, &b, 1, 300).await, small(50, "b's"));
-    assert_eq!(commit_one(&store, append(&a, 300, &["next"])).await, 3, "a checkpoint is no append");
+    assert_eq!(read_checkpoint(&store, &b, 1, 300).await, small(50, "b's"));
+    assert_eq!(commit_one(&store, append(&a, 300, &["next"])).await, 3, "a checkpoint takes no position");
     assert_eq!(store.load(&a).await.unwrap().unwrap().state, []);
 }
 
-async fn a_checkpoint_of_what_the_log_is_not_is_not_kept(store: impl Store) {
+async fn a_checkpoint_of_a_missing_log_a_later_sequence_or_another_epoch_is_dropped(store: impl Store) {
     let a = run("a");
-    save(&store, &a, 0, 0, "of nothing").await;
+    save_checkpoint(&store, &a, 0, 0, "of nothing").await;
     assert_eq!(store.load(&a).await.unwrap(), None);
     commit_one(&store, append(&a, 0, &["one", "two"])).await;
-    assert_eq!(checkpoint(&store, &a, 0, 9).await, None);
-    save(&store, &a, 0, 3, "of what is not there yet").await;
+    assert_eq!(read_checkpoint(&store, &a, 0, 9).await, None);
+    save_checkpoint(&store, &a, 0, 3, "beyond the log").await;
     store.save_checkpoint(&a, epoch(2), 0, Sequence(1), Bytes::from("of another epoch")).await.unwrap();
     commit_one(&store, append(&a, 2, &["three"])).await;
-    assert_eq!(checkpoint(&store, &a, 0, 9).await, None);
-    save(&store, &a, 0, 3, "three").await;
-    assert_eq!(checkpoint(&store, &a, 0, 9).await, Some((3, Bytes::from("three"))));
+    assert_eq!(read_checkpoint(&store, &a, 0, 9).await, None);
+    save_checkpoint(&store, &a, 0, 3, "three").await;
+    assert_eq!(read_checkpoint(&store, &a, 0, 9).await, Some((3, Bytes::from("three"))));
     assert_eq!(store.checkpoint(&a, epoch(2), 0, Sequence(9)).await.unwrap(), None);
 }
 
-async fn an_erased_log_is_gone_with_all_that_belongs_to_it(store: impl Store) {
+async fn an_erased_log_is_gone_with_its_state_bodies_and_checkpoints(store: impl Store) {
     let (a, b) = (run("a"), run("b"));
     for n in 0..1500 {
         let append = with_state(append(&a, n, &["row"]), format!("k{n}").as_bytes(), Some("v"));
@@ -440,7 +440,7 @@ async fn an_erased_log_is_gone_with_all_that_belongs_to_it(store: impl Store) {
     }
     commit_one(&store, with_body(with_state(append(&b, 0, &["kept"]), b"k", Some("v")), "b1", "body")).await;
     for (log, sequence) in [(&a, 1), (&a, 1500), (&b, 1)] {
-        save(&store, log, 7, sequence, "checkpoint").await;
+        save_checkpoint(&store, log, 7, sequence, "checkpoint").await;
     }
     store.erase(&a).await.unwrap();
     store.erase(&a).await.unwrap();
@@ -452,18 +452,18 @@ async fn an_erased_log_is_gone_with_all_that_belongs_to_it(store: impl Store) {
         assert_eq!(store.blob(&BlobId::new(id).unwrap()).await.unwrap(), None);
     }
     assert!(store.blob(&BlobId::new("b1").unwrap()).await.unwrap().is_some());
-    assert_eq!((checkpoint(&store, &a, 7, 1500).await, checkpoint(&store, &b, 7, 1500).await.unwrap().0), (None, 1));
-    save(&store, &a, 7, 1, "late").await;
-    assert_eq!(store.load(&a).await.unwrap(), None, "a late checkpoint makes no log");
+    assert_eq!((read_checkpoint(&store, &a, 7, 1500).await, read_checkpoint(&store, &b, 7, 1500).await.unwrap().0), (None, 1));
+    save_checkpoint(&store, &a, 7, 1, "late").await;
+    assert_eq!(store.load(&a).await.unwrap(), None, "a late checkpoint creates no log");
     assert_eq!(read(&store, &b, 0, ALL).await, numbered(&["kept"]));
-    assert_eq!(commit_one(&store, append(&b, 1, &["next"])).await, 1502, "positions are not used again");
+    assert_eq!(commit_one(&store, append(&b, 1, &["next"])).await, 1502, "positions are not reused");
 }
 
-async fn an_erased_log_can_be_written_anew_under_another_epoch(store: impl Store) {
+async fn an_erased_log_can_be_written_again_in_another_epoch(store: impl Store) {
     let a = run("a");
     commit_one(&store, with_body(with_state(append(&a, 0, &["old", "older"]), META, Some("old")), "old", "body")).await;
     let created = store.list(LogKind::Run, None, 1).await.unwrap()[0].created;
-    save(&store, &a, 0, 1, "old").await;
+    save_checkpoint(&store, &a, 0, 1, "old").await;
     store.erase(&a).await.unwrap();
     let late = store.commit(&[append(&a, 2, &["late"])]).await.unwrap();
     assert_eq!(late, [Outcome::Conflict { last: Sequence::NONE, epoch: None }]);
@@ -478,27 +478,27 @@ async fn an_erased_log_can_be_written_anew_under_another_epoch(store: impl Store
     assert!(store.list(LogKind::Run, None, 1).await.unwrap()[0].created > created);
 }
 
-async fn readers_see_whole_appends_while_others_are_committed(store: impl Store) {
+async fn readers_see_only_whole_appends_during_commits(store: impl Store) {
     const APPENDS: u64 = 1000;
     let (a, store) = (run("a"), &store);
     let follow = || {
-        wait(async {
+        block_on(async {
             let mut after = 0;
             while after < APPENDS * 3 {
                 let before = store.load(&a).await.unwrap();
                 for (sequence, _) in read(store, &a, after, Limit { rows: 64, bytes: 8192 }).await {
                     after += 1;
-                    assert_eq!(sequence, after, "in order, without gaps");
+                    assert_eq!(sequence, after, "the sequences have a gap");
                 }
-                assert_eq!(after % 3, 0, "whole appends");
+                assert_eq!(after % 3, 0, "an append is incomplete");
                 if let Some(loaded) = before {
-                    assert_eq!(loaded.state[0].1, loaded.last.to_string(), "state and rows of the same append");
+                    assert_eq!(loaded.state[0].1, loaded.last.to_string(), "state and rows are not of the same append");
                 }
             }
         });
     };
     let write = || {
-        wait(async {
+        block_on(async {
             for n in (0..APPENDS).step_by(2) {
                 let append = |n: u64| append(&a, n * 3, &["x", "y", "z"]);
                 let counted = |n: u64| with_state(append(n), b"count", Some(&(n * 3 + 3).to_string()));
@@ -513,25 +513,25 @@ async fn readers_see_whole_appends_while_others_are_committed(store: impl Store)
     });
 }
 
-/// The compaction of a log at `last` that leaves of each append that is named the rows whose sequences `stays` takes.
-fn compaction(log: &LogId, last: u64, appends: &[StoredAppend], stays: impl Fn(u64) -> bool) -> Compaction {
-    let rewritten = appends.iter().map(|placed| {
-        let rows = Rows(placed.rows.clone()).map(|row| row.sequence().0);
-        let left: Vec<_> = rows.filter(|sequence| stays(*sequence)).collect();
+/// Builds the compaction of a log at `last` that keeps, in the given appends, the rows for which `keeps` holds.
+fn compaction(log: &LogId, last: u64, appends: &[StoredAppend], keeps: impl Fn(u64) -> bool) -> Compaction {
+    let rewritten = appends.iter().map(|append| {
+        let rows = Rows(append.rows.clone()).map(|row| row.sequence().0);
+        let left: Vec<_> = rows.filter(|sequence| keeps(*sequence)).collect();
         let last = Sequence(left.last().copied().unwrap_or_default());
         let rows = left.into_iter().flat_map(|n| row(n, &format!("left {n}"))).collect();
-        RewrittenAppend { position: placed.position, last, rows }
+        RewrittenAppend { position: append.position, last, rows }
     });
     Compaction { log: log.clone(), epoch: epoch(1), last: Sequence(last), appends: rewritten.collect(), state: Vec::new() }
 }
 
-/// Leaves of a log, which ends at `last`, the rows whose sequences `stays` takes.
-async fn compact(store: &impl Store, log: &LogId, last: u64, stays: impl Fn(u64) -> bool) {
+/// Compacts a log that ends at `last`, and keeps the rows for which `keeps` holds.
+async fn compact(store: &impl Store, log: &LogId, last: u64, keeps: impl Fn(u64) -> bool) {
     let appends = store.read(log, epoch(1), Sequence::NONE, ALL).await.unwrap();
-    assert!(store.compact(&compaction(log, last, &appends, stays)).await.unwrap());
+    assert!(store.compact(&compaction(log, last, &appends, keeps)).await.unwrap());
 }
 
-async fn what_is_left_of_a_compacted_log_keeps_its_place_and_the_rest_is_passed_over(store: impl Store) {
+async fn compaction_keeps_positions_and_readers_skip_removed_rows(store: impl Store) {
     let (a, b) = (run("a"), run("b"));
     let mut last = 0;
     for n in 0..300_u64 {
@@ -551,93 +551,93 @@ async fn what_is_left_of_a_compacted_log_keeps_its_place_and_the_rest_is_passed_
         located
     };
     let before = located().await;
-    save(&store, &a, 3, 9, "of what was").await;
-    save(&store, &b, 3, 9, "of the other").await;
+    save_checkpoint(&store, &a, 3, 9, "before").await;
+    save_checkpoint(&store, &b, 3, 9, "of the other").await;
 
-    // Once with holes of every kind, then with larger ones over them, and at last all but the end.
+    // First holes of every kind, then larger ones over them, and at last every row except the last.
     let rounds: [&dyn Fn(u64) -> bool; 4] =
         [&|n| n % 7 < 4 && !(100..200).contains(&n), &|n| n % 7 < 3 && !(90..230).contains(&n), &|n| n > 300, &|_| false];
     let mut left: Vec<StoredAppend> = whole.clone();
-    for (round, stays) in rounds.into_iter().enumerate() {
-        let stays = |n: u64| n == last || stays(n);
-        // Only every other append is named in the first round: the others stay as they are.
+    for (round, keeps) in rounds.into_iter().enumerate() {
+        let keeps = |n: u64| n == last || keeps(n);
+        // The first round rewrites every other append only: the others stay unchanged.
         let named: Vec<_> = left.iter().enumerate().filter(|(at, _)| round > 0 || at % 2 == 0).map(|(_, p)| p.clone()).collect();
-        let mut compaction = compaction(&a, last, &named, stays);
+        let mut compaction = compaction(&a, last, &named, keeps);
         compaction.state.push((Bytes::from("round"), Some(Bytes::from(round.to_string()))));
         assert!(store.compact(&compaction).await.unwrap());
         left = left
             .into_iter()
-            .filter_map(|mut placed| {
-                if let Some(rewritten) = compaction.appends.iter().find(|rewritten| rewritten.position == placed.position) {
-                    placed.rows = rewritten.rows.clone();
+            .filter_map(|mut append| {
+                if let Some(rewritten) = compaction.appends.iter().find(|rewritten| rewritten.position == append.position) {
+                    append.rows = rewritten.rows.clone();
                 }
-                (!placed.rows.is_empty()).then_some(placed)
+                (!append.rows.is_empty()).then_some(append)
             })
             .collect();
         assert_eq!(store.read(&a, epoch(1), Sequence::NONE, ALL).await.unwrap(), left, "round {round}");
         for after in 0..=last {
-            let ends = |placed: &&StoredAppend| Rows(placed.rows.clone()).last().unwrap().sequence().0 > after;
+            let ends = |append: &&StoredAppend| Rows(append.rows.clone()).last().unwrap().sequence().0 > after;
             let expected: Vec<_> = left.iter().filter(ends).cloned().collect();
             assert_eq!(store.read(&a, epoch(1), Sequence(after), ALL).await.unwrap(), expected, "round {round} after {after}");
             let few = store.read(&a, epoch(1), Sequence(after), Limit { rows: 5, bytes: 300 }).await.unwrap();
             assert_eq!((few.is_empty(), &few[..]), (expected.is_empty(), &expected[..few.len()]), "round {round} after {after}");
         }
-        assert_eq!(located().await, before, "positions say what they said");
+        assert_eq!(located().await, before, "positions have changed");
         let loaded = store.load(&a).await.unwrap().unwrap();
         assert_eq!((loaded.last.0, loaded.state), (last, compaction.state.into_iter().map(|(k, v)| (k, v.unwrap())).collect()));
     }
-    assert_eq!((checkpoint(&store, &a, 3, last).await, checkpoint(&store, &b, 3, 99).await.unwrap().0), (None, 9));
+    assert_eq!((read_checkpoint(&store, &a, 3, last).await, read_checkpoint(&store, &b, 3, 99).await.unwrap().0), (None, 9));
     assert_eq!(read(&store, &b, 0, ALL).await.len(), 100);
     assert!(store.blob(&BlobId::new("body-7").unwrap()).await.unwrap().is_some());
 
-    assert_eq!(commit_one(&store, append(&a, last, &["late"])).await, 401, "a compaction takes no place");
+    assert_eq!(commit_one(&store, append(&a, last, &["late"])).await, 401, "a compaction takes no position");
     assert_eq!(read(&store, &a, last, ALL).await, [(last + 1, "late".to_owned())]);
-    save(&store, &a, 3, last, "of what is").await;
-    assert_eq!(checkpoint(&store, &a, 3, last).await.unwrap().0, last);
+    save_checkpoint(&store, &a, 3, last, "after").await;
+    assert_eq!(read_checkpoint(&store, &a, 3, last).await.unwrap().0, last);
     store.erase(&a).await.unwrap();
     assert_eq!((store.load(&a).await.unwrap(), read(&store, &b, 0, ALL).await.len()), (None, 100));
 }
 
-async fn a_compaction_changes_a_log_that_stands_where_it_says_and_no_other(store: impl Store) {
+async fn a_compaction_applies_only_to_the_expected_state_of_its_log(store: impl Store) {
     let (a, gone) = (run("a"), |_| false);
     commit_one(&store, append(&a, 0, &["one"])).await;
     commit_one(&store, append(&a, 1, &["two"])).await;
-    save(&store, &a, 0, 1, "kept").await;
+    save_checkpoint(&store, &a, 0, 1, "kept").await;
     let first = store.read(&a, epoch(1), Sequence::NONE, ALL).await.unwrap()[..1].to_vec();
     let mut state = compaction(&a, 3, &first, gone);
     state.state.push((Bytes::from("k"), Some(Bytes::from("v"))));
     let other = Compaction { epoch: epoch(2), ..compaction(&a, 2, &first, gone) };
-    for elsewhere in [compaction(&a, 1, &[], gone), state, other, compaction(&run("nobody's"), 1, &[], gone)] {
+    for elsewhere in [compaction(&a, 1, &[], gone), state, other, compaction(&run("unknown"), 1, &[], gone)] {
         assert!(!store.compact(&elsewhere).await.unwrap());
     }
     assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one", "two"]));
-    assert_eq!((store.load(&a).await.unwrap().unwrap().state, checkpoint(&store, &a, 0, 9).await.unwrap().0), (vec![], 1));
-    assert_eq!(store.load(&run("nobody's")).await.unwrap(), None);
-    assert!(store.compact(&compaction(&a, 2, &[], gone)).await.unwrap(), "it may take nothing away");
-    assert_eq!(checkpoint(&store, &a, 0, 9).await.unwrap().0, 1);
+    assert_eq!((store.load(&a).await.unwrap().unwrap().state, read_checkpoint(&store, &a, 0, 9).await.unwrap().0), (vec![], 1));
+    assert_eq!(store.load(&run("unknown")).await.unwrap(), None);
+    assert!(store.compact(&compaction(&a, 2, &[], gone)).await.unwrap(), "a compaction may remove nothing");
+    assert_eq!(read_checkpoint(&store, &a, 0, 9).await.unwrap().0, 1);
     assert!(store.compact(&compaction(&a, 2, &first, gone)).await.unwrap());
-    assert_eq!(checkpoint(&store, &a, 0, 9).await, None);
+    assert_eq!(read_checkpoint(&store, &a, 0, 9).await, None);
     assert_eq!(read(&store, &a, 0, ALL).await, [(2, "two".to_owned())]);
 }
 
-// The store on disk.
+// The embedded store.
 
 /// Everything that can be read from a store.
 #[derive(Debug, PartialEq, Eq)]
 struct Contents {
     logs: Vec<(ListedLog, LoadedLog, Texts)>,
-    /// Of each log, by kind, the newest.
+    /// The newest checkpoint of each log by kind.
     checkpoints: Vec<Vec<Option<(Sequence, Bytes)>>>,
     bodies: BTreeMap<String, Bytes>,
 }
 
 const BODIES: [&str; 4] = ["b0", "b1", "b2", "large"];
 
-async fn contents(store: &impl Store) -> Result<Contents, StoreError> {
+async fn read_contents(store: &impl Store) -> Result<Contents, StoreError> {
     let (mut logs, mut checkpoints) = (Vec::new(), Vec::new());
     for kind in [LogKind::Run, LogKind::Session] {
         for listed in store.list(kind, None, usize::MAX).await? {
-            let loaded = store.load(&listed.log).await?.expect("it is listed");
+            let loaded = store.load(&listed.log).await?.expect("a listed log exists");
             let rows = texts(store.read(&listed.log, listed.epoch, Sequence::NONE, ALL).await?);
             let mut newest = Vec::new();
             for kind in 0..2 {
@@ -660,10 +660,10 @@ fn open(dir: &Path, sync: Sync) -> EmbeddedStore {
     EmbeddedStore::open(dir, sync).unwrap()
 }
 
-/// A little of everything, in tables and in the journal; what it is, once more.
-fn filled(dir: &Path) -> Contents {
+/// Writes a little of everything, to tables and to the journal; returns the contents.
+fn write_example(dir: &Path) -> Contents {
     let store = open(dir, Sync::Always);
-    wait(async {
+    block_on(async {
         for n in 0..10 {
             let of_a = with_state(append(&run("a"), n, &[&format!("a{n}")]), b"n", Some(&n.to_string()));
             store.commit(&[of_a, append(&run("b"), n * 2, &["b", "bb"])]).await.unwrap();
@@ -672,55 +672,55 @@ fn filled(dir: &Path) -> Contents {
         commit_one(&store, with_body(append(&run("a"), 11, &["with bodies"]), "large", vec![8; 5000])).await;
         commit_one(&store, append(&run("gone"), 0, &["gone"])).await;
         compact(&store, &run("b"), 20, |n| n % 5 > 1 || n == 20).await;
-        save(&store, &run("a"), 0, 11, "small").await;
-        save(&store, &run("b"), 1, 20, vec![9; 5000]).await;
-        save(&store, &run("gone"), 1, 1, vec![10; 5000]).await;
+        save_checkpoint(&store, &run("a"), 0, 11, "small").await;
+        save_checkpoint(&store, &run("b"), 1, 20, vec![9; 5000]).await;
+        save_checkpoint(&store, &run("gone"), 1, 1, vec![10; 5000]).await;
     });
     store.flush_memtables().unwrap();
     drop(store);
-    // A journal that was opened again is as long as what is in it: copies are small.
+    // A reopened journal is as long as its content, so that copies are small.
     let store = open(dir, Sync::Always);
-    wait(async {
+    block_on(async {
         store.erase(&run("gone")).await.unwrap();
         for (n, body) in (0..5).zip(BODIES.iter().take(3).cycle()) {
             let of_c = with_body(append(&run("c"), n, &[&format!("c{n}")]), body, format!("body {n}"));
             store.commit(&[of_c, append(&run("b"), 20 + n, &["more"])]).await.unwrap();
         }
         compact(&store, &run("b"), 25, |n| n % 5 > 2 || n == 25).await;
-        save(&store, &run("c"), 0, 4, "in the journal").await;
-        contents(&store).await.unwrap()
+        save_checkpoint(&store, &run("c"), 0, 4, "in the journal").await;
+        read_contents(&store).await.unwrap()
     })
 }
 
-fn files(dir: &Path) -> Vec<PathBuf> {
+fn list_files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in dir.read_dir().unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+        if path.is_dir() { found.extend(list_files(&path)) } else { found.push(path) }
     }
     found.sort();
     found
 }
 
-pub fn copy(from: &Path, to: &Path) {
+pub fn copy_directory(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in from.read_dir().unwrap() {
         let path = entry.unwrap().path();
         let target = to.join(path.file_name().unwrap());
         if path.is_dir() {
-            copy(&path, &target);
+            copy_directory(&path, &target);
         } else {
-            std::fs::copy(&path, &target).unwrap();
+            std::fs::copy_directory(&path, &target).unwrap();
         }
     }
 }
 
-pub fn journal(dir: &Path) -> PathBuf {
-    let mut journals = files(dir).into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "jnl"));
+pub fn newest_journal(dir: &Path) -> PathBuf {
+    let mut journals = list_files(dir).into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "jnl"));
     journals.next_back().unwrap()
 }
 
-async fn a_flush_changes_nothing_and_what_is_there_takes_room_only_on_a_disk(store: impl Store) {
+async fn a_flush_changes_nothing_and_only_the_embedded_store_uses_disk(store: impl Store) {
     store.flush().await.unwrap();
     assert_eq!(commit_one(&store, append(&run("a"), 0, &["one", "two"])).await, 1);
     store.flush().await.unwrap();
@@ -732,31 +732,31 @@ async fn a_flush_changes_nothing_and_what_is_there_takes_room_only_on_a_disk(sto
 }
 
 #[test]
-fn a_store_that_is_opened_again_has_exactly_what_was_acknowledged() {
+fn a_reopened_store_has_exactly_the_acknowledged_data() {
     for sync in [Sync::Always, Sync::Interval(Duration::from_millis(5)), Sync::Never] {
         let dir = tempfile::tempdir().unwrap();
-        let written = filled(dir.path());
+        let written = write_example(dir.path());
         for _ in 0..3 {
             let store = open(dir.path(), sync);
-            assert_eq!(wait(contents(&store)).unwrap(), written);
+            assert_eq!(block_on(read_contents(&store)).unwrap(), written);
         }
         let store = open(dir.path(), sync);
         // 20 appends, 3, and 10.
-        assert_eq!(wait(store.position()).unwrap(), 33, "{sync:?}");
-        assert_eq!([32, 33].map(|position| wait(store.locate(&run("c"), epoch(1), position)).unwrap().0), [5, 5]);
-        assert_eq!(wait(store.locate(&run("b"), epoch(1), 4)).unwrap(), Sequence(4));
-        assert_eq!(wait(commit_one(&store, append(&run("a"), 12, &["next"]))), 34, "{sync:?}");
+        assert_eq!(block_on(store.position()).unwrap(), 33, "{sync:?}");
+        assert_eq!([32, 33].map(|position| block_on(store.locate(&run("c"), epoch(1), position)).unwrap().0), [5, 5]);
+        assert_eq!(block_on(store.locate(&run("b"), epoch(1), 4)).unwrap(), Sequence(4));
+        assert_eq!(block_on(commit_one(&store, append(&run("a"), 12, &["next"]))), 34, "{sync:?}");
         drop(store);
         let store = EmbeddedStore::open_verified(dir.path(), sync).unwrap();
-        assert_eq!(wait(read(&store, &run("a"), 12, ALL)), [(13, "next".to_owned())]);
+        assert_eq!(block_on(read(&store, &run("a"), 12, ALL)), [(13, "next".to_owned())]);
     }
 }
 
 #[test]
-fn positions_and_places_of_creation_are_not_used_again_after_a_restart() {
+fn positions_are_not_reused_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), Sync::Always);
-    wait(async {
+    block_on(async {
         commit_one(&store, append(&run("a"), 0, &["one"])).await;
         commit_one(&store, append(&run("last"), 0, &["one"])).await;
         store.erase(&run("last")).await.unwrap();
@@ -764,13 +764,13 @@ fn positions_and_places_of_creation_are_not_used_again_after_a_restart() {
     store.flush_memtables().unwrap();
     drop(store);
     let store = open(dir.path(), Sync::Always);
-    assert_eq!(wait(store.position()).unwrap(), 2, "of an append that is gone, too");
-    assert_eq!(wait(commit_one(&store, append(&run("b"), 0, &["one"]))), 3);
-    assert_eq!(wait(store.list(LogKind::Run, None, 1)).unwrap()[0].created, 3);
+    assert_eq!(block_on(store.position()).unwrap(), 2, "also the position of an erased append");
+    assert_eq!(block_on(commit_one(&store, append(&run("b"), 0, &["one"]))), 3);
+    assert_eq!(block_on(store.list(LogKind::Run, None, 1)).unwrap()[0].created, 3);
 }
 
 #[test]
-fn a_directory_that_is_in_use_is_refused() {
+fn a_directory_in_use_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), Sync::Never);
     assert!(matches!(EmbeddedStore::open(dir.path(), Sync::Never), Err(StoreError::Locked { .. })));
@@ -779,147 +779,147 @@ fn a_directory_that_is_in_use_is_refused() {
 }
 
 #[test]
-fn a_last_commit_that_is_cut_anywhere_is_whole_or_absent_and_all_before_it_is_there() {
+fn a_last_commit_cut_at_any_byte_is_whole_or_absent() {
     let dir = tempfile::tempdir().unwrap();
-    let before = filled(dir.path());
-    let from = journal(dir.path()).metadata().unwrap().len();
+    let before = write_example(dir.path());
+    let from = newest_journal(dir.path()).metadata().unwrap().len();
     let store = open(dir.path(), Sync::Always);
-    wait(store.commit(&[append(&run("c"), 5, &["last"]), append(&run("d"), 0, &["last"])])).unwrap();
-    let after = wait(contents(&store)).unwrap();
+    block_on(store.commit(&[append(&run("c"), 5, &["last"]), append(&run("d"), 0, &["last"])])).unwrap();
+    let after = block_on(read_contents(&store)).unwrap();
     drop(store);
-    let to = journal(dir.path()).metadata().unwrap().len();
+    let to = newest_journal(dir.path()).metadata().unwrap().len();
     assert!(from < to, "{from} {to}");
     for len in from..=to {
         let cut = tempfile::tempdir().unwrap();
-        copy(dir.path(), cut.path());
-        let file = OpenOptions::new().write(true).open(journal(cut.path())).unwrap();
+        copy_directory(dir.path(), cut.path());
+        let file = OpenOptions::new().write(true).open(newest_journal(cut.path())).unwrap();
         file.set_len(len).unwrap();
         let expected = if len == to { &after } else { &before };
         let store = open(cut.path(), Sync::Always);
-        assert_eq!(&wait(contents(&store)).unwrap(), expected, "cut at {len} of {to}");
-        wait(commit_one(&store, append(&run("e"), 0, &["on it goes"])));
-        let expected = wait(contents(&store)).unwrap();
+        assert_eq!(&block_on(read_contents(&store)).unwrap(), expected, "cut at {len} of {to}");
+        block_on(commit_one(&store, append(&run("e"), 0, &["next"])));
+        let expected = block_on(read_contents(&store)).unwrap();
         drop(store);
-        assert_eq!(wait(contents(&open(cut.path(), Sync::Always))).unwrap(), expected);
+        assert_eq!(block_on(read_contents(&open(cut.path(), Sync::Always))).unwrap(), expected);
     }
 }
 
 #[test]
-fn a_compaction_that_is_cut_anywhere_is_whole_or_absent_and_nobody_misses_its_checkpoints() {
+fn a_compaction_cut_at_any_byte_is_whole_or_absent_and_keeps_checkpoints() {
     let dir = tempfile::tempdir().unwrap();
-    filled(dir.path());
+    write_example(dir.path());
     let store = open(dir.path(), Sync::Always);
-    wait(save(&store, &run("b"), 0, 25, "of what is there"));
-    let before = wait(contents(&store)).unwrap();
+    block_on(save_checkpoint(&store, &run("b"), 0, 25, "current"));
+    let before = block_on(read_contents(&store)).unwrap();
     drop(store);
-    let from = journal(dir.path()).metadata().unwrap().len();
+    let from = newest_journal(dir.path()).metadata().unwrap().len();
     let store = open(dir.path(), Sync::Always);
-    wait(compact(&store, &run("b"), 25, |n| n % 10 == 8 || n == 25));
-    let after = wait(contents(&store)).unwrap();
+    block_on(compact(&store, &run("b"), 25, |n| n % 10 == 8 || n == 25));
+    let after = block_on(read_contents(&store)).unwrap();
     let located =
-        |store: &EmbeddedStore| (0..35).map(|p| wait(store.locate(&run("b"), epoch(1), p)).unwrap()).collect::<Vec<_>>();
+        |store: &EmbeddedStore| (0..35).map(|p| block_on(store.locate(&run("b"), epoch(1), p)).unwrap()).collect::<Vec<_>>();
     let places = located(&store);
     drop(store);
-    let to = journal(dir.path()).metadata().unwrap().len();
+    let to = newest_journal(dir.path()).metadata().unwrap().len();
     for len in from..=to {
         let cut = tempfile::tempdir().unwrap();
-        copy(dir.path(), cut.path());
-        OpenOptions::new().write(true).open(journal(cut.path())).unwrap().set_len(len).unwrap();
+        copy_directory(dir.path(), cut.path());
+        OpenOptions::new().write(true).open(newest_journal(cut.path())).unwrap().set_len(len).unwrap();
         let store = open(cut.path(), Sync::Always);
-        assert_eq!(&wait(contents(&store)).unwrap(), if len == to { &after } else { &before }, "cut at {len} of {to}");
+        assert_eq!(&block_on(read_contents(&store)).unwrap(), if len == to { &after } else { &before }, "cut at {len} of {to}");
         assert_eq!(located(&store), places, "cut at {len} of {to}");
-        // Done again, it is done.
-        wait(compact(&store, &run("b"), 25, |n| n % 10 == 8 || n == 25));
-        assert_eq!(wait(contents(&store)).unwrap(), after, "cut at {len} of {to}");
+        // A repeated compaction succeeds.
+        block_on(compact(&store, &run("b"), 25, |n| n % 10 == 8 || n == 25));
+        assert_eq!(block_on(read_contents(&store)).unwrap(), after, "cut at {len} of {to}");
     }
 }
 
 #[test]
-fn a_new_journal_with_zeros_to_its_end_is_cut_anywhere_too() {
+fn a_new_journal_may_end_with_any_number_of_zeros() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), Sync::Always);
-    wait(commit_one(&store, append(&run("a"), 0, &["one"])));
-    let before = wait(contents(&store)).unwrap();
-    wait(commit_one(&store, append(&run("a"), 1, &["two"])));
+    block_on(commit_one(&store, append(&run("a"), 0, &["one"])));
+    let before = block_on(read_contents(&store)).unwrap();
+    block_on(commit_one(&store, append(&run("a"), 1, &["two"])));
     drop(store);
-    let bytes = std::fs::read(journal(dir.path())).unwrap();
+    let bytes = std::fs::read(newest_journal(dir.path())).unwrap();
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     for zeros in [2, 5, 40, 100] {
         let torn = tempfile::tempdir().unwrap();
-        copy(dir.path(), torn.path());
-        let file = OpenOptions::new().write(true).open(journal(torn.path())).unwrap();
+        copy_directory(dir.path(), torn.path());
+        let file = OpenOptions::new().write(true).open(newest_journal(torn.path())).unwrap();
         file.write_all_at(&vec![0; zeros], (end - zeros) as u64).unwrap();
-        assert_eq!(wait(contents(&open(torn.path(), Sync::Always))).unwrap(), before, "{zeros} bytes of zeros");
+        assert_eq!(block_on(read_contents(&open(torn.path(), Sync::Always))).unwrap(), before, "{zeros} bytes of zeros");
     }
 }
 
 #[test]
-fn a_large_checkpoint_is_there_again_after_a_restart_out_of_the_journal_and_out_of_tables() {
+fn a_large_checkpoint_survives_a_restart_from_the_journal_and_from_tables() {
     let dir = tempfile::tempdir().unwrap();
     let (a, large) = (run("a"), Bytes::from(vec![5; 9 << 20]));
     let store = open(dir.path(), Sync::Always);
-    wait(async {
+    block_on(async {
         commit_one(&store, append(&a, 0, &["one"])).await;
-        save(&store, &a, 1, 1, large.clone()).await;
+        save_checkpoint(&store, &a, 1, 1, large.clone()).await;
     });
     drop(store);
     for _ in 0..2 {
         let store = open(dir.path(), Sync::Always);
-        assert!(wait(checkpoint(&store, &a, 1, 9)) == Some((1, large.clone())));
+        assert!(block_on(read_checkpoint(&store, &a, 1, 9)) == Some((1, large.clone())));
         store.flush_memtables().unwrap();
     }
 }
 
 #[test]
-fn a_checkpoint_is_never_there_without_the_rows_that_it_knows() {
+fn a_checkpoint_never_exists_without_its_rows() {
     for sync in [Sync::Always, Sync::Never] {
         let dir = tempfile::tempdir().unwrap();
         let a = run("a");
         let store = open(dir.path(), sync);
-        wait(async {
+        block_on(async {
             commit_one(&store, append(&a, 0, &["one"])).await;
-            save(&store, &a, 1, 1, "of one").await;
+            save_checkpoint(&store, &a, 1, 1, "of one").await;
         });
         drop(store);
-        // A journal that was opened again is as long as what is in it.
+        // A reopened journal is as long as its content.
         drop(open(dir.path(), sync));
-        let from = journal(dir.path()).metadata().unwrap().len();
+        let from = newest_journal(dir.path()).metadata().unwrap().len();
         let store = open(dir.path(), sync);
-        wait(async {
+        block_on(async {
             commit_one(&store, append(&a, 1, &["two"])).await;
-            save(&store, &a, 1, 2, "of two").await;
+            save_checkpoint(&store, &a, 1, 2, "of two").await;
             commit_one(&store, append(&a, 2, &["three"])).await;
         });
         drop(store);
-        let to = journal(dir.path()).metadata().unwrap().len();
+        let to = newest_journal(dir.path()).metadata().unwrap().len();
         let mut seen = BTreeSet::new();
         for len in from..=to {
             let cut = tempfile::tempdir().unwrap();
-            copy(dir.path(), cut.path());
-            OpenOptions::new().write(true).open(journal(cut.path())).unwrap().set_len(len).unwrap();
+            copy_directory(dir.path(), cut.path());
+            OpenOptions::new().write(true).open(newest_journal(cut.path())).unwrap().set_len(len).unwrap();
             let store = open(cut.path(), sync);
-            let last = wait(store.load(&a)).unwrap().unwrap().last.0;
-            seen.insert((last, wait(checkpoint(&store, &a, 1, 9)).unwrap().0));
+            let last = block_on(store.load(&a)).unwrap().unwrap().last.0;
+            seen.insert((last, block_on(read_checkpoint(&store, &a, 1, 9)).unwrap().0));
         }
         assert_eq!(Vec::from_iter(seen), [(1, 1), (2, 1), (2, 2), (3, 2)], "{sync:?}");
     }
 }
 
-/// Flips a bit of one byte of one file in a copy of `dir`: what was written must be there, or an error must name the file.
+/// Flips bits of one byte of a file in a copy of `dir`. The contents must be unchanged, or an error must name the file.
 fn check_flip(dir: &Path, written: &Contents, file: &Path, at: u64, mask: u8) -> Result<bool, String> {
     let flipped = tempfile::tempdir().unwrap();
-    copy(dir, flipped.path());
+    copy_directory(dir, flipped.path());
     let target = flipped.path().join(file);
     let handle = OpenOptions::new().read(true).write(true).open(&target).unwrap();
     let mut byte = [0];
     handle.read_exact_at(&mut byte, at).unwrap();
     handle.write_all_at(&[byte[0] ^ mask], at).unwrap();
-    let read = EmbeddedStore::open(flipped.path(), Sync::Always).and_then(|store| wait(contents(&store)));
+    let read = EmbeddedStore::open(flipped.path(), Sync::Always).and_then(|store| block_on(read_contents(&store)));
     match read {
         Ok(read) if read == *written => Ok(false),
-        Ok(_) => Err("other data than was written".to_owned()),
+        Ok(_) => Err("the store returned other data".to_owned()),
         Err(StoreError::Corrupt { path, .. }) if path == target => Ok(true),
-        // A wrong pointer and a wrong target of it look alike.
+        // A wrong pointer and a wrong target of the pointer cannot be distinguished.
         Err(StoreError::Corrupt { path, .. }) if file.ends_with("current") && path.parent() == target.parent() => Ok(true),
         Err(e) => Err(e.to_string()),
     }
@@ -927,10 +927,10 @@ fn check_flip(dir: &Path, written: &Contents, file: &Path, at: u64, mask: u8) ->
 
 fn check_flips(mut is_sampled: impl FnMut(&Path, u64) -> Option<u8>) {
     let dir = tempfile::tempdir().unwrap();
-    let written = filled(dir.path());
+    let written = write_example(dir.path());
     let (mut refused, mut harmless, mut wrong) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     let mut kinds = BTreeSet::new();
-    for path in files(dir.path()) {
+    for path in list_files(dir.path()) {
         let file = path.strip_prefix(dir.path()).unwrap();
         kinds.extend(file.components().map(|part| part.as_os_str().to_string_lossy().into_owned()));
         for at in 0..path.metadata().unwrap().len() {
@@ -945,12 +945,12 @@ fn check_flips(mut is_sampled: impl FnMut(&Path, u64) -> Option<u8>) {
     println!("refused {refused:#?}\nharmless {harmless:#?}");
     assert!(wrong.is_empty(), "{} flips: {:#?}", wrong.len(), &wrong[..wrong.len().min(20)]);
     for kind in ["tail", "version", "current", "tables", "blobs"] {
-        assert!(kinds.contains(kind), "{kind} is tried too: {kinds:?}");
+        assert!(kinds.contains(kind), "no byte of {kind} was flipped: {kinds:?}");
     }
 }
 
 #[test]
-fn a_flipped_bit_anywhere_is_harmless_or_an_error_that_names_the_file() {
+fn a_flipped_bit_is_harmless_or_an_error_that_names_the_file() {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     check_flips(|file, _| {
         seed ^= seed << 13;
@@ -963,7 +963,7 @@ fn a_flipped_bit_anywhere_is_harmless_or_an_error_that_names_the_file() {
 
 #[test]
 #[ignore = "minutes: every byte of every file"]
-fn a_flipped_byte_at_every_place_is_harmless_or_an_error_that_names_the_file() {
+fn a_flipped_byte_at_every_position_is_harmless_or_an_error_that_names_the_file() {
     check_flips(|_, _| Some(0xff));
 }
 
@@ -977,7 +977,7 @@ fn write_until_killed() {
     let Some(dir) = std::env::var_os(KILLED_DIR) else { return };
     let text = "x".repeat(std::env::var(KILLED_ROW_BYTES).unwrap().parse().unwrap());
     let store = open(Path::new(&dir), Sync::Always);
-    wait(async {
+    block_on(async {
         let mut last = store.load(&run("0")).await.unwrap().map_or(0, |loaded| loaded.last.0);
         loop {
             let group = KILLED_RUNS.map(|n| {
@@ -992,7 +992,7 @@ fn write_until_killed() {
     });
 }
 
-/// Kills a process that writes, again and again, after so many commits of it; what it was told must be there each time.
+/// Kills a writing process again and again after so many commits; every acknowledged append must exist each time.
 fn check_kills(commits: impl IntoIterator<Item = usize>, row_bytes: usize) {
     let dir = tempfile::tempdir().unwrap();
     for commits in commits {
@@ -1005,34 +1005,34 @@ fn check_kills(commits: impl IntoIterator<Item = usize>, row_bytes: usize) {
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let mut numbers = lines.filter_map(|line| line.strip_prefix("acknowledged ").and_then(|n| n.parse::<u64>().ok()));
-        let last = numbers.by_ref().take(commits).last().expect("it writes");
+        let last = numbers.by_ref().take(commits).last().expect("the process writes");
         child.kill().unwrap();
         child.wait().unwrap();
         let acknowledged = numbers.last().unwrap_or(last);
         let store = open(dir.path(), Sync::Always);
         for n in KILLED_RUNS {
             let log = run(&n.to_string());
-            let loaded = wait(store.load(&log)).unwrap().unwrap();
+            let loaded = block_on(store.load(&log)).unwrap().unwrap();
             let last = loaded.last.0;
             assert!((acknowledged..=acknowledged + 2).contains(&last), "{last} and {acknowledged}");
             assert_eq!(loaded.state, [(Bytes::from("last"), Bytes::from(last.to_string()))]);
-            let rows = wait(read(&store, &log, 0, ALL)).into_iter().map(|(sequence, _)| sequence);
-            assert!(rows.eq(1..=last), "all rows, once, in order");
+            let rows = block_on(read(&store, &log, 0, ALL)).into_iter().map(|(sequence, _)| sequence);
+            assert!(rows.eq(1..=last), "not every row exactly once and in order");
             for at in [0, last - 2] {
                 let id = BlobId::new(&format!("{n}-{at}")).unwrap();
-                assert_eq!(wait(store.blob(&id)).unwrap().unwrap().body.len(), row_bytes);
+                assert_eq!(block_on(store.blob(&id)).unwrap().unwrap().body.len(), row_bytes);
             }
         }
     }
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_killed_process() {
+fn acknowledged_appends_survive_a_killed_process() {
     check_kills([1, 2, 5, 50, 50, 90], 20);
 }
 
 #[test]
 #[ignore = "minutes: hundreds of megabytes, so that journals are changed and tables written when it is killed"]
-fn what_was_acknowledged_survives_a_process_that_is_killed_while_tables_are_written() {
+fn acknowledged_appends_survive_a_process_killed_during_table_writes() {
     check_kills((0..20).map(|n| 500 + n * 173 % 1000), 6000);
 }

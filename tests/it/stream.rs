@@ -1,4 +1,4 @@
-//! Frames out as SSE: every byte of them, and that no reader loses one, whatever becomes of its connection.
+//! SSE: the exact bytes of frames, and complete streams for readers across all disconnects.
 
 use crate::harness::{
     AUDIENCES, Client, Frame, Sse, TRANSPORTS, Transport, fact, recording, start_local, start_local_with, to_ndjson, with_timeout,
@@ -27,11 +27,11 @@ fn numbers(frames: &[Frame]) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn a_stream_is_these_bytes_and_no_others() {
+async fn a_stream_has_exactly_these_bytes() {
     let client = start_local().await;
     client.append("r\u{fc}", &[text("a\r\nb\u{2028}c"), fact("tool.progress", json!({"toolCallId": "c"})), finished()]).await;
     let events = client.read_events("r\u{fc}", "", 10).await;
-    let epoch = client.get("/v1/runs/r\u{fc}").await.ok()["epoch"].as_str().expect("an epoch").to_owned();
+    let epoch = client.get("/v1/runs/r\u{fc}").await.ok()["epoch"].as_str().expect("the run has an epoch").to_owned();
     for via in TRANSPORTS {
         let mut stream = client.open_stream(via, "r%C3%BC", "", None).await;
         assert_eq!(stream.status, 200);
@@ -44,7 +44,7 @@ async fn a_stream_is_these_bytes_and_no_others() {
             assert!(!stream.headers.contains_key(name), "{via:?}: {name}");
         }
         let frames = stream.read_all().await;
-        let retry = frames[0].retry.expect("retry rides on the first data frame");
+        let retry = frames[0].retry.expect("the first data frame has retry");
         assert!((1000..=2000).contains(&retry), "{retry}");
         let expected = format!(
             ":\nretry: {retry}\n\
@@ -53,12 +53,12 @@ async fn a_stream_is_these_bytes_and_no_others() {
              data: {{\"frame\":\"End\",\"runId\":\"r\u{fc}\",\"sequence\":3,\"status\":\"completed\"}}\nid: {epoch}:7\n\n",
             events[0], events[1],
         );
-        assert_eq!(String::from_utf8(stream.bytes).expect("UTF-8"), expected, "{via:?}");
+        assert_eq!(String::from_utf8(stream.bytes).expect("a stream is UTF-8"), expected, "{via:?}");
     }
 }
 
 #[tokio::test]
-async fn the_first_byte_comes_before_there_is_anything_to_say_and_the_run_need_not_be_there() {
+async fn the_first_byte_precedes_any_frame_and_the_run_may_not_exist() {
     let client = start_local().await;
     for via in TRANSPORTS {
         let run = format!("{via:?}");
@@ -75,19 +75,19 @@ async fn the_first_byte_comes_before_there_is_anything_to_say_and_the_run_need_n
 }
 
 #[tokio::test]
-async fn heartbeats_are_comments_with_one_newline_and_never_come_inside_a_frame() {
-    let pulse = std::time::Duration::from_millis(5);
-    let client = crate::harness::start_local_with_heartbeat(pulse).await;
+async fn heartbeats_are_one_line_comments_and_never_split_a_frame() {
+    let interval = std::time::Duration::from_millis(5);
+    let client = crate::harness::start_local_with_heartbeat(interval).await;
     for via in TRANSPORTS {
         let run = format!("{via:?}");
         let mut stream = client.open_stream(via, &run, "", None).await;
         while stream.bytes.len() < 8 {
             stream.read_more().await;
         }
-        assert!(stream.bytes.chunks(2).all(|beat| beat == b":\n"), "{:?}", stream.bytes);
+        assert!(stream.bytes.chunks(2).all(|heartbeat| heartbeat == b":\n"), "{:?}", stream.bytes);
         for n in 0..20 {
             client.append(&run, &[text(&n.to_string())]).await;
-            tokio::time::sleep(pulse / 3).await;
+            tokio::time::sleep(interval / 3).await;
         }
         client.append(&run, &[finished()]).await;
         let frames = stream.read_all().await;
@@ -97,7 +97,7 @@ async fn heartbeats_are_comments_with_one_newline_and_never_come_inside_a_frame(
 }
 
 #[tokio::test]
-async fn an_ended_run_ends_its_stream_and_whoever_knows_it_is_answered_204() {
+async fn an_ended_run_ends_its_stream_and_a_reader_with_its_end_gets_204() {
     let client = start_local().await;
     for (class, payload, status) in [
         ("run.finished", json!({}), "completed"),
@@ -112,9 +112,11 @@ async fn an_ended_run_ends_its_stream_and_whoever_knows_it_is_answered_204() {
             assert_eq!(kinds(&frames), ["Event", "Event", "End"]);
             let end = &frames[2];
             assert_eq!((end.data["status"].as_str(), end.sequence()), (Some(status), 2));
-            let position = |frame: &Frame| frame.id().split_once(':').expect("a cursor").1.parse::<u64>().expect("a decimal");
+            let position = |frame: &Frame| {
+                frame.id().split_once(':').expect("an id is a cursor").1.parse::<u64>().expect("a position is a decimal")
+            };
             assert!(position(&frames[0]) < position(&frames[1]) && position(&frames[1]) < position(end));
-            // The last event's cursor is not the end's: who has only that still gets its End.
+            // The last event's cursor is not the end's: a reader with it still gets the End frame.
             let late = client.open_stream(via, &run, "", frames[1].id.as_deref()).await.read_all().await;
             assert_eq!((kinds(&late), &late[0].data, late[0].retry.is_some()), (vec!["End"], &end.data, true));
             let again = client.open_stream(via, &run, "", end.id.as_deref()).await;
@@ -125,10 +127,10 @@ async fn an_ended_run_ends_its_stream_and_whoever_knows_it_is_answered_204() {
 }
 
 #[tokio::test]
-async fn what_follows_an_end_is_worth_coming_back_for_if_it_can_be_seen() {
+async fn events_after_an_end_reopen_the_stream_for_audiences_that_see_them() {
     let client = start_local().await;
     client.append("r", &[text("a"), finished()]).await;
-    let end = client.open_stream(Transport::Raw, "r", "", None).await.read_all().await.pop().expect("the end");
+    let end = client.open_stream(Transport::Raw, "r", "", None).await.read_all().await.pop().expect("the stream has an end");
     client.append("r", &[fact("diagnostic.changed", json!({}))]).await;
     for via in TRANSPORTS {
         assert_eq!(client.open_stream(via, "r", "", end.id.as_deref()).await.status, 204, "hidden from users");
@@ -141,7 +143,7 @@ async fn what_follows_an_end_is_worth_coming_back_for_if_it_can_be_seen() {
         assert_eq!((kinds(&more), more[0].prev(), more[1].data["status"].as_str()), (vec!["Event", "End"], 2, Some("completed")));
         assert_eq!(client.open_stream(via, "r", "", more[1].id.as_deref()).await.status, 204);
     }
-    // A new attempt: the stream lives again.
+    // A new attempt: the stream goes on.
     client.append("r", &[fact("run.started", json!({}))]).await;
     let mut stream = client.open_stream(Transport::Raw, "r", "", end.id.as_deref()).await;
     assert_eq!((stream.next_frame().await.sequence(), stream.next_frame().await.sequence()), (4, 5));
@@ -151,13 +153,13 @@ async fn what_follows_an_end_is_worth_coming_back_for_if_it_can_be_seen() {
 }
 
 #[tokio::test]
-async fn a_reader_that_is_ahead_of_the_tick_is_not_told_of_an_end_that_is_over() {
+async fn a_reader_faster_than_the_tick_gets_no_obsolete_end() {
     let sizes = Sizes { tick: std::time::Duration::from_millis(400), ..Sizes::default() };
     let client = start_local_with(sizes, Limits::default()).await;
     for via in TRANSPORTS {
         let run = format!("{via:?}");
-        // Somebody else watches, so that the end is known while the user's frames are only in the log; the new start comes
-        // within the tick that follows the end.
+        // Another reader watches, so that the server knows the end while the user's frames are only in the log. The new
+        // start comes within the tick after the end.
         let mut watching = client.open_stream(via, &run, "audience=internal", None).await;
         watching.wait_until_open().await;
         client.append(&run, &[text("a"), finished()]).await;
@@ -174,7 +176,7 @@ async fn a_reader_that_is_ahead_of_the_tick_is_not_told_of_an_end_that_is_over()
 }
 
 #[tokio::test]
-async fn a_run_that_waits_for_somebody_has_not_ended() {
+async fn a_waiting_run_has_not_ended() {
     let client = start_local().await;
     client.append("r", &[fact("run.started", json!({})), fact("action.required", json!({"actionId": "a"}))]).await;
     let mut stream = client.open_stream(Transport::Raw, "r", "", None).await;
@@ -184,10 +186,10 @@ async fn a_run_that_waits_for_somebody_has_not_ended() {
 }
 
 #[tokio::test]
-async fn a_cursor_of_another_life_or_beyond_the_log_resets_its_reader() {
+async fn a_cursor_of_another_epoch_or_beyond_the_log_gets_a_reset() {
     let client = start_local().await;
     client.append("r", &[text("a"), text("b"), finished()]).await;
-    let epoch = client.get("/v1/runs/r").await.ok()["epoch"].as_str().expect("an epoch").to_owned();
+    let epoch = client.get("/v1/runs/r").await.ok()["epoch"].as_str().expect("the run has an epoch").to_owned();
     let other = if epoch.starts_with('0') { epoch.replacen('0', "1", 1) } else { format!("0{}", &epoch[1..]) };
     for (cursor, reason) in [
         (format!("{other}:2"), "epoch"),
@@ -199,12 +201,12 @@ async fn a_cursor_of_another_life_or_beyond_the_log_resets_its_reader() {
             let frames = client.open_stream(via, "r", "", Some(&cursor)).await.read_all().await;
             assert_eq!(kinds(&frames), ["Reset", "Event", "Event", "Event", "End"], "{cursor}");
             assert_eq!((frames[0].data["reason"].as_str(), frames[1].prev()), (Some(reason), 0));
-            // Who is cut off right after the reset is not reset again.
+            // A reader cut off right after the Reset gets no second one.
             let rest = client.open_stream(via, "r", "", frames[0].id.as_deref()).await.read_all().await;
             assert_eq!(kinds(&rest), ["Event", "Event", "Event", "End"]);
         }
     }
-    // The same for a filtered reader, and for one that came before the run.
+    // The same for a filtered reader, and for one that connected before the run's first fact.
     let frames = client.open_stream(Transport::Raw, "r", "type=text.delta", Some(&format!("{other}:6"))).await.read_all().await;
     assert_eq!((kinds(&frames), frames[2].prev()), (vec!["Reset", "Event", "Event", "End"], 1));
     let mut early = client.open_stream(Transport::Raw, "later", "", Some(&format!("{other}:6"))).await;
@@ -213,14 +215,14 @@ async fn a_cursor_of_another_life_or_beyond_the_log_resets_its_reader() {
 }
 
 #[tokio::test]
-async fn what_is_no_cursor_is_refused_with_the_member() {
+async fn an_invalid_cursor_is_rejected_with_the_member() {
     let client = start_local().await;
     client.append("r", &[text("a")]).await;
     for cursor in ["7", "nonsense", "00000000:1", "000000000000feed:", "000000000000feed:-1", "000000000000feed:x"] {
         for via in TRANSPORTS {
             let mut stream = client.open_stream(via, "r", &format!("after={cursor}"), None).await;
             assert_eq!(stream.status, 400, "{cursor}");
-            let problem: Value = serde_json::from_slice(&stream.body().await).expect("JSON");
+            let problem: Value = serde_json::from_slice(&stream.body().await).expect("a problem is JSON");
             crate::schema::assert_valid("problem.schema.json", &problem);
             assert_eq!((problem["code"].as_str(), problem["member"].as_str()), (Some("bad_cursor"), Some("after")));
             assert_eq!(client.open_stream(via, "r", "", Some(cursor)).await.status, 400, "{cursor}");
@@ -232,7 +234,7 @@ async fn what_is_no_cursor_is_refused_with_the_member() {
 }
 
 #[tokio::test]
-async fn the_header_wins_over_the_query() {
+async fn last_event_id_takes_precedence_over_the_query() {
     let client = start_local().await;
     client.append("r", &[text("a"), text("b"), text("c"), finished()]).await;
     let ids: Vec<String> = client
@@ -252,13 +254,13 @@ async fn the_header_wins_over_the_query() {
         assert_eq!(from(&format!("after={first}&last_event_id={third}"), None).await, [4, 4]);
         assert_eq!(from(&format!("after={third}"), Some(first)).await, [2, 3, 4, 4]);
         assert_eq!(from("after=start", None).await, [1, 2, 3, 4, 4]);
-        assert_eq!(from(&format!("after={third}"), Some("")).await, [4, 4], "an empty id is none");
+        assert_eq!(from(&format!("after={third}"), Some("")).await, [4, 4], "an empty id is no cursor");
         assert_eq!(from("after=start", Some(third)).await, [4, 4]);
     }
 }
 
 #[tokio::test]
-async fn from_now_on_is_only_what_comes_and_says_what_it_left_out() {
+async fn after_now_streams_only_new_events_and_names_the_last_earlier_one() {
     let client = start_local().await;
     client.append("r", &[text("a"), fact("metric.changed", json!({}))]).await;
     let mut streams = Vec::new();
@@ -281,7 +283,7 @@ async fn from_now_on_is_only_what_comes_and_says_what_it_left_out() {
 }
 
 #[tokio::test]
-async fn a_selection_is_streamed_live_and_ends_with_its_run() {
+async fn a_filtered_stream_is_live_and_ends_with_its_run() {
     let client = start_local().await;
     let mut stream = client.open_stream(Transport::Hyper, "r", "surfaces=hitl,tool_ui&audience=user", None).await;
     stream.wait_until_open().await;
@@ -293,13 +295,13 @@ async fn a_selection_is_streamed_live_and_ends_with_its_run() {
 }
 
 #[tokio::test]
-async fn a_selection_that_is_resumed_far_from_its_last_event_still_knows_it() {
+async fn a_filtered_stream_resumed_far_from_its_last_event_still_names_it() {
     let client = start_local().await;
     let facts: Vec<Value> = (1..=2600).map(|n| if n == 1500 { fact("task.changed", json!({})) } else { text("x") }).collect();
     let mut cursors = Vec::new();
     for (part, n) in facts.chunks(20).zip(1..) {
         let receipt = client.append("r", part).await;
-        cursors.push(format!("{}:{}", receipt["epoch"].as_str().expect("an epoch"), n * 20 * 2));
+        cursors.push(format!("{}:{}", receipt["epoch"].as_str().expect("the receipt has an epoch"), n * 20 * 2));
     }
     client.append("r", &[finished()]).await;
     for (cursor, prev) in [(&cursors[127], 1500), (&cursors[75], 1500), (&cursors[80], 1500)] {
@@ -320,38 +322,38 @@ async fn a_selection_that_is_resumed_far_from_its_last_event_still_knows_it() {
 async fn a_stream_may_follow_another_request_on_its_connection() {
     let client = start_local().await;
     client.append("r", &[text("a"), finished()]).await;
-    let mut socket = TcpStream::connect(client.at).await.expect("a connection");
-    socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("sent");
+    let mut socket = TcpStream::connect(client.at).await.expect("the server accepts the connection");
+    socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("the request is sent");
     let mut answer = Vec::new();
     while !answer.ends_with(b"}") {
-        with_timeout("health", socket.read_buf(&mut answer)).await.expect("an answer");
+        with_timeout("health", socket.read_buf(&mut answer)).await.expect("the socket is readable");
     }
     assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
     let mut stream = Sse::open(socket, Transport::Raw, "/v1/runs/r/stream?frames=events", &[]).await;
-    assert_eq!(stream.headers.get("transfer-encoding").map(String::as_str), Some("chunked"), "hyper's");
+    assert_eq!(stream.headers.get("transfer-encoding").map(String::as_str), Some("chunked"), "hyper carries the stream");
     assert_eq!(kinds(&stream.read_all().await), ["Event", "Event", "End"]);
 }
 
 #[tokio::test]
-async fn a_request_may_come_in_pieces() {
+async fn a_request_may_arrive_in_pieces() {
     let client = start_local().await;
     client.append("r", &[text("a"), finished()]).await;
     let request = b"GET /v1/runs/r/stream?frames=events HTTP/1.1\r\nhost: localhost\r\nlast-event-id:\r\n\r\n";
     for cut in [1, 3, 4, 20, 60, request.len() - 1] {
-        let mut socket = TcpStream::connect(client.at).await.expect("a connection");
-        socket.set_nodelay(true).expect("an option");
-        socket.write_all(&request[..cut]).await.expect("sent");
+        let mut socket = TcpStream::connect(client.at).await.expect("the server accepts the connection");
+        socket.set_nodelay(true).expect("the option is set");
+        socket.write_all(&request[..cut]).await.expect("the request is sent");
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        socket.write_all(&request[cut..]).await.expect("sent");
+        socket.write_all(&request[cut..]).await.expect("the request is sent");
         let mut answer = Vec::new();
-        with_timeout("the end", socket.read_to_end(&mut answer)).await.expect("an answer");
-        let answer = String::from_utf8(answer).expect("UTF-8");
+        with_timeout("the end", socket.read_to_end(&mut answer)).await.expect("the socket is readable");
+        let answer = String::from_utf8(answer).expect("the response is UTF-8");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("\"frame\":\"End\""), "cut at {cut}: {answer}");
     }
 }
 
-/// Follows a run to its end with a new connection for every frame.
-async fn one_frame_a_connection(client: &Client, via: Transport, run: &str, query: &str) -> Vec<Frame> {
+/// Reads a run to its end with a new connection for every frame.
+async fn read_one_frame_per_connection(client: &Client, via: Transport, run: &str, query: &str) -> Vec<Frame> {
     let mut frames: Vec<Frame> = Vec::new();
     loop {
         let resume = frames.last().and_then(|frame| frame.id.as_deref());
@@ -360,14 +362,14 @@ async fn one_frame_a_connection(client: &Client, via: Transport, run: &str, quer
             return frames;
         }
         frames.push(stream.next_frame().await);
-        assert!(frames.last().is_some_and(|frame| frame.retry.is_some()), "each connection's first frame says when to come back");
+        assert!(frames.last().is_some_and(|frame| frame.retry.is_some()), "each connection's first frame has retry");
     }
 }
 
-/// The frames are all of the audience's events, once, in order, with the right chain, and the end.
+/// Asserts that the frames are all of the audience's events, once, in order, with the right chain, and the end.
 async fn assert_complete(client: &Client, run: &str, query: &str, frames: &[Frame]) {
     let events = client.read_events(run, query, 1000).await;
-    let (end, frames) = frames.split_last().expect("the end");
+    let (end, frames) = frames.split_last().expect("the stream has an end");
     assert_eq!(end.kind(), "End");
     assert_eq!(frames.len(), events.len());
     let mut prev = 0;
@@ -377,8 +379,8 @@ async fn assert_complete(client: &Client, run: &str, query: &str, frames: &[Fram
     }
 }
 
-/// Writes a recording, which ends its run, in small bodies.
-async fn write_slowly(client: &Client, run: &str, facts: &[Value]) {
+/// Posts a recording that ends its run, in small bodies.
+async fn post_in_small_bodies(client: &Client, run: &str, facts: &[Value]) {
     let path = format!("/v1/runs/{run}/facts?source=awaken");
     for body in facts.chunks(50) {
         assert_eq!(client.post_lines(&path, to_ndjson(body)).await.ok()["accepted"], body.len());
@@ -388,42 +390,42 @@ async fn write_slowly(client: &Client, run: &str, facts: &[Value]) {
 }
 
 #[tokio::test]
-async fn whoever_is_cut_off_after_every_single_frame_misses_none_and_sees_none_twice() {
+async fn a_reader_cut_off_after_every_frame_gets_every_event_once() {
     let facts = recording("long_40_steps");
     let client = start_local().await;
     for via in TRANSPORTS {
         let run = format!("{via:?}");
-        let reading = one_frame_a_connection(&client, via, &run, "audience=user");
-        let ((), frames) = tokio::join!(write_slowly(&client, &run, &facts), reading);
+        let reading = read_one_frame_per_connection(&client, via, &run, "audience=user");
+        let ((), frames) = tokio::join!(post_in_small_bodies(&client, &run, &facts), reading);
         assert!(frames.len() > 1000, "{}", frames.len());
         assert_complete(&client, &run, "audience=user", &frames).await;
     }
 }
 
 #[tokio::test]
-async fn the_same_of_a_log_that_is_read_from_the_store() {
+async fn a_reader_cut_off_after_every_frame_gets_every_event_once_from_the_store_too() {
     let facts: Vec<Value> = recording("tool_progress_activity");
     let sizes = Sizes { ring_bytes_max: 1, pages_bytes_max: 64 * 1024, ..Sizes::default() };
     let client = start_local_with(sizes, Limits::default()).await;
-    write_slowly(&client, "r", &facts).await;
+    post_in_small_bodies(&client, "r", &facts).await;
     for audience in AUDIENCES {
         for query in [format!("audience={audience}"), format!("audience={audience}&surfaces=tool_ui,runtime_status")] {
             for via in TRANSPORTS {
-                assert_complete(&client, "r", &query, &one_frame_a_connection(&client, via, "r", &query).await).await;
+                assert_complete(&client, "r", &query, &read_one_frame_per_connection(&client, via, "r", &query).await).await;
             }
         }
     }
 }
 
 #[tokio::test]
-async fn whoever_is_cut_off_inside_a_frame_gets_it_again() {
+async fn a_reader_cut_off_inside_a_frame_gets_it_again() {
     let client = start_local().await;
     client.append("r", &[text("a"), text("b"), text("c"), finished()]).await;
     let whole = client.open_stream(Transport::Raw, "r", "", None).await.read_all().await;
     let blocks: Vec<&str> = whole.iter().map(|frame| frame.text.as_str()).collect();
     let body = format!(":\n{}", blocks.concat().trim_start_matches(":\n"));
     for cut in 0..body.len() {
-        // What a client has committed at this byte: a frame counts once its empty line is there.
+        // A frame counts as received when its empty line has arrived.
         let committed = body[..cut].rmatch_indices("\n\n").next().map_or(0, |(at, _)| body[..at].matches("\n\n").count() + 1);
         let resume = committed.checked_sub(1).map(|n| whole[n].id());
         let query = format!("after={}", resume.unwrap_or("start"));
@@ -432,7 +434,7 @@ async fn whoever_is_cut_off_inside_a_frame_gets_it_again() {
         }
         let path = format!("/v1/runs/r/stream?frames=events&{query}");
         if cut % 40 == 0 {
-            let socket = TcpStream::connect(client.at).await.expect("a connection");
+            let socket = TcpStream::connect(client.at).await.expect("the server accepts the connection");
             let rest = Sse::open(socket, Transport::Raw, &path, &[]).await.read_all().await;
             let data = |frames: &[Frame]| frames.iter().map(|frame| frame.data.clone()).collect::<Vec<_>>();
             assert_eq!(data(&rest), data(&whole[committed..]), "cut at {cut}");
@@ -441,7 +443,7 @@ async fn whoever_is_cut_off_inside_a_frame_gets_it_again() {
 }
 
 #[tokio::test]
-async fn two_hundred_readers_all_see_everything_once_and_in_order() {
+async fn two_hundred_readers_get_every_event_once_and_in_order() {
     let client = start_local_with(Sizes { ring_bytes_max: 8 * 1024, ..Sizes::default() }, Limits::default()).await;
     let mut reading = Vec::new();
     for n in 0..200 {
@@ -449,7 +451,7 @@ async fn two_hundred_readers_all_see_everything_once_and_in_order() {
         stream.wait_until_open().await;
         reading.push((n, stream));
     }
-    // A quarter does not read while the run is written; it is as long as it takes that matters, not how long.
+    // A quarter of the readers does not read during the writes, however long they take.
     let (stalled, eager): (Vec<_>, Vec<_>) = reading.into_iter().partition(|(n, _)| n % 4 == 3);
     let eager: Vec<_> =
         eager.into_iter().map(|(n, mut stream)| tokio::spawn(async move { (n, stream.sequences().await) })).collect();
@@ -472,7 +474,7 @@ async fn two_hundred_readers_all_see_everything_once_and_in_order() {
         expected.push(events.iter().filter_map(|event| event["sequence"].as_u64()).collect::<Vec<_>>());
     }
     for eager in eager {
-        let (n, sequences) = with_timeout("an eager reader", eager).await.expect("no panic");
+        let (n, sequences) = with_timeout("an eager reader", eager).await.expect("the task does not panic");
         assert_eq!(sequences, expected[n % 3], "reader {n}");
     }
     for (n, mut stream) in stalled {
@@ -480,18 +482,18 @@ async fn two_hundred_readers_all_see_everything_once_and_in_order() {
     }
 }
 
-/// More than the system itself holds between a server that writes and a client that does not read.
+/// Returns more bytes than the system buffers between a writing server and a client that does not read.
 pub fn more_than_sockets_hold() -> usize {
     let max = |file: &str| -> usize {
         let text = std::fs::read_to_string(file).unwrap_or_default();
         text.split_whitespace().last().and_then(|max| max.parse().ok()).unwrap_or(4 * 1024 * 1024)
     };
-    // The receiver's buffer grows only for those who read.
+    // The receive buffer grows only for clients that read.
     max("/proc/sys/net/ipv4/tcp_wmem") + 2 * 1024 * 1024
 }
 
 #[tokio::test]
-async fn readers_that_stall_delay_nobody_and_then_get_everything_once_and_in_order() {
+async fn stalled_readers_delay_no_other_and_then_get_every_event_in_order() {
     const FACT: usize = 16 * 1024;
     let facts = more_than_sockets_hold() / FACT;
     for ring_bytes_max in [Sizes::default().ring_bytes_max, 64 * 1024] {
@@ -506,13 +508,13 @@ async fn readers_that_stall_delay_nobody_and_then_get_everything_once_and_in_ord
         let mut eager = client.open_stream(Transport::Raw, "r", "", None).await;
         eager.wait_until_open().await;
         let eager = tokio::spawn(async move { eager.sequences().await });
-        // The writer is answered, and the eager reader served to the end, while the others hold everything back.
+        // The server answers the writer, and serves the eager reader to the end, while the other readers stall.
         for _ in 0..facts / 8 {
             client.append("r", &vec![text(&"x".repeat(FACT)); 8]).await;
         }
-        let last = client.append("r", &[finished()]).await["lastSequence"].as_u64().expect("a sequence");
+        let last = client.append("r", &[finished()]).await["lastSequence"].as_u64().expect("the receipt has a sequence");
         let all: Vec<u64> = (1..=last).collect();
-        assert!(with_timeout("the eager reader", eager).await.expect("no panic") == all);
+        assert!(with_timeout("the eager reader", eager).await.expect("the task does not panic") == all);
         for (n, stream) in stalled.iter_mut().enumerate() {
             assert!(stream.sequences().await == all, "reader {n}, ring of {ring_bytes_max}");
         }
@@ -520,7 +522,7 @@ async fn readers_that_stall_delay_nobody_and_then_get_everything_once_and_in_ord
 }
 
 #[tokio::test]
-async fn readers_may_come_and_go_while_a_run_is_written() {
+async fn readers_may_connect_and_disconnect_while_a_run_is_written() {
     let client = start_local().await;
     let facts = recording("multi_tool_sequential");
     let reading: Vec<_> = (0..24)
@@ -528,7 +530,7 @@ async fn readers_may_come_and_go_while_a_run_is_written() {
             let client = client.clone();
             tokio::spawn(async move {
                 let mut frames: Vec<Frame> = Vec::new();
-                // Each is cut off after a number of frames of its own.
+                // Each reader disconnects after its own number of frames.
                 loop {
                     let resume = frames.last().and_then(|frame| frame.id.as_deref());
                     let mut stream = client.open_stream(TRANSPORTS[n % 2], "r", "audience=internal", resume).await;
@@ -549,14 +551,20 @@ async fn readers_may_come_and_go_while_a_run_is_written() {
         client.post_lines("/v1/runs/r/facts?source=awaken", to_ndjson(std::slice::from_ref(fact))).await.ok();
     }
     for reader in reading {
-        assert_complete(&client, "r", "audience=internal", &with_timeout("a reader", reader).await.expect("no panic")).await;
+        assert_complete(
+            &client,
+            "r",
+            "audience=internal",
+            &with_timeout("a reader", reader).await.expect("the task does not panic"),
+        )
+        .await;
     }
 }
 
 #[tokio::test]
-async fn cursors_are_unique_and_grow() {
+async fn cursors_are_unique_and_increasing() {
     let client = start_local().await;
-    write_slowly(&client, "r", &recording("multi_tool_sequential")).await;
+    post_in_small_bodies(&client, "r", &recording("multi_tool_sequential")).await;
     let frames = client.open_stream(Transport::Raw, "r", "audience=internal", None).await.read_all().await;
     let ids: HashSet<&str> = frames.iter().map(Frame::id).collect();
     assert_eq!(ids.len(), frames.len());

@@ -1,10 +1,10 @@
-//! A streamed body: what its sender is told at the end counts as the sender counted.
+//! Violations in a streamed body: their indexes count the sender's facts.
 
 use super::cli::{DEADLINE, Running};
 use serde_json::Value;
 
 #[tokio::test]
-async fn a_late_chunk_is_named_by_its_number_in_the_whole_streamed_body() {
+async fn a_late_chunk_is_named_by_its_index_in_the_whole_streamed_body() {
     let server = Running::serve();
     let facts = [
         r#"{"type":"text.delta","messageId":"m","partId":"p","payload":{"text":"a"}}"#,
@@ -12,7 +12,7 @@ async fn a_late_chunk_is_named_by_its_number_in_the_whole_streamed_body() {
         r#"{"type":"text.final","messageId":"m","partId":"p"}"#,
         r#"{"type":"text.delta","messageId":"m","partId":"p","payload":{"text":"late"}}"#,
     ];
-    // Each line is sent once the one before it is in the log: so each is a group of its own.
+    // Each line is sent after the one before it is in the log, so that each line is an append of its own.
     let url = server.url.clone();
     let lines = futures_util::stream::unfold(0, move |n| {
         let url = url.clone();

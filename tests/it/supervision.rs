@@ -1,4 +1,4 @@
-//! Nothing fails in silence: the end of a task is the server's end, and what is stored and cannot be read is an error with a name.
+//! Supervision: the end of a task ends the server, and unreadable stored data is an error with a name.
 
 use crate::harness::{Client, TIMEOUT, Transport, environment, fact, serve_until, with_timeout};
 use proscenium::feed::Sizes;
@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// The real binary, in which one task panics: where it listened.
+/// The real binary, in which one task panics.
 struct Broken {
     at: std::net::SocketAddr,
     child: std::process::Child,
@@ -38,21 +38,21 @@ impl Broken {
         Self { at: at.unwrap_or_else(|| panic!("{task}: {line:?}")), child }
     }
 
-    /// Waits until it has ended: its exit code, and what it said.
+    /// Waits for the process's end; returns its exit code and its log.
     async fn end(mut self) -> (Option<i32>, String) {
         let mut stderr = self.child.stderr.take().unwrap();
         let ended = tokio::task::spawn_blocking(move || {
-            let mut said = String::new();
-            stderr.read_to_string(&mut said).unwrap();
-            (self.child.wait().unwrap().code(), said)
+            let mut log = String::new();
+            stderr.read_to_string(&mut log).unwrap();
+            (self.child.wait().unwrap().code(), log)
         });
-        with_timeout("the process to end", ended).await.unwrap()
+        with_timeout("the process's end", ended).await.unwrap()
     }
 }
 
 #[tokio::test]
-#[cfg_attr(not(debug_assertions), ignore = "programs that are built to be used cannot be told to panic")]
-async fn the_panic_of_any_task_ends_the_process_with_its_name_the_reason_and_a_code() {
+#[cfg_attr(not(debug_assertions), ignore = "programs that are built to be used cannot be stopped to panic")]
+async fn a_panic_of_any_task_ends_the_process_with_its_name_the_reason_and_a_code() {
     let dir = tempfile::tempdir().unwrap();
     let place = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let rcgen::CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -75,15 +75,15 @@ async fn the_panic_of_any_task_ends_the_process_with_its_name_the_reason_and_a_c
         ("key-renewal", &["--auth-key", &secret]),
     ];
     for (task, flags) in tasks {
-        let (code, said) = Broken::start(task, &dir.path().join(task), flags).end().await;
-        assert_eq!(code, Some(1), "{task}: {said}");
-        assert!(said.contains(&format!("the task {task} panicked: a test asked for this panic")), "{task}: {said}");
+        let (code, log) = Broken::start(task, &dir.path().join(task), flags).end().await;
+        assert_eq!(code, Some(1), "{task}: {log}");
+        assert!(log.contains(&format!("the task {task} panicked: a test asked for this panic")), "{task}: {log}");
     }
 }
 
 #[tokio::test]
-#[cfg_attr(not(debug_assertions), ignore = "programs that are built to be used cannot be told to panic")]
-async fn the_panic_of_the_committer_answers_all_who_wait_and_ends_the_process() {
+#[cfg_attr(not(debug_assertions), ignore = "programs that are built to be used cannot be stopped to panic")]
+async fn a_panic_of_the_committer_answers_every_waiting_request_and_ends_the_process() {
     let dir = tempfile::tempdir().unwrap();
     let server = Broken::start("committer", dir.path(), &[]);
     let client = Client::new(server.at);
@@ -91,17 +91,17 @@ async fn the_panic_of_the_committer_answers_all_who_wait_and_ends_the_process() 
     reader.wait_until_open().await;
     let url = format!("http://{}/v1/runs/r/facts", server.at);
     let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build().unwrap();
-    // An answer, or the end of the connection: not a silence.
+    // A response, or the end of the connection, but no timeout.
     let answer = http.post(url).header("content-type", "application/json").body(r#"{"type":"run.started"}"#).send().await;
     assert!(answer.as_ref().map_or_else(|error| !error.is_timeout(), |answer| answer.status() == 500), "{answer:?}");
-    let (code, said) = server.end().await;
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("the committer panicked: a test asked for this panic"), "{said}");
+    let (code, log) = server.end().await;
+    assert_eq!(code, Some(1), "{log}");
+    assert!(log.contains("the committer panicked: a test asked for this panic"), "{log}");
 }
 
 #[tokio::test]
-async fn a_committer_that_has_ended_is_a_failure_also_for_a_server_that_is_told_to_stop() {
-    // Which of the two is seen first is chance.
+async fn an_ended_committer_is_a_failure_also_during_a_stop() {
+    // Either event may be seen first.
     for _ in 0..20 {
         let store = AnyStore::Memory(MemoryStore::new());
         let environment = environment(jiff::Timestamp::now);
@@ -115,14 +115,14 @@ async fn a_committer_that_has_ended_is_a_failure_also_for_a_server_that_is_told_
             let http = reqwest::Client::builder().no_proxy().build().unwrap();
             let _ = http.post(url).header("content-type", "application/json").body(r#"{"type":"run.started"}"#).send().await;
         };
-        match with_timeout("the server to end", server.run(listener, stop)).await {
+        match with_timeout("the server's end", server.run(listener, stop)).await {
             Err(Failure::Store(error)) => assert!(error.to_string().contains("the committer panicked"), "{error}"),
             ended => panic!("{ended:?}"),
         }
     }
 }
 
-/// A server on this directory, which stops when it is told to and lets go of it.
+/// Starts a server on this directory; returns its client, and a function that stops it and releases the directory.
 async fn on(dir: &Path) -> (Client, impl AsyncFnOnce()) {
     let environment = environment(jiff::Timestamp::now);
     let server = Server::new(
@@ -133,15 +133,15 @@ async fn on(dir: &Path) -> (Client, impl AsyncFnOnce()) {
         KeepAlive::default(),
         environment,
     );
-    let (stop, told) = oneshot::channel::<()>();
-    let (client, serving) = serve_until(server.unwrap(), async move { drop(told.await) }).await;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (client, serving) = serve_until(server.unwrap(), async move { drop(stopped.await) }).await;
     (client, async move || {
         drop(stop);
-        with_timeout("the server to stop", serving).await.unwrap();
+        with_timeout("the server's stop", serving).await.unwrap();
     })
 }
 
-/// The store of a directory, once whoever had it has let go.
+/// Opens the store of a directory, after its last user has released it.
 pub fn opened(dir: &Path) -> EmbeddedStore {
     loop {
         match EmbeddedStore::open(dir, Sync::Never) {
@@ -155,12 +155,12 @@ pub fn run(name: &str) -> LogId {
     LogId::Run(RunId::new(name).unwrap())
 }
 
-/// The log as it is stored.
+/// Loads the log as stored.
 pub async fn loaded(store: &EmbeddedStore, name: &str) -> LoadedLog {
     store.load(&run(name)).await.unwrap().unwrap()
 }
 
-/// Sets one state entry of a run, past everything that looks at it.
+/// Sets one state entry of a run, bypassing all checks.
 pub async fn set(store: &EmbeddedStore, name: &str, key: &[u8], value: &[u8]) {
     let LoadedLog { epoch, last, .. } = loaded(store, name).await;
     let state = vec![(key.to_vec().into(), Some(value.to_vec().into()))];
@@ -168,14 +168,14 @@ pub async fn set(store: &EmbeddedStore, name: &str, key: &[u8], value: &[u8]) {
     store.commit(&[append]).await.unwrap();
 }
 
-/// A run that leaves an entry of every kind in its log's state.
+/// Writes a run whose log state has an entry of every kind.
 pub async fn tell_everything(client: &Client, run: &str) {
     let numbered = [("content-type", "application/json"), ("producer-id", "p"), ("producer-epoch", "1"), ("producer-seq", "0")];
     let facts = json!([
         fact("run.started", json!({"sessionId": "s"})),
         fact("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "dig"}})),
         fact("tool.result", json!({"toolCallId": "c", "payload": {"output": "x".repeat(40_000)}})),
-        // What may be the beginning of a secret is held back.
+        // The guard holds back a possible start of a secret.
         fact("text.delta", json!({"messageId": "m", "payload": {"text": "see sk-"}})),
     ]);
     client.post(&format!("/v1/runs/{run}/facts"), &numbered, facts.to_string()).await.ok();
@@ -186,7 +186,7 @@ pub async fn tell_everything(client: &Client, run: &str) {
 }
 
 #[tokio::test]
-async fn each_entry_of_a_logs_state_that_cannot_be_read_is_named_and_other_logs_go_on() {
+async fn each_unreadable_state_entry_is_named_and_other_logs_continue() {
     let dir = tempfile::tempdir().unwrap();
     let (client, stop) = on(dir.path()).await;
     tell_everything(&client, "bad").await;
@@ -196,7 +196,7 @@ async fn each_entry_of_a_logs_state_that_cannot_be_read_is_named_and_other_logs_
     let whole = loaded(&store, "bad").await;
     drop(store);
     let kinds: std::collections::BTreeSet<u8> = whole.state.iter().map(|(key, _)| key[0]).collect();
-    assert_eq!(kinds, b"acgmpt".iter().copied().collect(), "an entry of every kind");
+    assert_eq!(kinds, b"acgmpt".iter().copied().collect(), "not an entry of every kind");
     for (key, was) in &whole.state {
         let store = opened(dir.path());
         set(&store, "bad", key, b"{\"half").await;
@@ -211,7 +211,7 @@ async fn each_entry_of_a_logs_state_that_cannot_be_read_is_named_and_other_logs_
         let runs = client.get("/v1/runs").await.ok();
         let read = client.get("/v1/runs/bad").await;
         match &**key == b"m" {
-            // Nothing is known of it, and nothing is made up.
+            // The server knows nothing of the log, and invents nothing.
             true => {
                 read.problem(500, "stored_state_unreadable");
                 assert_eq!(runs["runs"].as_array().unwrap().len(), 1, "{runs}");
@@ -223,7 +223,7 @@ async fn each_entry_of_a_logs_state_that_cannot_be_read_is_named_and_other_logs_
         }
         stop().await;
         let store = opened(dir.path());
-        assert_eq!(loaded(&store, "bad").await.last, whole.last, "nothing was written");
+        assert_eq!(loaded(&store, "bad").await.last, whole.last, "the server wrote to the log");
         set(&store, "bad", key, was).await;
     }
     let (client, stop) = on(dir.path()).await;
@@ -236,12 +236,12 @@ async fn each_entry_of_a_logs_state_that_cannot_be_read_is_named_and_other_logs_
         .iter()
         .map(|event| event["payload"]["text"].to_string())
         .collect::<String>();
-    assert!(text.contains("[redacted]") && !text.contains("abcdefgh"), "the state is whole again: {text}");
+    assert!(text.contains("[redacted]") && !text.contains("abcdefgh"), "the state is not restored: {text}");
     stop().await;
 }
 
 #[tokio::test]
-async fn a_log_that_cannot_be_read_can_be_deleted_and_begins_anew() {
+async fn an_unreadable_log_can_be_deleted_and_written_again() {
     for key in [b"m", b"g"] {
         let dir = tempfile::tempdir().unwrap();
         let (client, stop) = on(dir.path()).await;
@@ -266,7 +266,7 @@ async fn a_log_that_cannot_be_read_can_be_deleted_and_begins_anew() {
 }
 
 #[tokio::test]
-async fn a_log_whose_index_entry_cannot_be_read_is_named_when_the_server_starts() {
+async fn an_unreadable_log_index_entry_is_named_at_the_server_s_start() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let (client, stop) = on(&data).await;
@@ -278,13 +278,13 @@ async fn a_log_whose_index_entry_cannot_be_read_is_named_when_the_server_starts(
     let server = Broken::start("nothing", dir.path(), &[]);
     Client::new(server.at).get("/readyz").await.ok();
     assert!(Command::new("kill").args(["-s", "TERM", &server.child.id().to_string()]).status().unwrap().success());
-    let (code, said) = server.end().await;
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("run bad") && said.contains("entry \"m\""), "{said}");
+    let (code, log) = server.end().await;
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("run bad") && log.contains("entry \"m\""), "{log}");
 }
 
 #[tokio::test]
-async fn a_checkpoint_that_cannot_be_read_is_made_up_for_from_the_log() {
+async fn an_unreadable_checkpoint_is_replaced_from_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let (client, stop) = on(dir.path()).await;
     tell_everything(&client, "r").await;

@@ -1,7 +1,7 @@
-//! The seed's tables as data, compared with the defaults and mappings of the code.
+//! The tables of seed 003 as data, compared with the code's defaults and mappings.
 //!
-//! Each constant is a table of seed 003 as it stands there. Where the code knows better than the seed's "typical" column, the
-//! exception stands here by name, with the line that says so.
+//! Each constant is a table of the seed. Where the code differs from the seed's "typical" column, an exception names
+//! the event type and the line of the seed that justifies it.
 
 use crate::harness::{Client, fact, start_local};
 use proscenium::check::DEMANDS;
@@ -75,15 +75,15 @@ const PHASES: &[(&str, &[&str])] = &[
     ("hydrating", &["session.hydrated", "messages.snapshot"]),
 ];
 
-/// Classes whose default phase is not among those that the table lists for them, and why.
+/// Event types whose default phase differs from the table's phases, and the reason.
 const OTHER_PHASES: &[(&str, &str, &str)] = &[
     ("run.started", "accepted", "Standard event classes: \"Runtime execution boundary started or was accepted.\""),
-    ("run.status", "acting", "of its phases none is the class's; the sources' status events say that the run is at work"),
-    ("state.snapshot", "unknown", "an application's state is of no phase; `interrupted` is of a bookmark, `draft` of a composer"),
-    ("state.delta", "unknown", "an application's state is of no phase; `interrupted` is of a bookmark, `draft` of a composer"),
+    ("run.status", "acting", "no phase of the table is typical; the sources' status events mean that the run is active"),
+    ("state.snapshot", "unknown", "an application's state has no phase; `interrupted` is for bookmarks, `draft` for composers"),
+    ("state.delta", "unknown", "an application's state has no phase; `interrupted` is for bookmarks, `draft` for composers"),
 ];
 
-/// Owner, and the classes of its examples.
+/// Owner, and the event types of its examples.
 const OWNED: &[(&str, &[&str])] = &[
     ("runtime", &["run.*", "queue.changed", "state.*"]),
     ("model", &["text.*", "reasoning.*", "plan.*", "tool.args", "tool.started"]),
@@ -99,7 +99,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("diagnostics", &["diagnostic.changed", "metric.changed"]),
 ];
 
-/// Surface, and the classes that its responsibility names ("Surface", "Message part taxonomy", "Team workbench contract").
+/// Surface, and the event types of its responsibility ("Surface", "Message part taxonomy", "Team workbench contract").
 const SHOWN: &[(&str, &[&str])] = &[
     ("composer", &["queue.changed"]),
     ("conversation", &["text.*", "messages.snapshot"]),
@@ -117,11 +117,11 @@ const SHOWN: &[(&str, &[&str])] = &[
     ("worker_notifications", &["worker.notification"]),
     ("review_lane", &["review.*"]),
     ("team_policy", &["permission.changed"]),
-    // The seed has no surface for an application's own state; its schema calls what is nobody's `custom`.
+    // The seed has no surface for an application's own state; its schema calls activities without an owner `custom`.
     ("custom", &["state.*"]),
 ];
 
-/// Scope, and the classes that touch such an entity and none smaller.
+/// Scope, and the event types that concern such an entity and no smaller one.
 const TOUCHED: &[(&str, &[&str])] = &[
     ("team", &["team.changed"]),
     ("session", &["session.*", "queue.changed", "context.compaction.*"]),
@@ -138,7 +138,7 @@ const TOUCHED: &[(&str, &[&str])] = &[
     ("evidence", &["evidence.changed", "review.*"]),
 ];
 
-/// Persistence, and the classes that are of use so long.
+/// Persistence, and the event types that are useful for as long.
 const KEPT: &[(&str, &[&str])] = &[
     (
         "ephemeral_live",
@@ -207,7 +207,7 @@ const PARTS: &[(&str, &str, &[&str])] = &[
     ("diagnostic", "diagnostics", &["diagnostics"]),
 ];
 
-/// The facts that a part of this kind comes from, where one class is enough to make its activity.
+/// The facts of a part of this kind, where one event type suffices for its activity.
 const PART_FACTS: &[(&str, &str, &str)] = &[
     ("user_text", "text.final", "message"),
     ("assistant_text", "text.delta", "message"),
@@ -288,7 +288,7 @@ const CHECKLIST: &[&str] = &[
     "Diagnostics and metrics stay outside normal conversation text.",
 ];
 
-/// Item of the task taxonomy: the fact that makes it, its activity, and its default surfaces.
+/// Task taxonomy item: its fact, its activity, and its default surfaces.
 fn items() -> Vec<(&'static str, Value, &'static str, &'static [&'static str])> {
     let task = |members: Value| fact("task.changed", json!({"taskId": "t", "payload": members}));
     let agent = |class: &str, members: Value| fact(class, json!({"agentId": "g", "payload": members}));
@@ -324,26 +324,26 @@ fn items() -> Vec<(&'static str, Value, &'static str, &'static [&'static str])> 
     ]
 }
 
-fn takes(pattern: &str, class: &str) -> bool {
+fn matches(pattern: &str, class: &str) -> bool {
     pattern.strip_suffix('*').map_or(pattern == class, |family| class.starts_with(family))
 }
 
-/// The rows whose classes take this one, by the most telling pattern: a class's own name goes before its family's.
-fn rows<'t>(table: &[(&'t str, &[&str])], class: &str) -> Vec<&'t str> {
+/// Returns the rows whose event types match, by the most specific pattern: an exact name precedes a family.
+fn matching_rows<'t>(table: &[(&'t str, &[&str])], class: &str) -> Vec<&'t str> {
     let named: Vec<_> = table.iter().filter(|(_, of)| of.contains(&class)).map(|(name, _)| *name).collect();
     if !named.is_empty() {
         return named;
     }
-    table.iter().filter(|(_, of)| of.iter().any(|pattern| takes(pattern, class))).map(|(name, _)| *name).collect()
+    table.iter().filter(|(_, of)| of.iter().any(|pattern| matches(pattern, class))).map(|(name, _)| *name).collect()
 }
 
-/// Every class of the seed with its default in one dimension.
+/// Returns every event type of the seed with its default in one dimension.
 fn defaults(of: fn(&proscenium::model::taxonomy::EventDefaults) -> &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     EVENT_TYPES.iter().filter(|(class, _)| *class != EventType::ControlChanged).map(move |(class, row)| (class.as_str(), of(row)))
 }
 
 #[test]
-fn every_dimension_has_the_seed_s_names_in_its_order_and_no_others_but_unknown() {
+fn every_dimension_has_exactly_the_seed_s_names_in_order_and_unknown() {
     let phases: Vec<&str> = PHASES.iter().map(|(name, _)| *name).collect();
     let parts: Vec<&str> = PARTS.iter().map(|(name, ..)| *name).collect();
     let actions: Vec<&str> = ACTIONS.iter().map(|(name, _)| *name).collect();
@@ -364,7 +364,7 @@ fn every_dimension_has_the_seed_s_names_in_its_order_and_no_others_but_unknown()
 }
 
 #[test]
-fn every_class_has_the_owner_scope_phase_surface_and_persistence_of_the_seed() {
+fn every_event_type_has_the_seed_s_owner_scope_phase_surface_and_persistence() {
     let mut wrong = Vec::new();
     let mut check = |dimension: &str, class: &str, default: &str, allowed: &[&str]| {
         if !allowed.contains(&default) {
@@ -372,24 +372,24 @@ fn every_class_has_the_owner_scope_phase_surface_and_persistence_of_the_seed() {
         }
     };
     for (class, owner) in defaults(|row| row.owner.as_str()) {
-        check("owner", class, owner, &rows(OWNED, class));
+        check("owner", class, owner, &matching_rows(OWNED, class));
     }
     for (class, scope) in defaults(|row| row.scope.as_str()) {
-        check("scope", class, scope, &rows(TOUCHED, class));
+        check("scope", class, scope, &matching_rows(TOUCHED, class));
     }
     for (class, surface) in defaults(|row| row.surface.as_str()) {
-        check("surface", class, surface, &rows(SHOWN, class));
+        check("surface", class, surface, &matching_rows(SHOWN, class));
     }
     for (class, persistence) in defaults(|row| row.persistence.as_str()) {
-        check("persistence", class, persistence, &rows(KEPT, class));
+        check("persistence", class, persistence, &matching_rows(KEPT, class));
     }
     for (class, phase) in defaults(|row| row.phase.as_str()) {
-        let typical = rows(PHASES, class);
+        let typical = matching_rows(PHASES, class);
         let excepted: Vec<&str> = OTHER_PHASES.iter().filter(|(of, ..)| *of == class).map(|(_, phase, _)| *phase).collect();
         match (excepted.is_empty(), typical.is_empty()) {
             (false, _) => check("phase", class, phase, &excepted),
             (true, false) => check("phase", class, phase, &typical),
-            // Of a class that no phase lists, the seed says nothing.
+            // The seed defines no phase for an event type that no phase lists.
             (true, true) => {}
         }
     }
@@ -397,14 +397,14 @@ fn every_class_has_the_owner_scope_phase_surface_and_persistence_of_the_seed() {
 }
 
 #[test]
-fn an_exception_is_one_indeed() {
+fn every_exception_differs_from_the_seed() {
     for (class, phase, why) in OTHER_PHASES {
-        assert!(!rows(PHASES, class).contains(phase), "{class}: {why}");
+        assert!(!matching_rows(PHASES, class).contains(phase), "{class}: {why}");
     }
 }
 
 #[test]
-fn every_action_type_belongs_to_an_owner_of_the_seed() {
+fn every_action_type_has_an_owner_of_the_seed() {
     for (kind, owners) in ACTIONS {
         let owner = ActionKind::from(*kind).owner();
         assert!(owners.split(" or ").any(|name| name == owner.as_str()), "{kind}: {owner}, the seed has {owners}");
@@ -412,9 +412,9 @@ fn every_action_type_belongs_to_an_owner_of_the_seed() {
 }
 
 #[test]
-fn the_contract_names_the_seed_s_tool_states_action_types_parts_and_topologies() {
+fn the_contract_has_the_seed_s_tool_states_action_types_parts_and_topologies() {
     let documents = documents();
-    let schema = |kind: &str| &documents.iter().find(|(of, _)| *of == kind).expect("a schema").1;
+    let schema = |kind: &str| &documents.iter().find(|(of, _)| *of == kind).expect("the schema exists").1;
     let states: Vec<&str> = lifecycle().into_iter().map(|(state, _)| state).collect();
     let mut states: Vec<&str> = states.into_iter().collect();
     states.dedup();
@@ -427,22 +427,22 @@ fn the_contract_names_the_seed_s_tool_states_action_types_parts_and_topologies()
 }
 
 #[test]
-fn the_check_of_a_log_answers_every_validation_point_of_the_seed() {
+fn the_log_check_covers_every_validation_point_of_the_seed() {
     let points: Vec<&str> = DEMANDS.iter().filter(|demand| demand.origin == "checklist").map(|demand| demand.sentence).collect();
     assert_eq!(points, CHECKLIST);
 }
 
-async fn shown(client: &Client, run: &str, kind: &str) -> Value {
+async fn read_activity(client: &Client, run: &str, kind: &str) -> Value {
     let all = client.get(&format!("/v1/runs/{run}/activities?audience=internal")).await.ok();
     let activities = all["activities"].as_array().unwrap();
-    activities.iter().find(|one| one["activityType"] == kind).unwrap_or_else(|| panic!("{run} shows no {kind}: {all}")).clone()
+    activities.iter().find(|one| one["activityType"] == kind).unwrap_or_else(|| panic!("{run} has no {kind}: {all}")).clone()
 }
 
 #[tokio::test]
-async fn every_part_s_facts_show_on_a_default_surface_of_the_part() {
+async fn every_part_s_facts_appear_on_a_default_surface_of_the_part() {
     let client = start_local().await;
     for (part, class, activity) in PART_FACTS {
-        let (_, _, surfaces) = PARTS.iter().find(|(name, ..)| name == part).expect("a part of the seed");
+        let (_, _, surfaces) = PARTS.iter().find(|(name, ..)| name == part).expect("the seed has the part");
         let ids = json!({"messageId": "m", "partId": "p", "toolCallId": "c", "actionId": "a", "artifactId": "f", "evidenceId": "e",
             "taskId": "t", "payload": {"text": "x", "role": if *part == "user_text" { "user" } else { "assistant" }, "message": "m"}});
         let mut fact = fact(class, ids);
@@ -451,35 +451,35 @@ async fn every_part_s_facts_show_on_a_default_surface_of_the_part() {
         }
         let run = format!("of-{part}");
         client.append(&run, &[fact]).await;
-        let surface = shown(&client, &run, activity).await["surface"].clone();
+        let surface = read_activity(&client, &run, activity).await["surface"].clone();
         assert!(surfaces.contains(&surface.as_str().unwrap()), "{part}: {surface}, the seed has {surfaces:?}");
     }
 }
 
 #[tokio::test]
-async fn every_item_of_the_task_taxonomy_shows_on_its_default_surface() {
+async fn every_item_of_the_task_taxonomy_appears_on_its_default_surface() {
     let client = start_local().await;
     for (n, (item, fact, activity, surfaces)) in items().into_iter().enumerate() {
         let run = format!("r{n}");
         client.append(&run, &[fact]).await;
-        let surface = shown(&client, &run, activity).await["surface"].clone();
+        let surface = read_activity(&client, &run, activity).await["surface"].clone();
         assert!(surfaces.contains(&surface.as_str().unwrap()), "{item}: {surface}, the seed has {surfaces:?}");
     }
 }
 
 #[tokio::test]
-async fn every_tool_event_leads_to_the_state_that_the_seed_maps_it_to() {
+async fn every_tool_event_leads_to_the_seed_s_state() {
     let client = start_local().await;
     for (n, (state, facts)) in lifecycle().into_iter().enumerate() {
         let run = format!("r{n}");
         client.append(&run, &facts).await;
         let last = facts.last().unwrap();
-        assert_eq!(shown(&client, &run, "tool-call-progress").await["content"]["state"], state, "{last}");
+        assert_eq!(read_activity(&client, &run, "tool-call-progress").await["content"]["state"], state, "{last}");
     }
 }
 
 #[tokio::test]
-async fn whoever_speaks_a_part_is_of_a_kind_that_the_seed_names() {
+async fn every_message_role_has_a_part_kind_of_the_seed() {
     let client = start_local().await;
     for role in ["user", "assistant", "system", "developer", "tool", "notification", "critic"] {
         for class in ["text.delta", "text.final", "messages.snapshot"] {
@@ -492,7 +492,7 @@ async fn whoever_speaks_a_part_is_of_a_kind_that_the_seed_names() {
                 _ => fact(class, json!({"messageId": "m", "partId": "p", "payload": {"role": role, "text": "x"}})),
             };
             client.append(&run, &[fact]).await;
-            let message = shown(&client, &run, "message").await;
+            let message = read_activity(&client, &run, "message").await;
             let kind = message["content"]["parts"][0]["kind"].as_str().unwrap();
             assert!(PARTS.iter().any(|(name, ..)| *name == kind), "{role} by {class}: {kind}");
             assert_eq!(kind == "user_text", role == "user", "{role}");

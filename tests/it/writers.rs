@@ -1,4 +1,4 @@
-//! Writers under pressure: pending appends, conflicts, panics and bounds of one append.
+//! Writers under pressure: pending appends, conflicts, panics, and the limits of one append.
 
 use crate::harness::{Client, Process, environment, fact, serve_until, start_local, to_ndjson, with_timeout};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ use tokio_tungstenite::tungstenite::Message;
 const MIB: u64 = 1024 * 1024;
 const ALL: Limit = Limit { rows: usize::MAX, bytes: usize::MAX };
 
-/// The write path on a store whose commits pass a gate.
+/// The write path, on a store whose commits pass a gate.
 struct Line {
     logs: Arc<Logs<MemoryStore>>,
     ingest: Ingest<MemoryStore>,
@@ -40,7 +40,7 @@ fn line() -> Line {
 fn line_in(environment: Environment) -> Line {
     let (store, gate) = MemoryStore::with_gate();
     let (logs, mut groups) = Logs::open(store).unwrap();
-    // What the server does for those who wait, without its readers.
+    // The part of the server that runs commits, without its readers.
     tokio::spawn(async move {
         while let Some(group) = groups.recv().await {
             group.acks.into_iter().for_each(|(ack, outcome)| drop(ack.send(outcome)));
@@ -81,7 +81,7 @@ impl Line {
         rows_after(self.logs.read(&log(), epoch, Sequence::NONE, ALL).await.unwrap(), Sequence::NONE).collect()
     }
 
-    /// The sequence and the text of each envelope.
+    /// Reads the sequence and the text of each envelope.
     async fn texts(&self) -> Vec<(u64, String)> {
         let text = |row: &Row| serde_json::from_slice::<Value>(row.view(Audience::Internal).unwrap()).unwrap();
         let rows = self.rows().await;
@@ -89,7 +89,7 @@ impl Line {
         rows.iter().map(|row| (row.sequence().0, text(row))).collect()
     }
 
-    /// Another writer, of which the one here knows nothing, adds one row.
+    /// Appends one row as another writer, unknown to the one here.
     async fn another_writer_adds(&self, text: &str) {
         let tail = self.logs.log(&log()).await.unwrap().tail();
         let (epoch, last) = (tail.epoch.unwrap(), tail.last);
@@ -104,12 +104,12 @@ impl Line {
     }
 }
 
-/// A log's summary, as a writer saves it.
+/// Builds a log's summary as a writer saves it.
 fn saved(summary: &Summary) -> Vec<(Bytes, Option<Bytes>)> {
     vec![(Bytes::from_static(META), Some(serde_json::to_vec(summary).unwrap().into()))]
 }
 
-/// Whether the answer is there already.
+/// Returns whether the answer is ready.
 async fn is_answered(pending: &mut Pending<'_, MemoryStore>) -> bool {
     let mut answer = pin!(pending.durable());
     poll_fn(|context| Poll::Ready(answer.as_mut().poll(context).is_ready())).await
@@ -120,12 +120,12 @@ fn numbers(receipt: &Receipt) -> (u64, u64, Option<u64>) {
 }
 
 #[tokio::test]
-async fn a_writer_whose_append_waits_for_the_store_stays_through_any_number_of_sweeps() {
+async fn a_writer_with_a_pending_append_survives_any_number_of_sweeps() {
     let line = line();
     line.ingest.deliver(facts(&[says("0")], Some(0))).await.unwrap();
     line.gate.close();
     let first = line.submit(facts(&[says("1")], Some(1))).await;
-    // Its client goes away; what it sent is on its way all the same.
+    // Its client disconnects; the append stays in flight.
     drop(first);
     for _ in 0..5 {
         line.ingest.sweep();
@@ -136,20 +136,24 @@ async fn a_writer_whose_append_waits_for_the_store_stays_through_any_number_of_s
     for _ in 0..5 {
         line.ingest.sweep();
     }
-    assert!(!is_answered(&mut second).await && !is_answered(&mut again).await, "nothing is durable yet");
+    assert!(!is_answered(&mut second).await && !is_answered(&mut again).await, "an answer came before the commit");
     line.gate.open();
     assert_eq!(numbers(&second.durable().await.unwrap()), (1, 0, Some(3)));
-    assert_eq!(numbers(&again.durable().await.unwrap()), (0, 2, None), "told once what it repeats is durable");
+    assert_eq!(
+        numbers(&again.durable().await.unwrap()),
+        (0, 2, None),
+        "a duplicate is acknowledged when the original is durable"
+    );
     assert_eq!(line.texts().await, [(1, "0".into()), (2, "1".into()), (3, "2".into())]);
     drop((second, again));
     for _ in 0..5 {
         line.ingest.sweep();
     }
-    assert_eq!(line.ingest.writer_count(), 0, "a writer that has nothing under way is let go of");
+    assert_eq!(line.ingest.writer_count(), 0, "a sweep retires an idle writer");
 }
 
 #[tokio::test]
-async fn what_conflicts_is_taken_again_in_its_order_behind_what_another_writer_added() {
+async fn conflicting_appends_are_retried_in_order_behind_another_writer_s_rows() {
     for is_one_group in [true, false] {
         let line = line();
         line.ingest.deliver(facts(&[says("0")], Some(0))).await.unwrap();
@@ -161,7 +165,7 @@ async fn what_conflicts_is_taken_again_in_its_order_behind_what_another_writer_a
         for n in 1..6 {
             sent.push(line.submit(facts(&[says(&n.to_string())], Some(n))).await);
             if !is_one_group && n == 1 {
-                // It is before the gate, alone.
+                // The commit is before the gate, alone.
                 with_timeout("the committer", async {
                     while line.logs.waiting() > 0 {
                         tokio::task::yield_now().await;
@@ -170,7 +174,7 @@ async fn what_conflicts_is_taken_again_in_its_order_behind_what_another_writer_a
                 .await;
             }
         }
-        // These are none yet: what they repeat was not stored.
+        // These are not duplicates yet: the originals are not stored.
         let mut again = line.submit(facts(&[says("1"), says("2")], Some(1))).await;
         line.gate.open();
         assert_eq!(numbers(&again.durable().await.unwrap()), (0, 2, None));
@@ -186,9 +190,9 @@ async fn what_conflicts_is_taken_again_in_its_order_behind_what_another_writer_a
 }
 
 #[tokio::test]
-async fn a_run_that_another_writer_begins_takes_what_was_sent_to_it_meanwhile() {
+async fn a_run_started_by_another_writer_accepts_the_pending_appends() {
     let line = line();
-    // The writer is loaded before there is a run.
+    // The writer is loaded before the run exists.
     line.ingest.deliver(facts(&[], None)).await.unwrap();
     let (epoch, other) = (proscenium::model::Epoch::from_random(9), line.logs.clone());
     let mut rows = Vec::new();
@@ -197,7 +201,7 @@ async fn a_run_that_another_writer_begins_takes_what_was_sent_to_it_meanwhile() 
     let (rows, blobs, state) = (rows.into(), Vec::new(), saved(&summary));
     let append = Append { log: log(), epoch, expected: Sequence::NONE, last: Sequence(1), rows, blobs, state };
     other.work(move |store| pollster::block_on(store.commit(&[append]))).await.unwrap();
-    // Two groups of one body: the second says to which epoch the first went, of which nothing was stored.
+    // Two appends of one body: the second names the epoch of the first, of which nothing was stored.
     let mut first = line.submit(facts(&[says("1")], None)).await;
     let epoch = first.epoch();
     let mut second = line.submit(Delivery { epoch, ..facts(&[says("2")], None) }).await;
@@ -209,7 +213,7 @@ async fn a_run_that_another_writer_begins_takes_what_was_sent_to_it_meanwhile() 
 
 static PANICS: AtomicBool = AtomicBool::new(false);
 
-/// Randomness that a test can have panic: bodies are named by it, midway through a delivery.
+/// Randomness that panics on request: it names bodies, in the middle of a delivery.
 fn panicking() -> Environment {
     let random = || {
         assert!(!PANICS.load(Ordering::SeqCst), "a test has randomness fail");
@@ -219,7 +223,7 @@ fn panicking() -> Environment {
 }
 
 #[tokio::test]
-async fn a_panic_midway_costs_its_own_request_and_the_run_goes_on_where_the_store_has_it() {
+async fn a_panic_in_a_delivery_fails_only_its_request_and_the_run_continues_from_the_store() {
     let server = Server::new(
         AnyStore::Memory(MemoryStore::new()),
         Policy::default(),
@@ -231,7 +235,7 @@ async fn a_panic_midway_costs_its_own_request_and_the_run_goes_on_where_the_stor
     let client = serve_until(server.unwrap(), std::future::pending()).await.0;
     let text = |n: u64| fact("text.delta", json!({"messageId": "m", "payload": {"text": n.to_string()}}));
     client.append("r", &[text(1)]).await;
-    // The first fact moves the writer; the body of the second one gets a name.
+    // The first fact changes the writer; the body of the second one gets a name.
     let large = fact("tool.result", json!({"toolCallId": "c", "payload": {"output": "x".repeat(100_000)}}));
     let body = json!([fact("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "t"}})), large]);
     for is_streamed in [false, true] {
@@ -244,7 +248,7 @@ async fn a_panic_midway_costs_its_own_request_and_the_run_goes_on_where_the_stor
         answer.problem(500, "internal_error");
     }
     let receipt = client.append("r", &[text(2)]).await;
-    assert_eq!(receipt["firstSequence"], 2, "nothing of what panicked is there: {receipt}");
+    assert_eq!(receipt["firstSequence"], 2, "a row of the failed request exists: {receipt}");
     let receipt = client.append("r", body.as_array().unwrap()).await;
     assert_eq!((&receipt["firstSequence"], &receipt["lastSequence"]), (&json!(3), &json!(4)));
     let events = client.read_events("r", "audience=internal", 100).await;
@@ -252,17 +256,17 @@ async fn a_panic_midway_costs_its_own_request_and_the_run_goes_on_where_the_stor
 }
 
 #[tokio::test]
-async fn a_json_body_has_at_most_65_536_facts_and_lines_have_no_limit() {
+async fn a_json_body_has_at_most_65_536_facts_and_ndjson_has_no_limit() {
     let client = start_local().await;
     let body = |count: usize| format!("[{}]", vec!["{\"type\":\"x\"}"; count].join(","));
     let json = [("content-type", "application/json")];
     let problem = client.post("/v1/runs/r/facts", &json, body(65_537)).await.problem(413, "too_many_facts");
     assert_eq!(problem["limit"], 65_536);
-    assert_eq!(client.get("/v1/runs/r").await.status, 404, "nothing of it was kept");
+    assert_eq!(client.get("/v1/runs/r").await.status, 404, "the server kept no fact of the body");
     assert_eq!(client.post("/v1/runs/r/facts", &json, body(65_536)).await.ok()["accepted"], 65_536);
     let lines = "{\"type\":\"x\"}\n".repeat(70_000);
     assert_eq!(client.post_lines("/v1/runs/r/facts", lines).await.ok()["lastSequence"], 65_536 + 70_000);
-    // Every row has a place of its own, across appends, for one who is cut off anywhere.
+    // Every row has its own cursor, across appends, for a reader that is cut off at any point.
     let mut stream = client.open(crate::harness::Transport::Raw, "/v1/stream?runs=r&frames=events&audience=internal", None).await;
     let mut cursors = std::collections::HashSet::new();
     for sequence in 1..=3_000 {
@@ -273,7 +277,7 @@ async fn a_json_body_has_at_most_65_536_facts_and_lines_have_no_limit() {
 }
 
 #[tokio::test]
-async fn a_body_is_cut_into_appends_that_the_smallest_read_can_afford_and_is_there_as_a_whole() {
+async fn a_large_body_is_split_into_small_appends_and_committed_as_a_whole() {
     let line = line();
     line.gate.close();
     let many = vec![says("x"); 5000];
@@ -291,17 +295,17 @@ async fn a_body_is_cut_into_appends_that_the_smallest_read_can_afford_and_is_the
     let one = line.logs.read(&log(), epoch, Sequence(2500), Limit { rows: 1, bytes: 0 }).await.unwrap();
     let bytes: usize = one.iter().map(bytes::Bytes::len).sum();
     assert!(bytes < 2 * APPEND_BYTES_MAX, "one row costs {bytes} bytes");
-    // What is known of it before it is parsed is about what it comes to.
+    // The estimated size before parsing is close to the stored size.
     let stored: usize = placed.iter().map(|append| append.rows.len()).sum();
     let known = text.len() + 5000 * proscenium::ingest::envelope_bytes_with(&Ids::default());
     assert!(stored < 2 * known && known < 2 * stored, "{known} bytes were expected, {stored} came");
     println!("writers: {} bytes of facts, {known} expected, {stored} stored", text.len());
-    assert!(placed.len() > 10, "it was long enough to be cut: {}", placed.len());
-    assert_eq!(line.logs.position(), placed.len() as u64, "and all of it was committed at once, behind nothing else");
+    assert!(placed.len() > 10, "too few appends: {}", placed.len());
+    assert_eq!(line.logs.position(), placed.len() as u64, "the body was not committed at once");
 }
 
 #[tokio::test]
-async fn a_long_body_of_which_one_fact_is_refused_leaves_nothing_or_what_stood_before_it() {
+async fn a_rejected_fact_in_a_long_body_discards_the_json_body_and_keeps_earlier_lines() {
     let client = start_local().await;
     let mut facts = vec![says("x"); 3000];
     facts[2500] = json!({"no": "type"});
@@ -310,7 +314,7 @@ async fn a_long_body_of_which_one_fact_is_refused_leaves_nothing_or_what_stood_b
     assert_eq!(client.get("/v1/runs/r").await.status, 404);
     let problem = client.post_lines("/v1/runs/r/facts", to_ndjson(&facts)).await.problem(422, "no_type");
     assert_eq!((&problem["line"], &problem["accepted"]), (&json!(2501), &json!(2500)));
-    // Not being JSON is worse than any fact.
+    // Invalid JSON takes precedence over any invalid fact.
     let text = json!(facts).to_string().replace(']', ",{]");
     let json = [("content-type", "application/json")];
     client.post("/v1/runs/s/facts", &json, text).await.problem(400, "not_json");
@@ -323,7 +327,7 @@ async fn a_long_body_of_which_one_fact_is_refused_leaves_nothing_or_what_stood_b
     assert_eq!(client.get("/v1/runs/t").await.ok()["lastSequence"], 1);
 }
 
-/// Ids of 256 bytes for the query.
+/// Builds a query with ids of 256 bytes.
 fn long_ids() -> String {
     let names = ["threadId", "turnId", "messageId", "partId", "taskId", "agentId", "parentSessionId", "parentThreadId"];
     let names = names.into_iter().chain(["toolCallId", "actionId", "artifactId", "evidenceId", "sessionId"]);
@@ -331,7 +335,7 @@ fn long_ids() -> String {
 }
 
 #[tokio::test]
-async fn ids_that_stand_in_every_envelope_make_no_giant_of_a_small_body() {
+async fn ids_repeated_in_every_envelope_count_against_the_limit_of_a_body() {
     let client = start_local().await;
     let path = format!("/v1/runs/r/facts?{}", long_ids());
     let json = [("content-type", "application/json")];
@@ -339,15 +343,15 @@ async fn ids_that_stand_in_every_envelope_make_no_giant_of_a_small_body() {
     let problem = client.post(&path, &json, body(65_536)).await.problem(413, "envelopes_too_large");
     let (bytes, limit) = (problem["bytes"].as_u64().unwrap(), problem["limit"].as_u64().unwrap());
     assert!(limit == 64 * MIB && bytes > 65_536 * 13 * 256, "{problem}");
-    assert_eq!(client.get("/v1/runs/r").await.status, 404, "nothing of it was kept");
-    // Lines are taken in groups that are small however they expand.
+    assert_eq!(client.get("/v1/runs/r").await.status, 404, "the server kept no fact of the body");
+    // Lines become small appends, however large their envelopes are.
     assert_eq!(client.post_lines(&path, "{\"type\":\"x\"}\n".repeat(5_000)).await.ok()["lastSequence"], 5_000);
     let page = client.get("/v1/runs/r/events?limit=1&after=2500&audience=internal").await.ok();
     assert_eq!(page["events"][0]["sequence"], 2501);
 }
 
 #[tokio::test]
-async fn a_web_socket_publishes_no_more_facts_at_once_than_a_body_has() {
+async fn a_web_socket_message_has_the_fact_limit_of_a_body() {
     let client = start_local().await;
     let (mut socket, _) = crate::socket::connect(&client, &[]).await.unwrap();
     let facts = vec![json!({"type": "x"}); 65_537];
@@ -359,7 +363,7 @@ async fn a_web_socket_publishes_no_more_facts_at_once_than_a_body_has() {
 }
 
 #[tokio::test]
-async fn a_small_body_for_another_run_is_answered_while_a_large_one_is_taken() {
+async fn a_small_body_for_another_run_is_answered_during_a_large_one() {
     let client = start_local().await;
     let large = format!("[{}]", vec!["{\"type\":\"x\"}"; 65_536].join(","));
     let taking = tokio::spawn({
@@ -372,17 +376,17 @@ async fn a_small_body_for_another_run_is_answered_while_a_large_one_is_taken() {
         answered += 1;
     }
     assert_eq!(taking.await.unwrap()["accepted"], 65_536);
-    assert!(answered >= 10, "only {answered} small bodies were answered meanwhile");
+    assert!(answered >= 10, "only {answered} small bodies were answered during the large one");
 }
 
 #[tokio::test]
-async fn bodies_that_wait_for_room_are_not_parsed_and_cost_little_more_than_their_text() {
+async fn bodies_waiting_for_the_ingest_budget_cost_little_more_than_their_text() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start_with(dir.path(), &["--in-flight-max", "4MiB"]);
     let client = Client::new(server.at);
     client.append("r", &[says("x")]).await;
     let before = server.resident_kib();
-    // 60,000 facts of 35 bytes each: two MiB of text, of which each would be 60 in memory.
+    // 60,000 facts of 35 bytes each: two MiB of text, and 60 MiB once parsed.
     let body: bytes::Bytes = format!("[{}]", vec!["{\"type\":\"x\",\"payload\":{\"n\":[1,2]}}"; 60_000].join(",")).into();
     let posts = (0..16).map(|n| {
         let (client, body) = (client.clone(), body.clone());
@@ -402,12 +406,12 @@ async fn bodies_that_wait_for_room_are_not_parsed_and_cost_little_more_than_thei
     }
     let grown = (peak - before) / 1024;
     println!("writers: 16 bodies of {} KiB: {grown} MiB more", body.len() / 1024);
-    // Sixteen at once took more than a GiB.
+    // Sixteen parsed at once took more than a GiB.
     assert!(grown < 500, "{grown} MiB");
 }
 
 #[tokio::test]
-async fn what_is_under_way_counts_against_the_reserve_of_the_disk() {
+async fn bytes_in_flight_count_against_the_disk_reserve() {
     let free = Arc::new(AtomicU64::new(50 * MIB));
     let probe = {
         let free = free.clone();
@@ -421,13 +425,13 @@ async fn what_is_under_way_counts_against_the_reserve_of_the_disk() {
     client.append("r", &[says("x")]).await;
     let body = |mib: usize| json!([says(&"x".repeat(mib << 20))]);
     client.post_facts("r", &body(7)).await.problem(507, "disk_full");
-    // Several small ones fit no better than a large one, as long as they are under way.
+    // Several small bodies are rejected like a large one while they are in flight.
     gate.close();
     let waiting = tokio::spawn({
         let (client, body) = (client.clone(), body(4));
         async move { client.post_facts("r", &body).await }
     });
-    with_timeout("it to be under way", async {
+    with_timeout("the bytes in flight", async {
         while crate::ops::read_metric(&client, "proscenium_in_flight_bytes").await < 4.0 * MIB as f64 {
             tokio::task::yield_now().await;
         }
@@ -438,8 +442,8 @@ async fn what_is_under_way_counts_against_the_reserve_of_the_disk() {
     client.post_lines("/v1/runs/r/facts", to_ndjson(body(2).as_array().unwrap())).await.problem(507, "disk_full");
     gate.open();
     waiting.await.unwrap().ok();
-    // Once it is written, what is free says so itself.
-    with_timeout("room", async {
+    // After the write, the free space itself shows it.
+    with_timeout("free disk space", async {
         while client.post_facts("r", &body(2)).await.status != 200 {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
@@ -448,7 +452,7 @@ async fn what_is_under_way_counts_against_the_reserve_of_the_disk() {
 }
 
 #[tokio::test]
-async fn a_streamed_body_that_says_nothing_keeps_no_part_of_what_may_be_under_way() {
+async fn a_silent_streamed_body_holds_no_share_of_the_ingest_budget() {
     let client = start_local().await;
     let mut socket = TcpStream::connect(client.at).await.unwrap();
     let head = "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -459,7 +463,7 @@ async fn a_streamed_body_that_says_nothing_keeps_no_part_of_what_may_be_under_wa
         }
     })
     .await;
-    with_timeout("its part to be given back", async {
+    with_timeout("the release of its share", async {
         while crate::ops::read_metric(&client, "proscenium_in_flight_bytes").await > 0.0 {
             tokio::task::yield_now().await;
         }
@@ -472,12 +476,12 @@ async fn a_streamed_body_that_says_nothing_keeps_no_part_of_what_may_be_under_wa
 }
 
 #[tokio::test]
-async fn a_writer_that_conflicts_again_and_again_goes_on_each_time_behind_the_other() {
+async fn a_writer_continues_behind_another_after_each_of_many_conflicts() {
     let line = line();
     line.ingest.deliver(facts(&[says("0")], None)).await.unwrap();
     for n in 0..3 {
         line.another_writer_adds(&n.to_string()).await;
-        // The tail here knows nothing of it; the next delivery finds out, and is taken behind it.
+        // The writer's tail lacks the other row; the next delivery detects it, and is appended behind it.
         let receipt = line.ingest.deliver(facts(&[says("mine")], None)).await.unwrap();
         assert_eq!(receipt.first_sequence, Some(Sequence(3 + 2 * n)));
     }

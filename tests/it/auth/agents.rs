@@ -1,6 +1,6 @@
 //! Tokens and the agents they may act for: a lease alone is not enough, and no wait outlasts a token.
 
-use super::matrix::leased;
+use super::matrix::lease_control;
 use super::{AuthServer, SHORT_TTL_S, Ws, admin, bearer, now, token, token_with_claims, write_example_runs};
 use crate::harness::Response;
 use serde_json::{Value, json};

@@ -11,7 +11,7 @@ use super::follower::Follower;
 use super::office::list_controls;
 use super::{gaps, kills, read_log};
 use crate::harness::{Client, environment, fact, with_timeout};
-use crate::store::{copy, journal};
+use crate::store::{copy_directory, newest_journal};
 use futures_util::StreamExt;
 use proscenium::feed::Sizes;
 use proscenium::guard::Policy;
@@ -149,7 +149,7 @@ async fn write(client: &Client) -> Written {
     let (server, end) = serve_in(dir.path(), client).await;
     let [_out, held] = claim(&server, 2).await.try_into().unwrap();
     assert_eq!(held["controlId"], "held");
-    let from = journal(dir.path()).metadata().unwrap().len();
+    let from = newest_journal(dir.path()).metadata().unwrap().len();
     let tail = std::fs::read(dir.path().join("tail")).unwrap();
     // The first commit keeps the committer busy while the others arrive.
     let last = async {
@@ -162,7 +162,7 @@ async fn write(client: &Client) -> Written {
     };
     assert_eq!(with_timeout("the last commits", Box::pin(last)).await.2, 202);
     end().await;
-    let to = journal(dir.path()).metadata().unwrap().len();
+    let to = newest_journal(dir.path()).metadata().unwrap().len();
     assert!(from < to, "{from} {to}");
     Written { dir, tail, from, to }
 }
@@ -170,7 +170,7 @@ async fn write(client: &Client) -> Written {
 /// Returns the positions and kinds of cuts: all of them in the long form, otherwise samples and every batch boundary.
 fn cuts(written: &Written) -> Vec<(u64, Loss)> {
     let Written { from, to, .. } = *written;
-    let bytes = std::fs::read(journal(written.dir.path())).unwrap();
+    let bytes = std::fs::read(newest_journal(written.dir.path())).unwrap();
     let ends = memchr::memmem::find_iter(&bytes, b"FJL\x03").map(|at| at as u64 + 4);
     let ends: Vec<u64> = ends.filter(|end| (from..=to).contains(end)).collect();
     assert_eq!(ends.last(), Some(&to), "the journal ends with a batch");
@@ -186,11 +186,11 @@ fn cuts(written: &Written) -> Vec<(u64, Loss)> {
 /// Copies the directory without the data from this byte of the journal on.
 fn copy_cut_at(written: &Written, len: u64, loss: Loss) -> tempfile::TempDir {
     let cut = temporary_directory();
-    copy(written.dir.path(), cut.path());
+    copy_directory(written.dir.path(), cut.path());
     if !matches!(loss, Loss::Cut) {
         std::fs::write(cut.path().join("tail"), &written.tail).unwrap();
     }
-    let file = OpenOptions::new().write(true).open(journal(cut.path())).unwrap();
+    let file = OpenOptions::new().write(true).open(newest_journal(cut.path())).unwrap();
     match loss {
         Loss::Cut | Loss::CutWithTail => file.set_len(len).unwrap(),
         Loss::Zeros => file.write_all_at(&vec![0; (written.to - len) as usize], len).unwrap(),

@@ -1,21 +1,22 @@
-//! The one door to the log: redacts secrets, moves large bodies out, and hands back the only value that the log takes.
+//! The guard: the only path into the log. It redacts secrets, moves large bodies out, and returns the type that the log
+//! stores.
 //!
-//! A [`Guarded`] cannot be made anywhere else, so what is stored, sent, exported or replayed has passed here. Bodies come
-//! first: an envelope that refers to a body is handed on together with it.
+//! Only this module can build a [`Guarded`], so every stored, sent, exported or replayed draft has passed it. An
+//! envelope that refers to a body is returned together with that body.
 //!
-//! | file | holds |
+//! | file | contents |
 //! | --- | --- |
-//! | `names` | which member names bear secrets |
-//! | `secrets` | secrets in text, whole or streamed: one machine for both |
-//! | `places`, `rules`, `recall` | where it looks, what it calls a secret, what it remembers between chunks |
-//! | `walk` | the two applied to JSON, ids and words |
-//! | `stream` | what is remembered of an open stream, and when it ends |
-//! | `offload` | what is too large for an envelope |
+//! | `names` | which member names denote secrets |
+//! | `secrets` | secrets in text, whole or streamed, with one scanner for both |
+//! | `places`, `rules`, `recall` | which positions it reads, what it takes for a secret, what it keeps between chunks |
+//! | `walk` | names and scanner applied to JSON, ids and words |
+//! | `stream` | the memory of an open stream, and when the stream ends |
+//! | `offload` | values that are too large for an envelope |
 //!
-//! Whom this is against: the tool that prints its environment, the model that repeats a key it was shown a letter a chunk,
-//! the patch that sets `/apiKey`. Not against who wants to smuggle a secret past it: base64 of a password is text.
+//! The guard protects against accidents: a tool that prints its environment, a model that repeats a key letter by
+//! letter, a patch that sets `/apiKey`. It does not protect against deliberate smuggling: a password in base64 is text.
 //!
-//! Never asks whether something is worth hiding from *this* reader; that is the audience's (`model/audience.rs`).
+//! The guard does not decide what a particular reader may see; the audience does (`model/audience.rs`).
 
 mod names;
 mod offload;
@@ -36,26 +37,30 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use stream::{Key, Saved, Stream};
+use stream::{Key, SavedStream, Stream};
 
-/// The most streams of one log that may hold back a tail. Beyond it the oldest tail is decided at once: sent if it is too
-/// short to be any secret, else redacted. Each holds a bare draft, about a KiB.
+/// The most streams of one log that may hold back a tail.
+///
+/// Beyond it the guard decides the oldest tail at once: it sends the tail if that is too short for a secret, else it
+/// redacts it. Each stream holds a skeleton draft of about 1 KiB.
 pub const HOLDING_STREAMS_MAX: usize = 64;
 
-/// The most streams of one log that are remembered at all; a stream is remembered until its final, while its end might be
-/// the middle of a word, a name or a secret. Beyond it the oldest is forgotten. If that one was in the middle of a secret,
-/// streams that are not remembered are redacted whole until the run starts or ends anew: nobody could tell its rest from theirs.
+/// The most streams of one log that the guard remembers.
+///
+/// It remembers a stream until its final, while the stream's end might be the middle of a word, a name or a secret.
+/// Beyond the limit it forgets the oldest. If that one was inside a secret, the guard redacts unknown streams
+/// completely until the run starts or ends, because any of them might continue the secret.
 pub const STREAMS_MAX: usize = 1024;
 
-/// The most streams that are saved only because their text ends inside a word: the youngest. In the others a restart takes the
-/// rest of the word for a new word, which can only hide more.
+/// The most streams that are saved only because their text ends inside a word; the youngest stay. For the others a
+/// restart treats the rest of the word as a new word, which can only hide more.
 const SAVED_WORDS_MAX: usize = 64;
 
-/// What the guard is told to do.
+/// The limits of the guard.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// The largest string or output that stays in the envelope, in bytes of its JSON text. Default 32 KiB. A whole payload is
-    /// at most eight times that.
+    /// The largest string or output that stays in the envelope, in bytes of its JSON text; 32 KiB by default. A whole
+    /// payload may have eight times as much.
     pub inline_bytes_max: usize,
 }
 
@@ -74,7 +79,7 @@ pub struct Body {
     pub bytes: Bytes,
 }
 
-/// A draft without secrets and without large bodies, and the bodies it refers to.
+/// A draft without secrets and large bodies, and the bodies that it refers to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Guarded {
     draft: Draft,
@@ -82,54 +87,53 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// The draft as it may be stored.
+    /// The draft in its storable form.
     #[must_use]
     pub const fn draft(&self) -> &Draft {
         &self.draft
     }
 
-    /// What must be stored with it.
+    /// The bodies to store with the draft.
     #[must_use]
     pub fn bodies(&self) -> &[Body] {
         &self.bodies
     }
 
-    /// Both, to store them.
+    /// The draft and its bodies.
     #[must_use]
     pub fn into_parts(self) -> (Draft, Vec<Body>) {
         (self.draft, self.bodies)
     }
 }
 
-/// The memory of one log's open text streams, and the door itself.
+/// The guard of one log: it remembers the log's open text streams.
 #[derive(Debug, Default)]
 pub struct Guard {
     streams: HashMap<Key, Stream>,
-    /// How many of them hold a tail.
+    /// The number of streams that hold a tail.
     holding: usize,
-    /// Grows with every chunk; the age of streams.
+    /// The number of chunks so far, which gives the age of streams.
     clock: u64,
-    /// Whether a stream was forgotten in the middle of a secret.
+    /// Whether a stream was forgotten inside a secret.
     has_forgotten: bool,
 }
 
 impl Guard {
-    /// A guard at the beginning of a log.
+    /// Creates the guard of an empty log.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A guard as it was when [`Self::save`] gave this, but for tails that were too telling to be saved: those read
-    /// `[redacted]`.
+    /// Restores a guard from the result of [`Self::save`]. Tails that were not safe to save read `[redacted]`.
     ///
     /// # Errors
-    /// Why it is not what was saved. A guard that began anew instead would let the rest of a secret pass.
+    /// The reason why the value is not a saved guard. A fresh guard instead would let the rest of a secret pass.
     pub fn restore(saved: &Value) -> Result<Self, String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Memory {
-            streams: Vec<Saved>,
+            streams: Vec<SavedStream>,
             has_forgotten: bool,
         }
         if saved.is_null() {
@@ -137,29 +141,30 @@ impl Guard {
         }
         let Memory { streams, has_forgotten } = Memory::deserialize(saved).map_err(|error| error.to_string())?;
         if streams.len() > STREAMS_MAX {
-            return Err(format!("it has {} streams, more than {STREAMS_MAX}", streams.len()));
+            return Err(format!("The saved guard has {} streams; the limit is {STREAMS_MAX}.", streams.len()));
         }
         let mut guard = Self { has_forgotten, ..Self::default() };
         for (n, saved) in streams.into_iter().enumerate() {
             guard.clock += 1;
-            let (key, stream) = saved.restore(guard.clock).ok_or_else(|| format!("its stream {n} contradicts itself"))?;
-            guard.holding += usize::from(stream.holds());
+            let (key, stream) =
+                saved.restore(guard.clock).ok_or_else(|| format!("Stream {n} of the saved guard is inconsistent."))?;
+            guard.holding += usize::from(stream.is_holding());
             guard.streams.insert(key, stream);
         }
         Ok(guard)
     }
 
-    /// What must be saved in the commit of the drafts that were passed; null when there is nothing to remember.
+    /// Returns the state to save in the commit of the passed drafts; null if there is none.
     ///
-    /// It goes to disk, so a tail that might already be most of a secret is in it only as "redacted", and how to swallow the
-    /// rest. A caller that drops the guard while [`Self::is_lost_by_saving`] loses that text.
+    /// The state goes to disk. So a tail that might be most of a secret is saved only as "redacted", with the rule for
+    /// its rest. A caller that drops the guard while [`Self::is_lost_by_saving`] is true loses that text.
     #[must_use]
     pub fn save(&self) -> Value {
         let mut kept: Vec<_> = self.streams.iter().filter(|(_, stream)| !is_forgettable(stream)).collect();
         kept.sort_unstable_by_key(|(_, stream)| std::cmp::Reverse(stream.age));
         let mut words = 0;
         kept.retain(|(_, stream)| {
-            matters(stream) || {
+            has_scan_context(stream) || {
                 words += 1;
                 words <= SAVED_WORDS_MAX
             }
@@ -167,19 +172,20 @@ impl Guard {
         if kept.is_empty() && !self.has_forgotten {
             return Value::Null;
         }
-        let streams: Vec<_> = kept.into_iter().rev().map(|(key, stream)| Saved::of(key, stream)).collect();
+        let streams: Vec<_> = kept.into_iter().rev().map(|(key, stream)| SavedStream::of(key, stream)).collect();
         json!({ "streams": streams, "hasForgotten": self.has_forgotten })
     }
 
-    /// Whether a tail is held that is too telling to be saved.
+    /// Whether a held tail is not safe to save.
     #[must_use]
     pub fn is_lost_by_saving(&self) -> bool {
         self.streams.values().any(Stream::is_lost_by_saving)
     }
 
-    /// Passes one draft; appends what may be stored, in order. A chunk whose text is held back entirely gives nothing.
+    /// Passes one draft and appends the storable drafts, in order. A chunk whose text is held back entirely yields
+    /// none.
     pub fn pass(&mut self, policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, mut draft: Draft, out: &mut Vec<Guarded>) {
-        // The streamed text is taken out before the draft is redacted: half a secret is none, and must not be judged as whole.
+        // The streamed text is removed before the redaction: half a secret must not be judged as a whole text.
         let streamed = stream::streamed_member(&draft).and_then(|member| match draft.payload.get_mut(member).map(Value::take) {
             Some(Value::String(text)) => Some((member, text)),
             _ => None,
@@ -187,7 +193,7 @@ impl Guard {
         walk::redact_draft(&mut draft);
         let mut send = |draft: Draft| out.push(guarded(policy, new_id, draft));
         match streamed {
-            Some((member, text)) => self.take_chunk(draft, member, text, &mut send),
+            Some((member, text)) => self.pass_chunk(draft, member, text, &mut send),
             None => {
                 if stream::ends_streams(&draft) {
                     self.end(|key| key.is_ended_by(&draft), &mut send);
@@ -198,62 +204,62 @@ impl Guard {
         }
     }
 
-    /// Decides every held tail now: the producer has ended, or the run settles.
+    /// Decides every held tail now, because the producer has ended or the run settles.
     pub fn flush(&mut self, policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, out: &mut Vec<Guarded>) {
         self.end(|_| true, &mut |draft| out.push(guarded(policy, new_id, draft)));
         self.has_forgotten = false;
     }
 
-    fn take_chunk(&mut self, draft: Draft, member: &'static str, text: String, send: &mut dyn FnMut(Draft)) {
+    fn pass_chunk(&mut self, draft: Draft, member: &'static str, text: String, send: &mut dyn FnMut(Draft)) {
         let key = Key::of(&draft);
         self.clock += 1;
         if let Some(stream) = self.streams.get_mut(&key) {
-            let held = stream.holds();
+            let held = stream.is_holding();
             stream.age = self.clock;
-            stream.take(draft, member, text, send);
-            self.holding = self.holding + usize::from(stream.holds()) - usize::from(held);
+            stream.pass_chunk(draft, member, text, send);
+            self.holding = self.holding + usize::from(stream.is_holding()) - usize::from(held);
             if is_forgettable(stream) {
                 self.streams.remove(&key);
             }
         } else {
-            let mut stream = if self.has_forgotten { Stream::muted() } else { Stream::default() };
+            let mut stream = if self.has_forgotten { Stream::suppressed() } else { Stream::default() };
             stream.age = self.clock;
-            stream.take(draft, member, text, send);
+            stream.pass_chunk(draft, member, text, send);
             if is_forgettable(&stream) {
                 return;
             }
-            self.make_room(send);
-            self.holding += usize::from(stream.holds());
+            self.free_entry(send);
+            self.holding += usize::from(stream.is_holding());
             self.streams.insert(key, stream);
         }
         if self.holding > HOLDING_STREAMS_MAX
-            && let Some(oldest) = self.streams.values_mut().filter(|stream| stream.holds()).min_by_key(|stream| stream.age)
+            && let Some(oldest) = self.streams.values_mut().filter(|stream| stream.is_holding()).min_by_key(|stream| stream.age)
         {
-            oldest.force(send);
+            oldest.decide_early(send);
             self.holding -= 1;
         }
     }
 
-    /// Makes room for one more stream.
-    fn make_room(&mut self, send: &mut dyn FnMut(Draft)) {
+    /// Frees an entry for one more stream.
+    fn free_entry(&mut self, send: &mut dyn FnMut(Draft)) {
         if self.streams.len() < STREAMS_MAX {
             return;
         }
-        // Who only waits for the rest of a word can be forgotten at no cost to secrecy. All at once, so that a log of many
-        // messages without finals does not search for the oldest at every chunk.
-        self.streams.retain(|_, stream| matters(stream));
+        // Streams that only wait for the rest of a word can be forgotten safely. All of them go at once, so that a log
+        // of many messages without finals does not search for the oldest with every chunk.
+        self.streams.retain(|_, stream| has_scan_context(stream));
         if self.streams.len() < STREAMS_MAX {
             return;
         }
         let oldest = self.streams.iter().min_by_key(|(_, stream)| stream.age).map(|(key, _)| key.clone());
         if let Some(stream) = oldest.and_then(|key| self.streams.remove(&key)) {
             self.has_forgotten |= stream.scan.is_in_secret();
-            self.holding -= usize::from(stream.holds());
+            self.holding -= usize::from(stream.is_holding());
             stream.end(send);
         }
     }
 
-    /// Ends the streams that `ended` chooses, the oldest first.
+    /// Ends the streams that `ended` selects, the oldest first.
     fn end(&mut self, ended: impl Fn(&Key) -> bool, send: &mut dyn FnMut(Draft)) {
         let mut all: Vec<Stream> = Vec::new();
         self.streams.retain(|key, stream| {
@@ -265,22 +271,22 @@ impl Guard {
         });
         all.sort_by_key(|stream| stream.age);
         for stream in all {
-            self.holding -= usize::from(stream.holds());
+            self.holding -= usize::from(stream.is_holding());
             stream.end(send);
         }
     }
 }
 
-/// Whether forgetting the stream could let something out.
-fn matters(stream: &Stream) -> bool {
-    stream.holds() || !stream.scan.is_plain()
+/// Whether forgetting the stream could leak a secret.
+fn has_scan_context(stream: &Stream) -> bool {
+    stream.is_holding() || !stream.scan.is_plain()
 }
 
 fn is_forgettable(stream: &Stream) -> bool {
-    !stream.holds() && stream.scan.is_fresh()
+    !stream.is_holding() && stream.scan.is_fresh()
 }
 
-/// The one place where a draft becomes guarded: it has been redacted, and here its large bodies are moved out.
+/// The only place that builds a [`Guarded`]: the draft is redacted, and its large bodies are moved out here.
 fn guarded(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, mut draft: Draft) -> Guarded {
     let mut bodies = Vec::new();
     offload::offload(policy, new_id, &mut draft, &mut bodies);

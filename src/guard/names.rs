@@ -1,18 +1,20 @@
-//! Which member names bear secrets.
+//! Which member names denote secrets.
 //!
-//! The rule, in any case and separator style (`apiKey`, `api_key`, `API-KEY`, `x.api key`):
-//! 1. Cut the name into words at separators, camel humps and digits; drop words at its end that only say how the value is
-//!    kept (`value`, `hash`, `header`, … and numbers).
-//! 2. What is left, written as one word, must *end* in a bearer: `password`, `secret`, `token`, `api key`, … So
-//!    `dbPassword2` and `x-api-key` are secrets; `cookiePolicy`, `tokenizer`, `secretName`, `token_type` only talk about one.
-//! 3. `key` alone opens nothing (`sessionKey`, `primaryKey`, `monkey`): it takes `api`, `access`, `private`, … before it.
-//! 4. `tokens` are counted, not kept, unless something that hands them out stands before them (`accessTokens`); a `token`
-//!    after a word of counting or of tokenizers (`max_token`, `eosToken`) is no secret either.
+//! The rule, for any case and separator style (`apiKey`, `api_key`, `API-KEY`, `x.api key`):
+//! 1. Split the name into words at separators, camel humps and digits. Drop words at its end that only state how the
+//!    value is stored (`value`, `hash`, `header`, … and numbers).
+//! 2. The rest, written as one word, must *end* in a secret word: `password`, `secret`, `token`, `api key`, … So
+//!    `dbPassword2` and `x-api-key` denote secrets; `cookiePolicy`, `tokenizer`, `secretName`, `token_type` do not.
+//! 3. `key` alone is not a secret word (`sessionKey`, `primaryKey`, `monkey`); it needs `api`, `access`, `private`, …
+//!    before it.
+//! 4. `tokens` is a count, unless a word for issued tokens precedes it (`accessTokens`). A `token` after a word of
+//!    counting or of tokenizers (`max_token`, `eosToken`) is not a secret either.
 //!
-//! When in doubt a name is a secret: a redacted page token costs a debugging session, a stored credential costs a rotation.
+//! In doubt a name denotes a secret: a redacted page token costs a debugging session, a stored credential costs a
+//! rotation.
 
-/// Endings that are secret whatever stands before them.
-const BEARERS: &[&str] = &[
+/// Endings that denote a secret, with any words before them.
+const SECRET_ENDINGS: &[&str] = &[
     "password",
     "passwd",
     "passphrase",
@@ -30,8 +32,8 @@ const BEARERS: &[&str] = &[
     "authkey",
 ];
 
-/// Last words that say how a secret is kept, not that it is something else.
-const NEUTRAL: &[&str] = &[
+/// Final words that state how a secret is stored; the name still denotes a secret.
+const STORAGE_WORDS: &[&str] = &[
     "value",
     "values",
     "raw",
@@ -49,7 +51,7 @@ const NEUTRAL: &[&str] = &[
 ];
 
 /// Words before `token` that make it a count or a tokenizer's symbol.
-const COUNTING: &[&str] = &[
+const COUNT_WORDS: &[&str] = &[
     "input",
     "output",
     "total",
@@ -76,20 +78,20 @@ const COUNTING: &[&str] = &[
     "special",
 ];
 
-/// Words before `tokens` that make them credentials after all.
-const HANDED_OUT: &[&str] =
+/// Words before `tokens` that make them credentials.
+const ISSUED_TOKEN_WORDS: &[&str] =
     &["access", "refresh", "auth", "api", "bearer", "csrf", "xsrf", "personal", "device", "security", "secret"];
 
-/// The longest name that is looked at; longer ones are prose that ended up as a key, and only scanned as text.
+/// The longest name that is checked, in bytes; longer ones are prose used as a key, and are only scanned as text.
 pub(super) const NAME_BYTES_MAX: usize = 128;
 
 /// Whether a member of this name holds a secret.
-pub(super) fn bears_secret(name: &str) -> bool {
-    may_bear(name.as_bytes()) && bears(name)
+pub(super) fn is_secret_name(name: &str) -> bool {
+    may_be_secret_name(name.as_bytes()) && has_secret_ending(name)
 }
 
-/// Names are looked at for every member of every fact, and nearly none has any of these letters.
-fn may_bear(name: &[u8]) -> bool {
+/// A fast check, because it runs for every member of every fact and nearly no name contains these letters.
+fn may_be_secret_name(name: &[u8]) -> bool {
     (5..=NAME_BYTES_MAX).contains(&name.len())
         && name.windows(3).any(|w| {
             let folded = [w[0] | 0x20, w[1] | 0x20, w[2] | 0x20];
@@ -97,22 +99,22 @@ fn may_bear(name: &[u8]) -> bool {
         })
 }
 
-fn bears(name: &str) -> bool {
+fn has_secret_ending(name: &str) -> bool {
     let mut words = words(name);
-    while words.last().is_some_and(|w| NEUTRAL.contains(&w.as_str()) || w.as_bytes()[0].is_ascii_digit()) {
+    while words.last().is_some_and(|w| STORAGE_WORDS.contains(&w.as_str()) || w.as_bytes()[0].is_ascii_digit()) {
         words.pop();
     }
     let joined = words.concat();
     let stem = joined.strip_suffix('s').unwrap_or(&joined);
-    if BEARERS.iter().any(|bearer| joined.ends_with(bearer) || stem.ends_with(bearer)) {
+    if SECRET_ENDINGS.iter().any(|bearer| joined.ends_with(bearer) || stem.ends_with(bearer)) {
         return true;
     }
     if let Some(before) = joined.strip_suffix("tokens") {
-        return HANDED_OUT.iter().any(|word| before.ends_with(word));
+        return ISSUED_TOKEN_WORDS.iter().any(|word| before.ends_with(word));
     }
     let Some(before) = joined.strip_suffix("token") else { return false };
     let previous = words.len().checked_sub(2).map_or("", |i| words[i].as_str());
-    !COUNTING.contains(&previous) && !COUNTING.contains(&before)
+    !COUNT_WORDS.contains(&previous) && !COUNT_WORDS.contains(&before)
 }
 
 /// The words of a name, in lower case.
@@ -137,7 +139,7 @@ fn words(name: &str) -> Vec<String> {
         let this = kind(c);
         let starts = match (previous, this) {
             (_, Kind::Gap) | (Kind::Lower | Kind::Upper, Kind::Lower) | (Kind::Digit, Kind::Digit) => false,
-            // In "APIKey" the last capital before a small letter begins the next word.
+            // In "APIKey" the last capital before a small letter starts the next word.
             (Kind::Upper, Kind::Upper) => chars.peek().is_some_and(|next| kind(*next) == Kind::Lower),
             _ => true,
         };
@@ -157,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_bearing_name_is_known_in_any_case_and_separator_style() {
+    fn secret_names_are_recognised_in_any_case_and_separator_style() {
         for name in [
             "password",
             "PASSWORD",
@@ -205,12 +207,12 @@ mod tests {
             "apiKeys",
             "githubtoken",
         ] {
-            assert!(bears_secret(name), "{name}");
+            assert!(is_secret_name(name), "{name}");
         }
     }
 
     #[test]
-    fn counts_and_keys_are_no_secrets() {
+    fn counts_and_other_keys_are_not_secret_names() {
         for name in [
             "inputTokens",
             "outputTokens",
@@ -252,7 +254,7 @@ mod tests {
             "cached_tokens",
             "promptTokens",
         ] {
-            assert!(!bears_secret(name), "{name}");
+            assert!(!is_secret_name(name), "{name}");
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Large bodies: what does not fit into an envelope is moved out of it, and a preview and a reference stay.
+//! Moves large values out of an envelope, and leaves a preview and a reference in their place.
 //!
-//! An envelope is read by every reader, kept in memory while it is fresh and folded again on every restart; a body is read by
-//! who asks for it. The largest things go first, and only as much as it takes: a projection can still fold what stays.
+//! Every reader reads an envelope, the server keeps recent ones in memory, and every restart folds them again; a body
+//! is read only on request. The largest values move first, and only as many as needed, so that a projection can still
+//! fold the rest.
 
-use super::secrets::MARK;
+use super::secrets::REDACTED;
 use super::{Body, Policy};
 use crate::model::{BlobId, Draft, EventType};
 use bytes::Bytes;
@@ -14,71 +15,73 @@ use std::collections::HashSet;
 
 /// The longest preview, in bytes of its text.
 const PREVIEW_BYTES_MAX: usize = 1024;
-/// A payload's JSON is at most this many times `inline_bytes_max`: room for a window of messages whose every text fits.
+/// The limit of a payload's JSON, as a multiple of `inline_bytes_max`: enough for a window of messages whose texts each
+/// fit.
 pub(super) const PAYLOAD_FACTOR: usize = 8;
-/// The most bodies of one envelope; where more would be needed, the member that holds them goes whole. References are paid
-/// for by everyone who reads the envelope.
+/// The most bodies of one envelope. If more would be needed, the member that contains them moves whole, because every
+/// reader of the envelope pays for its references.
 pub(super) const BODIES_MAX: usize = 32;
-/// Members that go whole: outputs are opened, not folded.
-const OUTPUTS: &[&str] = &["output", "structured", "content", "result"];
-/// The longest JSON pointer of a reference, in bytes. A value that needs a longer one moves together with the value around it:
-/// each reference repeats its pointer, and keys have no limit of their own.
+/// Members that move whole: clients open outputs, and do not fold them.
+const OPAQUE_MEMBERS: &[&str] = &["output", "structured", "content", "result"];
+/// The longest JSON pointer of a reference, in bytes. A value with a longer pointer moves together with the value
+/// around it: each reference repeats its pointer, and keys have no limit of their own.
 pub(super) const POINTER_BYTES_MAX: usize = 1024;
-/// Where members end up that are too many rather than too large.
-const REST: &str = "…";
+/// The member for the body of members that are too many rather than too large.
+const SPILL_MEMBER: &str = "…";
 
-/// Moves out of `draft` what is larger than the policy allows.
+/// Moves values out of `draft` that exceed the policy's limits.
 pub(super) fn offload(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, draft: &mut Draft, bodies: &mut Vec<Body>) {
     let inline_bytes_max = policy.inline_bytes_max;
     let mut room = inline_bytes_max;
-    let fits = weigh_map(&draft.payload, &mut room)
-        && weigh_map(&draft.extra, &mut room)
-        && draft.refs.iter().chain(&draft.raw_event_ref).all(|value| weigh(value, &mut room));
+    let fits = map_fits(&draft.payload, &mut room)
+        && map_fits(&draft.extra, &mut room)
+        && draft.refs.iter().chain(&draft.raw_event_ref).all(|value| value_fits(value, &mut room));
     if fits {
         return;
     }
-    let mut mover = Mover { inline_bytes_max, new_id, bodies, links: Vec::new() };
-    mover.relieve("/payload", &mut draft.payload);
-    // What stands at the envelope's top level shares one bound.
+    let mut offloader = Offloader { inline_bytes_max, new_id, bodies, links: Vec::new() };
+    offloader.shrink("/payload", &mut draft.payload);
+    // The members at the envelope's top level share one limit.
     let mut top = std::mem::take(&mut draft.extra);
     for (name, value) in [("refs", draft.refs.take()), ("rawEventRef", draft.raw_event_ref.take())] {
         if let Some(value) = value {
             top.insert(name.into(), value);
         }
     }
-    mover.relieve("", &mut top);
+    offloader.shrink("", &mut top);
     draft.refs = top.shift_remove("refs");
     draft.raw_event_ref = top.shift_remove("rawEventRef");
     draft.extra = top;
-    for link in mover.links {
-        if draft.class == EventType::ToolResult && link["member"] == "/payload/output" {
+    for link in offloader.links {
+        if draft.event_type == EventType::ToolResult && link["member"] == "/payload/output" {
             draft.payload.insert("outputRef".into(), link["href"].clone());
         }
         draft.add_ref("output", link);
     }
 }
 
-/// Takes an upper bound of the value's JSON off `room`; false once there is none left. Most drafts are far from any limit,
-/// and this tells without writing JSON.
-fn weigh(value: &Value, room: &mut usize) -> bool {
+/// Subtracts an upper bound of the value's JSON length from `room`. Returns false if nothing is left.
+///
+/// Most drafts are far below every limit, and this check writes no JSON.
+fn value_fits(value: &Value, room: &mut usize) -> bool {
     match value {
-        Value::String(text) => weigh_text(text, room),
-        Value::Array(items) => spend(2, room) && items.iter().all(|item| spend(1, room) && weigh(item, room)),
-        Value::Object(map) => weigh_map(map, room),
-        Value::Null | Value::Bool(_) | Value::Number(_) => spend(32, room),
+        Value::String(text) => text_fits(text, room),
+        Value::Array(items) => take_bytes(2, room) && items.iter().all(|item| take_bytes(1, room) && value_fits(item, room)),
+        Value::Object(map) => map_fits(map, room),
+        Value::Null | Value::Bool(_) | Value::Number(_) => take_bytes(32, room),
     }
 }
 
-fn weigh_map(map: &Map<String, Value>, room: &mut usize) -> bool {
-    spend(2, room) && map.iter().all(|(name, value)| spend(2, room) && weigh_text(name, room) && weigh(value, room))
+fn map_fits(map: &Map<String, Value>, room: &mut usize) -> bool {
+    take_bytes(2, room) && map.iter().all(|(name, value)| take_bytes(2, room) && text_fits(name, room) && value_fits(value, room))
 }
 
-/// A control character takes six bytes.
-const fn weigh_text(text: &str, room: &mut usize) -> bool {
-    spend(2 + 6 * text.len(), room)
+/// Subtracts the length of a text; a control character takes six bytes in JSON.
+const fn text_fits(text: &str, room: &mut usize) -> bool {
+    take_bytes(2 + 6 * text.len(), room)
 }
 
-const fn spend(bytes: usize, room: &mut usize) -> bool {
+const fn take_bytes(bytes: usize, room: &mut usize) -> bool {
     match room.checked_sub(bytes) {
         Some(left) => {
             *room = left;
@@ -101,27 +104,27 @@ pub(super) fn json_bytes(value: &impl serde::Serialize) -> usize {
         }
     }
     let mut count = Count(0);
-    serde_json::to_writer(&mut count, value).expect("JSON has text keys, and counting never fails");
+    serde_json::to_writer(&mut count, value).expect("JSON has string keys, and counting cannot fail");
     count.0
 }
 
-struct Mover<'a> {
+struct Offloader<'a> {
     inline_bytes_max: usize,
     new_id: &'a mut dyn FnMut() -> BlobId,
     bodies: &'a mut Vec<Body>,
     links: Vec<Value>,
 }
 
-/// A value that is too large by itself, and the values inside that are too large as well.
-struct Large {
-    /// How many of them are texts, itself included.
+/// A value beyond the limit, and the values inside it that exceed the limit too.
+struct OversizedValue {
+    /// The number of texts among them, including itself.
     texts: usize,
-    /// By their place among the items or members.
-    inside: Vec<(usize, Large)>,
+    /// By their index among the items or members.
+    inside: Vec<(usize, OversizedValue)>,
 }
 
-/// The length of the value's JSON text in bytes, and the values in it that are longer than `bytes_max`, in one pass.
-fn measure(value: &Value, bytes_max: usize) -> (usize, Option<Large>) {
+/// Measures a value in one pass: the length of its JSON in bytes, and the values in it longer than `bytes_max`.
+fn measure(value: &Value, bytes_max: usize) -> (usize, Option<OversizedValue>) {
     let mut inside = Vec::new();
     let mut look = |at: usize, value: &Value| {
         let (bytes, large) = measure(value, bytes_max);
@@ -139,34 +142,35 @@ fn measure(value: &Value, bytes_max: usize) -> (usize, Option<Large>) {
         leaf => json_bytes(leaf),
     };
     let texts = inside.iter().map(|(_, large)| large.texts).sum::<usize>() + usize::from(value.is_string());
-    (bytes, (bytes > bytes_max).then_some(Large { texts, inside }))
+    (bytes, (bytes > bytes_max).then_some(OversizedValue { texts, inside }))
 }
 
-impl Mover<'_> {
-    /// Moves out of `map`, which stands at the JSON pointer `at`, first what is too large by itself, then as much as it takes.
-    fn relieve(&mut self, at: &str, map: &mut Map<String, Value>) {
+impl Offloader<'_> {
+    /// Moves values out of `map`, whose JSON pointer is `at`: first those beyond the limit, then as many as needed.
+    fn shrink(&mut self, at: &str, map: &mut Map<String, Value>) {
         // A member whose name is too long for a pointer moves together with its name.
-        let mut gone = HashSet::new();
+        let mut spilled = HashSet::new();
         for (name, value) in map.iter_mut() {
             let Some(large) = measure(value, self.inline_bytes_max).1 else { continue };
             match pointer(at, name) {
-                Some(at) => self.fit(&at, name, value, &large),
-                None => drop(gone.insert(name.clone())),
+                Some(at) => self.move_oversized(&at, name, value, &large),
+                None => drop(spilled.insert(name.clone())),
             }
         }
         let bytes_max = PAYLOAD_FACTOR * self.inline_bytes_max;
         let mut bytes = json_bytes(map);
         if bytes > bytes_max {
-            self.shrink(at, map, &mut bytes, bytes_max);
+            self.move_largest(at, map, &mut bytes, bytes_max);
         }
-        if bytes > bytes_max || !gone.is_empty() {
-            self.gather(at, map, bytes.saturating_sub(bytes_max), gone);
+        if bytes > bytes_max || !spilled.is_empty() {
+            self.spill(at, map, bytes.saturating_sub(bytes_max), spilled);
         }
     }
 
-    /// Moves texts and then whole members out of `map`, the largest first, until it has no more than `bytes_max`.
-    fn shrink(&mut self, at: &str, map: &mut Map<String, Value>, bytes: &mut usize, bytes_max: usize) {
-        // The largest texts first: they are what a reader opens anyway, and the shape around them stays foldable.
+    /// Moves texts and then whole members out of `map`, the largest first, until it has at most `bytes_max`.
+    fn move_largest(&mut self, at: &str, map: &mut Map<String, Value>, bytes: &mut usize, bytes_max: usize) {
+        // The largest texts go first: readers open them on request anyway, and the structure around them stays
+        // foldable.
         let mut texts = Vec::new();
         for (i, (name, value)) in map.iter().enumerate() {
             if let Some(room) = POINTER_BYTES_MAX.checked_sub(at.len() + token_bytes(name)) {
@@ -183,7 +187,7 @@ impl Mover<'_> {
                 *bytes = *bytes - size + json_bytes(text);
             }
         }
-        // Then whole members.
+        // Whole members follow.
         let members = map.iter().enumerate().filter(|(_, (name, _))| pointer(at, name).is_some());
         let mut members: Vec<_> = members.map(|(i, (_, value))| (i, json_bytes(value))).collect();
         members.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
@@ -198,19 +202,20 @@ impl Mover<'_> {
         }
     }
 
-    /// Moves what is too large by itself at or below `value`. The value moves whole where the texts inside would need too many
-    /// bodies, or a pointer that is too long.
-    fn fit(&mut self, at: &str, name: &str, value: &mut Value, large: &Large) {
-        let goes_whole = value.is_string() || OUTPUTS.contains(&name) || self.bodies.len() + large.texts + 2 > BODIES_MAX;
+    /// Moves the values beyond the limit at or below `value`.
+    ///
+    /// The value moves whole if the texts inside would need too many bodies or a pointer that is too long.
+    fn move_oversized(&mut self, at: &str, name: &str, value: &mut Value, large: &OversizedValue) {
+        let goes_whole = value.is_string() || OPAQUE_MEMBERS.contains(&name) || self.bodies.len() + large.texts + 2 > BODIES_MAX;
         let inside = if goes_whole { None } else { inside(at, value, large) };
         match inside {
-            Some(inside) => inside.into_iter().for_each(|(at, name, value, large)| self.fit(&at, &name, value, large)),
+            Some(inside) => inside.into_iter().for_each(|(at, name, value, large)| self.move_oversized(&at, &name, value, large)),
             None if !self.is_full() => self.replace(at, value),
             None => {}
         }
     }
 
-    /// Two bodies are kept back for what must be gathered in the end, of the payload and of the top level.
+    /// Whether no body is left. Two are reserved for the final spill of the payload and of the top level.
     fn is_full(&self) -> bool {
         self.bodies.len() + 2 >= BODIES_MAX
     }
@@ -219,17 +224,17 @@ impl Mover<'_> {
         PREVIEW_BYTES_MAX.min(self.inline_bytes_max)
     }
 
-    /// Leaves a preview of `value` in its place.
+    /// Moves `value` out and leaves a preview.
     fn replace(&mut self, at: &str, value: &mut Value) {
         let (media_type, text) = match value.take() {
             Value::String(text) => ("text/plain; charset=utf-8", text),
             value => ("application/json", value.to_string()),
         };
         *value = Value::String(self.preview(&text));
-        self.keep(at, media_type, text);
+        self.store_body(at, media_type, text);
     }
 
-    fn keep(&mut self, at: &str, media_type: &'static str, text: String) {
+    fn store_body(&mut self, at: &str, media_type: &'static str, text: String) {
         let sha256 = HEXLOWER.encode(&Sha256::digest(text.as_bytes()));
         let id = (self.new_id)();
         self.links.push(json!({
@@ -243,21 +248,21 @@ impl Mover<'_> {
         while !text.is_char_boundary(end) {
             end -= 1;
         }
-        // A mark that is cut in two reads like text of the producer's.
+        // A mark that is cut in two would look like the producer's text.
         if let Some(at) =
-            (1..MARK.len()).map(|n| end.saturating_sub(n)).find(|at| text.as_bytes()[*at..].starts_with(MARK.as_bytes()))
+            (1..REDACTED.len()).map(|n| end.saturating_sub(n)).find(|at| text.as_bytes()[*at..].starts_with(REDACTED.as_bytes()))
         {
             end = at;
         }
         format!("{}…", &text[..end])
     }
 
-    /// Moves members, names and all, into one body: those that are `gone`, and of the largest as many as free `bytes`.
-    fn gather(&mut self, at: &str, map: &mut Map<String, Value>, bytes: usize, mut gone: HashSet<String>) {
+    /// Moves members with their names into one body: those in `spilled`, and the largest ones until `bytes` are free.
+    fn spill(&mut self, at: &str, map: &mut Map<String, Value>, bytes: usize, mut spilled: HashSet<String>) {
         let mut names: Vec<(usize, String)> =
             map.iter().map(|(name, value)| (json_bytes(name) + json_bytes(value), name.clone())).collect();
         names.sort_by(|one, other| other.cmp(one));
-        // What is gathered leaves a preview of up to six bytes a character, and its name.
+        // The moved members leave a preview of up to six bytes per character, and its name.
         let enough = if bytes == 0 { 0 } else { bytes + 6 * self.preview_bytes_max() + 64 };
         let mut freed = 0;
         for (size, name) in names {
@@ -265,29 +270,33 @@ impl Mover<'_> {
                 break;
             }
             freed += size;
-            gone.insert(name);
+            spilled.insert(name);
         }
-        let (rest, kept) = std::mem::take(map).into_iter().partition(|(name, _)| gone.contains(name));
+        let (rest, kept) = std::mem::take(map).into_iter().partition(|(name, _)| spilled.contains(name));
         *map = kept;
         let mut rest = Value::Object(rest);
         self.replace(at, &mut rest);
-        map.insert(REST.into(), rest);
+        map.insert(SPILL_MEMBER.into(), rest);
     }
 }
 
-/// The pointer of a member of what stands at `at` (RFC 6901), unless it is too long to be repeated.
+/// The pointer of a member below `at` (RFC 6901); `None` if it is too long to repeat.
 fn pointer(at: &str, name: &str) -> Option<String> {
     let fits = at.len() + token_bytes(name) <= POINTER_BYTES_MAX;
     fits.then(|| format!("{at}/{}", name.replace('~', "~0").replace('/', "~1")))
 }
 
-/// How much a member's name adds to a pointer.
+/// The length that a member's name adds to a pointer, in bytes.
 fn token_bytes(name: &str) -> usize {
     1 + name.len() + memchr::memchr2_iter(b'~', b'/', name.as_bytes()).count()
 }
 
-/// The too large values directly inside `value`, each with its pointer and name; `None` if a pointer would be too long.
-fn inside<'v, 'l>(at: &str, value: &'v mut Value, large: &'l Large) -> Option<Vec<(String, String, &'v mut Value, &'l Large)>> {
+/// The values beyond the limit directly inside `value`, with pointer and name; `None` if a pointer would be too long.
+fn inside<'v, 'l>(
+    at: &str,
+    value: &'v mut Value,
+    large: &'l OversizedValue,
+) -> Option<Vec<(String, String, &'v mut Value, &'l OversizedValue)>> {
     let mut wanted = large.inside.iter().peekable();
     let mut found = Vec::with_capacity(large.inside.len());
     let mut find = |i: usize, name: &str, value: &'v mut Value, is_member: bool| {
@@ -304,7 +313,7 @@ fn inside<'v, 'l>(at: &str, value: &'v mut Value, large: &'l Large) -> Option<Ve
     Some(found)
 }
 
-/// The value that a path of indices leads to, and its pointer; `None` if that is too long.
+/// The value at a path of indices, and its pointer; `None` if that is too long.
 fn member_at<'m>(at: &str, map: &'m mut Map<String, Value>, path: &[usize]) -> Option<(String, &'m mut Value)> {
     let (first, path) = path.split_first()?;
     let (name, mut value) = map.iter_mut().nth(*first)?;
@@ -322,8 +331,9 @@ fn member_at<'m>(at: &str, map: &'m mut Map<String, Value>, path: &[usize]) -> O
     Some((at, value))
 }
 
-/// Lists every text at or below `value`, which stands at `path`, whose JSON is longer than `bytes_min`, and to which a pointer
-/// leads that is at most `room` bytes longer than that of `value`.
+/// Lists the texts at or below `value` whose JSON is longer than `bytes_min` and whose pointer fits.
+///
+/// `path` is the path of `value`, and `room` the bytes that a pointer may add to its pointer.
 fn list_texts(path: &mut Vec<usize>, room: usize, value: &Value, bytes_min: usize, texts: &mut Vec<(Vec<usize>, usize)>) {
     let mut look = |i: usize, value: &Value, token_bytes: usize| {
         if let Some(room) = room.checked_sub(token_bytes) {

@@ -1,13 +1,16 @@
-//! Where a text is worth a look at all. Nearly no text is: this is what every byte of every fact pays for.
+//! Finds the positions in a text that a rule must look at. Every byte of every fact passes this search, and nearly none
+//! matches.
 
 use aho_corasick::packed::{Config, MatchKind, Searcher};
 use aho_corasick::{AhoCorasick, Span};
 use std::sync::LazyLock;
 
-/// What makes a place worth a look, besides colons: the first bytes of every key, four dashes, and the end of "bearer" in all
-/// eight of its cases. Everything with at least three bytes and fewer than 32 in all, so that Teddy takes them 32 bytes of
-/// text at a time; colons (`scheme://`, `"name":`) are memchr's. A case-insensitive automaton over whole literals took a
-/// fifth of all ingest CPU when it was measured.
+/// The patterns that mark a position, besides colons: the start of every key, four dashes, and the end of "bearer" in
+/// all eight of its cases.
+///
+/// Each has at least three bytes, and they are fewer than 32 together, so that Teddy searches 32 bytes of text at a
+/// time; memchr searches colons (`scheme://`, `"name":`). A case-insensitive automaton over whole literals took a fifth
+/// of the ingest CPU when it was measured.
 static ANCHORS: &[&str] = &[
     "----",
     "rer",
@@ -40,7 +43,7 @@ static ANCHORS: &[&str] = &[
 
 enum Finder {
     Teddy(Searcher),
-    /// Where the CPU has no vectors that Teddy knows.
+    /// For CPUs without the vector instructions that Teddy needs.
     Automaton(AhoCorasick),
 }
 
@@ -48,7 +51,7 @@ static FINDER: LazyLock<Finder> = LazyLock::new(|| {
     let mut teddy = Config::new().match_kind(MatchKind::LeftmostFirst).builder();
     match teddy.extend(ANCHORS).build() {
         Some(searcher) => Finder::Teddy(searcher),
-        None => Finder::Automaton(AhoCorasick::new(ANCHORS).expect("27 short patterns fit any automaton")),
+        None => Finder::Automaton(AhoCorasick::new(ANCHORS).expect("27 short patterns fit into an automaton")),
     }
 });
 
@@ -67,39 +70,39 @@ fn next_colon(text: &str, from: usize) -> Option<usize> {
     text.as_bytes().get(from..).and_then(|rest| memchr::memchr(b':', rest)).map(|at| from + at)
 }
 
-/// The two kinds of places, merged from left to right.
-pub(super) struct Places<'t> {
+/// Both kinds of positions, merged from left to right.
+pub(super) struct Candidates<'t> {
     text: &'t str,
     colon: Option<usize>,
     anchor: Option<usize>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum Candidate {
     Colon(usize),
     Anchor(usize),
 }
 
-impl<'t> Places<'t> {
+impl<'t> Candidates<'t> {
     pub(super) fn new(text: &'t str) -> Self {
         Self { text, colon: next_colon(text, 0), anchor: next_anchor(text, 0) }
     }
 
-    pub(super) fn next(&mut self) -> Option<Place> {
+    pub(super) fn next(&mut self) -> Option<Candidate> {
         match (self.colon, self.anchor) {
             (Some(colon), anchor) if anchor.is_none_or(|anchor| colon < anchor) => {
                 self.colon = next_colon(self.text, colon + 1);
-                Some(Place::Colon(colon))
+                Some(Candidate::Colon(colon))
             }
             (_, Some(anchor)) => {
                 self.anchor = next_anchor(self.text, anchor + 1);
-                Some(Place::Anchor(anchor))
+                Some(Candidate::Anchor(anchor))
             }
             _ => None,
         }
     }
 
-    /// Forgets the places before `at`.
+    /// Skips the positions before `at`.
     pub(super) fn skip_to(&mut self, at: usize) {
         if self.colon.is_some_and(|colon| colon < at) {
             self.colon = next_colon(self.text, at);

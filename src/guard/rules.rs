@@ -1,51 +1,53 @@
-//! What looks like a secret at one place of a text: the rules, each a verdict.
+//! The rules: what looks like a secret at one position of a text, as a verdict.
 //!
-//! A verdict depends on a bounded stretch of text around its place, so that it falls the same however a stream is cut: on
-//! [`HELD_BYTES_MAX`] bytes behind it, and before it on what `recall` remembers. A rule that reads further back than it used
-//! to is changed there too; `every_text_here_reads_the_same_cut_at_any_two_places_and_a_letter_at_a_time` tells if it was not.
+//! A verdict depends on a bounded part of the text around its position, so that it is the same however a stream is cut:
+//! on [`HELD_BYTES_MAX`] bytes after the position, and on the context that `recall` keeps before it. A rule that reads
+//! further back needs a change in `recall`; the test
+//! `texts_read_the_same_with_any_two_cuts_and_letter_by_letter` fails without it.
 
-use super::names::{NAME_BYTES_MAX, bears_secret};
-use super::places::{Place, next_anchor};
+use super::names::{NAME_BYTES_MAX, is_secret_name};
+use super::places::{Candidate, next_anchor};
 use super::secrets::HELD_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
-/// A held tail with this many bytes of a token gives away too much of it to be written to disk.
-const RISKY_BYTES: usize = 8;
+/// A held tail with this many bytes of a token reveals too much of it to be written to disk.
+const RISKY_TOKEN_BYTES: usize = 8;
 
 pub(super) const SPACE_BYTES_MAX: usize = 8;
-/// The deepest nesting of JSON in text that is followed: `\"` at depth 1, `\\\"` at 3, … each level doubles it.
+/// The deepest nesting of JSON in text that the rules follow, in backslashes: `\"` at depth 1, `\\\"` at 3; each level
+/// doubles it.
 pub(super) const BACKSLASHES_MAX: usize = 63;
 const PEM_LABEL_BYTES_MAX: usize = 64;
 
-/// What the machine is inside of.
+/// The scanner's mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Mode {
     #[default]
     Text,
-    /// Behind a mark: what belongs to the same token is swallowed.
-    Token(Rest),
-    /// In the quoted value of a secret-bearing name, until the quote that closes it.
+    /// After a mark: the rest of the token is dropped.
+    Token(TokenTail),
+    /// In the quoted value of a secret name, until the closing quote.
     Quoted { quote: u8, backslashes: usize, marked: bool },
     /// In a private key, until its end line.
     Pem,
 }
 
-/// What still belongs to a token that was found to be a secret.
+/// The bytes that still belong to a token that is a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Rest {
+pub(super) enum TokenTail {
     Key,
     Dotted,
     Bearer,
     Authority,
     Dashes,
-    /// Everything: a stream that was lost track of.
+    /// Every byte: the guard has lost track of the stream.
     All,
 }
 
-impl Rest {
-    /// How many bytes at the beginning of `text` belong to the token.
+impl TokenTail {
+    /// The number of bytes at the beginning of `text` that belong to the token.
     pub(super) fn len_in(self, text: &str) -> usize {
         let outside: fn(u8) -> bool = match self {
             Self::All => return text.len(),
@@ -63,13 +65,15 @@ pub(super) const fn is_key_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-')
 }
 
-/// RFC 6750 section 2.1, `b64token`.
+/// Whether a byte belongs to a bearer token (RFC 6750 section 2.1, `b64token`).
 const fn is_bearer_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~' | b'+' | b'/' | b'=')
 }
 
-/// Whether a URL's authority ends here. Quotes and brackets of prose end it too, as does CJK punctuation: a sentence goes on
-/// after an address without a space there, and 256 bytes of it must not be held back for a `@` that never comes.
+/// Whether a URL's authority ends here.
+///
+/// Quotes and brackets of prose end it too, as does CJK punctuation: a sentence may continue after an address without a
+/// space, and 256 bytes of it must not be held back for a `@` that never comes.
 fn ends_authority(c: char) -> bool {
     matches!(c, '/' | '?' | '#' | '\\' | '"' | '\'' | '`' | '<' | '>')
         || c.is_whitespace()
@@ -77,8 +81,8 @@ fn ends_authority(c: char) -> bool {
         || matches!(c, '\u{2000}'..='\u{206f}' | '\u{3000}'..='\u{303f}' | '\u{ff00}'..='\u{ff0f}')
 }
 
-/// Whether an unfinished authority may be a host and a port: `localhost:3000`, `[::1]:80`. The beginning of a password looks the
-/// same only up to five digits, which give little away.
+/// Whether an unfinished authority may be a host and a port: `localhost:3000`, `[::1]:80`. The beginning of a password
+/// looks the same only up to five digits, which reveal little.
 fn may_be_host_and_port(authority: &str) -> bool {
     let port = match authority.strip_prefix('[') {
         Some(rest) => {
@@ -95,28 +99,28 @@ fn may_be_host_and_port(authority: &str) -> bool {
     (port.is_empty() || port.starts_with(':')) && digits.len() <= PORT_BYTES_MAX && digits.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// A provider's keys: how they begin, and how much more it takes to be one. The minima are below what providers issue, since
-/// half a key is worth hiding too, and above what prose and code put behind the same letters.
+/// A provider's key: its literal, and the length that makes it one. The minima are below real keys, because half a key
+/// is worth hiding too, and above what prose and code put after the same letters.
 pub(super) struct KeyRule {
     pub literal: &'static str,
     body: fn(u8) -> bool,
     body_bytes_min: usize,
     form: Form,
-    rest: Rest,
+    rest: TokenTail,
 }
 
 #[derive(PartialEq)]
 enum Form {
-    /// So many bytes of its body.
+    /// A minimum number of body bytes.
     Plain,
-    /// `sk-`: besides, a digit, a capital, or a label that only keys have, lest `sk-learn-contrib-packages` be one.
+    /// `sk-`: also a digit, a capital, or a label that only keys have, so that `sk-learn-contrib-packages` is not one.
     Sk,
-    /// `eyJ….…`: a dot after the body, and more behind it.
+    /// `eyJ….…`: a dot after the body, and more bytes after it.
     Jwt,
 }
 
 const fn rule(literal: &'static str, body: fn(u8) -> bool, body_bytes_min: usize) -> KeyRule {
-    KeyRule { literal, body, body_bytes_min, form: Form::Plain, rest: Rest::Key }
+    KeyRule { literal, body, body_bytes_min, form: Form::Plain, rest: TokenTail::Key }
 }
 
 const fn is_alphanumeric(b: u8) -> bool {
@@ -128,7 +132,7 @@ const fn is_capital_or_digit(b: u8) -> bool {
 }
 
 pub(super) static KEYS: &[KeyRule] = &[
-    KeyRule { literal: "sk-", body: is_key_byte, body_bytes_min: 16, form: Form::Sk, rest: Rest::Key },
+    KeyRule { literal: "sk-", body: is_key_byte, body_bytes_min: 16, form: Form::Sk, rest: TokenTail::Key },
     rule("sk_live_", is_key_byte, 10),
     rule("sk_test_", is_key_byte, 10),
     rule("rk_live_", is_key_byte, 10),
@@ -151,63 +155,63 @@ pub(super) static KEYS: &[KeyRule] = &[
     rule("AKIA", is_capital_or_digit, 16),
     rule("ASIA", is_capital_or_digit, 16),
     rule("AIza", is_key_byte, 24),
-    KeyRule { literal: "glpat-", body: is_key_byte, body_bytes_min: 12, form: Form::Plain, rest: Rest::Dotted },
-    // No underscore: npm_config_registry and hf_hub_download are names of variables and functions.
+    KeyRule { literal: "glpat-", body: is_key_byte, body_bytes_min: 12, form: Form::Plain, rest: TokenTail::Dotted },
+    // Without underscore: npm_config_registry and hf_hub_download are names of variables and functions.
     rule("npm_", is_alphanumeric, 16),
     rule("hf_", is_alphanumeric, 16),
-    KeyRule { literal: "eyJ", body: is_key_byte, body_bytes_min: 8, form: Form::Jwt, rest: Rest::Dotted },
+    KeyRule { literal: "eyJ", body: is_key_byte, body_bytes_min: 8, form: Form::Jwt, rest: TokenTail::Dotted },
 ];
 
-/// Labels after `sk-` that need no digit to be believed.
+/// Labels after `sk-` that make it a key without a digit.
 const SK_LABELS: &[&str] = &["proj-", "ant-", "live-", "svcacct-"];
 
-/// How a private key begins; one dash fewer serves SSH2's form and a key that is glued to a word.
+/// The beginnings of a private key; one dash fewer covers SSH2's form and a key that directly follows a word.
 pub(super) const PEM_BEGINS: &[&str] = &["-----BEGIN ", "----BEGIN ", "---- BEGIN "];
 
-/// What is known about a place.
+/// The judgement of a position.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
     Passes,
-    /// From `start` to `end` it is a secret, and so is what `then` says behind it.
+    /// The text from `start` to `end` is a secret, and `then` is the mode after it.
     Secret {
         start: usize,
         end: usize,
         then: Mode,
     },
-    /// From `start` on it is what `inside` says, which may be empty.
+    /// The text from `start` on is in the mode `inside`, and may be empty.
     Opens {
         start: usize,
         inside: Mode,
     },
-    /// It takes more text to know about what is from `start` on. `risk` is set once that gives away too much of a secret to be
-    /// saved: how to go on without it.
+    /// The text from `start` on is undecided until more arrives. `risk` is set once it reveals too much of a secret to
+    /// be saved: the mode in which to continue without it.
     Undecided {
         start: usize,
         risk: Option<Mode>,
     },
 }
 
-/// Text as the rules see it: nothing before `floor`, where the last secret ended.
+/// The text that the rules may read: nothing before `floor`, where the last secret ended.
 #[derive(Clone, Copy)]
-pub(super) struct View<'t> {
+pub(super) struct ScanWindow<'t> {
     pub text: &'t str,
     pub bytes: &'t [u8],
     pub floor: usize,
-    /// Whether the text at `floor` goes on with a word that began before it.
+    /// Whether the text at `floor` continues a word that began before it.
     pub in_word: bool,
-    /// Whether the text ends here, so that every verdict must fall.
+    /// Whether the text ends here, so that every verdict must be final.
     pub last: bool,
 }
 
-impl View<'_> {
-    /// The verdict on what a place points at, unless that begins before `decided`.
-    pub(super) fn judge(&self, place: Place, decided: usize) -> Verdict {
+impl ScanWindow<'_> {
+    /// Judges the position `place`. A match that starts before `decided` passes.
+    pub(super) fn judge(&self, place: Candidate, decided: usize) -> Verdict {
         let verdict = match place {
-            Place::Colon(colon) => match self.authority_start(colon) {
+            Candidate::Colon(colon) => match self.authority_start(colon) {
                 Some(start) => self.judge_authority(start),
                 None => self.quoted_value(colon).unwrap_or(Verdict::Passes),
             },
-            Place::Anchor(at) => match self.bytes[at..] {
+            Candidate::Anchor(at) => match self.bytes[at..] {
                 [b'-', ..] => self.judge_pem(at),
                 [_, b'e' | b'E', ..] => match self.bearer_start(at) {
                     Some((start, is_header)) => self.judge_bearer(start, is_header),
@@ -230,8 +234,8 @@ impl View<'_> {
         if at > self.floor { Some(self.bytes[at - 1]) } else { None }
     }
 
-    /// Goes back over bytes that `is` accepts, `max` at most.
-    pub(super) fn back(&self, mut at: usize, max: usize, is: impl Fn(u8) -> bool) -> usize {
+    /// Moves back over at most `max` bytes that `is` accepts.
+    pub(super) fn skip_back(&self, mut at: usize, max: usize, is: impl Fn(u8) -> bool) -> usize {
         let stop = at.saturating_sub(max).max(self.floor);
         while at > stop && is(self.bytes[at - 1]) {
             at -= 1;
@@ -239,14 +243,14 @@ impl View<'_> {
         at
     }
 
-    /// Goes on over bytes that `is` accepts, `max` at most.
-    fn on(&self, at: usize, max: usize, is: impl Fn(u8) -> bool) -> usize {
+    /// Moves forward over at most `max` bytes that `is` accepts.
+    fn skip_forward(&self, at: usize, max: usize, is: impl Fn(u8) -> bool) -> usize {
         let run = self.bytes[at..].iter().take(max).take_while(|b| is(**b)).count();
         at + run
     }
 
-    /// Whether a word may begin at `at`. A letter before it joins them into one word (`task-…` holds no `sk-…`), unless that
-    /// letter is the end of an escape: in JSON in text a key follows `\n`, in a URL `%3D`.
+    /// Whether a word may begin at `at`. A letter before it joins them into one word (`task-…` contains no `sk-…`),
+    /// unless that letter ends an escape: in JSON in text a key may follow `\n`, in a URL `%3D`.
     pub(super) fn is_boundary(&self, at: usize) -> bool {
         if at == self.floor {
             return !self.in_word;
@@ -263,11 +267,11 @@ impl View<'_> {
             || (n >= 6 && seen[n - 6..n - 4] == *b"\\u" && hex(n - 4))
     }
 
-    /// Where the user information would begin, if the colon at `colon` belongs to `scheme://`, or `scheme:\/\/` in JSON.
+    /// The start of the user information, if the colon at `colon` belongs to `scheme://`, or `scheme:\/\/` in JSON.
     fn authority_start(&self, colon: usize) -> Option<usize> {
         let mut at = colon + 1;
         for _ in 0..2 {
-            at = self.on(at, 3, |b| b == b'\\');
+            at = self.skip_forward(at, 3, |b| b == b'\\');
             if self.bytes.get(at) != Some(&b'/') {
                 return None;
             }
@@ -276,7 +280,8 @@ impl View<'_> {
         Some(at)
     }
 
-    /// `user:password@`: needs the end of the authority, since a password may hold a `@` and a port looks like one.
+    /// Judges `user:password@`. It needs the end of the authority: a password may contain `@`, and a port looks like
+    /// one.
     fn judge_authority(&self, start: usize) -> Verdict {
         let rest = &self.text[start..];
         let (mut colon, mut at_sign, mut len) = (false, None, rest.len());
@@ -293,65 +298,67 @@ impl View<'_> {
         }
         let overlong = len >= HELD_BYTES_MAX;
         if len == rest.len() && !overlong && !self.last {
-            // "user" alone is no secret, but it may be a provider's key. Nor is what a host and a port begin with.
+            // "user" alone is not a secret, unless it is a provider's key; neither is the beginning of a host and a
+            // port.
             let risky = (colon && !may_be_host_and_port(rest)) || next_anchor(rest, 0).is_some();
-            return Verdict::Undecided { start, risk: risky.then_some(Mode::Token(Rest::Authority)) };
+            return Verdict::Undecided { start, risk: risky.then_some(Mode::Token(TokenTail::Authority)) };
         }
         match at_sign {
             Some(i) => Verdict::Secret { start, end: start + i, then: Mode::Text },
-            None if overlong && colon => Verdict::Secret { start, end: start, then: Mode::Token(Rest::Authority) },
+            None if overlong && colon => Verdict::Secret { start, end: start, then: Mode::Token(TokenTail::Authority) },
             None => Verdict::Passes,
         }
     }
 
-    /// If the colon at `colon` stands between a quoted secret-bearing name and an opening quote: where the value begins, and
-    /// the mode in it. Quotes may be escaped, however deep the JSON is nested in text.
+    /// The value of a quoted secret name, if the colon at `colon` stands between that name and an opening quote.
+    ///
+    /// Quotes may be escaped, at any depth of JSON in text.
     fn quoted_value(&self, colon: usize) -> Option<Verdict> {
-        let name_end = self.back(colon, SPACE_BYTES_MAX, is_space);
+        let name_end = self.skip_back(colon, SPACE_BYTES_MAX, is_space);
         self.quoted_name(name_end)?;
-        let at = self.on(colon + 1, SPACE_BYTES_MAX, is_space);
-        let open = self.on(at, BACKSLASHES_MAX, |b| b == b'\\');
+        let at = self.skip_forward(colon + 1, SPACE_BYTES_MAX, is_space);
+        let open = self.skip_forward(at, BACKSLASHES_MAX, |b| b == b'\\');
         let quote = *self.bytes.get(open).filter(|b| is_quote(**b))?;
         let inside = Mode::Quoted { quote, backslashes: open - at, marked: false };
         Some(Verdict::Opens { start: open + 1, inside })
     }
 
-    /// Where the quoted name begins that ends before `end`, if it bears a secret.
+    /// The start of the quoted name that ends before `end`, if it is a secret name.
     pub(super) fn quoted_name(&self, end: usize) -> Option<usize> {
         let quote = self.before(end).filter(|b| is_quote(*b))?;
-        let name_end = self.back(end - 1, BACKSLASHES_MAX, |b| b == b'\\');
-        let name_start = self.back(name_end, NAME_BYTES_MAX, is_name_byte);
+        let name_end = self.skip_back(end - 1, BACKSLASHES_MAX, |b| b == b'\\');
+        let name_start = self.skip_back(name_end, NAME_BYTES_MAX, is_name_byte);
         let opens = self.before(name_start)? == quote && self.opens_name(name_start - 1);
-        (opens && bears_secret(&self.text[name_start..name_end])).then(|| name_start - 1)
+        (opens && is_secret_name(&self.text[name_start..name_end])).then(|| name_start - 1)
     }
 
-    /// Whether the quote at `at` may open a name. An apostrophe in a word opens nothing: "don't".
+    /// Whether the quote at `at` may open a name. An apostrophe inside a word does not: "don't".
     pub(super) fn opens_name(&self, at: usize) -> bool {
         self.bytes[at] == b'"' || self.is_boundary(at)
     }
 
-    /// Where the token of `Bearer <token>` begins, if `anchor` is the end of that word; and whether a header's name stands
-    /// before it.
+    /// The start of the token of `Bearer <token>`, if `anchor` is the end of that word, and whether a header name
+    /// precedes it.
     fn bearer_start(&self, anchor: usize) -> Option<(usize, bool)> {
         let word = anchor.checked_sub(3).filter(|word| *word >= self.floor)?;
         if !self.bytes[word..anchor].eq_ignore_ascii_case(b"bea") || !self.is_boundary(word) {
             return None;
         }
-        let start = self.on(anchor + 3, SPACE_BYTES_MAX + 1, is_blank);
+        let start = self.skip_forward(anchor + 3, SPACE_BYTES_MAX + 1, is_blank);
         let blanks = start - (anchor + 3);
         (1..=SPACE_BYTES_MAX).contains(&blanks).then(|| (start, self.header_start(word).is_some()))
     }
 
-    /// Where "authorization" begins, if that and punctuation is all that stands before `end`.
+    /// The start of "authorization", if only that and punctuation precede `end`.
     pub(super) fn header_start(&self, end: usize) -> Option<usize> {
-        let name_end = self.back(end, SPACE_BYTES_MAX, is_header_mark);
+        let name_end = self.skip_back(end, SPACE_BYTES_MAX, is_header_mark);
         let start = name_end.checked_sub(AUTHORIZATION.len()).filter(|start| *start >= self.floor)?;
         let is_header = name_end < end && self.bytes[start..name_end].eq_ignore_ascii_case(AUTHORIZATION.as_bytes());
         (is_header && self.is_boundary(start)).then_some(start)
     }
 
-    /// A bearer's token. Prose speaks of bearer tokens, authentication and bonds: behind no header's name a token needs what
-    /// words lack, a digit, two dots inside, or two dozen letters on end.
+    /// Judges a bearer token. Prose also mentions bearer tokens, authentication and bonds: without a header name a
+    /// token needs a digit, two dots inside, or 24 letters in a row, which words lack.
     fn judge_bearer(&self, start: usize, is_header: bool) -> Verdict {
         let (mut digit, mut dots, mut letters, mut any) = (false, 0, 0, false);
         for (i, &b) in self.bytes[start..].iter().enumerate() {
@@ -365,31 +372,31 @@ impl View<'_> {
             let after_dot = i >= 2 && self.bytes[start + i - 1] == b'.' && self.bytes[start + i - 2].is_ascii_alphanumeric();
             dots += usize::from(after_dot && b.is_ascii_alphanumeric());
             if (is_header && any) || (n >= 8 && (digit || dots >= 2)) || letters >= 24 || n >= HELD_BYTES_MAX {
-                return Verdict::Secret { start, end: start + n, then: Mode::Token(Rest::Bearer) };
+                return Verdict::Secret { start, end: start + n, then: Mode::Token(TokenTail::Bearer) };
             }
         }
-        self.undecided(start, self.bytes.len() - start, Mode::Token(Rest::Bearer))
+        self.undecided(start, self.bytes.len() - start, Mode::Token(TokenTail::Bearer))
     }
 
     fn undecided(&self, start: usize, token_bytes: usize, then: Mode) -> Verdict {
         if self.last {
             return Verdict::Passes;
         }
-        Verdict::Undecided { start, risk: (token_bytes >= RISKY_BYTES).then_some(then) }
+        Verdict::Undecided { start, risk: (token_bytes >= RISKY_TOKEN_BYTES).then_some(then) }
     }
 
-    /// A private key's first line. "BEGIN CERTIFICATE" and "BEGIN PUBLIC KEY" pass.
+    /// Judges a private key's first line. "BEGIN CERTIFICATE" and "BEGIN PUBLIC KEY" pass.
     fn judge_pem(&self, start: usize) -> Verdict {
         if !self.is_boundary(start) {
             return Verdict::Passes;
         }
         let rest = &self.bytes[start..];
         let Some(begin) = PEM_BEGINS.iter().find(|begin| rest.starts_with(begin.as_bytes())) else {
-            // A prefix of it at the end of the text is held like every literal's.
+            // A prefix of it at the end of the text is held back like that of any literal.
             return Verdict::Passes;
         };
         let label = start + begin.len();
-        let end = self.on(label, PEM_LABEL_BYTES_MAX, is_label_byte);
+        let end = self.skip_forward(label, PEM_LABEL_BYTES_MAX, is_label_byte);
         match self.text[label..end].find("PRIVATE KEY") {
             Some(at) => Verdict::Secret { start, end: label + at + "PRIVATE KEY".len(), then: Mode::Pem },
             None if end == self.bytes.len() && end - label < PEM_LABEL_BYTES_MAX => self.undecided(start, 0, Mode::Pem),
@@ -397,32 +404,32 @@ impl View<'_> {
         }
     }
 
-    /// A private key's last line.
+    /// Judges a private key's last line.
     pub(super) fn judge_pem_end(&self, start: usize) -> Verdict {
-        let dashes = self.on(start, 5, |b| b == b'-');
-        let end = self.on(dashes, 1, |b| b == b' ');
+        let dashes = self.skip_forward(start, 5, |b| b == b'-');
+        let end = self.skip_forward(dashes, 1, |b| b == b' ');
         let word = b"END ";
         let seen = &self.bytes[end..self.bytes.len().min(end + word.len())];
         if !word.starts_with(seen) {
             return Verdict::Passes;
         }
         let label = end + seen.len();
-        let closing = self.on(label, PEM_LABEL_BYTES_MAX, is_label_byte);
-        let closed = self.on(closing, 4, |b| b == b'-');
+        let closing = self.skip_forward(label, PEM_LABEL_BYTES_MAX, is_label_byte);
+        let closed = self.skip_forward(closing, 4, |b| b == b'-');
         if closed - closing == 4 {
-            return Verdict::Secret { start, end: closed, then: Mode::Token(Rest::Dashes) };
+            return Verdict::Secret { start, end: closed, then: Mode::Token(TokenTail::Dashes) };
         }
         if closed == self.bytes.len() { self.undecided(start, 0, Mode::Pem) } else { Verdict::Passes }
     }
 
-    /// A provider's key.
+    /// Judges a provider's key.
     fn judge_key(&self, start: usize) -> Verdict {
         let rest = &self.bytes[start..];
         let Some(rule) = KEYS.iter().find(|rule| rest.starts_with(rule.literal.as_bytes())) else { return Verdict::Passes };
         if !self.is_boundary(start) || (rule.form == Form::Jwt && self.is_in_data_url(start)) {
             return Verdict::Passes;
         }
-        // The middle of a long base64url text may look like the beginning of anything; without a dot it is no token.
+        // The middle of a long base64url text may look like any beginning; without a dot it is not a token.
         let is_joined = rule.form == Form::Jwt && matches!(self.before(start), Some(b'-' | b'_'));
         let body = &rest[rule.literal.len()..];
         let secret = |n: usize| Verdict::Secret { start, end: start + rule.literal.len() + n, then: Mode::Token(rule.rest) };
@@ -453,8 +460,8 @@ impl View<'_> {
         self.undecided(start, body.len(), Mode::Token(rule.rest))
     }
 
-    /// Whether `start` is where a data URL's data begin: an inline source map is `{"version":…` in base64, and looks like every
-    /// JWT does.
+    /// Whether the data of a data URL begin at `start`: an inline source map is `{"version":…` in base64, which looks
+    /// like a JWT.
     fn is_in_data_url(&self, start: usize) -> bool {
         self.bytes[self.floor..start].ends_with(DATA_URL)
     }
@@ -463,7 +470,7 @@ impl View<'_> {
 pub(super) const AUTHORIZATION: &str = "authorization";
 pub(super) const DATA_URL: &[u8] = b";base64,";
 pub(super) const LITERAL_BYTES_MAX: usize = 11;
-/// The longest IPv6 address in text.
+/// The longest IPv6 address in text, in bytes.
 const IP_BYTES_MAX: usize = 45;
 const PORT_BYTES_MAX: usize = 5;
 
@@ -487,8 +494,8 @@ const fn is_label_byte(b: u8) -> bool {
     is_capital_or_digit(b) || b == b' '
 }
 
-/// What a name in text may be made of. Wide enough for headers, paths and words with spaces; a name in another script is no
-/// name of ours to know.
+/// Whether a name in text may contain this byte: wide enough for headers, paths and words with spaces. Names in other
+/// scripts are not recognised.
 pub(super) const fn is_name_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b' ' | b'$' | b'/' | b'@')
 }

@@ -1,60 +1,61 @@
-//! What looks like a secret in text. One machine reads whole texts and streams alike.
+//! Finds secrets in text. One scanner reads whole texts and streams.
 //!
-//! [`scan`] goes from left to right and decides about each place where a secret may begin: it passes, it is a secret, or it
-//! takes more text to know. The verdict on a place depends only on a bounded stretch of text around it, never on where a
-//! chunk happened to end; so a text redacts to the same text however it was cut, and a final text compares equal to its
-//! deltas (protocol, section 3, sealing). What a verdict still needs is held back, [`HELD_BYTES_MAX`] at most: what is
-//! undecided beyond that is a secret.
+//! [`scan`] moves from left to right and judges each position where a secret may begin: it passes, it is a secret, or
+//! it is undecided until more text arrives. A verdict depends only on a bounded part of the text around its position,
+//! never on a chunk's end. So a text has the same redacted form however it was cut, and a final text equals its deltas
+//! (protocol, section 3, sealing). Undecided text is held back, at most [`HELD_BYTES_MAX`]; beyond that it counts as a
+//! secret.
 //!
 //! ```text
 //!             kept          shown            held               text
 //!  [ emitted, may matter ]  ─────▶ [ undecided, not emitted ] + [ the next chunk ]
 //! ```
 //!
-//! Never looks at JSON structure: names and values are `walk`'s; a quoted name inside text is just another place.
+//! The scanner ignores JSON structure, which `walk` handles; a quoted name inside text is just another position.
 
-use super::places::Places;
-use super::rules::{BACKSLASHES_MAX, Mode, Rest, Verdict, View};
+use super::places::Candidates;
+use super::rules::{BACKSLASHES_MAX, Mode, ScanWindow, TokenTail, Verdict};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// What stands in place of a secret.
-pub(super) const MARK: &str = "[redacted]";
+/// The text that replaces a secret.
+pub(super) const REDACTED: &str = "[redacted]";
 
-/// The longest tail that is held back, in bytes. Longer than every token's decisive part; short enough that 64 held tails
-/// are nothing.
+/// The longest tail that is held back, in bytes: longer than the decisive part of every token, and small enough that 64
+/// held tails do not matter.
 pub(super) const HELD_BYTES_MAX: usize = 256;
 
-/// The shortest text that any rule below can act on, `a://:@`; shorter texts are not even searched.
+/// The shortest text that a rule can match, `a://:@`, in bytes; shorter texts are not searched.
 const SECRET_BYTES_MIN: usize = 6;
 
-/// A range that does not pass.
-struct Edit {
+/// A range of text that must not pass.
+struct Redaction {
     from: usize,
     to: usize,
-    /// Whether the mark stands in its place, or stood there already.
+    /// Whether the mark replaces the range, or already stands before it.
     marked: bool,
 }
 
-/// What became of a text.
-struct Scanned {
-    edits: Vec<Edit>,
+/// The result of a scan.
+struct ScanResult {
+    redactions: Vec<Redaction>,
     mode: Mode,
-    /// Everything from here on is undecided.
+    /// The text from here on is undecided.
     held_from: usize,
-    /// Everything before this can be forgotten.
+    /// The text before this can be forgotten.
     keep_from: usize,
     in_word: bool,
     risk: Option<Mode>,
-    /// Whether nothing is undecided but the last letter, which may begin a key.
+    /// Whether only the last letter is undecided, because it may begin a key.
     holds_one_letter: bool,
 }
 
-/// Decides about `text` from `decided` on; what stands before only matters as context. Every verdict falls if it is the `last`.
-fn scan(text: &str, decided: usize, mode: Mode, in_word: bool, last: bool) -> Scanned {
-    let view = View { text, bytes: text.as_bytes(), floor: 0, in_word, last };
-    let places = Places::new(text);
-    let mut scanner = Scanner { view, places, mode, at: decided, edits: Vec::new(), held_from: text.len(), risk: None };
+/// Judges `text` from `decided` on, with the text before it as context. If `last`, every verdict is final.
+fn scan(text: &str, decided: usize, mode: Mode, in_word: bool, last: bool) -> ScanResult {
+    let window = ScanWindow { text, bytes: text.as_bytes(), floor: 0, in_word, last };
+    let candidates = Candidates::new(text);
+    let mut scanner =
+        Scanner { window, candidates, mode, at: decided, redactions: Vec::new(), held_from: text.len(), risk: None };
     while match scanner.mode {
         Mode::Text => scanner.read_text(),
         Mode::Token(rest) => scanner.read_token(rest),
@@ -65,21 +66,21 @@ fn scan(text: &str, decided: usize, mode: Mode, in_word: bool, last: bool) -> Sc
 }
 
 struct Scanner<'t> {
-    view: View<'t>,
-    places: Places<'t>,
+    window: ScanWindow<'t>,
+    candidates: Candidates<'t>,
     mode: Mode,
-    /// Everything before this has been decided.
+    /// The text before this is decided.
     at: usize,
-    edits: Vec<Edit>,
+    redactions: Vec<Redaction>,
     held_from: usize,
     risk: Option<Mode>,
 }
 
-/// Each `read` goes on in one mode, and says whether there is another to go on in.
+/// Each `read` continues in one mode. It returns whether another mode follows.
 impl Scanner<'_> {
     fn read_text(&mut self) -> bool {
-        while let Some(place) = self.places.next() {
-            match self.view.judge(place, self.at) {
+        while let Some(place) = self.candidates.next() {
+            match self.window.judge(place, self.at) {
                 Verdict::Passes => {}
                 Verdict::Opens { start, inside } => {
                     self.at = start;
@@ -102,8 +103,8 @@ impl Scanner<'_> {
         false
     }
 
-    fn read_token(&mut self, rest: Rest) -> bool {
-        let text = self.view.text;
+    fn read_token(&mut self, rest: TokenTail) -> bool {
+        let text = self.window.text;
         self.hide(self.at + rest.len_in(&text[self.at..]), false);
         let ends = self.at < text.len();
         if ends {
@@ -113,9 +114,9 @@ impl Scanner<'_> {
     }
 
     fn read_pem(&mut self) -> bool {
-        let view = self.view;
-        while let Some(dashes) = memchr::memmem::find(&view.bytes[self.at..], b"----").map(|i| self.at + i) {
-            match view.judge_pem_end(dashes) {
+        let window = self.window;
+        while let Some(dashes) = memchr::memmem::find(&window.bytes[self.at..], b"----").map(|i| self.at + i) {
+            match window.judge_pem_end(dashes) {
                 Verdict::Secret { end, then, .. } => {
                     self.mode = then;
                     self.hide(end, false);
@@ -129,17 +130,17 @@ impl Scanner<'_> {
                 Verdict::Passes | Verdict::Opens { .. } => self.hide(dashes + 1, false),
             }
         }
-        let dashes = if view.last { 0 } else { 3.min(view.text.len() - self.at) };
-        self.held_from = view.back(view.text.len(), dashes, |b| b == b'-');
+        let dashes = if window.last { 0 } else { 3.min(window.text.len() - self.at) };
+        self.held_from = window.skip_back(window.text.len(), dashes, |b| b == b'-');
         self.hide(self.held_from, false);
         false
     }
 
     fn read_quoted(&mut self, quote: u8, backslashes: usize, marked: bool) -> bool {
-        let View { bytes, last, .. } = self.view;
+        let ScanWindow { bytes, last, .. } = self.window;
         let (end, close) = quoted_end(bytes, self.at, quote, backslashes, last);
         let value = &bytes[self.at..end];
-        // An empty value stays, even when the text ends in the middle of its closing quote.
+        // An empty value stays, even if the text ends inside its closing quote.
         let is_cut_quote = close.is_none() && last && !marked && value.len() <= backslashes && value.iter().all(|b| *b == b'\\');
         if !value.is_empty() && !is_cut_quote {
             self.hide(end, !marked);
@@ -148,7 +149,7 @@ impl Scanner<'_> {
         match close {
             Some(close) => {
                 self.mode = Mode::Text;
-                self.go_on_at(close);
+                self.continue_at(close);
                 true
             }
             None => {
@@ -158,45 +159,45 @@ impl Scanner<'_> {
         }
     }
 
-    /// Lets nothing pass from here to `end`.
+    /// Hides the text from here to `end`.
     fn hide(&mut self, end: usize, marked: bool) {
-        match self.edits.last_mut() {
-            Some(edit) if edit.to == self.at && !marked => edit.to = end,
-            // A mark may stand for nothing yet: a token that is known to be one before its first byte.
-            _ if end > self.at || marked => self.edits.push(Edit { from: self.at, to: end, marked }),
+        match self.redactions.last_mut() {
+            Some(redaction) if redaction.to == self.at && !marked => redaction.to = end,
+            // A mark may replace no bytes yet: a token may be certain before its first byte.
+            _ if end > self.at || marked => self.redactions.push(Redaction { from: self.at, to: end, marked }),
             _ => {}
         }
-        self.go_on_at(end);
+        self.continue_at(end);
     }
 
-    /// What was read cannot be seen from what comes: nothing may be read into a token's last letters or a quoted value.
-    fn go_on_at(&mut self, at: usize) {
+    /// Continues at `at`. Later rules must not read a token's last letters or a quoted value as context.
+    fn continue_at(&mut self, at: usize) {
         self.at = at;
-        self.view.floor = at;
-        self.view.in_word = false;
-        self.places.skip_to(at);
+        self.window.floor = at;
+        self.window.in_word = false;
+        self.candidates.skip_to(at);
     }
 
-    fn finish(mut self) -> Scanned {
+    fn finish(mut self) -> ScanResult {
         let (mut keep_from, mut in_word, mut holds_one_letter) = (self.held_from, false, false);
-        if self.mode == Mode::Text && !self.view.last {
-            if let Some(begun) = self.view.begun_literal(self.at) {
-                holds_one_letter = self.held_from == self.view.text.len() && begun + 1 == self.held_from;
+        if self.mode == Mode::Text && !self.window.last {
+            if let Some(begun) = self.window.partial_literal_start(self.at) {
+                holds_one_letter = self.held_from == self.window.text.len() && begun + 1 == self.held_from;
                 self.held_from = self.held_from.min(begun);
             }
-            keep_from = self.view.relevant_from(self.held_from);
-            in_word = !self.view.is_boundary(keep_from);
+            keep_from = self.window.context_start(self.held_from);
+            in_word = !self.window.is_boundary(keep_from);
         }
-        let Self { edits, mode, held_from, risk, .. } = self;
-        Scanned { edits, mode, held_from, keep_from, in_word, risk, holds_one_letter }
+        let Self { redactions, mode, held_from, risk, .. } = self;
+        ScanResult { redactions, mode, held_from, keep_from, in_word, risk, holds_one_letter }
     }
 }
 
-/// Where a quoted value ends that goes on at `from`, and where the text goes on after its closing quote, if that is there.
+/// The end of a quoted value that continues at `from`, and the position after its closing quote, if that has arrived.
 ///
-/// A quote behind `n` backslashes closes a value that was opened by one behind `k`, if none of the `n - k` is left to escape
-/// it: nested JSON doubles backslashes at every level, so an escape of this level is `2 (k + 1)` of them in pairs. Fewer
-/// than `k` close an outer string, and with it this one.
+/// A value opened by a quote after `k` backslashes is closed by a quote after `n`, if none of the `n - k` is left to
+/// escape it. Nested JSON doubles backslashes at every level, so an escape of this level has `2 (k + 1)` of them, in
+/// pairs. Fewer than `k` close an outer string, and with it this one.
 fn quoted_end(bytes: &[u8], from: usize, quote: u8, k: usize, last: bool) -> (usize, Option<usize>) {
     let run_before = |end: usize| bytes[from..end].iter().rev().take_while(|b| **b == b'\\').count();
     for at in memchr::memchr_iter(quote, &bytes[from..]) {
@@ -209,27 +210,29 @@ fn quoted_end(bytes: &[u8], from: usize, quote: u8, k: usize, last: bool) -> (us
     if last {
         return (bytes.len(), None);
     }
-    // Backslashes at the end may belong to the closing quote, which keeps its own. Whole pairs of them do not.
+    // Backslashes at the end may belong to the closing quote, which keeps its own; whole pairs do not.
     let run = run_before(bytes.len());
     let pair = 2 * (k + 1);
     let held = if run >= k + pair { k + (run - k) % pair } else { run };
     (bytes.len() - held, None)
 }
 
-/// The text from `from` to `to` without the edits. The `first` range that is shown also takes the marks of edits that begin before
-/// it, the `last` those that begin at its end.
-fn render(text: &str, from: usize, to: usize, edits: &[Edit], first: bool, last: bool) -> String {
-    let mut out = String::with_capacity(to.saturating_sub(from) + MARK.len());
+/// Renders the text from `from` to `to` with its redactions.
+///
+/// The `first` shown range also gets the marks of redactions that begin before it, the `last` one those that begin at
+/// its end.
+fn render(text: &str, from: usize, to: usize, redactions: &[Redaction], first: bool, last: bool) -> String {
+    let mut out = String::with_capacity(to.saturating_sub(from) + REDACTED.len());
     let mut at = from;
-    for edit in edits {
-        if edit.from > to || (edit.from == to && !last) {
+    for redaction in redactions {
+        if redaction.from > to || (redaction.from == to && !last) {
             break;
         }
-        out.push_str(&text[at..edit.from.max(at)]);
-        if edit.marked && (first || edit.from >= from) {
-            out.push_str(MARK);
+        out.push_str(&text[at..redaction.from.max(at)]);
+        if redaction.marked && (first || redaction.from >= from) {
+            out.push_str(REDACTED);
         }
-        at = at.max(edit.to);
+        at = at.max(redaction.to);
     }
     if at < to {
         out.push_str(&text[at..to]);
@@ -237,9 +240,9 @@ fn render(text: &str, from: usize, to: usize, edits: &[Edit], first: bool, last:
     out
 }
 
-/// `text` without what looks like a secret. Borrowed if there is none.
+/// Redacts the secrets in `text`. Returns a borrowed text if it has none.
 ///
-/// Stable: redacting twice is redacting once, so an exported log imports unchanged.
+/// The function is idempotent, so an exported log imports unchanged.
 ///
 /// ```
 /// # use proscenium::guard::redact_text;
@@ -252,57 +255,57 @@ pub fn redact_text(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let scanned = scan(text, 0, Mode::Text, false, true);
-    if scanned.edits.is_empty() {
+    if scanned.redactions.is_empty() {
         return Cow::Borrowed(text);
     }
-    let redacted = render(text, 0, text.len(), &scanned.edits, true, true);
-    // Under a secret's name stands what was redacted before.
+    let redacted = render(text, 0, text.len(), &scanned.redactions, true, true);
+    // Below a secret name the text may already be redacted.
     if redacted == text { Cow::Borrowed(text) } else { Cow::Owned(redacted) }
 }
 
-/// What is remembered of a text between its chunks.
+/// The memory of a text between its chunks.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Scan {
+pub(super) struct ScanState {
     mode: Mode,
-    /// The end of the text so far: context that has been passed on, then what is held.
+    /// The end of the text so far: context that has been passed, then the held text.
     kept: String,
-    /// Up to here `kept` has been passed on.
+    /// The length of `kept` that has been passed.
     shown: usize,
-    /// Up to here `kept` has been decided; before `shown` only where showing was forced.
+    /// The length of `kept` that is decided; less than `shown` only if the tail was decided early.
     decided: usize,
-    /// Whether `kept` begins in the middle of a word.
+    /// Whether `kept` begins inside a word.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     in_word: bool,
-    /// How to go on if `kept` must be given up: set while it may hold most of a secret.
+    /// The mode in which to continue without `kept`; set while `kept` may contain most of a secret.
     #[serde(skip)]
     risk: Option<Mode>,
 }
 
-/// What feeding a chunk gave, besides the text.
-pub(super) struct Fed {
-    /// What became of each part of what was held before the chunk came.
-    pub parts: Vec<Part>,
-    /// Whether all that is held is the letter that came last, which may begin a key.
+/// The result of feeding a chunk, besides the text.
+pub(super) struct FeedOutcome {
+    /// The decided text of each part that was held before the chunk.
+    pub parts: Vec<DecidedPart>,
+    /// Whether only the last letter is held, because it may begin a key.
     pub holds_one_letter: bool,
 }
 
-/// What became of a part of the held text.
-pub(super) struct Part {
-    /// What may be seen of it now.
+/// The decided text of a part of the held text.
+pub(super) struct DecidedPart {
+    /// The text that may be shown.
     pub text: String,
-    /// How many bytes of it are no longer held.
+    /// The number of bytes that are no longer held.
     pub passed: usize,
 }
 
-impl Scan {
-    /// A text of which nothing more may be seen.
-    pub(super) fn muted() -> Self {
-        Self { mode: Mode::Token(Rest::All), ..Self::default() }
+impl ScanState {
+    /// A text of which nothing more may be shown.
+    pub(super) fn suppressed() -> Self {
+        Self { mode: Mode::Token(TokenTail::All), ..Self::default() }
     }
 
-    /// Whether this can be a memory of a text that is held in `parts` of these lengths.
-    pub(super) fn is_sound(&self, mut parts: impl Iterator<Item = usize>) -> bool {
+    /// Whether this is a consistent memory of a text held in `parts` of these lengths.
+    pub(super) fn is_consistent(&self, mut parts: impl Iterator<Item = usize>) -> bool {
         let fits = |at: usize| self.kept.is_char_boundary(at);
         let depth = match self.mode {
             Mode::Quoted { backslashes, .. } => backslashes,
@@ -319,33 +322,33 @@ impl Scan {
             })
     }
 
-    /// How much is held back.
+    /// The length of the held text, in bytes.
     pub(super) const fn held_bytes(&self) -> usize {
         self.kept.len().saturating_sub(self.shown)
     }
 
-    /// Whether what is held may be most of a secret.
-    pub(super) const fn is_telling(&self) -> bool {
+    /// Whether the held text may be most of a secret.
+    pub(super) const fn may_hold_secret(&self) -> bool {
         self.risk.is_some() && self.held_bytes() > 0
     }
 
-    /// Whether what comes next is read as if nothing had been before it, but for a word that goes on.
+    /// Whether the next text is read without context, except for a word that continues.
     pub(super) fn is_plain(&self) -> bool {
         self.mode == Mode::Text && self.kept.is_empty()
     }
 
-    /// Whether forgetting this would forget nothing at all.
+    /// Whether forgetting this loses nothing.
     pub(super) fn is_fresh(&self) -> bool {
         self.is_plain() && !self.in_word
     }
 
-    /// Whether what comes next may be the rest of a secret.
+    /// Whether the next text may be the rest of a secret.
     pub(super) fn is_in_secret(&self) -> bool {
         self.mode != Mode::Text || self.risk.is_some()
     }
 
-    /// Takes the next chunk and leaves in its place what may pass of it now. `parts` are the lengths of the parts of what is held.
-    pub(super) fn feed(&mut self, chunk: &mut String, last: bool, parts: impl Iterator<Item = usize>) -> Fed {
+    /// Feeds the next chunk and leaves the text in it that may pass now. `parts` are the lengths of the held parts.
+    pub(super) fn feed(&mut self, chunk: &mut String, last: bool, parts: impl Iterator<Item = usize>) -> FeedOutcome {
         let seam = self.kept.len();
         let fresh = seam == 0;
         if !fresh {
@@ -353,17 +356,17 @@ impl Scan {
         }
         let text: &str = if fresh { chunk } else { &self.kept };
         let scanned = scan(text, self.decided, self.mode, self.in_word, last);
-        let edits = &scanned.edits;
+        let redactions = &scanned.redactions;
         let (held_from, mut at) = (scanned.held_from, self.shown);
         let parts = parts.map(|bytes| {
             let (from, to) = (at, (at + bytes).min(held_from.max(at)));
             at += bytes;
-            let text = render(text, from, to, edits, from == self.shown, from < to && to == held_from && held_from < seam);
-            Part { text, passed: to - from }
+            let text = render(text, from, to, redactions, from == self.shown, from < to && to == held_from && held_from < seam);
+            DecidedPart { text, passed: to - from }
         });
         let parts: Vec<_> = parts.collect();
-        let passed =
-            (!edits.is_empty() && held_from >= seam).then(|| render(text, seam, held_from, edits, seam == self.shown, true));
+        let passed = (!redactions.is_empty() && held_from >= seam)
+            .then(|| render(text, seam, held_from, redactions, seam == self.shown, true));
         let shown = self.shown.max(held_from);
         if fresh {
             self.kept.push_str(&chunk[scanned.keep_from..]);
@@ -379,27 +382,28 @@ impl Scan {
         self.risk = scanned.risk;
         self.decided = held_from - scanned.keep_from;
         self.shown = shown - scanned.keep_from;
-        Fed { parts, holds_one_letter: scanned.holds_one_letter }
+        FeedOutcome { parts, holds_one_letter: scanned.holds_one_letter }
     }
 
-    /// Decides what is held before its time: shows it where it is too short to be any secret, else gives the mark. What comes
-    /// next is recognised as before, so that a secret which was cut here goes no further.
-    pub(super) fn force(&mut self) -> String {
+    /// Decides the held text early: returns it if it is too short for a secret, else the mark. Later text is still
+    /// recognised, so no more of a secret that is cut here passes.
+    pub(super) fn decide_early(&mut self) -> String {
         if let Some(then) = self.risk.take() {
             *self = Self { mode: then, ..Self::default() };
-            return MARK.into();
+            return REDACTED.into();
         }
         let text = self.kept[self.shown..].to_owned();
         self.shown = self.kept.len();
         text
     }
 
-    /// The memory as it may be written to disk; the mark stands for what is held if it might be most of a secret.
-    pub(super) fn for_disk(&self) -> (Self, bool) {
+    /// The memory in the form for the disk, and whether the mark replaces the held text because it may be most of a
+    /// secret.
+    pub(super) fn for_storage(&self) -> (Self, bool) {
         let mut saved = self.clone();
-        let gives_up = saved.is_telling();
+        let gives_up = saved.may_hold_secret();
         if gives_up {
-            saved.force();
+            saved.decide_early();
         }
         (saved, gives_up)
     }

@@ -1,17 +1,18 @@
-//! Streamed text: what is remembered of each open stream between its chunks, and when a stream ends.
+//! Streamed text: the memory of each open stream between its chunks, and when a stream ends.
 //!
-//! A held tail belongs to the draft that brought it. When the next chunk decides it, the two go out as one; when the stream
-//! ends first, or when the next chunk is for another audience, the tail goes out in a chunk of its own. Text for different
-//! audiences is never joined: a tail of both is kept in parts. Only a chunk or the stream's end decides a tail, never time.
+//! A held tail belongs to the draft that brought it. If the next chunk decides it, both leave as one. If the stream
+//! ends first, or the next chunk is for another audience, the tail leaves in a chunk of its own. Text for different
+//! audiences is never joined: a tail of both is held in parts. Only a chunk or the end of the stream decides a tail,
+//! never time.
 
-use super::secrets::{MARK, Part, Scan};
+use super::secrets::{DecidedPart, REDACTED, ScanState};
 use crate::model::{
     AgentId, Audience, Draft, EventType, Ids, MessageId, Owner, PartId, Persistence, Phase, Scope, Surface, ToolCallId, Topology,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Which kind of chunk a stream is made of.
+/// The kind of chunks in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Kind {
@@ -22,7 +23,7 @@ enum Kind {
     Output,
 }
 
-/// One stream of a log.
+/// The identity of a stream in its log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     kind: Kind,
@@ -33,9 +34,9 @@ pub(super) struct Key {
     channel: Option<Box<str>>,
 }
 
-/// The payload member that a class streams, if this draft is a chunk.
+/// The payload member that this draft streams, if the draft is a chunk.
 pub(super) fn streamed_member(draft: &Draft) -> Option<&'static str> {
-    let member = match draft.class {
+    let member = match draft.event_type {
         EventType::TextDelta | EventType::ReasoningDelta | EventType::PlanDelta | EventType::ToolOutputDelta => "text",
         EventType::ToolArgs if !draft.payload.contains_key("input") => "inputText",
         _ => return None,
@@ -44,9 +45,9 @@ pub(super) fn streamed_member(draft: &Draft) -> Option<&'static str> {
 }
 
 impl Key {
-    /// The stream that a chunk belongs to. Ids and channel must be redacted already: the key is saved.
+    /// The stream of a chunk. The caller has redacted ids and channel, because the key is saved.
     pub(super) fn of(draft: &Draft) -> Self {
-        let kind = match draft.class {
+        let kind = match draft.event_type {
             EventType::ReasoningDelta => Kind::Reasoning,
             EventType::PlanDelta => Kind::Plan,
             EventType::ToolArgs => Kind::Args,
@@ -71,7 +72,7 @@ impl Key {
     /// Whether `draft` ends this stream.
     pub(super) fn is_ended_by(&self, draft: &Draft) -> bool {
         let ids = &draft.ids;
-        match draft.class {
+        match draft.event_type {
             EventType::TextFinal => self.is_ended_by_final(Kind::Text, ids),
             EventType::ReasoningSummary => self.is_ended_by_final(Kind::Reasoning, ids),
             EventType::PlanFinal => self.is_ended_by_final(Kind::Plan, ids),
@@ -83,7 +84,7 @@ impl Key {
         }
     }
 
-    /// A final without a part covers all of its message's parts.
+    /// Whether a final ends this stream. A final without a part covers all parts of its message.
     fn is_ended_by_final(&self, kind: Kind, ids: &Ids) -> bool {
         self.kind == kind
             && self.message == ids.message
@@ -92,9 +93,9 @@ impl Key {
     }
 }
 
-/// Whether `draft` ends any streams: finals and results theirs, a run's boundary and a repair all of them.
+/// Whether `draft` ends any stream: finals and results end theirs, a run's boundary and a repair end all.
 pub(super) fn ends_streams(draft: &Draft) -> bool {
-    match draft.class {
+    match draft.event_type {
         EventType::TextFinal
         | EventType::ReasoningSummary
         | EventType::PlanFinal
@@ -105,24 +106,25 @@ pub(super) fn ends_streams(draft: &Draft) -> bool {
     }
 }
 
-/// Whether after `draft` nothing that was open before can go on.
+/// Whether no earlier stream can continue after `draft`.
 pub(super) fn ends_every_stream(draft: &Draft) -> bool {
-    draft.class.is_run_boundary() || (draft.class == EventType::MessagesSnapshot && draft.text("mode") == Some("repair"))
+    draft.event_type.is_run_boundary()
+        || (draft.event_type == EventType::MessagesSnapshot && draft.text("mode") == Some("repair"))
 }
 
-/// The most parts of one held text that alternate between audiences. Beyond it the guard decides the text at once, as it does with
-/// too many held tails: each part holds a bare draft.
+/// The most parts of one held text that alternate between audiences. Beyond it the guard decides the text at once, as
+/// with too many held tails: each part holds a skeleton draft.
 pub(super) const PARTS_MAX: usize = 8;
 
-/// What is remembered of one stream.
+/// The memory of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    pub scan: Scan,
-    /// The drafts to send the held text in, should the stream end before another chunk comes. Neighbours differ in visibility.
+    pub scan: ScanState,
+    /// The drafts for the held text, if the stream ends before its next chunk. Neighbours differ in visibility.
     held: Vec<Held>,
-    /// Whether the held text was given up for the mark when it was saved, which is yet to be sent.
-    owes_mark: bool,
-    /// Larger is younger.
+    /// Whether the save replaced the held text by the mark, which has not been sent yet.
+    redaction_pending: bool,
+    /// The time of the last chunk; larger is younger.
     pub age: u64,
 }
 
@@ -130,18 +132,18 @@ pub(super) struct Stream {
 #[derive(Debug)]
 struct Held {
     draft: Box<Draft>,
-    /// How much of the text came with such drafts. Over all parts it is what the scan holds.
+    /// The length of the text that came with such drafts. The sum over all parts is the held length of the scan.
     bytes: usize,
 }
 
 impl Stream {
-    /// A stream of which nothing may be seen but that.
-    pub(super) fn muted() -> Self {
-        Self { scan: Scan::muted(), owes_mark: true, ..Self::default() }
+    /// A stream of which only the mark may be shown.
+    pub(super) fn suppressed() -> Self {
+        Self { scan: ScanState::suppressed(), redaction_pending: true, ..Self::default() }
     }
 
-    /// Whether something of it may still be sent.
-    pub(super) const fn holds(&self) -> bool {
+    /// Whether held text may still be sent.
+    pub(super) const fn is_holding(&self) -> bool {
         !self.held.is_empty()
     }
 
@@ -150,93 +152,95 @@ impl Stream {
         self.held.len()
     }
 
-    /// Whether the held text may be so much of a secret that [`Saved::of`] gives it up.
+    /// Whether the held text may be so much of a secret that [`SavedStream::of`] replaces it by the mark.
     pub(super) fn is_lost_by_saving(&self) -> bool {
-        self.scan.is_telling()
+        self.scan.may_hold_secret()
     }
 
-    /// Takes a chunk, `text` having been taken out of `draft`, and calls `send` with what may pass of the stream now.
-    pub(super) fn take(&mut self, mut draft: Draft, member: &'static str, mut text: String, send: &mut dyn FnMut(Draft)) {
-        if self.owes_mark {
+    /// Takes a chunk whose `text` was removed from `draft`, and calls `send` with the text that may pass now.
+    pub(super) fn pass_chunk(&mut self, mut draft: Draft, member: &'static str, mut text: String, send: &mut dyn FnMut(Draft)) {
+        if self.redaction_pending {
             if self.held.is_empty() {
-                self.held.push(Held { draft: Box::new(bare(&draft, member)), bytes: 0 });
+                self.held.push(Held { draft: Box::new(skeleton(&draft, member)), bytes: 0 });
             }
-            self.send_mark(send);
+            self.send_redaction(send);
         }
         let came_empty = text.is_empty();
         if !came_empty {
             let fed = self.scan.feed(&mut text, false, self.held.iter().map(|part| part.bytes));
-            // One letter is no part of any secret, and a chunk that is nothing else must not seem lost. What it may begin is
-            // still recognised; then the letter stands before the mark.
+            // One letter is not part of a secret, and a chunk of only that letter must not seem lost. A key that it
+            // begins is still recognised; the letter then stands before the mark.
             if fed.holds_one_letter {
-                text.push_str(&self.scan.force());
+                text.push_str(&self.scan.decide_early());
             }
-            // Held text keeps the visibility that it came with: it joins this chunk only where that has the same.
+            // Held text keeps its visibility: it joins this chunk only if that has the same.
             let joined = self.send_parts(fed.parts, Some(&draft), send);
             if !joined.is_empty() {
                 text.insert_str(0, &joined);
             }
             let bytes = self.scan.held_bytes() - self.held.iter().map(|part| part.bytes).sum::<usize>();
             if bytes > 0 {
-                let tail = Box::new(bare(&draft, member));
+                let tail = Box::new(skeleton(&draft, member));
                 match self.held.last_mut() {
-                    Some(last) if is_for_same(&last.draft, &tail) => *last = Held { draft: tail, bytes: last.bytes + bytes },
+                    Some(last) if has_same_visibility(&last.draft, &tail) => {
+                        *last = Held { draft: tail, bytes: last.bytes + bytes }
+                    }
                     _ => self.held.push(Held { draft: tail, bytes }),
                 }
             }
         }
-        if came_empty || !text.is_empty() || carries_more(&draft, member) {
+        if came_empty || !text.is_empty() || has_further_members(&draft, member) {
             if let Some(slot) = draft.payload.get_mut(member) {
                 *slot = Value::String(text);
             }
             send(draft);
         }
         if self.held.len() > PARTS_MAX {
-            self.force(send);
+            self.decide_early(send);
         }
     }
 
-    /// Decides the held text: nothing more will come.
+    /// Decides the held text, because the stream has ended.
     pub(super) fn end(mut self, send: &mut dyn FnMut(Draft)) {
-        if self.owes_mark {
-            return self.send_mark(send);
+        if self.redaction_pending {
+            return self.send_redaction(send);
         }
         let fed = self.scan.feed(&mut String::new(), true, self.held.iter().map(|part| part.bytes));
         self.send_parts(fed.parts, None, send);
     }
 
-    /// Sends the held text before its time. What follows is still recognised.
-    pub(super) fn force(&mut self, send: &mut dyn FnMut(Draft)) {
-        if self.owes_mark || self.scan.is_telling() {
-            self.scan.force();
-            return self.send_mark(send);
+    /// Sends the held text early. Later text is still recognised.
+    pub(super) fn decide_early(&mut self, send: &mut dyn FnMut(Draft)) {
+        if self.redaction_pending || self.scan.may_hold_secret() {
+            self.scan.decide_early();
+            return self.send_redaction(send);
         }
-        let text = self.scan.force();
+        let text = self.scan.decide_early();
         let mut at = 0;
         let parts = self.held.iter().map(|part| {
             at += part.bytes;
-            Part { text: text[at - part.bytes..at].into(), passed: part.bytes }
+            DecidedPart { text: text[at - part.bytes..at].into(), passed: part.bytes }
         });
         let parts = parts.collect();
         self.send_parts(parts, None, send);
     }
 
-    /// Sends the mark for all of the held text, with the visibility of its first part.
-    fn send_mark(&mut self, send: &mut dyn FnMut(Draft)) {
-        self.owes_mark = false;
+    /// Sends the mark for the whole held text, with the visibility of its first part.
+    fn send_redaction(&mut self, send: &mut dyn FnMut(Draft)) {
+        self.redaction_pending = false;
         if let Some(first) = self.held.drain(..).next() {
-            send_text(*first.draft, MARK.into(), send);
+            send_text(*first.draft, REDACTED.into(), send);
         }
     }
 
-    /// Sends the decided text of each held part and forgets it; returns the text that goes out with `next`.
-    fn send_parts(&mut self, parts: Vec<Part>, next: Option<&Draft>, send: &mut dyn FnMut(Draft)) -> String {
+    /// Sends the decided text of each held part and drops it. Returns the text that joins `next`.
+    fn send_parts(&mut self, parts: Vec<DecidedPart>, next: Option<&Draft>, send: &mut dyn FnMut(Draft)) -> String {
         let mut joined = String::new();
         let count = parts.len();
         let held = std::mem::take(&mut self.held);
         for (i, (mut held, part)) in held.into_iter().zip(parts).enumerate() {
             held.bytes -= part.passed;
-            let is_joined = i + 1 == count && next.is_some_and(|next| is_for_same(&held.draft, next));
+            let is_joined = i + 1 == count && next.is_some_and(|next| has_same_visibility(&held.draft, next));
             if is_joined {
                 joined = part.text;
             } else if !part.text.is_empty() {
@@ -251,32 +255,33 @@ impl Stream {
 }
 
 fn send_text(mut draft: Draft, text: String, send: &mut dyn FnMut(Draft)) {
-    if let Some(member) = bare_member(&draft) {
+    if let Some(member) = text_member_of(&draft) {
         draft.payload.insert(member.into(), Value::String(text));
     }
     send(draft);
 }
 
-/// Whether everything that decides who sees one draft is the same in the other.
-fn is_for_same(one: &Draft, other: &Draft) -> bool {
+/// Whether the two drafts have the same visibility.
+fn has_same_visibility(one: &Draft, other: &Draft) -> bool {
     let decides =
         |draft: &Draft| (draft.audience, draft.start_audience, draft.call_audience, draft.missed_by, draft.may_be_abort);
     decides(one) == decides(other)
 }
 
 /// Members besides the text that every chunk of a stream repeats.
-const REPEATED: &[&str] = &["role", "channel"];
+const REPEATED_MEMBERS: &[&str] = &["role", "channel"];
 
-/// As much of a chunk's draft as it takes to send more of its text: its place and its audience, nothing that it would say twice.
-fn bare(draft: &Draft, member: &str) -> Draft {
+/// The part of a chunk's draft that is needed to send more of its text: its stream and audience, without members that
+/// would then be sent twice.
+fn skeleton(draft: &Draft, member: &str) -> Draft {
     let mut payload = Map::new();
     for (name, value) in &draft.payload {
-        if name == member || REPEATED.contains(&name.as_str()) {
+        if name == member || REPEATED_MEMBERS.contains(&name.as_str()) {
             payload.insert(name.clone(), value.clone());
         }
     }
     Draft {
-        class: draft.class.clone(),
+        event_type: draft.event_type.clone(),
         timestamp: draft.timestamp.clone(),
         source_sequence: draft.source_sequence,
         ids: draft.ids.clone(),
@@ -299,39 +304,40 @@ fn bare(draft: &Draft, member: &str) -> Draft {
     }
 }
 
-fn bare_member(tail: &Draft) -> Option<&'static str> {
+fn text_member_of(tail: &Draft) -> Option<&'static str> {
     ["text", "inputText"].into_iter().find(|member| tail.payload.contains_key(*member))
 }
 
-/// Whether a chunk says something besides its text, so that it must be sent even if all of that is held back.
-fn carries_more(draft: &Draft, member: &str) -> bool {
+/// Whether a chunk has members besides its text, so that it is sent even if its whole text is held back.
+fn has_further_members(draft: &Draft, member: &str) -> bool {
     !draft.extra.is_empty()
         || draft.refs.is_some()
         || draft.raw_event_ref.is_some()
         || draft.control.is_some()
-        || draft.payload.keys().any(|name| name != member && !REPEATED.contains(&name.as_str()))
+        || draft.payload.keys().any(|name| name != member && !REPEATED_MEMBERS.contains(&name.as_str()))
 }
 
-/// A stream as it is saved.
+/// A stream in its saved form.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Saved {
+pub(super) struct SavedStream {
     kind: Kind,
-    /// The ids and the channel of the key.
+    /// The key's ids.
     ids: Map<String, Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     channel: Option<Box<str>>,
-    scan: Scan,
+    scan: ScanState,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     held: Vec<SavedHeld>,
-    /// The held text's one draft, as it was saved up to version 0.1.0: without all that decides who sees it.
+    /// The only draft of the held text, as versions up to 0.1.0 saved it: without all members that decide its
+    /// visibility.
     #[serde(default, skip_serializing)]
     tail: Option<SavedDraft>,
     #[serde(default)]
     owes_mark: bool,
 }
 
-/// A part of the held text as it is saved.
+/// A part of the held text in its saved form.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SavedHeld {
@@ -339,7 +345,7 @@ struct SavedHeld {
     bytes: usize,
 }
 
-/// A bare draft as it is saved.
+/// A skeleton draft in its saved form.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SavedDraft {
@@ -367,7 +373,7 @@ struct SavedDraft {
 impl SavedDraft {
     fn of(draft: &Draft) -> Self {
         Self {
-            class: draft.class.clone(),
+            class: draft.event_type.clone(),
             timestamp: draft.timestamp.clone(),
             source_sequence: draft.source_sequence,
             ids: save_ids(&draft.ids),
@@ -420,11 +426,13 @@ fn restore_ids(mut map: Map<String, Value>) -> Option<Ids> {
     Some(ids)
 }
 
-impl Saved {
-    /// What is saved goes to disk, where a held text that may already be most of a secret must not be: such a text is saved as
-    /// the mark, and after a restart it reads so. A text too short to be any secret is saved as it is.
+impl SavedStream {
+    /// Converts a stream to its saved form.
+    ///
+    /// The saved form goes to disk. A held text that may be most of a secret is saved as the mark, and reads so after a
+    /// restart. A text too short for a secret is saved unchanged.
     pub(super) fn of(key: &Key, stream: &Stream) -> Self {
-        let (scan, gives_up) = stream.scan.for_disk();
+        let (scan, gives_up) = stream.scan.for_storage();
         let Key { kind, message, part, agent, call, channel } = key.clone();
         let ids = Ids { message, part, agent, tool_call: call, ..Ids::default() };
         let held = stream.held.iter().map(|part| SavedHeld { draft: SavedDraft::of(&part.draft), bytes: part.bytes });
@@ -432,10 +440,10 @@ impl Saved {
             true => held.take(1).map(|part| SavedHeld { bytes: 0, ..part }).collect(),
             false => held.collect(),
         };
-        Self { kind, ids: save_ids(&ids), channel, scan, held, tail: None, owes_mark: stream.owes_mark || gives_up }
+        Self { kind, ids: save_ids(&ids), channel, scan, held, tail: None, owes_mark: stream.redaction_pending || gives_up }
     }
 
-    /// The stream, unless what was saved cannot be one.
+    /// Restores the stream; `None` if the saved form is inconsistent.
     pub(super) fn restore(self, age: u64) -> Option<(Key, Stream)> {
         let mut held = Vec::with_capacity(self.held.len());
         for part in self.held {
@@ -443,16 +451,16 @@ impl Saved {
         }
         if let Some(tail) = self.tail {
             let mut draft = tail.restore()?;
-            if draft.class == EventType::ToolOutputDelta {
+            if draft.event_type == EventType::ToolOutputDelta {
                 // A call that started again may have hidden it; the older version did not save that.
                 draft.missed_by = Some(Audience::Dashboard);
             }
             held.push(Held { draft: Box::new(draft), bytes: self.scan.held_bytes() });
         }
-        // It may come from a disk that others wrote to.
+        // The disk is not trusted: other programs may have written to it.
         let bytes = held.iter().try_fold(0, |sum: usize, part| sum.checked_add(part.bytes))?;
-        let fits = bytes == self.scan.held_bytes() && held.iter().all(|part| part.bytes > 0 || self.owes_mark);
-        if !self.scan.is_sound(held.iter().map(|part| part.bytes)) || !fits || held.len() > PARTS_MAX {
+        let is_consistent = bytes == self.scan.held_bytes() && held.iter().all(|part| part.bytes > 0 || self.owes_mark);
+        if !self.scan.is_consistent(held.iter().map(|part| part.bytes)) || !is_consistent || held.len() > PARTS_MAX {
             return None;
         }
         let ids = restore_ids(self.ids)?;
@@ -464,6 +472,6 @@ impl Saved {
             call: ids.tool_call,
             channel: self.channel,
         };
-        Some((key, Stream { scan: self.scan, held, owes_mark: self.owes_mark, age }))
+        Some((key, Stream { scan: self.scan, held, redaction_pending: self.owes_mark, age }))
     }
 }

@@ -1,11 +1,11 @@
-//! What the guard promises: no planted secret reaches what is passed, however it is nested, cut or interrupted; a text reads
-//! the same streamed and whole; and what is no secret is not touched.
+//! The guard's guarantees: no planted secret passes, however it is nested, cut or interrupted; a text reads the same
+//! streamed and whole; and text without secrets is unchanged.
 
 use super::offload::{BODIES_MAX, PAYLOAD_FACTOR, POINTER_BYTES_MAX, json_bytes};
-use super::secrets::{HELD_BYTES_MAX, MARK};
+use super::secrets::{HELD_BYTES_MAX, REDACTED};
 use super::stream::PARTS_MAX;
 use super::*;
-use crate::model::audience::Sight;
+use crate::model::audience::Visibility;
 use crate::model::{Audience, EventType, MessageId, PartId, ToolCallId};
 use crate::source::ledger::Ledger;
 use proptest::collection::vec;
@@ -14,15 +14,15 @@ use proptest::sample::select;
 use serde_json::{Map, json};
 use std::borrow::Cow;
 
-/// A guard with everything that it takes to run one.
-struct Door {
+/// A guard with its policy, its id generator and its output.
+struct Harness {
     guard: Guard,
     policy: Policy,
     ids: u32,
     out: Vec<Guarded>,
 }
 
-impl Door {
+impl Harness {
     fn new() -> Self {
         Self { guard: Guard::new(), policy: Policy::default(), ids: 0, out: Vec::new() }
     }
@@ -62,9 +62,9 @@ impl Door {
 }
 
 impl Guard {
-    /// Whether no tail is held, and no stream ended in the middle of a name or a secret.
+    /// Whether no tail is held, and no stream ended inside a name or a secret.
     fn is_idle(&self) -> bool {
-        !self.has_forgotten && !self.streams.values().any(matters)
+        !self.has_forgotten && !self.streams.values().any(has_scan_context)
     }
 }
 
@@ -89,7 +89,7 @@ fn args_chunk(text: &str) -> Draft {
     draft
 }
 
-/// One of each kind, as an attacker's tool would print it. None is real.
+/// One secret of each kind, as a tool might print it. None is real.
 const SECRETS: &[&str] = &[
     "sk-live-abcdef0123456789abcdef",
     "sk-proj-AbCdEf0123456789_abcdef-XYZ",
@@ -110,7 +110,7 @@ const SECRETS: &[&str] = &[
     "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
 ];
 
-/// Texts with a secret in them that is known by what stands around it, and that secret.
+/// Texts whose secret is recognised by its surroundings, and that secret.
 const FRAMED: &[(&str, &str)] = &[
     ("Bearer q7w8e9r0t1y2", "q7w8e9r0t1y2"),
     ("authorization: bEaReR lowercaseletters", "lowercaseletters"),
@@ -132,7 +132,7 @@ const FRAMED: &[(&str, &str)] = &[
 #[track_caller]
 fn redacts(text: &str, expected: &str) {
     assert_eq!(redact_text(text), expected);
-    assert!(matches!(redact_text(expected), Cow::Borrowed(same) if same == expected), "redacting twice is redacting once");
+    assert!(matches!(redact_text(expected), Cow::Borrowed(same) if same == expected), "a second redaction changes nothing");
 }
 
 #[track_caller]
@@ -141,7 +141,7 @@ fn passes(text: &str) {
 }
 
 #[test]
-fn every_kind_of_secret_is_redacted_wherever_it_stands_in_text() {
+fn every_kind_of_secret_is_redacted_at_any_place_in_a_text() {
     for secret in SECRETS {
         redacts(secret, "[redacted]");
         for (before, after) in
@@ -158,7 +158,7 @@ fn every_kind_of_secret_is_redacted_wherever_it_stands_in_text() {
 }
 
 #[test]
-fn what_frames_a_secret_stays() {
+fn the_surroundings_of_a_secret_stay() {
     redacts("Authorization: Bearer q7w8e9r0t1y2\n", "Authorization: Bearer [redacted]\n");
     redacts("postgres://app:hunter2@db:5432/x", "postgres://[redacted]@db:5432/x");
     redacts(r#"{"user":"me","password" : "a\"b","n":1}"#, r#"{"user":"me","password" : "[redacted]","n":1}"#);
@@ -170,7 +170,7 @@ fn what_frames_a_secret_stays() {
 }
 
 #[test]
-fn text_code_addresses_hashes_and_images_are_not_touched() {
+fn plain_text_code_addresses_hashes_and_images_are_unchanged() {
     for text in PLAIN {
         passes(text);
     }
@@ -179,7 +179,7 @@ fn text_code_addresses_hashes_and_images_are_not_touched() {
     passes(&format!("{}_eyJ{}", "AbCd".repeat(9), "b".repeat(300)));
 }
 
-/// What a guard that is too eager would spoil.
+/// Texts that an overeager guard would damage.
 const PLAIN: &[&str] = &[
     "The bearer of bad news has an authentication token and 42 tokens.",
     "Bearer authentication, bearer tokens, a bearer token-based scheme, Bearer.",
@@ -199,13 +199,13 @@ const PLAIN: &[&str] = &[
 ];
 
 #[test]
-fn what_is_undecided_beyond_256_bytes_is_redacted() {
+fn undecided_text_beyond_256_bytes_is_redacted() {
     redacts(&format!("http://a:{}@h", "b".repeat(300)), "http://[redacted]");
     redacts(&format!("x eyJ{} y", "b".repeat(300)), "x [redacted] y");
     passes(&format!("http://{}", "b".repeat(300)));
 }
 
-/// Pieces that secrets and their surroundings are made of, so that random concatenations are full of near misses.
+/// Pieces of secrets and their surroundings, whose random concatenations are full of near misses.
 const PIECES: &[&str] = &[
     "sk-",
     "sk_live_",
@@ -284,7 +284,7 @@ fn pieces() -> impl Strategy<Value = String> {
         .prop_map(|pieces| pieces.concat())
 }
 
-/// A part of a text with a secret in it, to be broken off by or to run into something else.
+/// A part of a text with a secret, which another text may interrupt or continue.
 fn framed_half() -> impl Strategy<Value = String> {
     (select(FRAMED), 0..100usize, 0..100usize).prop_map(|((text, _), from, to)| {
         let at = |percent: usize| (0..=text.len() * percent / 100).rev().find(|i| text.is_char_boundary(*i)).unwrap();
@@ -292,10 +292,10 @@ fn framed_half() -> impl Strategy<Value = String> {
     })
 }
 
-/// Whether a streamed text reads as the whole, but for the first letter of a secret: one may stand before its mark, where a
-/// chunk ended behind it.
+/// Whether a streamed text equals the whole, except that the first letter of a secret may precede its mark at a chunk's
+/// end.
 fn reads_as(streamed: &str, whole: &str) -> bool {
-    let [streamed, whole] = [streamed, whole].map(|text| text.split(MARK).collect::<Vec<_>>());
+    let [streamed, whole] = [streamed, whole].map(|text| text.split(REDACTED).collect::<Vec<_>>());
     let first_letters = ['s', 'r', 'g', 'x', 'A', 'n', 'h', 'e', '-'];
     let before_marks = || streamed.iter().zip(&whole).take(whole.len() - 1);
     streamed.len() == whole.len()
@@ -304,34 +304,34 @@ fn reads_as(streamed: &str, whole: &str) -> bool {
 }
 
 #[test]
-fn every_text_here_reads_the_same_cut_at_any_two_places_and_a_letter_at_a_time() {
+fn texts_read_the_same_with_any_two_cuts_and_letter_by_letter() {
     let texts = PLAIN.iter().copied().chain(SECRETS.iter().copied()).chain(FRAMED.iter().map(|(text, _)| *text));
     for text in
         texts.flat_map(|text| [text.to_owned(), format!("(a {text}. Then"), format!("word{text}\\nx"), format!("x\\n{text}")])
     {
         let whole = redact_text(&text);
         let streamed = |chunks: &[&str]| {
-            let mut door = Door::new();
+            let mut harness = Harness::new();
             for piece in chunks {
-                door.pass(chunk(piece));
+                harness.pass(chunk(piece));
             }
-            door.flush().text()
+            harness.flush().text()
         };
         let places: Vec<usize> = text.char_indices().map(|(i, _)| i).collect();
         for (n, &i) in places.iter().enumerate() {
-            // Every pair of places near each other, where one pattern could span three chunks.
+            // Every pair of nearby cuts, so that one pattern may span three chunks.
             for &j in places[n..].iter().take(6) {
                 let streamed = streamed(&[&text[..i], &text[i..j], &text[j..]]);
-                assert!(reads_as(&streamed, &whole), "cut at {i} and {j}: {streamed} is not {whole}");
+                assert!(reads_as(&streamed, &whole), "cut at {i} and {j}: {streamed:?} differs from {whole:?}");
             }
         }
         let letters: Vec<&str> = text.split_inclusive(|_| true).collect();
         let streamed = streamed(&letters);
-        assert!(reads_as(&streamed, &whole), "{streamed} is not {whole}");
+        assert!(reads_as(&streamed, &whole), "{streamed:?} differs from {whole:?}");
     }
 }
 
-/// `text` in chunks; `cuts` says after which characters, cyclically.
+/// Cuts `text` into chunks; `cuts` states cyclically after which characters.
 fn cut(text: &str, cuts: &[bool]) -> Vec<String> {
     let mut chunks = vec![String::new()];
     for (i, c) in text.chars().enumerate() {
@@ -349,7 +349,7 @@ fn many() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// A text with secrets planted in it, and what must not be seen of it.
+/// A text with planted secrets, and the secret that must not be visible.
 fn planted() -> impl Strategy<Value = (String, &'static str)> {
     let secret = prop_oneof![select(SECRETS).prop_map(|s| (s, s)), select(FRAMED)];
     let prose = "[a-z ]{0,20}[ (=\n]";
@@ -357,8 +357,8 @@ fn planted() -> impl Strategy<Value = (String, &'static str)> {
         .prop_map(|(before, (text, secret), after)| (format!("{before}{text}{after}"), secret))
 }
 
-/// Whether `seen` gives away `secret`, or so much of it that it can be told which it was.
-fn gives_away(seen: &str, secret: &str) -> bool {
+/// Whether `seen` reveals `secret`, or enough of it to identify it.
+fn reveals(seen: &str, secret: &str) -> bool {
     let telling = &secret[secret.len() - secret.len().min(10)..];
     seen.contains(secret) || (secret.len() > 10 && seen.contains(telling))
 }
@@ -368,41 +368,41 @@ proptest! {
 
     #[test]
     fn a_text_reads_the_same_streamed_and_whole(text in pieces(), cuts in vec(any::<bool>(), 0..9)) {
-        let mut door = Door::new();
+        let mut harness = Harness::new();
         for piece in cut(&text, &cuts) {
-            door.pass(chunk(&piece));
-            prop_assert!(door.guard.streams.values().all(|s| s.scan.held_bytes() <= HELD_BYTES_MAX));
+            harness.pass(chunk(&piece));
+            prop_assert!(harness.guard.streams.values().all(|s| s.scan.held_bytes() <= HELD_BYTES_MAX));
         }
-        door.flush();
-        let (streamed, whole) = (door.text(), redact_text(&text));
-        prop_assert!(reads_as(&streamed, &whole), "{streamed} is not {whole}");
-        prop_assert!(door.guard.is_idle() && door.guard.holding == 0);
+        harness.flush();
+        let (streamed, whole) = (harness.text(), redact_text(&text));
+        prop_assert!(reads_as(&streamed, &whole), "{streamed:?} differs from {whole:?}");
+        prop_assert!(harness.guard.is_idle() && harness.guard.holding == 0);
     }
 
     #[test]
-    fn redacting_twice_is_redacting_once(text in pieces()) {
+    fn a_second_redaction_changes_nothing(text in pieces()) {
         let once = redact_text(&text);
         prop_assert_eq!(redact_text(&once), &*once);
     }
 
     #[test]
-    fn no_planted_secret_passes_in_a_stream_however_it_is_cut_and_interrupted(
+    fn no_planted_secret_passes_in_a_stream_with_any_cuts_and_interruptions(
         (text, secret) in planted(),
         cuts in vec(any::<bool>(), 0..9),
         crashes in vec(prop::bool::weighted(0.2), 1..9),
     ) {
         for stream in [chunk, args_chunk] {
-            let mut door = Door::new();
+            let mut harness = Harness::new();
             for (i, piece) in cut(&text, &cuts).iter().enumerate() {
-                door.pass(stream(piece));
+                harness.pass(stream(piece));
                 if crashes[i % crashes.len()] {
-                    let disk = door.guard.save().to_string();
-                    prop_assert!(!gives_away(&disk, secret), "saved: {disk}");
-                    door.crash();
+                    let disk = harness.guard.save().to_string();
+                    prop_assert!(!reveals(&disk, secret), "saved: {disk}");
+                    harness.crash();
                 }
             }
-            door.flush();
-            prop_assert!(!gives_away(&door.text(), secret), "{}", door.text());
+            harness.flush();
+            prop_assert!(!reveals(&harness.text(), secret), "{}", harness.text());
         }
     }
 
@@ -424,36 +424,36 @@ proptest! {
             "refs" => draft.refs = Some(value),
             _ => draft.raw_event_ref = Some(value),
         }
-        let mut door = Door::with_inline_bytes_max(200);
-        let guarded = door.pass(draft).only();
+        let mut harness = Harness::with_inline_bytes_max(200);
+        let guarded = harness.pass(draft).only();
         let seen = format!("{guarded:?}");
-        prop_assert!(!gives_away(&seen, secret), "{seen}");
+        prop_assert!(!reveals(&seen, secret), "{seen}");
         for body in guarded.bodies() {
-            prop_assert!(!gives_away(std::str::from_utf8(&body.bytes).unwrap(), secret));
+            prop_assert!(!reveals(std::str::from_utf8(&body.bytes).unwrap(), secret));
         }
     }
 
     #[test]
-    fn json_without_secrets_is_not_touched(value in value()) {
+    fn json_without_secrets_is_unchanged(value in value()) {
         let mut redacted = value.clone();
         prop_assert!(!redact_value(&mut redacted));
         prop_assert_eq!(redacted, value);
     }
 
     #[test]
-    fn a_payload_is_bounded_whatever_is_in_it(value in value(), widths in vec(1..400usize, 1..60), inline in 50..400usize) {
+    fn a_payload_is_bounded_for_any_content(value in value(), widths in vec(1..400usize, 1..60), inline in 50..400usize) {
         let mut draft = Draft::new(EventType::StateSnapshot).with("state", value);
         for (i, width) in widths.iter().enumerate() {
             draft.payload.insert(format!("{}{i}", "n".repeat(width % 90)), "\n".repeat(*width).into());
         }
-        let mut door = Door::with_inline_bytes_max(inline);
-        let guarded = door.pass(draft).only();
+        let mut harness = Harness::with_inline_bytes_max(inline);
+        let guarded = harness.pass(draft).only();
         prop_assert!(json_bytes(&guarded.draft().payload) <= PAYLOAD_FACTOR * inline);
         prop_assert!(guarded.bodies().len() <= BODIES_MAX);
     }
 }
 
-/// Plain JSON.
+/// JSON without secrets.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         "[a-z .,]{0,30}".prop_map(Value::from),
@@ -469,7 +469,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// How many places there are to plant a secret in: values that are texts, and names; at least one.
+/// The number of places for a planted secret: texts and names; at least one.
 fn places(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.iter().map(places).sum::<usize>().max(1),
@@ -510,41 +510,41 @@ fn plant(value: &mut Value, text: &str, place: &mut usize) -> bool {
 
 #[test]
 fn natural_chunks_pass_at_once() {
-    let mut door = Door::new();
+    let mut harness = Harness::new();
     for text in ["What it ", "is ne", "eds a", " table", ", the", "n \"qu", "oting\" ", "x: y ", "don'", "t b", "ear it."] {
-        door.pass(chunk(text));
-        assert_eq!(door.out.pop().unwrap().draft().text("text"), Some(text));
-        assert!(door.out.is_empty());
+        harness.pass(chunk(text));
+        assert_eq!(harness.out.pop().unwrap().draft().text("text"), Some(text));
+        assert!(harness.out.is_empty());
     }
 }
 
 #[test]
-fn an_empty_chunk_passes_as_it_is_and_a_held_one_gives_nothing() {
-    let mut door = Door::new();
-    door.pass(chunk("")).pass(chunk("sk")).pass(chunk("")).pass(chunk("-")).pass(chunk("y"));
-    let texts: Vec<_> = door.out.iter().map(|g| g.draft().text("text").unwrap()).collect();
+fn an_empty_chunk_passes_unchanged_and_a_held_one_yields_none() {
+    let mut harness = Harness::new();
+    harness.pass(chunk("")).pass(chunk("sk")).pass(chunk("")).pass(chunk("-")).pass(chunk("y"));
+    let texts: Vec<_> = harness.out.iter().map(|g| g.draft().text("text").unwrap()).collect();
     assert_eq!(texts, ["", ""]);
-    door.pass(chunk(" "));
-    assert_eq!(door.text(), "sk-y ");
+    harness.pass(chunk(" "));
+    assert_eq!(harness.text(), "sk-y ");
 }
 
 #[test]
-fn a_chunk_of_one_letter_passes_at_once_and_what_it_began_is_still_recognised() {
-    let mut door = Door::new();
+fn a_one_letter_chunk_passes_at_once_and_a_key_that_it_begins_is_recognised() {
+    let mut harness = Harness::new();
     for letter in ["x", " ", "s"] {
-        door.pass(chunk(letter));
-        assert_eq!(door.out.last().unwrap().draft().text("text"), Some(letter));
+        harness.pass(chunk(letter));
+        assert_eq!(harness.out.last().unwrap().draft().text("text"), Some(letter));
     }
-    door.pass(chunk("k-live-abcdef0123456789abcdef")).pass(chunk(" and on"));
-    assert_eq!(door.text(), "x s[redacted] and on");
+    harness.pass(chunk("k-live-abcdef0123456789abcdef")).pass(chunk(" and on"));
+    assert_eq!(harness.text(), "x s[redacted] and on");
 }
 
 #[test]
-fn a_held_chunk_that_says_more_than_its_text_is_sent_without_it() {
-    let mut door = Door::new();
-    door.pass(chunk("sk-").with("usage", json!({"inputTokens": 1}))).pass(chunk("learn."));
-    assert_eq!(door.out[0].draft().payload["usage"]["inputTokens"], 1);
-    assert_eq!(door.text(), "sk-learn.");
+fn a_held_chunk_with_further_members_is_sent_without_its_text() {
+    let mut harness = Harness::new();
+    harness.pass(chunk("sk-").with("usage", json!({"inputTokens": 1}))).pass(chunk("learn."));
+    assert_eq!(harness.out[0].draft().payload["usage"]["inputTokens"], 1);
+    assert_eq!(harness.text(), "sk-learn.");
 }
 
 #[test]
@@ -581,33 +581,33 @@ fn the_end_of_a_stream_sends_its_tail_before_the_end() {
         (part.clone(), Draft::new(EventType::MessagesSnapshot).with("mode", "repair"), true),
         (part, Draft::new(EventType::MessagesSnapshot).with("mode", "window"), false),
     ] {
-        let mut door = Door::new();
-        door.pass(chunk.clone()).pass(end.clone());
-        let sent: Vec<_> = door.out.iter().map(|guarded| guarded.draft().clone()).collect();
+        let mut harness = Harness::new();
+        harness.pass(chunk.clone()).pass(end.clone());
+        let sent: Vec<_> = harness.out.iter().map(|guarded| guarded.draft().clone()).collect();
         assert_eq!(sent, if ends { vec![chunk, end] } else { vec![end] });
-        assert_eq!(door.guard.is_idle(), ends);
+        assert_eq!(harness.guard.is_idle(), ends);
     }
 }
 
 #[test]
-fn a_tail_for_other_eyes_stays_for_other_eyes() {
-    let mut door = Door::new();
+fn a_tail_keeps_its_audience() {
+    let mut harness = Harness::new();
     let mut hidden = chunk("hidden sk");
     hidden.audience = Audience::Internal;
-    door.pass(hidden).pass(chunk("-ill shown"));
-    let sent: Vec<_> = door.out.iter().map(|g| (g.draft().audience, g.draft().text("text").unwrap())).collect();
+    harness.pass(hidden).pass(chunk("-ill shown"));
+    let sent: Vec<_> = harness.out.iter().map(|g| (g.draft().audience, g.draft().text("text").unwrap())).collect();
     assert_eq!(sent, [(Audience::Internal, "hidden "), (Audience::Internal, "sk"), (Audience::User, "-ill shown")]);
 }
 
 #[test]
 fn streams_do_not_mix() {
-    let mut door = Door::new();
-    door.pass(message_chunk("a", "sk-")).pass(message_chunk("b", "live-abcdef0123456789 ")).pass(message_chunk("a", "y "));
-    assert_eq!(door.text(), "live-abcdef0123456789 sk-y ");
+    let mut harness = Harness::new();
+    harness.pass(message_chunk("a", "sk-")).pass(message_chunk("b", "live-abcdef0123456789 ")).pass(message_chunk("a", "y "));
+    assert_eq!(harness.text(), "live-abcdef0123456789 sk-y ");
 }
 
 #[test]
-fn after_a_crash_a_telling_tail_reads_redacted_and_its_rest_is_swallowed() {
+fn after_a_crash_a_risky_tail_reads_redacted_and_its_rest_is_dropped() {
     for (before, after, expected) in [
         ("key sk-live-abcdef", "0123456789 then", "key [redacted] then"),
         ("at pg://user:passwo", "rd@host/db", "at pg://[redacted]/db"),
@@ -617,103 +617,105 @@ fn after_a_crash_a_telling_tail_reads_redacted_and_its_rest_is_swallowed() {
         (r#"{"pass"#, r#"word":"x"}"#, r#"{"password":"[redacted]"}"#),
         ("Authorization: Bea", "rer abc ", "Authorization: Bearer [redacted] "),
     ] {
-        let mut door = Door::new();
-        door.pass(chunk(before)).crash().pass(chunk(after)).flush();
-        assert_eq!(door.text(), expected);
-        assert_eq!(door.guard.save(), Value::Null);
+        let mut harness = Harness::new();
+        harness.pass(chunk(before)).crash().pass(chunk(after)).flush();
+        assert_eq!(harness.text(), expected);
+        assert_eq!(harness.guard.save(), Value::Null);
     }
-    let mut door = Door::new();
-    door.pass(chunk("key sk-live-abcdef")).crash().crash().pass(Draft::new(EventType::RunFinished));
-    assert_eq!(door.text(), "key [redacted]");
+    let mut harness = Harness::new();
+    harness.pass(chunk("key sk-live-abcdef")).crash().crash().pass(Draft::new(EventType::RunFinished));
+    assert_eq!(harness.text(), "key [redacted]");
 }
 
 #[test]
-fn a_long_rule_of_dashes_in_a_key_is_one_edit_not_millions() {
+fn a_long_line_of_dashes_in_a_key_is_one_redaction() {
     let text = format!("-----BEGIN PRIVATE KEY-----{}", "-".repeat(200_000));
     redacts(&text, "[redacted]");
 }
 
 #[test]
-fn a_memory_that_cannot_be_read_is_an_error() {
+fn an_unreadable_saved_guard_is_an_error() {
     for saved in [json!(7), json!({}), json!({"streams": [{"kind": "no such"}, 1], "hasForgotten": false})] {
         assert!(Guard::restore(&saved).is_err(), "{saved}");
     }
-    assert!(Guard::restore(&Value::Null).unwrap().is_idle(), "there was nothing to save");
-    let mut door = Door::new();
-    door.pass(chunk("see sk-"));
-    let mut saved = door.guard.save();
+    assert!(Guard::restore(&Value::Null).unwrap().is_idle(), "null is the state without streams");
+    let mut harness = Harness::new();
+    harness.pass(chunk("see sk-"));
+    let mut saved = harness.guard.save();
     assert!(!Guard::restore(&saved).unwrap().is_idle());
     saved["streams"][0]["scan"]["shown"] = json!(99);
     assert!(Guard::restore(&saved).is_err());
 }
 
 #[test]
-fn beyond_64_held_tails_the_oldest_is_decided_and_its_secret_still_goes_no_further() {
+fn beyond_64_held_tails_the_oldest_is_decided_and_no_more_of_its_secret_passes() {
     let secret = "sk-live-abcdef0123456789abcdef";
     for cut in [3, 14] {
-        let mut door = Door::new();
+        let mut harness = Harness::new();
         for i in 0..=HOLDING_STREAMS_MAX {
-            door.pass(message_chunk(&i.to_string(), &secret[..cut]));
+            harness.pass(message_chunk(&i.to_string(), &secret[..cut]));
         }
-        assert_eq!(door.guard.holding, HOLDING_STREAMS_MAX);
-        assert_eq!(door.text(), if cut == 3 { "sk-" } else { "[redacted]" });
-        door.crash().pass(message_chunk("0", &secret[cut..])).pass(message_chunk("0", " then")).flush();
-        assert!(!door.text().contains("abcdef0123456789"), "{}", door.text());
+        assert_eq!(harness.guard.holding, HOLDING_STREAMS_MAX);
+        assert_eq!(harness.text(), if cut == 3 { "sk-" } else { "[redacted]" });
+        harness.crash().pass(message_chunk("0", &secret[cut..])).pass(message_chunk("0", " then")).flush();
+        assert!(!harness.text().contains("abcdef0123456789"), "{}", harness.text());
     }
 }
 
 #[test]
-fn beyond_1024_open_secrets_unremembered_streams_are_redacted_until_the_run_starts_anew() {
-    let mut door = Door::new();
+fn beyond_1024_open_secrets_unknown_streams_are_redacted_until_the_run_restarts() {
+    let mut harness = Harness::new();
     for i in 0..=STREAMS_MAX {
-        door.pass(message_chunk(&i.to_string(), r#"{"password":"hun"#));
+        harness.pass(message_chunk(&i.to_string(), r#"{"password":"hun"#));
     }
-    assert_eq!(door.guard.streams.len(), STREAMS_MAX);
-    door.out.clear();
-    door.pass(message_chunk("0", "ter2\"} ")).pass(message_chunk("new", "hello"));
-    assert_eq!(door.text(), "[redacted][redacted]");
-    door.pass(Draft::new(EventType::RunStarted)).pass(message_chunk("newer", "hello"));
-    assert!(door.text().ends_with("hello") && door.guard.is_idle());
+    assert_eq!(harness.guard.streams.len(), STREAMS_MAX);
+    harness.out.clear();
+    harness.pass(message_chunk("0", "ter2\"} ")).pass(message_chunk("new", "hello"));
+    assert_eq!(harness.text(), "[redacted][redacted]");
+    harness.pass(Draft::new(EventType::RunStarted)).pass(message_chunk("newer", "hello"));
+    assert!(harness.text().ends_with("hello") && harness.guard.is_idle());
 }
 
 #[test]
-fn words_cut_in_two_are_forgotten_first() {
-    let mut door = Door::new();
-    door.pass(message_chunk("open", r#"{"password":"hun"#));
+fn streams_that_end_inside_a_word_are_forgotten_first() {
+    let mut harness = Harness::new();
+    harness.pass(message_chunk("open", r#"{"password":"hun"#));
     for i in 0..2 * STREAMS_MAX {
-        door.pass(message_chunk(&i.to_string(), "wor"));
+        harness.pass(message_chunk(&i.to_string(), "wor"));
     }
-    assert!(door.guard.streams.len() <= STREAMS_MAX && !door.guard.has_forgotten);
-    door.out.clear();
-    door.pass(message_chunk("open", "ter2\"}"));
-    assert_eq!(door.text(), "\"}");
+    assert!(harness.guard.streams.len() <= STREAMS_MAX && !harness.guard.has_forgotten);
+    harness.out.clear();
+    harness.pass(message_chunk("open", "ter2\"}"));
+    assert_eq!(harness.text(), "\"}");
 }
 
 #[test]
-fn an_id_that_looks_like_a_secret_is_replaced_by_the_same_other_id_everywhere() {
-    let mut door = Door::new();
-    door.pass(message_chunk("sk-live-abcdef0123456789abcdef", "a ")).pass(message_chunk("sk-live-abcdef0123456789abcdef", "b "));
-    let ids: Vec<_> = door.out.iter().map(|g| g.draft().ids.message.clone().unwrap()).collect();
+fn an_id_that_looks_like_a_secret_always_becomes_the_same_hash() {
+    let mut harness = Harness::new();
+    harness
+        .pass(message_chunk("sk-live-abcdef0123456789abcdef", "a "))
+        .pass(message_chunk("sk-live-abcdef0123456789abcdef", "b "));
+    let ids: Vec<_> = harness.out.iter().map(|g| g.draft().ids.message.clone().unwrap()).collect();
     assert_eq!(ids[0], ids[1]);
     assert!(ids[0].as_str().starts_with("redacted-") && ids[0].as_str().len() == 25, "{}", ids[0]);
 }
 
 #[test]
-fn words_that_nobody_named_and_times_are_text_too() {
+fn unknown_words_and_times_are_redacted_like_text() {
     let secret = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
     let mut draft = Draft::new(EventType::from(secret));
     draft.owner = secret.into();
     draft.topology = Some(secret.into());
     draft.timestamp = Some(secret.into());
-    let guarded = Door::new().pass(draft).only();
+    let guarded = Harness::new().pass(draft).only();
     assert!(!format!("{guarded:?}").contains("ghp_"), "{guarded:?}");
 }
 
 #[test]
 fn a_large_output_becomes_a_body_a_preview_and_a_reference() {
     let output = "é".repeat(40_000);
-    let mut door = Door::new();
-    let guarded = door.pass(Draft::new(EventType::ToolResult).with("output", output.as_str()).with("durationMs", 7)).only();
+    let mut harness = Harness::new();
+    let guarded = harness.pass(Draft::new(EventType::ToolResult).with("output", output.as_str()).with("durationMs", 7)).only();
     let [body] = guarded.bodies() else { panic!("{} bodies", guarded.bodies().len()) };
     assert_eq!((body.id.as_str(), body.media_type, &body.bytes[..]), ("b1", "text/plain; charset=utf-8", output.as_bytes()));
     let draft = guarded.draft();
@@ -727,24 +729,24 @@ fn a_large_output_becomes_a_body_a_preview_and_a_reference() {
 }
 
 #[test]
-fn what_just_fits_stays() {
+fn a_value_at_the_limit_stays() {
     let limit = Policy::default().inline_bytes_max;
     for (bytes, moves) in [(limit - 2, false), (limit - 1, true)] {
-        let guarded = Door::new().pass(chunk(&" ".repeat(bytes))).only();
+        let guarded = Harness::new().pass(chunk(&" ".repeat(bytes))).only();
         assert_eq!(guarded.bodies().len(), usize::from(moves), "{bytes}");
         assert_eq!(guarded.draft().refs.is_some(), moves);
     }
 }
 
 #[test]
-fn a_large_structured_value_goes_whole_and_large_texts_elsewhere_one_by_one() {
+fn a_large_structured_value_moves_whole_and_other_large_texts_one_by_one() {
     let rows: Vec<_> = (0..10_000).map(|i| json!({ "i": i })).collect();
     let long = "x".repeat(40_000);
     let draft = Draft::new(EventType::ToolResult)
         .with("structured", rows.clone())
         .with("a/b", json!([long, {"c": long}]))
         .with("small", "stays");
-    let guarded = Door::new().pass(draft).only();
+    let guarded = Harness::new().pass(draft).only();
     let members: Vec<_> =
         guarded.draft().refs.as_ref().unwrap().as_array().unwrap().iter().map(|link| link["member"].clone()).collect();
     assert_eq!(members, ["/payload/structured", "/payload/a~1b/0", "/payload/a~1b/1/c"]);
@@ -755,37 +757,37 @@ fn a_large_structured_value_goes_whole_and_large_texts_elsewhere_one_by_one() {
 }
 
 #[test]
-fn a_snapshot_of_many_small_texts_goes_whole_only_when_it_must() {
+fn a_snapshot_of_many_small_texts_moves_whole_only_if_necessary() {
     let messages = |n: usize| -> Vec<Value> {
         (0..n)
             .map(|i| json!({"messageId": i.to_string(), "parts": [{"kind": "assistant_text", "text": "x".repeat(1500)}]}))
             .collect()
     };
-    let fits = Door::new().pass(Draft::new(EventType::MessagesSnapshot).with("messages", messages(100))).only();
-    assert!(fits.bodies().is_empty());
-    let whole = Door::new().pass(Draft::new(EventType::MessagesSnapshot).with("messages", messages(1000))).only();
+    let is_consistent = Harness::new().pass(Draft::new(EventType::MessagesSnapshot).with("messages", messages(100))).only();
+    assert!(is_consistent.bodies().is_empty());
+    let whole = Harness::new().pass(Draft::new(EventType::MessagesSnapshot).with("messages", messages(1000))).only();
     assert_eq!((whole.bodies().len(), whole.draft().payload["messages"].is_string()), (1, true));
-    // Three long texts make room for the rest.
+    // Moving three long texts is enough.
     let mut list = messages(100);
     for i in [3, 50, 77] {
         list[i]["parts"][0]["text"] = "y".repeat(30_000 + i).into();
     }
     let mut draft = Draft::new(EventType::MessagesSnapshot).with("messages", list.clone());
     draft.payload.insert("more".into(), messages(30).into());
-    let guarded = Door::new().pass(draft).only();
+    let guarded = Harness::new().pass(draft).only();
     assert_eq!(guarded.bodies().len(), 1);
     assert_eq!(guarded.draft().refs.as_ref().unwrap()[0]["member"], "/payload/messages/77/parts/0/text");
     assert!(guarded.draft().payload["messages"].is_array());
 }
 
 #[test]
-fn more_members_than_can_go_one_by_one_go_together() {
+fn too_many_members_for_single_bodies_move_together() {
     let mut draft = Draft::new(EventType::StateSnapshot);
     for i in 0..60_000 {
         draft.payload.insert(format!("member-{i}"), i.into());
     }
     draft.payload.insert("k".repeat(500_000), 1.into());
-    let guarded = Door::new().pass(draft).only();
+    let guarded = Harness::new().pass(draft).only();
     assert_eq!(guarded.bodies().len(), 1);
     assert!(json_bytes(&guarded.draft().payload) <= PAYLOAD_FACTOR * Policy::default().inline_bytes_max);
     assert!(guarded.draft().payload["…"].is_string());
@@ -793,17 +795,17 @@ fn more_members_than_can_go_one_by_one_go_together() {
 }
 
 #[test]
-fn a_body_holds_no_secret_either_and_no_preview_cuts_a_mark_in_two() {
+fn a_body_has_no_secret_and_a_preview_cuts_no_mark() {
     let text = format!("{}sk-live-abcdef0123456789abcdef {}", "x ".repeat(510), "y".repeat(40_000));
-    let guarded = Door::new().pass(Draft::new(EventType::ToolResult).with("output", text)).only();
+    let guarded = Harness::new().pass(Draft::new(EventType::ToolResult).with("output", text)).only();
     assert!(!String::from_utf8_lossy(&guarded.bodies()[0].bytes).contains("sk-live"));
     assert_eq!(guarded.draft().text("output"), Some(format!("{}…", "x ".repeat(510)).as_str()));
 }
 
-/// Not a promise but a figure: `CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo test --lib guard -- --ignored --nocapture`.
+/// A measurement, not an assertion: `CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo test --lib guard -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
-fn the_price_of_a_chunk() {
+fn the_cost_of_a_chunk() {
     use std::hint::black_box;
     use std::time::Instant;
     const ROUNDS: u32 = 300_000;
@@ -860,15 +862,15 @@ fn the_price_of_a_chunk() {
     }
 }
 
-/// One step of a run whose call and message change their audience: what the ledger and the guard make of it.
+/// One step of a run whose call and message change their audience.
 #[derive(Debug, Clone)]
 enum Step {
-    /// The call starts, or starts again.
+    /// The call starts or restarts.
     Start(Audience),
     Result,
-    /// A piece of the call's output.
+    /// A chunk of the call's output.
     Output(&'static str, Audience),
-    /// A piece of a message's text, of one of two parts.
+    /// A chunk of a message's text, in one of two parts.
     Text(&'static str, Audience, bool),
     Final,
 }
@@ -900,11 +902,11 @@ impl Step {
     }
 }
 
-/// What each audience sees of the streamed texts, by stream.
-type Sights = [std::collections::BTreeMap<String, String>; 3];
+/// The streamed texts that each audience sees, by stream.
+type VisibleTexts = [std::collections::BTreeMap<String, String>; 3];
 
-fn see(sights: &mut Sights, draft: &Draft) {
-    let (EventType::ToolOutputDelta | EventType::TextDelta) = draft.class else { return };
+fn see(visibilities: &mut VisibleTexts, draft: &Draft) {
+    let (EventType::ToolOutputDelta | EventType::TextDelta) = draft.event_type else { return };
     let envelope = crate::model::Envelope {
         sequence: crate::model::Sequence(1),
         event_id: uuid::Uuid::nil(),
@@ -913,31 +915,32 @@ fn see(sights: &mut Sights, draft: &Draft) {
     };
     let stream = draft.ids.part.as_ref().map_or("output", PartId::as_str);
     for reader in Audience::ALL {
-        if reader.sight(&envelope) == Sight::Body {
-            sights[reader.index()].entry(stream.into()).or_default().push_str(draft.text("text").unwrap());
+        if reader.visibility(&envelope) == Visibility::Body {
+            visibilities[reader.index()].entry(stream.into()).or_default().push_str(draft.text("text").unwrap());
         }
     }
 }
 
-/// What each audience would see without a guard, and what it does see; and whether a tail was given up by a restore.
-fn play(steps: &[Step], restores: &[bool]) -> (Sights, Sights, bool) {
-    let (mut before, mut after) = (Sights::default(), Sights::default());
-    let (mut ledger, mut door, mut gave_up) = (Ledger::default(), Door::new(), false);
+/// The texts that each audience would see without a guard, the texts that it sees, and whether a restore replaced a
+/// tail.
+fn play(steps: &[Step], restores: &[bool]) -> (VisibleTexts, VisibleTexts, bool) {
+    let (mut before, mut after) = (VisibleTexts::default(), VisibleTexts::default());
+    let (mut ledger, mut harness, mut gave_up) = (Ledger::default(), Harness::new(), false);
     for (i, step) in steps.iter().enumerate() {
         let mut draft = step.draft();
-        ledger.enter(&mut draft, 0);
+        ledger.record(&mut draft, 0);
         see(&mut before, &draft);
-        door.pass(draft);
+        harness.pass(draft);
         if !restores.is_empty() && restores[i % restores.len()] {
-            gave_up |= door.guard.save().to_string().contains("\"owesMark\":true");
-            door.crash();
+            gave_up |= harness.guard.save().to_string().contains("\"owesMark\":true");
+            harness.crash();
         }
     }
-    door.pass(Draft::new(EventType::RunFinished));
-    assert!(door.guard.is_idle() && door.guard.holding == 0);
-    door.out.iter().for_each(|guarded| see(&mut after, guarded.draft()));
-    for sights in [&mut before, &mut after] {
-        for streams in sights.iter_mut() {
+    harness.pass(Draft::new(EventType::RunFinished));
+    assert!(harness.guard.is_idle() && harness.guard.holding == 0);
+    harness.out.iter().for_each(|guarded| see(&mut after, guarded.draft()));
+    for visibilities in [&mut before, &mut after] {
+        for streams in visibilities.iter_mut() {
             streams.retain(|_, text| !text.is_empty());
         }
     }
@@ -977,7 +980,7 @@ const BENIGN: &[&str] = &[
     "é",
 ];
 
-/// The same, with those that do.
+/// Beginnings of secrets, with their continuations.
 const MIXED: &[&str] = &[
     "http://us",
     "er:",
@@ -1002,18 +1005,18 @@ proptest! {
     #![proptest_config(many())]
 
     #[test]
-    fn each_audience_sees_exactly_the_text_that_is_for_it_wherever_the_memory_is_restored(
+    fn each_audience_sees_exactly_its_text_with_restores_at_any_time(
         steps in steps(BENIGN, 14),
         restores in vec(prop::bool::weighted(0.5), 0..9),
     ) {
         let (before, after, gave_up) = play(&steps, &restores);
         if gave_up {
-            // A telling tail reads as the mark after a restore, and the rest of its token is swallowed.
+            // A risky tail reads as the mark after a restore, and the rest of its token is dropped.
             for (before, after) in before.iter().zip(&after) {
                 for (stream, text) in after {
                     let expected = before.get(stream).map_or("", String::as_str);
                     let mut letters = expected.chars();
-                    prop_assert!(text.replace(MARK, "").chars().all(|c| letters.any(|e| e == c)), "{text:?} is not of {expected:?}");
+                    prop_assert!(text.replace(REDACTED, "").chars().all(|c| letters.any(|e| e == c)), "{text:?} is not part of {expected:?}");
                 }
             }
         } else {
@@ -1035,14 +1038,14 @@ proptest! {
 }
 
 #[test]
-fn a_member_that_only_a_long_pointer_could_name_goes_with_what_is_around_it() {
+fn a_member_whose_pointer_is_too_long_moves_with_its_parent() {
     let long = "k".repeat(POINTER_BYTES_MAX);
     let text = "x".repeat(40_000);
     let draft = Draft::new(EventType::StateSnapshot)
         .with("state", json!({"a": {&long: text}, "b": 1}))
         .with("other", json!([text]))
         .with(&long, text.as_str());
-    let guarded = Door::new().pass(draft).only();
+    let guarded = Harness::new().pass(draft).only();
     let refs = guarded.draft().refs.clone().unwrap();
     let members: Vec<_> = refs.as_array().unwrap().iter().map(|link| link["member"].as_str().unwrap()).collect();
     assert_eq!(members, ["/payload/state/a", "/payload/other/0", "/payload"]);
@@ -1058,19 +1061,19 @@ fn output(text: &str) -> Draft {
     Step::Output("", Audience::User).draft().with("text", text)
 }
 
-/// A call that users saw starts again hidden from them; then a held tail of output that says it is for users.
-fn hidden_tail() -> (Ledger, Door) {
-    let (mut ledger, mut door) = (Ledger::default(), Door::new());
+/// A call that users saw restarts hidden from them; then a held tail of output claims to be for users.
+fn hidden_tail() -> (Ledger, Harness) {
+    let (mut ledger, mut harness) = (Ledger::default(), Harness::new());
     let before = [Step::Start(Audience::User), Step::Result, Step::Start(Audience::Internal)];
     for mut draft in before.iter().map(Step::draft).chain([output("https://internal-host")]) {
-        ledger.enter(&mut draft, 0);
-        door.pass(draft);
+        ledger.record(&mut draft, 0);
+        harness.pass(draft);
     }
-    (ledger, door)
+    (ledger, harness)
 }
 
 #[test]
-fn a_tail_that_users_must_not_see_stays_hidden_after_a_restore_whatever_ends_it() {
+fn a_tail_hidden_from_users_stays_hidden_after_a_restore() {
     let finished = Draft::new(EventType::RunFinished);
     let again = Step::Start(Audience::User).draft();
     for (restores, ends) in [
@@ -1081,16 +1084,16 @@ fn a_tail_that_users_must_not_see_stays_hidden_after_a_restore_whatever_ends_it(
         (false, vec![again.clone(), output("-more"), output(" and on"), finished.clone()]),
         (true, vec![again, output("-more"), output(" and on"), finished]),
     ] {
-        let (mut ledger, mut door) = hidden_tail();
+        let (mut ledger, mut harness) = hidden_tail();
         if restores {
-            door.crash();
+            harness.crash();
         }
         for mut draft in ends {
-            ledger.enter(&mut draft, 0);
-            door.pass(draft);
+            ledger.record(&mut draft, 0);
+            harness.pass(draft);
         }
-        let mut seen = Sights::default();
-        door.out.iter().for_each(|guarded| see(&mut seen, guarded.draft()));
+        let mut seen = VisibleTexts::default();
+        harness.out.iter().for_each(|guarded| see(&mut seen, guarded.draft()));
         let text = |audience: Audience| seen[audience.index()].get("output").cloned().unwrap_or_default();
         assert!(!text(Audience::User).contains("internal"), "{}", text(Audience::User));
         assert!(text(Audience::Internal).starts_with("https://internal-host"), "{}", text(Audience::Internal));
@@ -1099,7 +1102,7 @@ fn a_tail_that_users_must_not_see_stays_hidden_after_a_restore_whatever_ends_it(
 }
 
 #[test]
-fn a_tail_of_many_audiences_in_turn_is_decided_beyond_8_parts_and_each_part_goes_to_its_own() {
+fn a_tail_of_alternating_audiences_is_decided_beyond_8_parts_each_for_its_own_audience() {
     let play = |count: usize, restores: &[bool]| {
         let audiences = [Audience::User, Audience::Internal];
         let of =
@@ -1113,20 +1116,20 @@ fn a_tail_of_many_audiences_in_turn_is_decided_beyond_8_parts_and_each_part_goes
             assert_eq!(before, after);
         }
     }
-    let mut door = Door::new();
+    let mut harness = Harness::new();
     for i in 0..=PARTS_MAX {
         let mut piece = chunk(if i == 0 { "http://x" } else { "y" });
         piece.audience = Audience::ALL[i % 2];
-        door.pass(piece);
-        assert_eq!(door.guard.streams.values().next().unwrap().held_parts(), if i == PARTS_MAX { 0 } else { i + 1 });
+        harness.pass(piece);
+        assert_eq!(harness.guard.streams.values().next().unwrap().held_parts(), if i == PARTS_MAX { 0 } else { i + 1 });
     }
 }
 
 #[test]
-fn a_tail_that_an_older_version_saved_is_read_and_one_of_a_call_is_for_internal_eyes() {
-    let (_, mut door) = hidden_tail();
-    door.pass(chunk("see sk-"));
-    let mut saved = door.guard.save();
+fn a_tail_saved_by_an_older_version_is_read_and_a_calls_tail_is_internal() {
+    let (_, mut harness) = hidden_tail();
+    harness.pass(chunk("see sk-"));
+    let mut saved = harness.guard.save();
     for stream in saved["streams"].as_array_mut().unwrap() {
         let mut tail = stream["held"][0]["draft"].take();
         for member in ["callAudience", "missedBy", "mayBeAbort"] {
@@ -1135,16 +1138,16 @@ fn a_tail_that_an_older_version_saved_is_read_and_one_of_a_call_is_for_internal_
         stream["tail"] = tail;
         stream.as_object_mut().unwrap().shift_remove("held");
     }
-    door.guard = Guard::restore(&saved).unwrap();
-    door.out.clear();
-    door.flush();
-    assert_eq!(door.text(), "internal-hostsk-");
-    let missed: Vec<_> = door.out.iter().map(|guarded| guarded.draft().missed_by).collect();
+    harness.guard = Guard::restore(&saved).unwrap();
+    harness.out.clear();
+    harness.flush();
+    assert_eq!(harness.text(), "internal-hostsk-");
+    let missed: Vec<_> = harness.out.iter().map(|guarded| guarded.draft().missed_by).collect();
     assert_eq!(missed, [Some(Audience::Dashboard), None]);
 }
 
 #[test]
-fn a_port_that_comes_after_a_restart_is_no_password() {
+fn a_port_after_a_restart_is_not_a_password() {
     for (before, after) in [
         ("see http://localhost:", "3000/ now"),
         ("see http://localhost:30", "00/ now"),
@@ -1152,25 +1155,25 @@ fn a_port_that_comes_after_a_restart_is_no_password() {
         ("see http://[fe80::", "1]:3000/ now"),
         ("see http://git@host:22", "/x now"),
     ] {
-        let mut door = Door::new();
-        door.pass(chunk(before)).crash().crash().pass(chunk(after)).flush();
-        assert_eq!(door.text(), format!("{before}{after}"));
+        let mut harness = Harness::new();
+        harness.pass(chunk(before)).crash().crash().pass(chunk(after)).flush();
+        assert_eq!(harness.text(), format!("{before}{after}"));
     }
     for (before, after) in [("http://me:1234", "5678@h/"), ("http://me:", "hunter2@h/"), ("http://[", "x:hunter2@h/")] {
-        let mut door = Door::new();
-        door.pass(chunk(before)).crash().pass(chunk(after)).flush();
-        assert_eq!(door.text(), "http://[redacted]@h/");
+        let mut harness = Harness::new();
+        harness.pass(chunk(before)).crash().pass(chunk(after)).flush();
+        assert_eq!(harness.text(), "http://[redacted]@h/");
     }
 }
 
 #[test]
-fn a_word_that_a_restart_cuts_in_two_stays_one_word() {
-    let mut door = Door::new();
-    door.pass(chunk("ta")).crash().pass(chunk("sk-0123456789abcdef is a task ")).flush();
-    assert_eq!(door.text(), "task-0123456789abcdef is a task ");
+fn a_word_that_a_restart_cuts_stays_one_word() {
+    let mut harness = Harness::new();
+    harness.pass(chunk("ta")).crash().pass(chunk("sk-0123456789abcdef is a task ")).flush();
+    assert_eq!(harness.text(), "task-0123456789abcdef is a task ");
 }
 
-/// How long this thread has had a processor, which other programs do not change; else how long it has been.
+/// The CPU time of this thread, which other programs do not affect; else the wall-clock time.
 fn clock() -> std::time::Duration {
     static BEGAN: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
@@ -1178,7 +1181,7 @@ fn clock() -> std::time::Duration {
     nanos.map_or_else(|| BEGAN.elapsed(), std::time::Duration::from_nanos)
 }
 
-/// How long this takes, at its best of three.
+/// The time of some work: the best of three.
 fn time(work: impl Fn()) -> std::time::Duration {
     let once = || {
         let start = clock();
@@ -1188,8 +1191,8 @@ fn time(work: impl Fn()) -> std::time::Duration {
     (0..3).map(|_| once()).min().unwrap()
 }
 
-/// Holds that four times as much takes less than eight times as long; quadratic work takes sixteen times. Below some ten
-/// milliseconds caches and the clock decide.
+/// Asserts that four times the input takes less than eight times as long; quadratic work takes sixteen times. Below
+/// about 10 ms, caches and the clock dominate.
 #[track_caller]
 fn is_linear<T>(name: &str, n: usize, make: impl Fn(usize) -> T, work: impl Fn(&T)) {
     let (small, large) = (make(n), make(4 * n));
@@ -1198,13 +1201,13 @@ fn is_linear<T>(name: &str, n: usize, make: impl Fn(usize) -> T, work: impl Fn(&
     while measured.len() < 3 && !measured.last().is_some_and(|times| is_linear(*times)) {
         measured.push((time(|| work(&small)), time(|| work(&large))));
     }
-    assert!(is_linear(*measured.last().unwrap()), "{name}: for {n}, and for four times as much: {measured:?}");
+    assert!(is_linear(*measured.last().unwrap()), "{name}: the times for {n} and for four times as much are {measured:?}");
 }
 
 #[test]
-fn the_time_for_a_fact_grows_with_its_size_and_not_with_its_square() {
+fn the_time_for_a_fact_is_linear_in_its_size() {
     let pass = |value: &Value| {
-        Door::new().pass(Draft::new(EventType::StateSnapshot).with("state", value.clone()));
+        Harness::new().pass(Draft::new(EventType::StateSnapshot).with("state", value.clone()));
     };
     let text = |n: usize| "x".repeat(n);
     let nested = |depth: usize, name: &dyn Fn(usize) -> String, leaf: Value| {
@@ -1224,14 +1227,14 @@ fn the_time_for_a_fact_grows_with_its_size_and_not_with_its_square() {
         |n| json!((0..n).map(|i| (format!("m{i}"), json!(text(100)))).collect::<Map<_, _>>()),
         |value| {
             let payload = value.as_object().unwrap().clone();
-            Door::new().pass(Draft { payload, ..Draft::new(EventType::StateSnapshot) });
+            Harness::new().pass(Draft { payload, ..Draft::new(EventType::StateSnapshot) });
         },
     );
     is_linear("paths of secret names", 20_000, |n| json!({"path": "/x/password".repeat(n), "value": vec![1; n]}), pass);
 }
 
 #[test]
-fn the_time_for_a_text_grows_with_its_size_and_not_with_its_square_whole_or_by_the_letter() {
+fn the_time_for_a_text_is_linear_in_its_size_whole_or_letter_by_letter() {
     for (name, begin, repeated) in [
         ("addresses without an end", "", "http://a:"),
         ("quotes and backslashes", "\"password\":\"", r#"\\\""#),
@@ -1246,9 +1249,9 @@ fn the_time_for_a_text_grows_with_its_size_and_not_with_its_square_whole_or_by_t
         let make = |n: usize| format!("{begin}{}", repeated.repeat(n / repeated.len()));
         is_linear(name, 100_000, make, |text| drop(redact_text(text).into_owned()));
         is_linear(name, 2_000, make, |text| {
-            let mut door = Door::new();
+            let mut harness = Harness::new();
             for letter in text.chars() {
-                door.pass(chunk(&letter.to_string()));
+                harness.pass(chunk(&letter.to_string()));
             }
         });
     }

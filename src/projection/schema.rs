@@ -413,7 +413,7 @@ fn handoff() -> Value {
 fn notification() -> Value {
     content(
         "worker-notification",
-        "A worker's report. It never counts as the user's message, whatever channel carried it.",
+        "A worker's report. It never counts as the user's message, on any channel.",
         json!({ "status": any_value("The status as the worker states it; unknown if it states none.") }),
         json!({
             "taskId": string("The task that the report is about."),

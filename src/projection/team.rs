@@ -1,6 +1,6 @@
 //! `team`, `handoff` and `worker-notification`: how the work is organised, who has it, and the reports of workers.
 //!
-//! A worker's report never counts as the user's message, whatever channel carried it.
+//! A worker's report never counts as the user's message, on any channel.
 
 use super::seen::EnvelopeView;
 use super::{FoldState, carry, lifecycle};

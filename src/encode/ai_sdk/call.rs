@@ -1,6 +1,6 @@
 //! Tool calls and their approvals: the tool part that the reader should have, and the chunks that produce it.
 //!
-//! A call's part is a function of the call and of the latest action about it ([`Target`]). Whatever the reader has, the
+//! A call's part is a function of the call and of the latest action about it ([`Target`]). From any state of the reader, the
 //! chunks lead to that part. So a reader from the start and a late reader end with the same part.
 //!
 //! Every call is `dynamic`, because no client has types for the server's tools. Every call is `providerExecuted`,

@@ -97,7 +97,7 @@ pub fn next_frame(frames: &mut Bytes) -> Option<(Frame, Option<Cursor>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encode::native::{Encoder, end_of_frame};
+    use crate::encode::native::{Encoder, push_frame_end};
     use crate::log::LogId;
     use crate::model::Epoch;
     use crate::projection::stage::{ActivitySet, Change, Op};
@@ -118,11 +118,11 @@ mod tests {
         let activity = &stage.activities()[0];
         let mut out = b":\nretry: 1500\n".to_vec();
         encoder.snapshot(&mut out, Sequence(7), Some(Sequence(5)), activity);
-        end_of_frame(&mut out, None);
+        push_frame_end(&mut out, None);
         let mut change = Change::default();
         change.patch.push(Op::Add("/parts/0/text/-".into(), json!("a\n")));
         encoder.change(&mut out, Sequence(7), Sequence(5), activity, &change);
-        end_of_frame(&mut out, Some(at));
+        push_frame_end(&mut out, Some(at));
         out.extend(encoder.hydrated(Sequence(7), Some(at)));
         out.extend(encoder.reset(epoch, "epoch"));
         out.extend(encoder.end(epoch, Sequence(7), "failed"));

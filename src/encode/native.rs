@@ -47,21 +47,28 @@ impl Encoder {
         out.extend_from_slice(b"data: {\"frame\":\"Event\",");
         out.extend_from_slice(self.log.as_bytes());
         out.extend_from_slice(b",\"sequence\":");
-        number(out, sequence.0);
+        push_decimal(out, sequence.0);
         out.extend_from_slice(b",\"prev\":");
-        number(out, prev.0);
+        push_decimal(out, prev.0);
         out.extend_from_slice(b",\"event\":");
         out.extend_from_slice(envelope);
         out.extend_from_slice(b"}\n");
         id(out, cursor);
     }
 
-    /// Appends an activity's change up to the end of the data line. The caller appends [`end_of_frame`].
-    pub fn change(&self, out: &mut Vec<u8>, sequence: Sequence, prev: Sequence, activity: &Activity, change: &Change) -> Placed {
+    /// Appends an activity's change up to the end of the data line. The caller appends [`push_frame_end`].
+    pub fn change(
+        &self,
+        out: &mut Vec<u8>,
+        sequence: Sequence,
+        prev: Sequence,
+        activity: &Activity,
+        change: &Change,
+    ) -> PrevRange {
         if change.is_snapshot {
             return self.snapshot(out, sequence, Some(prev), activity);
         }
-        let placed = self.head(out, "ActivityDelta", sequence, Some(prev));
+        let range = self.head(out, "ActivityDelta", sequence, Some(prev));
         member(out, "activityType", &activity.kind);
         member(out, "activityId", &activity.id);
         time(out, "at", activity.updated_at);
@@ -70,13 +77,13 @@ impl Encoder {
         }
         member(out, "patch", &change.patch);
         out.extend_from_slice(b"}\n");
-        placed
+        range
     }
 
     /// Appends a snapshot of an activity up to the end of the data line. Frames for joining or catching up have no
     /// `prev`.
-    pub fn snapshot(&self, out: &mut Vec<u8>, sequence: Sequence, prev: Option<Sequence>, activity: &Activity) -> Placed {
-        let placed = self.head(out, "ActivitySnapshot", sequence, prev);
+    pub fn snapshot(&self, out: &mut Vec<u8>, sequence: Sequence, prev: Option<Sequence>, activity: &Activity) -> PrevRange {
+        let range = self.head(out, "ActivitySnapshot", sequence, prev);
         member(out, "activityType", &activity.kind);
         member(out, "activityId", &activity.id);
         member(out, "surface", &activity.surface);
@@ -91,22 +98,22 @@ impl Encoder {
         }
         member(out, "content", &activity.content);
         out.extend_from_slice(b"}\n");
-        placed
+        range
     }
 
     /// Appends the start of a frame, through its `prev`.
-    fn head(&self, out: &mut Vec<u8>, frame: &str, sequence: Sequence, prev: Option<Sequence>) -> Placed {
+    fn head(&self, out: &mut Vec<u8>, frame: &str, sequence: Sequence, prev: Option<Sequence>) -> PrevRange {
         out.extend_from_slice(b"data: {\"frame\":\"");
         out.extend_from_slice(frame.as_bytes());
         out.extend_from_slice(b"\",");
         out.extend_from_slice(self.log.as_bytes());
         out.extend_from_slice(b",\"sequence\":");
-        number(out, sequence.0);
-        let Some(prev) = prev else { return Placed { prev: out.len(), after_prev: out.len() } };
+        push_decimal(out, sequence.0);
+        let Some(prev) = prev else { return PrevRange { prev: out.len(), after_prev: out.len() } };
         out.extend_from_slice(b",\"prev\":");
         let at = out.len();
-        number(out, prev.0);
-        Placed { prev: at, after_prev: out.len() }
+        push_decimal(out, prev.0);
+        PrevRange { prev: at, after_prev: out.len() }
     }
 
     /// Encodes a Hydrated frame.
@@ -141,7 +148,7 @@ impl Encoder {
         let text = frame.to_string();
         let (kind, rest) = text.split_at(text.find(',').expect("a control frame has further members") + 1);
         let mut out = format!("data: {kind}{},{rest}\n", self.log).into_bytes();
-        end_of_frame(&mut out, cursor);
+        push_frame_end(&mut out, cursor);
         out
     }
 }
@@ -157,7 +164,7 @@ pub fn without_cursors(frames: &[u8]) -> Vec<u8> {
 }
 
 /// Appends a cursor to the last of these frames, which has none.
-pub fn place_cursor(frames: &mut Vec<u8>, cursor: Cursor) {
+pub fn append_cursor(frames: &mut Vec<u8>, cursor: Cursor) {
     debug_assert!(frames.ends_with(b"}\n\n"), "the last of the whole frames has no cursor");
     frames.pop();
     id(frames, cursor);
@@ -171,19 +178,19 @@ pub fn with_prev(frames: Bytes, prev: Sequence) -> Bytes {
     let Some(at) = memchr::memmem::find(&frames, member).map(|at| at + member.len()) else { return frames };
     let end = at + frames[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     let mut digits = Vec::with_capacity(20);
-    number(&mut digits, prev.0);
+    push_decimal(&mut digits, prev.0);
     if frames[at..end] == digits { frames } else { [&frames[..at], &digits, &frames[end..]].concat().into() }
 }
 
 /// The byte range of a frame's `prev` in its buffer: a reader with its own filter needs another value there.
 #[derive(Debug, Clone, Copy)]
-pub struct Placed {
+pub struct PrevRange {
     pub prev: usize,
     pub after_prev: usize,
 }
 
 /// Appends the rest of a frame: its cursor, if the frame is the envelope's last, and the blank line.
-pub fn end_of_frame(out: &mut Vec<u8>, cursor: Option<Cursor>) {
+pub fn push_frame_end(out: &mut Vec<u8>, cursor: Option<Cursor>) {
     match cursor {
         Some(cursor) => id(out, cursor),
         None => out.push(b'\n'),
@@ -232,7 +239,7 @@ pub fn message(frames: &mut Bytes, sub: &str) -> Option<(Vec<u8>, Option<Cursor>
 }
 
 /// Appends a decimal number; the standard formatter would cost as much as the rest of a frame.
-pub fn number(out: &mut Vec<u8>, mut n: u64) {
+pub fn push_decimal(out: &mut Vec<u8>, mut n: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {

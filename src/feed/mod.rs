@@ -47,7 +47,7 @@ use tokio::sync::{mpsc, watch};
 
 /// The sizes and the tick of the read path.
 #[derive(Debug, Clone, Copy)]
-pub struct Sizes {
+pub struct FeedConfig {
     /// The shortest time between two flushes of one log.
     pub tick: Duration,
     /// The newest frames that one view keeps, in bytes.
@@ -56,7 +56,7 @@ pub struct Sizes {
     pub pages_bytes_max: u64,
 }
 
-impl Default for Sizes {
+impl Default for FeedConfig {
     fn default() -> Self {
         Self { tick: Duration::from_millis(8), ring_bytes_max: 256 * 1024, pages_bytes_max: 64 * 1024 * 1024 }
     }
@@ -433,14 +433,14 @@ pub struct Feed<S> {
     logs: Arc<Logs<S>>,
     hubs: DashMap<LogId, Arc<Hub>>,
     pages: Cache<PageKey, Chunk, MemoryWeighter>,
-    sizes: Sizes,
+    sizes: FeedConfig,
     counts: Counts,
 }
 
 impl<S: Store> Feed<S> {
     /// Creates the read path of `logs`.
     #[must_use]
-    pub fn new(logs: Arc<Logs<S>>, sizes: Sizes) -> Arc<Self> {
+    pub fn new(logs: Arc<Logs<S>>, sizes: FeedConfig) -> Arc<Self> {
         let items = usize::try_from(sizes.pages_bytes_max / (PAGE.bytes as u64)).unwrap_or(usize::MAX).max(16);
         let pages = Cache::with_weighter(items, sizes.pages_bytes_max, MemoryWeighter);
         Arc::new(Self { logs, hubs: DashMap::new(), pages, sizes, counts: Counts::default() })

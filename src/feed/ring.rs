@@ -1,7 +1,7 @@
 //! A view's ring: the newest frames, encoded once, as chunks that readers share.
 
 use super::Filter;
-use crate::encode::native::{Encoder, end_of_frame, number};
+use crate::encode::native::{Encoder, push_decimal, push_frame_end};
 use crate::log::row::Row;
 use crate::log::run::Tail;
 use crate::model::{AgentId, Audience, Cursor, Epoch, Sequence, Surface};
@@ -66,15 +66,15 @@ impl Chunk {
             for (n, change) in (1..).zip(&folded.changes) {
                 let activity = fold.changed_activity(change);
                 marks.push(FrameMark { sequence, at: offset(bytes.len()) });
-                let placed = encoder.change(&mut bytes, sequence, folded.prev, activity, change);
+                let range = encoder.change(&mut bytes, sequence, folded.prev, activity, change);
                 tags.push(FrameTag {
-                    prev: offset(placed.prev),
-                    after_prev: offset(placed.after_prev),
+                    prev: offset(range.prev),
+                    after_prev: offset(range.after_prev),
                     end: offset(bytes.len()),
                     surface: activity.surface.clone(),
                     agent: activity.agent.clone(),
                 });
-                end_of_frame(&mut bytes, (n == count).then(|| Cursor::at(epoch, sequence)));
+                push_frame_end(&mut bytes, (n == count).then(|| Cursor::at(epoch, sequence)));
             }
         }
         Self { after, last: fold.through, bytes: bytes.into(), marks: marks.into(), tags: tags.into() }
@@ -108,10 +108,10 @@ impl Chunk {
         let mut out = Vec::new();
         while let Some((mark, prev_at, after_prev, end)) = frames.next() {
             out.extend_from_slice(&self.bytes[mark.at as usize..prev_at as usize]);
-            number(&mut out, prev.0);
+            push_decimal(&mut out, prev.0);
             out.extend_from_slice(&self.bytes[after_prev as usize..end as usize]);
             let is_last = frames.peek().is_none_or(|(next, ..)| next.sequence != mark.sequence);
-            end_of_frame(&mut out, is_last.then(|| Cursor::at(epoch, mark.sequence)));
+            push_frame_end(&mut out, is_last.then(|| Cursor::at(epoch, mark.sequence)));
             if is_last {
                 *prev = mark.sequence;
             }
@@ -296,7 +296,7 @@ impl Ring {
                         return (large.bytes.clone(), None);
                     }
                     encoder.snapshot(&mut out, sequence, None, activity);
-                    end_of_frame(&mut out, None);
+                    push_frame_end(&mut out, None);
                     if out.len() - begun >= bytes_max {
                         // An activity with a page of its own is shared by readers.
                         if begun > 0 {

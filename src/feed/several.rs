@@ -8,7 +8,7 @@
 use super::reader::Frames;
 use super::ring::last_framed_of;
 use super::{Feed, Filter, Hub, PAGE, ReadRequest, ReplayState, SharedView, StartAt};
-use crate::encode::native::{place_cursor, without_cursors};
+use crate::encode::native::{append_cursor, without_cursors};
 use crate::log::row::{APPEND_ROWS_MAX, Row, Rows};
 use crate::log::run::Logs;
 use crate::log::{LogId, Store, StoreError, StoredAppend};
@@ -384,7 +384,7 @@ impl<S: Store> MergedReader<S> {
             && self.ready.len() > before
             && let Some(last) = self.ready.back_mut()
         {
-            place_cursor(last, cursor);
+            append_cursor(last, cursor);
         }
         self.push_ends();
         Ok(is_whole)

@@ -37,14 +37,14 @@ async fn write(logs: &Logs<MemoryStore>, groups: &mut mpsc::UnboundedReceiver<Co
     };
     let (ack, _durable) = oneshot::channel();
     let (appends, chain) = (vec![append], Arc::default());
-    logs.submit(Submission { log: log.clone(), appends, summary: Arc::new(summary), chain, number: 0, ack });
+    logs.submit(Submission { log: log.clone(), appends, summary: Arc::new(summary), chain, index: 0, ack });
     groups.recv().await.unwrap()
 }
 
 #[tokio::test]
 async fn a_second_reader_finds_no_outdated_ring_while_the_first_one_joins() {
     let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
-    let feed = Feed::new(logs.clone(), Sizes::default());
+    let feed = Feed::new(logs.clone(), FeedConfig::default());
     let log = logs.log(&run("r")).await.unwrap();
     write(&logs, &mut groups, &log).await;
     let mut early = feed.read(&log.id, activities(), StartAt::Start).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_reader_that_subscribes_while_the_flusher_finds_none_misses_no_commit(
 #[tokio::test]
 async fn a_reader_of_too_many_logs_gets_the_limit() {
     let (logs, _groups) = Logs::open(MemoryStore::new()).unwrap();
-    let feed = Feed::new(logs, Sizes::default());
+    let feed = Feed::new(logs, FeedConfig::default());
     let members = LogSet::Named((0..=several::MEMBERS_MAX).map(|n| run(&format!("r{n}"))).collect());
     let mut reader = feed.read_merged(members, activities(), StartAt::Start);
     let error = reader.next().await.unwrap_err();

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 pub(super) const KIND: &str = "action";
 
-/// Members of the request. `model::audience::trimmed` omits the members that describe the call.
+/// Members of the request. `model::audience::without_call` omits the members that describe the call.
 #[rustfmt::skip]
 const MEMBERS: &[&str] = &[
     "title", "message", "reason", "description", "schema", "responseSchema", "options", "default", "risk", "scope", "toolName",

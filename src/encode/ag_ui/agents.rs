@@ -69,8 +69,8 @@ impl Agents {
         }
     }
 
-    pub fn load(&mut self, shown: &ActivityView) {
-        self.find(&shown.id).members = select_members(MEMBERS, &shown.content);
+    pub fn load(&mut self, activity: &ActivityView) {
+        self.find(&activity.id).members = select_members(MEMBERS, &activity.content);
     }
 
     pub fn apply_patch(&mut self, id: &str, patch: &[Value]) {

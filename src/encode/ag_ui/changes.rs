@@ -58,7 +58,7 @@ impl AgUi {
         let had_no_agent = self.run.agent().is_none();
         for frame in &batch {
             match frame {
-                Frame::ActivitySnapshot(shown) if &*shown.kind == "run" => self.run.load(&shown.content),
+                Frame::ActivitySnapshot(activity) if &*activity.kind == "run" => self.run.load(&activity.content),
                 Frame::ActivityDelta { activity_type, patch, .. } if &**activity_type == "run" => self.run.apply_patch(patch),
                 _ => {}
             }
@@ -70,7 +70,7 @@ impl AgUi {
         let mut updates = Vec::new();
         for frame in batch {
             match frame {
-                Frame::ActivitySnapshot(shown) => self.add_snapshot(&shown, &mut updates),
+                Frame::ActivitySnapshot(activity) => self.add_snapshot(&activity, &mut updates),
                 Frame::ActivityDelta { activity_type, activity_id, patch } => {
                     self.add_patch(&activity_type, &activity_id, patch, &mut updates)?;
                 }
@@ -81,25 +81,25 @@ impl AgUi {
     }
 
     /// Adds the updates of an activity's snapshot.
-    fn add_snapshot(&mut self, shown: &ActivityView, updates: &mut Updates) {
+    fn add_snapshot(&mut self, activity: &ActivityView, updates: &mut Updates) {
         let own = self.run.agent().map(str::to_owned);
-        if shown.run.is_some() && self.log_run.is_none() {
-            self.log_run.clone_from(&shown.run);
+        if activity.run.is_some() && self.log_run.is_none() {
+            self.log_run.clone_from(&activity.run);
         }
-        match &*shown.kind {
-            "state" => updates.extend(shown.content.get("state").map(|state| (KNOWN, Update::State(state.clone())))),
-            "action" => self.run.load_action(shown),
-            "agent" if own.as_deref() != Some(&*shown.id) => {
-                self.agents.load(shown);
-                updates.push((KNOWN, Update::Agent(shown.id.clone())));
+        match &*activity.kind {
+            "state" => updates.extend(activity.content.get("state").map(|state| (KNOWN, Update::State(state.clone())))),
+            "action" => self.run.load_action(activity),
+            "agent" if own.as_deref() != Some(&*activity.id) => {
+                self.agents.load(activity);
+                updates.push((KNOWN, Update::Agent(activity.id.clone())));
             }
             _ => {}
         }
-        let agent = items::teammate(shown, own.as_deref());
+        let agent = items::teammate(activity, own.as_deref());
         self.agents.record(agent.as_deref());
         updates.extend(agent.clone().map(|agent| (KNOWN, Update::Agent(agent))));
-        let place = self.sent.record_activity(shown, agent);
-        let items = items::items(shown, own.as_deref(), 0, place);
+        let place = self.sent.record_activity(activity, agent);
+        let items = items::items(activity, own.as_deref(), 0, place);
         updates.extend(items.into_iter().map(|item| (item.order, Update::Item(Box::new(item)))));
     }
 
@@ -417,7 +417,7 @@ fn advance(digest: &mut TextDigest, whole: &str) -> Result<String, NotRetained> 
 
 fn kind(frame: &Frame) -> &str {
     match frame {
-        Frame::ActivitySnapshot(shown) => &shown.kind,
+        Frame::ActivitySnapshot(activity) => &activity.kind,
         Frame::ActivityDelta { activity_type, .. } => activity_type,
         _ => "",
     }

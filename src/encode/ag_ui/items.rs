@@ -149,8 +149,8 @@ pub(super) fn part_key(message: &str, part: &Map<String, Value>, of: PartKind, i
 }
 
 /// Whether an activity is a message of our schema, not a source's own activity of the same kind.
-pub(super) fn is_message(shown: &ActivityView) -> bool {
-    &*shown.kind == "message" && shown.content.get("parts").is_some_and(Value::is_array) && shown.text("role").is_some()
+pub(super) fn is_message(activity: &ActivityView) -> bool {
+    &*activity.kind == "message" && activity.content.get("parts").is_some_and(Value::is_array) && activity.text("role").is_some()
 }
 
 /// Whether clients show activities of this kind as they are.
@@ -159,60 +159,60 @@ pub(super) fn is_shown(kind: &str) -> bool {
 }
 
 /// The teammate of an activity; `None` if it belongs to the run's own agent.
-pub(super) fn teammate(shown: &ActivityView, own: Option<&str>) -> Option<Box<str>> {
-    let agent = shown.agent.as_deref()?;
-    let is_own = match &*shown.kind {
+pub(super) fn teammate(activity: &ActivityView, own: Option<&str>) -> Option<Box<str>> {
+    let agent = activity.agent.as_deref()?;
+    let is_own = match &*activity.kind {
         // A roster card belongs to the lead agent.
         "agent" => true,
-        "message" | "reasoning" | "plan" => !shown.id.strip_prefix(agent).is_some_and(|rest| rest.starts_with('/')),
+        "message" | "reasoning" | "plan" => !activity.id.strip_prefix(agent).is_some_and(|rest| rest.starts_with('/')),
         _ => own == Some(agent),
     };
     (!is_own).then(|| agent.into())
 }
 
 /// The messages of an activity. `place` is its position among the activities of run number `run`.
-pub(super) fn items(shown: &ActivityView, own: Option<&str>, run: u32, place: u32) -> Vec<Item> {
+pub(super) fn items(activity: &ActivityView, own: Option<&str>, run: u32, place: u32) -> Vec<Item> {
     let mut items = Vec::new();
-    let agent = teammate(shown, own);
+    let agent = teammate(activity, own);
     let mut add = |key: Key, opened: u64, sub: usize, body: Body| {
         let order = (run, opened, place, u32::try_from(sub).unwrap_or(u32::MAX));
-        let is_history = matches!(body, Body::Call { .. } | Body::Result { .. }) && &*shown.kind == "message";
-        items.push(Item { key, order, is_history, run: shown.run.clone(), agent: agent.clone(), body });
+        let is_history = matches!(body, Body::Call { .. } | Body::Result { .. }) && &*activity.kind == "message";
+        items.push(Item { key, order, is_history, run: activity.run.clone(), agent: agent.clone(), body });
     };
-    let opened = shown.opened.0;
-    match &*shown.kind {
-        "message" if is_message(shown) => {
+    let opened = activity.opened.0;
+    match &*activity.kind {
+        "message" if is_message(activity) => {
             let mut is_first = true;
-            let parts = shown.content["parts"].as_array().into_iter().flatten().filter_map(Value::as_object);
+            let parts = activity.content["parts"].as_array().into_iter().flatten().filter_map(Value::as_object);
             for (sub, part) in parts.enumerate() {
-                let of = PartKind::of(part, shown.text("role").unwrap_or_default());
-                let key = part_key(&shown.id, part, of, is_first);
+                let of = PartKind::of(part, activity.text("role").unwrap_or_default());
+                let key = part_key(&activity.id, part, of, is_first);
                 is_first &= of != PartKind::Text;
                 let opened = part.get("opened").and_then(Value::as_u64).unwrap_or(opened);
-                add(key, opened, sub, part_body(&shown.id, shown.text("role").unwrap_or_default(), part, of));
+                add(key, opened, sub, part_body(&activity.id, activity.text("role").unwrap_or_default(), part, of));
             }
         }
-        "reasoning" if shown.content.contains_key("status") => {
-            let (text, is_live) = (joined(shown.content.get("text")), is_streaming(&shown.content));
-            add(Key::Reasoning(shown.id.clone()), opened, 0, Body::Reasoning { text, is_live });
+        "reasoning" if activity.content.contains_key("status") => {
+            let (text, is_live) = (joined(activity.content.get("text")), is_streaming(&activity.content));
+            add(Key::Reasoning(activity.id.clone()), opened, 0, Body::Reasoning { text, is_live });
         }
-        "tool-call-progress" if shown.content.contains_key("call_id") => {
-            let content = &shown.content;
+        "tool-call-progress" if activity.content.contains_key("call_id") => {
+            let content = &activity.content;
             let (arguments, compactor) = call::arguments(content);
             let (name, is_live, call_state) = (call::name(content).to_owned(), call::is_live(content), CallState::of(content));
-            let id = &shown.id;
+            let id = &activity.id;
             add(Key::Call(id.clone()), opened, 0, Body::Call { id: id.clone(), name, arguments, compactor, is_live, call_state });
             if let Ok(Some(result)) = call::result_of(|member| Ok(content.get(member))) {
                 add(Key::Result(id.clone()), opened, 1, Body::Result { call: id.clone(), result, id: None });
             }
             if let Some(reported) = content.get("reported").and_then(Value::as_u64) {
-                let body = Body::Activity { kind: shown.kind.clone(), content: call::report(content) };
+                let body = Body::Activity { kind: activity.kind.clone(), content: call::report(content) };
                 add(Key::Progress(id.clone()), reported, 2, body);
             }
         }
         kind if is_shown(kind) => {
-            let body = Body::Activity { kind: shown.kind.clone(), content: shown.content.clone() };
-            add(Key::Activity(shown.kind.clone(), shown.id.clone()), opened, 0, body);
+            let body = Body::Activity { kind: activity.kind.clone(), content: activity.content.clone() };
+            add(Key::Activity(activity.kind.clone(), activity.id.clone()), opened, 0, body);
         }
         _ => {}
     }
@@ -308,16 +308,16 @@ impl Entry {
 /// run.
 ///
 /// A message that several runs contain stands where it first appeared, with the content of its last run.
-pub(super) fn entries(earlier: &[ActivityView], shown: &[ActivityView], names: &mut MessageIds) -> Vec<Entry> {
+pub(super) fn entries(earlier: &[ActivityView], activities: &[ActivityView], names: &mut MessageIds) -> Vec<Entry> {
     let (mut items, mut number) = (Vec::new(), 0);
     let mut rest = earlier;
     while let Some(first) = rest.first() {
-        let count = rest.iter().take_while(|shown| shown.run == first.run).count();
+        let count = rest.iter().take_while(|activity| activity.run == first.run).count();
         let (run, after) = rest.split_at(count);
         items.extend(of_run(run, number));
         (rest, number) = (after, number + 1);
     }
-    items.extend(of_run(shown, number));
+    items.extend(of_run(activities, number));
     items.sort_by_key(|item| item.order);
     let mut list = EntryList { entries: Vec::with_capacity(items.len()), places: HashMap::with_capacity(items.len()) };
     for item in items {
@@ -329,7 +329,7 @@ pub(super) fn entries(earlier: &[ActivityView], shown: &[ActivityView], names: &
 
 fn of_run(run: &[ActivityView], number: u32) -> impl Iterator<Item = Item> {
     let own = own_agent(run);
-    (0..).zip(run).flat_map(move |(place, shown)| items(shown, own, number, place))
+    (0..).zip(run).flat_map(move |(place, activity)| items(activity, own, number, place))
 }
 
 /// Messages and their positions: a result has its call's position, where the call is known.

@@ -242,16 +242,16 @@ impl SentState {
     }
 
     /// Records an activity and returns its position among the others.
-    pub fn record_activity(&mut self, shown: &ActivityView, agent: Option<Box<str>>) -> u32 {
-        let ids = self.activities.entry(shown.kind.clone()).or_default();
-        let place = ids.entry(shown.id.clone()).or_insert_with(|| {
+    pub fn record_activity(&mut self, activity: &ActivityView, agent: Option<Box<str>>) -> u32 {
+        let ids = self.activities.entry(activity.kind.clone()).or_default();
+        let place = ids.entry(activity.id.clone()).or_insert_with(|| {
             self.activity_count += 1;
             SentActivity { number: self.activity_count, agent, message: None }
         });
-        if is_message(shown) {
-            let mut parts = SentParts { role: shown.text("role").unwrap_or_default().into(), parts: Vec::new() };
-            for part in shown.content["parts"].as_array().into_iter().flatten().filter_map(Value::as_object) {
-                parts.add(&shown.id, part);
+        if is_message(activity) {
+            let mut parts = SentParts { role: activity.text("role").unwrap_or_default().into(), parts: Vec::new() };
+            for part in activity.content["parts"].as_array().into_iter().flatten().filter_map(Value::as_object) {
+                parts.add(&activity.id, part);
             }
             place.message = Some(parts);
         }

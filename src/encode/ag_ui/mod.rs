@@ -295,16 +295,16 @@ impl AgUi {
     // ── snapshots ──
 
     /// Loads everything that the reader has or is about to receive.
-    fn load_sent(&mut self, earlier: &[ActivityView], shown: &[ActivityView]) -> Vec<Entry> {
+    fn load_sent(&mut self, earlier: &[ActivityView], activities: &[ActivityView]) -> Vec<Entry> {
         self.run = Run::default();
-        if let Some(run) = shown.iter().find(|shown| &*shown.kind == "run") {
+        if let Some(run) = activities.iter().find(|activity| &*activity.kind == "run") {
             self.run.load(&run.content);
         }
-        self.log_run = shown.iter().find_map(|shown| shown.run.clone()).or(self.log_run.take());
+        self.log_run = activities.iter().find_map(|activity| activity.run.clone()).or(self.log_run.take());
         let mut sent = SentState::of(std::mem::take(&mut self.sent.client));
         self.agents.begin_snapshot();
         let own = self.run.agent().map(str::to_owned);
-        for activity in shown {
+        for activity in activities {
             let agent = items::teammate(activity, own.as_deref());
             self.agents.record(agent.as_deref());
             sent.record_activity(activity, agent);
@@ -314,7 +314,7 @@ impl AgUi {
                 _ => {}
             }
         }
-        let mut entries = items::entries(earlier, shown, &mut sent.ids);
+        let mut entries = items::entries(earlier, activities, &mut sent.ids);
         for entry in &mut entries {
             if let Some(result) = &mut entry.result
                 && let Body::Result { call, .. } = &result.item.body
@@ -337,17 +337,17 @@ impl AgUi {
     /// Sends one snapshot that replaces the reader's copy.
     fn send_snapshot(&mut self, events: &mut Vec<Value>) -> Flow {
         let batch = std::mem::take(&mut self.batch);
-        let mut shown = Vec::with_capacity(batch.len());
+        let mut activities = Vec::with_capacity(batch.len());
         for frame in batch {
             if let Frame::ActivitySnapshot(activity) = frame {
-                shown.push(activity);
+                activities.push(activity);
             }
         }
         self.is_joining = false;
         let before = self.run.clone();
         let earlier = std::mem::take(&mut self.earlier);
         let lacks = self.sent.calls_without_result();
-        let entries = self.load_sent(&earlier, &shown);
+        let entries = self.load_sent(&earlier, &activities);
         if self.check_attempt(&before, events) == Flow::End {
             return Flow::End;
         }
@@ -361,7 +361,7 @@ impl AgUi {
         let is_new = self.start_run(&mut output);
         let results = self.push_messages(&entries, &lacks, &mut output);
         output.extend(results);
-        if let Some(state) = state(&shown).or_else(|| state(&earlier)) {
+        if let Some(state) = state(&activities).or_else(|| state(&earlier)) {
             output.push(json!({ "type": "STATE_SNAPSHOT", "snapshot": state }));
         }
         self.agents.drop_absent(&mut output);
@@ -409,34 +409,34 @@ impl AgUi {
 }
 
 /// Splits off the last run: the earlier runs and the last one.
-fn last_run(shown: &[ActivityView]) -> (&[ActivityView], &[ActivityView]) {
-    let last = shown.last().map(|last| &last.run);
-    let count = shown.iter().rev().take_while(|shown| Some(&shown.run) == last).count();
-    shown.split_at(shown.len() - count)
+fn last_run(activities: &[ActivityView]) -> (&[ActivityView], &[ActivityView]) {
+    let last = activities.last().map(|last| &last.run);
+    let count = activities.iter().rev().take_while(|activity| Some(&activity.run) == last).count();
+    activities.split_at(activities.len() - count)
 }
 
 /// The AG-UI messages of one run, or of the runs of a thread one after the other, in order.
 ///
 /// If `is_v1`, a message names its sub-agent as 1.0 does.
 #[must_use]
-pub fn messages(shown: &[ActivityView], is_v1: bool) -> Vec<Value> {
+pub fn messages(activities: &[ActivityView], is_v1: bool) -> Vec<Value> {
     let attribution = if is_v1 { Attribution::Subagent } else { Attribution::Inline };
-    let (earlier, last) = last_run(shown);
+    let (earlier, last) = last_run(activities);
     let list = list::listed(&items::entries(earlier, last, &mut MessageIds::default()), attribution, |_| true);
     list.into_iter().map(|listed| listed.message).collect()
 }
 
 /// The pending interrupts of the last run, in the form of `RUN_FINISHED`.
 #[must_use]
-pub fn interrupts(shown: &[ActivityView]) -> Vec<Value> {
-    let (_, last) = last_run(shown);
+pub fn interrupts(activities: &[ActivityView]) -> Vec<Value> {
+    let (_, last) = last_run(activities);
     let mut run = Run::default();
-    last.iter().filter(|shown| &*shown.kind == "action").for_each(|action| run.load_action(action));
+    last.iter().filter(|activity| &*activity.kind == "action").for_each(|action| run.load_action(action));
     run.interrupts(Attribution::Inline)
 }
 
 /// The application's state, from the last run that has one.
 #[must_use]
-pub fn state(shown: &[ActivityView]) -> Option<Value> {
-    shown.iter().rev().find(|shown| &*shown.kind == "state")?.content.get("state").cloned()
+pub fn state(activities: &[ActivityView]) -> Option<Value> {
+    activities.iter().rev().find(|activity| &*activity.kind == "state")?.content.get("state").cloned()
 }

@@ -215,8 +215,8 @@ pub(super) fn run_error(message: &str, code: Option<&str>) -> Value {
 }
 
 /// The agent of a run, from its activities.
-pub(super) fn own_agent(shown: &[ActivityView]) -> Option<&str> {
-    shown.iter().find(|shown| &*shown.kind == "run").and_then(|run| run.text("agentId"))
+pub(super) fn own_agent(activities: &[ActivityView]) -> Option<&str> {
+    activities.iter().find(|activity| &*activity.kind == "run").and_then(|run| run.text("agentId"))
 }
 
 fn copy_members(members: &mut Map<String, Value>, names: &[&str], content: &Map<String, Value>) {

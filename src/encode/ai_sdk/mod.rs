@@ -89,28 +89,28 @@ enum Start {
 /// Snapshots of a batch until it is complete. A replay adds deltas to them; only the final state is sent.
 #[derive(Debug, Default)]
 struct SnapshotBatch {
-    shown: Vec<ActivityView>,
-    /// Indices in `shown`, by type and id.
+    activities: Vec<ActivityView>,
+    /// Indices in `activities`, by type and id.
     places: HashMap<(Box<str>, Box<str>), usize>,
 }
 
 impl SnapshotBatch {
-    fn insert(&mut self, shown: ActivityView) {
-        let place = *self.places.entry((shown.kind.clone(), shown.id.clone())).or_insert(self.shown.len());
-        match self.shown.get_mut(place) {
-            Some(known) => *known = shown,
-            None => self.shown.push(shown),
+    fn insert(&mut self, activity: ActivityView) {
+        let place = *self.places.entry((activity.kind.clone(), activity.id.clone())).or_insert(self.activities.len());
+        match self.activities.get_mut(place) {
+            Some(known) => *known = activity,
+            None => self.activities.push(activity),
         }
     }
 
     /// Applies a delta to the batch. Returns false if the batch lacks the activity.
     fn apply_patch(&mut self, kind: &str, id: &str, patch: &[Value]) -> bool {
-        if self.shown.is_empty() {
+        if self.activities.is_empty() {
             return false;
         }
         let place = self.places.get(&(kind.into(), id.into()));
-        let shown = place.and_then(|place| self.shown.get_mut(*place));
-        shown.is_some_and(|shown| apply(&mut shown.content, patch))
+        let activity = place.and_then(|place| self.activities.get_mut(*place));
+        activity.is_some_and(|activity| apply(&mut activity.content, patch))
     }
 }
 
@@ -124,9 +124,9 @@ impl AiSdk {
 
     fn handle(&mut self, frame: Frame) -> Flow {
         match frame {
-            Frame::ActivitySnapshot(shown) => {
+            Frame::ActivitySnapshot(activity) => {
                 self.start();
-                self.batch.insert(shown);
+                self.batch.insert(activity);
             }
             Frame::ActivityDelta { activity_type, activity_id, patch } => {
                 self.start();
@@ -192,7 +192,7 @@ impl AiSdk {
             self.state.writer.parts = 1;
             self.state.writer.push(json!({ "type": "reset-step" }));
         }
-        self.state.send(&batch.shown);
+        self.state.send(&batch.activities);
     }
 
     /// Whether the stream has to restart: a sent part must be taken back, or the stream ends and changes were missed.

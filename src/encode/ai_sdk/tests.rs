@@ -5,7 +5,7 @@ mod client;
 
 use super::*;
 use crate::encode::frames;
-use crate::encode::native::{Encoder, end_of_frame};
+use crate::encode::native::{Encoder, push_frame_end};
 use crate::log::LogId;
 use crate::model::{Audience, Epoch, EventType, RunId, Sequence};
 use crate::projection::View;
@@ -47,7 +47,7 @@ impl Log {
         let mut out = Vec::new();
         for change in &folded.changes {
             self.encoder.change(&mut out, sequence, folded.prev, view.changed_activity(change), change);
-            end_of_frame(&mut out, None);
+            push_frame_end(&mut out, None);
         }
         self.frames.push(out);
         self.views.push(view);
@@ -58,7 +58,7 @@ impl Log {
         self.views.len() - 1
     }
 
-    fn shown(&self, at: usize) -> Vec<ActivityView> {
+    fn activities_at(&self, at: usize) -> Vec<ActivityView> {
         self.views[at].activities().iter().map(ActivityView::from).collect()
     }
 
@@ -68,14 +68,14 @@ impl Log {
         let mut out = Vec::new();
         for activity in self.views[at].activities().iter().filter(|activity| activity.sequence > after) {
             self.encoder.snapshot(&mut out, activity.sequence, None, activity);
-            end_of_frame(&mut out, None);
+            push_frame_end(&mut out, None);
         }
         out.extend(self.encoder.hydrated(self.views[at].last_framed, None));
         out
     }
 
     fn end(&self) -> Option<Vec<u8>> {
-        let run = self.shown(self.last()).into_iter().rfind(|shown| &*shown.kind == "run")?;
+        let run = self.activities_at(self.last()).into_iter().rfind(|activity| &*activity.kind == "run")?;
         let status = run.text("status").filter(|status| ["completed", "failed", "cancelled", "interrupted"].contains(status))?;
         Some(self.encoder.end(Epoch::from_random(1), Sequence(1), status))
     }
@@ -107,7 +107,7 @@ impl<'l> Stream<'l> {
     /// A stream that resumes with the activities of `known`.
     fn resumed(log: &'l Log, version: u8, until: Until, known: usize, at: usize) -> Self {
         let mut stream = Self::open(log, version, until);
-        stream.dialect.resume(log.shown(known));
+        stream.dialect.resume(log.activities_at(known));
         stream.at = at;
         stream.handle(&log.hydration(known, at));
         stream
@@ -159,7 +159,7 @@ impl<'l> Stream<'l> {
 
 /// The assistant message, as the message list contains it.
 fn loaded(log: &Log, version: u8) -> Value {
-    let messages = messages(&log.shown(log.last()), "r", version);
+    let messages = messages(&log.activities_at(log.last()), "r", version);
     let own = messages.into_iter().find(|message| message["role"] == "assistant");
     own.unwrap_or_else(|| json!({ "id": "r", "role": "assistant", "parts": [{ "type": "step-start" }] }))
 }
@@ -886,7 +886,7 @@ fn a_loaded_thread_has_the_users_messages_before_the_assistant_message() {
         said("user", "u2", "And?"),
         ends(),
     ]);
-    let all = messages(&log.shown(log.last()), "r", 6);
+    let all = messages(&log.activities_at(log.last()), "r", 6);
     let text = |text: &str| json!({ "type": "text", "text": text });
     assert_eq!(all[0], json!({ "id": "s", "role": "system", "parts": [text("Be kind.")] }));
     assert_eq!(all[1], json!({ "id": "u", "role": "user", "parts": [text("Hello")] }));
@@ -907,7 +907,7 @@ fn a_loaded_thread_has_the_users_messages_before_the_assistant_message() {
         "the client already has the users' messages"
     );
     // A run without content has no message.
-    assert_eq!(messages(&Log::of(&[("run.started", json!({}))]).shown(1), "r", 6), Vec::<Value>::new());
+    assert_eq!(messages(&Log::of(&[("run.started", json!({}))]).activities_at(1), "r", 6), Vec::<Value>::new());
 }
 
 #[test]

@@ -91,17 +91,17 @@ pub(super) enum Piece<'s> {
 }
 
 /// Splits activities into pieces, in the order in which they appeared.
-pub(super) fn pieces(shown: &[ActivityView]) -> Vec<Piece<'_>> {
+pub(super) fn pieces(activities: &[ActivityView]) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
-    for shown in shown {
-        match parts(shown) {
+    for activity in activities {
+        match parts(activity) {
             Some(parts) => pieces.extend((0..).zip(parts).map(|(at, part)| {
-                (part.get("opened").and_then(Value::as_u64).unwrap_or(shown.opened.0), Piece::Part(shown, at))
+                (part.get("opened").and_then(Value::as_u64).unwrap_or(activity.opened.0), Piece::Part(activity, at))
             })),
-            None => pieces.push((shown.opened.0, Piece::Whole(shown))),
+            None => pieces.push((activity.opened.0, Piece::Whole(activity))),
         }
-        if let Some(since) = call::reported(&shown.content).filter(|_| &*shown.kind == call::KIND) {
-            pieces.push((since, Piece::Report(shown)));
+        if let Some(since) = call::reported(&activity.content).filter(|_| &*activity.kind == call::KIND) {
+            pieces.push((since, Piece::Report(activity)));
         }
     }
     // The sort is stable: pieces of one envelope keep their order.
@@ -110,8 +110,8 @@ pub(super) fn pieces(shown: &[ActivityView]) -> Vec<Piece<'_>> {
 }
 
 /// The parts of a message; `None` for any other activity.
-pub(super) fn parts(shown: &ActivityView) -> Option<&Vec<Value>> {
-    shown.content.get("parts").and_then(Value::as_array).filter(|_| &*shown.kind == "message")
+pub(super) fn parts(activity: &ActivityView) -> Option<&Vec<Value>> {
+    activity.content.get("parts").and_then(Value::as_array).filter(|_| &*activity.kind == "message")
 }
 
 /// Whether a message belongs to the assistant message. The client already has the messages of users and systems.
@@ -120,9 +120,9 @@ pub(super) fn is_answer(message: &ActivityView) -> bool {
 }
 
 /// The agent of a message or thought, if it is not the run's own: then the id starts with it.
-pub(super) fn teammate(shown: &ActivityView) -> Option<&str> {
-    let agent = shown.agent.as_deref().or_else(|| shown.text("agentId"))?;
-    shown.id.strip_prefix(agent)?.starts_with('/').then_some(agent)
+pub(super) fn teammate(activity: &ActivityView) -> Option<&str> {
+    let agent = activity.agent.as_deref().or_else(|| activity.text("agentId"))?;
+    activity.id.strip_prefix(agent)?.starts_with('/').then_some(agent)
 }
 
 /// The chunk form of a message part.
@@ -183,8 +183,8 @@ pub(super) fn metadata_of(run: &str, content: &Map<String, Value>) -> Map<String
 }
 
 /// Whether this is the run's own activity.
-pub(super) fn is_run(shown: &ActivityView) -> bool {
-    &*shown.kind == "run" && shown.text("status").is_some()
+pub(super) fn is_run(activity: &ActivityView) -> bool {
+    &*activity.kind == "run" && activity.text("status").is_some()
 }
 
 impl MessageState {
@@ -204,12 +204,12 @@ impl MessageState {
     }
 
     /// Brings the reader up to date with these activities.
-    pub fn send(&mut self, shown: &[ActivityView]) {
-        self.load_approvals(shown);
-        for piece in pieces(shown) {
+    pub fn send(&mut self, activities: &[ActivityView]) {
+        self.load_approvals(activities);
+        for piece in pieces(activities) {
             match piece {
                 Piece::Part(message, at) => self.send_part(message, at),
-                Piece::Whole(shown) => self.send_activity(shown),
+                Piece::Whole(activity) => self.send_activity(activity),
                 Piece::Report(call) => {
                     let Self { calls, writer, .. } = self;
                     if let Some(known) = calls.get_mut(&call.id) {
@@ -218,14 +218,14 @@ impl MessageState {
                 }
             }
         }
-        for message in shown.iter().filter(|shown| parts(shown).is_some_and(Vec::is_empty)) {
+        for message in activities.iter().filter(|activity| parts(activity).is_some_and(Vec::is_empty)) {
             self.message(message);
         }
     }
 
     /// Loads the approvals of the shown calls first, so that each call is sent once.
-    fn load_approvals(&mut self, shown: &[ActivityView]) {
-        let of_kind = |kind: &'static str| shown.iter().filter(move |shown| &*shown.kind == kind);
+    fn load_approvals(&mut self, activities: &[ActivityView]) {
+        let of_kind = |kind: &'static str| activities.iter().filter(move |activity| &*activity.kind == kind);
         let mut requested: HashMap<&str, Vec<Approval>> = HashMap::new();
         for action in of_kind("action") {
             if let Some((call, approval)) = Approval::of(&action.id, action.opened, &action.content, self.writer.version) {
@@ -266,32 +266,32 @@ impl MessageState {
         update_part(&mut parts[at], &message.id, teammate.as_deref(), part, writer);
     }
 
-    fn send_activity(&mut self, shown: &ActivityView) {
-        match &*shown.kind {
-            "reasoning" if shown.text("messageId").is_some() => self.send_reasoning(shown),
-            call::KIND => self.send_call(shown),
-            "run" if is_run(shown) => self.send_run(shown),
-            _ => self.send_data(shown),
+    fn send_activity(&mut self, activity: &ActivityView) {
+        match &*activity.kind {
+            "reasoning" if activity.text("messageId").is_some() => self.send_reasoning(activity),
+            call::KIND => self.send_call(activity),
+            "run" if is_run(activity) => self.send_run(activity),
+            _ => self.send_data(activity),
         }
     }
 
-    fn send_reasoning(&mut self, shown: &ActivityView) {
-        let of_kind = self.activities.entry(shown.kind.clone()).or_default();
-        let activity = of_kind.entry(shown.id.clone()).or_insert_with(|| {
-            SentActivity::Thought(Text::begin(shown.id.to_string(), Channel::Reasoning, teammate(shown), &mut self.writer))
+    fn send_reasoning(&mut self, activity: &ActivityView) {
+        let of_kind = self.activities.entry(activity.kind.clone()).or_default();
+        let activity = of_kind.entry(activity.id.clone()).or_insert_with(|| {
+            SentActivity::Thought(Text::begin(activity.id.to_string(), Channel::Reasoning, teammate(activity), &mut self.writer))
         });
         if let SentActivity::Thought(text) = activity {
-            text.update(&joined(shown.content.get("text")), &mut self.writer);
-            text.is_streaming = shown.text("status") == Some("streaming");
+            text.update(&joined(activity.content.get("text")), &mut self.writer);
+            text.is_streaming = activity.text("status") == Some("streaming");
             text.close_if_complete(&mut self.writer);
         }
     }
 
-    fn send_call(&mut self, shown: &ActivityView) {
-        self.activities.entry(shown.kind.clone()).or_default().insert(shown.id.clone(), SentActivity::Call);
-        let call = self.calls.entry(shown.id.clone()).or_default();
-        call.copy.store(shown.content.clone(), &mut self.budget);
-        call.update(&shown.id, &shown.content, &mut self.writer);
+    fn send_call(&mut self, activity: &ActivityView) {
+        self.activities.entry(activity.kind.clone()).or_default().insert(activity.id.clone(), SentActivity::Call);
+        let call = self.calls.entry(activity.id.clone()).or_default();
+        call.copy.store(activity.content.clone(), &mut self.budget);
+        call.update(&activity.id, &activity.content, &mut self.writer);
         self.free_copies();
     }
 
@@ -304,15 +304,15 @@ impl MessageState {
         }
     }
 
-    fn send_run(&mut self, shown: &ActivityView) {
+    fn send_run(&mut self, activity: &ActivityView) {
         let Self { budget, .. } = self;
         let mut copy = ContentCopy::default();
-        copy.store(shown.content.clone(), budget);
-        let of_kind = self.activities.entry(shown.kind.clone()).or_default();
-        if let Some(SentActivity::Run(mut before)) = of_kind.insert(shown.id.clone(), SentActivity::Run(copy)) {
+        copy.store(activity.content.clone(), budget);
+        let of_kind = self.activities.entry(activity.kind.clone()).or_default();
+        if let Some(SentActivity::Run(mut before)) = of_kind.insert(activity.id.clone(), SentActivity::Run(copy)) {
             before.clear(&mut self.budget);
         }
-        self.update_run(&shown.id, &shown.content);
+        self.update_run(&activity.id, &activity.content);
     }
 
     fn update_run(&mut self, id: &str, content: &Map<String, Value>) {
@@ -335,21 +335,21 @@ impl MessageState {
         errors.next_back().and_then(|error| error.get("message").unwrap_or(error).as_str()).map(str::to_owned)
     }
 
-    fn send_data(&mut self, shown: &ActivityView) {
+    fn send_data(&mut self, activity: &ActivityView) {
         let Self { activities, budget, writer, .. } = self;
-        let of_kind = activities.entry(shown.kind.clone()).or_default();
+        let of_kind = activities.entry(activity.kind.clone()).or_default();
         let SentActivity::Data(data) = of_kind
-            .entry(shown.id.clone())
-            .or_insert_with(|| SentActivity::Data(Data { opened: shown.opened, ..Data::default() }))
+            .entry(activity.id.clone())
+            .or_insert_with(|| SentActivity::Data(Data { opened: activity.opened, ..Data::default() }))
         else {
             // Another activity has the same type and id: a source created one of them.
             return;
         };
         let is_new = data.sent.is_none();
-        data.copy.store(shown.content.clone(), budget);
-        data.update(&shown.kind, &shown.id, &shown.content, writer);
-        if &*shown.kind == "action" {
-            self.update_action(&shown.id, shown.opened, &shown.content, is_new);
+        data.copy.store(activity.content.clone(), budget);
+        data.update(&activity.kind, &activity.id, &activity.content, writer);
+        if &*activity.kind == "action" {
+            self.update_action(&activity.id, activity.opened, &activity.content, is_new);
         }
     }
 

@@ -17,17 +17,17 @@ use std::collections::{HashMap, HashSet};
 /// They are the messages of users and systems, and the assistant message with the id `run`, as its stream leaves it in
 /// a client. The assistant message comes last: a client continues the last message.
 #[must_use]
-pub fn messages(shown: &[ActivityView], run: &str, version: u8) -> Vec<Value> {
-    let mut messages: Vec<Value> = shown.iter().filter_map(client_message).collect();
-    let whole = MessageBuilder::of(shown, version);
-    let parts: Vec<Value> = pieces(shown).into_iter().flat_map(|piece| whole.parts_of(&piece)).collect();
+pub fn messages(activities: &[ActivityView], run: &str, version: u8) -> Vec<Value> {
+    let mut messages: Vec<Value> = activities.iter().filter_map(client_message).collect();
+    let whole = MessageBuilder::of(activities, version);
+    let parts: Vec<Value> = pieces(activities).into_iter().flat_map(|piece| whole.parts_of(&piece)).collect();
     if parts.is_empty() {
         return messages;
     }
     let mut message = json!({ "id": run, "role": "assistant", "parts": [{ "type": "step-start" }] });
     message["parts"].as_array_mut().expect("the message was built with a parts array").extend(parts);
     let metadata: Map<String, Value> =
-        shown.iter().filter(|shown| is_run(shown)).flat_map(|run| metadata_of(&run.id, &run.content)).collect();
+        activities.iter().filter(|activity| is_run(activity)).flat_map(|run| metadata_of(&run.id, &run.content)).collect();
     if !metadata.is_empty() {
         message["metadata"] = metadata.into();
     }
@@ -60,24 +60,24 @@ struct MessageBuilder<'s> {
 }
 
 impl<'s> MessageBuilder<'s> {
-    fn of(shown: &'s [ActivityView], version: u8) -> Self {
+    fn of(activities: &'s [ActivityView], version: u8) -> Self {
         let mut whole = Self { version, approvals: HashMap::new(), calls: HashMap::new(), first_activities: HashSet::new() };
         let mut seen = HashSet::new();
-        for piece in pieces(shown) {
-            let Piece::Whole(shown) = piece else { continue };
-            let call = match &*shown.kind {
+        for piece in pieces(activities) {
+            let Piece::Whole(activity) = piece else { continue };
+            let call = match &*activity.kind {
                 call::KIND => {
-                    whole.calls.insert(&shown.id, shown);
-                    Some(&*shown.id)
+                    whole.calls.insert(&activity.id, activity);
+                    Some(&*activity.id)
                 }
-                "action" => Approval::of(&shown.id, shown.opened, &shown.content, version).map(|(call, approval)| {
-                    whole.approvals.insert(call, (approval, shown));
+                "action" => Approval::of(&activity.id, activity.opened, &activity.content, version).map(|(call, approval)| {
+                    whole.approvals.insert(call, (approval, activity));
                     call
                 }),
                 _ => None,
             };
             if call.is_some_and(|call| seen.insert(call)) {
-                whole.first_activities.insert((&shown.kind, &shown.id));
+                whole.first_activities.insert((&activity.kind, &activity.id));
             }
         }
         whole
@@ -86,8 +86,8 @@ impl<'s> MessageBuilder<'s> {
     fn parts_of(&self, piece: &Piece<'s>) -> Vec<Value> {
         match piece {
             Piece::Part(message, at) => self.part_of(message, *at).into_iter().collect(),
-            Piece::Whole(shown) if is_run(shown) => Vec::new(),
-            Piece::Whole(shown) => self.parts_of_whole(shown),
+            Piece::Whole(activity) if is_run(activity) => Vec::new(),
+            Piece::Whole(activity) => self.parts_of_whole(activity),
             Piece::Report(call) => vec![data_part(call::KIND, &call.id, data(&call.content))],
         }
     }
@@ -105,18 +105,18 @@ impl<'s> MessageBuilder<'s> {
         }
     }
 
-    fn parts_of_whole(&self, shown: &'s ActivityView) -> Vec<Value> {
-        let is_first = self.first_activities.contains(&(&*shown.kind, &*shown.id));
-        let of_kind = |data: Value| data_part(&shown.kind, &shown.id, data);
-        match &*shown.kind {
-            "reasoning" if shown.text("messageId").is_some() => {
-                let (whole, is_streaming) = (joined(shown.content.get("text")), shown.text("status") == Some("streaming"));
-                vec![text::part(&shown.id, text::Channel::Reasoning, teammate(shown), &whole, is_streaming)]
+    fn parts_of_whole(&self, activity: &'s ActivityView) -> Vec<Value> {
+        let is_first = self.first_activities.contains(&(&*activity.kind, &*activity.id));
+        let of_kind = |data: Value| data_part(&activity.kind, &activity.id, data);
+        match &*activity.kind {
+            "reasoning" if activity.text("messageId").is_some() => {
+                let (whole, is_streaming) = (joined(activity.content.get("text")), activity.text("status") == Some("streaming"));
+                vec![text::part(&activity.id, text::Channel::Reasoning, teammate(activity), &whole, is_streaming)]
             }
-            call::KIND => is_first.then(|| self.tool(&shown.id)).into_iter().collect(),
+            call::KIND => is_first.then(|| self.tool(&activity.id)).into_iter().collect(),
             kind => {
-                let own = of_kind(data_of(kind, &shown.content).into_owned());
-                let call = shown.text("toolCallId").filter(|_| is_first);
+                let own = of_kind(data_of(kind, &activity.content).into_owned());
+                let call = activity.text("toolCallId").filter(|_| is_first);
                 [own].into_iter().chain(call.map(|call| self.tool(call))).collect()
             }
         }

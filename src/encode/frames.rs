@@ -74,7 +74,7 @@ pub enum Frame {
     },
 }
 
-/// Removes the first frame from `frames` and returns it with its cursor, if it has one; `None` if no frame is left.
+/// Removes the first frame from `frames` and returns it with its cursor; `None` if none is left.
 ///
 /// # Panics
 /// If a block is not an activity frame. The server encodes every block itself.

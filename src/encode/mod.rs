@@ -23,8 +23,7 @@ pub trait Dialect: Send {
     /// The server calls this before the first frame, and again before the frames of a restart.
     fn load_history(&mut self, earlier: Vec<ActivityView>);
 
-    /// Loads the activities that the reader already has: it resumes at a cursor, and `known` is the state at that
-    /// cursor.
+    /// Loads the activities that the reader already has, as of the cursor from which it resumes.
     ///
     /// The server calls this before the first frame.
     fn resume(&mut self, known: Vec<ActivityView>);
@@ -37,8 +36,7 @@ pub trait Dialect: Send {
         Flow::Continue
     }
 
-    /// Whether replaying an envelope yields the same events every time, so that a reader may resume within one
-    /// envelope.
+    /// Whether a replayed envelope yields the same events, so that a reader may resume within it.
     fn is_replayable(&self) -> bool {
         false
     }
@@ -56,8 +54,9 @@ pub enum Flow {
     Continue,
     /// Close the stream: the reader has the end of the run.
     End,
-    /// Restart: no sequence of changes can correct the reader's copy. The server sends the run's activities again, as
-    /// to a reader that joins.
+    /// Restart: no sequence of changes can correct the reader's copy.
+    ///
+    /// The server sends the run's activities again, as to a reader that joins.
     Restart,
 }
 

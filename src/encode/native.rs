@@ -27,7 +27,7 @@ pub const HEARTBEAT: &[u8] = b":\n";
 /// Encodes the frames of one log; holds the text that all of them share.
 #[derive(Debug, Clone)]
 pub struct Encoder {
-    /// `"<member>":<id as JSON>`, where the member is `runId` for a run and `sessionId` for a session's own log.
+    /// `"runId":"…"` for a run's log, `"sessionId":"…"` for a session's own log.
     log: String,
 }
 
@@ -80,8 +80,9 @@ impl Encoder {
         range
     }
 
-    /// Appends a snapshot of an activity up to the end of the data line. Frames for joining or catching up have no
-    /// `prev`.
+    /// Appends a snapshot of an activity up to the end of the data line.
+    ///
+    /// Frames for joining or catching up have no `prev`.
     pub fn snapshot(&self, out: &mut Vec<u8>, sequence: Sequence, prev: Option<Sequence>, activity: &Activity) -> PrevRange {
         let range = self.head(out, "ActivitySnapshot", sequence, prev);
         member(out, "activityType", &activity.kind);
@@ -125,14 +126,18 @@ impl Encoder {
         self.control(&json!({ "frame": "Hydrated", "sequence": sequence }), cursor)
     }
 
-    /// Encodes an End frame. Its cursor is later than every event's: a reader that resumes there has seen everything.
+    /// Encodes an End frame.
+    ///
+    /// Its cursor is later than every event's: a reader that resumes there has seen everything.
     #[must_use]
     pub fn end(&self, epoch: Epoch, sequence: Sequence, status: &str) -> Vec<u8> {
         let cursor = Cursor { knows_end: true, ..Cursor::at(epoch, sequence) };
         self.control(&json!({ "frame": "End", "sequence": sequence, "status": status }), Some(cursor))
     }
 
-    /// Encodes a Reset frame: the reader must drop its copy of this log. The cursor precedes the log's first event.
+    /// Encodes a Reset frame: the reader must drop its copy of this log.
+    ///
+    /// The cursor precedes the log's first event.
     #[must_use]
     pub fn reset(&self, epoch: Epoch, reason: &str) -> Vec<u8> {
         self.control(&json!({ "frame": "Reset", "sequence": 0, "reason": reason }), Some(Cursor::at(epoch, Sequence::NONE)))
@@ -182,7 +187,9 @@ pub fn with_prev(frames: Bytes, prev: Sequence) -> Bytes {
     if frames[at..end] == digits { frames } else { [&frames[..at], &digits, &frames[end..]].concat().into() }
 }
 
-/// The byte range of a frame's `prev` in its buffer: a reader with its own filter needs another value there.
+/// The byte range of a frame's `prev` in its buffer.
+///
+/// A reader with its own filter needs another value there.
 #[derive(Debug, Clone, Copy)]
 pub struct PrevRange {
     pub prev: usize,
@@ -214,7 +221,7 @@ fn id(out: &mut Vec<u8>, cursor: Cursor) {
     write!(out, "id: {cursor}\n\n").expect("writing to a Vec cannot fail");
 }
 
-/// Removes the first SSE frame from `frames` and returns it as the text of a WebSocket message, with its cursor.
+/// Removes the first SSE frame from `frames` and returns it as WebSocket text with its cursor.
 ///
 /// A WebSocket message has no `id:` line, so the object carries the cursor and the subscription. `sub` is the
 /// subscription's id, as JSON.

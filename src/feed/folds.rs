@@ -1,4 +1,4 @@
-//! Folds of stored logs: a log's activities at any sequence, from the nearest checkpoint and the rows after it.
+//! Folds of stored logs: activities at any sequence, from the nearest checkpoint and later rows.
 //!
 //! A thread beside the write path makes checkpoints while a log grows, with or without readers. So opening a run costs
 //! its state and the facts since its checkpoint, not its history. A checkpoint is due when the log has grown by
@@ -21,11 +21,14 @@ use std::sync::Arc;
 /// The least number of rows between two checkpoints of one log.
 const ROWS_BETWEEN: u64 = 2048;
 
-/// The growth of a log that makes another checkpoint due, as a multiple of the checkpoint's size: checkpoints compete
-/// with ingest.
+/// The growth that makes another checkpoint due, as a multiple of the checkpoint's size.
+///
+/// Checkpoints compete with ingest.
 const LOG_TO_CHECKPOINT: usize = 4;
 
-/// The pause of the checkpoint thread, as a multiple of its working time, which leaves the processor to ingest.
+/// The pause of the checkpoint thread, as a multiple of its working time.
+///
+/// It leaves the processor to ingest.
 ///
 /// A reader that opens a run meanwhile folds a few more rows itself.
 const REST_FACTOR: u32 = 1;
@@ -126,7 +129,9 @@ fn for_each_row<S: Store>(
     Ok(bytes)
 }
 
-/// The views of all audiences; audiences with equal envelopes share one. Most runs hide little, and only late.
+/// The views of all audiences; audiences with equal envelopes share one.
+///
+/// Most runs hide little, and only late.
 struct AudienceViews(Vec<(View, Vec<Audience>)>);
 
 impl AudienceViews {
@@ -215,7 +220,9 @@ pub async fn make_checkpoints_of_grown<S: Store>(logs: Arc<Logs<S>>, mut grown: 
     }
 }
 
-/// Makes a checkpoint for every audience if the log has grown enough. Returns the sequence of the next attempt.
+/// Makes a checkpoint for every audience if the log has grown enough.
+///
+/// Returns the sequence of the next attempt.
 pub(super) fn make_checkpoints<S: Store>(store: &S, log: &Log, saved_count: &Counter) -> Result<Sequence, StoreError> {
     let _still = log.lock_history();
     let tail = log.tail();

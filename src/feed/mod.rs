@@ -69,8 +69,9 @@ pub struct Counts {
     pub flushes: Histogram,
     /// Frames that flushes encoded: once per audience and kind, for all readers.
     pub frames: Counter,
-    /// Times that a reader's next frame was no longer in the ring. A reader of events then read the log; a reader of
-    /// activities received snapshots.
+    /// Times that a reader's next frame was no longer in the ring.
+    ///
+    /// A reader of events then read the log; a reader of activities received snapshots.
     pub ring_misses: Counter,
 }
 
@@ -232,8 +233,9 @@ type WakeGroup = Arc<watch::Sender<u64>>;
 /// The number of envelopes in one flush from which a log counts as written at full speed.
 const BURST_ENVELOPES_MIN: u64 = 8;
 
-/// The most readers of one wake group. Between groups the flusher yields, so that a producer's answer does not wait for
-/// a thousand socket writes.
+/// The most readers of one wake group.
+///
+/// Between groups the flusher yields, so that a producer's answer does not wait for a thousand socket writes.
 const WAKE_GROUP_READERS_MAX: usize = 16;
 
 impl SharedView {
@@ -254,8 +256,9 @@ impl SharedView {
         (place, tail)
     }
 
-    /// Restarts the ring at the log's tail. The tail is read under the lock, because an earlier one may have been
-    /// erased since.
+    /// Restarts the ring at the log's tail.
+    ///
+    /// The tail is read under the lock, because an earlier one may have been erased since.
     fn restart(&self, log: &Log) -> Tail {
         let mut ring = self.ring.lock();
         let tail = log.tail();
@@ -315,8 +318,9 @@ impl Hub {
         self.views.iter().filter_map(|view| view.get()).map(|view| &**view).filter(|view| !view.is_idle())
     }
 
-    /// Encodes the frames since the last flush, for every view with readers, and wakes the readers. Returns the number
-    /// of envelopes.
+    /// Encodes the frames since the last flush, for every view with readers, and wakes the readers.
+    ///
+    /// Returns the number of envelopes.
     async fn flush(&self, ring_bytes_max: usize, counts: &Counts) -> u64 {
         let committed = self.log.acknowledge_announcement();
         let mut flushed = 0;
@@ -617,7 +621,7 @@ impl<S: Store> Feed<S> {
         Ok(Some(ReplayPage { frames, last: chunk.last, state }))
     }
 
-    /// The activities of a log for `audience`, at `at` or its tail; `None` for a log that was never written.
+    /// The activities of a log for `audience`, at `at` or its tail; `None` for an unwritten log.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
@@ -681,7 +685,7 @@ impl<S: Store> Feed<S> {
         Ok(from)
     }
 
-    /// The `prev` of the next event for a reader at `after`: the last row up to there that the filter accepts.
+    /// The `prev` of the next event for a reader at `after`: the last row that the filter accepts.
     ///
     /// If compaction deleted that row, the value is `after`, because the reader saw that row last.
     async fn prev_at(&self, id: &LogId, epoch: Epoch, filter: &Filter, after: Sequence) -> Result<Sequence, StoreError> {
@@ -716,8 +720,9 @@ impl<S: Store> Feed<S> {
         }
     }
 
-    /// Drops all cached data of an erased log. After that its readers receive nothing more of it; they wait for its
-    /// next epoch.
+    /// Drops all cached data of an erased log.
+    ///
+    /// After that its readers receive nothing more of it; they wait for its next epoch.
     pub async fn forget(&self, id: &LogId) {
         self.pages.retain(|page, _| page.log != *id);
         let Some(hub) = self.hubs.get(id).map(|hub| hub.clone()) else { return };

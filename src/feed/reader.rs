@@ -128,8 +128,7 @@ impl<S: Store> Reader<S> {
         }
     }
 
-    /// Whether the client's cursor already covers the run's end and everything it may see after it: it need not
-    /// reconnect.
+    /// Whether the client's cursor covers the run's end and all it may see, so it need not reconnect.
     #[must_use]
     pub const fn has_seen_end(&self) -> bool {
         self.has_seen_end
@@ -289,7 +288,9 @@ impl<S: Store> Reader<S> {
         }
     }
 
-    /// The first chunk's frames that this reader gets; without one, the reader advances to the ring's position.
+    /// The first chunk's frames that this reader gets.
+    ///
+    /// Without one, the reader advances to the ring's position.
     fn chunk(&mut self, ring: &Ring, epoch: Epoch) -> Option<Bytes> {
         // Nearly every reader needs only the newest chunk.
         let from = match ring.chunks.back() {
@@ -398,8 +399,9 @@ impl<S: Store> Reader<S> {
         Ok(page.frames)
     }
 
-    /// Waits after a read that found no rows where the ring has some: the log was erased under this reader. A flush
-    /// announces its next epoch or its end.
+    /// Waits after a read that found no rows where the ring has some: the log was erased under this reader.
+    ///
+    /// A flush announces its next epoch or its end.
     async fn found_nothing(&mut self, through: Sequence) {
         tracing::debug!(log = %self.hub.log.id, after = %self.after, through = %through, "the log has no rows where the ring has some");
         if self.moved.changed().await.is_err() {

@@ -93,7 +93,9 @@ impl Chunk {
         self.marks.partition_point(|mark| mark.sequence <= after)
     }
 
-    /// The activity frames after `after` that the filter accepts, with their own `prev` and cursors. Advances `prev`.
+    /// The activity frames after `after` that the filter accepts, with their own `prev` and cursors.
+    ///
+    /// Advances `prev`.
     pub fn filtered_after(&self, after: Sequence, epoch: Epoch, filter: &Filter, prev: &mut Sequence) -> Option<Bytes> {
         let from = self.first_after(after);
         let taken = |(mark, tag): (&FrameMark, &FrameTag)| {
@@ -153,7 +155,7 @@ pub(super) struct Ring {
     pub ended: Option<&'static str>,
     /// The activities at `through`; `None` for events, and until a reader builds it.
     pub fold: Option<Box<projection::View>>,
-    /// The pages of the hydration at [`Self::through`], shared by unfiltered readers that join at the same time.
+    /// The pages of the hydration at [`Self::through`], shared by unfiltered readers.
     pages: Vec<HydrationPage>,
     /// Activities that fill a page each and that a reader still holds; all readers share one encoding.
     shared_activities: Vec<SharedActivity>,
@@ -215,7 +217,9 @@ impl Ring {
         ring
     }
 
-    /// Adds a flush. Of a flush without frames only the position is kept: a reader may wait through a million of them.
+    /// Adds a flush.
+    ///
+    /// Of a flush without frames only the position is kept: a reader may wait through a million of them.
     pub fn push(&mut self, chunk: Chunk, bytes_max: usize) {
         self.through = chunk.last;
         self.pages.clear();
@@ -246,7 +250,9 @@ impl Ring {
         self.shared_activities.clear();
     }
 
-    /// Drops frames from before a compaction. Later frames still follow if the log ended at the ring's position then.
+    /// Drops frames from before a compaction.
+    ///
+    /// Later frames still follow if the log ended at the ring's position then.
     pub fn drop_history(&mut self, tail: &Tail) {
         let compacted = tail.summary.compacted;
         if self.epoch != tail.epoch || self.through != compacted.through {
@@ -259,8 +265,9 @@ impl Ring {
         self.compacted = compacted.times;
     }
 
-    /// The next page that brings a reader from `after` to the ring's position: the current snapshots of changed
-    /// activities.
+    /// The next page of a reader's hydration from `after` to the ring's position.
+    ///
+    /// It has current snapshots of changed activities.
     ///
     /// The last page ends with a Hydrated frame. It comes with the last envelope that gave the reader's filter a frame;
     /// until then `pass` has the progress.

@@ -120,13 +120,15 @@ struct Member {
     epoch: Option<Epoch>,
     after: Sequence,
     is_hydrated: bool,
-    /// The last sequence that the reader's filter accepted; `None` before the first one, or until it was looked up.
+    /// The last sequence that the reader's filter accepted; `None` until it is known.
     prev: Option<Sequence>,
     /// The log's activities at the reader's position, during a replay.
     replayed: Option<Box<ReplayState>>,
     /// Whether deltas lead on from the reader's activities; otherwise it needs snapshots.
     can_replay: bool,
-    /// Whether the reader has not received the log's end: it read the log from its start, or the log has moved since.
+    /// Whether the reader has not received the log's end.
+    ///
+    /// It read the log from its start, or the log has moved since.
     end_pending: bool,
 }
 
@@ -296,8 +298,9 @@ impl<S: Store> MergedReader<S> {
         Ok(before.plus(rows).min(last))
     }
 
-    /// Runs a round of events: everything committed when it began, as far as it can be ordered. Returns false if more
-    /// remain.
+    /// Runs a round of events: everything committed when it began, as far as it can be ordered.
+    ///
+    /// Returns false if more remain.
     async fn events(&mut self) -> Result<bool, StoreError> {
         let mut is_whole = true;
         let mut until = self.feed.logs.position();

@@ -1,5 +1,6 @@
-//! The guard: the only path into the log. It redacts secrets, moves large bodies out, and returns the type that the log
-//! stores.
+//! The guard: the only path into the log.
+//!
+//! It redacts secrets, moves large bodies out, and returns the type that the log stores.
 //!
 //! Only this module can build a [`Guarded`], so every stored, sent, exported or replayed draft has passed it. An
 //! envelope that refers to a body is returned together with that body.
@@ -52,15 +53,17 @@ pub const HOLDING_STREAMS_MAX: usize = 64;
 /// completely until the run starts or ends, because any of them might continue the secret.
 pub const STREAMS_MAX: usize = 1024;
 
-/// The most streams that are saved only because their text ends inside a word; the youngest stay. For the others a
-/// restart treats the rest of the word as a new word, which can only hide more.
+/// The most streams that are saved only because their text ends inside a word; the youngest stay.
+///
+/// For the others a restart treats the rest of the word as a new word, which can only hide more.
 const SAVED_WORDS_MAX: usize = 64;
 
 /// The limits of the guard.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// The largest string or output that stays in the envelope, in bytes of its JSON text; 32 KiB by default. A whole
-    /// payload may have eight times as much.
+    /// The largest string or output that stays in the envelope, in bytes of its JSON text.
+    ///
+    /// 32 KiB by default. A whole payload may have eight times as much.
     pub inline_bytes_max: usize,
 }
 
@@ -125,7 +128,9 @@ impl Guard {
         Self::default()
     }
 
-    /// Restores a guard from the result of [`Self::save`]. Tails that were not safe to save read `[redacted]`.
+    /// Restores a guard from the result of [`Self::save`].
+    ///
+    /// Tails that were not safe to save read `[redacted]`.
     ///
     /// # Errors
     /// The reason why the value is not a saved guard. A fresh guard instead would let the rest of a secret pass.
@@ -182,8 +187,9 @@ impl Guard {
         self.streams.values().any(Stream::is_lost_by_saving)
     }
 
-    /// Passes one draft and appends the storable drafts, in order. A chunk whose text is held back entirely yields
-    /// none.
+    /// Passes one draft and appends the storable drafts, in order.
+    ///
+    /// A chunk whose text is held back entirely yields none.
     pub fn pass(&mut self, policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, mut draft: Draft, out: &mut Vec<Guarded>) {
         // The streamed text is removed before the redaction: half a secret must not be judged as a whole text.
         let streamed = stream::streamed_member(&draft).and_then(|member| match draft.payload.get_mut(member).map(Value::take) {
@@ -286,7 +292,9 @@ fn is_forgettable(stream: &Stream) -> bool {
     !stream.is_holding() && stream.scan.is_fresh()
 }
 
-/// The only place that builds a [`Guarded`]: the draft is redacted, and its large bodies are moved out here.
+/// Builds a [`Guarded`] from a redacted draft, and moves its large bodies out.
+///
+/// No other function builds one.
 fn guarded(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, mut draft: Draft) -> Guarded {
     let mut bodies = Vec::new();
     offload::offload(policy, new_id, &mut draft, &mut bodies);

@@ -82,7 +82,9 @@ const COUNT_WORDS: &[&str] = &[
 const ISSUED_TOKEN_WORDS: &[&str] =
     &["access", "refresh", "auth", "api", "bearer", "csrf", "xsrf", "personal", "device", "security", "secret"];
 
-/// The longest name that is checked, in bytes; longer ones are prose used as a key, and are only scanned as text.
+/// The longest name that is checked, in bytes.
+///
+/// Longer ones are prose used as a key, and are only scanned as text.
 pub(super) const NAME_BYTES_MAX: usize = 128;
 
 /// Whether a member of this name holds a secret.
@@ -90,7 +92,7 @@ pub(super) fn is_secret_name(name: &str) -> bool {
     may_be_secret_name(name.as_bytes()) && has_secret_ending(name)
 }
 
-/// A fast check, because it runs for every member of every fact and nearly no name contains these letters.
+/// A fast check: it runs for every member, and nearly no name contains these letters.
 fn may_be_secret_name(name: &[u8]) -> bool {
     (5..=NAME_BYTES_MAX).contains(&name.len())
         && name.windows(3).any(|w| {

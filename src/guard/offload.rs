@@ -15,16 +15,21 @@ use std::collections::HashSet;
 
 /// The longest preview, in bytes of its text.
 const PREVIEW_BYTES_MAX: usize = 1024;
-/// The limit of a payload's JSON, as a multiple of `inline_bytes_max`: enough for a window of messages whose texts each
-/// fit.
+/// The limit of a payload's JSON, as a multiple of `inline_bytes_max`.
+///
+/// It fits a window of messages whose texts each fit.
 pub(super) const PAYLOAD_FACTOR: usize = 8;
-/// The most bodies of one envelope. If more would be needed, the member that contains them moves whole, because every
-/// reader of the envelope pays for its references.
+/// The most bodies of one envelope.
+///
+/// If more would be needed, the member that contains them moves whole, because every reader of the envelope pays for
+/// its references.
 pub(super) const BODIES_MAX: usize = 32;
 /// Members that move whole: clients open outputs, and do not fold them.
 const OPAQUE_MEMBERS: &[&str] = &["output", "structured", "content", "result"];
-/// The longest JSON pointer of a reference, in bytes. A value with a longer pointer moves together with the value
-/// around it: each reference repeats its pointer, and keys have no limit of their own.
+/// The longest JSON pointer of a reference, in bytes.
+///
+/// A value with a longer pointer moves together with the value around it: each reference repeats its pointer, and keys
+/// have no limit of their own.
 pub(super) const POINTER_BYTES_MAX: usize = 1024;
 /// The member for the body of members that are too many rather than too large.
 const SPILL_MEMBER: &str = "…";
@@ -123,7 +128,7 @@ struct OversizedValue {
     inside: Vec<(usize, OversizedValue)>,
 }
 
-/// Measures a value in one pass: the length of its JSON in bytes, and the values in it longer than `bytes_max`.
+/// Measures a value's JSON in bytes, and finds the values in it longer than `bytes_max`.
 fn measure(value: &Value, bytes_max: usize) -> (usize, Option<OversizedValue>) {
     let mut inside = Vec::new();
     let mut look = |at: usize, value: &Value| {
@@ -146,7 +151,7 @@ fn measure(value: &Value, bytes_max: usize) -> (usize, Option<OversizedValue>) {
 }
 
 impl Offloader<'_> {
-    /// Moves values out of `map`, whose JSON pointer is `at`: first those beyond the limit, then as many as needed.
+    /// Moves values out of `map` at the pointer `at`: oversized ones, then as many as needed.
     fn shrink(&mut self, at: &str, map: &mut Map<String, Value>) {
         // A member whose name is too long for a pointer moves together with its name.
         let mut spilled = HashSet::new();
@@ -167,7 +172,7 @@ impl Offloader<'_> {
         }
     }
 
-    /// Moves texts and then whole members out of `map`, the largest first, until it has at most `bytes_max`.
+    /// Moves texts, then whole members out of `map`, the largest first, down to `bytes_max`.
     fn move_largest(&mut self, at: &str, map: &mut Map<String, Value>, bytes: &mut usize, bytes_max: usize) {
         // The largest texts go first: readers open them on request anyway, and the structure around them stays
         // foldable.
@@ -257,7 +262,9 @@ impl Offloader<'_> {
         format!("{}…", &text[..end])
     }
 
-    /// Moves members with their names into one body: those in `spilled`, and the largest ones until `bytes` are free.
+    /// Moves members with their names into one body.
+    ///
+    /// These are the ones in `spilled`, and the largest ones until `bytes` are free.
     fn spill(&mut self, at: &str, map: &mut Map<String, Value>, bytes: usize, mut spilled: HashSet<String>) {
         let mut names: Vec<(usize, String)> =
             map.iter().map(|(name, value)| (json_bytes(name) + json_bytes(value), name.clone())).collect();
@@ -291,7 +298,7 @@ fn token_bytes(name: &str) -> usize {
     1 + name.len() + memchr::memchr2_iter(b'~', b'/', name.as_bytes()).count()
 }
 
-/// The values beyond the limit directly inside `value`, with pointer and name; `None` if a pointer would be too long.
+/// The oversized values directly inside `value`, with pointer and name; `None` if one is too long.
 fn inside<'v, 'l>(
     at: &str,
     value: &'v mut Value,

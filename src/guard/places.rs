@@ -1,12 +1,14 @@
-//! Finds the positions in a text that a rule must look at. Every byte of every fact passes this search, and nearly none
-//! matches.
+//! Finds the positions in a text that a rule must look at.
+//!
+//! Every byte of every fact passes this search, and nearly none matches.
 
 use aho_corasick::packed::{Config, MatchKind, Searcher};
 use aho_corasick::{AhoCorasick, Span};
 use std::sync::LazyLock;
 
-/// The patterns that mark a position, besides colons: the start of every key, four dashes, and the end of "bearer" in
-/// all eight of its cases.
+/// The patterns that mark a position, besides colons.
+///
+/// They are the start of every key, four dashes, and the end of "bearer" in all eight of its cases.
 ///
 /// Each has at least three bytes, and they are fewer than 32 together, so that Teddy searches 32 bytes of text at a
 /// time; memchr searches colons (`scheme://`, `"name":`). A case-insensitive automaton over whole literals took a fifth

@@ -1,5 +1,4 @@
-//! The context that a stream keeps of text that it has already passed: the beginnings of texts that a rule reads
-//! backwards.
+//! The context of passed text that a stream keeps for rules that read backwards.
 //!
 //! Too much context costs bytes, too little leaks a secret. So these functions err towards too much, and never judge.
 

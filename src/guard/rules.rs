@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 const RISKY_TOKEN_BYTES: usize = 8;
 
 pub(super) const SPACE_BYTES_MAX: usize = 8;
-/// The deepest nesting of JSON in text that the rules follow, in backslashes: `\"` at depth 1, `\\\"` at 3; each level
-/// doubles it.
+/// The deepest nesting of JSON in text that the rules follow, in backslashes.
+///
+/// `\"` has depth 1, `\\\"` has 3; each level doubles it.
 pub(super) const BACKSLASHES_MAX: usize = 63;
 const PEM_LABEL_BYTES_MAX: usize = 64;
 
@@ -81,8 +82,9 @@ fn ends_authority(c: char) -> bool {
         || matches!(c, '\u{2000}'..='\u{206f}' | '\u{3000}'..='\u{303f}' | '\u{ff00}'..='\u{ff0f}')
 }
 
-/// Whether an unfinished authority may be a host and a port: `localhost:3000`, `[::1]:80`. The beginning of a password
-/// looks the same only up to five digits, which reveal little.
+/// Whether an unfinished authority may be a host and a port: `localhost:3000`, `[::1]:80`.
+///
+/// The beginning of a password looks the same only up to five digits, which reveal little.
 fn may_be_host_and_port(authority: &str) -> bool {
     let port = match authority.strip_prefix('[') {
         Some(rest) => {
@@ -99,8 +101,10 @@ fn may_be_host_and_port(authority: &str) -> bool {
     (port.is_empty() || port.starts_with(':')) && digits.len() <= PORT_BYTES_MAX && digits.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// A provider's key: its literal, and the length that makes it one. The minima are below real keys, because half a key
-/// is worth hiding too, and above what prose and code put after the same letters.
+/// A provider's key: its literal, and the length that makes it one.
+///
+/// The minima are below real keys, because half a key is worth hiding too, and above what prose and code put after the
+/// same letters.
 pub(super) struct KeyRule {
     pub literal: &'static str,
     body: fn(u8) -> bool,
@@ -113,7 +117,7 @@ pub(super) struct KeyRule {
 enum Form {
     /// A minimum number of body bytes.
     Plain,
-    /// `sk-`: also a digit, a capital, or a label that only keys have, so that `sk-learn-contrib-packages` is not one.
+    /// `sk-`: also a digit, a capital or a key's label, to exclude `sk-learn-contrib-packages`.
     Sk,
     /// `eyJ….…`: a dot after the body, and more bytes after it.
     Jwt,
@@ -165,7 +169,9 @@ pub(super) static KEYS: &[KeyRule] = &[
 /// Labels after `sk-` that make it a key without a digit.
 const SK_LABELS: &[&str] = &["proj-", "ant-", "live-", "svcacct-"];
 
-/// The beginnings of a private key; one dash fewer covers SSH2's form and a key that directly follows a word.
+/// The beginnings of a private key.
+///
+/// One dash fewer covers SSH2's form and a key that directly follows a word.
 pub(super) const PEM_BEGINS: &[&str] = &["-----BEGIN ", "----BEGIN ", "---- BEGIN "];
 
 /// The judgement of a position.
@@ -183,8 +189,9 @@ pub(super) enum Verdict {
         start: usize,
         inside: Mode,
     },
-    /// The text from `start` on is undecided until more arrives. `risk` is set once it reveals too much of a secret to
-    /// be saved: the mode in which to continue without it.
+    /// The text from `start` on is undecided until more arrives.
+    ///
+    /// `risk` is set once it reveals too much of a secret to be saved: the mode in which to continue without it.
     Undecided {
         start: usize,
         risk: Option<Mode>,
@@ -249,8 +256,10 @@ impl ScanWindow<'_> {
         at + run
     }
 
-    /// Whether a word may begin at `at`. A letter before it joins them into one word (`task-…` contains no `sk-…`),
-    /// unless that letter ends an escape: in JSON in text a key may follow `\n`, in a URL `%3D`.
+    /// Whether a word may begin at `at`.
+    ///
+    /// A letter before it joins them into one word (`task-…` contains no `sk-…`), unless that letter ends an escape: in
+    /// JSON in text a key may follow `\n`, in a URL `%3D`.
     pub(super) fn is_boundary(&self, at: usize) -> bool {
         if at == self.floor {
             return !self.in_word;
@@ -267,7 +276,7 @@ impl ScanWindow<'_> {
             || (n >= 6 && seen[n - 6..n - 4] == *b"\\u" && hex(n - 4))
     }
 
-    /// The start of the user information, if the colon at `colon` belongs to `scheme://`, or `scheme:\/\/` in JSON.
+    /// The start of the user information after `scheme://`, or `scheme:\/\/` in JSON.
     fn authority_start(&self, colon: usize) -> Option<usize> {
         let mut at = colon + 1;
         for _ in 0..2 {
@@ -280,8 +289,9 @@ impl ScanWindow<'_> {
         Some(at)
     }
 
-    /// Judges `user:password@`. It needs the end of the authority: a password may contain `@`, and a port looks like
-    /// one.
+    /// Judges `user:password@`.
+    ///
+    /// It needs the end of the authority: a password may contain `@`, and a port looks like one.
     fn judge_authority(&self, start: usize) -> Verdict {
         let rest = &self.text[start..];
         let (mut colon, mut at_sign, mut len) = (false, None, rest.len());
@@ -310,7 +320,7 @@ impl ScanWindow<'_> {
         }
     }
 
-    /// The value of a quoted secret name, if the colon at `colon` stands between that name and an opening quote.
+    /// The value of a quoted secret name, if `colon` stands between the name and an opening quote.
     ///
     /// Quotes may be escaped, at any depth of JSON in text.
     fn quoted_value(&self, colon: usize) -> Option<Verdict> {
@@ -337,8 +347,9 @@ impl ScanWindow<'_> {
         self.bytes[at] == b'"' || self.is_boundary(at)
     }
 
-    /// The start of the token of `Bearer <token>`, if `anchor` is the end of that word, and whether a header name
-    /// precedes it.
+    /// The start of the token of `Bearer <token>`, and whether a header name precedes it.
+    ///
+    /// `anchor` is the end of that word.
     fn bearer_start(&self, anchor: usize) -> Option<(usize, bool)> {
         let word = anchor.checked_sub(3).filter(|word| *word >= self.floor)?;
         if !self.bytes[word..anchor].eq_ignore_ascii_case(b"bea") || !self.is_boundary(word) {
@@ -357,8 +368,10 @@ impl ScanWindow<'_> {
         (is_header && self.is_boundary(start)).then_some(start)
     }
 
-    /// Judges a bearer token. Prose also mentions bearer tokens, authentication and bonds: without a header name a
-    /// token needs a digit, two dots inside, or 24 letters in a row, which words lack.
+    /// Judges a bearer token.
+    ///
+    /// Prose also mentions bearer tokens, authentication and bonds: without a header name a token needs a digit, two
+    /// dots inside, or 24 letters in a row, which words lack.
     fn judge_bearer(&self, start: usize, is_header: bool) -> Verdict {
         let (mut digit, mut dots, mut letters, mut any) = (false, 0, 0, false);
         for (i, &b) in self.bytes[start..].iter().enumerate() {
@@ -460,8 +473,9 @@ impl ScanWindow<'_> {
         self.undecided(start, body.len(), Mode::Token(rule.rest))
     }
 
-    /// Whether the data of a data URL begin at `start`: an inline source map is `{"version":…` in base64, which looks
-    /// like a JWT.
+    /// Whether the data of a data URL begin at `start`.
+    ///
+    /// An inline source map is `{"version":…` in base64, which looks like a JWT.
     fn is_in_data_url(&self, start: usize) -> bool {
         self.bytes[self.floor..start].ends_with(DATA_URL)
     }
@@ -494,8 +508,9 @@ const fn is_label_byte(b: u8) -> bool {
     is_capital_or_digit(b) || b == b' '
 }
 
-/// Whether a name in text may contain this byte: wide enough for headers, paths and words with spaces. Names in other
-/// scripts are not recognised.
+/// Whether a name in text may contain this byte: wide enough for headers, paths and words with spaces.
+///
+/// Names in other scripts are not recognised.
 pub(super) const fn is_name_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b' ' | b'$' | b'/' | b'@')
 }

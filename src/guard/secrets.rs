@@ -21,8 +21,9 @@ use std::borrow::Cow;
 /// The text that replaces a secret.
 pub(super) const REDACTED: &str = "[redacted]";
 
-/// The longest tail that is held back, in bytes: longer than the decisive part of every token, and small enough that 64
-/// held tails do not matter.
+/// The longest tail that is held back, in bytes.
+///
+/// It exceeds the decisive part of every token, and 64 such tails do not matter.
 pub(super) const HELD_BYTES_MAX: usize = 256;
 
 /// The shortest text that a rule can match, `a://:@`, in bytes; shorter texts are not searched.
@@ -50,7 +51,9 @@ struct ScanResult {
     holds_one_letter: bool,
 }
 
-/// Judges `text` from `decided` on, with the text before it as context. If `last`, every verdict is final.
+/// Judges `text` from `decided` on, with the text before it as context.
+///
+/// If `last`, every verdict is final.
 fn scan(text: &str, decided: usize, mode: Mode, in_word: bool, last: bool) -> ScanResult {
     let window = ScanWindow { text, bytes: text.as_bytes(), floor: 0, in_word, last };
     let candidates = Candidates::new(text);
@@ -193,7 +196,7 @@ impl Scanner<'_> {
     }
 }
 
-/// The end of a quoted value that continues at `from`, and the position after its closing quote, if that has arrived.
+/// The end of a quoted value from `from` on, and the position after its closing quote.
 ///
 /// A value opened by a quote after `k` backslashes is closed by a quote after `n`, if none of the `n - k` is left to
 /// escape it. Nested JSON doubles backslashes at every level, so an escape of this level has `2 (k + 1)` of them, in
@@ -347,7 +350,9 @@ impl ScanState {
         self.mode != Mode::Text || self.risk.is_some()
     }
 
-    /// Feeds the next chunk and leaves the text in it that may pass now. `parts` are the lengths of the held parts.
+    /// Feeds the next chunk and leaves the text in it that may pass now.
+    ///
+    /// `parts` are the lengths of the held parts.
     pub(super) fn feed(&mut self, chunk: &mut String, last: bool, parts: impl Iterator<Item = usize>) -> FeedOutcome {
         let seam = self.kept.len();
         let fresh = seam == 0;
@@ -385,8 +390,9 @@ impl ScanState {
         FeedOutcome { parts, holds_one_letter: scanned.holds_one_letter }
     }
 
-    /// Decides the held text early: returns it if it is too short for a secret, else the mark. Later text is still
-    /// recognised, so no more of a secret that is cut here passes.
+    /// Decides the held text early: returns it if it is too short for a secret, else the mark.
+    ///
+    /// Later text is still recognised, so no more of a secret that is cut here passes.
     pub(super) fn decide_early(&mut self) -> String {
         if let Some(then) = self.risk.take() {
             *self = Self { mode: then, ..Self::default() };
@@ -397,8 +403,9 @@ impl ScanState {
         text
     }
 
-    /// The memory in the form for the disk, and whether the mark replaces the held text because it may be most of a
-    /// secret.
+    /// The memory in the form for the disk, and whether the mark replaces the held text.
+    ///
+    /// It does if that text may be most of a secret.
     pub(super) fn for_storage(&self) -> (Self, bool) {
         let mut saved = self.clone();
         let gives_up = saved.may_hold_secret();

@@ -93,7 +93,9 @@ impl Key {
     }
 }
 
-/// Whether `draft` ends any stream: finals and results end theirs, a run's boundary and a repair end all.
+/// Whether `draft` ends any stream.
+///
+/// Finals and results end theirs; a run's boundary and a repair end all.
 pub(super) fn ends_streams(draft: &Draft) -> bool {
     match draft.event_type {
         EventType::TextFinal
@@ -112,15 +114,18 @@ pub(super) fn ends_every_stream(draft: &Draft) -> bool {
         || (draft.event_type == EventType::MessagesSnapshot && draft.text("mode") == Some("repair"))
 }
 
-/// The most parts of one held text that alternate between audiences. Beyond it the guard decides the text at once, as
-/// with too many held tails: each part holds a skeleton draft.
+/// The most parts of one held text that alternate between audiences.
+///
+/// Beyond it the guard decides the text at once, as with too many held tails: each part holds a skeleton draft.
 pub(super) const PARTS_MAX: usize = 8;
 
 /// The memory of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub scan: ScanState,
-    /// The drafts for the held text, if the stream ends before its next chunk. Neighbours differ in visibility.
+    /// The drafts for the held text, if the stream ends before its next chunk.
+    ///
+    /// Neighbours differ in visibility.
     held: Vec<Held>,
     /// Whether the save replaced the held text by the mark, which has not been sent yet.
     redaction_pending: bool,
@@ -132,7 +137,9 @@ pub(super) struct Stream {
 #[derive(Debug)]
 struct Held {
     draft: Box<Draft>,
-    /// The length of the text that came with such drafts. The sum over all parts is the held length of the scan.
+    /// The length of the text that came with such drafts.
+    ///
+    /// The sum over all parts is the held length of the scan.
     bytes: usize,
 }
 
@@ -157,7 +164,7 @@ impl Stream {
         self.scan.may_hold_secret()
     }
 
-    /// Takes a chunk whose `text` was removed from `draft`, and calls `send` with the text that may pass now.
+    /// Takes a chunk with `text` removed from `draft`, and calls `send` with text that may pass now.
     pub(super) fn pass_chunk(&mut self, mut draft: Draft, member: &'static str, mut text: String, send: &mut dyn FnMut(Draft)) {
         if self.redaction_pending {
             if self.held.is_empty() {
@@ -271,8 +278,9 @@ fn has_same_visibility(one: &Draft, other: &Draft) -> bool {
 /// Members besides the text that every chunk of a stream repeats.
 const REPEATED_MEMBERS: &[&str] = &["role", "channel"];
 
-/// The part of a chunk's draft that is needed to send more of its text: its stream and audience, without members that
-/// would then be sent twice.
+/// The part of a chunk's draft that is needed to send more of its text.
+///
+/// It keeps stream and audience, and omits members that would then be sent twice.
 fn skeleton(draft: &Draft, member: &str) -> Draft {
     let mut payload = Map::new();
     for (name, value) in &draft.payload {
@@ -308,7 +316,9 @@ fn text_member_of(tail: &Draft) -> Option<&'static str> {
     ["text", "inputText"].into_iter().find(|member| tail.payload.contains_key(*member))
 }
 
-/// Whether a chunk has members besides its text, so that it is sent even if its whole text is held back.
+/// Whether a chunk has members besides its text.
+///
+/// Such a chunk is sent even if its whole text is held back.
 fn has_further_members(draft: &Draft, member: &str) -> bool {
     !draft.extra.is_empty()
         || draft.refs.is_some()
@@ -329,8 +339,9 @@ pub(super) struct SavedStream {
     scan: ScanState,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     held: Vec<SavedHeld>,
-    /// The only draft of the held text, as versions up to 0.1.0 saved it: without all members that decide its
-    /// visibility.
+    /// The only draft of the held text, as versions up to 0.1.0 saved it.
+    ///
+    /// It lacks the members that decide its visibility.
     #[serde(default, skip_serializing)]
     tail: Option<SavedDraft>,
     #[serde(default)]

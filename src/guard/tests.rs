@@ -1,5 +1,6 @@
-//! The guard's guarantees: no planted secret passes, however it is nested, cut or interrupted; a text reads the same
-//! streamed and whole; and text without secrets is unchanged.
+//! The guard's guarantees: no planted secret passes, however it is nested, cut or interrupted.
+//!
+//! A text reads the same streamed and whole; and text without secrets is unchanged.
 
 use super::offload::{BODIES_MAX, PAYLOAD_FACTOR, POINTER_BYTES_MAX, json_bytes};
 use super::secrets::{HELD_BYTES_MAX, REDACTED};
@@ -292,8 +293,9 @@ fn framed_half() -> impl Strategy<Value = String> {
     })
 }
 
-/// Whether a streamed text equals the whole, except that the first letter of a secret may precede its mark at a chunk's
-/// end.
+/// Whether a streamed text equals the whole, apart from a letter before a mark.
+///
+/// At a chunk's end, the first letter of a secret may precede its mark.
 fn reads_as(streamed: &str, whole: &str) -> bool {
     let [streamed, whole] = [streamed, whole].map(|text| text.split(REDACTED).collect::<Vec<_>>());
     let first_letters = ['s', 'r', 'g', 'x', 'A', 'n', 'h', 'e', '-'];
@@ -802,7 +804,9 @@ fn a_body_has_no_secret_and_a_preview_cuts_no_mark() {
     assert_eq!(guarded.draft().text("output"), Some(format!("{}…", "x ".repeat(510)).as_str()));
 }
 
-/// A measurement, not an assertion: `CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo test --lib guard -- --ignored --nocapture`.
+/// A measurement, not an assertion.
+///
+/// Run it with `CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo test --lib guard -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
 fn the_cost_of_a_chunk() {
@@ -921,8 +925,7 @@ fn see(visibilities: &mut VisibleTexts, draft: &Draft) {
     }
 }
 
-/// The texts that each audience would see without a guard, the texts that it sees, and whether a restore replaced a
-/// tail.
+/// The texts that each audience would see unguarded and sees guarded, and if a restore lost one.
 fn play(steps: &[Step], restores: &[bool]) -> (VisibleTexts, VisibleTexts, bool) {
     let (mut before, mut after) = (VisibleTexts::default(), VisibleTexts::default());
     let (mut ledger, mut harness, mut gave_up) = (Ledger::default(), Harness::new(), false);
@@ -1191,8 +1194,9 @@ fn time(work: impl Fn()) -> std::time::Duration {
     (0..3).map(|_| once()).min().unwrap()
 }
 
-/// Asserts that four times the input takes less than eight times as long; quadratic work takes sixteen times. Below
-/// about 10 ms, caches and the clock dominate.
+/// Asserts that four times the input takes less than eight times as long.
+///
+/// Quadratic work takes sixteen times. Below about 10 ms, caches and the clock dominate.
 #[track_caller]
 fn is_linear<T>(name: &str, n: usize, make: impl Fn(usize) -> T, work: impl Fn(&T)) {
     let (small, large) = (make(n), make(4 * n));

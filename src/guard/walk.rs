@@ -40,7 +40,9 @@ fn redact(value: &mut Value, context: Context) -> bool {
     }
 }
 
-/// Redacts a text. An empty text stays: a missing secret is not a secret, and an operator looks for its absence.
+/// Redacts a text.
+///
+/// An empty text stays: a missing secret is not a secret, and an operator looks for its absence.
 fn redact_whole(text: &mut String) -> bool {
     let hides = !text.is_empty() && text != MARK;
     if hides {
@@ -78,8 +80,10 @@ fn redact_map(map: &mut Map<String, Value>, context: Context) -> bool {
     redact_keys(map) | found
 }
 
-/// Whether an object's `value` belongs to a secret name beside it: in a JSON Patch operation, whose `path` names the
-/// member, or in an entry of a list of headers or variables.
+/// Whether an object's `value` belongs to a secret name beside it.
+///
+/// That is so in a JSON Patch operation, whose `path` names the member, and in an entry of a list of headers or
+/// variables.
 fn names_its_value(map: &Map<String, Value>) -> bool {
     map.contains_key("value")
         && ["path", "name", "key"].iter().any(|member| match map.get(*member) {
@@ -92,8 +96,10 @@ fn is_declaration(fields: &Map<String, Value>) -> bool {
     ["type", "$ref", "anyOf", "oneOf", "allOf", "enum"].iter().any(|member| fields.contains_key(*member))
 }
 
-/// Redacts a field's declaration in a schema. A form that asks for a password keeps its type and title; its default,
-/// its examples and all else are redacted like any value.
+/// Redacts a field's declaration in a schema.
+///
+/// A form that asks for a password keeps its type and title; its default, its examples and all else are redacted like
+/// any value.
 fn redact_declaration(fields: &mut Map<String, Value>, context: Context) -> bool {
     let mut found = false;
     for (name, value) in fields.iter_mut() {
@@ -135,8 +141,9 @@ fn redact_keys(map: &mut Map<String, Value>) -> bool {
     true
 }
 
-/// Redacts every secret in a draft. A streamed text is not part of it meanwhile: the stream decides that chunk by
-/// chunk.
+/// Redacts every secret in a draft.
+///
+/// A streamed text is not part of it meanwhile: the stream decides that chunk by chunk.
 pub(super) fn redact_draft(draft: &mut Draft) {
     redact_ids(&mut draft.ids);
     redact_words(draft);
@@ -146,8 +153,9 @@ pub(super) fn redact_draft(draft: &mut Draft) {
     redact_map(&mut draft.extra, Context::Plain);
 }
 
-/// Replaces an id that looks like a secret by its hash, not by a mark: facts about one object must still match, in this
-/// run and in the next.
+/// Replaces an id that looks like a secret by its hash, not by a mark.
+///
+/// Facts about one object must still match, in this run and in the next.
 fn redact_ids(ids: &mut Ids) {
     ids.rewrite(|id| match redact_text(id) {
         Cow::Borrowed(_) => None,
@@ -159,8 +167,9 @@ fn hashed_id(id: &str) -> String {
     format!("redacted-{}", HEXLOWER.encode(&Sha256::digest(id.as_bytes())[..8]))
 }
 
-/// Redacts unknown event types and dimensions, which the server carries unchanged (`model/taxonomy.rs`), and the time:
-/// all are the producer's text.
+/// Redacts unknown event types and dimensions, and the time: all are the producer's text.
+///
+/// The server carries them unchanged (`model/taxonomy.rs`).
 fn redact_words(draft: &mut Draft) {
     use crate::model::{Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
     macro_rules! redact_other {

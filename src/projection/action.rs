@@ -1,5 +1,6 @@
-//! `action`: a request that waits for a decision. It stays pending until its owner resolves it: a reader's answer
-//! changes only `control`.
+//! `action`: a request that waits for a decision.
+//!
+//! It stays pending until its owner resolves it: a reader's answer changes only `control`.
 
 use super::seen::EnvelopeView;
 use super::stage::{Activity, Edit};

@@ -1,4 +1,6 @@
-//! `artifact` and `evidence`: the current version and where to read it. Never a body: clients load bodies on demand.
+//! `artifact` and `evidence`: the current version and where to read it.
+//!
+//! Never a body: clients load bodies on demand.
 
 use super::seen::EnvelopeView;
 use super::{FoldState, carry, lifecycle};

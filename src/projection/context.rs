@@ -1,4 +1,4 @@
-//! `context`, `compaction` and `permission`: the model's input, the compactions of its memory, and its permissions.
+//! `context`, `compaction` and `permission`: a model's input, its memory's cuts, its permissions.
 //!
 //! The seed names no members here, so the source's members are copied in brief. A fact that names its object has an
 //! activity of its own; the others share one activity, whose id equals its type.
@@ -21,7 +21,9 @@ pub(super) fn context(envelope: &EnvelopeView, fold: &mut FoldState) {
     carry::refs(envelope, &mut edit);
 }
 
-/// The teammate of the fact: its context, memory and permissions are apart from those of the run's own agent.
+/// The teammate of the fact.
+///
+/// Its context, memory and permissions are apart from those of the run's own agent.
 fn owner(envelope: &EnvelopeView, fold: &FoldState) -> Option<String> {
     fold.teammate(envelope).map(|agent: &AgentId| agent.as_str().to_owned())
 }

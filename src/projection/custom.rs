@@ -1,5 +1,6 @@
-//! Activities that a source names itself: seed 002's `report_activity` and `report_activity_delta`, and AG-UI's
-//! activities.
+//! Activities that a source names itself.
+//!
+//! They are seed 002's `report_activity` and `report_activity_delta`, and AG-UI's activities.
 //!
 //! The content is the source's, unchanged. A patch that does not apply changes nothing and adds an entry to
 //! `diagnostics`; the source's next snapshot corrects the content. If a patch was hidden from this audience, the

@@ -1,4 +1,6 @@
-//! `diagnostics`: entries for an operator who looks for a fault. One activity per log, with the newest entries.
+//! `diagnostics`: entries for an operator who looks for a fault.
+//!
+//! One activity per log, with the newest entries.
 
 use super::FoldState;
 use super::seen::EnvelopeView;

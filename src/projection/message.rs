@@ -194,7 +194,9 @@ fn snapshot(envelope: &EnvelopeView, fold: &mut FoldState) {
     }
 }
 
-/// Repairs a message: parts that the snapshot does not name are emptied and interrupted, and stay in place.
+/// Repairs a message.
+///
+/// Parts that the snapshot does not name are emptied and interrupted, and stay in place.
 fn repair(envelope: &EnvelopeView, fold: &mut FoldState, id: &str, role: &str, message: &Value) {
     let named: Vec<_> =
         parts_of_snapshot(message).into_iter().enumerate().map(|(n, part)| part_of_snapshot(envelope, part, n, role)).collect();

@@ -51,8 +51,9 @@ pub struct Projection {
     pub kind: &'static str,
     /// Applies an envelope to the activities of this type. Called for every envelope; most do nothing.
     fold: fn(&EnvelopeView, &mut FoldState),
-    /// Closes the open activities of this type. Called for the run's end and for every later envelope that changes
-    /// something.
+    /// Closes the open activities of this type.
+    ///
+    /// Called for the run's end and for every later envelope that changes something.
 close: fn(&mut FoldState),
     /// The member and values by which a content states its end.
     end_rule: EndRule,

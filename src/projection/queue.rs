@@ -1,4 +1,6 @@
-//! `queue`: the queued turns and the reason. One activity per session; per run, if the run has no session.
+//! `queue`: the queued turns and the reason.
+//!
+//! One activity per session; per run, if the run has no session.
 
 use super::seen::EnvelopeView;
 use super::{FoldState, carry};

@@ -244,7 +244,7 @@ fn candidate(row: &Row) -> Option<Candidate> {
     is_short_lived.then_some(Candidate { sequence: row.sequence(), is_needed: false, is_chunk })
 }
 
-/// The envelopes that a content refers to: where a part opened, where reports began, where an entry came from.
+/// The envelopes that a content refers to: starts of parts, of reports, and of list entries.
 fn collect_references(members: &Map<String, Value>, sequences: &mut HashSet<Sequence>) {
     for (member, value) in members {
         match value.as_u64().filter(|_| matches!(member.as_str(), "opened" | "sequence" | "reported")) {
@@ -278,7 +278,7 @@ impl<'g> RowRemover<'g> {
         Self { removed: removed.iter().peekable(), seen_last: [Sequence::NONE; 3], removed_visible: [0; 3] }
     }
 
-    /// The remaining rows of the next append, and the last one's sequence; `None` if the append is unchanged.
+    /// The remaining rows of the next append, and the last sequence; `None` if unchanged.
     pub fn append(&mut self, rows: &Bytes) -> Option<(Sequence, Bytes)> {
         let (mut left, mut last, mut is_changed) = (Vec::with_capacity(rows.len()), Sequence::NONE, false);
         for row in Rows(rows.clone()) {

@@ -1,4 +1,6 @@
-//! `session`: the frame of a chat, task session or app tab: title, status, unread state. Never its messages.
+//! `session`: the frame of a chat, task session or app tab: title, status, unread state.
+//!
+//! Never its messages.
 
 use super::seen::EnvelopeView;
 use super::{FoldState, carry};

@@ -23,7 +23,9 @@ pub struct Activity {
     pub surface: Surface,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentId>,
-    /// Whether a source named the activity: its content is the source's, and no projection of ours changes it.
+    /// Whether a source named the activity.
+    ///
+    /// Its content is the source's, and no projection of ours changes it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_custom: bool,
     /// The envelope that opened it.
@@ -33,8 +35,7 @@ pub struct Activity {
     /// The times at which the server received the envelopes `opened` and `sequence`.
     pub opened_at: ReceivedAt,
     pub updated_at: ReceivedAt,
-    /// The time at which the server received the envelope that ended the activity; `None` while it is open or open
-    /// again.
+    /// When the server received the envelope that ended the activity; `None` while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<ReceivedAt>,
     pub content: Map<String, Value>,
@@ -53,14 +54,17 @@ impl PartialEq for CachedSize {
     }
 }
 
-/// The most activities of one log for one audience. Further ones are left out: their facts stay in the log, and the
-/// `run` activity says so (`activitiesOmitted`).
+/// The most activities of one log for one audience.
+///
+/// Further ones are left out: their facts stay in the log, and the `run` activity says so (`activitiesOmitted`).
 pub const ACTIVITIES_MAX: usize = 20_000;
-/// The part of [`ACTIVITIES_MAX`] that is reserved for actions: a run with many activities can still ask for a
-/// decision.
+/// The part of [`ACTIVITIES_MAX`] reserved for actions.
+///
+/// A run with many activities can still ask for a decision.
 const ACTIVITIES_RESERVED: usize = 1_000;
-/// The longest streamed text of an activity, in bytes. Text beyond it is left out, and the activity says so
-/// (`clipped`).
+/// The longest streamed text of an activity, in bytes.
+///
+/// Text beyond it is left out, and the activity says so (`clipped`).
 pub const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The length of the longest character in UTF-8, in bytes.
 pub(super) const CHAR_BYTES_MAX: usize = 4;

@@ -1,5 +1,6 @@
-//! `state`: the application's own state, as its source maintains it. One activity per log; the content is below
-//! `state`.
+//! `state`: the application's own state, as its source maintains it.
+//!
+//! One activity per log; the content is below `state`.
 //!
 //! A patch that does not apply changes nothing and adds an entry to `diagnostics`; the next snapshot corrects the
 //! state. If a patch was hidden from this audience, the patches that build on it are hidden too, until the next

@@ -1,4 +1,4 @@
-//! `team`, `handoff` and `worker-notification`: how the work is organised, who has it, and the reports of workers.
+//! `team`, `handoff` and `worker-notification`: how work is organised, handed over and reported.
 //!
 //! A worker's report never counts as the user's message, on any channel.
 

@@ -1,4 +1,6 @@
-//! `reasoning` and `plan`: the model's thoughts and intentions beside its messages. One activity per part.
+//! `reasoning` and `plan`: the model's thoughts and intentions beside its messages.
+//!
+//! One activity per part.
 
 use super::FoldState;
 use super::message::key;

@@ -1,5 +1,6 @@
-//! `tool-call-progress`: a tool call from its first argument to its last output, as seed 002's `tool-call-progress.v1`
-//! with the lifecycle of seed 003 beside it.
+//! `tool-call-progress`: a tool call from its first argument to its last output.
+//!
+//! It is seed 002's `tool-call-progress.v1` with the lifecycle of seed 003 beside it.
 //!
 //! `status` is the tool's own report (pending, running, done, failed, cancelled); `state` is the position in the
 //! lifecycle. An end is final: later progress changes only `message`, and a call that starts again is a new attempt. A
@@ -100,7 +101,9 @@ fn pending_action_about(fold: &FoldState, call: &str) -> Option<String> {
     pending.find(|action| action::waiting_call(fold, action) == Some(call)).cloned()
 }
 
-/// The call of the fact. An activity may have the id in its content or, as with Awaken, in place of a message's id.
+/// The call of the fact.
+///
+/// An activity may have the id in its content or, as with Awaken, in place of a message's id.
 fn call(envelope: &EnvelopeView) -> Option<&str> {
     let of = envelope.ids.tool_call.as_ref().map(ToolCallId::as_str);
     let is_activity = envelope.text("activityType").is_some();
@@ -129,7 +132,9 @@ fn has_ended(edit: &Edit<'_>) -> bool {
     matches!(edit.text("state"), Some("output-available" | "output-error" | "cancelled"))
 }
 
-/// Reopens a call that only the server closed, because it had not heard from the run. Returns whether it did.
+/// Reopens a call that only the server closed, because it had not heard from the run.
+///
+/// Returns whether it did.
 fn reopen(edit: &mut Edit<'_>) -> bool {
     let is_ours = edit.get("synthetic").is_some();
     edit.remove("synthetic");
@@ -182,7 +187,9 @@ fn parse_streamed_input(edit: &mut Edit<'_>) {
     }
 }
 
-/// Applies the tool's own report: members of a fact, seed 002's state as an activity's content, or a patch of that.
+/// Applies the tool's own report.
+///
+/// It is members of a fact, seed 002's state as an activity's content, or a patch of that.
 ///
 /// If the call `waits` for a decision, it stays pending unless the report states another status.
 ///

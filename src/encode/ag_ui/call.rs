@@ -1,4 +1,4 @@
-//! Tool calls in AG-UI: arguments and results as text, and the retained state of a call between two changes.
+//! Tool calls in AG-UI: arguments and results as text, and the state retained between changes.
 
 use serde_json::{Map, Value, json};
 
@@ -9,8 +9,9 @@ pub(super) const REPORT_MEMBERS: &[&str] = &[
     "parent_call_id",
 ];
 
-/// Members whose value is retained: small ones that decide how to translate the next change. Of the others only the
-/// presence is retained.
+/// Members whose value is retained: small ones that decide how to translate the next change.
+///
+/// Of the others only the presence is retained.
 #[rustfmt::skip]
 const RETAINED_MEMBERS: &[&str] = &[
     "schema", "node_id", "call_id", "tool_name", "status", "parent_node_id", "parent_call_id", "state", "awaits", "reported",
@@ -75,7 +76,9 @@ pub(super) struct CallResult {
     pub metadata: Map<String, Value>,
 }
 
-/// Builds the result of an ended call; `None` while it runs. Every end has one, because clients wait for calls without.
+/// Builds the result of an ended call; `None` while it runs.
+///
+/// Every end has one, because clients wait for calls without.
 ///
 /// # Errors
 /// A member of the result is not available.

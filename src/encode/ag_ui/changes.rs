@@ -1,4 +1,4 @@
-//! Live changes: translates each change into the events that are new to the reader, in the order of snapshots.
+//! Live changes: translates each change into events new to the reader, in snapshot order.
 
 use super::call::{self, NotRetained};
 use super::events::{self, Attribution, Bracket};

@@ -1,4 +1,6 @@
-//! AG-UI events and messages as JSON. No member is null, and our own members stand below `metadata.proscenium`.
+//! AG-UI events and messages as JSON.
+//!
+//! No member is null, and our own members stand below `metadata.proscenium`.
 
 use super::items::{Body, Item};
 use serde_json::{Map, Value, json};

@@ -14,7 +14,9 @@ use std::collections::{HashMap, HashSet};
 
 /// The type of the activity for a message part that AG-UI cannot express: a file, a source.
 const PART_ACTIVITY_TYPE: &str = "message-part";
-/// Activity kinds that clients do not show: other events carry the run's state, and the rest is for operators.
+/// Activity kinds that clients do not show.
+///
+/// Other events carry the run's state, and the rest is for operators.
 const HIDDEN_KINDS: &[&str] = &["run", "state", "metrics", "diagnostics", "session"];
 
 /// The identity of a message.
@@ -63,7 +65,7 @@ fn is_generated(id: &str) -> bool {
     id.split('/').any(is_named)
 }
 
-/// The position of a message: the run in its thread, the envelope, the activity, and the order within the activity.
+/// The position of a message: run in thread, envelope, activity, order within the activity.
 pub(super) type SortKey = (u32, u64, u32, u32);
 
 /// One message in its current state.
@@ -304,8 +306,7 @@ impl Entry {
     }
 }
 
-/// All messages of the activities, in order: those of the earlier runs, one run after the other, then those of this
-/// run.
+/// All messages of the activities, in order: run by run, with this run last.
 ///
 /// A message that several runs contain stands where it first appeared, with the content of its last run.
 pub(super) fn entries(earlier: &[ActivityView], activities: &[ActivityView], names: &mut MessageIds) -> Vec<Entry> {

@@ -1,5 +1,6 @@
-//! The sent state: each message's id, length and digest, and the members of a call that decide how to translate its
-//! next change. It retains no contents.
+//! The sent state: ids, lengths and digests, but no contents.
+//!
+//! Of a call it also has the members that decide how to translate its next change.
 
 use super::call::{CallState, JsonCompactor, name};
 use super::events::Bracket;

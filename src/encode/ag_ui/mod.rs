@@ -1,4 +1,4 @@
-//! The AG-UI dialect: translates the native frames of one run for `@ag-ui/client` and the clients built on it.
+//! The AG-UI dialect: native frames of one run, translated for `@ag-ui/client`.
 //!
 //! One law: wherever a client began, its reduced state equals [`messages`] of the activities. A snapshot and a stream
 //! name and order the same things the same way ([`items`]). The server knows sent texts by their length and hash
@@ -49,8 +49,9 @@ use std::collections::HashSet;
 
 /// The most messages in a snapshot. Unfinished ones stay even beyond it.
 pub const MESSAGES_MAX: usize = 2000;
-/// The approximate limit of a snapshot's messages, in bytes. The newest and the unfinished ones do not count towards
-/// it.
+/// The approximate limit of a snapshot's messages, in bytes.
+///
+/// The newest and the unfinished ones do not count towards it.
 pub const SNAPSHOT_BYTES_MAX: usize = 1024 * 1024;
 
 /// The options of one client's stream.
@@ -62,11 +63,15 @@ pub struct Options {
     pub run: String,
     pub begin: Begin,
     pub until: Until,
-    /// Whether the client speaks 1.0 (`protocolVersion`), which has an outcome and a list that older clients refuse.
+    /// Whether the client speaks 1.0 (`protocolVersion`).
+    ///
+    /// That version has an outcome and a list that older clients refuse.
     pub is_v1: bool,
     /// Whether the client accepts sub-agent events. If not, their messages appear as the run's own.
     pub subagents: bool,
-    /// The messages that the client sent: its copy of the thread, which the snapshot keeps where the log lacks them.
+    /// The client's copy of the thread, as it sent it.
+    ///
+    /// The snapshot keeps the messages that the log lacks.
     pub messages: Vec<Value>,
 }
 
@@ -268,7 +273,7 @@ impl AgUi {
         }
     }
 
-    /// Ends the client's run if the log's run has a new attempt; `before` is the state of the previous attempt.
+    /// Ends the client's run if the log's run has a new attempt; `before` is the previous one's state.
     fn check_attempt(&mut self, before: &Run, events: &mut Vec<Value>) -> Flow {
         let ClientRun::Open { attempt: Some(current @ 1..) } = self.client else {
             if let (ClientRun::Open { .. }, attempt @ Some(_)) = (self.client, self.run.attempt()) {
@@ -374,7 +379,7 @@ impl AgUi {
         Flow::Continue
     }
 
-    /// Appends the snapshot of a thread's messages, within its window, and returns the events for the separate results.
+    /// Appends the snapshot of a thread's messages and returns the events for separate results.
     ///
     /// A client appends a snapshot's messages that it lacks at its end. So the results of the calls in `lacks` follow
     /// as separate events, which place them after their calls.

@@ -78,8 +78,9 @@ impl Run {
         matches!(self.status(), "completed" | "failed" | "cancelled" | "interrupted")
     }
 
-    /// Whether the run waits for a decision. It does not while every request is answered and the answers are in
-    /// transit.
+    /// Whether the run waits for a decision.
+    ///
+    /// It does not while every request is answered and the answers are in transit.
     pub fn is_paused(&self) -> bool {
         self.status() == "waiting" && (self.pending.is_empty() || self.unanswered().next().is_some())
     }
@@ -118,14 +119,18 @@ impl Run {
         self.pending.iter().filter(|(_, asked)| !asked.members.contains_key("control"))
     }
 
-    /// The pending actions as AG-UI interrupts. An answered action is excluded, even while its answer is in transit.
+    /// The pending actions as AG-UI interrupts.
+    ///
+    /// An answered action is excluded, even while its answer is in transit.
     pub fn interrupts(&self, attribution: Attribution) -> Vec<Value> {
         self.unanswered().map(|(id, asked)| asked.interrupt(id, attribution)).collect()
     }
 
     // ── boundaries ──
 
-    /// The event that ends a client's run now; `pending` are the calls whose results the client has to supply.
+    /// The event that ends a client's run now.
+    ///
+    /// `pending` are the calls whose results the client has to supply.
     pub fn end_event(&self, of: &RunIds<'_>, attribution: Attribution, pending: &[Box<str>]) -> Value {
         let mut finished = json!({ "type": "RUN_FINISHED", "threadId": of.thread, "runId": of.run });
         let interrupts = self.interrupts(attribution);

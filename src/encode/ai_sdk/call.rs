@@ -1,4 +1,4 @@
-//! Tool calls and their approvals: the tool part that the reader should have, and the chunks that produce it.
+//! Tool calls and their approvals: the reader's tool part, and the chunks that produce it.
 //!
 //! A call's part is a function of the call and of the latest action about it ([`Target`]). From any state of the reader, the
 //! chunks lead to that part. So a reader from the start and a late reader end with the same part.
@@ -331,7 +331,9 @@ impl Call {
         self.copy = copy;
     }
 
-    /// Marks the sent state as uncertain, because the reader's copy may be older: the next update sends it again.
+    /// Marks the sent state as uncertain, so that the next update sends it again.
+    ///
+    /// The reader's copy may be older than the state.
     pub fn invalidate(&mut self) {
         self.unsent_bytes = 1;
         self.data = self.data.map(|digest| !digest);

@@ -12,8 +12,9 @@ pub const COPY_BYTES_MAX: usize = 256 * 1024;
 /// The limit of all copies of one stream, in bytes.
 pub const COPIES_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// The most bytes sent per changed byte, where only a whole content can be sent. A small change to a large content
-/// waits for further ones; deferred changes are sent before the stream ends.
+/// The most bytes sent per changed byte, where only a whole content can be sent.
+///
+/// A small change to a large content waits for further ones; deferred changes are sent before the stream ends.
 const RESENT_PER_CHANGED_MAX: usize = 32;
 
 /// Smaller contents are never deferred, in bytes: every operation is at least 16 bytes long.

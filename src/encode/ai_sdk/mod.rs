@@ -1,4 +1,4 @@
-//! The AI SDK dialect: a run as one assistant message, in the UI message stream of the Vercel AI SDK (`ai` 5, 6 and 7).
+//! The AI SDK dialect: a run as one message in Vercel's UI message stream (`ai` 5, 6 and 7).
 //!
 //! ```text
 //! start{messageId}  start-step  message-metadata{runId, usage …}
@@ -54,7 +54,9 @@ use told::MessageState;
 pub struct Options {
     /// The id of the assistant message: the same in every replay.
     pub message: String,
-    /// The client's major version: 5, 6 or 7. Chunks that it does not know are omitted; every client understands 5.
+    /// The client's major version: 5, 6 or 7.
+    ///
+    /// Chunks that it does not know are omitted; every client understands 5.
     pub version: u8,
     pub until: Until,
 }
@@ -64,15 +66,16 @@ pub struct Options {
 pub struct AiSdk {
     options: Options,
     state: MessageState,
-    /// Snapshots of one envelope or one hydration. Once complete, they are sent in the order in which their parts
-    /// appeared.
+    /// Snapshots of one envelope or one hydration.
+    ///
+    /// Once complete, they are sent in the order in which their parts appeared.
     batch: SnapshotBatch,
     /// Whether the reader has received the state of the run at its start.
     is_hydrated: bool,
     start: Start,
     /// Whether the reader has to drop its message and receive it again.
     resets_step: bool,
-    /// The actions that were pending at the pause from which the reader resumes, until the run has left that pause.
+    /// The actions pending at the pause from which the reader resumes, until the run has left it.
     resumed_pause: Option<BTreeSet<Box<str>>>,
 }
 
@@ -86,7 +89,9 @@ enum Start {
     Sent,
 }
 
-/// Snapshots of a batch until it is complete. A replay adds deltas to them; only the final state is sent.
+/// Snapshots of a batch until it is complete.
+///
+/// A replay adds deltas to them; only the final state is sent.
 #[derive(Debug, Default)]
 struct SnapshotBatch {
     activities: Vec<ActivityView>,
@@ -195,7 +200,9 @@ impl AiSdk {
         self.state.send(&batch.activities);
     }
 
-    /// Whether the stream has to restart: a sent part must be taken back, or the stream ends and changes were missed.
+    /// Whether the stream has to restart.
+    ///
+    /// It does if a sent part must be taken back, or if the stream ends and changes were missed.
     fn take_restart(&mut self, is_ending: bool) -> bool {
         let state = &mut self.state;
         let has_missed_changes = state.has_missed_changes && (is_ending || state.must_resync_now);

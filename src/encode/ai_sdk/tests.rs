@@ -1,4 +1,4 @@
-//! The AI SDK stream against a model client: its final message, from any starting point, and its chunks.
+//! The AI SDK stream against a model client: its chunks, and its message from any starting point.
 
 #[path = "../../../tests/it/ai_sdk_client.rs"]
 mod client;

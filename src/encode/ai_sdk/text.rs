@@ -24,7 +24,7 @@ impl Channel {
     }
 }
 
-/// The author, if it is not the run's own agent, as `providerMetadata`, which clients keep with the part.
+/// The author as `providerMetadata`, which clients keep; `None` for the run's own agent.
 pub(super) fn attribution(teammate: Option<&str>) -> Option<Value> {
     teammate.map(|agent| json!({ "proscenium": { "agentId": agent } }))
 }

@@ -114,7 +114,9 @@ pub(super) fn parts(activity: &ActivityView) -> Option<&Vec<Value>> {
     activity.content.get("parts").and_then(Value::as_array).filter(|_| &*activity.kind == "message")
 }
 
-/// Whether a message belongs to the assistant message. The client already has the messages of users and systems.
+/// Whether a message belongs to the assistant message.
+///
+/// The client already has the messages of users and systems.
 pub(super) fn is_answer(message: &ActivityView) -> bool {
     !matches!(message.text("role"), Some("user" | "system" | "developer"))
 }

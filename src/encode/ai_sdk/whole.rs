@@ -35,7 +35,7 @@ pub fn messages(activities: &[ActivityView], run: &str, version: u8) -> Vec<Valu
     messages
 }
 
-/// A user's or system message in the client's form; `None` for any other, and for messages to a teammate.
+/// A user's or system message in the client's form; `None` for others and for teammates' input.
 fn client_message(message: &ActivityView) -> Option<Value> {
     let parts = parts(message).filter(|_| !is_answer(message) && teammate(message).is_none())?;
     let role = if message.text("role") == Some("user") { "user" } else { "system" };

@@ -41,7 +41,7 @@ pub enum ProgressStatus {
 /// ```
 /// use proscenium::reporter::{ProgressStatus, ToolCallProgressState};
 ///
-/// let state = ToolCallProgressState::new("call-1", "index_docs", ProgressStatus::Running).loaded(3).total(12);
+/// let state = ToolCallProgressState::new("call-1", "index_docs", ProgressStatus::Running).with_loaded(3).with_total(12);
 /// assert_eq!(
 ///     serde_json::to_string(&state)?,
 ///     r#"{"schema":"tool-call-progress.v1","node_id":"call-1","call_id":"call-1","tool_name":"index_docs","#.to_owned()
@@ -99,42 +99,42 @@ impl ToolCallProgressState {
 
     /// Sets the message.
     #[must_use]
-    pub fn message(mut self, message: impl Into<String>) -> Self {
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.message = Some(message.into());
         self
     }
 
     /// Sets the completed fraction, 0.0 to 1.0.
     #[must_use]
-    pub const fn progress(mut self, fraction: f64) -> Self {
+    pub const fn with_progress(mut self, fraction: f64) -> Self {
         self.progress = Some(fraction);
         self
     }
 
     /// Sets the completed amount.
     #[must_use]
-    pub const fn loaded(mut self, loaded: u64) -> Self {
+    pub const fn with_loaded(mut self, loaded: u64) -> Self {
         self.loaded = Some(loaded);
         self
     }
 
     /// Sets the total amount.
     #[must_use]
-    pub const fn total(mut self, total: u64) -> Self {
+    pub const fn with_total(mut self, total: u64) -> Self {
         self.total = Some(total);
         self
     }
 
     /// Sets the parent call.
     #[must_use]
-    pub fn parent(mut self, call_id: &str) -> Self {
+    pub fn with_parent(mut self, call_id: &str) -> Self {
         self.parent_node_id = Some(call_id.to_owned());
         self.parent_call_id = Some(call_id.to_owned());
         self
     }
 
     /// Returns the set of present optional members, one bit for each.
-    fn said(&self) -> u8 {
+    fn member_bits(&self) -> u8 {
         let members = [
             self.progress.is_some(),
             self.loaded.is_some(),
@@ -143,7 +143,7 @@ impl ToolCallProgressState {
             self.parent_node_id.is_some(),
             self.parent_call_id.is_some(),
         ];
-        members.into_iter().enumerate().map(|(bit, is_said)| u8::from(is_said) << bit).sum()
+        members.into_iter().enumerate().map(|(bit, is_present)| u8::from(is_present) << bit).sum()
     }
 }
 
@@ -152,7 +152,7 @@ impl ToolCallProgressState {
 /// ```
 /// use proscenium::reporter::ToolProgressEvent;
 ///
-/// let chip = ToolProgressEvent::new("read_file", "reading 5 MB, this takes a few seconds").percent(12.5).audience("user");
+/// let chip = ToolProgressEvent::new("read_file", "reading 5 MB, this takes a few seconds").with_percent(12.5).with_audience("user");
 /// assert_eq!(serde_json::to_value(&chip)?["type"], "progress");
 /// # Ok::<(), serde_json::Error>(())
 /// ```
@@ -181,14 +181,14 @@ impl ToolProgressEvent {
 
     /// Sets the completed percentage, 0 to 100.
     #[must_use]
-    pub const fn percent(mut self, percent: f64) -> Self {
+    pub const fn with_percent(mut self, percent: f64) -> Self {
         self.percent = Some(percent);
         self
     }
 
     /// Sets the audience.
     #[must_use]
-    pub fn audience(mut self, audience: impl Into<String>) -> Self {
+    pub fn with_audience(mut self, audience: impl Into<String>) -> Self {
         self.audience = Some(audience.into());
         self
     }
@@ -218,7 +218,7 @@ fn written(mut fact: Map<String, Value>, payload: Value, role: Role) -> Fact {
 pub(super) fn state(at: Timestamp, call: &Arc<str>, mut state: ToolCallProgressState, begins: bool) -> Fact {
     // JSON cannot represent NaN or infinity.
     state.progress = state.progress.filter(|fraction| fraction.is_finite());
-    let role = Role::State { call: call.clone(), status: state.status, said: state.said(), begins };
+    let role = Role::State { call: call.clone(), status: state.status, members: state.member_bits(), begins };
     let mut fact = about(at, "tool.progress", call);
     fact.insert("audience".into(), USER.into());
     written(fact, json!({ "activityType": TOOL_CALL_PROGRESS_ACTIVITY_TYPE, "content": state, "replace": true }), role)
@@ -246,35 +246,35 @@ fn of_activity(at: Timestamp, call: &Arc<str>, activity_type: &str, payload: Val
 }
 
 /// The target of an emitted event.
-pub(super) enum Place<'c> {
+pub(super) enum EventTarget<'c> {
     /// The call, with its last reported status.
     Call(&'c str, Option<ProgressStatus>),
     /// The run, with a reference to the call.
     ///
     /// The first report of a call decides its audience, so an internal event must not be the first one.
-    Beside(&'c str),
+    RunNotice(&'c str),
     /// The run, without a call.
     None,
 }
 
 /// Builds the fact of `emit`.
-pub(super) fn event(at: Timestamp, place: &Place<'_>, event: ToolProgressEvent) -> Fact {
+pub(super) fn event(at: Timestamp, target: &EventTarget<'_>, event: ToolProgressEvent) -> Fact {
     let mut payload = json!({ "toolName": event.tool_name, "message": event.message });
     if let Some(percent) = event.percent.filter(|percent| percent.is_finite()) {
         payload["percent"] = percent.into();
         payload["progress"] = (percent / 100.0).clamp(0.0, 1.0).into();
     }
     let mut fact = fact(at, "tool.progress");
-    match place {
-        Place::Call(call, status) => {
+    match target {
+        EventTarget::Call(call, status) => {
             fact.insert("toolCallId".into(), (*call).into());
             // The event repeats the last status, so that it does not reopen a completed call.
             if let Some(status) = status {
                 payload["status"] = json!(status);
             }
         }
-        Place::Beside(call) => drop(fact.insert("refs".into(), json!({ "toolCallId": call }))),
-        Place::None => {}
+        EventTarget::RunNotice(call) => drop(fact.insert("refs".into(), json!({ "toolCallId": call }))),
+        EventTarget::None => {}
     }
     fact.insert("audience".into(), event.audience.unwrap_or_else(|| "internal".into()).into());
     written(fact, payload, Role::Other)
@@ -309,7 +309,7 @@ const WHY_CHARS_MAX: usize = 300;
 
 /// Builds the placeholder of a rejected fact.
 /// It takes the fact's number, so that other facts keep theirs.
-pub(super) fn stand_in(at: Timestamp, why: &str, bytes: usize) -> Bytes {
+pub(super) fn placeholder(at: Timestamp, why: &str, bytes: usize) -> Bytes {
     let mut fact = fact(at, "diagnostic.changed");
     fact.insert("audience".into(), "internal".into());
     let why: String = why.chars().take(WHY_CHARS_MAX).collect();

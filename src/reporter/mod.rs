@@ -18,7 +18,7 @@
 //! # let url: Option<String> = None;
 //! // One reporter per run. Without a server, all calls below do nothing.
 //! let reporter = match url {
-//!     Some(url) => Reporter::to(&url, "run-1").session("session-1").start()?,
+//!     Some(url) => Reporter::builder(&url, "run-1").with_session("session-1").start()?,
 //!     None => Reporter::none(),
 //! };
 //! index_docs(&reporter.call("call-1", "index_docs")).await;
@@ -37,14 +37,15 @@
 //! * **Reporting never fails or blocks the tool.** Reports enter a bounded queue, and a background task sends them. No
 //!   method panics, returns an error or waits for an answer, except [`flush`](Reporter::flush) and
 //!   [`close`](Reporter::close). A report waits only while the queue is full, and at most for the [stall
-//!   timeout](Setup::patience) since the server's last progress. After that the reporter drops and counts it.
+//!   timeout](ReporterBuilder::with_stall_timeout) since the server's last progress. After that the reporter drops and
+//!   counts it.
 //! * **Each fact is stored once and in order.** Every fact has a sequence number of its producer (protocol, section 2).
 //!   After a broken connection the reporter sends the same facts under the same numbers, and the server detects
 //!   duplicates. This also holds across a restart of the server. A killed process loses its unacknowledged reports.
 //! * **A full queue coalesces first.** The reporter removes states of a call that a later state with the same status
 //!   repeats in full. It never removes patches, activities, a change of status, or the first report of a call. If the
 //!   queue is still full, reports wait and emitted events are shed.
-//! * **A rejected fact does not affect other facts.** The reporter drops and counts it, and sends an internal
+//! * **A rejected fact does not affect other facts.** The reporter drops and counts it. It sends an internal
 //!   `diagnostic.changed` with the reason under its number. A change that builds on a dropped patch may not apply until
 //!   the next [`report_activity`](ToolCallReporter::report_activity); the server reports this in `diagnostics`.
 //! * **Every report is counted.** In [`Counters`], `reported` = `acknowledged` + `coalesced` + `dropped` + `shed` +
@@ -55,8 +56,8 @@
 //! The reporter is a library in another program's process. It reads the clock and the system's randomness, but never
 //! the environment: only `main` reads `PROSCENIUM_URL`, see `examples/report_progress.rs`. The reporter starts one task
 //! on the current tokio runtime. That runtime, and the runtime that awaits reports, must have timers and I/O enabled.
-//! The reporter accepts an `https` server's certificate if the system trusts it, or if [`Setup::authority`] has signed
-//! it.
+//! The reporter accepts an `https` server's certificate if the system trusts it, or if
+//! [`ReporterBuilder::with_authority`] has signed it.
 
 mod facts;
 mod queue;
@@ -74,11 +75,11 @@ pub use facts::{
 use crate::model::id::IdError;
 use crate::model::{Ids, ProducerId, RunId};
 use bytes::Bytes;
-use facts::Place;
+use facts::EventTarget;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use queue::{Queue, Room};
+use queue::{Queue, QueueLimits};
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use serde_json::Value;
@@ -88,17 +89,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use wire::{Http, Sink};
-use worker::{Dice, Pace, Sending};
+use worker::{AbandonOnDrop, Backoff, Rng};
 
-/// The default for the most unacknowledged facts in the queue, see [`Setup::waiting_max`].
-pub const WAITING_FACTS_MAX: usize = 1024;
+/// The default limit of the queue, in facts.
+///
+/// See [`ReporterBuilder::with_queue_facts_max`].
+pub const QUEUE_FACTS_MAX: usize = 1024;
 /// The most bytes of unacknowledged facts in the queue.
 /// A single fact may be larger.
-pub const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// The default time without server progress after which reports stop waiting, see [`Setup::patience`].
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The default time without progress of the server after which reports stop waiting.
+///
+/// See [`ReporterBuilder::with_stall_timeout`].
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest stall timeout.
-const PATIENCE_MAX: Duration = Duration::from_hours(365 * 24);
+const STALL_TIMEOUT_MAX: Duration = Duration::from_hours(365 * 24);
 /// The most facts that a [`Recording`] keeps.
 /// It evicts the oldest.
 pub const RECORDED_FACTS_MAX: usize = 10_000;
@@ -107,11 +112,11 @@ pub const RECORDED_FACTS_MAX: usize = 10_000;
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// The timeout of a whole request.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(20);
-const PACE: Pace = Pace { first: Duration::from_millis(100), most: Duration::from_secs(10) };
+const BACKOFF: Backoff = Backoff { initial: Duration::from_millis(100), max: Duration::from_secs(10) };
 
 /// Why a reporter cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum SetupError {
+pub enum StartError {
     #[error("{url:?} is not a valid server address: {why}; use an address such as http://127.0.0.1:8787")]
     Url { url: String, why: String },
     #[error("the reporter's {member}: {error}")]
@@ -168,28 +173,28 @@ pub struct Counters {
 }
 
 /// A handle that reports from one process to one run.
-/// It is cheap to clone; see [`Reporter::to`].
+/// It is cheap to clone; see [`Reporter::builder`].
 ///
 /// The default is [`Reporter::none`]. After the last handle is dropped, the background task still sends the pending
 /// reports, as long as its runtime lives. [`close`](Self::close) waits for this.
 #[derive(Debug, Clone, Default)]
 pub struct Reporter {
-    link: Option<Arc<Link>>,
+    link: Option<Arc<SharedState>>,
 }
 
 /// The state that all handles of a reporter share.
-struct Link {
+struct SharedState {
     queue: Arc<Queue>,
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for SharedState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Only the counters: pending reports may contain private text of a tool.
         self.queue.counters().fmt(f)
     }
 }
 
-impl Drop for Link {
+impl Drop for SharedState {
     fn drop(&mut self) {
         self.queue.close();
     }
@@ -221,14 +226,14 @@ impl Reporter {
     /// use proscenium::reporter::Reporter;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), proscenium::reporter::SetupError> {
-    /// let reporter = Reporter::to("http://127.0.0.1:8787", "run-1").session("session-1").agent("indexer").start()?;
+    /// # async fn main() -> Result<(), proscenium::reporter::StartError> {
+    /// let reporter = Reporter::builder("http://127.0.0.1:8787", "run-1").with_session("session-1").with_agent("indexer").start()?;
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn to(url: &str, run: &str) -> Setup {
-        Setup {
+    pub fn builder(url: &str, run: &str) -> ReporterBuilder {
+        ReporterBuilder {
             url: url.to_owned(),
             run: run.to_owned(),
             ids: Vec::new(),
@@ -236,8 +241,8 @@ impl Reporter {
             epoch: None,
             token: None,
             authority: None,
-            waiting_max: WAITING_FACTS_MAX,
-            patience: PATIENCE,
+            queue_facts_max: QUEUE_FACTS_MAX,
+            stall_timeout: STALL_TIMEOUT,
         }
     }
 
@@ -260,19 +265,25 @@ impl Reporter {
     /// ```
     ///
     /// # Errors
-    /// [`SetupError::NoRuntime`] or [`SetupError::NoRandomness`].
-    pub fn recording() -> Result<(Self, Recording), SetupError> {
+    /// [`StartError::NoRuntime`] or [`StartError::NoRandomness`].
+    pub fn recording() -> Result<(Self, Recording), StartError> {
         let recording = Recording::default();
-        let room = Room { facts: WAITING_FACTS_MAX, bytes: WAITING_BYTES_MAX };
-        let reporter = Self::start(Sink::Memory(recording.clone()), room, PATIENCE, PACE, random()?)?;
+        let limits = QueueLimits { facts: QUEUE_FACTS_MAX, bytes: QUEUE_BYTES_MAX };
+        let reporter = Self::start(Sink::Memory(recording.clone()), limits, STALL_TIMEOUT, BACKOFF, random()?)?;
         Ok((reporter, recording))
     }
 
-    fn start(sink: Sink, room: Room, patience: Duration, pace: Pace, random: u128) -> Result<Self, SetupError> {
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_| SetupError::NoRuntime)?;
-        let queue = Arc::new(Queue::new(room, patience));
-        runtime.spawn(worker::run(Sending(queue.clone()), sink, pace, Dice::new(random as u64)));
-        Ok(Self { link: Some(Arc::new(Link { queue })) })
+    fn start(
+        sink: Sink,
+        limits: QueueLimits,
+        stall_timeout: Duration,
+        backoff: Backoff,
+        random: u128,
+    ) -> Result<Self, StartError> {
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoRuntime)?;
+        let queue = Arc::new(Queue::new(limits, stall_timeout));
+        runtime.spawn(worker::run(AbandonOnDrop(queue.clone()), sink, backoff, Rng::new(random as u64)));
+        Ok(Self { link: Some(Arc::new(SharedState { queue })) })
     }
 
     /// Whether this reporter is disabled.
@@ -287,7 +298,12 @@ impl Reporter {
     #[must_use]
     pub fn call(&self, call_id: &str, tool_name: &str) -> ToolCallReporter {
         let Some(link) = &self.link else { return ToolCallReporter::default() };
-        let call = Call { link: link.clone(), id: call_id.into(), tool: tool_name.into(), told: Mutex::new(Told::default()) };
+        let call = Call {
+            link: link.clone(),
+            id: call_id.into(),
+            tool: tool_name.into(),
+            reported: Mutex::new(ReportedState::default()),
+        };
         ToolCallReporter { call: Some(Arc::new(call)), parent: None }
     }
 
@@ -297,15 +313,15 @@ impl Reporter {
     /// Never waits; if the queue is full, the reporter sheds the event.
     pub fn emit(&self, event: ToolProgressEvent) {
         if let Some(link) = &self.link {
-            link.queue.put_now(facts::event(Timestamp::now(), &Place::None, event));
+            link.queue.try_put(facts::event(Timestamp::now(), &EventTarget::None, event));
         }
     }
 
     /// Waits until the server has acknowledged (made durable) all earlier reports of every handle.
     ///
     /// # Errors
-    /// [`ReportError`] if reports were lost since the last error, if the server made no progress within the stall
-    /// timeout, or if the server rejects this reporter.
+    /// [`ReportError`] if reports were lost since the last error, or if the server rejects this reporter or made no
+    /// progress within the stall timeout.
     pub async fn flush(&self) -> Result<(), ReportError> {
         match &self.link {
             Some(link) => link.queue.flush().await,
@@ -335,7 +351,7 @@ impl Reporter {
 
 /// A builder for a [`Reporter`].
 #[derive(Clone)]
-pub struct Setup {
+pub struct ReporterBuilder {
     url: String,
     run: String,
     ids: Vec<(&'static str, String)>,
@@ -343,32 +359,32 @@ pub struct Setup {
     epoch: Option<u64>,
     token: Option<String>,
     authority: Option<Vec<u8>>,
-    waiting_max: usize,
-    patience: Duration,
+    queue_facts_max: usize,
+    stall_timeout: Duration,
 }
 
-impl Setup {
+impl ReporterBuilder {
     /// Sets the session of the run.
     #[must_use]
-    pub fn session(self, id: &str) -> Self {
+    pub fn with_session(self, id: &str) -> Self {
         self.id("sessionId", id)
     }
 
     /// Sets the thread of the run.
     #[must_use]
-    pub fn thread(self, id: &str) -> Self {
+    pub fn with_thread(self, id: &str) -> Self {
         self.id("threadId", id)
     }
 
     /// Sets the agent whose tools use this reporter.
     #[must_use]
-    pub fn agent(self, id: &str) -> Self {
+    pub fn with_agent(self, id: &str) -> Self {
         self.id("agentId", id)
     }
 
     /// Sets the parent of the run's session.
     #[must_use]
-    pub fn parent_session(self, id: &str) -> Self {
+    pub fn with_parent_session(self, id: &str) -> Self {
         self.id("parentSessionId", id)
     }
 
@@ -384,7 +400,7 @@ impl Setup {
     /// A restarted reporter with the same id fences its predecessors. The server then counts one producer per run
     /// instead of one per start (its limit is 10,000). Two reporters must not use the same id at the same time.
     #[must_use]
-    pub fn producer(mut self, id: &str) -> Self {
+    pub fn with_producer_id(mut self, id: &str) -> Self {
         self.producer = Some(id.to_owned());
         self
     }
@@ -394,14 +410,14 @@ impl Setup {
     ///
     /// The epoch must increase with each start; otherwise the server takes new reports for duplicates.
     #[must_use]
-    pub const fn epoch(mut self, epoch: u64) -> Self {
+    pub const fn with_epoch(mut self, epoch: u64) -> Self {
         self.epoch = Some(epoch);
         self
     }
 
     /// Sets the bearer token that authorizes this producer.
     #[must_use]
-    pub fn token(mut self, token: &str) -> Self {
+    pub fn with_token(mut self, token: &str) -> Self {
         self.token = Some(token.to_owned());
         self
     }
@@ -411,27 +427,27 @@ impl Setup {
     ///
     /// The reporter then trusts no other authority.
     #[must_use]
-    pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
+    pub fn with_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authority = Some(pem.into());
         self
     }
 
     /// Sets the most unacknowledged facts in the queue, at least 1.
-    /// Default: [`WAITING_FACTS_MAX`].
+    /// Default: [`QUEUE_FACTS_MAX`].
     #[must_use]
-    pub const fn waiting_max(mut self, facts: usize) -> Self {
-        self.waiting_max = facts;
+    pub const fn with_queue_facts_max(mut self, facts: usize) -> Self {
+        self.queue_facts_max = facts;
         self
     }
 
     /// Sets the time without progress of the server after which reports no longer wait.
-    /// Default: [`PATIENCE`].
+    /// Default: [`STALL_TIMEOUT`].
     ///
     /// After this time the reporter drops reports that find the queue full, and [`Reporter::flush`] returns
     /// [`ReportError::Unreachable`]. The maximum is one year.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience.min(PATIENCE_MAX);
+    pub fn with_stall_timeout(mut self, stall_timeout: Duration) -> Self {
+        self.stall_timeout = stall_timeout.min(STALL_TIMEOUT_MAX);
         self
     }
 
@@ -439,26 +455,32 @@ impl Setup {
     /// Requires a current tokio runtime, but no reachable server: it sends nothing yet.
     ///
     /// # Errors
-    /// [`SetupError`].
-    pub fn start(self) -> Result<Reporter, SetupError> {
-        let (waiting_max, patience) = (self.waiting_max, self.patience);
+    /// [`StartError`].
+    pub fn start(self) -> Result<Reporter, StartError> {
+        let (queue_facts_max, stall_timeout) = (self.queue_facts_max, self.stall_timeout);
         let random = random()?;
         let sink = Sink::Http(Box::new(self.http(random)?));
-        Reporter::start(sink, Room { facts: waiting_max.max(1), bytes: WAITING_BYTES_MAX }, patience, PACE, random)
+        Reporter::start(
+            sink,
+            QueueLimits { facts: queue_facts_max.max(1), bytes: QUEUE_BYTES_MAX },
+            stall_timeout,
+            BACKOFF,
+            random,
+        )
     }
 
-    fn http(self, random: u128) -> Result<Http, SetupError> {
+    fn http(self, random: u128) -> Result<Http, StartError> {
         let url = address(&self.url, &self.run, &self.ids)?;
         let (producer, first) = match self.producer {
             Some(producer) => (producer, next_epoch()),
             // A random id is unique, so any epoch will do.
             None => (format!("reporter-{random:032x}"), 0),
         };
-        ProducerId::new(&producer).map_err(|error| SetupError::Id { member: "producer", error })?;
+        ProducerId::new(&producer).map_err(|error| StartError::Id { member: "producer", error })?;
         let mut headers = HeaderMap::new();
         let header = |member, text: &str| match HeaderValue::from_str(text) {
             Ok(value) if text.is_ascii() => Ok(value),
-            _ => Err(SetupError::Header { member }),
+            _ => Err(StartError::Header { member }),
         };
         headers.insert("producer-id", header("producer", &producer)?);
         headers.insert("producer-epoch", self.epoch.unwrap_or(first).into());
@@ -473,25 +495,29 @@ impl Setup {
             .retry(reqwest::retry::never())
             .connect_timeout(CONNECT_TIME_MAX)
             .timeout(REQUEST_TIME_MAX);
-        Ok(Http { client: client.build().map_err(SetupError::Client)?, url, headers })
+        Ok(Http { client: client.build().map_err(StartError::Client)?, url, headers })
     }
 }
 
-impl fmt::Debug for Setup {
+impl fmt::Debug for ReporterBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the token.
-        f.debug_struct("Setup").field("url", &self.url).field("run", &self.run).field("ids", &self.ids).finish_non_exhaustive()
+        f.debug_struct("ReporterBuilder")
+            .field("url", &self.url)
+            .field("run", &self.run)
+            .field("ids", &self.ids)
+            .finish_non_exhaustive()
     }
 }
 
 /// Builds the URL that accepts the run's facts, with `ids` as defaults for facts without ids.
-fn address(server: &str, run: &str, ids: &[(&'static str, String)]) -> Result<Url, SetupError> {
+fn address(server: &str, run: &str, ids: &[(&'static str, String)]) -> Result<Url, StartError> {
     // RFC 3986's unreserved characters need no escape; an id may contain any other character.
     const ID: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-    let bad = |why: String| SetupError::Url { url: server.to_owned(), why };
-    RunId::new(run).map_err(|error| SetupError::Id { member: "run", error })?;
+    let bad = |why: String| StartError::Url { url: server.to_owned(), why };
+    RunId::new(run).map_err(|error| StartError::Id { member: "run", error })?;
     for (member, id) in ids {
-        Ids::default().set(member, id).map_err(|error| SetupError::Id { member, error })?;
+        Ids::default().set(member, id).map_err(|error| StartError::Id { member, error })?;
     }
     let text = format!("{}/v1/runs/{}/facts", server.trim_end_matches('/'), utf8_percent_encode(run, ID));
     let mut url = Url::parse(&text).map_err(|error| bad(error.to_string()))?;
@@ -502,9 +528,9 @@ fn address(server: &str, run: &str, ids: &[(&'static str, String)]) -> Result<Ur
     Ok(url)
 }
 
-fn random() -> Result<u128, SetupError> {
+fn random() -> Result<u128, StartError> {
     let mut bits = [0; 16];
-    getrandom::fill(&mut bits).map_err(SetupError::NoRandomness)?;
+    getrandom::fill(&mut bits).map_err(StartError::NoRandomness)?;
     Ok(u128::from_ne_bytes(bits))
 }
 
@@ -534,15 +560,15 @@ pub struct ToolCallReporter {
 
 #[derive(Debug)]
 struct Call {
-    link: Arc<Link>,
+    link: Arc<SharedState>,
     id: Arc<str>,
     tool: Box<str>,
-    told: Mutex<Told>,
+    reported: Mutex<ReportedState>,
 }
 
 /// The reported state of a call, as far as this reporter knows.
 #[derive(Debug, Clone, Copy, Default)]
-struct Told {
+struct ReportedState {
     /// Whether the call's first report, which decides its audience, is in the queue or at the server.
     has_begun: bool,
     status: Option<ProgressStatus>,
@@ -551,7 +577,7 @@ struct Told {
 impl ToolCallReporter {
     /// Sets the parent call.
     #[must_use]
-    pub fn parent(mut self, call_id: &str) -> Self {
+    pub fn with_parent(mut self, call_id: &str) -> Self {
         if self.call.is_some() {
             self.parent = Some(call_id.into());
         }
@@ -570,9 +596,9 @@ impl ToolCallReporter {
     ///
     /// Later emitted events then belong to the call.
     #[must_use]
-    pub fn announced(self) -> Self {
+    pub fn with_known_start(self) -> Self {
         if let Some(call) = &self.call {
-            call.told.lock().has_begun = true;
+            call.reported.lock().has_begun = true;
         }
         self
     }
@@ -603,7 +629,7 @@ impl ToolCallReporter {
         let (id, tool) = self.call.as_ref().map_or(("", ""), |call| (&*call.id, &*call.tool));
         let state = ToolCallProgressState::new(id, tool, status);
         match &self.parent {
-            Some(parent) => state.parent(parent),
+            Some(parent) => state.with_parent(parent),
             None => state,
         }
     }
@@ -616,15 +642,15 @@ impl ToolCallReporter {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// # let call = Reporter::none().call("call-1", "download");
-    /// call.report(call.state(ProgressStatus::Running).loaded(3 << 20).total(12 << 20)).await;
+    /// call.report(call.state(ProgressStatus::Running).with_loaded(3 << 20).with_total(12 << 20)).await;
     /// # }
     /// ```
     pub async fn report(&self, mut state: ToolCallProgressState) {
         let Some(call) = &self.call else { return };
         state.call_id = (*call.id).to_owned();
-        let (status, begins) = (state.status, !call.told.lock().has_begun);
+        let (status, begins) = (state.status, !call.reported.lock().has_begun);
         if call.put(facts::state(Timestamp::now(), &call.id, state, begins)).await {
-            *call.told.lock() = Told { has_begun: true, status: Some(status) };
+            *call.reported.lock() = ReportedState { has_begun: true, status: Some(status) };
         }
     }
 
@@ -668,21 +694,22 @@ impl ToolCallReporter {
     /// Emits Ethos' progress event.
     /// Never waits; if the queue is full, the reporter sheds the event.
     ///
-    /// The event belongs to the call once this reporter has reported on the call, or has [announced](Self::announced)
-    /// it. Before that, the event is one of the run's notices and only refers to the call. The first report of a call
-    /// decides its audience, so it must not be an internal event.
+    /// The event belongs to the call once this reporter has reported on the call, or if the call has a [known
+    /// start](Self::with_known_start). Before that, the event is one of the run's notices and only refers to the call.
+    /// The first report of a call decides its audience, so it must not be an internal event.
     ///
     /// ```
     /// # use proscenium::reporter::{Reporter, ToolProgressEvent};
     /// # let call = Reporter::none().call("call-1", "read_file");
-    /// call.emit(ToolProgressEvent::new("read_file", "reading bytes 0-65000").percent(1.3));
-    /// call.emit(ToolProgressEvent::new("read_file", "reading 5 MB, this takes a few seconds").audience("user"));
+    /// call.emit(ToolProgressEvent::new("read_file", "reading bytes 0-65000").with_percent(1.3));
+    /// call.emit(ToolProgressEvent::new("read_file", "reading 5 MB, this takes a few seconds").with_audience("user"));
     /// ```
     pub fn emit(&self, event: ToolProgressEvent) {
         let Some(call) = &self.call else { return };
-        let told = *call.told.lock();
-        let place = if told.has_begun { Place::Call(&call.id, told.status) } else { Place::Beside(&call.id) };
-        call.link.queue.put_now(facts::event(Timestamp::now(), &place, event));
+        let reported = *call.reported.lock();
+        let target =
+            if reported.has_begun { EventTarget::Call(&call.id, reported.status) } else { EventTarget::RunNotice(&call.id) };
+        call.link.queue.try_put(facts::event(Timestamp::now(), &target, event));
     }
 
     /// Reports the start of the call, if no runtime reports it.
@@ -690,7 +717,7 @@ impl ToolCallReporter {
         let Some(call) = &self.call else { return };
         let fact = facts::started(Timestamp::now(), &call.id, &call.tool, self.parent.as_deref(), input.into());
         if call.put(fact).await {
-            *call.told.lock() = Told { has_begun: true, status: None };
+            *call.reported.lock() = ReportedState { has_begun: true, status: None };
         }
     }
 

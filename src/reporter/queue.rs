@@ -34,9 +34,9 @@ pub(super) struct Fact {
 pub(super) enum Role {
     /// The whole progress state of a call.
     ///
-    /// `said` has a bit for each present optional member. A state that `begins` the call decides its audience, and the
-    /// queue never coalesces it.
-    State { call: Arc<str>, status: ProgressStatus, said: u8, begins: bool },
+    /// `members` has a bit for each present optional member. A state that `begins` the call decides its audience, and
+    /// the queue never coalesces it.
+    State { call: Arc<str>, status: ProgressStatus, members: u8, begins: bool },
     /// A patch that builds on the earlier progress reports of the call.
     Patch { call: Arc<str> },
     /// A fact without relation to other facts.
@@ -48,7 +48,7 @@ impl Role {
     /// Both must be states of the same call.
     fn repeats(&self, older: &Self) -> bool {
         match (self, older) {
-            (Self::State { said, .. }, Self::State { said: older, begins: false, .. }) => said & older == *older,
+            (Self::State { members, .. }, Self::State { members: older, begins: false, .. }) => members & older == *older,
             _ => false,
         }
     }
@@ -56,37 +56,37 @@ impl Role {
 
 /// The limits of the queue.
 #[derive(Clone, Copy)]
-pub(super) struct Room {
+pub(super) struct QueueLimits {
     pub facts: usize,
     /// The most bytes.
     /// A single fact may be larger.
     pub bytes: usize,
 }
 
-impl Room {
+impl QueueLimits {
     /// Whether a queue of `facts` facts and `bytes` bytes is too full for `more` further bytes.
     const fn is_full(self, facts: usize, bytes: usize, more: usize) -> bool {
         facts >= self.facts || (facts > 0 && bytes + more > self.bytes)
     }
 }
 
-struct Waiting {
+struct Entry {
     fact: Fact,
     /// The count of the first report that this entry covers: its own, or that of a coalesced one.
     since: u64,
     /// Whether this entry is the placeholder of a rejected fact.
-    is_stand_in: bool,
+    is_placeholder: bool,
 }
 
 struct State {
-    line: VecDeque<Waiting>,
+    entries: VecDeque<Entry>,
     /// The number of entries at the head that are in flight.
-    under_way: usize,
+    in_flight: usize,
     /// The total length of all entries.
     bytes: usize,
     counters: Counters,
     /// The time of the server's last progress or, if later, the time when the queue became non-empty.
-    settled_at: Instant,
+    last_progress_at: Instant,
     /// The reason of the last failed attempt.
     failure: Option<String>,
     /// Unreported losses: the number of facts, and the reason for the first.
@@ -101,14 +101,14 @@ struct State {
 enum Ended {
     /// The task ended.
     /// Unsent reports are counted as lost.
-    Quietly,
+    TaskEnded,
     /// The server permanently rejects this reporter.
     Refused(ReportError),
 }
 
 /// The outcome of offering a fact to the queue.
 enum Offer {
-    Taken,
+    Accepted,
     /// The fact is lost and counted.
     Lost,
     /// The queue is full.
@@ -119,8 +119,8 @@ enum Offer {
 /// The queue, shared by the reporters and the task that sends it.
 pub(super) struct Queue {
     state: Mutex<State>,
-    room: Room,
-    patience: Duration,
+    limits: QueueLimits,
+    stall_timeout: Duration,
     /// Wakes the task when the queue has facts to send or is closed.
     work: Notify,
     /// Wakes waiting callers when the server settles facts or the task ends.
@@ -128,19 +128,19 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub fn new(room: Room, patience: Duration) -> Self {
+    pub fn new(limits: QueueLimits, stall_timeout: Duration) -> Self {
         let state = State {
-            line: VecDeque::new(),
-            under_way: 0,
+            entries: VecDeque::new(),
+            in_flight: 0,
             bytes: 0,
             counters: Counters::default(),
-            settled_at: Instant::now(),
+            last_progress_at: Instant::now(),
             failure: None,
             lost: None,
             is_closed: false,
             ended: None,
         };
-        Self { state: Mutex::new(state), room, patience, work: Notify::new(), settled: watch::Sender::new(()) }
+        Self { state: Mutex::new(state), limits, stall_timeout, work: Notify::new(), settled: watch::Sender::new(()) }
     }
 
     // ── the reporters' side ──
@@ -151,7 +151,7 @@ impl Queue {
         let mut settled = self.settled.subscribe();
         loop {
             let until = match self.offer(fact) {
-                Offer::Taken => return true,
+                Offer::Accepted => return true,
                 Offer::Lost => return false,
                 Offer::Full(back, until) => {
                     fact = back;
@@ -159,7 +159,7 @@ impl Queue {
                 }
             };
             if until <= Instant::now() {
-                self.state.lock().lose_new("the queue was full and the server did not answer in time");
+                self.state.lock().count_new_loss("the queue was full and the server did not answer in time");
                 return false;
             }
             // The loop checks again after progress and after the timeout.
@@ -168,7 +168,7 @@ impl Queue {
     }
 
     /// Adds an emitted event, or sheds it if the queue is full.
-    pub fn put_now(&self, fact: Fact) {
+    pub fn try_put(&self, fact: Fact) {
         if let Offer::Full(..) = self.offer(fact) {
             let mut state = self.state.lock();
             state.counters.reported += 1;
@@ -180,27 +180,27 @@ impl Queue {
         let mut state = self.state.lock();
         if let Some(Ended::Refused(error)) = &state.ended {
             let why = error.to_string();
-            state.lose_new(&why);
+            state.count_new_loss(&why);
             return Offer::Lost;
         }
         if state.is_closed {
-            state.lose_new("the reporter is closed");
+            state.count_new_loss("the reporter is closed");
             return Offer::Lost;
         }
-        let mut waiting = Waiting { fact, since: state.counters.reported + 1, is_stand_in: false };
-        let is_full = self.room.is_full(state.line.len(), state.bytes, waiting.fact.text.len());
-        if is_full && !state.make_room(self.room, &mut waiting) {
-            return Offer::Full(waiting.fact, state.settled_at + self.patience);
+        let mut waiting = Entry { fact, since: state.counters.reported + 1, is_placeholder: false };
+        let is_full = self.limits.is_full(state.entries.len(), state.bytes, waiting.fact.text.len());
+        if is_full && !state.coalesce(self.limits, &mut waiting) {
+            return Offer::Full(waiting.fact, state.last_progress_at + self.stall_timeout);
         }
-        if state.line.is_empty() {
-            state.settled_at = Instant::now();
+        if state.entries.is_empty() {
+            state.last_progress_at = Instant::now();
         }
         state.counters.reported += 1;
         state.bytes += waiting.fact.text.len();
-        state.line.push_back(waiting);
+        state.entries.push_back(waiting);
         drop(state);
         self.work.notify_one();
-        Offer::Taken
+        Offer::Accepted
     }
 
     /// Waits until the server has acknowledged all earlier reports.
@@ -216,10 +216,10 @@ impl Queue {
                 if let Some(Ended::Refused(error)) = &state.ended {
                     return Err(error.clone());
                 }
-                if state.line.iter().all(|waiting| waiting.since > all) {
+                if state.entries.iter().all(|waiting| waiting.since > all) {
                     return state.lost.take().map_or(Ok(()), |(count, why)| Err(ReportError::Lost { count, why }));
                 }
-                let until = state.settled_at + self.patience;
+                let until = state.last_progress_at + self.stall_timeout;
                 if until <= Instant::now() {
                     let why = state.failure.clone().unwrap_or_else(|| "the server has not answered yet".into());
                     return Err(ReportError::Unreachable { waiting: state.waiting(), why });
@@ -245,7 +245,7 @@ impl Queue {
     /// Moves the time of the server's last progress into the past.
     #[cfg(test)]
     pub fn age(&self, by: Duration) {
-        self.state.lock().settled_at -= by;
+        self.state.lock().last_progress_at -= by;
     }
 
     // ── the sender's side ──
@@ -275,12 +275,12 @@ impl Queue {
         let mut state = self.state.lock();
         state.counters.repeated += duplicates;
         for _ in 0..count {
-            let waiting = state.line.pop_front().expect("in-flight facts are in the queue");
+            let waiting = state.entries.pop_front().expect("in-flight facts are in the queue");
             state.bytes -= waiting.fact.text.len();
-            state.counters.acknowledged += u64::from(!waiting.is_stand_in);
+            state.counters.acknowledged += u64::from(!waiting.is_placeholder);
         }
-        state.under_way -= count;
-        state.went_on();
+        state.in_flight -= count;
+        state.record_progress();
         drop(state);
         self.settled.send_replace(());
     }
@@ -288,19 +288,19 @@ impl Queue {
     /// Replaces a rejected in-flight fact with a placeholder under the same number.
     pub fn refused(&self, index: usize, why: &str) {
         let mut state = self.state.lock();
-        let waiting = &mut state.line[index];
-        if mem::replace(&mut waiting.is_stand_in, true) {
+        let waiting = &mut state.entries[index];
+        if mem::replace(&mut waiting.is_placeholder, true) {
             // The server rejected the placeholder too: the next fact takes the number.
-            let waiting = state.line.remove(index).expect("the lines above read this entry");
+            let waiting = state.entries.remove(index).expect("the lines above read this entry");
             state.bytes -= waiting.fact.text.len();
-            state.under_way -= 1;
+            state.in_flight -= 1;
         } else {
             let bytes = waiting.fact.text.len();
-            waiting.fact.text = facts::stand_in(Timestamp::now(), why, bytes);
-            state.bytes = state.bytes - bytes + state.line[index].fact.text.len();
-            state.lose(1, why);
+            waiting.fact.text = facts::placeholder(Timestamp::now(), why, bytes);
+            state.bytes = state.bytes - bytes + state.entries[index].fact.text.len();
+            state.count_loss(1, why);
         }
-        state.went_on();
+        state.record_progress();
         drop(state);
         self.settled.send_replace(());
         tracing::warn!(why, "the server rejected a report");
@@ -314,7 +314,7 @@ impl Queue {
             tracing::warn!(why, "reports do not reach the server; the reporter retries");
         }
         state.failure = Some(why);
-        !state.is_closed || Instant::now() < state.settled_at + self.patience
+        !state.is_closed || Instant::now() < state.last_progress_at + self.stall_timeout
     }
 
     /// Ends the queue, because the server permanently rejects this reporter.
@@ -328,7 +328,7 @@ impl Queue {
     /// The remaining reports are lost.
     pub fn abandon(&self) {
         let why = self.state.lock().failure.clone();
-        self.end(Ended::Quietly, &why.unwrap_or_else(|| "the runtime of the reporter's task has ended".into()));
+        self.end(Ended::TaskEnded, &why.unwrap_or_else(|| "the runtime of the reporter's task has ended".into()));
     }
 
     fn end(&self, ended: Ended, why: &str) {
@@ -338,10 +338,10 @@ impl Queue {
             state.ended = Some(ended);
             let left = state.waiting();
             if left > 0 {
-                state.lose(left, why);
+                state.count_loss(left, why);
             }
-            state.line.clear();
-            (state.under_way, state.bytes) = (0, 0);
+            state.entries.clear();
+            (state.in_flight, state.bytes) = (0, 0);
         }
         drop(state);
         self.settled.send_replace(());
@@ -351,40 +351,40 @@ impl Queue {
 impl State {
     /// Returns the number of queued reports, without placeholders.
     fn waiting(&self) -> u64 {
-        self.line.iter().filter(|waiting| !waiting.is_stand_in).count() as u64
+        self.entries.iter().filter(|waiting| !waiting.is_placeholder).count() as u64
     }
 
-    fn lose(&mut self, count: u64, why: &str) {
+    fn count_loss(&mut self, count: u64, why: &str) {
         self.counters.dropped += count;
         self.lost.get_or_insert_with(|| (0, why.to_owned())).0 += count;
     }
 
     /// Counts the loss of a report that never entered the queue.
-    fn lose_new(&mut self, why: &str) {
+    fn count_new_loss(&mut self, why: &str) {
         self.counters.reported += 1;
-        self.lose(1, why);
+        self.count_loss(1, why);
     }
 
     /// Records progress of the server, which restarts the stall timeout.
-    fn went_on(&mut self) {
-        self.settled_at = Instant::now();
+    fn record_progress(&mut self) {
+        self.last_progress_at = Instant::now();
         self.failure = None;
     }
 
     fn batch(&mut self, limit: usize) -> Option<Vec<Bytes>> {
-        if self.under_way == 0 {
+        if self.in_flight == 0 {
             let mut bytes = 0;
-            let fits = |waiting: &&Waiting| {
+            let fits = |waiting: &&Entry| {
                 let is_first = bytes == 0;
                 bytes += waiting.fact.text.len() + 1;
                 is_first || bytes <= BATCH_BYTES_MAX
             };
-            self.under_way = self.line.iter().take(BATCH_FACTS_MAX).take_while(fits).count();
-            if self.under_way == 0 {
+            self.in_flight = self.entries.iter().take(BATCH_FACTS_MAX).take_while(fits).count();
+            if self.in_flight == 0 {
                 return None;
             }
         }
-        let batch = self.line.iter().take(self.under_way.min(limit));
+        let batch = self.entries.iter().take(self.in_flight.min(limit));
         let batch: Vec<Bytes> = batch.map(|waiting| waiting.fact.text.clone()).collect();
         self.counters.sent += batch.len() as u64;
         Some(batch)
@@ -392,22 +392,22 @@ impl State {
 
     /// Coalesces repeated states if that makes room for `newcomer`.
     /// `newcomer` itself may repeat states.
-    fn make_room(&mut self, room: Room, newcomer: &mut Waiting) -> bool {
+    fn coalesce(&mut self, limits: QueueLimits, newcomer: &mut Entry) -> bool {
         let repeated = self.repeated(newcomer);
-        let freed: usize = repeated.iter().map(|(place, _)| self.line[*place].fact.text.len()).sum();
-        if room.is_full(self.line.len() - repeated.len(), self.bytes - freed, newcomer.fact.text.len()) {
+        let freed: usize = repeated.iter().map(|(index, _)| self.entries[*index].fact.text.len()).sum();
+        if limits.is_full(self.entries.len() - repeated.len(), self.bytes - freed, newcomer.fact.text.len()) {
             return false;
         }
-        for (place, by) in &repeated {
-            let since = self.line[*place].since;
-            let by = self.line.get_mut(*by).unwrap_or(newcomer);
+        for (index, by) in &repeated {
+            let since = self.entries[*index].since;
+            let by = self.entries.get_mut(*by).unwrap_or(newcomer);
             by.since = by.since.min(since);
         }
         self.bytes -= freed;
         self.counters.coalesced += repeated.len() as u64;
         // The indexes are in descending order, so a removal does not shift the remaining ones.
-        for (place, _) in repeated {
-            self.line.remove(place);
+        for (index, _) in repeated {
+            self.entries.remove(index);
         }
         true
     }
@@ -415,22 +415,22 @@ impl State {
     /// Returns the indexes of repeated states in descending order.
     ///
     /// Each comes with the index of the state that repeats it. The index of `newcomer` is the length of the queue.
-    fn repeated(&self, newcomer: &Waiting) -> Vec<(usize, usize)> {
-        let role = |place: usize| &self.line.get(place).unwrap_or(newcomer).fact.role;
+    fn repeated(&self, newcomer: &Entry) -> Vec<(usize, usize)> {
+        let role = |index: usize| &self.entries.get(index).unwrap_or(newcomer).fact.role;
         let mut repeated = Vec::new();
         // For each call: the earliest status so far, and the indexes of the kept states with this status. The queue
         // keeps every change of status, because readers must see each.
         let mut states: HashMap<&str, (ProgressStatus, Vec<usize>)> = HashMap::new();
-        for place in (self.under_way..=self.line.len()).rev() {
-            match role(place) {
+        for index in (self.in_flight..=self.entries.len()).rev() {
+            match role(index) {
                 older @ Role::State { call, status, .. } => {
                     let (later_status, later) = states.entry(&**call).or_insert((*status, Vec::new()));
                     if mem::replace(later_status, *status) != *status {
                         later.clear();
                     }
                     match later.iter().find(|by| role(**by).repeats(older)) {
-                        Some(by) => repeated.push((place, *by)),
-                        None => later.push(place),
+                        Some(by) => repeated.push((index, *by)),
+                        None => later.push(index),
                     }
                 }
                 // A patch builds on the states before it, so those stay.

@@ -1,7 +1,7 @@
 //! Tests of the reporter against a scripted server.
 
 use super::queue::{BATCH_FACTS_MAX, Fact, Role};
-use super::wire::Answer;
+use super::wire::DeliveryOutcome;
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
@@ -12,34 +12,38 @@ use tokio::sync::{mpsc, oneshot};
 
 /// A timeout that only a hang reaches.
 const HANG: Duration = Duration::from_mins(1);
-const ROOM: Room = Room { facts: 8, bytes: 1 << 20 };
-const QUICK: Pace = Pace { first: Duration::from_millis(1), most: Duration::from_millis(2) };
+const LIMITS: QueueLimits = QueueLimits { facts: 8, bytes: 1 << 20 };
+const FAST_BACKOFF: Backoff = Backoff { initial: Duration::from_millis(1), max: Duration::from_millis(2) };
 
 /// A request as the scripted server receives it.
-pub(super) struct Asked {
+pub(super) struct ScriptedRequest {
     seq: u64,
     facts: Vec<Value>,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<DeliveryOutcome>,
 }
 
-pub(super) async fn asked(script: &mpsc::UnboundedSender<Asked>, seq: u64, facts: &[Bytes]) -> Answer {
-    let unreachable = || Answer::Later { why: "unreachable".into(), after: None };
+pub(super) async fn send_to_script(
+    script: &mpsc::UnboundedSender<ScriptedRequest>,
+    seq: u64,
+    facts: &[Bytes],
+) -> DeliveryOutcome {
+    let unreachable = || DeliveryOutcome::Retry { why: "unreachable".into(), after: None };
     let facts = facts.iter().map(|fact| serde_json::from_slice(fact).unwrap()).collect();
     let (answer, answered) = oneshot::channel();
-    match script.send(Asked { seq, facts, answer }) {
+    match script.send(ScriptedRequest { seq, facts, answer }) {
         Ok(()) => answered.await.unwrap_or_else(|_| unreachable()),
         Err(_) => unreachable(),
     }
 }
 
-impl Asked {
-    fn answer(self, answer: Answer) {
+impl ScriptedRequest {
+    fn answer(self, answer: DeliveryOutcome) {
         assert!(self.answer.send(answer).is_ok(), "the worker waits for the answer");
     }
 
     fn take(self) -> Vec<String> {
         let names = self.names();
-        self.answer(Answer::Taken { duplicates: 0 });
+        self.answer(DeliveryOutcome::Accepted { duplicates: 0 });
         names
     }
 
@@ -56,14 +60,14 @@ fn name(fact: &Value) -> String {
     kind.as_str().map_or_else(|| kind.to_string(), str::to_owned)
 }
 
-fn later(why: &str) -> Answer {
-    Answer::Later { why: why.into(), after: None }
+fn later(why: &str) -> DeliveryOutcome {
+    DeliveryOutcome::Retry { why: why.into(), after: None }
 }
 
-struct Script(mpsc::UnboundedReceiver<Asked>);
+struct Script(mpsc::UnboundedReceiver<ScriptedRequest>);
 
 impl Script {
-    async fn next(&mut self) -> Asked {
+    async fn next(&mut self) -> ScriptedRequest {
         soon(self.0.recv()).await.expect("the reporter is running")
     }
 }
@@ -72,9 +76,9 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(HANG, future).await.expect("the future completes before the timeout")
 }
 
-fn scripted(room: Room, patience: Duration) -> (Reporter, Script) {
+fn scripted(limits: QueueLimits, stall_timeout: Duration) -> (Reporter, Script) {
     let (script, asked) = mpsc::unbounded_channel();
-    (Reporter::start(Sink::Script(script), room, patience, QUICK, 1).unwrap(), Script(asked))
+    (Reporter::start(Sink::Script(script), limits, stall_timeout, FAST_BACKOFF, 1).unwrap(), Script(asked))
 }
 
 fn facts_of(counters: Counters) -> (u64, u64, u64, u64, u64, u64) {
@@ -103,8 +107,12 @@ async fn a_state_has_seed_002_s_form_and_is_for_users() {
         call.report_progress(ProgressStatus::Running, Some("Indexed batch 1/10"), Some(0.1)).await;
         call.report_progress(ProgressStatus::Pending, None, Some(f64::NAN)).await;
         let child = call.child("d", "fetch");
-        child.report(child.state(ProgressStatus::Done).loaded(3).total(4).message("x").progress(0.75)).await;
-        reporter.call("e", "fetch").parent("c").report(ToolCallProgressState::new("other", "t", ProgressStatus::Failed)).await;
+        child.report(child.state(ProgressStatus::Done).with_loaded(3).with_total(4).with_message("x").with_progress(0.75)).await;
+        reporter
+            .call("e", "fetch")
+            .with_parent("c")
+            .report(ToolCallProgressState::new("other", "t", ProgressStatus::Failed))
+            .await;
     })
     .await;
     let state = |content: Value| {
@@ -134,7 +142,7 @@ fn a_state_round_trips_and_statuses_have_seed_002_s_names() {
     use ProgressStatus::{Cancelled, Done, Failed, Pending, Running};
     let names = [(Pending, "pending"), (Running, "running"), (Done, "done"), (Failed, "failed"), (Cancelled, "cancelled")];
     for (status, name) in names {
-        let state = ToolCallProgressState::new("c", "t", status).loaded(1).parent("p");
+        let state = ToolCallProgressState::new("c", "t", status).with_loaded(1).with_parent("p");
         let text = serde_json::to_value(&state).unwrap();
         assert_eq!(text["status"], name);
         assert_eq!(text.as_object().unwrap().len(), 8, "absent members are omitted: {text}");
@@ -142,7 +150,7 @@ fn a_state_round_trips_and_statuses_have_seed_002_s_names() {
     }
     let event = json!({"type": "progress", "toolName": "t", "message": "m", "percent": 40.0, "audience": "admin"});
     let read: ToolProgressEvent = serde_json::from_value(event.clone()).unwrap();
-    assert_eq!(read, ToolProgressEvent::new("t", "m").percent(40.0).audience("admin"));
+    assert_eq!(read, ToolProgressEvent::new("t", "m").with_percent(40.0).with_audience("admin"));
     assert_eq!(serde_json::to_value(&read).unwrap(), event);
 }
 
@@ -172,10 +180,10 @@ async fn activities_are_whole_or_patches_and_a_bare_patch_is_wrapped() {
 async fn an_event_is_internal_by_default_and_its_percentage_is_also_a_fraction() {
     let facts = recorded(async |reporter| {
         reporter.emit(ToolProgressEvent::new("t", "a"));
-        let call = reporter.call("c", "t").announced();
-        call.emit(ToolProgressEvent::new("t", "b").percent(12.5).audience("user"));
-        call.emit(ToolProgressEvent::new("t", "c").percent(130.0).audience("admin"));
-        call.emit(ToolProgressEvent::new("t", "d").percent(f64::NAN).audience("dashboard"));
+        let call = reporter.call("c", "t").with_known_start();
+        call.emit(ToolProgressEvent::new("t", "b").with_percent(12.5).with_audience("user"));
+        call.emit(ToolProgressEvent::new("t", "c").with_percent(130.0).with_audience("admin"));
+        call.emit(ToolProgressEvent::new("t", "d").with_percent(f64::NAN).with_audience("dashboard"));
     })
     .await;
     let of = |audience: &str, payload: Value| json!({"type": "tool.progress", "toolCallId": "c", "audience": audience, "payload": payload});
@@ -228,7 +236,7 @@ async fn a_call_without_a_runtime_has_start_and_end_events() {
 fn a_disabled_reporter_does_nothing_and_needs_no_runtime() {
     // Without a runtime, every future is ready at once.
     let reporter = Reporter::default();
-    let call = reporter.call("c", "t").parent("p").announced();
+    let call = reporter.call("c", "t").with_parent("p").with_known_start();
     pollster::block_on(async {
         call.report_progress(ProgressStatus::Running, Some("x"), None).await;
         call.report(call.state(ProgressStatus::Done)).await;
@@ -244,12 +252,12 @@ fn a_disabled_reporter_does_nothing_and_needs_no_runtime() {
         assert!(reporter.is_none());
         assert_eq!(reporter.close().await, Ok(()));
     });
-    assert!(matches!(Reporter::to("http://127.0.0.1:1", "r").start(), Err(SetupError::NoRuntime)));
+    assert!(matches!(Reporter::builder("http://127.0.0.1:1", "r").start(), Err(StartError::NoRuntime)));
 }
 
 #[tokio::test]
 async fn pending_facts_go_out_as_one_body_and_numbers_continue() {
-    let (reporter, mut server) = scripted(ROOM, HANG);
+    let (reporter, mut server) = scripted(LIMITS, HANG);
     let call = reporter.call("c", "t");
     call.report_activity("a", "1").await;
     let first = server.next().await;
@@ -268,7 +276,7 @@ async fn pending_facts_go_out_as_one_body_and_numbers_continue() {
 
 #[tokio::test]
 async fn a_body_is_limited_in_facts_and_bytes() {
-    let (reporter, mut server) = scripted(Room { facts: 10_000, bytes: 100 << 20 }, HANG);
+    let (reporter, mut server) = scripted(QueueLimits { facts: 10_000, bytes: 100 << 20 }, HANG);
     let call = reporter.call("c", "t");
     call.report_activity("a", "first").await;
     let first = server.next().await;
@@ -294,7 +302,7 @@ async fn a_body_is_limited_in_facts_and_bytes() {
 
 #[tokio::test]
 async fn a_body_without_a_response_is_sent_again_unchanged() {
-    let (reporter, mut server) = scripted(ROOM, HANG);
+    let (reporter, mut server) = scripted(LIMITS, HANG);
     let call = reporter.call("c", "t");
     call.report_activity("a", "1").await;
     let first = server.next().await;
@@ -306,7 +314,7 @@ async fn a_body_without_a_response_is_sent_again_unchanged() {
         assert_eq!((again.seq, &again.facts), (0, &sent));
         again.answer(later("cut off"));
     }
-    server.next().await.answer(Answer::Taken { duplicates: 1 });
+    server.next().await.answer(DeliveryOutcome::Accepted { duplicates: 1 });
     assert_eq!((server.next().await).take(), ["2"]);
     soon(reporter.flush()).await.unwrap();
     let counters = reporter.counters();
@@ -315,19 +323,19 @@ async fn a_body_without_a_response_is_sent_again_unchanged() {
 
 #[tokio::test]
 async fn the_reporter_does_not_retry_before_retry_after() {
-    let (reporter, mut server) = scripted(ROOM, HANG);
+    let (reporter, mut server) = scripted(LIMITS, HANG);
     reporter.call("c", "t").report_activity("a", "1").await;
     let retry_after = Duration::from_millis(300);
     let first = server.next().await;
     let at = Instant::now();
-    first.answer(Answer::Later { why: "busy".into(), after: Some(retry_after) });
+    first.answer(DeliveryOutcome::Retry { why: "busy".into(), after: Some(retry_after) });
     server.next().await.take();
     assert!(at.elapsed() >= retry_after);
 }
 
 #[tokio::test]
 async fn a_gap_goes_back_to_what_the_server_expects() {
-    let (reporter, mut server) = scripted(ROOM, HANG);
+    let (reporter, mut server) = scripted(LIMITS, HANG);
     let call = reporter.call("c", "t");
     for n in ["1", "2", "3"] {
         call.report_activity("a", n).await;
@@ -337,29 +345,29 @@ async fn a_gap_goes_back_to_what_the_server_expects() {
     let fourth = server.next().await;
     assert_eq!(fourth.seq, 3);
     // The server has lost the last two facts.
-    fourth.answer(Answer::Gap { expected: 1 });
+    fourth.answer(DeliveryOutcome::Gap { expected: 1 });
     let again = server.next().await;
     assert_eq!((again.seq, again.take()), (1, vec!["4".to_owned()]));
     call.report_activity("a", "5").await;
     let fifth = server.next().await;
     assert_eq!(fifth.seq, 2);
     // The reporter retries after an impossible number.
-    fifth.answer(Answer::Gap { expected: 9 });
+    fifth.answer(DeliveryOutcome::Gap { expected: 9 });
     let again = server.next().await;
     assert_eq!(again.seq, 2);
     // An operator has erased the run.
-    again.answer(Answer::Gap { expected: 0 });
+    again.answer(DeliveryOutcome::Gap { expected: 0 });
     let again = server.next().await;
     assert_eq!((again.seq, again.take()), (0, vec!["5".to_owned()]));
 }
 
 #[tokio::test]
 async fn a_fenced_reporter_stops_and_returns_the_error() {
-    let (reporter, mut server) = scripted(ROOM, HANG);
+    let (reporter, mut server) = scripted(LIMITS, HANG);
     let call = reporter.call("c", "t");
     call.report_activity("a", "1").await;
     let fenced = ReportError::Fenced { current: 7 };
-    server.next().await.answer(Answer::Never(fenced.clone()));
+    server.next().await.answer(DeliveryOutcome::Rejected(fenced.clone()));
     assert_eq!(soon(reporter.flush()).await, Err(fenced.clone()));
     for _ in 0..20 {
         soon(call.report_activity("a", "2")).await;
@@ -373,7 +381,7 @@ async fn a_fenced_reporter_stops_and_returns_the_error() {
 
 #[tokio::test]
 async fn a_rejected_fact_leaves_its_number_to_a_placeholder() {
-    let (reporter, mut server) = scripted(ROOM, HANG);
+    let (reporter, mut server) = scripted(LIMITS, HANG);
     let call = reporter.call("c", "t");
     call.report_activity("a", "1").await;
     let first = server.next().await;
@@ -384,7 +392,7 @@ async fn a_rejected_fact_leaves_its_number_to_a_placeholder() {
     let body = server.next().await;
     assert_eq!(body.names(), ["2", "bad", "3"]);
     let bytes = body.facts[1].to_string().len();
-    body.answer(Answer::Fact { index: 1, why: "too deep".into() });
+    body.answer(DeliveryOutcome::Fact { index: 1, why: "too deep".into() });
     let body = server.next().await;
     assert_eq!((body.seq, body.names()), (1, ["2", "report_refused", "3"].map(str::to_owned).to_vec()));
     let instead = &body.facts[1];
@@ -400,11 +408,11 @@ async fn a_rejected_fact_leaves_its_number_to_a_placeholder() {
 
 #[tokio::test]
 async fn a_rejected_placeholder_leaves_its_number_to_the_next_fact() {
-    let (reporter, mut server) = scripted(ROOM, HANG);
+    let (reporter, mut server) = scripted(LIMITS, HANG);
     let call = reporter.call("c", "t");
     call.report_activity("a", "bad").await;
     for _ in 0..2 {
-        server.next().await.answer(Answer::Body { why: "no".into() });
+        server.next().await.answer(DeliveryOutcome::Body { why: "no".into() });
     }
     call.report_activity("a", "1").await;
     let body = server.next().await;
@@ -415,7 +423,7 @@ async fn a_rejected_placeholder_leaves_its_number_to_the_next_fact() {
 
 #[tokio::test]
 async fn a_rejected_body_is_halved_until_accepted_and_then_grows_again() {
-    let (reporter, mut server) = scripted(Room { facts: 100, bytes: 1 << 20 }, HANG);
+    let (reporter, mut server) = scripted(QueueLimits { facts: 100, bytes: 1 << 20 }, HANG);
     let call = reporter.call("c", "t");
     call.report_activity("a", "0").await;
     let first = server.next().await;
@@ -429,7 +437,7 @@ async fn a_rejected_body_is_halved_until_accepted_and_then_grows_again() {
         assert_eq!(body.seq, 1 + taken.len() as u64);
         sizes.push(body.facts.len());
         if body.facts.len() > 8 {
-            body.answer(Answer::Body { why: "too large".into() });
+            body.answer(DeliveryOutcome::Body { why: "too large".into() });
         } else {
             taken.extend(body.take());
         }
@@ -441,8 +449,8 @@ async fn a_rejected_body_is_halved_until_accepted_and_then_grows_again() {
 
 #[tokio::test]
 async fn in_flight_facts_are_never_coalesced() {
-    let (reporter, mut server) = scripted(Room { facts: 2, bytes: 1 << 20 }, HANG);
-    let call = reporter.call("c", "t").announced();
+    let (reporter, mut server) = scripted(QueueLimits { facts: 2, bytes: 1 << 20 }, HANG);
+    let call = reporter.call("c", "t").with_known_start();
     let running = async |message: &str| call.report_progress(ProgressStatus::Running, Some(message), None).await;
     running("under way").await;
     let first = server.next().await;
@@ -465,9 +473,9 @@ fn a_flush_waits_as_long_as_the_server_makes_progress() {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _inside = runtime.enter();
-    let queue = Queue::new(ROOM, HANG);
+    let queue = Queue::new(LIMITS, HANG);
     for n in 0..3 {
-        queue.put_now(facts::activity(Timestamp::now(), &"c".into(), "a", n.into()));
+        queue.try_put(facts::activity(Timestamp::now(), &"c".into(), "a", n.into()));
     }
     assert_eq!(pollster::block_on(queue.batch(BATCH_FACTS_MAX)).unwrap().len(), 3);
     for _ in 0..2 {
@@ -484,8 +492,8 @@ fn a_flush_waits_as_long_as_the_server_makes_progress() {
 
 #[tokio::test]
 async fn a_full_queue_makes_reports_wait_and_sheds_events() {
-    let (reporter, mut server) = scripted(Room { facts: 3, bytes: 1 << 20 }, HANG);
-    let call = reporter.call("c", "t").announced();
+    let (reporter, mut server) = scripted(QueueLimits { facts: 3, bytes: 1 << 20 }, HANG);
+    let call = reporter.call("c", "t").with_known_start();
     call.report_activity("a", "1").await;
     let first = server.next().await;
     for n in ["2", "3"] {
@@ -510,8 +518,8 @@ async fn a_full_queue_makes_reports_wait_and_sheds_events() {
 
 #[tokio::test]
 async fn a_queue_is_also_limited_in_bytes_and_accepts_one_fact_of_any_size() {
-    let (reporter, mut server) = scripted(Room { facts: 100, bytes: 1000 }, HANG);
-    let call = reporter.call("c", "t").announced();
+    let (reporter, mut server) = scripted(QueueLimits { facts: 100, bytes: 1000 }, HANG);
+    let call = reporter.call("c", "t").with_known_start();
     call.report_activity("a", "x".repeat(5000)).await;
     call.emit(ToolProgressEvent::new("t", "no room"));
     assert_eq!(facts_of(reporter.counters()), (2, 0, 0, 0, 1, 1));
@@ -524,7 +532,7 @@ async fn a_queue_is_also_limited_in_bytes_and_accepts_one_fact_of_any_size() {
 #[tokio::test]
 async fn a_full_queue_coalesces_only_repeated_states() {
     use ProgressStatus::{Done, Running};
-    let (reporter, mut server) = scripted(Room { facts: 10, bytes: 1 << 20 }, HANG);
+    let (reporter, mut server) = scripted(QueueLimits { facts: 10, bytes: 1 << 20 }, HANG);
     let call = reporter.call("c", "t");
     call.report_activity("a", "under way").await;
     let first = server.next().await;
@@ -532,7 +540,7 @@ async fn a_full_queue_coalesces_only_repeated_states() {
     call.report_progress(Running, Some("repeated"), Some(0.1)).await;
     call.report_progress(Running, None, Some(0.2)).await;
     call.report_activity("a", "between").await;
-    call.report(call.state(Running).loaded(1)).await;
+    call.report(call.state(Running).with_loaded(1)).await;
     call.report_progress(Running, Some("base"), Some(0.3)).await;
     call.report_activity_delta(TOOL_CALL_PROGRESS_ACTIVITY_TYPE, json!(["a patch"])).await;
     call.report_progress(Done, Some("another status"), Some(1.0)).await;
@@ -572,8 +580,8 @@ async fn a_full_queue_coalesces_only_repeated_states() {
 
 #[tokio::test]
 async fn a_flush_of_a_coalesced_state_waits_for_the_repeating_one() {
-    let (reporter, mut server) = scripted(Room { facts: 3, bytes: 1 << 20 }, HANG);
-    let call = reporter.call("c", "t").announced();
+    let (reporter, mut server) = scripted(QueueLimits { facts: 3, bytes: 1 << 20 }, HANG);
+    let call = reporter.call("c", "t").with_known_start();
     call.report_activity("a", "under way").await;
     let first = server.next().await;
     call.report_progress(ProgressStatus::Running, Some("old"), None).await;
@@ -585,14 +593,17 @@ async fn a_flush_of_a_coalesced_state_waits_for_the_repeating_one() {
     first.take();
     let body = server.next().await;
     assert_eq!(body.names(), ["between", "new"]);
-    assert!(tokio::time::timeout(Duration::from_millis(20), &mut flushed).await.is_err(), "the repeating state is not acknowledged");
+    assert!(
+        tokio::time::timeout(Duration::from_millis(20), &mut flushed).await.is_err(),
+        "the repeating state is not acknowledged"
+    );
     body.take();
     soon(flushed).await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn no_caller_waits_longer_than_the_stall_timeout() {
-    let (reporter, mut server) = scripted(Room { facts: 2, bytes: 1 << 20 }, Duration::from_millis(50));
+    let (reporter, mut server) = scripted(QueueLimits { facts: 2, bytes: 1 << 20 }, Duration::from_millis(50));
     let call = reporter.call("c", "t");
     for n in 0..100 {
         soon(call.report_activity("a", n.to_string())).await;
@@ -627,7 +638,7 @@ async fn flushed(reporter: &Reporter, of: &str) -> Result<(), ReportError> {
 
 #[tokio::test]
 async fn a_closed_reporter_sends_its_queue_accepts_nothing_more_and_ends() {
-    let (reporter, mut server) = scripted(ROOM, HANG);
+    let (reporter, mut server) = scripted(LIMITS, HANG);
     let (call, other) = (reporter.call("c", "t"), reporter.clone());
     call.report_activity("a", "1").await;
     let closing = tokio::spawn(reporter.close());
@@ -641,7 +652,7 @@ async fn a_closed_reporter_sends_its_queue_accepts_nothing_more_and_ends() {
 
 #[tokio::test]
 async fn closing_with_an_unreachable_server_gives_up_after_the_stall_timeout() {
-    let (reporter, mut server) = scripted(ROOM, Duration::from_millis(50));
+    let (reporter, mut server) = scripted(LIMITS, Duration::from_millis(50));
     let other = reporter.clone();
     reporter.call("c", "t").report_activity("a", "1").await;
     let closing = tokio::spawn(reporter.close());
@@ -660,7 +671,7 @@ async fn closing_with_an_unreachable_server_gives_up_after_the_stall_timeout() {
 
 #[tokio::test]
 async fn pending_reports_go_out_after_the_last_handle_is_dropped() {
-    let (reporter, mut server) = scripted(ROOM, HANG);
+    let (reporter, mut server) = scripted(LIMITS, HANG);
     let call = reporter.call("c", "t");
     drop(reporter);
     call.report_activity("a", "1").await;
@@ -676,7 +687,7 @@ async fn pending_reports_go_out_after_the_last_handle_is_dropped() {
 fn the_end_of_the_runtime_loses_its_reports_and_wakes_waiting_callers() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
-    let (reporter, server) = first.block_on(async { scripted(Room { facts: 1, bytes: 1 << 20 }, HANG) });
+    let (reporter, server) = first.block_on(async { scripted(QueueLimits { facts: 1, bytes: 1 << 20 }, HANG) });
     let call = reporter.call("c", "t");
     first.block_on(call.report_activity("a", "1"));
     drop((first, server));
@@ -701,21 +712,25 @@ async fn a_recording_keeps_the_newest_facts() {
 
 #[tokio::test]
 async fn a_builder_reports_invalid_settings() {
-    let error = |setup: Setup| setup.start().unwrap_err().to_string();
+    let error = |setup: ReporterBuilder| setup.start().unwrap_err().to_string();
     let server = "http://127.0.0.1:1";
-    assert!(error(Reporter::to("ftp://h", "r")).contains("the scheme is ftp"));
-    assert!(error(Reporter::to("https://h", "r").authority("none")).contains("-----BEGIN CERTIFICATE-----"));
-    assert!(error(Reporter::to("h:1", "r")).starts_with("\"h:1\" is not a valid server address"));
-    assert!(error(Reporter::to("", "r")).contains("is not a valid server address"));
-    assert!(error(Reporter::to(server, "")).starts_with("the reporter's run: an id is empty"));
-    assert!(error(Reporter::to(server, "r").agent("a\n")).starts_with("the reporter's agentId: an id has a control character"));
+    assert!(error(Reporter::builder("ftp://h", "r")).contains("the scheme is ftp"));
+    assert!(error(Reporter::builder("https://h", "r").with_authority("none")).contains("-----BEGIN CERTIFICATE-----"));
+    assert!(error(Reporter::builder("h:1", "r")).starts_with("\"h:1\" is not a valid server address"));
+    assert!(error(Reporter::builder("", "r")).contains("is not a valid server address"));
+    assert!(error(Reporter::builder(server, "")).starts_with("the reporter's run: an id is empty"));
     assert!(
-        error(Reporter::to(server, "r").producer(&"p".repeat(257))).starts_with("the reporter's producer: an id is 257 bytes")
+        error(Reporter::builder(server, "r").with_agent("a\n"))
+            .starts_with("the reporter's agentId: an id has a control character")
     );
-    for setup in [Reporter::to(server, "r").producer("é"), Reporter::to(server, "r").token("a\nb")] {
+    assert!(
+        error(Reporter::builder(server, "r").with_producer_id(&"p".repeat(257)))
+            .starts_with("the reporter's producer: an id is 257 bytes")
+    );
+    for setup in [Reporter::builder(server, "r").with_producer_id("é"), Reporter::builder(server, "r").with_token("a\nb")] {
         assert!(error(setup).ends_with("is not visible ASCII, which its HTTP header requires"));
     }
-    let shown = format!("{:?}", Reporter::to(server, "r").token("hidden"));
+    let shown = format!("{:?}", Reporter::builder(server, "r").with_token("hidden"));
     assert!(!shown.contains("hidden"), "{shown}");
 }
 
@@ -748,8 +763,8 @@ async fn answer_once(listener: &tokio::net::TcpListener, answer: &str) -> String
 async fn a_request_has_the_run_the_producer_and_the_first_number() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    let setup = Reporter::to(&url, "a/b ?é").session("s&1").session("s&2").agent("a");
-    let reporter = setup.producer("p-1").epoch(12).token("t.o.k").start().unwrap();
+    let setup = Reporter::builder(&url, "a/b ?é").with_session("s&1").with_session("s&2").with_agent("a");
+    let reporter = setup.with_producer_id("p-1").with_epoch(12).with_token("t.o.k").start().unwrap();
     reporter.call("c", "t").report_activity("x", "1").await;
     let busy = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 0\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let first = soon(answer_once(&listener, busy)).await;
@@ -793,25 +808,25 @@ struct Model {
 }
 
 impl Model {
-    fn take(&mut self, asked: &Asked, fate: Fate) -> Answer {
+    fn take(&mut self, asked: &ScriptedRequest, fate: Fate) -> DeliveryOutcome {
         let next = self.log.len() as u64;
         if asked.seq > next {
-            return Answer::Gap { expected: next };
+            return DeliveryOutcome::Gap { expected: next };
         }
         if asked.facts.len() > self.body_max {
-            return Answer::Body { why: "too large".into() };
+            return DeliveryOutcome::Body { why: "too large".into() };
         }
         let known = usize::try_from(next - asked.seq).unwrap().min(asked.facts.len());
         let tail = &asked.facts[known..];
         if let Some(at) = tail.iter().position(|fact| fact["payload"]["activityType"] == "poison") {
             let why = "poison".to_owned();
             return match fate {
-                Fate::Vague => Answer::Body { why },
-                _ => Answer::Fact { index: known + at, why },
+                Fate::Vague => DeliveryOutcome::Body { why },
+                _ => DeliveryOutcome::Fact { index: known + at, why },
             };
         }
         self.log.extend(tail.iter().cloned());
-        Answer::Taken { duplicates: known as u64 }
+        DeliveryOutcome::Accepted { duplicates: known as u64 }
     }
 }
 
@@ -832,9 +847,9 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (script, mut asked) = mpsc::unbounded_channel();
-            let pace = Pace { first: Duration::from_micros(1), most: Duration::from_micros(1) };
-            let room = Room { facts: facts_max, bytes: 1 << 20 };
-            let reporter = Reporter::start(Sink::Script(script), room, HANG, pace, 3).unwrap();
+            let backoff = Backoff { initial: Duration::from_micros(1), max: Duration::from_micros(1) };
+            let limits = QueueLimits { facts: facts_max, bytes: 1 << 20 };
+            let reporter = Reporter::start(Sink::Script(script), limits, HANG, backoff, 3).unwrap();
             let serving = tokio::spawn(async move {
                 let mut model = Model { log: Vec::new(), body_max };
                 let mut fates = fates.into_iter();
@@ -878,7 +893,7 @@ proptest! {
         facts_max in 1..20usize,
     ) {
         use ProgressStatus::{Done, Pending, Running};
-        let queue = Queue::new(Room { facts: facts_max, bytes: 1 << 20 }, HANG);
+        let queue = Queue::new(QueueLimits { facts: facts_max, bytes: 1 << 20 }, HANG);
         let mut given = Vec::new();
         for (n, (call, kind, status, said)) in reports.into_iter().enumerate() {
             let call: Arc<str> = ["c", "d"][call].into();
@@ -896,7 +911,7 @@ proptest! {
                 }
             };
             let before = queue.counters().shed;
-            queue.put_now(fact.clone());
+            queue.try_put(fact.clone());
             if queue.counters().shed == before {
                 given.push(fact);
             }

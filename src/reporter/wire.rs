@@ -11,15 +11,15 @@ use std::time::{Duration, SystemTime};
 
 /// The most bytes of a response that the reporter reads.
 /// Another server's response could be endless.
-const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 /// The length of the excerpt of another server's response, in characters.
 const EXCERPT_CHARS_MAX: usize = 200;
 
 /// The outcome of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum DeliveryOutcome {
     /// All facts are durable; `duplicates` of them were durable before.
-    Taken { duplicates: u64 },
+    Accepted { duplicates: u64 },
     /// The server expects a lower number: it has lost facts, by an erasure or with its memory.
     Gap { expected: u64 },
     /// The server permanently rejects this fact of the body, and accepted no other fact of it.
@@ -27,9 +27,9 @@ pub(super) enum Answer {
     /// The server rejects the body without naming a fact.
     Body { why: String },
     /// The server permanently rejects this reporter.
-    Never(ReportError),
+    Rejected(ReportError),
     /// The outcome is unknown or temporary: send the body again, at the earliest after this time.
-    Later { why: String, after: Option<Duration> },
+    Retry { why: String, after: Option<Duration> },
 }
 
 /// The destination of reports.
@@ -37,21 +37,21 @@ pub(super) enum Sink {
     Http(Box<Http>),
     Memory(Recording),
     #[cfg(test)]
-    Script(tokio::sync::mpsc::UnboundedSender<super::tests::Asked>),
+    Script(tokio::sync::mpsc::UnboundedSender<super::tests::ScriptedRequest>),
 }
 
 impl Sink {
     /// Sends the facts.
     /// `seq` is the number of the first one.
-    pub async fn deliver(&self, seq: u64, facts: Vec<Bytes>) -> Answer {
+    pub async fn deliver(&self, seq: u64, facts: Vec<Bytes>) -> DeliveryOutcome {
         match self {
             Self::Http(http) => http.deliver(seq, &facts).await,
             Self::Memory(recorded) => {
                 recorded.extend(&facts);
-                Answer::Taken { duplicates: 0 }
+                DeliveryOutcome::Accepted { duplicates: 0 }
             }
             #[cfg(test)]
-            Self::Script(script) => super::tests::asked(script, seq, &facts).await,
+            Self::Script(script) => super::tests::send_to_script(script, seq, &facts).await,
         }
     }
 }
@@ -65,7 +65,7 @@ pub(super) struct Http {
 }
 
 impl Http {
-    async fn deliver(&self, seq: u64, facts: &[Bytes]) -> Answer {
+    async fn deliver(&self, seq: u64, facts: &[Bytes]) -> DeliveryOutcome {
         let request = self
             .client
             .post(self.url.clone())
@@ -74,8 +74,8 @@ impl Http {
             .header("producer-seq", seq)
             .body(array(facts));
         match read(request).await {
-            Ok((status, retry_after, body)) => judge(status, retry_after, &body, facts.len() as u64),
-            Err(error) => Answer::Later { why: innermost(&error.without_url()), after: None },
+            Ok((status, retry_after, body)) => classify(status, retry_after, &body, facts.len() as u64),
+            Err(error) => DeliveryOutcome::Retry { why: innermost(&error.without_url()), after: None },
         }
     }
 }
@@ -98,7 +98,7 @@ async fn read(request: reqwest::RequestBuilder) -> Result<(u16, Option<Duration>
     let mut body = Vec::new();
     while let Some(part) = answer.chunk().await? {
         body.extend_from_slice(&part);
-        if body.len() > ANSWER_BYTES_MAX {
+        if body.len() > RESPONSE_BYTES_MAX {
             break;
         }
     }
@@ -124,13 +124,13 @@ fn innermost(error: &dyn std::error::Error) -> String {
 }
 
 /// Problem codes that concern the address, the numbering or the right to send, and so every fact.
-const OF_EVERY_FACT: [&str; 5] = ["bad_id", "bad_query", "bad_producer", "unknown_source", "too_many_producers"];
+const REPORTER_WIDE_CODES: [&str; 5] = ["bad_id", "bad_query", "bad_producer", "unknown_source", "too_many_producers"];
 
 /// Classifies the response to a body of `facts` facts.
 ///
 /// The reporter accepts a success or a permanent rejection only in the form that our server sends. Any other response
 /// comes from an intermediary, and the reporter retries.
-pub(super) fn judge(status: u16, retry_after: Option<Duration>, body: &[u8], facts: u64) -> Answer {
+pub(super) fn classify(status: u16, retry_after: Option<Duration>, body: &[u8], facts: u64) -> DeliveryOutcome {
     let said: Value = serde_json::from_slice(body).unwrap_or_default();
     let number = |member: &str| said.get(member).and_then(Value::as_u64);
     let text = |member: &str| said.get(member).and_then(Value::as_str);
@@ -142,25 +142,27 @@ pub(super) fn judge(status: u16, retry_after: Option<Duration>, body: &[u8], fac
             format!("the response {status} is not a proscenium server's: {excerpt:?}")
         }
     };
-    let later = || Answer::Later { why: why(), after: retry_after };
+    let later = || DeliveryOutcome::Retry { why: why(), after: retry_after };
     let never = || {
         let (code, detail) = (code.unwrap_or_default().to_owned(), text("detail").unwrap_or_default().to_owned());
-        Answer::Never(ReportError::Refused { status, code, detail })
+        DeliveryOutcome::Rejected(ReportError::Refused { status, code, detail })
     };
     match (status, code) {
         (200, _) => match (number("accepted"), number("duplicates")) {
             (Some(accepted), Some(duplicates)) if accepted + duplicates + number("shed").unwrap_or(0) == facts => {
-                Answer::Taken { duplicates }
+                DeliveryOutcome::Accepted { duplicates }
             }
             _ => later(),
         },
-        (409, Some("producer_gap")) => number("expected").map_or_else(later, |expected| Answer::Gap { expected }),
-        (403, Some("producer_fenced")) => Answer::Never(ReportError::Fenced { current: number("expected").unwrap_or_default() }),
+        (409, Some("producer_gap")) => number("expected").map_or_else(later, |expected| DeliveryOutcome::Gap { expected }),
+        (403, Some("producer_fenced")) => {
+            DeliveryOutcome::Rejected(ReportError::Fenced { current: number("expected").unwrap_or_default() })
+        }
         (408 | 425 | 429, _) | (409, Some("run_erased")) => later(),
-        (400..=499, Some(code)) if OF_EVERY_FACT.contains(&code) => never(),
+        (400..=499, Some(code)) if REPORTER_WIDE_CODES.contains(&code) => never(),
         (400 | 422, Some(_)) | (413, _) => match number("index").filter(|index| *index < facts) {
-            Some(index) => Answer::Fact { index: index as usize, why: why() },
-            None => Answer::Body { why: why() },
+            Some(index) => DeliveryOutcome::Fact { index: index as usize, why: why() },
+            None => DeliveryOutcome::Body { why: why() },
         },
         (400..=499, Some(_)) => never(),
         _ => later(),
@@ -172,11 +174,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn answer(status: u16, body: &Value) -> Answer {
-        judge(status, Some(Duration::from_secs(2)), body.to_string().as_bytes(), 3)
+    fn answer(status: u16, body: &Value) -> DeliveryOutcome {
+        classify(status, Some(Duration::from_secs(2)), body.to_string().as_bytes(), 3)
     }
 
-    fn problem(status: u16, code: &str, members: Value) -> Answer {
+    fn problem(status: u16, code: &str, members: Value) -> DeliveryOutcome {
         let mut body = json!({"code": code, "detail": "Why."});
         body.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         answer(status, &body)
@@ -184,37 +186,46 @@ mod tests {
 
     #[test]
     fn a_success_is_accepted_only_if_it_counts_every_fact() {
-        assert_eq!(answer(200, &json!({"accepted": 1, "duplicates": 2})), Answer::Taken { duplicates: 2 });
-        assert_eq!(answer(200, &json!({"accepted": 1, "duplicates": 0, "shed": 2})), Answer::Taken { duplicates: 0 });
+        assert_eq!(answer(200, &json!({"accepted": 1, "duplicates": 2})), DeliveryOutcome::Accepted { duplicates: 2 });
+        assert_eq!(answer(200, &json!({"accepted": 1, "duplicates": 0, "shed": 2})), DeliveryOutcome::Accepted { duplicates: 0 });
         for no_receipt in [json!({"accepted": 2, "duplicates": 0}), json!({}), json!("<html>"), json!([3])] {
-            assert!(matches!(answer(200, &no_receipt), Answer::Later { .. }), "{no_receipt}");
+            assert!(matches!(answer(200, &no_receipt), DeliveryOutcome::Retry { .. }), "{no_receipt}");
         }
     }
 
     #[test]
     fn a_rejection_concerns_one_fact_the_body_the_reporter_or_is_temporary() {
         let why = || "Why. (c)".to_owned();
-        assert_eq!(problem(422, "c", json!({"index": 1})), Answer::Fact { index: 1, why: why() });
-        assert_eq!(problem(413, "c", json!({"index": 2})), Answer::Fact { index: 2, why: why() });
-        assert_eq!(problem(422, "c", json!({"index": 3})), Answer::Body { why: why() }, "the body has no such fact");
-        assert_eq!(problem(413, "c", json!({})), Answer::Body { why: why() });
-        assert!(matches!(answer(413, &Value::Null), Answer::Body { .. }), "a proxy has its own limit");
-        assert_eq!(problem(409, "producer_gap", json!({"expected": 7})), Answer::Gap { expected: 7 });
-        assert_eq!(problem(403, "producer_fenced", json!({"expected": 9})), Answer::Never(ReportError::Fenced { current: 9 }));
-        for code in OF_EVERY_FACT {
-            assert!(matches!(problem(422, code, json!({"index": 0})), Answer::Never(ReportError::Refused { .. })), "{code}");
+        assert_eq!(problem(422, "c", json!({"index": 1})), DeliveryOutcome::Fact { index: 1, why: why() });
+        assert_eq!(problem(413, "c", json!({"index": 2})), DeliveryOutcome::Fact { index: 2, why: why() });
+        assert_eq!(problem(422, "c", json!({"index": 3})), DeliveryOutcome::Body { why: why() }, "the body has no such fact");
+        assert_eq!(problem(413, "c", json!({})), DeliveryOutcome::Body { why: why() });
+        assert!(matches!(answer(413, &Value::Null), DeliveryOutcome::Body { .. }), "a proxy has its own limit");
+        assert_eq!(problem(409, "producer_gap", json!({"expected": 7})), DeliveryOutcome::Gap { expected: 7 });
+        assert_eq!(
+            problem(403, "producer_fenced", json!({"expected": 9})),
+            DeliveryOutcome::Rejected(ReportError::Fenced { current: 9 })
+        );
+        for code in REPORTER_WIDE_CODES {
+            assert!(
+                matches!(problem(422, code, json!({"index": 0})), DeliveryOutcome::Rejected(ReportError::Refused { .. })),
+                "{code}"
+            );
         }
         for status in [401, 403, 404, 405, 409, 415] {
-            assert!(matches!(problem(status, "c", json!({})), Answer::Never(ReportError::Refused { .. })), "{status}");
-            assert!(matches!(answer(status, &Value::Null), Answer::Later { .. }), "{status} of another server");
+            assert!(
+                matches!(problem(status, "c", json!({})), DeliveryOutcome::Rejected(ReportError::Refused { .. })),
+                "{status}"
+            );
+            assert!(matches!(answer(status, &Value::Null), DeliveryOutcome::Retry { .. }), "{status} of another server");
         }
         for status in [408, 425, 429, 500, 502, 503, 504, 599] {
-            let later = Answer::Later { why: why(), after: Some(Duration::from_secs(2)) };
+            let later = DeliveryOutcome::Retry { why: why(), after: Some(Duration::from_secs(2)) };
             assert_eq!(problem(status, "c", json!({})), later, "{status}");
         }
-        assert!(matches!(problem(409, "run_erased", json!({})), Answer::Later { .. }));
-        assert!(matches!(answer(302, &Value::Null), Answer::Later { .. }));
-        assert!(matches!(answer(400, &Value::Null), Answer::Later { .. }), "a proxy's own rejection");
+        assert!(matches!(problem(409, "run_erased", json!({})), DeliveryOutcome::Retry { .. }));
+        assert!(matches!(answer(302, &Value::Null), DeliveryOutcome::Retry { .. }));
+        assert!(matches!(answer(400, &Value::Null), DeliveryOutcome::Retry { .. }), "a proxy's own rejection");
     }
 
     #[test]

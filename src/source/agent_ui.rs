@@ -6,7 +6,7 @@
 //! ids and reuses them for later chunks. It infers nothing from prose, and a producer cannot forge the members that the
 //! server stamps.
 
-use super::members::{RESERVED, bad_id, carry, instant, take_type};
+use super::members::{RESERVED, carry, invalid_id_error, parse_timestamp, take_type};
 use super::{Adapter, Fact, FactError, SourceKind};
 use crate::model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId, Phase, Scope};
 use serde::{Deserialize, Serialize};
@@ -112,9 +112,9 @@ impl Adapter for AgentUi {
             class = EventType::WorkerNotification;
         }
         let mut draft = Draft::new(class);
-        draft.ids.take_from(&mut fact).map_err(|(member, error)| bad_id(member, &error))?;
+        draft.ids.take_from(&mut fact).map_err(|(member, error)| invalid_id_error(member, &error))?;
         let knows_phase = matches!(fact.get("phase"), Some(Value::String(_)));
-        let permission_scope = if draft.class == EventType::ActionRequired { scope_of_permission(&fact) } else { None };
+        let permission_scope = if draft.event_type == EventType::ActionRequired { scope_of_permission(&fact) } else { None };
         take_members(fact, &mut draft);
         if let Some(scope) = permission_scope {
             draft.payload.entry("scope").or_insert(scope);
@@ -127,7 +127,7 @@ impl Adapter for AgentUi {
         if worker_spoke {
             settle_notification(&mut draft, is_final);
         }
-        if draft.class == EventType::MessagesSnapshot {
+        if draft.event_type == EventType::MessagesSnapshot {
             mark_notifications(&mut draft);
         }
         self.follow(&mut draft);
@@ -212,7 +212,7 @@ fn take_members(mut fact: Fact, draft: &mut Draft) {
             }
             // Many serialisers write null for an absent member.
             (name, Value::Null) if RESERVED.contains(&name) || Ids::MEMBERS.contains(&name) => {}
-            ("timestamp", value) => match instant(&value) {
+            ("timestamp", value) => match parse_timestamp(&value) {
                 Some(at) => draft.timestamp = Some(at),
                 None => carry(draft, member, value),
             },
@@ -268,14 +268,14 @@ fn settle_run(draft: &mut Draft, given: &Ids) {
     if let Some(own) = own.filter(|own| given.run.as_ref() != Some(own)) {
         draft.add_ref("runId", own.as_str().into());
     }
-    draft.ids.or(given);
+    draft.ids.fill_from(given);
 }
 
 /// Sets the phase from explicit payload members.
 /// The caller has checked that the fact has no phase.
 fn refine_phase(draft: &mut Draft) {
     let status = draft.text("status");
-    let phase = match (&draft.class, status) {
+    let phase = match (&draft.event_type, status) {
         (EventType::RunFinished, Some("cancelled" | "canceled")) => Phase::Cancelled,
         (EventType::RunFinished, Some("interrupted")) => Phase::Interrupted,
         (EventType::RunFinished | EventType::AgentCompleted, Some("failed")) => Phase::Failed,
@@ -293,7 +293,7 @@ fn error_code(payload: &Map<String, Value>) -> Option<&str> {
 impl AgentUi {
     /// Tracks the speakers, and fills in missing ids of messages and parts.
     fn follow(&mut self, draft: &mut Draft) {
-        let (channel, is_final) = match draft.class {
+        let (channel, is_final) = match draft.event_type {
             EventType::TextDelta => (Channel::Text, false),
             EventType::TextFinal => (Channel::Text, true),
             EventType::ReasoningDelta => (Channel::Reasoning, false),
@@ -674,12 +674,12 @@ mod tests {
             let value = if mark == "isWorkerNotification" { json!(true) } else { json!("subagent") };
             let draft =
                 one(json!({"type": "text.final", "messageId": "m", "payload": {"role": "user", "text": "done", mark: value}}));
-            assert_eq!(draft.class, EventType::WorkerNotification);
+            assert_eq!(draft.event_type, EventType::WorkerNotification);
             assert_eq!(draft.surface.as_str(), "worker_notifications");
             assert_eq!((&draft.payload["summary"], &draft.payload["workerNotificationId"]), (&json!("done"), &json!("m")));
         }
         let user = one(json!({"type": "text.final", "payload": {"role": "user", "text": "I am a worker"}}));
-        assert_eq!(user.class, EventType::TextFinal);
+        assert_eq!(user.event_type, EventType::TextFinal);
         let native = one(json!({"type": "worker.notification", "messageId": "m", "summary": "done"}));
         assert_eq!(native.payload.get("workerNotificationId"), None, "the sequence identifies the notification");
         let window = one(json!({"type": "messages.snapshot", "messages": [
@@ -692,7 +692,7 @@ mod tests {
     #[test]
     fn an_unknown_event_type_is_carried_and_internal() {
         let draft = one(json!({"type": "weather.changed", "payload": {"sky": "clear"}}));
-        assert_eq!((draft.class.as_str(), draft.audience), ("weather.changed", Audience::Internal));
+        assert_eq!((draft.event_type.as_str(), draft.audience), ("weather.changed", Audience::Internal));
         assert_eq!(draft.payload["sky"], "clear");
     }
 

@@ -40,14 +40,14 @@ pub(super) const RESERVED: &[&str] = &[
 /// value stays (an export that is imported twice).
 pub(super) fn carry(draft: &mut Draft, member: String, value: Value) {
     if RESERVED.contains(&member.as_str()) || Ids::MEMBERS.contains(&member.as_str()) {
-        draft.extra.entry(sourced(&member)).or_insert(value);
+        draft.extra.entry(source_prefixed(&member)).or_insert(value);
     } else {
         draft.extra.insert(member, value);
     }
 }
 
 /// Adds the prefix `source`: `eventId` → `sourceEventId`.
-fn sourced(member: &str) -> String {
+fn source_prefixed(member: &str) -> String {
     let mut letters = member.chars();
     letters.next().into_iter().flat_map(char::to_uppercase).fold("source".to_owned(), |mut name, c| {
         name.push(c);
@@ -56,12 +56,12 @@ fn sourced(member: &str) -> String {
 }
 
 /// Reports an invalid id to the producer.
-pub(super) fn bad_id(member: &'static str, error: &IdError) -> FactError {
+pub(super) fn invalid_id_error(member: &'static str, error: &IdError) -> FactError {
     FactError::BadMember { member, expected: error.to_string() }
 }
 
 /// Converts RFC 3339 text, or milliseconds since 1970, to RFC 3339 text in UTC.
-pub(super) fn instant(value: &Value) -> Option<Box<str>> {
+pub(super) fn parse_timestamp(value: &Value) -> Option<Box<str>> {
     let at = match value {
         Value::String(text) => text.parse::<Timestamp>().ok()?,
         Value::Number(number) => match number.as_i64() {
@@ -124,12 +124,12 @@ pub(super) fn take_id<T: FromStr>(map: &mut Map<String, Value>, member: &str) ->
 }
 
 /// Takes an id that the event requires.
-pub(super) fn take_known_id<T: FromStr<Err = IdError>>(fact: &mut Fact, member: &'static str) -> Result<T, FactError> {
-    take_text(fact, member).unwrap_or_default().parse().map_err(|error| bad_id(member, &error))
+pub(super) fn take_required_id<T: FromStr<Err = IdError>>(fact: &mut Fact, member: &'static str) -> Result<T, FactError> {
+    take_text(fact, member).unwrap_or_default().parse().map_err(|error| invalid_id_error(member, &error))
 }
 
 /// Carries every remaining member of the event in the draft.
-pub(super) fn carrying(mut draft: Draft, rest: Fact) -> Draft {
+pub(super) fn carry_all(mut draft: Draft, rest: Fact) -> Draft {
     for (member, value) in rest {
         carry(&mut draft, member, value);
     }
@@ -138,7 +138,7 @@ pub(super) fn carrying(mut draft: Draft, rest: Fact) -> Draft {
 
 /// Members of a question for which sources use the protocol's own names.
 #[rustfmt::skip]
-const OF_A_QUESTION: &[&str] = &[
+const QUESTION_MEMBERS: &[&str] = &[
     "title", "message", "description", "risk", "scope", "policyScope", "plan", "versionId", "schema", "responseSchema", "options",
     "default", "expiresAt",
 ];
@@ -146,7 +146,7 @@ const OF_A_QUESTION: &[&str] = &[
 /// Moves a question's members from `own` to the draft.
 /// A member that the draft already has stays in `own`.
 pub(super) fn take_question(draft: &mut Draft, own: &mut Map<String, Value>) {
-    for member in OF_A_QUESTION {
+    for member in QUESTION_MEMBERS {
         if own.get(*member).is_some_and(|value| !value.is_null()) && !draft.payload.contains_key(*member) {
             draft.payload.extend(own.shift_remove(*member).map(|value| ((*member).to_owned(), value)));
         }

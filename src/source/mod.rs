@@ -87,12 +87,12 @@ pub struct SourceKind {
     ///
     /// The log that asked may be a different one than the fact's log, so this function reads the fact alone. `None`:
     /// runs of this source answer only their own actions.
-    pub answers: Option<fn(&Fact) -> Vec<Answer>>,
+    pub answers: Option<fn(&Fact) -> Vec<ActionAnswer>>,
 }
 
 /// The answer to an action that a run required.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct ActionAnswer {
     /// The answered action.
     pub action: ActionId,
     /// The session that required the action, if the fact names one.

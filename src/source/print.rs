@@ -1,15 +1,15 @@
 //! Digests of streamed text: adapters store a length and a hash instead of the text.
 //!
-//! The hash is FNV-1a. It consumes one byte at a time, so the chunk boundaries do not matter, and an adapter can store
-//! its state as one number and continue later.
+//! The hash is FNV-1a. It consumes one byte at a time, so the chunk boundaries do not matter. An adapter can store its
+//! state as one number and continue later.
 
 use serde::{Deserialize, Serialize};
 
 /// The FNV-1a offset basis: the state of a hash before the first byte.
-pub(super) const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
+pub(super) const FNV1A_OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// Continues an FNV-1a hash in state `from` with `bytes`.
-pub(super) fn hashed(from: u64, bytes: &[u8]) -> u64 {
+pub(super) fn fnv1a(from: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(from, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
@@ -17,24 +17,24 @@ pub(super) fn hashed(from: u64, bytes: &[u8]) -> u64 {
 ///
 /// The digest is not secure against an adversary. A producer that forges a collision only hides its own answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Print(u64, u64);
+pub(super) struct TextDigest(u64, u64);
 
-impl Default for Print {
+impl Default for TextDigest {
     fn default() -> Self {
-        Self(0, HASH_START)
+        Self(0, FNV1A_OFFSET_BASIS)
     }
 }
 
-impl Print {
+impl TextDigest {
     pub(super) fn of(text: &[u8]) -> Self {
-        let mut print = Self::default();
-        print.add(text);
-        print
+        let mut digest = Self::default();
+        digest.update(text);
+        digest
     }
 
-    pub(super) fn add(&mut self, text: &[u8]) {
+    pub(super) fn update(&mut self, text: &[u8]) {
         self.0 += text.len() as u64;
-        self.1 = hashed(self.1, text);
+        self.1 = fnv1a(self.1, text);
     }
 
     pub(super) const fn is_empty(self) -> bool {
@@ -42,13 +42,13 @@ impl Print {
     }
 
     /// Whether `text` starts with the digested text.
-    pub(super) fn begins(self, text: &str) -> bool {
+    pub(super) fn is_prefix_of(self, text: &str) -> bool {
         let head = usize::try_from(self.0).ok().and_then(|bytes| text.as_bytes().get(..bytes));
         head.is_some_and(|head| Self::of(head) == self)
     }
 
     /// Whether `text` ends with the digested text.
-    pub(super) fn ends(self, text: &str) -> bool {
+    pub(super) fn is_suffix_of(self, text: &str) -> bool {
         let at = usize::try_from(self.0).ok().and_then(|bytes| text.len().checked_sub(bytes));
         at.is_some_and(|at| Self::of(&text.as_bytes()[at..]) == self)
     }

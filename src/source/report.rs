@@ -5,7 +5,7 @@
 //! for users.
 
 use super::Fact;
-use super::members::carrying;
+use super::members::carry_all;
 use crate::model::{Audience, Draft, EventType, RunId, Surface, ToolCallId};
 use serde_json::{Map, Value};
 
@@ -20,7 +20,12 @@ pub(super) fn call_of(content: &Map<String, Value>) -> Option<ToolCallId> {
 /// Converts a report of this call into a draft, and returns whether the call is a child's.
 ///
 /// `own` holds the two ids of the run that carries the report: the runtime's id and the server's id.
-pub(super) fn reported(call: ToolCallId, mut content: Map<String, Value>, own: [Option<&RunId>; 2], rest: Fact) -> (Draft, bool) {
+pub(super) fn report_draft(
+    call: ToolCallId,
+    mut content: Map<String, Value>,
+    own: [Option<&RunId>; 2],
+    rest: Fact,
+) -> (Draft, bool) {
     let parent = content.get("parent_call_id").filter(|v| !v.is_null()).cloned();
     let [theirs, ours] = own;
     let child_run = content
@@ -29,7 +34,7 @@ pub(super) fn reported(call: ToolCallId, mut content: Map<String, Value>, own: [
         .filter(|run| theirs.is_some_and(|theirs| theirs.as_str() != *run) && ours.is_none_or(|ours| ours.as_str() != *run));
     let child_run = child_run.map(|run| Value::from(run.to_owned()));
     let is_child = parent.is_some() || child_run.is_some();
-    let mut draft = carrying(Draft::new(EventType::ToolProgress), rest);
+    let mut draft = carry_all(Draft::new(EventType::ToolProgress), rest);
     draft.ids.tool_call = Some(call);
     draft.payload.extend(content.shift_remove("tool_name").map(|name| ("toolName".to_owned(), name)));
     for member in ["status", "progress", "loaded", "total", "message"] {

@@ -2,7 +2,7 @@
 
 use crate::activities::Screen;
 use crate::harness::{Client, Process, fact, start_local, start_local_with, with_timeout};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::reporter::{
     Counters, ProgressStatus, ReportError, Reporter, ReporterBuilder, ToolCallReporter, ToolProgressEvent,
 };
@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 fn setup_for(at: SocketAddr, run: &str) -> ReporterBuilder {
-    Reporter::setup_for(&format!("http://{at}"), run)
+    Reporter::builder(&format!("http://{at}"), run)
 }
 
 /// The tool of seed 002.
@@ -376,7 +376,7 @@ async fn a_newer_reporter_with_the_same_producer_name_fences_the_older() {
 
 #[tokio::test]
 async fn rejected_facts_do_not_affect_others() {
-    let client = start_local_with(Sizes::default(), Limits { fact_bytes_max: 10_000, ..Limits::default() }).await;
+    let client = start_local_with(FeedConfig::default(), Limits { fact_bytes_max: 10_000, ..Limits::default() }).await;
     let proxy = Proxy::start(None).await;
     let reporter = setup_for(proxy.at, "r").start().unwrap();
     let call = reporter.call("c", "t");

@@ -1,10 +1,10 @@
 //! Sub-agents: each has a card on the roster and its own transcript.
 
-use super::Step;
+use super::EventHandler;
 use super::run::error;
 use crate::model::{AgentId, Draft, EventType, Phase};
 use crate::source::Fact;
-use crate::source::members::{carrying, take_text};
+use crate::source::members::{carry_all, take_text};
 use serde_json::Value;
 
 /// The most running sub-agents that the adapter tracks.
@@ -12,7 +12,7 @@ use serde_json::Value;
 /// Beyond this limit the adapter evicts the oldest. The end of the run then does not end that sub-agent.
 pub(super) const OPEN_MAX: usize = 64;
 
-impl Step<'_> {
+impl EventHandler<'_> {
     pub(super) fn subagent_started(&mut self, mut fact: Fact) {
         let name = take_text(&mut fact, "name").filter(|name| !name.is_empty());
         let mut draft = self.agent(EventType::AgentSpawned, "running");
@@ -35,7 +35,7 @@ impl Step<'_> {
             }
             agents.push(agent);
         }
-        self.push_own(carrying(draft, fact));
+        self.push_own(carry_all(draft, fact));
     }
 
     pub(super) fn subagent_finished(&mut self, mut fact: Fact) {
@@ -59,23 +59,23 @@ impl Step<'_> {
             fact.shift_remove("outcome");
         }
         draft.payload.extend(fact.shift_remove("result").map(|result| ("result".to_owned(), result)));
-        self.no_longer_open();
-        self.push_own(carrying(draft, fact));
+        self.forget_agent();
+        self.push_own(carry_all(draft, fact));
     }
 
     pub(super) fn subagent_error(&mut self, mut fact: Fact) {
         let mut draft = self.agent(EventType::AgentCompleted, "failed");
         draft.phase = Phase::Failed;
         draft = draft.with("error", error(&mut fact, "the sub-agent failed without saying why"));
-        self.no_longer_open();
-        self.push_own(carrying(draft, fact));
+        self.forget_agent();
+        self.push_own(carry_all(draft, fact));
     }
 
     fn agent(&self, class: EventType, status: &str) -> Draft {
         Draft::new(class).with("runtimeEntity", "subagent_turn").with("status", status).with("runtimeStatus", status)
     }
 
-    fn no_longer_open(&mut self) {
+    fn forget_agent(&mut self) {
         self.memory.agents.retain(|open| self.agent.as_ref() != Some(open));
     }
 

@@ -6,10 +6,10 @@
 //! reports complete arguments does not repeat them.
 
 use super::streams::Chunk;
-use super::{AgUi, Step, known_id};
+use super::{AgUi, EventHandler, known_id};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carrying, diagnostic, take_id, take_text};
+use crate::source::members::{carry_all, diagnostic, take_id, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -122,11 +122,11 @@ impl AgUi {
     }
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     /// Creates a draft about a call.
     /// The agent is that of the call's start; later events need not name it.
     fn tool(&self, class: EventType, id: ToolCallId, rest: Fact) -> Draft {
-        let mut draft = carrying(Draft::new(class), rest);
+        let mut draft = carry_all(Draft::new(class), rest);
         draft.ids.agent = self.memory.call(&id).map_or_else(|| self.agent.clone(), |call| call.agent.clone());
         draft.ids.tool_call = Some(id);
         draft
@@ -176,11 +176,11 @@ impl Step<'_> {
         if !self.memory.knows_call(&id) {
             self.memory.open_call(Call::new(id.clone(), "", self.agent.clone()));
         }
-        self.args_complete(&id, fact);
+        self.report_complete_args(&id, fact);
     }
 
     /// Reports that the streamed arguments are complete.
-    pub(super) fn args_complete(&mut self, id: &ToolCallId, rest: Fact) {
+    pub(super) fn report_complete_args(&mut self, id: &ToolCallId, rest: Fact) {
         let mut draft = self.tool(EventType::ToolArgs, id.clone(), rest).with("state", "input-available");
         draft.persistence = Persistence::Archive;
         if let Some(call) = self.memory.call_mut(id) {
@@ -191,7 +191,7 @@ impl Step<'_> {
     }
 
     /// Reports the whole arguments of a call that streamed none.
-    pub(super) fn args_whole(&mut self, id: &ToolCallId, text: &str) {
+    pub(super) fn report_whole_args(&mut self, id: &ToolCallId, text: &str) {
         match input(text) {
             ("input", input) => {
                 let mut draft = self.tool(EventType::ToolArgs, id.clone(), Map::new()).with("input", input);
@@ -203,7 +203,7 @@ impl Step<'_> {
             }
             _ => {
                 self.args(id.clone(), text.to_owned(), Map::new());
-                self.args_complete(id, Map::new());
+                self.report_complete_args(id, Map::new());
             }
         }
     }

@@ -6,10 +6,10 @@
 
 use super::calls::input;
 use super::streams::{byte_count, part_name};
-use super::{Step, id_of, internal};
+use super::{EventHandler, id_of, internal};
 use crate::model::{AgentId, Draft, EventType, MessageId, PartId, PartKind, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carrying, take_id, take_text};
+use crate::source::members::{carry_all, take_id, take_text};
 use serde_json::{Map, Value, json};
 
 /// Members of a message, or of a call in it, that are for the internal audience.
@@ -20,17 +20,17 @@ const ENCRYPTED: &[&str] = &["encryptedValue", "encryptedContent"];
 
 /// The items of a snapshot that are not messages of the window.
 #[derive(Default)]
-struct Beside {
+struct SnapshotExtras {
     /// Reasoning and activities, as drafts of their own events.
     drafts: Vec<Draft>,
     /// The internal members of each message.
     narrower: Vec<Value>,
-    calls: Vec<Asked>,
+    calls: Vec<RequestedCall>,
     results: Vec<CallAnswer>,
 }
 
 /// A call that a message requests.
-struct Asked {
+struct RequestedCall {
     id: ToolCallId,
     name: String,
     arguments: String,
@@ -59,7 +59,7 @@ impl CallAnswer {
     }
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     pub(super) fn messages_snapshot(&mut self, mut fact: Fact) {
         let messages = match fact.shift_remove("messages") {
             Some(Value::Array(messages)) => messages,
@@ -67,45 +67,45 @@ impl Step<'_> {
         };
         let is_user = |message: &Value| message.get("role").and_then(Value::as_str) == Some("user");
         let own_from = messages.iter().rposition(is_user).map_or(0, |at| at + 1);
-        let mut beside = Beside::default();
+        let mut extras = SnapshotExtras::default();
         let mut window = Vec::with_capacity(messages.len());
         for (n, message) in messages.into_iter().enumerate() {
-            beside.results.extend(CallAnswer::of(&message, |call| n >= own_from || self.memory.call(call).is_some()));
-            let calls_before = beside.calls.len();
-            window.extend(self.windowed(message, &mut beside));
+            extras.results.extend(CallAnswer::of(&message, |call| n >= own_from || self.memory.call(call).is_some()));
+            let calls_before = extras.calls.len();
+            window.extend(self.to_window_message(message, &mut extras));
             if n < own_from {
-                beside.calls.truncate(calls_before);
+                extras.calls.truncate(calls_before);
             }
         }
         let draft = Draft::new(EventType::MessagesSnapshot).with("mode", "window").with("messages", window);
-        self.push_own(carrying(draft, fact));
-        for mut draft in beside.drafts {
+        self.push_own(carry_all(draft, fact));
+        for mut draft in extras.drafts {
             draft.ids.agent = draft.ids.agent.or_else(|| self.agent.clone());
             self.push(draft);
         }
-        for call in beside.calls {
+        for call in extras.calls {
             self.announce(call);
         }
-        for answer in beside.results {
+        for answer in extras.results {
             self.answer_call(answer);
         }
-        if !beside.narrower.is_empty() {
-            self.push(internal("metadata", "MESSAGES_SNAPSHOT").with("messages", beside.narrower));
+        if !extras.narrower.is_empty() {
+            self.push(internal("metadata", "MESSAGES_SNAPSHOT").with("messages", extras.narrower));
         }
     }
 
     /// Converts a message to the protocol's shape.
     /// `None`: the item has its own envelope beside the window.
-    fn windowed(&mut self, message: Value, beside: &mut Beside) -> Option<Value> {
+    fn to_window_message(&mut self, message: Value, extras: &mut SnapshotExtras) -> Option<Value> {
         let Value::Object(mut message) = message else { return Some(message) };
         message.retain(|_, value| !value.is_null());
-        let id: MessageId = take_id(&mut message, "id").unwrap_or_else(|| self.memory.made_message());
+        let id: MessageId = take_id(&mut message, "id").unwrap_or_else(|| self.memory.new_message_id());
         let agent: Option<AgentId> = take_id(&mut message, "subagentRunId");
         let role = take_text(&mut message, "role").unwrap_or_else(|| "unknown".into());
-        beside.narrower.extend(narrower(&mut message, &[("messageId", id.as_str())]));
+        extras.narrower.extend(narrower(&mut message, &[("messageId", id.as_str())]));
         match role.as_str() {
             "reasoning" => {
-                beside.drafts.extend(self.thought_of(id, agent, message));
+                extras.drafts.extend(self.reasoning_draft(id, agent, message));
                 return None;
             }
             "activity" if message.get("activityType").and_then(Value::as_str).is_some_and(|name| !name.is_empty()) => {
@@ -113,7 +113,7 @@ impl Step<'_> {
                 let content = message.shift_remove("content").unwrap_or(Value::Null);
                 let mut draft = self.activity(EventType::StateSnapshot, id, name, message).with("content", content);
                 draft.ids.agent = agent;
-                beside.drafts.push(draft);
+                extras.drafts.push(draft);
                 return None;
             }
             _ => {}
@@ -133,7 +133,7 @@ impl Step<'_> {
         match message.shift_remove("toolCalls") {
             Some(Value::Array(calls)) => {
                 for call in calls {
-                    parts.push(self.call_part(call, &id, agent.as_ref(), beside));
+                    parts.push(self.call_part(call, &id, agent.as_ref(), extras));
                 }
             }
             Some(odd) => drop(message.insert("toolCalls".into(), odd)),
@@ -151,7 +151,7 @@ impl Step<'_> {
     }
 
     /// Converts reasoning of the history into a draft, unless the run streamed it.
-    fn thought_of(&self, id: MessageId, agent: Option<AgentId>, mut message: Map<String, Value>) -> Option<Draft> {
+    fn reasoning_draft(&self, id: MessageId, agent: Option<AgentId>, mut message: Map<String, Value>) -> Option<Draft> {
         if self.memory.knows_thought(&id) {
             return None;
         }
@@ -160,19 +160,19 @@ impl Step<'_> {
             Some(Value::Array(blocks)) => blocks.iter().filter_map(block_text).collect::<String>(),
             _ => String::new(),
         };
-        let mut draft = carrying(Draft::new(EventType::ReasoningSummary).with("text", text), message);
+        let mut draft = carry_all(Draft::new(EventType::ReasoningSummary).with("text", text), message);
         draft.ids.message = Some(id);
         draft.ids.part = PartId::new(&part_name("reasoning", 1)).ok();
         draft.ids.agent = agent;
         Some(draft)
     }
 
-    fn call_part(&self, call: Value, message: &MessageId, agent: Option<&AgentId>, beside: &mut Beside) -> Value {
+    fn call_part(&self, call: Value, message: &MessageId, agent: Option<&AgentId>, extras: &mut SnapshotExtras) -> Value {
         let Value::Object(mut call) = call else { return json!({ "kind": "tool_call", "call": call }) };
         call.retain(|_, value| !value.is_null());
         let id: Option<ToolCallId> = take_id(&mut call, "id");
         let of = [("messageId", message.as_str()), ("toolCallId", id.as_ref().map_or("", ToolCallId::as_str))];
-        beside.narrower.extend(narrower(&mut call, &of));
+        extras.narrower.extend(narrower(&mut call, &of));
         let mut function = match call.shift_remove("function") {
             Some(Value::Object(function)) => function,
             Some(odd) => Map::from_iter([("function".to_owned(), odd)]),
@@ -191,14 +191,14 @@ impl Step<'_> {
         for (member, value) in call.into_iter().chain(function) {
             part.entry(member).or_insert(value);
         }
-        beside.calls.extend(id.map(|id| Asked { id, name, arguments, message: message.clone(), agent: agent.cloned() }));
+        extras.calls.extend(id.map(|id| RequestedCall { id, name, arguments, message: message.clone(), agent: agent.cloned() }));
         Value::Object(part)
     }
 
     /// Reports a call of this run that no event announced.
     ///
     /// Once the adapter has forgotten ended calls, it reports none: a forgotten call must not start again.
-    fn announce(&mut self, call: Asked) {
+    fn announce(&mut self, call: RequestedCall) {
         if self.memory.knows_call(&call.id) || self.memory.has_forgotten_calls {
             return;
         }
@@ -206,7 +206,7 @@ impl Step<'_> {
         self.agent = call.agent.or(self.agent.take());
         self.start_call(call.id.clone(), &call.name, Some(call.message), Map::new());
         self.agent = own;
-        self.args_whole(&call.id, &call.arguments);
+        self.report_whole_args(&call.id, &call.arguments);
     }
 
     /// Returns the answers to open calls in a run's input.

@@ -28,11 +28,11 @@ mod run;
 mod state;
 mod streams;
 
-use super::members::{diagnostic, instant, take_id, take_type, unknown_type};
-use super::{Adapter, Answer, Fact, FactError, SourceKind};
+use super::members::{diagnostic, parse_timestamp, take_id, take_type, unknown_type};
+use super::{ActionAnswer, Adapter, Fact, FactError, SourceKind};
 use crate::model::{ActionId, AgentId, Draft, EventType, Ids, MessageId, RunId, SessionId, ThreadId, ToolCallId};
 use calls::Call;
-use run::{Life, Pending};
+use run::{Pending, TurnState};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -142,7 +142,8 @@ fn ends_chunks(event_type: &str) -> bool {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct AgUi {
-    life: Life,
+    #[serde(rename = "life")]
+    turn_state: TurnState,
     /// The number of starts, without resumptions.
     attempt: u64,
     /// The runtime's own id of the run; it may differ from the server's.
@@ -184,12 +185,12 @@ impl Adapter for AgUi {
     fn adapt(&mut self, mut fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
         let answers = resume::answers(&fact);
         let event_type = take_type(&mut fact, TYPE)?;
-        let timestamp = fact.get("timestamp").and_then(instant);
+        let timestamp = fact.get("timestamp").and_then(parse_timestamp);
         if timestamp.is_some() {
             fact.shift_remove("timestamp");
         }
         let from = out.len();
-        Step { memory: self, given, agent: None, out }.event(&event_type, fact, answers);
+        EventHandler { memory: self, given, agent: None, out }.event(&event_type, fact, answers);
         for draft in &mut out[from..] {
             draft.timestamp.clone_from(&timestamp);
         }
@@ -205,25 +206,25 @@ impl AgUi {
     /// Adds the run's current ids to the draft.
     /// The request's ids override the source's own.
     fn about(&self, mut draft: Draft, given: &Ids) -> Draft {
-        draft.ids.or(given);
-        draft.ids.or(&Ids { session: self.session.clone(), thread: self.thread.clone(), ..Ids::default() });
+        draft.ids.fill_from(given);
+        draft.ids.fill_from(&Ids { session: self.session.clone(), thread: self.thread.clone(), ..Ids::default() });
         draft
     }
 
     // The prefix prevents collisions with ids that another source's adapter generates for the same run.
-    fn made_message(&mut self) -> MessageId {
+    fn new_message_id(&mut self) -> MessageId {
         self.messages_made += 1;
         MessageId::new(&format!("ag-ui-message-{}", self.messages_made)).expect("a short name with a number is a valid id")
     }
 
-    fn made_action(&mut self) -> ActionId {
+    fn new_action_id(&mut self) -> ActionId {
         self.actions_made += 1;
         ActionId::new(&format!("ag-ui-action-{}", self.actions_made)).expect("a short name with a number is a valid id")
     }
 }
 
 /// Handles one event: borrows the memory and appends the drafts.
-struct Step<'a> {
+struct EventHandler<'a> {
     memory: &'a mut AgUi,
     given: &'a Ids,
     /// The sub-agent that the event names.
@@ -231,7 +232,7 @@ struct Step<'a> {
     out: &'a mut Vec<Draft>,
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     fn push(&mut self, draft: Draft) {
         let draft = self.memory.about(draft, self.given);
         self.out.push(draft);
@@ -243,7 +244,7 @@ impl Step<'_> {
         self.push(draft);
     }
 
-    fn event(&mut self, event_type: &str, mut fact: Fact, answers: Vec<Answer>) {
+    fn event(&mut self, event_type: &str, mut fact: Fact, answers: Vec<ActionAnswer>) {
         if !EVENTS.contains(&event_type) {
             return self.push(unknown_type(event_type, fact));
         }
@@ -264,7 +265,7 @@ impl Step<'_> {
         }
     }
 
-    fn dispatch(&mut self, event_type: &str, fact: Fact, answers: Vec<Answer>) {
+    fn dispatch(&mut self, event_type: &str, fact: Fact, answers: Vec<ActionAnswer>) {
         use streams::Channel::{Reasoning, Text};
         match event_type {
             "RUN_STARTED" => self.run_started(fact, answers),

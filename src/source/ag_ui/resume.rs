@@ -5,12 +5,12 @@
 
 use super::TYPE;
 use crate::model::{ActionId, SessionId};
-use crate::source::{Answer, Fact};
+use crate::source::{ActionAnswer, Fact};
 use serde_json::Value;
 
 /// Returns the answers in a `RUN_STARTED`; none for other facts.
 /// It ignores entries with an unknown status.
-pub(super) fn answers(fact: &Fact) -> Vec<Answer> {
+pub(super) fn answers(fact: &Fact) -> Vec<ActionAnswer> {
     if fact.get(TYPE).and_then(Value::as_str) != Some("RUN_STARTED") {
         return Vec::new();
     }
@@ -20,7 +20,7 @@ pub(super) fn answers(fact: &Fact) -> Vec<Answer> {
     resume.into_iter().flatten().filter_map(|entry| answer(entry, session.clone())).collect()
 }
 
-fn answer(entry: &Value, session: Option<SessionId>) -> Option<Answer> {
+fn answer(entry: &Value, session: Option<SessionId>) -> Option<ActionAnswer> {
     let action = ActionId::new(entry.get("interruptId")?.as_str()?).ok()?;
     let value = entry.get("payload").filter(|payload| !payload.is_null());
     let outcome = match (entry.get("status")?.as_str()?, value.and_then(|value| value.get("approved"))) {
@@ -30,5 +30,5 @@ fn answer(entry: &Value, session: Option<SessionId>) -> Option<Answer> {
         ("cancelled", _) => "cancelled",
         _ => return None,
     };
-    Some(Answer { action, session, outcome, value: value.cloned() })
+    Some(ActionAnswer { action, session, outcome, value: value.cloned() })
 }

@@ -4,12 +4,12 @@
 //! another is open, later events do not identify their run, so the adapter only flags the start. Awaken restarts an
 //! interrupted run under the same id: the run then continues.
 
-use super::{Answer, Step, id_of, internal};
+use super::{ActionAnswer, EventHandler, id_of, internal};
 use crate::model::{
     ActionId, ActionKind, AgentId, Audience, Draft, EventType, Owner, Persistence, Phase, RunId, SessionId, ThreadId, ToolCallId,
 };
 use crate::source::Fact;
-use crate::source::members::{carrying, diagnostic, take_id, take_question, take_text};
+use crate::source::members::{carry_all, diagnostic, take_id, take_question, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -40,7 +40,7 @@ fn kind_of(reason: Option<&str>, has_call: bool) -> ActionKind {
 /// The lifecycle state of the run, according to its boundary events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Life {
+pub(super) enum TurnState {
     #[default]
     New,
     Open,
@@ -62,16 +62,16 @@ pub(super) struct Pending {
     pub kind: String,
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     // ── the start ──
 
-    pub(super) fn run_started(&mut self, mut fact: Fact, answers: Vec<Answer>) {
+    pub(super) fn run_started(&mut self, mut fact: Fact, answers: Vec<ActionAnswer>) {
         let input = fact.shift_remove("input");
         for answer in answers {
-            self.answered(answer);
+            self.resolve_answer(answer);
         }
         let named: Option<RunId> = id_of(&fact, "runId");
-        if self.memory.life == Life::Open {
+        if self.memory.turn_state == TurnState::Open {
             self.interleaved(named, fact);
         } else {
             self.begin(named, fact);
@@ -99,7 +99,7 @@ impl Step<'_> {
 
     fn begin(&mut self, named: Option<RunId>, mut fact: Fact) {
         let parent = take_text(&mut fact, "parentRunId").filter(|parent| !parent.is_empty());
-        let was_paused = self.memory.life == Life::Paused;
+        let was_paused = self.memory.turn_state == TurnState::Paused;
         let is_another = named.is_some() && named != self.memory.run;
         let is_resumed = was_paused && !is_another;
         let continues = was_paused && parent.is_some() && parent.as_deref() == self.memory.run.as_ref().map(RunId::as_str);
@@ -109,11 +109,11 @@ impl Step<'_> {
                 self.resolved(pending, "answered", None);
             }
         }
-        self.memory.life = Life::Open;
+        self.memory.turn_state = TurnState::Open;
         if is_another {
             (self.memory.session, self.memory.thread) = (None, None);
         }
-        self.learn(&mut fact);
+        self.store_ids(&mut fact);
         let (class, phase) =
             if is_resumed { (EventType::RunStatus, Phase::Acting) } else { (EventType::RunStarted, Phase::Accepted) };
         let mut draft = Draft::new(class);
@@ -127,15 +127,15 @@ impl Step<'_> {
         }
         let version = take_text(&mut fact, "protocolVersion");
         draft.payload.extend(version.map(|version| ("protocolVersion".to_owned(), version.into())));
-        self.refer(&mut draft);
+        self.add_run_reference(&mut draft);
         if let Some(parent) = parent {
             draft.add_ref("parentRunId", parent.into());
         }
-        self.push(carrying(draft, fact));
+        self.push(carry_all(draft, fact));
     }
 
     /// Stores the run, thread and session ids of a boundary event.
-    fn learn(&mut self, fact: &mut Fact) {
+    fn store_ids(&mut self, fact: &mut Fact) {
         let thread: Option<ThreadId> = take_id(fact, "threadId");
         let memory = &mut *self.memory;
         memory.run = take_id(fact, "runId").or(memory.run.take());
@@ -145,7 +145,7 @@ impl Step<'_> {
     }
 
     /// Adds the runtime's run id as a reference, if it differs from the server's.
-    fn refer(&self, draft: &mut Draft) {
+    fn add_run_reference(&self, draft: &mut Draft) {
         if let Some(run) = self.memory.run.as_ref().filter(|run| self.given.run.as_ref() != Some(run)) {
             draft.add_ref("runId", run.as_str().into());
         }
@@ -153,7 +153,7 @@ impl Step<'_> {
 
     /// Resolves a pending action of this log.
     /// Other answers belong to other logs.
-    fn answered(&mut self, answer: Answer) {
+    fn resolve_answer(&mut self, answer: ActionAnswer) {
         let at = self.memory.pending.iter().position(|pending| pending.action == answer.action);
         if let Some(at) = at {
             let pending = self.memory.pending.remove(at);
@@ -179,8 +179,8 @@ impl Step<'_> {
             self.memory.interleaved.remove(at);
             return self.push(diagnostic("interleaved_run", "RUN_FINISHED", fact));
         }
-        if self.memory.life == Life::New {
-            self.learn(&mut fact);
+        if self.memory.turn_state == TurnState::New {
+            self.store_ids(&mut fact);
         }
         self.take_ids(&mut fact);
         let usage = fact.shift_remove("usage");
@@ -193,11 +193,11 @@ impl Step<'_> {
                 self.end_streams();
                 self.await_client(outcome.pending_calls());
             }
-            End::Asked => {
+            End::Interrupted => {
                 self.end_streams();
                 for (n, interrupt) in outcome.interrupts(&mut fact).into_iter().enumerate() {
                     match interrupt {
-                        Value::Object(interrupt) => self.required(interrupt),
+                        Value::Object(interrupt) => self.require_action(interrupt),
                         odd => drop(draft.payload.insert(format!("interrupt{n}"), odd)),
                     }
                 }
@@ -207,22 +207,22 @@ impl Step<'_> {
                 self.end_streams();
                 self.memory.hold_calls();
             }
-            End::Cancelled | End::Stopped(_) | End::Failed(..) | End::Unknown(_) => self.break_streams_off(),
+            End::Cancelled | End::Stopped(_) | End::Failed(..) | End::Unknown(_) => self.close_streams(),
         }
         for (member, value) in outcome.rest {
             draft.payload.entry(member).or_insert(value);
         }
         draft.payload.extend(result.map(|result| ("result".to_owned(), result)));
-        self.close(carrying(draft, fact), usage);
+        self.close(carry_all(draft, fact), usage);
     }
 
     pub(super) fn run_error(&mut self, mut fact: Fact) {
         self.take_ids(&mut fact);
         let usage = fact.shift_remove("usage");
-        self.break_streams_off();
+        self.close_streams();
         let draft = Draft::new(EventType::RunFailed).with("status", "failed");
         let draft = draft.with("error", error(&mut fact, "the run failed without saying why"));
-        self.close(carrying(draft, fact), usage);
+        self.close(carry_all(draft, fact), usage);
     }
 
     /// Removes ids that repeat the start's.
@@ -242,16 +242,16 @@ impl Step<'_> {
     /// Ends or pauses the run with this draft.
     /// The usage envelope comes first.
     fn close(&mut self, mut draft: Draft, usage: Option<Value>) {
-        self.refer(&mut draft);
+        self.add_run_reference(&mut draft);
         if let Some(usage) = usage {
             self.usage(usage);
         }
-        if draft.class == EventType::RunStatus {
-            self.memory.life = Life::Paused;
+        if draft.event_type == EventType::RunStatus {
+            self.memory.turn_state = TurnState::Paused;
         } else {
             self.end_agents(&draft.phase);
             self.memory.end_calls();
-            self.memory.life = Life::Ended;
+            self.memory.turn_state = TurnState::Ended;
         }
         self.push(draft);
     }
@@ -269,9 +269,9 @@ impl Step<'_> {
     // ── what it asks ──
 
     /// Translates one interrupt into a required action.
-    fn required(&mut self, mut interrupt: Map<String, Value>) {
+    fn require_action(&mut self, mut interrupt: Map<String, Value>) {
         interrupt.retain(|_, value| !value.is_null());
-        let action: ActionId = take_id(&mut interrupt, "id").unwrap_or_else(|| self.memory.made_action());
+        let action: ActionId = take_id(&mut interrupt, "id").unwrap_or_else(|| self.memory.new_action_id());
         let call: Option<ToolCallId> = take_id(&mut interrupt, "toolCallId");
         let agent: Option<AgentId> = take_id(&mut interrupt, "subagentRunId");
         let reason = take_text(&mut interrupt, "reason");
@@ -318,7 +318,7 @@ impl Step<'_> {
         let name = take_text(&mut fact, "stepName").unwrap_or_default();
         let mut draft = Draft::new(EventType::RunStatus).with("step", edge).with("stepName", name);
         draft.audience = Audience::Dashboard;
-        self.push_own(carrying(draft, fact));
+        self.push_own(carry_all(draft, fact));
     }
 }
 
@@ -361,7 +361,7 @@ impl Outcome {
 
     fn end(&self, result: Option<&Value>) -> End {
         match self.name.as_deref() {
-            Some("interrupt") => End::Asked,
+            Some("interrupt") => End::Interrupted,
             Some("cancelled") => End::Cancelled,
             Some("success") => End::Completed,
             Some(other) => End::Unknown(other.to_owned()),
@@ -390,7 +390,7 @@ impl Outcome {
 enum End {
     Completed,
     /// The run was interrupted and waits for answers.
-    Asked,
+    Interrupted,
     /// The run finished with outstanding work.
     Waiting,
     Cancelled,
@@ -410,7 +410,7 @@ impl End {
         };
         match self {
             Self::Completed => ended(Phase::Completed, "completed"),
-            Self::Asked | Self::Waiting => {
+            Self::Interrupted | Self::Waiting => {
                 let mut draft = Draft::new(EventType::RunStatus).with("status", "waiting");
                 (draft.phase, draft.persistence) = (Phase::Waiting, Persistence::Snapshot);
                 draft

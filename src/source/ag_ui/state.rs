@@ -4,12 +4,12 @@
 //! state: such a snapshot and all changes to it are internal. An activity belongs to its source, except progress
 //! reports of a tool, which belong to the call.
 
-use super::Step;
+use super::EventHandler;
 use super::known_id;
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, Surface, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carrying, take_text};
-use crate::source::report::{PROGRESS, call_of, reported};
+use crate::source::members::{carry_all, take_text};
+use crate::source::report::{PROGRESS, call_of, report_draft};
 use serde_json::{Map, Value};
 
 /// The activity type in which Awaken's encoder streams a tool's output.
@@ -26,7 +26,7 @@ pub(super) const REPORTS_MAX: usize = 64;
 /// Beyond this limit every state counts as internal.
 pub(super) const INTERNAL_MAX: usize = 32;
 
-impl Step<'_> {
+impl EventHandler<'_> {
     // ── state ──
 
     pub(super) fn state_snapshot(&mut self, mut fact: Fact) {
@@ -52,7 +52,7 @@ impl Step<'_> {
 
     /// Creates a draft about the state of the event's agent.
     fn state(&self, class: EventType, rest: Fact) -> Draft {
-        let mut draft = carrying(Draft::new(class), rest);
+        let mut draft = carry_all(Draft::new(class), rest);
         if let Some(agent) = &self.agent {
             draft.payload.insert("activityType".into(), SUBAGENT_STATE.into());
             draft.ids.message = MessageId::new(agent.as_str()).ok();
@@ -93,7 +93,7 @@ impl Step<'_> {
         let patch = list(fact.shift_remove("patch"));
         let call = ToolCallId::new(target.as_str()).ok().filter(|_| activity == OUTPUT);
         if let (Some(call), Some(text)) = (call, streamed(&patch)) {
-            let mut draft = carrying(Draft::new(EventType::ToolOutputDelta).with("text", text), fact);
+            let mut draft = carry_all(Draft::new(EventType::ToolOutputDelta).with("text", text), fact);
             draft.ids.agent = self.agent_of(&call);
             draft.ids.tool_call = Some(call);
             draft.audience = Audience::User;
@@ -112,7 +112,7 @@ impl Step<'_> {
             Some(call.clone())
         };
         let call = call.or_else(|| reported().filter(|_| activity == PROGRESS));
-        let mut draft = carrying(Draft::new(class).with("activityType", activity), rest);
+        let mut draft = carry_all(Draft::new(class).with("activityType", activity), rest);
         (draft.scope, draft.phase, draft.surface) = (Scope::Message, Phase::Acting, Surface::InlineProcess);
         draft.ids.agent = call.as_ref().map_or_else(|| self.agent.clone(), |call| self.agent_of(call));
         draft.ids.tool_call = call;
@@ -142,7 +142,7 @@ impl Step<'_> {
     fn progress(&mut self, target: &MessageId, content: Map<String, Value>, rest: Fact) {
         let Some(id) = call_of(&content).or_else(|| ToolCallId::new(target.as_str()).ok()) else { return };
         let own = [self.memory.run.as_ref(), self.given.run.as_ref()];
-        let (mut draft, is_child) = reported(id.clone(), content, own, rest);
+        let (mut draft, is_child) = report_draft(id.clone(), content, own, rest);
         draft.ids.agent = self.agent_of(&id);
         if !self.memory.knows_call(&id) {
             // No other event announces a child's call. From now on the adapter assigns its activities to the call.
@@ -168,7 +168,7 @@ impl Step<'_> {
         }
         (draft.owner, draft.surface, draft.persistence) = (Owner::Runtime, Surface::Custom, Persistence::EphemeralLive);
         draft.audience = Audience::Dashboard;
-        self.push_own(carrying(draft, fact));
+        self.push_own(carry_all(draft, fact));
     }
 
     /// Keeps the original event of the underlying runtime.
@@ -177,7 +177,7 @@ impl Step<'_> {
         for member in ["event", "source"] {
             draft.payload.extend(fact.shift_remove(member).map(|value| (member.to_owned(), value)));
         }
-        self.push_own(carrying(draft, fact));
+        self.push_own(carry_all(draft, fact));
     }
 }
 

@@ -3,10 +3,10 @@
 //! A start opens a part at once, so that readers see the speaker before the first word. The end has no text: the
 //! streamed chunks are the text. The adapter forwards late content under the same ids, and the ledger rejects it.
 
-use super::{AgUi, Step, known_id};
+use super::{AgUi, EventHandler, known_id};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, PartId, Phase, Scope, Surface, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carrying, diagnostic, take_id, take_text};
+use crate::source::members::{carry_all, diagnostic, take_id, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -98,9 +98,9 @@ pub(super) enum Chunk {
 
 impl AgUi {
     /// Returns the newest stream of the message: an open one, otherwise an ended one.
-    /// `is_whose` filters by agent.
-    fn stream(&self, channel: Channel, message: &MessageId, is_whose: impl Fn(Option<&AgentId>) -> bool) -> Option<&Stream> {
-        let is_it = |stream: &&Stream| stream.is(channel, message) && is_whose(stream.agent.as_ref());
+    /// `matches_agent` filters by agent.
+    fn stream(&self, channel: Channel, message: &MessageId, matches_agent: impl Fn(Option<&AgentId>) -> bool) -> Option<&Stream> {
+        let is_it = |stream: &&Stream| stream.is(channel, message) && matches_agent(stream.agent.as_ref());
         self.streams.iter().rfind(is_it).or_else(|| self.ended_streams.iter().rfind(is_it))
     }
 
@@ -121,7 +121,7 @@ impl AgUi {
     }
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     // ── in three events ──
 
     pub(super) fn message_start(&mut self, channel: Channel, mut fact: Fact) {
@@ -170,7 +170,7 @@ impl Step<'_> {
         match self.memory.thinking.take().filter(|_| !begins) {
             Some(known) => self.memory.thinking.insert(known).clone(),
             None => {
-                let made = self.memory.made_message();
+                let made = self.memory.new_message_id();
                 self.memory.thinking.insert(made).clone()
             }
         }
@@ -199,11 +199,11 @@ impl Step<'_> {
 
     fn delta(&mut self, stream: &Stream, text: String, rest: Fact) {
         let draft = stream.draft(stream.channel.delta()).with("text", text);
-        self.push(carrying(draft, rest));
+        self.push(carry_all(draft, rest));
     }
 
     fn end_stream(&mut self, stream: Stream, rest: Fact) {
-        self.push(carrying(stream.draft(stream.channel.end()), rest));
+        self.push(carry_all(stream.draft(stream.channel.end()), rest));
         if self.memory.is_open(&stream) {
             self.memory.streams.retain(|open| *open != stream);
             self.memory.remember_ended(stream);
@@ -219,7 +219,7 @@ impl Step<'_> {
     }
 
     /// Closes all open streams without an end event: the end of the run shows that they were interrupted.
-    pub(super) fn break_streams_off(&mut self) {
+    pub(super) fn close_streams(&mut self) {
         for stream in std::mem::take(&mut self.memory.streams) {
             self.memory.remember_ended(stream);
         }
@@ -243,7 +243,7 @@ impl Step<'_> {
             Some(stream) => stream,
             None => {
                 self.end_chunk();
-                let message = named.unwrap_or_else(|| self.memory.made_message());
+                let message = named.unwrap_or_else(|| self.memory.new_message_id());
                 let stream = self.open(channel, message.clone(), role(channel, &mut fact));
                 self.memory.chunk = Some(Chunk::Said(channel, message, stream.agent.clone()));
                 stream
@@ -261,7 +261,7 @@ impl Step<'_> {
                     self.end_stream(stream, Map::new());
                 }
             }
-            Some(Chunk::Called(call, _)) => self.args_complete(&call, Map::new()),
+            Some(Chunk::Called(call, _)) => self.report_complete_args(&call, Map::new()),
             None => {}
         }
     }
@@ -278,7 +278,7 @@ impl Step<'_> {
             draft.phase = Phase::Reasoning;
         }
         draft.ids.message = message;
-        self.push_own(carrying(draft, fact));
+        self.push_own(carry_all(draft, fact));
     }
 
     pub(super) fn reasoning_encrypted_value(&mut self, mut fact: Fact) {
@@ -295,7 +295,7 @@ impl Step<'_> {
         for (member, value) in [("subtype", subtype), ("entityId", entity)] {
             draft.payload.extend(value.map(|value| (member.to_owned(), value.into())));
         }
-        self.push_own(carrying(draft, fact));
+        self.push_own(carry_all(draft, fact));
     }
 }
 

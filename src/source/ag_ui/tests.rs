@@ -68,7 +68,7 @@ fn last(facts: impl IntoIterator<Item = Value>) -> Draft {
 
 /// Returns `event type phase` of each draft.
 fn classes(drafts: &[Draft]) -> Vec<String> {
-    drafts.iter().map(|d| format!("{} {}", d.class, d.phase)).collect()
+    drafts.iter().map(|d| format!("{} {}", d.event_type, d.phase)).collect()
 }
 
 fn payload(draft: &Draft) -> Value {
@@ -80,13 +80,13 @@ fn texts(drafts: &[Draft]) -> Vec<String> {
     let text = |d: &Draft| {
         let message = d.ids.message.as_ref().map_or("-", MessageId::as_str);
         let part = d.ids.part.as_ref().map_or("-", PartId::as_str);
-        format!("{} {message}/{part} {}", d.class, d.text("text").unwrap_or("-"))
+        format!("{} {message}/{part} {}", d.event_type, d.text("text").unwrap_or("-"))
     };
     drafts.iter().map(text).collect()
 }
 
 fn of_class(drafts: &[Draft], class: EventType) -> Vec<&Draft> {
-    drafts.iter().filter(|d| d.class == class).collect()
+    drafts.iter().filter(|d| d.event_type == class).collect()
 }
 
 // ── the run ──
@@ -167,7 +167,7 @@ fn each_kind_of_end_is_distinguished() {
 #[test]
 fn an_error_before_any_start_fails_the_run() {
     let draft = last([event("RUN_ERROR", json!({"message": "unauthorised", "code": "AUTH"}))]);
-    assert_eq!((draft.class.clone(), draft.phase.clone()), (EventType::RunFailed, Phase::Failed));
+    assert_eq!((draft.event_type.clone(), draft.phase.clone()), (EventType::RunFailed, Phase::Failed));
     assert_eq!(payload(&draft), json!({"status": "failed", "error": {"code": "AUTH", "message": "unauthorised"}}));
     assert_eq!(last([event("RUN_ERROR", json!({}))]).payload["error"]["message"], "the run failed without saying why");
 }
@@ -227,7 +227,7 @@ fn steps_are_for_operators() {
     let drafts = adapt(["STEP_STARTED", "STEP_FINISHED"].map(|edge| event(edge, json!({"stepName": "gather"}))));
     assert_eq!(payload(&drafts[0]), json!({"step": "started", "stepName": "gather"}));
     assert_eq!(payload(&drafts[1]), json!({"step": "ended", "stepName": "gather"}));
-    assert!(drafts.iter().all(|d| d.class == EventType::RunStatus && d.audience == Audience::Dashboard));
+    assert!(drafts.iter().all(|d| d.event_type == EventType::RunStatus && d.audience == Audience::Dashboard));
 }
 
 // ── what is narrower than the rest ──
@@ -290,7 +290,7 @@ fn null_optional_members_are_ignored() {
 #[test]
 fn unknown_and_malformed_events_are_kept_internal_and_never_an_error() {
     let unknown = last([event("OF_TOMORROW", json!({"x": 1, "rawEvent": null}))]);
-    assert_eq!((unknown.class.clone(), unknown.audience), (EventType::DiagnosticChanged, Audience::Internal));
+    assert_eq!((unknown.event_type.clone(), unknown.audience), (EventType::DiagnosticChanged, Audience::Internal));
     assert_eq!(
         payload(&unknown),
         json!({"kind": "unknown_event_type", "eventType": "OF_TOMORROW", "event": {"x": 1, "rawEvent": null}})
@@ -371,7 +371,7 @@ fn late_content_keeps_the_sealed_part_so_that_the_ledger_rejects_it() {
     let drafts = adapt([message("START", "m"), message("END", "m"), content("m", "late")]);
     assert_eq!(texts(&drafts)[2], "text.delta m/text late");
     let mut ledger = crate::source::ledger::Ledger::default();
-    let refused: Vec<bool> = drafts.into_iter().map(|mut draft| ledger.enter(&mut draft, 0).is_some()).collect();
+    let refused: Vec<bool> = drafts.into_iter().map(|mut draft| ledger.record(&mut draft, 0).is_some()).collect();
     assert_eq!(refused, [false, false, true]);
 }
 
@@ -381,7 +381,7 @@ fn a_restarted_message_continues_in_another_part() {
     let drafts = adapt(once().into_iter().chain(once()));
     assert_eq!(texts(&drafts)[3..], ["text.delta m/text-2 ", "text.delta m/text-2 a", "text.final m/text-2 -"]);
     let mut ledger = crate::source::ledger::Ledger::default();
-    assert!(drafts.into_iter().all(|mut draft| ledger.enter(&mut draft, 0).is_none()));
+    assert!(drafts.into_iter().all(|mut draft| ledger.record(&mut draft, 0).is_none()));
     assert_eq!(
         texts(&adapt([message("START", "m"), content("m", "a"), message("START", "m")]))[2],
         "text.delta m/text ",
@@ -484,7 +484,7 @@ fn interleaved_call_chunks_continue_their_calls() {
     ]);
     let called = |d: &Draft| {
         let call = d.ids.tool_call.as_ref().map_or("-", ToolCallId::as_str);
-        format!("{} {call} {}", d.class, d.text("inputText").or(d.text("state")).unwrap_or("-"))
+        format!("{} {call} {}", d.event_type, d.text("inputText").or(d.text("state")).unwrap_or("-"))
     };
     let expected = [
         "tool.started a -",
@@ -609,7 +609,7 @@ fn encrypted_reasoning_keeps_only_its_length() {
 #[test]
 fn a_call_goes_from_request_to_a_result_with_unknown_outcome() {
     let drafts = adapt(call("c").into_iter().chain([result("c")]));
-    let seen: Vec<_> = drafts.iter().map(|d| format!("{} {} {} {}", d.class, d.owner, d.audience, d.persistence)).collect();
+    let seen: Vec<_> = drafts.iter().map(|d| format!("{} {} {} {}", d.event_type, d.owner, d.audience, d.persistence)).collect();
     let expected = [
         "tool.started model user archive",
         "tool.args model user ephemeral_live",
@@ -628,7 +628,7 @@ fn a_call_goes_from_request_to_a_result_with_unknown_outcome() {
 fn a_result_that_reads_like_a_failure_is_a_result_and_content_parts_are_kept() {
     for content in [json!("Error: disk full"), json!("{\"error\":\"no\"}"), json!([{"type": "text", "text": "3 hits"}])] {
         let draft = last([event("TOOL_CALL_RESULT", json!({"messageId": "", "toolCallId": "c", "content": content}))]);
-        assert_eq!((draft.class.clone(), draft.phase.clone()), (EventType::ToolResult, Phase::Completed));
+        assert_eq!((draft.event_type.clone(), draft.phase.clone()), (EventType::ToolResult, Phase::Completed));
         assert_eq!(payload(&draft), json!({"outcome": "unknown", "output": content}));
         assert_eq!(draft.ids.message, None, "Awaken writes no id as an empty one");
     }
@@ -649,7 +649,11 @@ fn a_call_without_a_start_is_accepted() {
     let [_, args, end] = call("c");
     assert_eq!(classes(&adapt([args.clone(), end.clone()])), ["tool.args acting", "tool.args acting"]);
     assert_eq!(classes(&adapt([end, finish("r")])), ["tool.args acting", "tool.progress acting", "run.finished completed"]);
-    assert_eq!(classes(&adapt([args, finish("r")])), ["tool.args acting", "run.finished completed"], "its arguments were never complete");
+    assert_eq!(
+        classes(&adapt([args, finish("r")])),
+        ["tool.args acting", "run.finished completed"],
+        "its arguments were never complete"
+    );
 }
 
 #[test]
@@ -691,7 +695,11 @@ fn the_client_s_answer_among_a_later_run_s_messages_ends_the_call_once() {
     assert_eq!(payload(answered[0]), json!({"outcome": "unknown", "toolName": "rm", "output": "blue"}));
     assert_eq!(answered[0].ids.message.as_ref().unwrap().as_str(), "a");
     let failed = of_class(&drafts, EventType::ToolFailed);
-    assert_eq!((failed.len(), &failed[0].payload["error"]), (1, &json!({"message": "denied"})), "the message has an error member");
+    assert_eq!(
+        (failed.len(), &failed[0].payload["error"]),
+        (1, &json!({"message": "denied"})),
+        "the message has an error member"
+    );
     assert_eq!(of_class(&drafts, EventType::ToolProgress).len(), 2, "a waiting call is reported once");
 }
 
@@ -828,7 +836,7 @@ fn answers_are_read_from_a_start_without_memory() {
     ]);
     let expected = [("a", "approved", Some(json!({"approved": true}))), ("b", "cancelled", None)].map(|(id, outcome, value)| {
         let (action, session) = (ActionId::new(id).unwrap(), SessionId::new("t").ok());
-        Answer { action, session, outcome, value }
+        ActionAnswer { action, session, outcome, value }
     });
     assert_eq!(answers(&object(resume(entries.clone()))), expected);
     let mut other = resume(entries);
@@ -980,7 +988,7 @@ fn activities_keep_their_id_and_type() {
     let draft = snapshot(json!({}));
     assert_eq!(payload(&draft), json!({"activityType": "plan", "content": {"n": 1}}), "the default of replace is true");
     assert_eq!(
-        (draft.class.clone(), draft.ids.message.as_ref().unwrap().as_str(), draft.audience),
+        (draft.event_type.clone(), draft.ids.message.as_ref().unwrap().as_str(), draft.audience),
         (EventType::StateSnapshot, "a", Audience::User)
     );
     assert_eq!((draft.phase.clone(), draft.surface.clone()), (Phase::Acting, Surface::InlineProcess));
@@ -990,7 +998,7 @@ fn activities_keep_their_id_and_type() {
     for (patch, expected) in [(operation.clone(), json!([operation])), (json!([]), json!([])), (Value::Null, json!([null]))] {
         let draft = last([event("ACTIVITY_DELTA", json!({"messageId": "a", "activityType": "plan", "patch": patch}))]);
         assert_eq!(
-            (draft.class.clone(), payload(&draft)),
+            (draft.event_type.clone(), payload(&draft)),
             (EventType::StateDelta, json!({"activityType": "plan", "patch": expected}))
         );
     }
@@ -1006,12 +1014,12 @@ fn awaken_s_tool_output_activity_is_tool_output() {
     let [begin, ..] = call("c");
     let draft = last([begin, output(json!([{"op": "add", "path": "/delta", "value": "line\n"}]))]);
     assert_eq!(
-        (draft.class.clone(), payload(&draft), draft.audience),
+        (draft.event_type.clone(), payload(&draft), draft.audience),
         (EventType::ToolOutputDelta, json!({"text": "line\n"}), Audience::User)
     );
     assert_eq!(draft.ids.tool_call.unwrap().as_str(), "c");
     let odd = last([output(json!([{"op": "add", "path": "/other", "value": "x"}]))]);
-    assert_eq!(odd.class, EventType::StateDelta);
+    assert_eq!(odd.event_type, EventType::StateDelta);
 }
 
 fn progress(id: &str, content: Value) -> Value {
@@ -1023,15 +1031,15 @@ fn a_progress_report_belongs_to_its_call() {
     let content = json!({"schema": "tool-call-progress.v1", "call_id": "c", "tool_name": "rm", "status": "running", "progress": 0.5, "run_id": "r"});
     let draft = last([start("r"), progress("c", content.clone())]);
     let expected = json!({"toolName": "rm", "schema": "tool-call-progress.v1", "call_id": "c", "status": "running", "progress": 0.5, "run_id": "r"});
-    assert_eq!((draft.class.clone(), payload(&draft), draft.refs), (EventType::ToolProgress, expected, None));
+    assert_eq!((draft.event_type.clone(), payload(&draft), draft.refs), (EventType::ToolProgress, expected, None));
     assert_eq!((draft.audience, draft.ids.tool_call.unwrap().as_str()), (Audience::User, "c"));
     let patch = event("ACTIVITY_DELTA", json!({"messageId": "progress:c", "activityType": "tool-call-progress", "patch": []}));
     let patched = last([progress("progress:c", content.clone()), patch]);
-    assert_eq!((patched.class, patched.ids.tool_call.unwrap().as_str()), (EventType::StateDelta, "c"));
+    assert_eq!((patched.event_type, patched.ids.tool_call.unwrap().as_str()), (EventType::StateDelta, "c"));
     let mut kept = progress("c", content);
     kept["replace"] = false.into();
     let kept = last([kept]);
-    assert_eq!((kept.class, &kept.payload["replace"]), (EventType::StateSnapshot, &json!(false)));
+    assert_eq!((kept.event_type, &kept.payload["replace"]), (EventType::StateSnapshot, &json!(false)));
 }
 
 #[test]
@@ -1080,11 +1088,11 @@ fn a_sub_agent_is_spawned_and_completes() {
         event("SUBAGENT_FINISHED", json!({"subagentRunId": "kid", "outcome": {"type": "suspended", "interruptIds": ["i"]}}));
     let draft = last([suspended]);
     assert_eq!(
-        (draft.class.clone(), draft.phase.clone(), &draft.payload["interruptIds"]),
+        (draft.event_type.clone(), draft.phase.clone(), &draft.payload["interruptIds"]),
         (EventType::AgentChanged, Phase::Waiting, &json!(["i"]))
     );
     let failed = last([event("SUBAGENT_ERROR", json!({"subagentRunId": "kid", "message": "no", "code": "E"}))]);
-    assert_eq!((failed.class.clone(), failed.phase.clone()), (EventType::AgentCompleted, Phase::Failed));
+    assert_eq!((failed.event_type.clone(), failed.phase.clone()), (EventType::AgentCompleted, Phase::Failed));
     assert_eq!(failed.payload["error"], json!({"code": "E", "message": "no"}));
 }
 

@@ -2,13 +2,13 @@
 //!
 //! Awaken's answers name the call's id or the suspension's id.
 
-use super::{CALLS_OPEN_MAX, Pending, Step, add_rest};
+use super::{CALLS_OPEN_MAX, EventHandler, Pending, add_rest};
 use crate::model::{ActionId, Audience, Draft, EventType, Owner, ToolCallId};
-use crate::source::members::{take_id, take_known_id, take_question, take_text};
+use crate::source::members::{take_id, take_question, take_required_id, take_text};
 use crate::source::{Fact, FactError};
 use serde_json::{Map, Value, json};
 
-impl Step<'_> {
+impl EventHandler<'_> {
     pub(super) fn suspended(&mut self, mut draft: Draft, mut result: Map<String, Value>) {
         let mut ticket = take_object(&mut result, "suspension");
         let mut suspension = take_object(&mut ticket, "suspension");
@@ -67,7 +67,7 @@ impl Step<'_> {
     /// outcome from the result. A textual `error` is a failure, `approved: false` is a refusal before the tool ran, and
     /// any other result is a success.
     pub(super) fn tool_call_resumed(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let target: ToolCallId = take_known_id(&mut fact, "target_id")?;
+        let target: ToolCallId = take_required_id(&mut fact, "target_id")?;
         let result = fact.shift_remove("result").unwrap_or(Value::Null);
         let at = self.memory.pending.iter().position(|p| p.call == target || p.action.as_str() == target.as_str());
         let pending = at.map(|at| self.memory.pending.remove(at));

@@ -2,16 +2,16 @@
 //!
 //! A tool's author reports in order to show it, so both are for users.
 
-use super::Step;
+use super::EventHandler;
 use crate::model::{Audience, Draft, EventType, MessageId, Persistence, ToolCallId};
-use crate::source::members::{carrying, take_known_id, take_text};
-use crate::source::report::{PROGRESS, call_of, reported};
+use crate::source::members::{carry_all, take_required_id, take_text};
+use crate::source::report::{PROGRESS, call_of, report_draft};
 use crate::source::{Fact, FactError};
 use serde_json::{Map, Value};
 
-impl Step<'_> {
+impl EventHandler<'_> {
     pub(super) fn activity_snapshot(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let target = take_known_id(&mut fact, "message_id")?;
+        let target = take_required_id(&mut fact, "message_id")?;
         let activity = take_text(&mut fact, "activity_type").unwrap_or_default();
         let content = fact.shift_remove("content").unwrap_or(Value::Null);
         let replace = fact.shift_remove("replace").filter(|v| !v.is_null());
@@ -27,7 +27,7 @@ impl Step<'_> {
     }
 
     pub(super) fn activity_delta(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let target = take_known_id(&mut fact, "message_id")?;
+        let target = take_required_id(&mut fact, "message_id")?;
         let activity = take_text(&mut fact, "activity_type").unwrap_or_default();
         let patch = match fact.shift_remove("patch") {
             Some(patch @ Value::Array(_)) => patch,
@@ -42,7 +42,7 @@ impl Step<'_> {
     /// Creates a draft of a tool's own activity.
     /// Awaken puts the id of the call in place of the message id.
     fn activity(&self, target: ToolCallId, activity: String, rest: Fact) -> Draft {
-        let mut draft = carrying(Draft::new(EventType::ToolProgress).with("activityType", activity), rest);
+        let mut draft = carry_all(Draft::new(EventType::ToolProgress).with("activityType", activity), rest);
         if self.memory.knows_call(&target) {
             draft.ids.tool_call = Some(target);
         } else {
@@ -55,7 +55,7 @@ impl Step<'_> {
     fn progress(&mut self, target: ToolCallId, content: Map<String, Value>, replace: Option<Value>, rest: Fact) {
         let id = call_of(&content).unwrap_or(target);
         let own = [self.memory.run.as_ref(), self.given.run.as_ref()];
-        let (mut draft, is_child) = reported(id.clone(), content, own, rest);
+        let (mut draft, is_child) = report_draft(id.clone(), content, own, rest);
         if replace == Some(Value::Bool(false)) {
             draft.payload.insert("replace".into(), false.into());
         }

@@ -3,9 +3,9 @@
 //! A call whose request the model never completed ends with its step. The end of a delegating call also reports its
 //! child.
 
-use super::{Call, Step, add_rest};
+use super::{Call, EventHandler, add_rest};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, TaskId, ToolCallId};
-use crate::source::members::{carrying, diagnostic, take_id, take_known_id, take_text};
+use crate::source::members::{carry_all, diagnostic, take_id, take_required_id, take_text};
 use crate::source::{Fact, FactError};
 use serde_json::{Map, Value, json};
 
@@ -16,15 +16,15 @@ fn name_of(text: &str) -> String {
     text.chars().take(NAME_CHARS_MAX).collect()
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     pub(super) fn tool(&self, class: EventType, call: ToolCallId, rest: Fact) -> Draft {
-        let mut draft = carrying(Draft::new(class), rest);
+        let mut draft = carry_all(Draft::new(class), rest);
         draft.ids.tool_call = Some(call);
         draft
     }
 
     pub(super) fn tool_call_start(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let id: ToolCallId = take_known_id(&mut fact, "id")?;
+        let id: ToolCallId = take_required_id(&mut fact, "id")?;
         let name = take_text(&mut fact, "name").unwrap_or_default();
         self.memory.text = None;
         self.memory.open_call(Call { id: id.clone(), name: name_of(&name), args_bytes: 0, ready: false });
@@ -37,7 +37,7 @@ impl Step<'_> {
     }
 
     pub(super) fn tool_call_delta(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let id: ToolCallId = take_known_id(&mut fact, "id")?;
+        let id: ToolCallId = take_required_id(&mut fact, "id")?;
         let text = take_text(&mut fact, "args_delta").unwrap_or_default();
         if let Some(call) = self.memory.calls.iter_mut().find(|call| call.id == id) {
             call.args_bytes += text.len() as u64;
@@ -49,7 +49,7 @@ impl Step<'_> {
     }
 
     pub(super) fn tool_call_ready(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let id: ToolCallId = take_known_id(&mut fact, "id")?;
+        let id: ToolCallId = take_required_id(&mut fact, "id")?;
         let name = take_text(&mut fact, "name").unwrap_or_default();
         let input = fact.shift_remove("arguments").unwrap_or(Value::Null);
         let mut draft = self.tool(EventType::ToolArgs, id.clone(), fact).with("input", input);
@@ -66,7 +66,7 @@ impl Step<'_> {
     }
 
     pub(super) fn tool_call_stream_delta(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let id: ToolCallId = take_known_id(&mut fact, "id")?;
+        let id: ToolCallId = take_required_id(&mut fact, "id")?;
         let name = take_text(&mut fact, "name");
         let text = take_text(&mut fact, "delta");
         let is_announced = self.memory.knows_call(&id);
@@ -80,7 +80,7 @@ impl Step<'_> {
     }
 
     pub(super) fn tool_call_cancel(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let id: ToolCallId = take_known_id(&mut fact, "id")?;
+        let id: ToolCallId = take_required_id(&mut fact, "id")?;
         let name = take_text(&mut fact, "name");
         let reason = take_text(&mut fact, "reason").unwrap_or_else(|| "cancelled before it ran".into());
         self.memory.end_call(&id);
@@ -126,7 +126,7 @@ impl Step<'_> {
     }
 
     pub(super) fn tool_call_done(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let id: ToolCallId = take_known_id(&mut fact, "id")?;
+        let id: ToolCallId = take_required_id(&mut fact, "id")?;
         let message: Option<MessageId> = take_id(&mut fact, "message_id");
         let outcome = take_text(&mut fact, "outcome");
         let mut result = match fact.shift_remove("result") {
@@ -153,7 +153,7 @@ impl Step<'_> {
         if let Some(name) = take_text(&mut result, "tool_name").or_else(|| self.memory.call(&id).map(|call| call.name.clone())) {
             draft.payload.insert("toolName".into(), name.into());
         }
-        match draft.class {
+        match draft.event_type {
             EventType::ActionRequired => self.suspended(draft, result),
             EventType::ToolFailed => self.failed(draft, result),
             _ => self.succeeded(draft, result),
@@ -225,7 +225,7 @@ impl Step<'_> {
 
     fn push_child(&mut self, child: Option<[Draft; 2]>) {
         for draft in child.into_iter().flatten() {
-            if draft.class != EventType::AgentCompleted || draft.ids.agent.is_some() {
+            if draft.event_type != EventType::AgentCompleted || draft.ids.agent.is_some() {
                 let mut completed = self.memory.about(draft.clone(), self.given);
                 // The draft is about the child, which may have no known agent id, and never about this run's agent.
                 completed.ids.agent = draft.ids.agent;

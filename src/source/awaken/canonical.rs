@@ -7,9 +7,9 @@
 //! Two rules apply only to wrapped events. Awaken stores a suspended call twice, under two kinds; both are one
 //! question. A wrapped event names its run, so the adapter can identify and flag events of another run.
 
-use super::{Awaken, Life, TYPE, hash_of};
+use super::{Awaken, TYPE, TurnState, hash_of};
 use crate::model::{Audience, Draft, EventType, Ids, RunId, SessionId, ThreadId};
-use crate::source::members::{carry, diagnostic, instant, take_text};
+use crate::source::members::{carry, diagnostic, parse_timestamp, take_text};
 use crate::source::{Fact, FactError};
 use serde_json::{Map, Value};
 
@@ -66,7 +66,7 @@ impl Wrapper {
         let taken = |(theirs, ours): &(&str, &str)| Some(((*ours).to_owned(), fact.shift_remove(*theirs)?));
         let marks = MARKS.iter().filter_map(taken).filter(|(_, value)| !value.is_null()).collect();
         let (thread, run) = (take_scope(&mut fact, "thread"), take_scope(&mut fact, "run"));
-        let created = fact.get("created_at").and_then(instant);
+        let created = fact.get("created_at").and_then(parse_timestamp);
         if created.is_some() {
             fact.shift_remove("created_at");
         }
@@ -90,7 +90,7 @@ impl Wrapper {
         draft.timestamp = draft.timestamp.take().or_else(|| self.created.clone());
         draft.raw_event_ref = Some(Value::Object(self.marks.clone())).filter(|_| !self.marks.is_empty());
         let thread = self.thread.as_deref();
-        draft.ids.or(&Ids {
+        draft.ids.fill_from(&Ids {
             thread: thread.and_then(|id| ThreadId::new(id).ok()),
             session: thread.and_then(|id| SessionId::new(id).ok()),
             ..Ids::default()
@@ -170,7 +170,7 @@ impl Awaken {
         let event_type = native[TYPE].as_str().unwrap_or_default().to_owned();
         let (open, said) = (self.run.as_ref().map(RunId::as_str), wrapper.run.as_deref());
         let is_boundary = matches!(event_type.as_str(), "run_start" | "run_finish");
-        if self.life == Life::Open && !is_boundary && said.is_some() && open.is_some() && said != open {
+        if self.turn_state == TurnState::Open && !is_boundary && said.is_some() && open.is_some() && said != open {
             let flagged = diagnostic("interleaved_run", &event_type, native).with("openRun", open).with("run", said);
             return Ok(vec![self.about(flagged, given)]);
         }
@@ -184,7 +184,8 @@ impl Awaken {
         }
         let mut drafts = Vec::new();
         self.adapt_native(native, given, &mut drafts)?;
-        let asks = drafts.iter().find(|draft| draft.class == EventType::ActionRequired).and_then(|d| d.ids.tool_call.as_ref());
+        let asks =
+            drafts.iter().find(|draft| draft.event_type == EventType::ActionRequired).and_then(|d| d.ids.tool_call.as_ref());
         if let Some(pending) = asks.and_then(|call| self.pending.iter_mut().find(|pending| pending.call == *call)) {
             pending.asked = question;
         }
@@ -219,18 +220,18 @@ impl Awaken {
 ///
 /// The audience rule shows starts and ends of runs to every reader, without their bodies. It does not show pauses and
 /// resumptions, and a run with a hidden pause would appear to work. The audience rule also shows a failure with its
-/// body to every reader of the start; so a non-public failure keeps only the fact of the failure. An internal
-/// diagnostic beside the draft holds the removed members.
+/// body to every reader of the start. So a non-public failure loses its body. An internal diagnostic beside the draft
+/// holds the removed members.
 fn withhold(mut draft: Draft, out: &mut Vec<Draft>) {
-    let fails = matches!(draft.class, EventType::ToolFailed | EventType::RunFailed);
-    let stands = draft.class == EventType::RunStatus && !draft.payload.contains_key("step");
+    let fails = matches!(draft.event_type, EventType::ToolFailed | EventType::RunFailed);
+    let stands = draft.event_type == EventType::RunStatus && !draft.payload.contains_key("step");
     if !stands {
         draft.audience = Audience::Internal;
     }
     if !fails && !stands {
         return out.push(draft);
     }
-    let mut kept = Draft::new(EventType::DiagnosticChanged).with("kind", "withheld").with("eventType", draft.class.as_str());
+    let mut kept = Draft::new(EventType::DiagnosticChanged).with("kind", "withheld").with("eventType", draft.event_type.as_str());
     if let Some(message) = draft.payload.get("error").and_then(|error| error.get("message")) {
         kept.payload.insert("message".into(), message.clone());
     }
@@ -239,7 +240,8 @@ fn withhold(mut draft: Draft, out: &mut Vec<Draft>) {
     (kept.refs, kept.raw_event_ref) = (draft.refs.take(), draft.raw_event_ref.take());
     kept.extra = std::mem::take(&mut draft.extra);
     let payload = std::mem::take(&mut draft.payload);
-    draft.payload = PUBLIC_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), payload.get(*member)?.clone()))).collect();
+    draft.payload =
+        PUBLIC_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), payload.get(*member)?.clone()))).collect();
     if fails {
         draft.payload.insert("withheld".into(), true.into());
     }
@@ -402,7 +404,7 @@ mod tests {
             ("run.failed", Audience::Internal),
             ("diagnostic.changed", Audience::Internal),
         ];
-        assert_eq!(drafts.iter().map(|draft| (draft.class.as_str(), draft.audience)).collect::<Vec<_>>(), expected);
+        assert_eq!(drafts.iter().map(|draft| (draft.event_type.as_str(), draft.audience)).collect::<Vec<_>>(), expected);
         assert_eq!((payload(&drafts[1]), drafts[1].phase.clone()), (json!({"status": "waiting"}), Phase::Waiting));
         assert_eq!(payload(&drafts[3]), json!({"resumed": true}));
         assert_eq!(payload(&drafts[5]), json!({"status": "failed", "withheld": true}));

@@ -2,16 +2,16 @@
 //!
 //! A step is one message across all reconnects, and the streamed chunks are its text.
 
-use super::Step;
+use super::EventHandler;
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, PartKind, Persistence, Phase, Scope};
-use crate::source::members::{bad_id, carrying, take_id, take_text};
+use crate::source::members::{carry_all, invalid_id_error, take_id, take_text};
 use crate::source::{Fact, FactError};
 use serde_json::{Map, Value, json};
 
-impl Step<'_> {
+impl EventHandler<'_> {
     pub(super) fn step_start(&mut self, mut fact: Fact) -> Result<(), FactError> {
         let named = match take_text(&mut fact, "message_id").filter(|id| !id.is_empty()) {
-            Some(id) => Some(MessageId::new(&id).map_err(|error| bad_id("message_id", &error))?),
+            Some(id) => Some(MessageId::new(&id).map_err(|error| invalid_id_error("message_id", &error))?),
             None => None,
         };
         self.seal();
@@ -30,7 +30,7 @@ impl Step<'_> {
     }
 
     fn step_status(&mut self, step: &str, rest: Fact) {
-        let mut draft = carrying(Draft::new(EventType::RunStatus).with("step", step), rest);
+        let mut draft = carry_all(Draft::new(EventType::RunStatus).with("step", step), rest);
         draft.scope = Scope::Turn;
         draft.audience = Audience::Dashboard;
         self.push(draft);
@@ -56,7 +56,7 @@ impl Step<'_> {
     pub(super) fn text_delta(&mut self, mut fact: Fact) {
         let memory = &mut *self.memory;
         let message = memory.message();
-        let part = memory.text.take().unwrap_or_else(|| memory.made_part());
+        let part = memory.text.take().unwrap_or_else(|| memory.new_part_id());
         memory.text = Some(part.clone());
         memory.text_is_unsealed = true;
         memory.text_was_streamed = true;
@@ -66,13 +66,13 @@ impl Step<'_> {
     pub(super) fn reasoning_delta(&mut self, mut fact: Fact) {
         let memory = &mut *self.memory;
         let message = memory.message();
-        let part = memory.reasoning.take().unwrap_or_else(|| memory.made_part());
+        let part = memory.reasoning.take().unwrap_or_else(|| memory.new_part_id());
         memory.reasoning = Some(part.clone());
         self.chunk(EventType::ReasoningDelta, take_text(&mut fact, "delta"), message, part, fact);
     }
 
     fn chunk(&mut self, class: EventType, text: Option<String>, message: MessageId, part: PartId, rest: Fact) {
-        let mut draft = carrying(Draft::new(class).with("text", text), rest);
+        let mut draft = carry_all(Draft::new(class).with("text", text), rest);
         draft.ids.message = Some(message);
         draft.ids.part = Some(part);
         self.push(draft);
@@ -85,7 +85,7 @@ impl Step<'_> {
             Some(other) => other.to_string().len(),
             None => 0,
         };
-        let mut draft = carrying(Draft::new(EventType::DiagnosticChanged), fact);
+        let mut draft = carry_all(Draft::new(EventType::DiagnosticChanged), fact);
         draft = draft.with("kind", "reasoning_encrypted_value").with("bytes", bytes);
         (draft.owner, draft.scope, draft.phase) = (Owner::Model, Scope::Part, Phase::Reasoning);
         draft.ids.message.clone_from(&self.memory.message);
@@ -100,7 +100,8 @@ impl Step<'_> {
         self.memory.text_is_unsealed = false;
         self.memory.reasoning = None;
         let messages = json!([{ "messageId": message.as_str(), "role": "assistant", "parts": [] }]);
-        let mut draft = carrying(Draft::new(EventType::MessagesSnapshot), fact).with("mode", "repair").with("messages", messages);
+        let mut draft =
+            carry_all(Draft::new(EventType::MessagesSnapshot), fact).with("mode", "repair").with("messages", messages);
         if let Some(reason) = &reason {
             draft.payload.insert("reason".into(), reason.as_str().into());
         }
@@ -112,19 +113,19 @@ impl Step<'_> {
 
     pub(super) fn messages_snapshot(&mut self, mut fact: Fact) {
         let messages = match fact.shift_remove("messages") {
-            Some(Value::Array(messages)) => messages.into_iter().map(|message| self.windowed(message)).collect(),
+            Some(Value::Array(messages)) => messages.into_iter().map(|message| self.to_window_message(message)).collect(),
             _ => Vec::new(),
         };
-        let draft = carrying(Draft::new(EventType::MessagesSnapshot), fact).with("mode", "window").with("messages", messages);
+        let draft = carry_all(Draft::new(EventType::MessagesSnapshot), fact).with("mode", "window").with("messages", messages);
         self.push(draft);
     }
 
     /// Converts a message of the history to the protocol's shape.
     /// Unknown members stay beside the parts.
-    fn windowed(&mut self, message: Value) -> Value {
+    fn to_window_message(&mut self, message: Value) -> Value {
         let Value::Object(mut message) = message else { return message };
         let named: Option<MessageId> = ["messageId", "message_id", "id"].iter().find_map(|member| take_id(&mut message, member));
-        let id = named.unwrap_or_else(|| self.memory.made_message());
+        let id = named.unwrap_or_else(|| self.memory.new_message_id());
         let role = take_text(&mut message, "role").unwrap_or_else(|| "unknown".into());
         let kind = PartKind::of_role(&role);
         let mut parts = match message.shift_remove("parts") {
@@ -160,7 +161,7 @@ impl Step<'_> {
     }
 
     fn part(&mut self, kind: &str, text: String) -> Value {
-        json!({ "partId": self.memory.made_part().as_str(), "kind": kind, "text": [text] })
+        json!({ "partId": self.memory.new_part_id().as_str(), "kind": kind, "text": [text] })
     }
 }
 

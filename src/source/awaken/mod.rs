@@ -48,7 +48,7 @@ const CALLS_ENDED_MAX: usize = 64;
 /// The lifecycle state of the run, according to its boundary events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Life {
+enum TurnState {
     #[default]
     New,
     Open,
@@ -87,7 +87,8 @@ struct Pending {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Awaken {
-    life: Life,
+    #[serde(rename = "life")]
+    turn_state: TurnState,
     /// The number of starts, without resumptions.
     attempt: u64,
     /// Awaken's own id of the run; it may differ from the server's.
@@ -153,31 +154,31 @@ impl Awaken {
             out.push(self.about(malformed, given));
             return Ok(());
         }
-        let mut step = Step { memory: self, given, out };
+        let mut handler = EventHandler { memory: self, given, out };
         match event_type.as_str() {
-            "run_start" => step.run_start(fact),
-            "run_finish" => step.run_finish(fact),
-            "step_start" => step.step_start(fact)?,
-            "step_end" => step.step_end(fact),
-            "text_delta" => step.text_delta(fact),
-            "reasoning_delta" => step.reasoning_delta(fact),
-            "reasoning_encrypted_value" => step.reasoning_encrypted_value(fact),
-            "tool_call_start" => step.tool_call_start(fact)?,
-            "tool_call_delta" => step.tool_call_delta(fact)?,
-            "tool_call_ready" => step.tool_call_ready(fact)?,
-            "tool_call_stream_delta" => step.tool_call_stream_delta(fact)?,
-            "tool_call_done" => step.tool_call_done(fact)?,
-            "tool_call_resumed" => step.tool_call_resumed(fact)?,
-            "tool_call_cancel" => step.tool_call_cancel(fact)?,
-            "stream_reset" => step.stream_reset(fact),
-            "activity_snapshot" => step.activity_snapshot(fact)?,
-            "activity_delta" => step.activity_delta(fact)?,
-            "messages_snapshot" => step.messages_snapshot(fact),
-            "inference_complete" => step.inference_complete(fact),
-            "state_snapshot" => step.state_snapshot(fact),
-            "state_delta" => step.state_delta(fact),
-            "error" => step.error(fact),
-            unknown => step.push(unknown_type(unknown, fact)),
+            "run_start" => handler.run_start(fact),
+            "run_finish" => handler.run_finish(fact),
+            "step_start" => handler.step_start(fact)?,
+            "step_end" => handler.step_end(fact),
+            "text_delta" => handler.text_delta(fact),
+            "reasoning_delta" => handler.reasoning_delta(fact),
+            "reasoning_encrypted_value" => handler.reasoning_encrypted_value(fact),
+            "tool_call_start" => handler.tool_call_start(fact)?,
+            "tool_call_delta" => handler.tool_call_delta(fact)?,
+            "tool_call_ready" => handler.tool_call_ready(fact)?,
+            "tool_call_stream_delta" => handler.tool_call_stream_delta(fact)?,
+            "tool_call_done" => handler.tool_call_done(fact)?,
+            "tool_call_resumed" => handler.tool_call_resumed(fact)?,
+            "tool_call_cancel" => handler.tool_call_cancel(fact)?,
+            "stream_reset" => handler.stream_reset(fact),
+            "activity_snapshot" => handler.activity_snapshot(fact)?,
+            "activity_delta" => handler.activity_delta(fact)?,
+            "messages_snapshot" => handler.messages_snapshot(fact),
+            "inference_complete" => handler.inference_complete(fact),
+            "state_snapshot" => handler.state_snapshot(fact),
+            "state_delta" => handler.state_delta(fact),
+            "error" => handler.error(fact),
+            unknown => handler.push(unknown_type(unknown, fact)),
         }
         Ok(())
     }
@@ -185,7 +186,7 @@ impl Awaken {
     /// Adds the run's current ids to the draft.
     /// The request's ids override Awaken's own.
     fn about(&self, mut draft: Draft, given: &Ids) -> Draft {
-        draft.ids.or(given);
+        draft.ids.fill_from(given);
         let own = Ids {
             session: self.session.clone(),
             thread: self.thread.clone(),
@@ -194,7 +195,7 @@ impl Awaken {
             parent_thread: self.parent_thread.clone(),
             ..Ids::default()
         };
-        draft.ids.or(&own);
+        draft.ids.fill_from(&own);
         draft
     }
 
@@ -202,18 +203,18 @@ impl Awaken {
     /// Generates an id if Awaken gives none.
     fn message(&mut self) -> MessageId {
         if self.message.is_none() {
-            self.message = Some(self.made_message());
+            self.message = Some(self.new_message_id());
         }
         self.message.clone().expect("the lines above set the message")
     }
 
     // The prefix prevents collisions with ids that another source's adapter generates for the same run.
-    fn made_message(&mut self) -> MessageId {
+    fn new_message_id(&mut self) -> MessageId {
         self.messages_made += 1;
         MessageId::new(&format!("awaken-message-{}", self.messages_made)).expect("a short name with a number is a valid id")
     }
 
-    fn made_part(&mut self) -> PartId {
+    fn new_part_id(&mut self) -> PartId {
         self.parts_made += 1;
         PartId::new(&format!("awaken-part-{}", self.parts_made)).expect("a short name with a number is a valid id")
     }
@@ -257,13 +258,13 @@ impl Awaken {
 }
 
 /// Handles one event: borrows the memory and appends the drafts.
-struct Step<'a> {
+struct EventHandler<'a> {
     memory: &'a mut Awaken,
     given: &'a Ids,
     out: &'a mut Vec<Draft>,
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     fn push(&mut self, draft: Draft) {
         let draft = self.memory.about(draft, self.given);
         self.out.push(draft);

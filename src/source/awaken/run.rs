@@ -2,10 +2,10 @@
 //!
 //! A suspension is a pause, never an end. Events between two boundaries do not identify their run.
 
-use super::{Life, Step, add_rest};
+use super::{EventHandler, TurnState, add_rest};
 use crate::model::{AgentId, Draft, EventType, Owner, Persistence, Phase, RunId, SessionId, ThreadId};
 use crate::source::Fact;
-use crate::source::members::{carrying, diagnostic, take_id, take_text};
+use crate::source::members::{carry_all, diagnostic, take_id, take_text};
 use serde_json::{Map, Value, json};
 
 /// The identity members of a run's boundary event.
@@ -71,31 +71,31 @@ impl Boundary {
     }
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     pub(super) fn run_start(&mut self, mut fact: Fact) {
         let memory = &mut *self.memory;
         let is_another = memory.has_another_run(&fact);
-        if is_another && memory.life == Life::Open {
+        if is_another && memory.turn_state == TurnState::Open {
             // The events up to the ends do not identify their run, so the adapter only flags the start.
             let open = memory.run.as_ref().map_or(Value::Null, |run| run.as_str().into());
             return self.push(diagnostic("interleaved_run", "run_start", fact).with("openRun", open));
         }
-        let resumed = memory.life == Life::Paused && !is_another;
-        if memory.life == Life::Open {
+        let resumed = memory.turn_state == TurnState::Paused && !is_another;
+        if memory.turn_state == TurnState::Open {
             // Awaken's bare loop stops without an end event, and its mailbox then restarts the same run.
             self.seal();
             self.interrupt_calls();
         }
         let boundary = Boundary::take(&mut fact);
         let memory = &mut *self.memory;
-        memory.life = Life::Open;
+        memory.turn_state = TurnState::Open;
         if is_another {
             (memory.session, memory.thread, memory.parent_thread, memory.agent) = (None, None, None, None);
         }
-        self.learn(&boundary);
+        self.store_ids(&boundary);
         let (class, phase) =
             if resumed { (EventType::RunStatus, Phase::Acting) } else { (EventType::RunStarted, Phase::Accepted) };
-        let mut draft = carrying(Draft::new(class), fact);
+        let mut draft = carry_all(Draft::new(class), fact);
         draft.phase = phase;
         draft.persistence = Persistence::Snapshot;
         if resumed {
@@ -119,7 +119,7 @@ impl Step<'_> {
         }
     }
 
-    fn learn(&mut self, boundary: &Boundary) {
+    fn store_ids(&mut self, boundary: &Boundary) {
         let memory = &mut *self.memory;
         let session = boundary.session.clone().or_else(|| boundary.thread.as_ref().and_then(|t| SessionId::new(t.as_str()).ok()));
         memory.run = boundary.run.clone().or(memory.run.take());
@@ -156,7 +156,7 @@ impl Step<'_> {
         }
         let boundary = Boundary::take(&mut fact);
         if self.memory.run.is_none() {
-            self.learn(&boundary);
+            self.store_ids(&boundary);
         }
         let mut result = fact.shift_remove("result").filter(|v| !v.is_null());
         let response = result.as_mut().and_then(Value::as_object_mut).and_then(|result| take_text(result, "response"));
@@ -171,10 +171,10 @@ impl Step<'_> {
             draft.payload.insert("result".into(), result);
         }
         self.memory.message = None;
-        draft = self.memory.about(carrying(draft, fact), self.given);
+        draft = self.memory.about(carry_all(draft, fact), self.given);
         boundary.write_to(&mut draft);
-        if draft.class == EventType::RunStatus {
-            self.memory.life = Life::Paused;
+        if draft.event_type == EventType::RunStatus {
+            self.memory.turn_state = TurnState::Paused;
         } else {
             self.agent_completed(&draft);
             self.end();
@@ -199,7 +199,7 @@ impl Step<'_> {
         }
         let message = take_text(&mut fact, "message").unwrap_or_else(|| "the run failed without saying why".into());
         error.insert("message".into(), message.into());
-        let draft = carrying(Draft::new(EventType::RunFailed).with("error", Value::Object(error)).with("retryable", true), fact);
+        let draft = carry_all(Draft::new(EventType::RunFailed).with("error", Value::Object(error)).with("retryable", true), fact);
         self.agent_completed(&draft);
         self.end();
         self.push(draft);
@@ -208,7 +208,7 @@ impl Step<'_> {
     /// Clears the open items.
     /// The run's end closes them in the log.
     fn end(&mut self) {
-        self.memory.life = Life::Ended;
+        self.memory.turn_state = TurnState::Ended;
         self.memory.pending.clear();
         for call in std::mem::take(&mut self.memory.calls) {
             self.memory.remember_ended(call.id);
@@ -258,7 +258,7 @@ fn finish(termination: Option<Value>, outstanding: bool) -> Draft {
     match value {
         Value::Object(rest) => add_rest(&mut draft, rest),
         Value::Null => {}
-        value if draft.class == EventType::RunFailed && value.is_string() => {}
+        value if draft.event_type == EventType::RunFailed && value.is_string() => {}
         value => drop(draft.payload.insert("value".into(), value)),
     }
     draft

@@ -1,12 +1,12 @@
 //! Metrics for operators, internal state, and the compactions that only the state reports.
 
-use super::{Step, hash_of};
+use super::{EventHandler, hash_of};
 use crate::model::{Audience, Draft, EventType, Phase, Scope, Surface};
 use crate::source::Fact;
-use crate::source::members::{carrying, instant};
+use crate::source::members::{carry_all, parse_timestamp};
 use serde_json::{Map, Value};
 
-impl Step<'_> {
+impl EventHandler<'_> {
     pub(super) fn inference_complete(&mut self, mut fact: Fact) {
         let mut payload = Map::new();
         for (member, ours) in [("model", "model"), ("duration_ms", "durationMs")] {
@@ -15,7 +15,7 @@ impl Step<'_> {
         if let Some(usage) = fact.shift_remove("usage").filter(|v| !v.is_null()) {
             payload.insert("usage".into(), usage_of(usage));
         }
-        let mut draft = carrying(Draft::new(EventType::MetricChanged), fact);
+        let mut draft = carry_all(Draft::new(EventType::MetricChanged), fact);
         draft.payload = payload;
         (draft.scope, draft.phase, draft.audience) = (Scope::Turn, Phase::Producing, Audience::Dashboard);
         self.push(draft);
@@ -24,7 +24,7 @@ impl Step<'_> {
     pub(super) fn state_snapshot(&mut self, mut fact: Fact) {
         let snapshot = fact.shift_remove("snapshot").unwrap_or(Value::Null);
         let compaction = self.compaction(&snapshot);
-        let draft = carrying(Draft::new(EventType::StateSnapshot), fact).with("state", snapshot);
+        let draft = carry_all(Draft::new(EventType::StateSnapshot), fact).with("state", snapshot);
         self.push(internal_state(draft));
         if let Some(draft) = compaction {
             self.push(draft);
@@ -37,7 +37,7 @@ impl Step<'_> {
             None => Value::Array(Vec::new()),
             Some(bare) => Value::Array(vec![bare]),
         };
-        self.push(internal_state(carrying(Draft::new(EventType::StateDelta), fact).with("patch", patch)));
+        self.push(internal_state(carry_all(Draft::new(EventType::StateDelta), fact).with("patch", patch)));
     }
 
     /// Reads a compaction from the state: Awaken reports it nowhere else.
@@ -51,7 +51,7 @@ impl Step<'_> {
         }
         let last = state.get("boundaries")?.as_array()?.last()?;
         let mut draft = Draft::new(EventType::ContextCompactionCompleted);
-        draft.timestamp = last.get("timestamp_ms").and_then(instant);
+        draft.timestamp = last.get("timestamp_ms").and_then(parse_timestamp);
         if let Some(total) = state.get("total_compactions").and_then(Value::as_u64) {
             draft = draft.with("compactionId", format!("awaken-compaction-{total}")).with("totalCompactions", total);
         }

@@ -81,7 +81,7 @@ pub(super) fn last(facts: impl IntoIterator<Item = Value>) -> Draft {
 
 /// Returns `event type phase` of each draft.
 pub(super) fn classes(drafts: &[Draft]) -> Vec<String> {
-    drafts.iter().map(|d| format!("{} {}", d.class, d.phase)).collect()
+    drafts.iter().map(|d| format!("{} {}", d.event_type, d.phase)).collect()
 }
 
 pub(super) fn payload(draft: &Draft) -> Value {
@@ -141,12 +141,12 @@ fn a_start_after_an_end_is_another_attempt() {
 fn a_run_that_starts_within_another_is_flagged_and_ends_nothing() {
     let facts = [start("r"), step("m"), text("a"), start("x"), text("b"), finish_as("x", "natural_end"), text("c")];
     let drafts = adapt(facts);
-    let flagged: Vec<_> = drafts.iter().filter(|d| d.class == EventType::DiagnosticChanged).collect();
+    let flagged: Vec<_> = drafts.iter().filter(|d| d.event_type == EventType::DiagnosticChanged).collect();
     assert_eq!(flagged.len(), 2);
     assert!(flagged.iter().all(|d| d.payload["kind"] == "interleaved_run" && d.audience == Audience::Internal));
     assert_eq!(flagged[0].payload["event"]["run_id"], "x");
-    assert!(!drafts.iter().any(|d| d.class == EventType::RunFinished));
-    let parts: Vec<_> = drafts.iter().filter(|d| d.class == EventType::TextDelta).map(|d| d.ids.part.clone()).collect();
+    assert!(!drafts.iter().any(|d| d.event_type == EventType::RunFinished));
+    let parts: Vec<_> = drafts.iter().filter(|d| d.event_type == EventType::TextDelta).map(|d| d.ids.part.clone()).collect();
     assert!(parts.iter().all(|part| *part == parts[0]));
 }
 
@@ -195,7 +195,12 @@ fn a_step_is_one_message_and_its_end_seals_the_streams_without_repeating_the_tex
     let drafts = adapt([start("r"), step("m"), thought, text("a"), text("b"), begin, text("c"), ready, step_end()]);
     let named = |d: &Draft| {
         let part = d.ids.part.as_ref().map_or("-", |p| p.as_str()).replace("awaken-", "");
-        format!("{} {}/{part} {}", d.class, d.ids.message.as_ref().map_or("-", |m| m.as_str()), d.text("text").unwrap_or("-"))
+        format!(
+            "{} {}/{part} {}",
+            d.event_type,
+            d.ids.message.as_ref().map_or("-", |m| m.as_str()),
+            d.text("text").unwrap_or("-")
+        )
     };
     let expected = [
         "reasoning.delta m/part-1 hm",
@@ -227,7 +232,11 @@ fn the_response_is_the_answer_only_if_no_text_was_streamed() {
     };
     let finals = |facts: Vec<Value>| {
         let drafts = adapt(facts);
-        drafts.iter().filter(|d| d.class == EventType::TextFinal).map(|d| d.text("text").map(str::to_owned)).collect::<Vec<_>>()
+        drafts
+            .iter()
+            .filter(|d| d.event_type == EventType::TextFinal)
+            .map(|d| d.text("text").map(str::to_owned))
+            .collect::<Vec<_>>()
     };
     assert_eq!(finals(vec![start("r"), step("m"), step_end(), end("whole")]), [Some("whole".to_owned())]);
     assert_eq!(finals(vec![start("r"), step("m"), text("who"), text("le"), step_end(), end("le")]), [None]);
@@ -241,18 +250,18 @@ fn a_reset_voids_the_step_s_streams_and_later_chunks_are_new_parts_of_the_same_m
     let reset = event("stream_reset", json!({"reason": "reset by peer"}));
     let [whole, ready] = call("whole");
     let drafts = adapt([step("m"), text("a"), whole, ready, begin, args, reset, text("b"), step_end()]);
-    let repair = drafts.iter().find(|d| d.class == EventType::MessagesSnapshot).unwrap();
+    let repair = drafts.iter().find(|d| d.event_type == EventType::MessagesSnapshot).unwrap();
     assert_eq!(repair.payload["mode"], "repair");
     assert_eq!(repair.payload["messages"], json!([{"messageId": "m", "role": "assistant", "parts": []}]));
-    let failed: Vec<_> = drafts.iter().filter(|d| d.class == EventType::ToolFailed).collect();
+    let failed: Vec<_> = drafts.iter().filter(|d| d.event_type == EventType::ToolFailed).collect();
     assert_eq!(failed.len(), 1, "a ready call continues");
     assert_eq!(failed[0].ids.tool_call.as_ref().unwrap().as_str(), "half");
     assert_eq!((failed[0].phase.clone(), failed[0].audience), (Phase::Cancelled, Audience::Dashboard));
     assert_eq!((&failed[0].payload["neverStarted"], &failed[0].payload["inputTextBytes"]), (&json!(true), &json!(4)));
-    let texts: Vec<_> = drafts.iter().filter(|d| d.class == EventType::TextDelta).collect();
+    let texts: Vec<_> = drafts.iter().filter(|d| d.event_type == EventType::TextDelta).collect();
     assert_eq!(texts[0].ids.message, texts[1].ids.message);
     assert_ne!(texts[0].ids.part, texts[1].ids.part);
-    assert_eq!(drafts.iter().filter(|d| d.class == EventType::TextFinal).count(), 1);
+    assert_eq!(drafts.iter().filter(|d| d.event_type == EventType::TextFinal).count(), 1);
 }
 
 #[test]
@@ -273,7 +282,7 @@ fn a_call_goes_from_request_to_result() {
         "metadata": {"mcp.server": "web"}, "of_tomorrow": 1}),
     );
     let drafts = adapt([begin, args, ready, output, end]);
-    let seen: Vec<_> = drafts.iter().map(|d| format!("{} {} {}", d.class, d.owner, d.audience)).collect();
+    let seen: Vec<_> = drafts.iter().map(|d| format!("{} {} {}", d.event_type, d.owner, d.audience)).collect();
     let expected = [
         "tool.started model user",
         "tool.args model dashboard",
@@ -316,7 +325,7 @@ fn the_resume_mode_of_a_suspended_call_sets_the_action_kind() {
     let [begin, ready] = call("c");
     let ask = |mode: &str| last([begin.clone(), ready.clone(), suspended("c", mode)]);
     let approval = ask("replay_tool_call");
-    assert_eq!((approval.class.clone(), approval.owner.clone()), (EventType::ActionRequired, Owner::Policy));
+    assert_eq!((approval.event_type.clone(), approval.owner.clone()), (EventType::ActionRequired, Owner::Policy));
     assert_eq!(approval.ids.action.as_ref().unwrap().as_str(), "ask-c");
     assert_eq!(approval.ids.tool_call.as_ref().unwrap().as_str(), "c");
     let expected = json!({
@@ -394,7 +403,7 @@ fn progress_uses_the_protocol_s_names_and_keeps_the_rest() {
 fn a_child_s_progress_is_a_call_below_its_parent() {
     let content = json!({"call_id": "child", "parent_call_id": "c", "run_id": "other", "status": "done"});
     let draft = last([start("r"), activity("child", PROGRESS, content)]);
-    assert_eq!(draft.class, EventType::ToolProgress);
+    assert_eq!(draft.event_type, EventType::ToolProgress);
     assert_eq!(draft.ids.tool_call.as_ref().unwrap().as_str(), "child");
     assert_eq!(draft.ids.agent, None);
     assert_eq!(draft.refs, Some(json!({"parentToolCallId": "c", "childRunId": "other"})));
@@ -463,7 +472,7 @@ fn state_is_internal_and_a_compaction_is_reported_once_by_its_numbers() {
         event("state_snapshot", json!({"snapshot": {"revision": 1, "extensions": {"__context_compaction": compaction}}}))
     };
     let drafts = adapt([state(0), state(1), state(1), state(2)]);
-    let (states, compactions): (Vec<_>, Vec<_>) = drafts.iter().partition(|d| d.class == EventType::StateSnapshot);
+    let (states, compactions): (Vec<_>, Vec<_>) = drafts.iter().partition(|d| d.event_type == EventType::StateSnapshot);
     assert!(states.iter().all(|d| d.audience == Audience::Internal && d.surface == Surface::Diagnostics));
     assert_eq!(compactions.len(), 2);
     let expected = json!({"compactionId": "awaken-compaction-1", "totalCompactions": 1, "preTokens": 900, "postTokens": 90});
@@ -523,7 +532,7 @@ fn an_error_fails_the_run_and_a_later_start_tries_again() {
 #[test]
 fn unknown_and_malformed_events_are_kept_internal_and_never_an_error() {
     let unknown = last([event("of_tomorrow", json!({"x": 1}))]);
-    assert_eq!((unknown.class.clone(), &unknown.payload["event"]), (EventType::DiagnosticChanged, &json!({"x": 1})));
+    assert_eq!((unknown.event_type.clone(), &unknown.payload["event"]), (EventType::DiagnosticChanged, &json!({"x": 1})));
     for broken in [
         event("text_delta", json!({"delta": 7})),
         event("tool_call_start", json!({"id": "", "name": "x"})),
@@ -531,7 +540,7 @@ fn unknown_and_malformed_events_are_kept_internal_and_never_an_error() {
         event("activity_delta", json!({"message_id": "m"})),
     ] {
         let draft = last([broken.clone()]);
-        assert_eq!((draft.class.clone(), draft.audience), (EventType::DiagnosticChanged, Audience::Internal), "{broken}");
+        assert_eq!((draft.event_type.clone(), draft.audience), (EventType::DiagnosticChanged, Audience::Internal), "{broken}");
     }
     let mut adapter = (SOURCE.fresh)();
     let mut refused = |fact: Value| adapter.adapt(object(fact), &given(), &mut Vec::new()).unwrap_err();

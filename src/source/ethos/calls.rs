@@ -4,10 +4,13 @@
 //! the turn. A call that a script makes inside another call (`parent#2`) is nested in that call and internal. The end
 //! of a call reaches every reader of its start; the end's own audience decides which readers get the body.
 
-use super::{CALLS_ENDED_MAX, CALLS_OPEN_MAX, Ethos, RESULTS_MAX, Step, name_of, take_audience, take_needed, take_number, tell};
+use super::{
+    CALLS_ENDED_MAX, CALLS_OPEN_MAX, Ethos, EventHandler, RESULTS_MAX, move_members, name_of, take_audience, take_checked_id,
+    take_number,
+};
 use crate::model::{ActionId, Audience, Draft, EventType, Owner, Scope, Surface, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carrying, diagnostic, take_text};
+use crate::source::members::{carry_all, diagnostic, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -23,7 +26,7 @@ pub(super) struct Call {
 
 /// The call that the previous event ended: a cost event that follows directly bills this call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Paid {
+pub(super) struct BilledCall {
     pub(super) call: ToolCallId,
     pub(super) start: Audience,
 }
@@ -76,7 +79,7 @@ fn parent_of(id: &ToolCallId) -> Option<&str> {
 
 /// Whether the name is reserved for notices of the loop.
 /// No tool has such a name.
-fn is_of_the_loop(name: &str) -> bool {
+fn is_loop_name(name: &str) -> bool {
     name.starts_with('_')
 }
 
@@ -103,7 +106,7 @@ fn is_wrapped(result: &str) -> bool {
 }
 
 /// Takes the source's own warning about untrusted output.
-fn take_warning(fact: &mut Fact) -> bool {
+fn take_untrusted_flag(fact: &mut Fact) -> bool {
     let mut warns = false;
     for member in ["untrusted", "outputIsUntrusted"] {
         if let Some(Value::Bool(flag)) = fact.get(member) {
@@ -114,10 +117,10 @@ fn take_warning(fact: &mut Fact) -> bool {
     warns
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     /// Creates a draft of this call with the remaining members of the event.
     fn tool(class: EventType, id: ToolCallId, name: Option<String>, rest: Fact) -> Draft {
-        let mut draft = carrying(Draft::new(class), rest);
+        let mut draft = carry_all(Draft::new(class), rest);
         draft.payload.extend(name.map(|name| ("toolName".to_owned(), name.into())));
         if let Some(parent) = parent_of(&id) {
             draft.add_ref("parentToolCallId", parent.into());
@@ -127,25 +130,25 @@ impl Step<'_> {
     }
 
     /// Closes the text part at a call that users see: later text starts a new part.
-    fn part_text(&mut self, seen: Audience) {
+    fn close_text_part(&mut self, seen: Audience) {
         if seen == Audience::User {
             self.memory.text = None;
         }
     }
 
     pub(super) fn tool_start(&mut self, mut fact: Fact) {
-        let id: ToolCallId = take_needed(&mut fact, "toolCallId");
+        let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
         let name = take_text(&mut fact, "toolName").unwrap_or_default();
-        if is_of_the_loop(&name) {
+        if is_loop_name(&name) {
             return self.no_tool("tool_start", &id, &name, fact);
         }
         let nested = parent_of(&id).is_some();
         let audience = take_audience(&mut fact, if nested { Audience::Internal } else { Audience::User });
-        let untrusted = take_warning(&mut fact);
+        let untrusted = take_untrusted_flag(&mut fact);
         let input = fact.shift_remove("args");
         self.end_thought();
-        self.part_text(audience);
-        self.memory.works();
+        self.close_text_part(audience);
+        self.memory.resume();
         self.memory.open_call(Call { id: id.clone(), name: name_of(&name), start: audience, untrusted });
         let mut draft = Self::tool(EventType::ToolStarted, id, Some(name), fact);
         draft.payload.extend(input.map(|input| ("input".to_owned(), input)));
@@ -163,8 +166,8 @@ impl Step<'_> {
 
     pub(super) fn tool_progress(&mut self, mut fact: Fact) {
         let name = take_text(&mut fact, "toolName").unwrap_or_default();
-        if is_of_the_loop(&name) {
-            return self.loop_says(&name, fact);
+        if is_loop_name(&name) {
+            return self.loop_notice(&name, fact);
         }
         let audience = take_audience(&mut fact, Audience::Internal);
         let percent = take_number(&mut fact, "percent");
@@ -172,7 +175,7 @@ impl Step<'_> {
         let mut draft = match self.memory.only_call_of(&name) {
             Some(id) => Self::tool(EventType::ToolProgress, id, Some(name), fact),
             None => {
-                let mut draft = carrying(Draft::new(EventType::ToolProgress), fact).with("toolName", name);
+                let mut draft = carry_all(Draft::new(EventType::ToolProgress), fact).with("toolName", name);
                 draft.scope = Scope::Turn;
                 draft
             }
@@ -188,15 +191,15 @@ impl Step<'_> {
     }
 
     pub(super) fn tool_end(&mut self, mut fact: Fact) {
-        let id: ToolCallId = take_needed(&mut fact, "toolCallId");
+        let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
         let named = take_text(&mut fact, "toolName");
-        if let Some(name) = named.as_deref().filter(|name| is_of_the_loop(name)) {
+        if let Some(name) = named.as_deref().filter(|name| is_loop_name(name)) {
             return self.no_tool("tool_end", &id, name, fact);
         }
         let has_ended = self.memory.ended_calls.contains(&id);
         let call = self.memory.take_call(&id);
         let name = named.or_else(|| call.as_ref().map(|call| call.name.clone()));
-        let warns = take_warning(&mut fact) || call.as_ref().is_some_and(|call| call.untrusted);
+        let warns = take_untrusted_flag(&mut fact) || call.as_ref().is_some_and(|call| call.untrusted);
         let is_ok = fact.shift_remove("ok") == Some(Value::Bool(true));
         let mut draft = if is_ok { Self::succeeded(id, name, fact) } else { Self::failed(id, name, fact) };
         if call.is_none() && !has_ended && !is_ok {
@@ -210,16 +213,16 @@ impl Step<'_> {
         if parent_of(&id).is_none() {
             self.memory.ends_with_tools = true;
             if let Some(result) = draft.text("output").filter(|_| is_ok) {
-                let print = super::Print::of(result.as_bytes());
+                let digest = super::TextDigest::of(result.as_bytes());
                 if self.memory.results.len() == RESULTS_MAX {
                     self.memory.results.pop_front();
                 }
-                self.memory.results.push_back(print);
+                self.memory.results.push_back(digest);
             }
         }
-        self.part_text(start);
+        self.close_text_part(start);
         self.memory.remember_ended(id.clone());
-        self.memory.just_ended = Some(Paid { call: id, start }).filter(|_| is_ok);
+        self.memory.just_ended = Some(BilledCall { call: id, start }).filter(|_| is_ok);
         self.push(draft);
     }
 
@@ -283,7 +286,7 @@ impl Step<'_> {
 
     fn ended(class: EventType, id: ToolCallId, name: Option<String>, mut fact: Fact) -> Draft {
         let mut known = Draft::new(class.clone());
-        tell(&mut known, &mut fact, &[("structured", "structured")]);
+        move_members(&mut known, &mut fact, &[("structured", "structured")]);
         for (member, ours) in [("durationMs", "durationMs"), ("cost_usd", "costUsd"), ("costUsd", "costUsd")] {
             let number = take_number(&mut fact, member);
             known.payload.extend(number.map(|number| (ours.to_owned(), number)));
@@ -296,7 +299,7 @@ impl Step<'_> {
     /// Reports that a call needs an approval.
     /// The tool starts immediately; the real approval gate is in `pushes`.
     pub(super) fn approval_announced(&mut self, mut fact: Fact) {
-        let id: ToolCallId = take_needed(&mut fact, "toolCallId");
+        let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
         let name = take_text(&mut fact, "toolName");
         let nested = parent_of(&id).is_some();
         let audience = take_audience(&mut fact, if nested { Audience::Internal } else { Audience::User });
@@ -312,14 +315,14 @@ impl Step<'_> {
 
     /// Resolves the approval of a call.
     pub(super) fn approval_response(&mut self, mut fact: Fact) {
-        let id: ToolCallId = take_needed(&mut fact, "toolCallId");
+        let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
         let is_approved = fact.shift_remove("approved") == Some(Value::Bool(true));
         let asked = self.memory.pending.iter().find(|pending| pending.call.as_ref() == Some(&id));
         let action: ActionId = asked.map_or_else(|| super::action_id("approval", id.as_str()), |pending| pending.action.clone());
         self.memory.answered(&action);
         let mut draft = Draft::new(EventType::ActionResolved).with("kind", "tool_approval");
         draft = draft.with("outcome", if is_approved { "approved" } else { "rejected" });
-        tell(&mut draft, &mut fact, &[("reason", "reason")]);
+        move_members(&mut draft, &mut fact, &[("reason", "reason")]);
         draft.owner = Owner::Policy;
         (draft.ids.action, draft.ids.tool_call) = (Some(action), Some(id));
         self.push_carrying(draft, fact);
@@ -434,7 +437,10 @@ mod tests {
             ("_loop", Owner::Runtime, Phase::Acting),
         ] {
             let draft = last([start(), progress(name, json!({"message": "Stopped", "audience": "user"}))]);
-            assert_eq!((draft.class.clone(), draft.owner.clone(), draft.phase.clone()), (EventType::RunStatus, owner, phase));
+            assert_eq!(
+                (draft.event_type.clone(), draft.owner.clone(), draft.phase.clone()),
+                (EventType::RunStatus, owner, phase)
+            );
             assert_eq!((payload(&draft), draft.audience), (json!({"notice": name, "message": "Stopped"}), Audience::User));
         }
         assert_eq!(last([progress("_watcher", json!({}))]).audience, Audience::Internal);
@@ -471,13 +477,13 @@ mod tests {
         );
         let drafts = adapt([start(), text("a"), call("c", "read"), end]);
         assert_eq!(
-            (payload(&drafts[2]), drafts[2].class.clone()),
+            (payload(&drafts[2]), drafts[2].event_type.clone()),
             (json!({"toolName": "read", "input": {"x": 1}}), EventType::ToolStarted)
         );
         assert_eq!(drafts[2].ids.message.as_ref().unwrap().as_str(), "ethos-message-1");
         let given = json!({"toolName": "read", "structured": {"_uiType": "card"}, "durationMs": 812, "costUsd": 0.01,
             "status": "completed", "output": "text"});
-        assert_eq!((payload(&drafts[3]), drafts[3].class.clone()), (given, EventType::ToolResult));
+        assert_eq!((payload(&drafts[3]), drafts[3].event_type.clone()), (given, EventType::ToolResult));
         assert_eq!(drafts[3].extra["ofTomorrow"], 1);
     }
 
@@ -553,7 +559,7 @@ mod tests {
         let announced =
             event("tool_approval_required", json!({"toolCallId": "c", "toolName": "deploy", "args": {"env": "prod"}}));
         let draft = last([announced]);
-        assert_eq!((draft.class.clone(), draft.scope.clone()), (EventType::PermissionChanged, Scope::ToolCall));
+        assert_eq!((draft.event_type.clone(), draft.scope.clone()), (EventType::PermissionChanged, Scope::ToolCall));
         let expected = json!({"toolName": "deploy", "permissionId": "c", "requiresApproval": true, "gated": false, "input": {"env": "prod"}});
         assert_eq!((payload(&draft), draft.surface, draft.ids.action), (expected, Surface::ToolUi, None));
     }

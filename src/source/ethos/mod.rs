@@ -22,11 +22,11 @@ mod pushes;
 mod text;
 mod turn;
 
-use super::members::{carrying, diagnostic, take_text, take_type, unknown_type};
-use super::print::Print;
+use super::members::{carry_all, diagnostic, take_text, take_type, unknown_type};
+use super::print::TextDigest;
 use super::{Adapter, Fact, FactError, SourceKind};
 use crate::model::{ActionId, Audience, Draft, EventType, Ids, MessageId, PartId, Scope, ToolCallId, TurnId};
-use calls::{Call, Paid};
+use calls::{BilledCall, Call};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -59,7 +59,7 @@ const RESULTS_MAX: usize = 32;
 const PENDING_MAX: usize = 64;
 
 /// The most turns without an end that started while another turn was open.
-const RIVALS_MAX: usize = 8;
+const CONCURRENT_TURNS_MAX: usize = 8;
 
 /// The length of a stored name (of a tool, a trace, a rule), in characters.
 const NAME_CHARS_MAX: usize = 128;
@@ -70,17 +70,17 @@ const AUTH_URL: &str = "authUrl";
 /// Members for Ethos' own frontend that the server must not store.
 ///
 /// They are that URL, and the user's pending message.
-const NEVER_KEPT: &[&str] = &[AUTH_URL, "pendingUserMessage"];
+const DROPPED_MEMBERS: &[&str] = &[AUTH_URL, "pendingUserMessage"];
 
 /// Events with an `audience` member.
 ///
 /// On any other event, a future `audience` can narrow the event type table's audience but not widen it.
-const SAY_THEIR_AUDIENCE: &[&str] = &["tool_start", "tool_progress", "tool_end", "tool_approval_required"];
+const EVENTS_WITH_AUDIENCE: &[&str] = &["tool_start", "tool_progress", "tool_end", "tool_approval_required"];
 
 /// The lifecycle state of the turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Life {
+enum TurnState {
     #[default]
     New,
     Open,
@@ -102,7 +102,8 @@ struct Pending {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Ethos {
-    life: Life,
+    #[serde(rename = "life")]
+    turn_state: TurnState,
     /// The number of turns that started, or that Ethos refused after another turn had ended.
     attempt: u64,
     /// Ethos' trace id of the turn, if any.
@@ -110,7 +111,8 @@ struct Ethos {
     /// The trace ids of turns that started while this turn was open.
     ///
     /// While the list is not empty, events do not identify their turn.
-    rivals: Vec<Option<String>>,
+    #[serde(rename = "rivals")]
+    concurrent_turns: Vec<Option<String>>,
     /// Whether the turn requested a credential.
     /// Its `done` is then no end.
     wants_credential: bool,
@@ -127,13 +129,13 @@ struct Ethos {
     /// The part that thinking continues.
     thought: Option<PartId>,
     /// The digest of the turn's streamed text.
-    streamed: Print,
+    streamed: TextDigest,
     /// Whether `streamed` lacks chunks whose turn was ambiguous.
     has_gap: bool,
     /// Whether a tool call ended after the last text chunk.
     ends_with_tools: bool,
     /// The digests of the results of the last batch of calls.
-    results: VecDeque<Print>,
+    results: VecDeque<TextDigest>,
     messages_made: u64,
     parts_made: u64,
     thoughts_made: u64,
@@ -147,7 +149,7 @@ struct Ethos {
     ended_calls: VecDeque<ToolCallId>,
     /// The call that the previous event ended.
     /// A cost event directly after it is the call's cost.
-    just_ended: Option<Paid>,
+    just_ended: Option<BilledCall>,
     pending: Vec<Pending>,
 }
 
@@ -207,40 +209,41 @@ impl Adapter for Ethos {
     fn adapt(&mut self, mut fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
         let event_type = take_type(&mut fact, TYPE)?;
         let has_address = fact.contains_key(AUTH_URL);
-        fact.retain(|member, _| !NEVER_KEPT.contains(&member.as_str()));
-        let at_most = if SAY_THEIR_AUDIENCE.contains(&event_type.as_str()) { Audience::User } else { audience_of(&fact) };
-        let mut step = Step { given, out, at_most, just_ended: self.just_ended.take(), memory: self };
+        fact.retain(|member, _| !DROPPED_MEMBERS.contains(&member.as_str()));
+        let widest_audience =
+            if EVENTS_WITH_AUDIENCE.contains(&event_type.as_str()) { Audience::User } else { audience_of(&fact) };
+        let mut handler = EventHandler { given, out, widest_audience, just_ended: self.just_ended.take(), memory: self };
         if let Some((member, need)) = required(&event_type).iter().find(|(member, need)| !need.is_met(fact.get(*member))) {
-            step.malformed(&event_type, fact, &format!("{member} as {}", need.name()));
+            handler.malformed(&event_type, fact, &format!("{member} as {}", need.name()));
             return Ok(());
         }
         match event_type.as_str() {
-            "run_start" => step.run_start(fact),
-            "done" => step.done(fact),
-            "error" => step.error(fact),
-            "halt" => step.halt(fact),
-            "context_meta" => step.context_meta(fact),
-            "usage" => step.usage(fact),
-            "credential_required" => step.credential_required(fact, has_address),
-            "dry_run_summary" => step.dry_run_summary(fact),
-            "evaluators_complete" => step.evaluators_complete(fact),
-            "text_delta" => step.text_delta(fact),
-            "thinking_delta" => step.thinking_delta(fact),
-            "tool_start" => step.tool_start(fact),
-            "tool_progress" => step.tool_progress(fact),
-            "tool_end" => step.tool_end(fact),
-            "tool_approval_required" => step.approval_announced(fact),
-            "tool_approval_response" => step.approval_response(fact),
-            "notification_received" | "notification" => step.notification(fact),
-            "message_persisted" => step.message_persisted(fact),
-            "tool.approval_required" => step.approval_required(fact),
-            "approval.resolved" => step.approval_resolved(fact),
-            "clarify.request" => step.clarify_request(fact),
-            "clarify.resolved" => step.clarify_resolved(fact),
-            "run.update" => step.job_update(fact),
-            "cron.fired" => step.cron_fired(fact),
-            known if pushes::IS_OF_THE_HOUSE.contains(&known) => step.push(diagnostic(known, known, fact)),
-            unknown => step.push(unknown_type(unknown, fact)),
+            "run_start" => handler.run_start(fact),
+            "done" => handler.done(fact),
+            "error" => handler.error(fact),
+            "halt" => handler.halt(fact),
+            "context_meta" => handler.context_meta(fact),
+            "usage" => handler.usage(fact),
+            "credential_required" => handler.credential_required(fact, has_address),
+            "dry_run_summary" => handler.dry_run_summary(fact),
+            "evaluators_complete" => handler.evaluators_complete(fact),
+            "text_delta" => handler.text_delta(fact),
+            "thinking_delta" => handler.thinking_delta(fact),
+            "tool_start" => handler.tool_start(fact),
+            "tool_progress" => handler.tool_progress(fact),
+            "tool_end" => handler.tool_end(fact),
+            "tool_approval_required" => handler.approval_announced(fact),
+            "tool_approval_response" => handler.approval_response(fact),
+            "notification_received" | "notification" => handler.notification(fact),
+            "message_persisted" => handler.message_persisted(fact),
+            "tool.approval_required" => handler.approval_required(fact),
+            "approval.resolved" => handler.approval_resolved(fact),
+            "clarify.request" => handler.clarify_request(fact),
+            "clarify.resolved" => handler.clarify_resolved(fact),
+            "run.update" => handler.job_update(fact),
+            "cron.fired" => handler.cron_fired(fact),
+            known if pushes::SERVER_EVENTS.contains(&known) => handler.push(diagnostic(known, known, fact)),
+            unknown => handler.push(unknown_type(unknown, fact)),
         }
         Ok(())
     }
@@ -284,7 +287,7 @@ fn take_audience(fact: &mut Fact, absent: Audience) -> Audience {
 }
 
 /// Takes an id that [`required`] has already checked.
-fn take_needed<T: FromStr>(fact: &mut Fact, member: &str) -> T {
+fn take_checked_id<T: FromStr>(fact: &mut Fact, member: &str) -> T {
     let text = take_text(fact, member).unwrap_or_default();
     text.parse().ok().expect("all id types have one format, and `required` has checked it")
 }
@@ -298,7 +301,7 @@ fn take_number(fact: &mut Fact, member: &str) -> Option<Value> {
 
 /// Moves members unchanged into the payload, each under its new name.
 /// It drops null values.
-fn tell(draft: &mut Draft, fact: &mut Fact, members: &[(&str, &str)]) {
+fn move_members(draft: &mut Draft, fact: &mut Fact, members: &[(&str, &str)]) {
     for (member, ours) in members {
         let value = fact.shift_remove(*member).filter(|value| !value.is_null());
         draft.payload.extend(value.map(|value| ((*ours).to_owned(), value)));
@@ -315,9 +318,9 @@ impl Ethos {
     /// Adds the turn's current ids to the draft.
     /// The request's ids override Ethos' own.
     fn about(&self, mut draft: Draft, given: &Ids) -> Draft {
-        draft.ids.or(given);
+        draft.ids.fill_from(given);
         if self.is_interleaved() {
-            if draft.class != EventType::DiagnosticChanged {
+            if draft.event_type != EventType::DiagnosticChanged {
                 draft.payload.insert("interleaved".into(), true.into());
             }
         } else if draft.ids.turn.is_none() && !matches!(draft.scope, Scope::Session | Scope::Task) {
@@ -328,13 +331,13 @@ impl Ethos {
 
     /// Whether several turns are open, so that events do not identify their turn.
     const fn is_interleaved(&self) -> bool {
-        !self.rivals.is_empty()
+        !self.concurrent_turns.is_empty()
     }
 
     /// Resumes a parked turn.
-    fn works(&mut self) {
-        if self.life == Life::Parked {
-            self.life = Life::Open;
+    fn resume(&mut self) {
+        if self.turn_state == TurnState::Parked {
+            self.turn_state = TurnState::Open;
         }
     }
 
@@ -342,25 +345,25 @@ impl Ethos {
     /// Ethos sends no id, so the adapter generates one.
     fn message(&mut self) -> MessageId {
         if self.message.is_none() {
-            self.message = Some(self.made_message());
+            self.message = Some(self.new_message_id());
         }
         self.message.clone().expect("the lines above set the message")
     }
 
     // The prefix prevents collisions with ids that another source's adapter generates for the same run.
-    fn made_message(&mut self) -> MessageId {
+    fn new_message_id(&mut self) -> MessageId {
         self.messages_made += 1;
         MessageId::new(&format!("ethos-message-{}", self.messages_made)).expect("a short name with a number is a valid id")
     }
 
-    fn made_part(&mut self) -> PartId {
+    fn new_part_id(&mut self) -> PartId {
         self.parts_made += 1;
         PartId::new(&format!("ethos-part-{}", self.parts_made)).expect("a short name with a number is a valid id")
     }
 
     /// Generates a part id for reasoning.
     /// It has its own counter because fewer readers see reasoning than text.
-    fn made_thought(&mut self) -> PartId {
+    fn new_thought_id(&mut self) -> PartId {
         self.thoughts_made += 1;
         PartId::new(&format!("ethos-thought-{}", self.thoughts_made)).expect("a short name with a number is a valid id")
     }
@@ -381,19 +384,19 @@ impl Ethos {
 }
 
 /// Handles one event: borrows the memory and appends the drafts.
-struct Step<'a> {
+struct EventHandler<'a> {
     memory: &'a mut Ethos,
     given: &'a Ids,
     out: &'a mut Vec<Draft>,
     /// The widest audience of the event's drafts.
-    at_most: Audience,
+    widest_audience: Audience,
     /// The call that the previous event ended.
-    just_ended: Option<Paid>,
+    just_ended: Option<BilledCall>,
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     fn push(&mut self, mut draft: Draft) {
-        draft.audience = draft.audience.max(self.at_most);
+        draft.audience = draft.audience.max(self.widest_audience);
         let draft = self.memory.about(draft, self.given);
         self.out.push(draft);
     }
@@ -410,7 +413,7 @@ impl Step<'_> {
 
     /// Appends the draft with the remaining members of the event.
     fn push_carrying(&mut self, draft: Draft, rest: Fact) {
-        self.push(carrying(draft, rest));
+        self.push(carry_all(draft, rest));
     }
 }
 

@@ -4,15 +4,15 @@
 //!
 //! The server waits for an approval that is requested here. It does not wait for the turn's own announcement.
 
-use super::{Step, take_needed, tell};
+use super::{EventHandler, move_members, take_checked_id};
 use crate::model::{ActionId, Draft, EventType, MessageId, Owner, SessionId, Surface, TaskId, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carrying, instant, take_id, take_question, take_text};
+use crate::source::members::{carry_all, parse_timestamp, take_id, take_question, take_text};
 use serde_json::{Map, Value, json};
 
 /// Events of the server itself, without a turn or task.
 /// The adapter keeps them as diagnostics.
-pub(super) const IS_OF_THE_HOUSE: &[&str] = &[
+pub(super) const SERVER_EVENTS: &[&str] = &[
     "stream_meta",
     "mesh.changed",
     "evolve.skill_pending",
@@ -21,7 +21,7 @@ pub(super) const IS_OF_THE_HOUSE: &[&str] = &[
     "protocol.upgrade_required",
 ];
 
-impl Step<'_> {
+impl EventHandler<'_> {
     /// Requests the approval of a call.
     pub(super) fn approval_required(&mut self, mut fact: Fact) {
         let mut request = match fact.get("request") {
@@ -34,10 +34,10 @@ impl Step<'_> {
         fact.shift_remove("request");
         let call: Option<ToolCallId> = take_id(&mut request, "toolCallId");
         let session: Option<SessionId> = take_id(&mut request, "sessionId");
-        let mut draft = carrying(Draft::new(EventType::ActionRequired), fact).with("kind", "tool_approval");
-        tell(&mut draft, &mut request, &[("toolName", "toolName"), ("args", "input"), ("reason", "message")]);
+        let mut draft = carry_all(Draft::new(EventType::ActionRequired), fact).with("kind", "tool_approval");
+        move_members(&mut draft, &mut request, &[("toolName", "toolName"), ("args", "input"), ("reason", "message")]);
         take_question(&mut draft, &mut request);
-        draft = carrying(draft, request);
+        draft = carry_all(draft, request);
         draft.owner = Owner::Policy;
         (draft.ids.action, draft.ids.tool_call) = (Some(action.clone()), call.clone());
         // The session of the request's query overrides Ethos' session.
@@ -47,7 +47,7 @@ impl Step<'_> {
     }
 
     pub(super) fn approval_resolved(&mut self, mut fact: Fact) {
-        let action: ActionId = take_needed(&mut fact, "approvalId");
+        let action: ActionId = take_checked_id(&mut fact, "approvalId");
         let outcome = match fact.get("decision").and_then(Value::as_str) {
             Some("allow") => Some("approved"),
             Some("deny") => Some("rejected"),
@@ -56,7 +56,7 @@ impl Step<'_> {
         };
         let mut draft = Draft::new(EventType::ActionResolved);
         draft.payload.extend(outcome.map(|outcome| ("outcome".to_owned(), outcome.into())));
-        tell(&mut draft, &mut fact, &[("decision", "decision"), ("decidedBy", "decidedBy")]);
+        move_members(&mut draft, &mut fact, &[("decision", "decision"), ("decidedBy", "decidedBy")]);
         draft.owner = Owner::Policy;
         draft.ids.tool_call = self.memory.answered(&action);
         draft.ids.action = Some(action);
@@ -65,10 +65,10 @@ impl Step<'_> {
 
     /// Asks the user a question during the turn.
     pub(super) fn clarify_request(&mut self, mut fact: Fact) {
-        let action: ActionId = take_needed(&mut fact, "requestId");
+        let action: ActionId = take_checked_id(&mut fact, "requestId");
         let mut draft = Draft::new(EventType::ActionRequired).with("kind", "clarification");
-        tell(&mut draft, &mut fact, &[("question", "message"), ("options", "options"), ("default", "default")]);
-        match fact.shift_remove("defaultDeadlineAt").map(|at| (instant(&at), at)) {
+        move_members(&mut draft, &mut fact, &[("question", "message"), ("options", "options"), ("default", "default")]);
+        match fact.shift_remove("defaultDeadlineAt").map(|at| (parse_timestamp(&at), at)) {
             Some((Some(at), _)) => drop(draft.payload.insert("expiresAt".into(), Value::from(&*at))),
             Some((None, at)) if !at.is_null() => drop(fact.insert("defaultDeadlineAt".into(), at)),
             _ => {}
@@ -81,7 +81,7 @@ impl Step<'_> {
     }
 
     pub(super) fn clarify_resolved(&mut self, mut fact: Fact) {
-        let action: ActionId = take_needed(&mut fact, "requestId");
+        let action: ActionId = take_checked_id(&mut fact, "requestId");
         let outcome = match fact.get("source").and_then(Value::as_str) {
             Some("user") => Some("answered"),
             Some("timeout-default" | "timeout-no-default") => Some("expired"),
@@ -90,7 +90,7 @@ impl Step<'_> {
         };
         let mut draft = Draft::new(EventType::ActionResolved);
         draft.payload.extend(outcome.map(|outcome| ("outcome".to_owned(), outcome.into())));
-        tell(&mut draft, &mut fact, &[("source", "resolvedBy")]);
+        move_members(&mut draft, &mut fact, &[("source", "resolvedBy")]);
         draft.owner = Owner::Runtime;
         self.memory.answered(&action);
         draft.ids.action = Some(action);
@@ -103,7 +103,7 @@ impl Step<'_> {
     pub(super) fn notification(&mut self, mut fact: Fact) {
         let mut content = Draft::new(EventType::SessionUpdated);
         let members = ["message", "pluginId", "startTurn", "payload", "source"].map(|member| (member, member));
-        tell(&mut content, &mut fact, &members);
+        move_members(&mut content, &mut fact, &members);
         let mut draft = Draft::new(EventType::SessionUpdated).with("notification", Value::Object(content.payload));
         if let Some(key) = take_text(&mut fact, "sessionKey") {
             draft.add_ref("sessionKey", key.into());
@@ -115,7 +115,7 @@ impl Step<'_> {
     /// Reports the id under which Ethos' server stores a message.
     /// The adapter's own message id does not change.
     pub(super) fn message_persisted(&mut self, mut fact: Fact) {
-        let id: MessageId = take_needed(&mut fact, "messageId");
+        let id: MessageId = take_checked_id(&mut fact, "messageId");
         let role = take_text(&mut fact, "role");
         let persisted = json!({ "messageId": id.as_str(), "role": role });
         let mut draft = Draft::new(EventType::SessionUpdated).with("persisted", persisted);
@@ -129,7 +129,7 @@ impl Step<'_> {
     /// Reports the status of a background job.
     pub(super) fn job_update(&mut self, mut fact: Fact) {
         let mut draft = Draft::new(EventType::TaskChanged).with("runtimeEntity", "automation_job");
-        draft.ids.task = Some(take_needed::<TaskId>(&mut fact, "jobId"));
+        draft.ids.task = Some(take_checked_id::<TaskId>(&mut fact, "jobId"));
         let members = [
             ("status", "status"),
             ("now", "message"),
@@ -137,7 +137,7 @@ impl Step<'_> {
             ("toolCount", "toolCount"),
             ("runner", "runner"),
         ];
-        tell(&mut draft, &mut fact, &members);
+        move_members(&mut draft, &mut fact, &members);
         if let Some(spent) = super::take_number(&mut fact, "spendUsd") {
             draft.payload.insert("usage".into(), json!({ "costUsd": spent }));
         }
@@ -147,9 +147,9 @@ impl Step<'_> {
     /// Reports that the schedule has started a job.
     pub(super) fn cron_fired(&mut self, mut fact: Fact) {
         let mut draft = Draft::new(EventType::TaskChanged).with("runtimeEntity", "automation_job").with("wakeReason", "cron");
-        draft.ids.task = Some(take_needed::<TaskId>(&mut fact, "jobId"));
-        draft.timestamp = fact.get("ranAt").and_then(instant);
-        tell(&mut draft, &mut fact, &[("ranAt", "ranAt"), ("outputPath", "lastRunRef")]);
+        draft.ids.task = Some(take_checked_id::<TaskId>(&mut fact, "jobId"));
+        draft.timestamp = fact.get("ranAt").and_then(parse_timestamp);
+        move_members(&mut draft, &mut fact, &[("ranAt", "ranAt"), ("outputPath", "lastRunRef")]);
         if let Some(key) = take_text(&mut fact, "sessionKey") {
             draft.add_ref("sessionKey", key.into());
         }

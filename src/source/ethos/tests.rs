@@ -89,7 +89,7 @@ pub(super) fn last(facts: impl IntoIterator<Item = Value>) -> Draft {
 
 /// Returns `event type phase` of each draft.
 fn classes(drafts: &[Draft]) -> Vec<String> {
-    drafts.iter().map(|d| format!("{} {}", d.class, d.phase)).collect()
+    drafts.iter().map(|d| format!("{} {}", d.event_type, d.phase)).collect()
 }
 
 pub(super) fn payload(draft: &Draft) -> Value {
@@ -101,11 +101,11 @@ fn said(drafts: &[Draft]) -> Vec<String> {
     let short = |id: Option<&str>| id.unwrap_or("-").replace("ethos-", "");
     let one = |d: &Draft| {
         let (message, part) = (d.ids.message.as_ref().map(MessageId::as_str), d.ids.part.as_ref().map(PartId::as_str));
-        format!("{} {}/{} {}", d.class, short(message), short(part), d.text("text").unwrap_or("-"))
+        format!("{} {}/{} {}", d.event_type, short(message), short(part), d.text("text").unwrap_or("-"))
     };
     drafts
         .iter()
-        .filter(|d| d.class.as_str().starts_with("text.") || d.class.as_str().starts_with("reasoning."))
+        .filter(|d| d.event_type.as_str().starts_with("text.") || d.event_type.as_str().starts_with("reasoning."))
         .map(one)
         .collect()
 }
@@ -336,9 +336,9 @@ fn two_turns_in_one_stream_are_flagged_and_their_texts_do_not_merge() {
         said(&drafts),
         ["text.delta message-1/part-1 answer ", "text.final message-1/- answer for A", "text.final message-2/- answer for B"]
     );
-    let ends: Vec<_> = drafts.iter().filter(|d| d.class == EventType::RunFinished).collect();
+    let ends: Vec<_> = drafts.iter().filter(|d| d.event_type == EventType::RunFinished).collect();
     assert_eq!((ends.len(), &ends[0].payload["interleaved"]), (1, &json!(true)));
-    let flagged = drafts.iter().filter(|d| d.class == EventType::MetricChanged).all(|d| d.payload["interleaved"] == true);
+    let flagged = drafts.iter().filter(|d| d.event_type == EventType::MetricChanged).all(|d| d.payload["interleaved"] == true);
     assert!(flagged, "the turn of a cost event is ambiguous too");
 }
 
@@ -369,7 +369,7 @@ fn after_the_other_turn_ends_text_streams_again_and_the_end_fills_the_gap() {
 fn turns_without_a_trace_are_distinguished_by_their_text_or_by_the_order_of_ends() {
     let ends = |facts: Vec<Value>| {
         let drafts = adapt(facts);
-        (said(&drafts), drafts.iter().position(|d| d.class == EventType::RunFinished).unwrap() == drafts.len() - 1)
+        (said(&drafts), drafts.iter().position(|d| d.event_type == EventType::RunFinished).unwrap() == drafts.len() - 1)
     };
     let (said_, _) = ends(vec![start(), text("mine "), start(), done("mine alone"), done("theirs")]);
     assert_eq!(said_[1..], ["text.final message-1/- mine alone", "text.final message-2/- theirs"]);
@@ -395,9 +395,9 @@ fn a_repeated_start_is_no_second_turn() {
 #[test]
 fn an_error_among_several_turns_fails_the_run_rather_than_nothing() {
     let drafts = adapt([start_of("A"), start_of("B"), error("llm_error"), done_of("A", "a"), done_of("B", "b")]);
-    assert_eq!(drafts[2].class, EventType::RunFailed);
+    assert_eq!(drafts[2].event_type, EventType::RunFailed);
     assert_eq!(drafts[2].payload["interleaved"], true);
-    assert!(!drafts.iter().any(|d| d.class == EventType::RunFinished));
+    assert!(!drafts.iter().any(|d| d.event_type == EventType::RunFinished));
 }
 
 #[test]
@@ -532,7 +532,7 @@ fn reasoning_is_for_operators_and_ends_when_the_model_continues_with_something_e
             "text.final message-1/- a"
         ]
     );
-    let thoughts = drafts.iter().filter(|d| d.class.as_str().starts_with("reasoning."));
+    let thoughts = drafts.iter().filter(|d| d.event_type.as_str().starts_with("reasoning."));
     assert!(thoughts.into_iter().all(|d| d.audience == Audience::Dashboard));
 }
 
@@ -542,12 +542,12 @@ proptest! {
         let whole: String = chunks.concat();
         let deltas = chunks.iter().map(|chunk| text(chunk));
         let drafts = adapt([start()].into_iter().chain(deltas).chain([call("c", "x"), ended("c", "x", "1"), done(&whole)]));
-        let finals: Vec<_> = drafts.iter().filter(|d| d.class == EventType::TextFinal).collect();
+        let finals: Vec<_> = drafts.iter().filter(|d| d.event_type == EventType::TextFinal).collect();
         prop_assert_eq!(finals.len(), usize::from(!whole.is_empty()));
         prop_assert!(finals.iter().all(|d| d.ids.part.is_none() && d.text("text") == Some(whole.as_str())));
-        let (one, both) = (Print::of(whole.as_bytes()), format!("{whole}{other}"));
-        prop_assert!(one.begins(&both));
-        prop_assert_eq!(one == Print::of(both.as_bytes()), other.is_empty());
+        let (one, both) = (TextDigest::of(whole.as_bytes()), format!("{whole}{other}"));
+        prop_assert!(one.is_prefix_of(&both));
+        prop_assert_eq!(one == TextDigest::of(both.as_bytes()), other.is_empty());
     }
 }
 
@@ -589,7 +589,7 @@ fn context_metadata_is_internal() {
     let draft = last([event("context_meta", json!({"data": {"skillFilesUsed": ["skills/git.md"]}}))]);
     assert_eq!(payload(&draft), json!({"meta": {"skillFilesUsed": ["skills/git.md"]}}));
     assert_eq!(
-        (draft.class, draft.audience, draft.surface),
+        (draft.event_type, draft.audience, draft.surface),
         (EventType::ContextChanged, Audience::Internal, Surface::Diagnostics)
     );
 }
@@ -598,7 +598,7 @@ fn context_metadata_is_internal() {
 fn a_review_passes_if_all_evaluators_pass_and_has_no_verdict_if_one_abstains() {
     let verdict = |results: Value| {
         let draft = last([event("evaluators_complete", json!({"results": results}))]);
-        assert_eq!((draft.class.clone(), draft.audience), (EventType::ReviewCompleted, Audience::Dashboard));
+        assert_eq!((draft.event_type.clone(), draft.audience), (EventType::ReviewCompleted, Audience::Dashboard));
         assert_eq!((&draft.payload["reviewId"], &draft.payload["results"]), (&json!("ethos-review-1"), &results));
         draft.payload.get("verdict").cloned()
     };
@@ -664,7 +664,10 @@ fn jobs_are_tasks_and_notifications_belong_to_the_session() {
     let draft = last([start_of("trc"), job]);
     let expected = json!({"runtimeEntity": "automation_job", "status": "running", "message": "reads", "durationMs": 5, "toolCount": 2,
         "runner": "local", "usage": {"costUsd": 0.1}});
-    assert_eq!((payload(&draft), draft.class.clone(), draft.ids.task.unwrap().as_str()), (expected, EventType::TaskChanged, "j"));
+    assert_eq!(
+        (payload(&draft), draft.event_type.clone(), draft.ids.task.unwrap().as_str()),
+        (expected, EventType::TaskChanged, "j")
+    );
     assert_eq!(draft.ids.turn, None, "a job does not belong to the turn");
     let cron = last([event(
         "cron.fired",
@@ -679,8 +682,12 @@ fn jobs_are_tasks_and_notifications_belong_to_the_session() {
         "notification_received",
         json!({"pluginId": "linear", "sessionKey": "k", "message": "done", "startTurn": false, "payload": {"issue": 7}}),
     )]);
-    let expected = json!({"notification": {"message": "done", "pluginId": "linear", "startTurn": false, "payload": {"issue": 7}}});
-    assert_eq!((payload(&notice), notice.class, notice.surface), (expected, EventType::SessionUpdated, Surface::WorkerNotifications));
+    let expected =
+        json!({"notification": {"message": "done", "pluginId": "linear", "startTurn": false, "payload": {"issue": 7}}});
+    assert_eq!(
+        (payload(&notice), notice.event_type, notice.surface),
+        (expected, EventType::SessionUpdated, Surface::WorkerNotifications)
+    );
     let push = last([event("notification", json!({"message": "hi", "source": "cron"}))]);
     assert_eq!(payload(&push), json!({"notification": {"message": "hi", "source": "cron"}}));
 }
@@ -695,9 +702,9 @@ fn the_server_s_message_id_does_not_change_the_adapter_s() {
 
 #[test]
 fn server_events_are_kept_as_diagnostics() {
-    for name in pushes::IS_OF_THE_HOUSE {
+    for name in pushes::SERVER_EVENTS {
         let draft = last([event(name, json!({"requestId": "r"}))]);
-        assert_eq!((draft.class, draft.audience), (EventType::DiagnosticChanged, Audience::Internal));
+        assert_eq!((draft.event_type, draft.audience), (EventType::DiagnosticChanged, Audience::Internal));
         assert_eq!((&draft.payload["kind"], &draft.payload["event"]), (&json!(name), &json!({"requestId": "r"})));
     }
 }
@@ -776,7 +783,7 @@ fn an_action_id_is_built_from_a_name_of_any_length() {
     fact["credentialKey"] = long.as_str().into();
     let [one, other] = ["LINEAR_TOKEN", &long].map(|key| action_id("cred", key));
     assert_eq!((one.as_str(), other.as_str().len()), ("cred:LINEAR_TOKEN", 5 + 64));
-    assert_eq!(last([fact]).class, EventType::ActionRequired);
+    assert_eq!(last([fact]).event_type, EventType::ActionRequired);
 }
 
 #[test]
@@ -791,11 +798,15 @@ fn memory_is_bounded_with_many_open_items() {
         take(event("clarify.request", json!({"requestId": format!("q{n}")})));
         take(event("halt", json!({"rule": "r".repeat(1000)})));
     }
-    for n in 0..=RIVALS_MAX {
+    for n in 0..=CONCURRENT_TURNS_MAX {
         take(start_of(&format!("{n}{}", "t".repeat(1000))));
     }
     assert_eq!((adapter.calls.len(), adapter.ended_calls.len()), (CALLS_OPEN_MAX, CALLS_ENDED_MAX));
-    assert_eq!((adapter.results.len(), adapter.pending.len(), adapter.rivals.len()), (RESULTS_MAX, PENDING_MAX, RIVALS_MAX));
-    let longest = adapter.calls.iter().map(|call| call.name.len()).chain(adapter.rivals.iter().flatten().map(String::len)).max();
+    assert_eq!(
+        (adapter.results.len(), adapter.pending.len(), adapter.concurrent_turns.len()),
+        (RESULTS_MAX, PENDING_MAX, CONCURRENT_TURNS_MAX)
+    );
+    let longest =
+        adapter.calls.iter().map(|call| call.name.len()).chain(adapter.concurrent_turns.iter().flatten().map(String::len)).max();
     assert_eq!((longest, adapter.halted.as_ref().map(String::len)), (Some(NAME_CHARS_MAX), Some(NAME_CHARS_MAX)));
 }

@@ -1,10 +1,10 @@
 //! Text and reasoning of the model: streamed parts, compared with the text in the turn's end.
 
-use super::{Ethos, Step};
+use super::{Ethos, EventHandler};
 use crate::model::{Audience, Draft, EventType, MessageId, PartId};
 use crate::source::Fact;
-use crate::source::members::{carrying, take_text};
-use crate::source::print::Print;
+use crate::source::members::{carry_all, take_text};
+use crate::source::print::TextDigest;
 
 impl Ethos {
     pub(super) const fn has_streamed(&self) -> bool {
@@ -17,16 +17,16 @@ impl Ethos {
     /// Either the text equals a result of the last batch of calls. Or it differs from the streamed text, and no text
     /// was streamed since the last call.
     fn is_returned_by_a_tool(&self, text: &str) -> bool {
-        let print = Print::of(text.as_bytes());
-        if print == self.streamed {
+        let digest = TextDigest::of(text.as_bytes());
+        if digest == self.streamed {
             return false;
         }
-        self.results.contains(&print)
-            || self.ends_with_tools && !self.has_gap && !self.streamed.begins(text) && !self.streamed.ends(text)
+        self.results.contains(&digest)
+            || self.ends_with_tools && !self.has_gap && !self.streamed.is_prefix_of(text) && !self.streamed.is_suffix_of(text)
     }
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     pub(super) fn text_delta(&mut self, mut fact: Fact) {
         if self.memory.is_interleaved() {
             self.memory.has_gap = true;
@@ -34,12 +34,12 @@ impl Step<'_> {
         }
         self.end_thought();
         let memory = &mut *self.memory;
-        memory.works();
+        memory.resume();
         let message = memory.message();
-        let part = memory.text.take().unwrap_or_else(|| memory.made_part());
+        let part = memory.text.take().unwrap_or_else(|| memory.new_part_id());
         memory.text = Some(part.clone());
         let text = take_text(&mut fact, "text").unwrap_or_default();
-        memory.streamed.add(text.as_bytes());
+        memory.streamed.update(text.as_bytes());
         memory.ends_with_tools = false;
         self.chunk(EventType::TextDelta, text, message, part, fact);
     }
@@ -49,17 +49,17 @@ impl Step<'_> {
             return self.set_aside("thinking_delta", fact);
         }
         let memory = &mut *self.memory;
-        memory.works();
+        memory.resume();
         let message = memory.message();
-        let part = memory.thought.take().unwrap_or_else(|| memory.made_thought());
+        let part = memory.thought.take().unwrap_or_else(|| memory.new_thought_id());
         memory.thought = Some(part.clone());
         let text = take_text(&mut fact, "thinking").unwrap_or_default();
         self.chunk(EventType::ReasoningDelta, text, message, part, fact);
     }
 
     fn chunk(&mut self, class: EventType, text: String, message: MessageId, part: PartId, rest: Fact) {
-        let mut draft = carrying(Draft::new(class).with("text", text), rest);
-        if draft.class == EventType::ReasoningDelta {
+        let mut draft = carry_all(Draft::new(class).with("text", text), rest);
+        if draft.event_type == EventType::ReasoningDelta {
             draft.audience = Audience::Dashboard;
         }
         draft.ids.message = Some(message);
@@ -92,7 +92,7 @@ impl Step<'_> {
         }
         let message = self.memory.message();
         if self.memory.has_streamed() && text.as_deref().is_some_and(|text| self.memory.is_returned_by_a_tool(text)) {
-            let part = self.memory.made_part();
+            let part = self.memory.new_part_id();
             self.whole(text.take(), message.clone(), Some(part));
         }
         self.whole(text, message, None);

@@ -2,7 +2,9 @@
 //!
 //! The first end holds. Later events are projected but do not reopen the turn; a second end becomes a diagnostic.
 
-use super::{Ethos, Life, RIVALS_MAX, Step, action_id, name_of, take_audience, take_number, tell, trace_of};
+use super::{
+    CONCURRENT_TURNS_MAX, Ethos, EventHandler, TurnState, action_id, move_members, name_of, take_audience, take_number, trace_of,
+};
 use crate::model::{Audience, Draft, EventType, Owner, PartId, Persistence, Phase, Scope, Surface};
 use crate::source::Fact;
 use crate::source::members::{diagnostic, take_text};
@@ -23,12 +25,12 @@ const ABORTED: &str = "This operation was aborted";
 const TOKENS: &[&str] = &["inputTokens", "outputTokens", "cacheReadTokens", "cacheCreationTokens"];
 
 /// The turn that an end event belongs to, if several turns are open.
-enum Whose {
-    Ours,
+enum TurnOwner {
+    Current,
     /// The concurrent turn at this index.
-    Rival(usize),
+    Concurrent(usize),
     /// A turn without a start in this run.
-    Nobodys,
+    Unknown,
 }
 
 impl Ethos {
@@ -36,30 +38,30 @@ impl Ethos {
     ///
     /// The end of a turn has the turn's trace id. Without trace ids, `done` ends the current turn if its text continues
     /// the streamed text. Otherwise the current turn is the last to end.
-    fn whose(&self, done: &Fact) -> Whose {
+    fn owner_of_end(&self, done: &Fact) -> TurnOwner {
         if !self.is_interleaved() {
-            return Whose::Ours;
+            return TurnOwner::Current;
         }
         let trace = trace_of(done);
-        let rival = self.rivals.iter().position(|rival| *rival == trace);
-        let may_be_ours = trace == self.trace && (trace.is_some() || self.life == Life::Open);
+        let concurrent = self.concurrent_turns.iter().position(|other| *other == trace);
+        let may_be_current = trace == self.trace && (trace.is_some() || self.turn_state == TurnState::Open);
         let goes_on = || {
             let text = done.get("text").and_then(Value::as_str).unwrap_or_default();
-            self.has_streamed() && self.streamed.begins(text)
+            self.has_streamed() && self.streamed.is_prefix_of(text)
         };
-        match rival {
-            Some(at) if !may_be_ours || trace.is_none() && !goes_on() => Whose::Rival(at),
-            _ if may_be_ours => Whose::Ours,
-            _ => Whose::Nobodys,
+        match concurrent {
+            Some(at) if !may_be_current || trace.is_none() && !goes_on() => TurnOwner::Concurrent(at),
+            _ if may_be_current => TurnOwner::Current,
+            _ => TurnOwner::Unknown,
         }
     }
 
     /// Starts another turn and clears the state of the previous one.
     fn begin(&mut self, trace: Option<String>) {
-        self.life = Life::Open;
+        self.turn_state = TurnState::Open;
         self.attempt += 1;
         self.trace = trace;
-        self.rivals.clear();
+        self.concurrent_turns.clear();
         self.forget_turn();
     }
 
@@ -69,7 +71,7 @@ impl Ethos {
         self.wants_credential = false;
         self.halted = None;
         (self.text, self.thought) = (None, None);
-        self.streamed = super::Print::default();
+        self.streamed = super::TextDigest::default();
         (self.has_gap, self.ends_with_tools) = (false, false);
         self.results.clear();
         self.last_message = self.message.take().or(self.last_message.take());
@@ -79,15 +81,15 @@ impl Ethos {
     }
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     pub(super) fn run_start(&mut self, fact: Fact) {
         let trace = trace_of(&fact);
-        match self.memory.life {
+        match self.memory.turn_state {
             // The events up to the ends do not identify their turn, so the adapter only flags the start.
-            Life::Open => return self.interleave(trace, fact),
-            Life::Parked => self.expire_pending(),
-            Life::New if self.memory.has_streamed() => self.answer(None),
-            Life::New | Life::Ended => {}
+            TurnState::Open => return self.interleave(trace, fact),
+            TurnState::Parked => self.expire_pending(),
+            TurnState::New if self.memory.has_streamed() => self.answer(None),
+            TurnState::New | TurnState::Ended => {}
         }
         self.memory.begin(trace);
         self.start(Draft::new(EventType::RunStarted), fact);
@@ -95,7 +97,7 @@ impl Step<'_> {
 
     fn start(&mut self, draft: Draft, mut fact: Fact) {
         let mut draft = draft.with("attempt", self.memory.attempt);
-        tell(&mut draft, &mut fact, &[("provider", "provider"), ("model", "model"), ("source", "source")]);
+        move_members(&mut draft, &mut fact, &[("provider", "provider"), ("model", "model"), ("source", "source")]);
         draft.scope = Scope::Turn;
         self.push_carrying(draft, fact);
     }
@@ -106,9 +108,9 @@ impl Step<'_> {
     /// the whole text of its turn.
     fn interleave(&mut self, trace: Option<String>, fact: Fact) {
         let open = self.memory.trace.clone();
-        let is_repeated = trace.is_some() && (trace == open || self.memory.rivals.contains(&trace));
-        if !is_repeated && self.memory.rivals.len() < RIVALS_MAX {
-            self.memory.rivals.push(trace);
+        let is_repeated = trace.is_some() && (trace == open || self.memory.concurrent_turns.contains(&trace));
+        if !is_repeated && self.memory.concurrent_turns.len() < CONCURRENT_TURNS_MAX {
+            self.memory.concurrent_turns.push(trace);
         }
         self.end_thought();
         self.memory.text = None;
@@ -130,12 +132,12 @@ impl Step<'_> {
     }
 
     pub(super) fn done(&mut self, mut fact: Fact) {
-        match self.memory.whose(&fact) {
-            Whose::Ours => {}
-            Whose::Rival(at) => return self.rival_done(at, fact),
-            Whose::Nobodys => return self.set_aside("done", fact),
+        match self.memory.owner_of_end(&fact) {
+            TurnOwner::Current => {}
+            TurnOwner::Concurrent(at) => return self.concurrent_turn_done(at, fact),
+            TurnOwner::Unknown => return self.set_aside("done", fact),
         }
-        if matches!(self.memory.life, Life::Ended | Life::Parked) {
+        if matches!(self.memory.turn_state, TurnState::Ended | TurnState::Parked) {
             return self.late_end("done", fact);
         }
         let text = take_text(&mut fact, "text");
@@ -150,14 +152,14 @@ impl Step<'_> {
         draft.payload.extend(memory.halted.clone().map(|rule| ("haltRule".to_owned(), rule.into())));
         draft.payload.extend(take_number(&mut fact, "turnCount").map(|count| ("turnCount".to_owned(), count)));
         // A provider that simply stops on abort produces an ordinary end.
-        draft.may_be_abort = draft.class == EventType::RunFinished && phase == Phase::Completed;
+        draft.may_be_abort = draft.event_type == EventType::RunFinished && phase == Phase::Completed;
         (draft.scope, draft.phase) = (Scope::Turn, phase);
-        if draft.class == EventType::RunStatus {
+        if draft.event_type == EventType::RunStatus {
             draft.persistence = Persistence::Snapshot;
             self.interrupt_calls();
             self.push_carrying(draft, fact);
             self.memory.forget_turn();
-            self.memory.life = Life::Parked;
+            self.memory.turn_state = TurnState::Parked;
         } else {
             self.end(draft, fact);
         }
@@ -167,18 +169,18 @@ impl Step<'_> {
         self.push_carrying(draft, rest);
         self.memory.forget_turn();
         self.memory.pending.clear();
-        self.memory.life = Life::Ended;
+        self.memory.turn_state = TurnState::Ended;
     }
 
     /// Ends a concurrent turn.
     /// Its text becomes a separate message.
-    fn rival_done(&mut self, at: usize, mut fact: Fact) {
+    fn concurrent_turn_done(&mut self, at: usize, mut fact: Fact) {
         if let Some(text) = take_text(&mut fact, "text").filter(|text| !text.is_empty()) {
-            let message = self.memory.made_message();
+            let message = self.memory.new_message_id();
             self.whole(Some(text), message, None);
         }
         self.set_aside("done", fact);
-        self.memory.rivals.remove(at);
+        self.memory.concurrent_turns.remove(at);
     }
 
     /// Keeps a second end as a diagnostic.
@@ -189,16 +191,16 @@ impl Step<'_> {
     pub(super) fn error(&mut self, mut fact: Fact) {
         let code = fact.get("code").and_then(Value::as_str).unwrap_or_default().to_owned();
         let is_refused = REFUSALS.contains(&code.as_str());
-        match self.memory.life {
+        match self.memory.turn_state {
             // The error is about dropped input, not about the open turn.
-            Life::Open | Life::Parked if code == BUSY => return self.dropped_input(fact),
+            TurnState::Open | TurnState::Parked if code == BUSY => return self.dropped_input(fact),
             // Ethos refused a new turn before its start event. Only a start reopens an ended run.
-            Life::Ended if is_refused => {
+            TurnState::Ended if is_refused => {
                 self.memory.begin(None);
                 self.start(Draft::new(EventType::RunStarted).with("refused", true), Map::new());
             }
-            Life::Ended => return self.late_end("error", fact),
-            Life::New | Life::Open | Life::Parked => {}
+            TurnState::Ended => return self.late_end("error", fact),
+            TurnState::New | TurnState::Open | TurnState::Parked => {}
         }
         let message = take_text(&mut fact, "error");
         if code == "aborted" {
@@ -223,20 +225,20 @@ impl Step<'_> {
 
     fn dropped_input(&mut self, mut fact: Fact) {
         let mut draft = Draft::new(EventType::RunStatus).with("refused", true);
-        tell(&mut draft, &mut fact, &[("error", "message"), ("code", "code")]);
-        draft.phase = if self.memory.life == Life::Parked { Phase::Waiting } else { Phase::Acting };
+        move_members(&mut draft, &mut fact, &[("error", "message"), ("code", "code")]);
+        draft.phase = if self.memory.turn_state == TurnState::Parked { Phase::Waiting } else { Phase::Acting };
         self.push_carrying(draft, fact);
     }
 
     pub(super) fn halt(&mut self, mut fact: Fact) {
         let kind = fact.get("kind").and_then(Value::as_str).unwrap_or_default();
         let owner = if kind == "watcher" { Owner::Policy } else { Owner::Runtime };
-        if self.memory.life != Life::Ended {
+        if self.memory.turn_state != TurnState::Ended {
             self.memory.halted = Some(name_of(fact.get("rule").and_then(Value::as_str).unwrap_or("unknown")));
         }
         let mut draft = Draft::new(EventType::RunStatus);
         let members = ["kind", "rule", "toolName", "count", "message"].map(|member| (member, member));
-        tell(&mut draft, &mut fact, &members);
+        move_members(&mut draft, &mut fact, &members);
         (draft.owner, draft.scope, draft.phase) = (owner, Scope::Turn, Phase::Interrupted);
         draft.persistence = Persistence::Archive;
         self.push_carrying(draft, fact);
@@ -244,7 +246,7 @@ impl Step<'_> {
 
     pub(super) fn context_meta(&mut self, mut fact: Fact) {
         let mut draft = Draft::new(EventType::ContextChanged);
-        tell(&mut draft, &mut fact, &[("data", "meta")]);
+        move_members(&mut draft, &mut fact, &[("data", "meta")]);
         (draft.surface, draft.persistence) = (Surface::Diagnostics, Persistence::DiagnosticsLog);
         draft.audience = Audience::Internal;
         self.push_carrying(draft, fact);
@@ -290,7 +292,7 @@ impl Step<'_> {
         let part = |member: &str| fact.get(member).and_then(Value::as_str).unwrap_or_default();
         let action = action_id("cred", &format!("{}:{}", part("pluginId"), part("credentialKey")));
         let mut draft = Draft::new(EventType::ActionRequired).with("kind", "credential_request");
-        tell(
+        move_members(
             &mut draft,
             &mut fact,
             &[
@@ -309,7 +311,7 @@ impl Step<'_> {
         }
         draft.owner = Owner::Policy;
         draft.ids.action = Some(action.clone());
-        if self.memory.life != Life::Ended {
+        if self.memory.turn_state != TurnState::Ended {
             self.memory.wants_credential = true;
             self.memory.await_answer(&action, None);
         }
@@ -320,10 +322,11 @@ impl Step<'_> {
     /// The event arrives after the turn's end.
     pub(super) fn dry_run_summary(&mut self, mut fact: Fact) {
         self.memory.plans_made += 1;
-        let part = PartId::new(&format!("ethos-plan-{}", self.memory.plans_made)).expect("a short name with a number is a valid id");
+        let part =
+            PartId::new(&format!("ethos-plan-{}", self.memory.plans_made)).expect("a short name with a number is a valid id");
         let ended = self.memory.last_message.clone().filter(|_| self.memory.message.is_none());
         let mut draft = Draft::new(EventType::PlanFinal);
-        tell(&mut draft, &mut fact, &[("plan", "plan"), ("capped", "capped")]);
+        move_members(&mut draft, &mut fact, &[("plan", "plan"), ("capped", "capped")]);
         (draft.owner, draft.ids.part) = (Owner::Runtime, Some(part));
         draft.ids.message = Some(ended.unwrap_or_else(|| self.memory.message()));
         self.push_carrying(draft, fact);
@@ -340,23 +343,23 @@ impl Step<'_> {
             let verdict = if passed.contains(&false) { "failed" } else { "passed" };
             draft = draft.with("verdict", verdict);
         }
-        tell(&mut draft, &mut fact, &[("results", "results")]);
+        move_members(&mut draft, &mut fact, &[("results", "results")]);
         (draft.scope, draft.audience) = (Scope::Turn, Audience::Dashboard);
         self.push_carrying(draft, fact);
     }
 
     /// Handles a notice of the loop itself, which Ethos sends under a reserved tool name.
-    pub(super) fn loop_says(&mut self, name: &str, mut fact: Fact) {
+    pub(super) fn loop_notice(&mut self, name: &str, mut fact: Fact) {
         let audience = take_audience(&mut fact, Audience::Internal);
         if name == "_compaction" {
             return self.compacted(audience, fact);
         }
         let mut draft = Draft::new(EventType::RunStatus).with("notice", name);
-        tell(&mut draft, &mut fact, &[("message", "message"), ("percent", "percent")]);
+        move_members(&mut draft, &mut fact, &[("message", "message"), ("percent", "percent")]);
         draft.owner = if name == "_watcher" { Owner::Policy } else { Owner::Runtime };
         draft.phase = match name {
             "_watcher" | "_budget" | "_approval" => Phase::Interrupted,
-            _ if self.memory.life == Life::Parked => Phase::Waiting,
+            _ if self.memory.turn_state == TurnState::Parked => Phase::Waiting,
             _ => Phase::Acting,
         };
         (draft.scope, draft.audience) = (Scope::Turn, audience);
@@ -371,7 +374,7 @@ impl Step<'_> {
             narrower => format!("ethos-{narrower}-compaction-{made}"),
         };
         let mut draft = Draft::new(EventType::ContextCompactionCompleted).with("compactionId", id);
-        tell(&mut draft, &mut fact, &[("message", "message"), ("percent", "percent")]);
+        move_members(&mut draft, &mut fact, &[("message", "message"), ("percent", "percent")]);
         draft.audience = audience;
         self.push_carrying(draft, fact);
     }

@@ -20,7 +20,7 @@ use crate::model::{AgentId, Draft, Envelope, EventType, Ids, ToolCallId};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, HashMap};
-use thing::{Change, Thing, bounded, change_of, thing_of, whole_message};
+use thing::{ActivityChange, Subject, bounded, change_of, subject_of, whole_message};
 
 /// A chunk that arrived after its stream was sealed.
 ///
@@ -41,7 +41,7 @@ pub struct Violation {
 /// The ledger of one log.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    things: HashMap<Box<str>, Thing>,
+    subjects: HashMap<Box<str>, Subject>,
     /// Keys of subjects that changed since the last save.
     changed: BTreeSet<Box<str>>,
     pub run: RunState,
@@ -49,77 +49,82 @@ pub struct Ledger {
 
 impl Ledger {
     /// Restores a saved ledger: the run's state, and one byte per subject.
-    pub fn restore<'a>(run: RunState, things: impl Iterator<Item = (&'a str, u8)>) -> Self {
-        let things = things.filter_map(|(key, byte)| Some((key.into(), Thing::from_byte(byte)?))).collect();
-        Self { things, changed: BTreeSet::new(), run }
+    pub fn restore<'a>(run: RunState, subjects: impl Iterator<Item = (&'a str, u8)>) -> Self {
+        let subjects = subjects.filter_map(|(key, byte)| Some((key.into(), Subject::from_byte(byte)?))).collect();
+        Self { subjects, changed: BTreeSet::new(), run }
     }
 
     /// Returns the number of subjects.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.things.len()
+        self.subjects.len()
     }
 
     /// Whether the ledger has no subjects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.things.is_empty()
+        self.subjects.is_empty()
     }
 
     /// Whether this byte is a valid saved subject.
     #[must_use]
     pub fn has_byte(byte: u8) -> bool {
-        Thing::from_byte(byte).is_some()
+        Subject::from_byte(byte).is_some()
     }
 
     /// Returns the subjects that changed since the last call, with the byte to save for each.
     pub fn take_changed(&mut self) -> Vec<(Box<str>, u8)> {
         std::mem::take(&mut self.changed)
             .into_iter()
-            .filter_map(|key| self.things.get(&key).map(|t| t.to_byte()).map(|b| (key, b)))
+            .filter_map(|key| self.subjects.get(&key).map(|t| t.to_byte()).map(|b| (key, b)))
             .collect()
     }
 
     /// Records a draft: stamps it and updates the run's state.
     ///
     /// Returns a [`Violation`], and replaces the draft with a diagnostic, if the draft's stream is already sealed.
-    pub fn enter(&mut self, draft: &mut Draft, index: u64) -> Option<Violation> {
-        let thing = thing_of(draft).map(bounded);
-        if let Some(key) = thing.as_deref().filter(|_| is_chunk(&draft.class)).filter(|key| self.is_sealed(key, draft)) {
-            let violation =
-                Violation { index, code: "write_after_seal", event_type: draft.class.as_str().into(), thing: key.to_owned() };
+    pub fn record(&mut self, draft: &mut Draft, index: u64) -> Option<Violation> {
+        let subject = subject_of(draft).map(bounded);
+        if let Some(key) = subject.as_deref().filter(|_| is_chunk(&draft.event_type)).filter(|key| self.is_sealed(key, draft)) {
+            let violation = Violation {
+                index,
+                code: "write_after_seal",
+                event_type: draft.event_type.as_str().into(),
+                thing: key.to_owned(),
+            };
             *draft = rejected(draft, &violation);
             return Some(violation);
         }
         let change = change_of(draft).map(|(key, change)| (bounded(key), change));
-        let is_known = change.as_ref().is_some_and(|(key, _)| self.things.contains_key(key.as_str()));
-        let call = thing.as_deref().filter(|key| key.starts_with("tool:")).and_then(|key| Some((key, *self.things.get(key)?)));
+        let is_known = change.as_ref().is_some_and(|(key, _)| self.subjects.contains_key(key.as_str()));
+        let call =
+            subject.as_deref().filter(|key| key.starts_with("tool:")).and_then(|key| Some((key, *self.subjects.get(key)?)));
         let before = call.map(|(_, before)| before);
-        self.stamp(draft, thing.as_deref());
+        self.stamp(draft, subject.as_deref());
         if let Some((key, before)) = call {
-            self.attempt(draft, key, before);
+            self.track_restart(draft, key, before);
         }
         // A snapshot with `replace: false` only reaches readers that have no state yet.
-        if let Some((key, change)) = change.filter(|_| !(is_known && draft.said("replace") == Some(&Value::Bool(false)))) {
-            self.change(draft, &key, change);
+        if let Some((key, change)) = change.filter(|_| !(is_known && draft.member("replace") == Some(&Value::Bool(false)))) {
+            self.track_change(draft, &key, change);
         }
-        if let (Some(key), Some(missed)) = (thing.as_deref(), draft.missed_by) {
-            self.unseen(draft, key, missed, before);
+        if let (Some(key), Some(missed)) = (subject.as_deref(), draft.missed_by) {
+            self.narrow_unstarted(draft, key, missed, before);
         }
-        self.run.follow(&draft.class, &draft.phase, draft.ids.action.as_ref(), &draft.payload);
+        self.run.apply(&draft.event_type, &draft.phase, draft.ids.action.as_ref(), &draft.payload);
         None
     }
 
     fn is_sealed(&self, key: &str, draft: &Draft) -> bool {
-        if let Some(thing) = self.things.get(key)
-            && (thing.sealed || draft.ids.part.is_none())
+        if let Some(subject) = self.subjects.get(key)
+            && (subject.sealed || draft.ids.part.is_none())
         {
-            return thing.sealed;
+            return subject.sealed;
         }
         // The end of the whole message ends every part. For readers that saw neither the message nor its end, a new
         // part starts the message.
-        let start = self.things.get(key).map_or_else(|| first_audience(draft).max(self.agent_of(draft)), |part| part.start);
-        let whole = whole_message(draft).and_then(|message| self.things.get(message.as_str()));
+        let start = self.subjects.get(key).map_or_else(|| first_audience(draft).max(self.agent_of(draft)), |part| part.start);
+        let whole = whole_message(draft).and_then(|message| self.subjects.get(message.as_str()));
         draft.ids.part.is_some() && whole.is_some_and(|whole| whole.sealed && whole.start <= start)
     }
 
@@ -129,7 +134,7 @@ impl Ledger {
     }
 
     fn agent_audience(&self, agent: Option<&AgentId>) -> Audience {
-        let agent = agent.and_then(|id| self.things.get(format!("agent:{id}").as_str()));
+        let agent = agent.and_then(|id| self.subjects.get(format!("agent:{id}").as_str()));
         agent.map_or(Audience::User, |agent| agent.start)
     }
 
@@ -140,60 +145,61 @@ impl Ledger {
     pub fn audience_about(&self, ids: &Ids) -> Audience {
         let action = ids.action.as_ref().map(|id| format!("action:{id}"));
         let target = action.or_else(|| ids.tool_call.as_ref().map(|id| format!("tool:{id}"))).map(bounded);
-        let target = target.and_then(|key| self.things.get(key.as_str())).map_or(Audience::User, |thing| thing.start);
+        let target = target.and_then(|key| self.subjects.get(key.as_str())).map_or(Audience::User, |subject| subject.start);
         target.max(self.agent_audience(ids.agent.as_ref()))
     }
 
     /// Returns the audience of a call.
     /// `None`: the call is unknown in this log.
     #[must_use]
-    pub fn call(&self, call: &ToolCallId) -> Option<Audience> {
-        self.things.get(bounded(format!("tool:{call}")).as_str()).map(|thing| thing.start)
+    pub fn call_audience(&self, call: &ToolCallId) -> Option<Audience> {
+        self.subjects.get(bounded(format!("tool:{call}")).as_str()).map(|subject| subject.start)
     }
 
     /// Whether an event of this log announced the agent: then it is a teammate, not the run's own agent.
     #[must_use]
     pub fn knows_agent(&self, agent: &AgentId) -> bool {
-        self.things.contains_key(format!("agent:{agent}").as_str())
+        self.subjects.contains_key(format!("agent:{agent}").as_str())
     }
 
-    fn stamp(&mut self, draft: &mut Draft, thing: Option<&str>) {
+    fn stamp(&mut self, draft: &mut Draft, subject: Option<&str>) {
         let agent = self.agent_of(draft);
-        draft.call_audience = match draft.class {
+        draft.call_audience = match draft.event_type {
             EventType::ActionRequired | EventType::ActionResolved | EventType::ControlChanged => {
-                let call = draft.ids.tool_call.as_ref().and_then(|id| self.things.get(bounded(format!("tool:{id}")).as_str()));
+                let call = draft.ids.tool_call.as_ref().and_then(|id| self.subjects.get(bounded(format!("tool:{id}")).as_str()));
                 call.filter(|call| !call.unstarted).map(|call| call.start)
             }
             _ => None,
         };
-        let Some(key) = thing else {
+        let Some(key) = subject else {
             // Readers that see the target of a control see the control's progress.
-            let about = match draft.class {
+            let about = match draft.event_type {
                 EventType::ControlChanged => self.audience_about(&draft.ids),
                 _ => agent,
             };
             // Every event of a hidden agent is hidden, even an event without a subject.
-            draft.start_audience = Some(about).filter(|a| *a != Audience::User && !draft.class.is_run_boundary());
+            draft.start_audience = Some(about).filter(|a| *a != Audience::User && !draft.event_type.is_run_boundary());
             return;
         };
         let is_agent = key.starts_with("agent:");
-        let known = self.things.get(key).copied();
+        let known = self.subjects.get(key).copied();
         let own = if is_agent { draft.audience } else { first_audience(draft).max(agent) };
         // The subject's first envelope fixes its audience. For a call, this is the start: earlier envelopes start
         // nothing.
-        let unstarted =
-            key.starts_with("tool:") && draft.class != EventType::ToolStarted && known.is_none_or(|thing| thing.unstarted);
+        let unstarted = key.starts_with("tool:")
+            && draft.event_type != EventType::ToolStarted
+            && known.is_none_or(|subject| subject.unstarted);
         let first = match known {
-            Some(thing) if !thing.unstarted => thing.start,
-            Some(thing) if unstarted => thing.start.min(own),
+            Some(subject) if !subject.unstarted => subject.start,
+            Some(subject) if unstarted => subject.start.min(own),
             _ => own,
         };
-        let ends = draft.class.is_end() && !is_agent;
-        draft.start_audience = Some(match known.filter(|thing| !thing.unstarted) {
+        let ends = draft.event_type.is_end() && !is_agent;
+        draft.start_audience = Some(match known.filter(|subject| !subject.unstarted) {
             // Readers that saw the start see the end. The body is withheld if it is a hidden agent's or covers a hidden
             // part.
-            Some(thing) if ends => {
-                draft.audience = draft.audience.max(agent).max(thing.narrowest);
+            Some(subject) if ends => {
+                draft.audience = draft.audience.max(agent).max(subject.narrowest);
                 first
             }
             // A hidden agent that changes a visible subject hides only its own envelopes.
@@ -201,77 +207,80 @@ impl Ledger {
             _ => first,
         });
         // A second start of a call is another attempt under the same id: providers reuse ids after a reset.
-        let sealed = ends || draft.class != EventType::ToolStarted && known.is_some_and(|t| t.sealed);
-        let thing = match known {
-            Some(thing) if !thing.unstarted => thing,
-            thing => Thing { missed: thing.and_then(|thing| thing.missed), unstarted, ..Thing::new(first) },
+        let sealed = ends || draft.event_type != EventType::ToolStarted && known.is_some_and(|t| t.sealed);
+        let subject = match known {
+            Some(subject) if !subject.unstarted => subject,
+            subject => Subject { missed: subject.and_then(|subject| subject.missed), unstarted, ..Subject::new(first) },
         };
-        self.put(key, Thing { start: first, sealed, ..thing });
+        self.store(key, Subject { start: first, sealed, ..subject });
         if draft.ids.part.is_some()
             && let Some(message) = whole_message(draft)
         {
-            let whole = self.things.get(message.as_str()).copied();
-            let whole = whole.unwrap_or(Thing::new(first));
+            let whole = self.subjects.get(message.as_str()).copied();
+            let whole = whole.unwrap_or(Subject::new(first));
             let sealed = whole.sealed && whole.start <= first;
-            self.put(&message, Thing { start: whole.start.min(first), narrowest: whole.narrowest.max(first), sealed, ..whole });
+            self.store(
+                &message,
+                Subject { start: whole.start.min(first), narrowest: whole.narrowest.max(first), sealed, ..whole },
+            );
         }
     }
 
     /// Tracks which audience missed a change of an activity or the state.
     ///
     /// A reader that missed a change cannot apply later patches. A snapshot that the reader sees repairs this.
-    fn change(&mut self, draft: &mut Draft, key: &str, change: Change) {
-        let thing = self.things.get(key).copied().unwrap_or(Thing::new(Audience::User));
+    fn track_change(&mut self, draft: &mut Draft, key: &str, change: ActivityChange) {
+        let subject = self.subjects.get(key).copied().unwrap_or(Subject::new(Audience::User));
         let missed = match change {
-            Change::Snapshot => hidden_from(draft),
-            Change::Patch => {
-                draft.missed_by = thing.missed;
-                thing.missed.max(hidden_from(draft))
+            ActivityChange::Snapshot => hidden_from(draft),
+            ActivityChange::Patch => {
+                draft.missed_by = subject.missed;
+                subject.missed.max(hidden_from(draft))
             }
         };
-        self.put(key, Thing { missed, ..thing });
+        self.store(key, Subject { missed, ..subject });
     }
 
     /// Narrows the audience of a call that has not started to the readers that saw this draft.
-    fn unseen(&mut self, draft: &Draft, key: &str, missed: Audience, before: Option<Thing>) {
-        let Some(thing) = self.things.get(key).copied().filter(|thing| thing.unstarted) else { return };
+    fn narrow_unstarted(&mut self, draft: &Draft, key: &str, missed: Audience, before: Option<Subject>) {
+        let Some(subject) = self.subjects.get(key).copied().filter(|subject| subject.unstarted) else { return };
         let seen_by = draft.audience.max(self.agent_of(draft)).max(narrower(missed));
         let start = before.filter(|before| before.unstarted).map_or(seen_by, |before| before.start.min(seen_by));
-        self.put(key, Thing { start, narrowest: start, ..thing });
+        self.store(key, Subject { start, narrowest: start, ..subject });
     }
 
     /// Tracks which audience missed the restart of a call.
     ///
     /// For a reader that did not see the restart, the call has ended, and later output must not reach that reader.
-    fn attempt(&mut self, draft: &mut Draft, key: &str, before: Thing) {
-        match draft.class {
+    fn track_restart(&mut self, draft: &mut Draft, key: &str, before: Subject) {
+        match draft.event_type {
             EventType::ToolOutputDelta => draft.missed_by = before.missed,
             EventType::ToolStarted => {
                 let hidden_from = hidden_from(draft);
                 let missed = if before.sealed { hidden_from } else { before.missed.min(hidden_from) };
-                let thing = self.things.get(key).copied().unwrap_or(before);
-                self.put(key, Thing { missed, ..thing });
+                let subject = self.subjects.get(key).copied().unwrap_or(before);
+                self.store(key, Subject { missed, ..subject });
             }
             _ => {}
         }
     }
 
-    fn put(&mut self, key: &str, thing: Thing) {
-        if self.things.get(key) != Some(&thing) {
-            self.things.insert(key.into(), thing);
+    fn store(&mut self, key: &str, subject: Subject) {
+        if self.subjects.get(key) != Some(&subject) {
+            self.subjects.insert(key.into(), subject);
             self.changed.insert(key.into());
         }
     }
 
     fn hides(&self, kind: &str, id: Option<&Value>, reader: Audience) -> bool {
         let Some(id) = id.and_then(Value::as_str) else { return false };
-        self.things.get(format!("{kind}:{id}").as_str()).is_some_and(|t| !t.unstarted && !reader.admits(t.start))
+        self.subjects.get(format!("{kind}:{id}").as_str()).is_some_and(|t| !t.unstarted && !reader.admits(t.start))
     }
 
     /// Whether the log has a subject that this reader cannot see.
     #[must_use]
     pub fn hides_from(&self, reader: Audience) -> bool {
-        self.things.values().any(|thing| !reader.admits(thing.narrowest))
+        self.subjects.values().any(|subject| !reader.admits(subject.narrowest))
     }
 
     /// Filters a `messages.snapshot` for `reader`.
@@ -280,7 +289,7 @@ impl Ledger {
     /// The filter removes messages of hidden agents, and hidden parts and calls.
     #[must_use]
     pub fn messages_for(&self, envelope: &Envelope, reader: Audience) -> Option<Envelope> {
-        if envelope.draft.class != EventType::MessagesSnapshot {
+        if envelope.draft.event_type != EventType::MessagesSnapshot {
             return None;
         }
         let messages = envelope.draft.payload.get("messages")?.as_array()?;
@@ -331,7 +340,7 @@ fn hidden_from(draft: &Draft) -> Option<Audience> {
 /// A failure without a start is for users. A failure nested in another call keeps its own audience, because an inner
 /// failure is data for the script that made the call.
 fn first_audience(draft: &Draft) -> Audience {
-    if draft.class == EventType::ToolFailed && !is_nested(draft) { Audience::User } else { draft.audience }
+    if draft.event_type == EventType::ToolFailed && !is_nested(draft) { Audience::User } else { draft.audience }
 }
 
 fn is_nested(draft: &Draft) -> bool {

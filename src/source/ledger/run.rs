@@ -110,13 +110,13 @@ const fn is_work(class: &EventType) -> bool {
 impl RunState {
     /// Applies an event to the run's state.
     /// Returns true if the run had already ended.
-    pub fn follow(&mut self, class: &EventType, phase: &Phase, action: Option<&ActionId>, payload: &Map<String, Value>) -> bool {
+    pub fn apply(&mut self, class: &EventType, phase: &Phase, action: Option<&ActionId>, payload: &Map<String, Value>) -> bool {
         let marked = |member: &str| payload.get(member) == Some(&Value::Bool(true));
         match class {
             // The progress of a reader's answer is no sign of life from the runtime.
             EventType::ControlChanged => return self.status.is_end(),
             EventType::RunStatus if marked("stale") => {
-                self.stale = self.ages();
+                self.stale = self.can_go_stale();
                 return self.status.is_end();
             }
             _ => self.stale = false,
@@ -127,8 +127,8 @@ impl RunState {
         if self.settled && !is_settlement {
             self.settled = false;
             if *class != EventType::RunStarted {
-                let status = self.awake();
-                self.stand(status, if status == Status::Unknown { &Phase::Unknown } else { &Phase::Acting });
+                let status = self.live_status();
+                self.set_status(status, if status == Status::Unknown { &Phase::Unknown } else { &Phase::Acting });
             }
         }
         match class {
@@ -136,7 +136,7 @@ impl RunState {
                 self.attempt += 1;
                 self.pending.clear();
                 self.paused = false;
-                self.stand(Status::Accepted, phase);
+                self.set_status(Status::Accepted, phase);
             }
             // Late events do not reopen an ended run.
             _ if self.status.is_end() => return true,
@@ -151,27 +151,27 @@ impl RunState {
                     _ if *class == EventType::RunFailed => Status::Failed,
                     _ => Status::Completed,
                 };
-                self.stand(status, phase);
+                self.set_status(status, phase);
             }
             EventType::RunStatus => {
                 self.paused = *phase == Phase::Waiting;
-                self.stand(if is_accepted { Status::Accepted } else { self.awake() }, phase);
+                self.set_status(if is_accepted { Status::Accepted } else { self.live_status() }, phase);
             }
             EventType::ActionRequired => {
                 if let Some(id) = action {
                     self.pending.insert(id.as_str().to_owned());
                 }
-                self.stand(Status::Waiting, phase);
+                self.set_status(Status::Waiting, phase);
             }
             EventType::ActionResolved => {
                 if let Some(id) = action {
                     self.pending.remove(id.as_str());
                 }
-                self.stand(self.awake(), phase);
+                self.set_status(self.live_status(), phase);
             }
             EventType::DiagnosticChanged | EventType::MetricChanged => {}
             _ if self.status == Status::Accepted || self.status == Status::Unknown && self.begun => {
-                self.stand(Status::Running, phase);
+                self.set_status(Status::Running, phase);
             }
             // These events set the run's phase. The completion of one tool does not determine it.
             EventType::TextDelta
@@ -186,13 +186,13 @@ impl RunState {
 
     /// Whether silence makes the run stale: it proceeds without waiting for a decision.
     #[must_use]
-    pub const fn ages(&self) -> bool {
+    pub const fn can_go_stale(&self) -> bool {
         matches!(self.status, Status::Accepted | Status::Running)
     }
 
     /// Returns the status of a run that has not ended.
     /// Facts that only describe a run do not start it.
-    fn awake(&self) -> Status {
+    fn live_status(&self) -> Status {
         if self.paused || !self.pending.is_empty() {
             Status::Waiting
         } else if self.attempt > 0 || self.begun {
@@ -202,7 +202,7 @@ impl RunState {
         }
     }
 
-    fn stand(&mut self, status: Status, phase: &Phase) {
+    fn set_status(&mut self, status: Status, phase: &Phase) {
         self.status = status;
         self.phase.clone_from(phase);
     }

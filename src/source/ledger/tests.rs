@@ -1,6 +1,6 @@
 //! Tests of the audience rule for subjects that start, change and end, and of the run's status.
 
-use super::thing::THING_BYTES_MAX;
+use super::thing::SUBJECT_KEY_BYTES_MAX;
 use super::*;
 use crate::model::{ActionId, AgentId, MessageId, PartId, Phase, RunId, Sequence, SessionId, Visibility};
 
@@ -23,12 +23,12 @@ fn envelope(draft: Draft) -> Envelope {
 
 /// Returns what user, dashboard and internal readers get of each draft, in order.
 fn visibilities(ledger: &mut Ledger, drafts: Vec<Draft>) -> Vec<[Visibility; 3]> {
-    let enter = |mut draft: Draft| {
-        ledger.enter(&mut draft, 0);
+    let record = |mut draft: Draft| {
+        ledger.record(&mut draft, 0);
         let envelope = envelope(draft);
         Audience::ALL.map(|reader| reader.visibility(&envelope))
     };
-    drafts.into_iter().map(enter).collect()
+    drafts.into_iter().map(record).collect()
 }
 
 use Visibility::{Body, Counted, Edge, Hidden, Trimmed};
@@ -63,7 +63,7 @@ fn a_counted_hidden_failure_reveals_no_detail_of_the_failure() {
     (failed.refs, failed.timestamp, failed.source_sequence) =
         (Some(json!({"x": 1})), Some("2020-01-01T00:00:00Z".into()), Some(4));
     failed.extra.insert("secret".into(), json!(1));
-    let counted = serde_json::to_value(crate::model::audience::counted(&envelope(failed))).unwrap();
+    let counted = serde_json::to_value(crate::model::audience::hidden_failure(&envelope(failed))).unwrap();
     let members: Vec<&String> = counted.as_object().unwrap().keys().collect();
     let expected = [
         "type",
@@ -107,7 +107,8 @@ fn envelopes_before_a_call_s_start_keep_their_own_audience() {
         for (draft, expected) in story.into_iter().zip(expected) {
             assert_eq!(visibilities(&mut ledger, vec![draft]), [expected]);
             let saved = ledger.take_changed();
-            let saved: Vec<_> = ledger.things.iter().map(|(key, thing)| (key.clone(), thing.to_byte())).chain(saved).collect();
+            let saved: Vec<_> =
+                ledger.subjects.iter().map(|(key, subject)| (key.clone(), subject.to_byte())).chain(saved).collect();
             ledger = Ledger::restore(ledger.run.clone(), saved.iter().map(|(key, byte)| (&**key, *byte)));
         }
     }
@@ -182,7 +183,7 @@ fn an_action_on_a_hidden_call_loses_the_call_s_members() {
     ask.ids.action = Some(ActionId::new("a").unwrap());
     let mut ledger = Ledger::default();
     assert_eq!(visibilities(&mut ledger, vec![start, ask.clone()])[1], [Trimmed, Trimmed, Body]);
-    let trimmed = crate::model::audience::trimmed(&envelope(ask));
+    let trimmed = crate::model::audience::without_call(&envelope(ask));
     assert_eq!(trimmed.draft.ids.tool_call, None);
     assert!(!trimmed.draft.payload.contains_key("input"));
 }
@@ -200,23 +201,23 @@ fn starts_and_ends_of_runs_reach_everyone() {
 #[test]
 fn a_chunk_after_the_seal_becomes_a_named_diagnostic() {
     let mut ledger = Ledger::default();
-    ledger.enter(&mut text(EventType::TextDelta, "m", Some("p")), 0);
-    ledger.enter(&mut text(EventType::TextFinal, "m", None), 1);
+    ledger.record(&mut text(EventType::TextDelta, "m", Some("p")), 0);
+    ledger.record(&mut text(EventType::TextFinal, "m", None), 1);
     let mut late = text(EventType::TextDelta, "m", Some("p"));
-    let violation = ledger.enter(&mut late, 2).expect("sealed");
+    let violation = ledger.record(&mut late, 2).expect("sealed");
     assert_eq!((violation.index, violation.code), (2, "write_after_seal"));
-    assert_eq!(late.class, EventType::DiagnosticChanged);
+    assert_eq!(late.event_type, EventType::DiagnosticChanged);
     assert_eq!(late.payload["event"]["text"], "x");
-    assert!(ledger.enter(&mut text(EventType::TextDelta, "m2", Some("p")), 3).is_none(), "another message is open");
+    assert!(ledger.record(&mut text(EventType::TextDelta, "m2", Some("p")), 3).is_none(), "another message is open");
 }
 
 #[test]
 fn a_final_of_one_part_leaves_the_other_parts_open() {
     let mut ledger = Ledger::default();
-    ledger.enter(&mut text(EventType::TextDelta, "m", Some("p1")), 0);
-    ledger.enter(&mut text(EventType::TextFinal, "m", Some("p1")), 0);
-    assert!(ledger.enter(&mut text(EventType::TextDelta, "m", Some("p2")), 0).is_none());
-    assert!(ledger.enter(&mut text(EventType::TextDelta, "m", Some("p1")), 0).is_some());
+    ledger.record(&mut text(EventType::TextDelta, "m", Some("p1")), 0);
+    ledger.record(&mut text(EventType::TextFinal, "m", Some("p1")), 0);
+    assert!(ledger.record(&mut text(EventType::TextDelta, "m", Some("p2")), 0).is_none());
+    assert!(ledger.record(&mut text(EventType::TextDelta, "m", Some("p1")), 0).is_some());
 }
 
 #[test]
@@ -228,19 +229,22 @@ fn the_end_of_a_hidden_message_does_not_end_parts_that_start_later_for_a_reader(
     let drafts = vec![hidden.clone(), text(EventType::TextFinal, "m", None), delta("p0"), delta("p0")];
     let two = [Hidden, Body, Body];
     assert_eq!(visibilities(&mut ledger, drafts), [two, two, [Body; 3], [Body; 3]]);
-    ledger.enter(&mut text(EventType::TextFinal, "m", None), 0);
-    assert!(ledger.enter(&mut delta("p2"), 0).is_some() && ledger.enter(&mut hidden, 0).is_some(), "the message has now ended for all readers");
+    ledger.record(&mut text(EventType::TextFinal, "m", None), 0);
+    assert!(
+        ledger.record(&mut delta("p2"), 0).is_some() && ledger.record(&mut hidden, 0).is_some(),
+        "the message has now ended for all readers"
+    );
 }
 
 #[test]
 fn a_restarted_call_accepts_output_again() {
     let mut ledger = Ledger::default();
     for class in [EventType::ToolStarted, EventType::ToolFailed] {
-        ledger.enter(&mut tool(class, "c"), 0);
+        ledger.record(&mut tool(class, "c"), 0);
     }
-    assert!(ledger.enter(&mut tool(EventType::ToolOutputDelta, "c"), 0).is_some());
-    ledger.enter(&mut tool(EventType::ToolStarted, "c"), 0);
-    assert!(ledger.enter(&mut tool(EventType::ToolOutputDelta, "c"), 0).is_none());
+    assert!(ledger.record(&mut tool(EventType::ToolOutputDelta, "c"), 0).is_some());
+    ledger.record(&mut tool(EventType::ToolStarted, "c"), 0);
+    assert!(ledger.record(&mut tool(EventType::ToolOutputDelta, "c"), 0).is_none());
 }
 
 #[test]
@@ -282,7 +286,7 @@ fn a_run_waits_while_an_action_is_pending_and_ends_only_at_its_end_event() {
         Draft::new(EventType::TextDelta),
         Draft::new(EventType::RunStarted),
     ] {
-        ledger.enter(&mut draft, 0);
+        ledger.record(&mut draft, 0);
         states.push((ledger.run.status, ledger.run.attempt));
     }
     use Status::{Accepted, Completed, Running, Waiting};
@@ -350,10 +354,10 @@ fn the_missed_audience_survives_a_save_and_old_bytes_are_readable() {
     for start in Audience::ALL {
         for (sealed, narrowest) in [(false, start), (true, Audience::Internal)] {
             let old = start as u8 | u8::from(sealed) << 2 | (narrowest as u8) << 3;
-            assert_eq!(Thing::from_byte(old), Some(Thing { start, narrowest, sealed, missed: None, unstarted: false }));
+            assert_eq!(Subject::from_byte(old), Some(Subject { start, narrowest, sealed, missed: None, unstarted: false }));
             for (missed, unstarted) in [(None, true), (Some(Audience::User), false), (Some(Audience::Dashboard), true)] {
-                let thing = Thing { start, narrowest, sealed, missed, unstarted };
-                assert_eq!(Thing::from_byte(thing.to_byte()), Some(thing));
+                let subject = Subject { start, narrowest, sealed, missed, unstarted };
+                assert_eq!(Subject::from_byte(subject.to_byte()), Some(subject));
             }
         }
     }
@@ -376,9 +380,10 @@ fn the_stub_of_a_review_s_end_names_the_review() {
     for id in [json!("v"), json!(7)] {
         let mut end = Draft::new(EventType::ReviewCompleted).with("reviewId", id.clone()).with("verdict", "secret");
         end.audience = Audience::Internal;
-        let seen = visibilities(&mut ledger, vec![Draft::new(EventType::ReviewRequested).with("reviewId", id.clone()), end.clone()]);
+        let seen =
+            visibilities(&mut ledger, vec![Draft::new(EventType::ReviewRequested).with("reviewId", id.clone()), end.clone()]);
         assert_eq!(seen[1], [Edge, Edge, Body]);
-        let edge = crate::model::audience::edge(&envelope(end)).draft.payload;
+        let edge = crate::model::audience::stub(&envelope(end)).draft.payload;
         assert_eq!(Value::Object(edge), json!({"reviewId": id, "withheld": true}));
     }
 }
@@ -388,7 +393,7 @@ fn a_restored_ledger_stamps_like_the_saved_one() {
     let mut ledger = Ledger::default();
     let mut start = tool(EventType::ToolStarted, "c");
     start.audience = Audience::Dashboard;
-    ledger.enter(&mut start, 0);
+    ledger.record(&mut start, 0);
     let saved = ledger.take_changed();
     assert_eq!(saved.len(), 1);
     assert!(ledger.take_changed().is_empty());
@@ -402,8 +407,8 @@ fn a_restored_ledger_stamps_like_the_saved_one() {
 fn a_long_name_has_a_bounded_key() {
     let mut ledger = Ledger::default();
     let mut draft = tool(EventType::ToolProgress, "c").with("activityType", "x".repeat(100_000));
-    ledger.enter(&mut draft, 0);
-    assert!(ledger.take_changed().iter().all(|(key, _)| key.len() <= THING_BYTES_MAX));
+    ledger.record(&mut draft, 0);
+    assert!(ledger.take_changed().iter().all(|(key, _)| key.len() <= SUBJECT_KEY_BYTES_MAX));
 }
 
 #[test]
@@ -411,7 +416,7 @@ fn a_messages_snapshot_reveals_no_hidden_calls_or_agents() {
     let mut ledger = Ledger::default();
     let mut start = tool(EventType::ToolStarted, "c");
     start.audience = Audience::Internal;
-    ledger.enter(&mut start, 0);
+    ledger.record(&mut start, 0);
     let snapshot = Draft::new(EventType::MessagesSnapshot).with(
         "messages",
         json!([{"messageId": "1", "parts": [{"kind": "tool_call", "toolCallId": "c"}, {"kind": "assistant_text"}]}, {"messageId": "2", "toolCallId": "c"}]),

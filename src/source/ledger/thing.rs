@@ -10,13 +10,13 @@ const PROGRESS: &str = "tool-call-progress";
 
 /// The longest key of a subject, in bytes: three ids and their separators.
 /// The ledger hashes longer keys.
-pub(super) const THING_BYTES_MAX: usize = 800;
+pub(super) const SUBJECT_KEY_BYTES_MAX: usize = 800;
 
 /// The ledger's state of one subject.
 ///
 /// A subject is a message, part, call, action, agent, activity, review or compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Thing {
+pub(super) struct Subject {
     /// The audience of the first envelope.
     ///
     /// For a call: the audience of its `tool.started`, and before the start the widest audience of its envelopes. For a
@@ -35,7 +35,7 @@ pub(super) struct Thing {
     pub unstarted: bool,
 }
 
-impl Thing {
+impl Subject {
     pub const fn new(start: Audience) -> Self {
         Self { start, narrowest: start, sealed: false, missed: None, unstarted: false }
     }
@@ -61,7 +61,7 @@ impl Thing {
 
 /// The effect of a draft on an activity or on the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum ActivityChange {
     Snapshot,
     Patch,
 }
@@ -69,7 +69,7 @@ pub(super) enum Change {
 /// Hashes a key that is too long.
 /// Names in payloads have no length limit, but the server stores these keys.
 pub(super) fn bounded(key: String) -> String {
-    if key.len() <= THING_BYTES_MAX {
+    if key.len() <= SUBJECT_KEY_BYTES_MAX {
         return key;
     }
     let kind = key.split(':').next().unwrap_or_default();
@@ -79,8 +79,8 @@ pub(super) fn bounded(key: String) -> String {
 /// Returns the activity type that the source gave the draft, if its event type can have one.
 fn activity_of(draft: &Draft) -> Option<&str> {
     use EventType as E;
-    let can_be = matches!(draft.class, E::ToolProgress | E::StateSnapshot | E::StateDelta);
-    draft.said("activityType").filter(|_| can_be).and_then(Value::as_str)
+    let can_be = matches!(draft.event_type, E::ToolProgress | E::StateSnapshot | E::StateDelta);
+    draft.member("activityType").filter(|_| can_be).and_then(Value::as_str)
 }
 
 /// Returns the call of a progress report.
@@ -89,18 +89,18 @@ fn activity_of(draft: &Draft) -> Option<&str> {
 /// place of the message id.
 fn reported_call(draft: &Draft) -> Option<&str> {
     let of = draft.ids.tool_call.as_ref().map(ToolCallId::as_str);
-    let named = || draft.said("content").and_then(|content| content.get("call_id")).and_then(Value::as_str);
+    let named = || draft.member("content").and_then(|content| content.get("call_id")).and_then(Value::as_str);
     of.or_else(|| named().filter(|id| ToolCallId::new(id).is_ok())).or_else(|| draft.ids.message.as_ref().map(MessageId::as_str))
 }
 
 /// Returns the key of the activity, or of the state (`state:`), that a draft replaces or patches.
-pub(super) fn change_of(draft: &Draft) -> Option<(String, Change)> {
+pub(super) fn change_of(draft: &Draft) -> Option<(String, ActivityChange)> {
     let ids = &draft.ids;
-    let says = |member: &str| draft.said(member).is_some_and(|value| !value.is_null());
+    let says = |member: &str| draft.member(member).is_some_and(|value| !value.is_null());
     if let Some(activity) = activity_of(draft) {
-        let change = match draft.said("content").or_else(|| draft.said("state")) {
-            Some(_) => Change::Snapshot,
-            None if says("patch") => Change::Patch,
+        let change = match draft.member("content").or_else(|| draft.member("state")) {
+            Some(_) => ActivityChange::Snapshot,
+            None if says("patch") => ActivityChange::Patch,
             None => return None,
         };
         let of = match activity {
@@ -109,16 +109,16 @@ pub(super) fn change_of(draft: &Draft) -> Option<(String, Change)> {
         };
         return Some((format!("activity:{activity}/{}", of.unwrap_or_default()), change));
     }
-    match draft.class {
-        EventType::StateSnapshot if draft.said("state").is_some() => Some(("state:".into(), Change::Snapshot)),
-        EventType::StateDelta if says("patch") => Some(("state:".into(), Change::Patch)),
+    match draft.event_type {
+        EventType::StateSnapshot if draft.member("state").is_some() => Some(("state:".into(), ActivityChange::Snapshot)),
+        EventType::StateDelta if says("patch") => Some(("state:".into(), ActivityChange::Patch)),
         _ => None,
     }
 }
 
 /// Returns the subject of a draft, as `kind:id`.
 /// `None`: it has none (runs, sessions, state, diagnostics …).
-pub(super) fn thing_of(draft: &Draft) -> Option<String> {
+pub(super) fn subject_of(draft: &Draft) -> Option<String> {
     use EventType as E;
     let ids = &draft.ids;
     match activity_of(draft) {
@@ -132,13 +132,13 @@ pub(super) fn thing_of(draft: &Draft) -> Option<String> {
         None => {}
     }
     let by_payload = |members: &[&str]| {
-        members.iter().find_map(|member| match draft.said(member)? {
+        members.iter().find_map(|member| match draft.member(member)? {
             Value::String(text) => Some(text.clone()),
             Value::Number(number) if !number.is_f64() => Some(number.to_string()),
             _ => None,
         })
     };
-    match draft.class {
+    match draft.event_type {
         E::ToolStarted | E::ToolArgs | E::ToolProgress | E::ToolOutputDelta | E::ToolResult | E::ToolFailed => {
             ids.tool_call.as_ref().map(|id| format!("tool:{id}"))
         }
@@ -163,7 +163,7 @@ pub(super) fn thing_of(draft: &Draft) -> Option<String> {
 /// Returns the message, reasoning or plan of the draft's part, as `kind:id`.
 pub(super) fn whole_message(draft: &Draft) -> Option<String> {
     use EventType as E;
-    let kind = match draft.class {
+    let kind = match draft.event_type {
         E::TextDelta | E::TextFinal => "text",
         E::ReasoningDelta | E::ReasoningSummary => "reasoning",
         E::PlanDelta | E::PlanFinal => "plan",

@@ -4,11 +4,11 @@
 //! body that the runtime stores elsewhere (`{}` on the wire), or the description of a media file. The handling and
 //! trust members of a media file are internal.
 
-use super::{Step, TurnRunner, key_of, take_flag, take_time};
+use super::{EventHandler, TurnRunner, key_of, take_flag, take_time};
 use crate::model::{ArtifactId, Audience, Draft, EventType, Owner, Phase, ToolCallId};
 use crate::source::Fact;
 use crate::source::members::{diagnostic, take_text};
-use crate::source::print::{HASH_START, hashed};
+use crate::source::print::{FNV1A_OFFSET_BASIS, fnv1a};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -52,7 +52,7 @@ pub(super) struct Call {
 
 /// Hashes a tool's name or a checksum.
 pub(super) fn hash_of(text: &str) -> u64 {
-    hashed(HASH_START, text.as_bytes())
+    fnv1a(FNV1A_OFFSET_BASIS, text.as_bytes())
 }
 
 impl TurnRunner {
@@ -84,11 +84,11 @@ impl TurnRunner {
     }
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     pub(super) fn tool_call(&mut self, mut payload: Fact) {
         let native = payload.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let key = key_of(self.event, &native);
-        let id = self.memory.call_named(&native).expect("`lacking` has checked the id, and generated ids are valid");
+        let id = self.memory.call_named(&native).expect("`missing_member` has checked the id, and generated ids are valid");
         if self.memory.has_ended(key) {
             // A call has only one end.
             let mut draft = diagnostic("write_after_seal", self.event, payload);
@@ -104,7 +104,7 @@ impl Step<'_> {
         let at = take_time(&mut payload, "updatedAt");
         let (created, results) = (payload.shift_remove("createdAt"), payload.shift_remove("results"));
         let completed = if is_complete { payload.shift_remove("completedAt") } else { None };
-        self.leave(payload);
+        self.carry_remaining(payload);
         let of = |class: EventType| {
             let mut draft = Draft::new(class);
             draft.ids.tool_call = Some(id.clone());
@@ -164,10 +164,10 @@ impl Step<'_> {
         draft.owner = Owner::Tool;
         draft.audience = Audience::User;
         let mut handling = Vec::new();
-        if draft.class == EventType::ToolFailed {
+        if draft.event_type == EventType::ToolFailed {
             draft = self.failed(draft, results, &mut handling);
         } else {
-            draft = gave(draft.with("status", "completed"), "output", results, &mut handling);
+            draft = place_output(draft.with("status", "completed"), "output", results, &mut handling);
         }
         let call = draft.ids.tool_call.clone();
         self.push(draft);
@@ -193,7 +193,7 @@ impl Step<'_> {
             error.insert("code".into(), "cancelled".into());
         }
         if message.is_none() {
-            draft = gave(draft, "data", results, handling);
+            draft = place_output(draft, "data", results, handling);
         }
         let message = message.filter(|message| !message.is_empty());
         error.insert("message".into(), message.unwrap_or_else(|| "the tool failed without saying why".into()).into());
@@ -202,10 +202,10 @@ impl Step<'_> {
 }
 
 /// Places a call's result in the draft: inline data under `member`, external data under references.
-fn gave(mut draft: Draft, member: &str, results: Value, handling: &mut Vec<Value>) -> Draft {
+fn place_output(mut draft: Draft, member: &str, results: Value, handling: &mut Vec<Value>) -> Draft {
     let mut media = Vec::new();
     let is_reference = is_elsewhere(&results) || is_media(&results);
-    match shown(results, true, &mut media, handling) {
+    match public_view(results, true, &mut media, handling) {
         Value::Null => {}
         reference if is_reference => drop(draft.payload.insert("outputRef".into(), reference)),
         value => drop(draft.payload.insert(member.to_owned(), value)),
@@ -223,14 +223,14 @@ fn gave(mut draft: Draft, member: &str, results: Value, handling: &mut Vec<Value
 ///
 /// The function also appends the public part of each media file to `media`, and the internal part to `handling`. Within
 /// a tool's own data (`is_result` is false), it recognises only media, not the other forms of ADK.
-fn shown(value: Value, is_result: bool, media: &mut Vec<Value>, handling: &mut Vec<Value>) -> Value {
+fn public_view(value: Value, is_result: bool, media: &mut Vec<Value>, handling: &mut Vec<Value>) -> Value {
     match value {
-        Value::Array(items) => items.into_iter().map(|item| shown(item, is_result, media, handling)).collect(),
+        Value::Array(items) => items.into_iter().map(|item| public_view(item, is_result, media, handling)).collect(),
         // A spooled artifact has no JSON form: the call has a result, but only the runtime has its body.
         value if is_result && is_elsewhere(&value) => json!({ "kind": "spooled_artifact", "available": false }),
         value if !is_media(&value) => match value {
             Value::Object(data) => {
-                data.into_iter().map(|(member, value)| (member, shown(value, false, media, handling))).collect()
+                data.into_iter().map(|(member, value)| (member, public_view(value, false, media, handling))).collect()
             }
             plain => plain,
         },

@@ -26,10 +26,11 @@ const CAUSES_MAX: usize = 16;
 const EXECUTOR_ERROR: &str = "E_LLM_EXECUTION_EXECUTOR_ERROR";
 
 /// The replacement for an omitted word.
-const LEFT_OUT: &str = "…";
+const OMITTED: &str = "…";
 
 /// Words that often precede a secret.
-const ANNOUNCING: &[&str] = &["basic", "bearer", "credential", "key", "passphrase", "passwd", "password", "secret", "token"];
+const SECRET_PREFIX_WORDS: &[&str] =
+    &["basic", "bearer", "credential", "key", "passphrase", "passwd", "password", "secret", "token"];
 
 /// An error that may have ended a turn.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,8 +108,8 @@ fn plain(text: &str) -> String {
     let mut is_announced = false;
     for word in text.split_whitespace() {
         let bare = word.trim_matches(|c: char| ".,;:!?()'\"`".contains(c));
-        let shown = if !is_announced && is_plain(bare) { word } else { LEFT_OUT };
-        is_announced = ANNOUNCING.contains(&bare.to_lowercase().as_str());
+        let shown = if !is_announced && is_plain(bare) { word } else { OMITTED };
+        is_announced = SECRET_PREFIX_WORDS.contains(&bare.to_lowercase().as_str());
         if plain.chars().count() + shown.chars().count() > CHARS_MAX {
             break;
         }

@@ -5,7 +5,7 @@
 //! reports. The wire does not contain the answer, only the gate's result.
 
 use super::calls::{Call, Execution, hash_of};
-use super::{Step, TurnRunner, take_time, tell};
+use super::{EventHandler, TurnRunner, move_members, take_time};
 use crate::model::{ActionId, Draft, EventType, Owner, Phase, ToolCallId, TurnId};
 use crate::source::Fact;
 use crate::source::members::{take_id, take_question, take_text};
@@ -71,10 +71,10 @@ const fn owner(is_approval: bool) -> Owner {
     if is_approval { Owner::Policy } else { Owner::Action }
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     pub(super) fn turn_gate_open(&mut self, mut payload: Fact) {
         self.memory.drop_turn(&mut payload);
-        let id: ActionId = take_id(&mut payload, "id").expect("`lacking` has checked the id");
+        let id: ActionId = take_id(&mut payload, "id").expect("`missing_member` has checked the id");
         let reason = take_text(&mut payload, "reason");
         let kind = match reason.as_deref() {
             Some("tool_approval") => "tool_approval",
@@ -97,7 +97,7 @@ impl Step<'_> {
         if payload.get("isSettled") == Some(&Value::Bool(false)) {
             payload.shift_remove("isSettled");
         }
-        tell(&mut draft, &mut opener, &[("tool", "toolName"), ("args", "input")]);
+        move_members(&mut draft, &mut opener, &[("tool", "toolName"), ("args", "input")]);
         take_question(&mut draft, &mut opener);
         if opener.get("toolCallId").is_some_and(Value::is_string) && call.is_some() {
             opener.shift_remove("toolCallId");
@@ -106,13 +106,13 @@ impl Step<'_> {
             draft.payload.insert("payload".into(), Value::Object(opener));
         }
         self.memory.open_gate(Gate { id, call, is_approval });
-        self.leave(payload);
+        self.carry_remaining(payload);
         self.push(draft);
     }
 
     pub(super) fn turn_gate_closed(&mut self, mut payload: Fact) {
         self.memory.drop_turn(&mut payload);
-        let id: ActionId = take_id(&mut payload, "gateId").expect("`lacking` has checked the id");
+        let id: ActionId = take_id(&mut payload, "gateId").expect("`missing_member` has checked the id");
         let gate = self.memory.close_gate(&id);
         let is_approval = gate.as_ref().is_some_and(|gate| gate.is_approval);
         let result = take_text(&mut payload, "result");
@@ -132,7 +132,7 @@ impl Step<'_> {
         draft.ids.action = Some(id);
         draft.ids.tool_call = gate.and_then(|gate| gate.call);
         draft.payload.extend(result.map(|result| ("result".to_owned(), result.into())));
-        self.leave(payload);
+        self.carry_remaining(payload);
         self.push(draft);
     }
 }

@@ -29,8 +29,8 @@ mod telemetry;
 mod tests;
 mod turns;
 
-use super::members::{carrying, diagnostic, instant, take_type, unknown_type};
-use super::print::{HASH_START, hashed};
+use super::members::{carry_all, diagnostic, parse_timestamp, take_type, unknown_type};
+use super::print::{FNV1A_OFFSET_BASIS, fnv1a};
 use super::{Adapter, Fact, FactError, SourceKind};
 use crate::model::id::ID_BYTES_MAX;
 use crate::model::{ActionId, Draft, Ids, TurnId};
@@ -41,7 +41,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeSet, VecDeque};
 use streams::{Channel, Stream};
-use turns::{Life, Outcome};
+use turns::{Outcome, TurnState};
 
 /// The source `turnrunner`.
 pub const SOURCE: SourceKind = SourceKind {
@@ -70,7 +70,7 @@ const IDS_MAX: usize = 256;
 /// Hashes a turn's id of a message, thought or call.
 /// The event name separates equal ids of different kinds.
 fn key_of(event: &str, id: &str) -> u64 {
-    [event, "\0", id].iter().fold(HASH_START, |hash, text| hashed(hash, text.as_bytes()))
+    [event, "\0", id].iter().fold(FNV1A_OFFSET_BASIS, |hash, text| fnv1a(hash, text.as_bytes()))
 }
 
 /// The adapter.
@@ -78,7 +78,8 @@ fn key_of(event: &str, id: &str) -> u64 {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct TurnRunner {
-    life: Life,
+    #[serde(rename = "life")]
+    turn_state: TurnState,
     /// ADK's own id of the open turn, or of the last one.
     turn: Option<TurnId>,
     /// The number of started turns.
@@ -94,7 +95,7 @@ struct TurnRunner {
     is_aborting: bool,
     /// The error that may have ended the turn.
     cause: Option<Cause>,
-    used: Used,
+    used: UsedIds,
     streams: Vec<Stream>,
     calls: Vec<Call>,
     gates: Vec<Gate>,
@@ -104,7 +105,7 @@ struct TurnRunner {
 /// Ids are unique only within a turn: a later turn may reuse one for another item.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Used {
+struct UsedIds {
     /// Ids of this turn, at most [`IDS_MAX`], the most recently used last.
     turn: VecDeque<u64>,
     /// Whether this turn used more ids than `turn` holds.
@@ -116,7 +117,7 @@ struct Used {
     earlier_has_more: bool,
 }
 
-impl Used {
+impl UsedIds {
     fn add(&mut self, key: u64) {
         self.turn.retain(|used| *used != key);
         if self.turn.len() == IDS_MAX {
@@ -156,7 +157,7 @@ fn is_known(bus: Option<&Value>, event: &str) -> bool {
 }
 
 /// Describes a required member that the event lacks.
-fn lacking(event: &str, fact: &Fact) -> Option<&'static str> {
+fn missing_member(event: &str, fact: &Fact) -> Option<&'static str> {
     let said = |member: &str| fact.get("payload").and_then(|payload| payload.get(member));
     let names = |member: &str| said(member).and_then(Value::as_str).is_some_and(|id| ActionId::new(id).is_ok());
     let is_text = |member: &str| said(member).is_some_and(Value::is_string);
@@ -173,21 +174,21 @@ fn lacking(event: &str, fact: &Fact) -> Option<&'static str> {
 impl Adapter for TurnRunner {
     fn adapt(&mut self, mut fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
         let event = take_type(&mut fact, EVENT)?;
-        let mut step = Step { memory: self, given, out, event: &event, rest: Fact::new() };
+        let mut handler = EventHandler { memory: self, given, out, event: &event, rest: Fact::new() };
         if !is_known(fact.get("bus"), &event) {
-            step.push(unknown_type(&event, fact));
+            handler.push(unknown_type(&event, fact));
             return Ok(());
         }
-        if let Some(expected) = lacking(&event, &fact) {
-            step.push(diagnostic("malformed_event", &event, fact).with("expected", expected));
+        if let Some(expected) = missing_member(&event, &fact) {
+            handler.push(diagnostic("malformed_event", &event, fact).with("expected", expected));
             return Ok(());
         }
         fact.shift_remove("bus");
         if event == "error" {
             // JavaScript can throw a value of any type.
             let error = fact.shift_remove("payload").unwrap_or(Value::Null);
-            step.rest = fact;
-            step.error(error);
+            handler.rest = fact;
+            handler.error(error);
             return Ok(());
         }
         let payload = match fact.shift_remove("payload") {
@@ -198,29 +199,29 @@ impl Adapter for TurnRunner {
                 Fact::new()
             }
         };
-        step.rest = fact;
+        handler.rest = fact;
         match event.as_str() {
-            "message" => step.chunk(Channel::Message, payload),
-            "thought" => step.chunk(Channel::Thought, payload),
-            "toolCall" => step.tool_call(payload),
-            "turnStart" => step.turn_start(payload),
-            "turnEnd" => step.turn_end(payload),
-            "dispatchStart" => step.dispatch_start(payload),
-            "dispatchEnd" => step.dispatch_end(payload),
-            "iterationStart" => step.iteration_start(payload),
-            "iterationEnd" => step.iteration_end(payload),
-            "toolExecutionStart" => step.tool_execution_start(payload),
-            "toolExecutionEnd" => step.tool_execution_end(payload),
-            "turnGateOpen" => step.turn_gate_open(payload),
-            "turnGateClosed" => step.turn_gate_closed(payload),
-            "log" => step.log(payload),
-            "warning" => step.warning(payload),
+            "message" => handler.chunk(Channel::Message, payload),
+            "thought" => handler.chunk(Channel::Thought, payload),
+            "toolCall" => handler.tool_call(payload),
+            "turnStart" => handler.turn_start(payload),
+            "turnEnd" => handler.turn_end(payload),
+            "dispatchStart" => handler.dispatch_start(payload),
+            "dispatchEnd" => handler.dispatch_end(payload),
+            "iterationStart" => handler.iteration_start(payload),
+            "iterationEnd" => handler.iteration_end(payload),
+            "toolExecutionStart" => handler.tool_execution_start(payload),
+            "toolExecutionEnd" => handler.tool_execution_end(payload),
+            "turnGateOpen" => handler.turn_gate_open(payload),
+            "turnGateClosed" => handler.turn_gate_closed(payload),
+            "log" => handler.log(payload),
+            "warning" => handler.warning(payload),
             _ => unreachable!("the events of both buses are listed above"),
         }
-        if !step.rest.is_empty() {
+        if !handler.rest.is_empty() {
             // The event gave no draft that could carry the remaining members.
-            let rest = std::mem::take(&mut step.rest);
-            step.push(diagnostic("unplaced_members", &event, rest));
+            let rest = std::mem::take(&mut handler.rest);
+            handler.push(diagnostic("unplaced_members", &event, rest));
         }
         Ok(())
     }
@@ -248,7 +249,7 @@ impl TurnRunner {
 }
 
 /// Handles one event: borrows the memory and appends the drafts.
-struct Step<'a> {
+struct EventHandler<'a> {
     memory: &'a mut TurnRunner,
     given: &'a Ids,
     out: &'a mut Vec<Draft>,
@@ -259,18 +260,18 @@ struct Step<'a> {
     rest: Fact,
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     fn push(&mut self, draft: Draft) {
-        let mut draft = carrying(draft, std::mem::take(&mut self.rest));
+        let mut draft = carry_all(draft, std::mem::take(&mut self.rest));
         // The request's ids override ADK's own.
-        draft.ids.or(self.given);
-        draft.ids.or(&Ids { turn: self.memory.turn.clone(), ..Ids::default() });
+        draft.ids.fill_from(self.given);
+        draft.ids.fill_from(&Ids { turn: self.memory.turn.clone(), ..Ids::default() });
         self.out.push(draft);
     }
 
     /// Moves the payload's remaining members to those of the fact.
     /// A colliding fact member gets the prefix `fact.`.
-    fn leave(&mut self, payload: Fact) {
+    fn carry_remaining(&mut self, payload: Fact) {
         for (member, value) in payload {
             if let Some(around) = self.rest.insert(member.clone(), value) {
                 self.rest.insert(format!("fact.{member}"), around);
@@ -292,7 +293,7 @@ fn take_flag(payload: &mut Fact, member: &str) -> Option<bool> {
 /// Takes a timestamp.
 /// An invalid value stays in the payload.
 fn take_time(payload: &mut Fact, member: &str) -> Option<Box<str>> {
-    let at = payload.get(member).and_then(instant);
+    let at = payload.get(member).and_then(parse_timestamp);
     if at.is_some() {
         payload.shift_remove(member);
     }
@@ -301,7 +302,7 @@ fn take_time(payload: &mut Fact, member: &str) -> Option<Box<str>> {
 
 /// Moves members unchanged into the draft's payload, each under its new name.
 /// It drops null values.
-fn tell(draft: &mut Draft, payload: &mut Fact, members: &[(&str, &str)]) {
+fn move_members(draft: &mut Draft, payload: &mut Fact, members: &[(&str, &str)]) {
     for (member, ours) in members {
         let value = payload.shift_remove(*member).filter(|value| !value.is_null());
         draft.payload.extend(value.map(|value| ((*ours).to_owned(), value)));

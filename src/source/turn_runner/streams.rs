@@ -5,11 +5,11 @@
 //! a missed, a repeated or a different chunk. A sealed stream accepts no more text. An unsealed stream ends with its
 //! run.
 
-use super::{Step, TurnRunner, key_of, take_flag, take_time};
+use super::{EventHandler, TurnRunner, key_of, take_flag, take_time};
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Scope};
 use crate::source::Fact;
 use crate::source::members::{diagnostic, take_text};
-use crate::source::print::{HASH_START, hashed};
+use crate::source::print::{FNV1A_OFFSET_BASIS, fnv1a};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ pub(super) struct Stream {
 
 /// The effect of a chunk on a stream.
 #[derive(Debug, PartialEq, Eq)]
-enum News<'t> {
+enum ChunkEffect<'t> {
     /// The chunk appends `text`, of which `missed` bytes belong to missed chunks.
     Text { text: &'t str, missed: usize },
     /// The stream differs from the forwarded text; this is its whole text.
@@ -73,28 +73,28 @@ enum News<'t> {
 }
 
 impl Stream {
-    fn news<'t>(&self, delta: &'t str, full: Option<&'t str>) -> News<'t> {
+    fn effect_of<'t>(&self, delta: &'t str, full: Option<&'t str>) -> ChunkEffect<'t> {
         // A producer may omit `full` or leave it empty. The chunk is then the only information.
         let Some(full) = full.filter(|full| !full.is_empty() && full.ends_with(delta)) else {
-            return News::Text { text: delta, missed: 0 };
+            return ChunkEffect::Text { text: delta, missed: 0 };
         };
         if full.len() == self.bytes + delta.len() {
-            return News::Text { text: delta, missed: 0 };
+            return ChunkEffect::Text { text: delta, missed: 0 };
         }
         if full.len() < self.bytes {
-            return News::Stale;
+            return ChunkEffect::Stale;
         }
         match full.split_at_checked(self.bytes) {
-            Some((known, rest)) if hashed(HASH_START, known.as_bytes()) == self.hash => {
-                News::Text { text: rest, missed: rest.len().saturating_sub(delta.len()) }
+            Some((known, rest)) if fnv1a(FNV1A_OFFSET_BASIS, known.as_bytes()) == self.hash => {
+                ChunkEffect::Text { text: rest, missed: rest.len().saturating_sub(delta.len()) }
             }
-            _ => News::Other(full),
+            _ => ChunkEffect::Other(full),
         }
     }
 
-    fn tell(&mut self, text: &str) {
+    fn append(&mut self, text: &str) {
         self.bytes += text.len();
-        self.hash = hashed(self.hash, text.as_bytes());
+        self.hash = fnv1a(self.hash, text.as_bytes());
     }
 }
 
@@ -106,7 +106,7 @@ impl TurnRunner {
                 self.used.forget(oldest.key);
             }
             self.used.add(key);
-            self.streams.push(Stream { key, bytes: 0, hash: HASH_START });
+            self.streams.push(Stream { key, bytes: 0, hash: FNV1A_OFFSET_BASIS });
             self.streams.len() - 1
         });
         &mut self.streams[at]
@@ -118,11 +118,12 @@ impl TurnRunner {
     }
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     pub(super) fn chunk(&mut self, channel: Channel, mut payload: Fact) {
         let id = take_text(&mut payload, "id").unwrap_or_default();
         let key = key_of(self.event, &id);
-        let message = MessageId::new(&self.memory.name(key, &id)).expect("`lacking` has checked the id, and generated ids are valid");
+        let message = MessageId::new(&self.memory.name(key, &id))
+            .expect("`missing_member` has checked the id, and generated ids are valid");
         let delta = take_text(&mut payload, "aDelta").unwrap_or_default();
         let full = take_text(&mut payload, "full");
         let seals = take_flag(&mut payload, "isComplete").unwrap_or(false);
@@ -135,16 +136,16 @@ impl Step<'_> {
         };
         if self.memory.has_ended(key) {
             payload.shift_remove("createdAt");
-            return self.late(of(channel.draft(false)), delta, payload);
+            return self.late_chunk(of(channel.draft(false)), delta, payload);
         }
         let created = payload.shift_remove("createdAt");
         let completed = if seals { payload.shift_remove("completedAt") } else { None };
-        self.leave(payload);
+        self.carry_remaining(payload);
         let stream = self.memory.stream(key);
         let is_first = stream.bytes == 0;
-        let added = match stream.news(&delta, full.as_deref()) {
-            News::Text { text, missed } => {
-                stream.tell(text);
+        let added = match stream.effect_of(&delta, full.as_deref()) {
+            ChunkEffect::Text { text, missed } => {
+                stream.append(text);
                 let mut draft = of(channel.draft(false)).with("text", text);
                 if missed > 0 {
                     draft.payload.insert("missedBytes".into(), missed.into());
@@ -153,17 +154,17 @@ impl Step<'_> {
             }
             // The seal below contains the whole text.
             _ if seals => None,
-            News::Other(full) if channel == Channel::Message => {
-                *stream = Stream { key, bytes: 0, hash: HASH_START };
-                stream.tell(full);
+            ChunkEffect::Other(full) if channel == Channel::Message => {
+                *stream = Stream { key, bytes: 0, hash: FNV1A_OFFSET_BASIS };
+                stream.append(full);
                 Some(of(repair(&message, channel, full)))
             }
             // A repair snapshot cannot replace a thought, so the thought stays as it is until its seal.
-            News::Other(_) => {
-                stream.tell(&delta);
+            ChunkEffect::Other(_) => {
+                stream.append(&delta);
                 Some(of(channel.draft(false)).with("text", delta.as_str())).filter(|_| !delta.is_empty())
             }
-            News::Stale => {
+            ChunkEffect::Stale => {
                 let event = Fact::from_iter([("aDelta".to_owned(), delta.as_str().into())]);
                 let draft = diagnostic("stale_chunk", self.event, event).with("toldBytes", stream.bytes);
                 Some(of(draft).with("fullBytes", full.as_ref().map_or(0, String::len)))
@@ -194,13 +195,13 @@ impl Step<'_> {
     ///
     /// The chunk keeps its part, so the ledger rejects it as late and reports it to the producer. A chunk without text
     /// becomes only a diagnostic.
-    fn late(&mut self, chunk: Draft, delta: String, payload: Fact) {
+    fn late_chunk(&mut self, chunk: Draft, delta: String, payload: Fact) {
         if delta.is_empty() {
             let mut draft = diagnostic("write_after_seal", self.event, payload);
             (draft.ids, draft.timestamp) = (chunk.ids, chunk.timestamp);
             return self.push(draft);
         }
-        self.leave(payload);
+        self.carry_remaining(payload);
         self.push(chunk.with("text", delta));
     }
 }
@@ -221,14 +222,14 @@ mod tests {
 
     /// Creates a stream that has forwarded this text.
     fn forwarded(text: &str) -> Stream {
-        let mut stream = Stream { key: 1, bytes: 0, hash: HASH_START };
-        text.split_inclusive(' ').for_each(|chunk| stream.tell(chunk));
+        let mut stream = Stream { key: 1, bytes: 0, hash: FNV1A_OFFSET_BASIS };
+        text.split_inclusive(' ').for_each(|chunk| stream.append(chunk));
         stream
     }
 
     #[test]
     fn the_effect_of_a_chunk_follows_from_the_forwarded_and_the_full_text() {
-        let text = |text, missed| News::Text { text, missed };
+        let text = |text, missed| ChunkEffect::Text { text, missed };
         for (before, delta, full, expected) in [
             ("", "a", Some("a"), text("a", 0)),
             ("a b ", "c", Some("a b c"), text("c", 0)),
@@ -240,16 +241,16 @@ mod tests {
             ("a ", "", Some("a b c"), text("b c", 3)),
             // Repeated chunks: the last one, an old one, and half of one.
             ("a b c", "c", Some("a b c"), text("", 0)),
-            ("a b c", "b ", Some("a b "), News::Stale),
+            ("a b c", "b ", Some("a b "), ChunkEffect::Stale),
             ("a b", "b c", Some("a b c"), text(" c", 0)),
             // Different text.
             ("a x ", "c", Some("a b c d"), text("c", 0)),
-            ("a x ", "c", Some("a b dc"), News::Other("a b dc")),
-            ("a b c", "é", Some("a b é"), News::Other("a b é")),
+            ("a x ", "c", Some("a b dc"), ChunkEffect::Other("a b dc")),
+            ("a b c", "é", Some("a b é"), ChunkEffect::Other("a b é")),
             // An empty `full`.
             ("a b ", "c", Some(""), text("c", 0)),
         ] {
-            assert_eq!(forwarded(before).news(delta, full), expected, "{before:?} {delta:?} {full:?}");
+            assert_eq!(forwarded(before).effect_of(delta, full), expected, "{before:?} {delta:?} {full:?}");
         }
     }
 }

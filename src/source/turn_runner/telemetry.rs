@@ -3,20 +3,20 @@
 //! It becomes only diagnostics and metrics. Messages, calls and runs do not depend on it.
 
 use super::calls::{Call, Execution, hash_of};
-use super::turns::tell_step;
-use super::{Step, take_time, tell};
+use super::turns::move_step_ids;
+use super::{EventHandler, move_members, take_time};
 use crate::model::{Audience, Draft, EventType, Owner, Phase, Scope};
 use crate::source::Fact;
 use crate::source::members::take_text;
 use serde_json::Value;
 
 /// Log levels that operators see.
-const LOUD: &[&str] = &["warn", "warning", "error", "fatal"];
+const OPERATOR_LEVELS: &[&str] = &["warn", "warning", "error", "fatal"];
 
-impl Step<'_> {
+impl EventHandler<'_> {
     pub(super) fn log(&mut self, payload: Fact) {
-        let is_loud = payload.get("level").and_then(Value::as_str).is_some_and(|level| LOUD.contains(&level));
-        self.note(payload, &[("level", "severity")], if is_loud { Audience::Dashboard } else { Audience::Internal });
+        let is_for_operators = payload.get("level").and_then(Value::as_str).is_some_and(|level| OPERATOR_LEVELS.contains(&level));
+        self.note(payload, &[("level", "severity")], if is_for_operators { Audience::Dashboard } else { Audience::Internal });
     }
 
     /// Reports a warning.
@@ -33,10 +33,10 @@ impl Step<'_> {
         }
         draft.audience = audience;
         draft.timestamp = take_time(&mut payload, "emittedAt");
-        tell(&mut draft, &mut payload, &[("message", "message"), ("payload", "data")]);
-        tell(&mut draft, &mut payload, members);
-        tell_step(&mut draft, &mut payload);
-        self.leave(payload);
+        move_members(&mut draft, &mut payload, &[("message", "message"), ("payload", "data")]);
+        move_members(&mut draft, &mut payload, members);
+        move_step_ids(&mut draft, &mut payload);
+        self.carry_remaining(payload);
         self.push(draft);
     }
 
@@ -44,9 +44,9 @@ impl Step<'_> {
         let mut draft = Draft::new(EventType::MetricChanged).with("name", "iteration");
         (draft.phase, draft.audience) = (Phase::Acting, Audience::Dashboard);
         draft.timestamp = take_time(&mut payload, "endedAt");
-        tell(&mut draft, &mut payload, &[("startedAt", "startedAt"), ("durationMs", "durationMs")]);
-        tell_step(&mut draft, &mut payload);
-        self.leave(payload);
+        move_members(&mut draft, &mut payload, &[("startedAt", "startedAt"), ("durationMs", "durationMs")]);
+        move_step_ids(&mut draft, &mut payload);
+        self.carry_remaining(payload);
         self.push(draft);
     }
 
@@ -54,8 +54,8 @@ impl Step<'_> {
         let mut draft = self.execution("started", &mut payload, Execution::None, Execution::Running);
         draft.timestamp = take_time(&mut payload, "startedAt");
         // These are the validated arguments; they may differ in type from the call's own.
-        tell(&mut draft, &mut payload, &[("args", "input")]);
-        self.leave(payload);
+        move_members(&mut draft, &mut payload, &[("args", "input")]);
+        self.carry_remaining(payload);
         self.push(draft);
     }
 
@@ -65,8 +65,8 @@ impl Step<'_> {
         let mut draft = self.execution("ended", &mut payload, Execution::Running, Execution::Over);
         draft.timestamp = take_time(&mut payload, "endedAt");
         let members = [("startedAt", "startedAt"), ("durationMs", "durationMs"), ("isError", "isError")];
-        tell(&mut draft, &mut payload, &members);
-        self.leave(payload);
+        move_members(&mut draft, &mut payload, &members);
+        self.carry_remaining(payload);
         self.push(draft);
     }
 
@@ -88,7 +88,7 @@ impl Step<'_> {
         if let Some(context) = take_text(payload, "turnId") {
             draft.add_ref("dispatchContextId", context.into());
         }
-        tell(&mut draft, payload, &[("toolName", "toolName")]);
+        move_members(&mut draft, payload, &[("toolName", "toolName")]);
         (draft.owner, draft.scope, draft.phase) = (Owner::Tool, Scope::ToolCall, Phase::Acting);
         draft.audience = Audience::Dashboard;
         draft

@@ -109,7 +109,7 @@ fn last(facts: impl IntoIterator<Item = Value>) -> Draft {
 
 /// Returns `event type phase` of each draft.
 fn classes(drafts: &[Draft]) -> Vec<String> {
-    drafts.iter().map(|d| format!("{} {}", d.class, d.phase)).collect()
+    drafts.iter().map(|d| format!("{} {}", d.event_type, d.phase)).collect()
 }
 
 fn payload(draft: &Draft) -> Value {
@@ -118,7 +118,7 @@ fn payload(draft: &Draft) -> Value {
 
 /// Returns `event type message text` of each draft with a message.
 fn texts(drafts: &[Draft]) -> Vec<String> {
-    let of = |d: &Draft| Some(format!("{} {} {}", d.class, d.ids.message.as_ref()?, d.text("text").unwrap_or("-")));
+    let of = |d: &Draft| Some(format!("{} {} {}", d.event_type, d.ids.message.as_ref()?, d.text("text").unwrap_or("-")));
     drafts.iter().filter_map(of).collect()
 }
 
@@ -151,7 +151,7 @@ fn a_dispatch_determines_the_turn_s_outcome() {
     let ends = |facts: Vec<Value>| {
         let drafts = adapt([start("t")].into_iter().chain(facts).chain([end("t")]));
         let ends: Vec<_> =
-            drafts.iter().filter(|d| matches!(d.class, EventType::RunFinished | EventType::RunFailed)).cloned().collect();
+            drafts.iter().filter(|d| matches!(d.event_type, EventType::RunFinished | EventType::RunFailed)).cloned().collect();
         assert_eq!(ends.len(), 1, "{drafts:?}");
         assert_eq!(drafts.last(), ends.last());
         classes(&ends).remove(0)
@@ -195,7 +195,7 @@ fn an_abort_in_the_form_of_an_error_cancels_the_turn() {
     assert_eq!(classes(&drafts)[4..], ["run.status reconciling", "tool.failed cancelled", "run.finished cancelled"]);
     assert_eq!(drafts[6].payload.get("error"), None);
     let second = last([start("t"), nack(json!({"name": "E_X"})), error(wrapped), end("t")]);
-    assert_eq!((second.class, second.phase), (EventType::RunFinished, Phase::Cancelled));
+    assert_eq!((second.event_type, second.phase), (EventType::RunFinished, Phase::Cancelled));
     let code = "E_LLM_EXECUTION_EXECUTOR_ERROR";
     for (first, again, may_be) in [
         (json!({"code": code}), json!({"code": code}), true),
@@ -205,10 +205,10 @@ fn an_abort_in_the_form_of_an_error_cancels_the_turn() {
         (json!({"name": "E_X"}), json!({}), false),
     ] {
         let end = last([start("t"), nack(first.clone()), error(again), end("t")]);
-        assert_eq!((end.class, end.may_be_abort), (EventType::RunFailed, may_be), "{first}");
+        assert_eq!((end.event_type, end.may_be_abort), (EventType::RunFailed, may_be), "{first}");
     }
     let naive = last([start("t"), nack(json!({"name": "E_X"})), error(json!({"name": "E_X"})), end("t")]);
-    assert_eq!(naive.class, EventType::RunFailed, "the error is not explicitly an abort");
+    assert_eq!(naive.event_type, EventType::RunFailed, "the error is not explicitly an abort");
 }
 
 #[test]
@@ -234,7 +234,10 @@ fn every_exception_is_reported_in_full_to_operators_at_once() {
     let thrown = json!({"name": "E_X", "message": "it threw", "cause": {"message": "deep"}, "stack": "at x"});
     let draft = last([start("t"), error(thrown.clone())]);
     let expected = json!({"kind": "error", "severity": "error", "message": "it threw", "code": "E_X", "error": thrown});
-    assert_eq!((draft.class.clone(), draft.audience, payload(&draft)), (EventType::DiagnosticChanged, Audience::Dashboard, expected));
+    assert_eq!(
+        (draft.event_type.clone(), draft.audience, payload(&draft)),
+        (EventType::DiagnosticChanged, Audience::Dashboard, expected)
+    );
     for thrown in [json!("text"), Value::Null, json!([1]), json!({})] {
         assert_eq!(last([error(thrown.clone())]).payload["error"], thrown);
     }
@@ -253,11 +256,11 @@ fn an_error_after_the_answer_marks_the_turn_degraded() {
 fn a_turn_that_starts_within_another_is_flagged_and_ends_nothing() {
     let facts = [start("a"), chunk("m", "x", "x"), start("b"), chunk("m", "y", "xy"), end("b"), dispatch_end("ack"), end("a")];
     let drafts = adapt(facts);
-    let flagged: Vec<_> = drafts.iter().filter(|d| d.class == EventType::DiagnosticChanged).collect();
+    let flagged: Vec<_> = drafts.iter().filter(|d| d.event_type == EventType::DiagnosticChanged).collect();
     assert_eq!(flagged.len(), 2);
     assert!(flagged.iter().all(|d| d.payload["kind"] == "interleaved_run" && d.audience == Audience::Internal));
     assert_eq!((&flagged[0].payload["openTurn"], &flagged[0].payload["event"]["turnId"]), (&json!("a"), &json!("b")));
-    assert_eq!(drafts.iter().filter(|d| d.class.is_run_boundary()).count(), 2);
+    assert_eq!(drafts.iter().filter(|d| d.event_type.is_run_boundary()).count(), 2);
     assert!(drafts.iter().all(|d| d.ids.turn.as_ref().unwrap().as_str() == "a"));
 }
 
@@ -266,7 +269,7 @@ fn a_repeated_start_or_end_counts_once() {
     let drafts = adapt([start("t"), start("t"), dispatch_end("ack"), end("t"), end("t")]);
     let kinds: Vec<_> = drafts.iter().filter_map(|d| d.text("kind")).collect();
     assert_eq!(kinds, ["repeated_start", "repeated_end"]);
-    assert_eq!(drafts.iter().filter(|d| d.class.is_run_boundary()).count(), 2);
+    assert_eq!(drafts.iter().filter(|d| d.event_type.is_run_boundary()).count(), 2);
 }
 
 #[test]
@@ -315,7 +318,7 @@ fn thoughts_are_for_operators_and_have_separate_ids_from_messages() {
     let expected = ["reasoning.delta 1 a", "text.delta 1 x", "reasoning.delta 1 b", "reasoning.summary 1 ab", "text.final 1 x"];
     assert_eq!(texts(&drafts), expected);
     for draft in &drafts {
-        let is_thought = draft.class.as_str().starts_with("reasoning");
+        let is_thought = draft.event_type.as_str().starts_with("reasoning");
         assert_eq!(draft.audience, if is_thought { Audience::Dashboard } else { Audience::User });
         let part = if is_thought { "turnrunner-thought" } else { "turnrunner-text" };
         assert_eq!(draft.ids.part.as_ref().unwrap().as_str(), part);
@@ -351,7 +354,8 @@ fn a_repeated_chunk_adds_nothing() {
     let drafts =
         adapt([chunk("m", "a", "a"), chunk("m", "b", "ab"), chunk("m", "b", "ab"), chunk("m", "a", "a"), seal("m", "ab")]);
     assert_eq!(texts(&drafts), ["text.delta m a", "text.delta m b", "diagnostic.changed m -", "text.final m ab"]);
-    let expected = json!({"kind": "stale_chunk", "eventType": "message", "event": {"aDelta": "a"}, "toldBytes": 2, "fullBytes": 1});
+    let expected =
+        json!({"kind": "stale_chunk", "eventType": "message", "event": {"aDelta": "a"}, "toldBytes": 2, "fullBytes": 1});
     assert_eq!(payload(&drafts[2]), expected);
 }
 
@@ -379,7 +383,7 @@ fn a_later_turn_may_reuse_an_id() {
     let again: Vec<_> = drafts.iter().filter_map(|d| d.refs.as_ref()?.get("nativeId")).collect();
     assert_eq!(again, ["m", "m"]);
     let calls = adapt([start("a"), call("c", "rm", "c"), end("a"), start("b"), call("c", "rm", "c"), call("d", "rm", "d")]);
-    let names: Vec<_> = calls.iter().filter(|d| d.class == EventType::ToolStarted).filter_map(call_of).collect();
+    let names: Vec<_> = calls.iter().filter(|d| d.event_type == EventType::ToolStarted).filter_map(call_of).collect();
     assert_eq!(names, ["c", "turnrunner-2-c", "d"], "only a reused id gets a prefix");
     let long = "x".repeat(256);
     let named = adapt([start("a"), chunk(&long, "a", "a"), end("a"), start("b"), chunk(&long, "b", "b")]);
@@ -397,7 +401,7 @@ fn a_call_goes_from_request_to_result() {
         done("k", false, json!("gone")),
         done("k", false, json!("again")),
     ]);
-    let seen: Vec<_> = drafts.iter().map(|d| format!("{} {} {}", d.class, d.owner, d.audience)).collect();
+    let seen: Vec<_> = drafts.iter().map(|d| format!("{} {} {}", d.event_type, d.owner, d.audience)).collect();
     let expected =
         ["tool.started model user", "tool.args model user", "tool.result tool user", "diagnostic.changed diagnostics internal"];
     assert_eq!(seen, expected);
@@ -430,19 +434,19 @@ fn a_call_whose_first_event_is_complete_starts_and_ends() {
 
 #[test]
 fn a_result_is_placed_by_its_form() {
-    let gave = |results: Value| adapt([done("k", false, results)]).split_off(2);
-    assert_eq!(gave(json!("text"))[0].payload["output"], "text");
-    let elsewhere = gave(json!({}));
+    let outputs = |results: Value| adapt([done("k", false, results)]).split_off(2);
+    assert_eq!(outputs(json!("text"))[0].payload["output"], "text");
+    let elsewhere = outputs(json!({}));
     let note = json!({"kind": "spooled_artifact", "available": false});
     assert_eq!((elsewhere[0].payload.get("output"), &elsewhere[0].payload["outputRef"]), (None, &note));
-    assert_eq!(gave(json!(["a", {}]))[0].payload["output"], json!(["a", note]));
+    assert_eq!(outputs(json!(["a", {}]))[0].payload["output"], json!(["a", note]));
     let nothing = adapt([functional("toolCall", json!({"id": "k", "tool": "rm", "isComplete": true}))]);
     assert_eq!(payload(&nothing[1]), json!({"toolName": "rm", "status": "completed"}));
     let silent = adapt([done("k", true, json!({}))]).pop().unwrap();
     let failed = json!({"toolName": "rm", "error": {"message": "the tool failed without saying why"}, "outputRef": note});
     assert_eq!(payload(&silent), failed);
     let data = json!({"n": {}, "git": {"stash": 1, "kind": "x"}});
-    assert_eq!(gave(data.clone())[0].payload["output"], data, "a tool's own data stays unchanged");
+    assert_eq!(outputs(data.clone())[0].payload["output"], data, "a tool's own data stays unchanged");
     let lines = adapt([done("k", true, json!(["a", "b"]))]).pop().unwrap();
     assert_eq!(lines.payload["error"]["message"], "a\nb");
 }
@@ -490,7 +494,7 @@ fn an_execution_belongs_to_the_first_matching_call_and_does_not_end_it() {
         executed("c"),
     ];
     let drafts = adapt(facts).split_off(4);
-    let seen: Vec<_> = drafts.iter().map(|d| format!("{} {}", d.class, call_of(d).unwrap_or("-"))).collect();
+    let seen: Vec<_> = drafts.iter().map(|d| format!("{} {}", d.event_type, call_of(d).unwrap_or("-"))).collect();
     let expected = ["metric.changed one", "metric.changed two", "metric.changed one", "metric.changed two", "metric.changed -"];
     assert_eq!(seen, expected);
     assert_eq!(
@@ -513,7 +517,7 @@ fn a_gate_s_reason_sets_the_action_kind() {
         ("pick_a_colour", "structured_input", Owner::Action),
     ] {
         let draft = ask(reason);
-        assert_eq!((draft.class.clone(), draft.owner.clone()), (EventType::ActionRequired, owner));
+        assert_eq!((draft.event_type.clone(), draft.owner.clone()), (EventType::ActionRequired, owner));
         assert_eq!(draft.ids.action.as_ref().unwrap().as_str(), "g");
         let expected = json!({"kind": kind, "reason": reason, "message": "Sure?", "options": ["yes"], "payload": {"note": 1}});
         assert_eq!((payload(&draft), draft.extra.is_empty()), (expected, true));
@@ -568,7 +572,8 @@ fn a_gate_belongs_to_the_call_that_its_opener_names_or_to_the_running_one() {
         gate("g", "tool_approval", json!({"toolCallId": "one", "tool": "rm", "args": {"p": 1}, "risk": "high"})),
         closed("g", "resolved"),
     ]);
-    let expected = json!({"kind": "tool_approval", "reason": "tool_approval", "toolName": "rm", "input": {"p": 1}, "risk": "high"});
+    let expected =
+        json!({"kind": "tool_approval", "reason": "tool_approval", "toolName": "rm", "input": {"p": 1}, "risk": "high"});
     assert_eq!((payload(&drafts[3]), call_of(&drafts[4])), (expected, Some("one")));
 }
 
@@ -595,7 +600,7 @@ fn a_tool_failure_during_an_abort_is_a_cancellation() {
     ];
     assert_eq!(last(timeout).phase, Phase::Failed);
     let late = last([start("t"), call("k", "rm", "c"), dispatch_end("aborted"), end("t"), done("k", true, json!("x"))]);
-    assert_eq!((late.class, late.phase), (EventType::ToolFailed, Phase::Cancelled));
+    assert_eq!((late.event_type, late.phase), (EventType::ToolFailed, Phase::Cancelled));
 }
 
 #[test]
@@ -609,7 +614,7 @@ fn logs_are_internal_and_warnings_and_errors_are_for_operators() {
     let expected = json!({"kind": "retry", "eventType": "log", "message": "m", "data": {"n": 1}, "severity": "warn", "stepId": "d#0", "dispatchId": "d", "iteration": 0});
     assert_eq!((payload(&log("warn")), log("warn").timestamp.as_deref()), (expected, Some("2026-11-21T21:07:31Z")));
     for (level, audience) in [("trace", Audience::Internal), ("info", Audience::Internal), ("error", Audience::Dashboard)] {
-        assert_eq!((log(level).class, log(level).audience), (EventType::DiagnosticChanged, audience));
+        assert_eq!((log(level).event_type, log(level).audience), (EventType::DiagnosticChanged, audience));
     }
     let warning = last([observed("warning", json!({"source": "s", "message": "m", "error": {}}))]);
     let expected =
@@ -617,7 +622,7 @@ fn logs_are_internal_and_warnings_and_errors_are_for_operators() {
     assert_eq!((payload(&warning), warning.audience), (expected, Audience::Dashboard));
     let iteration = last([observed("iterationEnd", json!({"dispatchId": "d", "iteration": 1, "durationMs": 7}))]);
     let expected = json!({"name": "iteration", "durationMs": 7, "stepId": "d#1", "dispatchId": "d", "iteration": 1});
-    assert_eq!((iteration.class.clone(), payload(&iteration)), (EventType::MetricChanged, expected));
+    assert_eq!((iteration.event_type.clone(), payload(&iteration)), (EventType::MetricChanged, expected));
 }
 
 #[test]
@@ -629,7 +634,7 @@ fn garbled_telemetry_stays_telemetry() {
         {
             let drafts = adapt([observed(event, payload.clone())]);
             assert_eq!(drafts.len(), 1, "{event} {payload}");
-            assert!(matches!(drafts[0].class, EventType::DiagnosticChanged | EventType::MetricChanged), "{event} {payload}");
+            assert!(matches!(drafts[0].event_type, EventType::DiagnosticChanged | EventType::MetricChanged), "{event} {payload}");
         }
     }
 }
@@ -649,7 +654,7 @@ fn the_bus_is_optional_and_unknown_events_are_kept() {
     ] {
         let draft = last([fact.clone()]);
         assert_eq!(
-            (draft.class.clone(), draft.audience, &draft.payload["kind"]),
+            (draft.event_type.clone(), draft.audience, &draft.payload["kind"]),
             (EventType::DiagnosticChanged, Audience::Internal, &json!("unknown_event_type"))
         );
         assert_eq!((&draft.payload["eventType"], &draft.payload["event"]["payload"]), (&fact["event"], &fact["payload"]));
@@ -678,7 +683,11 @@ fn an_event_without_a_required_member_is_kept_as_malformed() {
     }
     let boundary = json!({"event": "turnEnd", "payload": "odd"});
     let draft = last([start("t"), dispatch_end("ack"), boundary]);
-    assert_eq!((draft.class, &draft.extra["sourcePayload"]), (EventType::RunFinished, &json!("odd")), "an end with an invalid payload still ends the turn");
+    assert_eq!(
+        (draft.event_type, &draft.extra["sourcePayload"]),
+        (EventType::RunFinished, &json!("odd")),
+        "an end with an invalid payload still ends the turn"
+    );
 }
 
 #[test]

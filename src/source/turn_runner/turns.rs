@@ -5,7 +5,7 @@
 //! ended.
 
 use super::failure::{Cause, text};
-use super::{Step, TurnRunner, take_time, tell};
+use super::{EventHandler, TurnRunner, move_members, take_time};
 use crate::model::{Audience, Draft, EventType, Phase, Scope, TurnId};
 use crate::source::Fact;
 use crate::source::members::{diagnostic, take_id};
@@ -15,7 +15,7 @@ use serde_json::Value;
 /// The lifecycle state of the current turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Life {
+pub(super) enum TurnState {
     #[default]
     New,
     /// A turn has started and not ended.
@@ -37,7 +37,7 @@ pub(super) enum Outcome {
 impl TurnRunner {
     fn begin_turn(&mut self, turn: Option<TurnId>) {
         self.used.begin_turn();
-        self.life = Life::Open;
+        self.turn_state = TurnState::Open;
         self.turn = turn;
         self.turns += 1;
         self.forget_outcome();
@@ -49,7 +49,7 @@ impl TurnRunner {
     /// Ends the turn.
     /// Open items stay in memory, because their ends may arrive late.
     fn end_turn(&mut self) {
-        self.life = Life::Ended;
+        self.turn_state = TurnState::Ended;
         self.forget_outcome();
     }
 
@@ -81,9 +81,9 @@ impl TurnRunner {
     }
 }
 
-impl Step<'_> {
+impl EventHandler<'_> {
     pub(super) fn turn_start(&mut self, mut payload: Fact) {
-        if self.memory.life == Life::Open {
+        if self.memory.turn_state == TurnState::Open {
             // The events up to the ends do not identify their turn, so the adapter only flags the start.
             let open = self.memory.turn.as_ref().map_or(Value::Null, |turn| turn.as_str().into());
             let is_same = !open.is_null() && payload.get("turnId") == Some(&open);
@@ -96,16 +96,18 @@ impl Step<'_> {
         draft.scope = Scope::Turn;
         draft.timestamp = take_time(&mut payload, "startedAt");
         self.refer_to_turn(&mut draft);
-        self.leave(payload);
+        self.carry_remaining(payload);
         self.push(draft);
     }
 
     pub(super) fn turn_end(&mut self, mut payload: Fact) {
         let is_another = self.memory.is_another_turn(&payload);
-        match self.memory.life {
-            Life::Open | Life::Ended if is_another => return self.push(diagnostic("interleaved_run", self.event, payload)),
-            Life::Ended => return self.push(diagnostic("repeated_end", self.event, payload)),
-            Life::Open | Life::New => {}
+        match self.memory.turn_state {
+            TurnState::Open | TurnState::Ended if is_another => {
+                return self.push(diagnostic("interleaved_run", self.event, payload));
+            }
+            TurnState::Ended => return self.push(diagnostic("repeated_end", self.event, payload)),
+            TurnState::Open | TurnState::New => {}
         }
         // This may be the first event of a turn whose start was missed.
         self.memory.turn = take_id(&mut payload, "turnId").or(self.memory.turn.take());
@@ -127,9 +129,9 @@ impl Step<'_> {
         draft.scope = Scope::Turn;
         draft.phase = phase;
         draft.timestamp = take_time(&mut payload, "endedAt");
-        tell(&mut draft, &mut payload, &[("startedAt", "startedAt"), ("durationMs", "durationMs")]);
+        move_members(&mut draft, &mut payload, &[("startedAt", "startedAt"), ("durationMs", "durationMs")]);
         self.refer_to_turn(&mut draft);
-        self.leave(payload);
+        self.carry_remaining(payload);
         self.push(draft);
         self.memory.end_turn();
     }
@@ -147,8 +149,8 @@ impl Step<'_> {
         self.memory.is_dispatched = true;
         let mut draft = status(Phase::Preparing).with("dispatch", "started");
         draft.timestamp = take_time(&mut payload, "startedAt");
-        tell(&mut draft, &mut payload, &[("dispatchId", "dispatchId")]);
-        self.leave(payload);
+        move_members(&mut draft, &mut payload, &[("dispatchId", "dispatchId")]);
+        self.carry_remaining(payload);
         self.push(draft);
     }
 
@@ -177,17 +179,17 @@ impl Step<'_> {
             ("startedAt", "startedAt"),
             ("durationMs", "durationMs"),
         ];
-        tell(&mut draft, &mut payload, &members);
+        move_members(&mut draft, &mut payload, &members);
         draft.payload.extend(error.map(|error| ("error".to_owned(), error)));
-        self.leave(payload);
+        self.carry_remaining(payload);
         self.push(draft);
     }
 
     pub(super) fn iteration_start(&mut self, mut payload: Fact) {
         let mut draft = status(Phase::Acting).with("step", "started");
         draft.timestamp = take_time(&mut payload, "startedAt");
-        tell_step(&mut draft, &mut payload);
-        self.leave(payload);
+        move_step_ids(&mut draft, &mut payload);
+        self.carry_remaining(payload);
         self.push(draft);
     }
 
@@ -224,10 +226,10 @@ fn status(phase: Phase) -> Draft {
 }
 
 /// Adds the dispatch and iteration ids.
-pub(super) fn tell_step(draft: &mut Draft, payload: &mut Fact) {
+pub(super) fn move_step_ids(draft: &mut Draft, payload: &mut Fact) {
     if let (Some(Value::String(dispatch)), Some(Value::Number(iteration))) = (payload.get("dispatchId"), payload.get("iteration"))
     {
         draft.payload.insert("stepId".into(), format!("{dispatch}#{iteration}").into());
     }
-    tell(draft, payload, &[("dispatchId", "dispatchId"), ("iteration", "iteration")]);
+    move_members(draft, payload, &[("dispatchId", "dispatchId"), ("iteration", "iteration")]);
 }

@@ -59,17 +59,17 @@ async fn read_commits(actor: &mut Actor) -> Result<(), Ended> {
     ])
     .await?;
     let place = actor.place.clone();
-    let setup = Reporter::to(actor.stage.api.url(), &place.run).session(&place.session).agent(&place.agent);
+    let setup = Reporter::builder(actor.stage.api.url(), &place.run).with_session(&place.session).with_agent(&place.agent);
     // Without a reporter the tool works as well, and nobody sees how far it is.
     let reporter = setup.start().unwrap_or_default();
-    let report = reporter.call(call, tool).announced();
+    let report = reporter.call(call, tool).with_known_start();
     let batch = COMMITS / BATCHES;
     for n in 1..=BATCHES {
         let told = format!("{} of {COMMITS} commits", n * batch);
         let state = report.state(ProgressStatus::Running).message(told).progress(n as f64 / BATCHES as f64);
-        report.report(state.loaded(n * batch).total(COMMITS)).await;
+        report.report(state.with_loaded(n * batch).with_total(COMMITS)).await;
         // For whoever operates this; users see nothing of it.
-        report.emit(ToolProgressEvent::new(tool, format!("batch {n}: {batch} commits, 1 request")).audience("dashboard"));
+        report.emit(ToolProgressEvent::new(tool, format!("batch {n}: {batch} commits, 1 request")).with_audience("dashboard"));
         actor.rest(420).await?;
     }
     report.report_progress(ProgressStatus::Done, Some("340 commits, 41 of them in view of users"), Some(1.0)).await;

@@ -43,9 +43,9 @@ async fn render(actor: &mut Actor) -> Result<(), Ended> {
     let start = json!({ "toolName": tool, "input": { "template": "release-notes.md" } });
     actor.publish(&[json!({ "type": "tool.started", "toolCallId": call, "payload": start })]).await?;
     let place = actor.place.clone();
-    let setup = Reporter::to(actor.stage.api.url(), &place.run).session(&place.session).agent(&place.agent);
+    let setup = Reporter::builder(actor.stage.api.url(), &place.run).with_session(&place.session).with_agent(&place.agent);
     let reporter = setup.start().unwrap_or_default();
-    let report = reporter.call(call, tool).announced();
+    let report = reporter.call(call, tool).with_known_start();
     report.report_activity("page-preview", json!({ "title": PRODUCT, "sections": [] })).await;
     for (n, section) in ["Why upgrade", "What is new", "What breaks"].iter().enumerate() {
         let patch = json!([{ "op": "add", "path": "/sections/-", "value": section }]);

@@ -4,7 +4,7 @@
 //! safe.
 
 use super::names::is_secret_name;
-use super::secrets::{MARK, redact_text};
+use super::secrets::{REDACTED, redact_text};
 use crate::model::{Draft, Ids};
 use data_encoding::HEXLOWER;
 use serde_json::{Map, Value};
@@ -44,9 +44,9 @@ fn redact(value: &mut Value, context: Context) -> bool {
 ///
 /// An empty text stays: a missing secret is not a secret, and an operator looks for its absence.
 fn redact_whole(text: &mut String) -> bool {
-    let hides = !text.is_empty() && text != MARK;
+    let hides = !text.is_empty() && text != REDACTED;
     if hides {
-        *text = MARK.into();
+        *text = REDACTED.into();
     }
     hides
 }

@@ -51,7 +51,7 @@ use std::collections::HashSet;
 pub const MESSAGES_MAX: usize = 2000;
 /// The approximate limit of a snapshot's messages, in bytes.
 ///
-/// The newest and the unfinished ones do not count towards it.
+/// The newest message and the unfinished ones stay even beyond it.
 pub const SNAPSHOT_BYTES_MAX: usize = 1024 * 1024;
 
 /// The options of one client's stream.

@@ -158,8 +158,8 @@ pub fn deletable_rows<E>(
 
 /// Folds all rows and collects the candidates.
 ///
-/// Not deletable are the rows that opened an activity or part, the last change of an activity, rows that a content
-/// refers to, and each audience's first and last row.
+/// It excludes rows that opened an activity or part, last changes of activities, and rows that a content refers to. It
+/// also excludes each audience's first and last row.
 fn find<E>(
     log: &LogId,
     after: Sequence,

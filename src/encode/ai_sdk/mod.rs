@@ -10,10 +10,10 @@
 //!   data-action, data-plan, data-state, data-task, data-<a source's own kind> …   any other activity, by its id
 //! finish-step  finish | abort | error  [DONE]
 //! ```
-//! **One message per run.** It contains the parts of all the run's assistant messages in the order in which they
-//! appeared, however many turns, segments and pauses the run has. Messages of users and systems are in [`messages`] and
-//! not in the stream, because the client has its own. The message has one step: runs have no further ones, and versions
-//! 5 and 6 close every open text at the end of a step.
+//! **One message per run.** It contains the parts of all the run's assistant messages, in the order in which they
+//! appeared. Turns, segments and pauses do not split it. Messages of users and systems are in [`messages`] and not in
+//! the stream, because the client has its own. The message has one step: runs have no further ones, and versions 5 and
+//! 6 close every open text at the end of a step.
 //!
 //! **Live, late and slow readers end with the same message.** A client that resumes receives the run from its `start`
 //! on, in its current state: these clients ask for a replay and rebuild the message from it. Each part follows from its

@@ -1,10 +1,10 @@
 //! Proscenium: the agent-UI projection server.
 //!
-//! Agent runtimes say what happens in facts of their own vocabulary; frontends need one ordered, honest, filtered picture of
-//! it. Proscenium stands between them: it normalises facts into the Agent UI envelope, keeps a durable, ordered log a run,
-//! and gives each reader what its audience may see, live, on resume and at rest.
+//! Agent runtimes report facts in their own vocabularies; frontends need one ordered, honest, filtered picture of a
+//! run. Proscenium stands between them: it normalises facts into Agent UI envelopes, stores one durable, ordered log
+//! per run, and gives each reader what its audience may see: live, on resume and at rest.
 //!
-//! # The line a fact walks
+//! # The path of a fact
 //!
 //! ```text
 //!  POST facts · WebSocket                        SSE · WebSocket · REST
@@ -12,33 +12,34 @@
 //!  serve ─▶ ingest ─▶ source ─▶ guard ─▶ log ══tail══▶ feed ─▶ projection ─▶ encode ─▶ serve
 //!    Fact            Draft    Guarded   Row                     activities    bytes
 //!                  normalised   safe    ordered, durable,
-//!                                       as each audience gets it
+//!                                       one view per audience
 //! ```
 //!
-//! Left of the tail is the write path, right of it the read path; they share only the log. Nothing on the right can slow,
-//! fail or reorder anything on the left.
+//! The write path is left of the tail, the read path right of it; they share only the log. Nothing in the read path can
+//! slow, fail or reorder the write path.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! * **Order.** A run's envelopes are numbered 1, 2, 3 … without gaps, and no number is used twice in one epoch. What an ended
-//!   run loses to compaction leaves holes, which are declared.
-//! * **Durability.** An acknowledged fact survives the end of the process and of the power; a reader never sees an envelope
-//!   that a crash could take back.
-//! * **Once.** A producer that numbers its facts may repeat any request; nothing is stored twice.
-//! * **Audience.** Who may see an envelope is decided in one place ([`model::Audience::sight`]), once, when it is written;
-//!   every way of reading gives the same answer.
-//! * **No secrets.** What looks like one is redacted before anything is stored; only [`guard`] makes what the log accepts.
-//! * **Rights.** Whoever asks, by whatever way in, is looked at in one place ([`serve::access`]); no address is served that does
-//!   not say what it takes.
-//! * **No loss.** A reader sees every envelope that its selection takes once, in order, wherever it was cut off; `prev` on
-//!   every frame lets it check that for itself.
-//! * **Bounds.** Whatever grows has a named limit.
+//! * **Order.** A run's envelopes are numbered 1, 2, 3 … without gaps, and no number is used twice in one epoch. If
+//!   compaction removes envelopes of an ended run, the log declares the gaps.
+//! * **Durability.** An acknowledged fact survives the end of the process and a power loss. A reader never sees an
+//!   envelope that a crash could take back.
+//! * **Exactly once.** A producer that numbers its facts may repeat any request; the server stores each fact once.
+//! * **Audience.** One function ([`model::Audience::visibility`]) decides who may see an envelope, once, when the
+//!   server writes it. Every way of reading gives the same answer.
+//! * **No secrets.** The guard redacts everything that looks like a secret before the server stores it. Only [`guard`]
+//!   makes the type that the log accepts.
+//! * **Authorization.** One module ([`serve::access`]) authorizes every request, on every transport. No route exists
+//!   without a declared access rule.
+//! * **No loss.** A reader gets every envelope that its filter admits, once and in order, wherever its connection was
+//!   cut. With `prev` on every frame it can verify that itself.
+//! * **Limits.** Everything that grows has a named limit.
 //!
-//! # The rooms
+//! # Modules
 //!
-//! In the order of the line, which is the order of reading, and the order in which modules may use each other: a module uses
-//! only those above it (`tests/it/house.rs` holds that). First stands what all of them count with, [`meter`]; last stands what is no stage of it, but for other programs to link:
-//! [`reporter`], with which a tool says what it is doing.
+//! The modules are listed in the order of the path, which is the best order for reading. A module uses only modules
+//! above it (`tests/it/house.rs` checks that). First comes [`meter`], which all modules use. Last come modules outside
+//! the path; other programs link [`reporter`] to report from a tool.
 
 pub mod meter;
 

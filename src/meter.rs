@@ -1,7 +1,7 @@
-//! What is counted: numbers that many add to and somebody reads now and then.
+//! Counters, gauges and histograms.
 //!
-//! To count is one relaxed addition. Each stage has its own counts, as plain fields; the server that the stages belong to
-//! gives them names and shows them. Nothing here is global: two servers in one process do not count for each other.
+//! Counting is one relaxed addition. Each stage has its own counters as plain fields; the server that owns the stages
+//! names and exposes them. Nothing here is global: two servers in one process do not count for each other.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -13,93 +13,93 @@ use std::time::Duration;
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Counts `n` more.
+    /// Adds `n`.
     pub fn add(&self, n: u64) {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// How many there were.
+    /// The current value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How many of something there are.
+/// A number that grows and shrinks.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// One more.
-    pub fn rise(&self) {
+    /// Adds one.
+    pub fn inc(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One less, of those that were counted.
-    pub fn fall(&self) {
+    /// Subtracts one. The caller must have added it before.
+    pub fn dec(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// How many there are.
+    /// The current value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The upper bounds of a histogram's buckets, in microseconds: from a tenth of a millisecond to ten seconds.
-pub const BOUNDS_MICROS: [u64; 16] = [
+/// The upper bounds of a histogram's buckets, in microseconds: 0.1 ms to 10 s.
+pub const BUCKET_BOUNDS_MICROS: [u64; 16] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
     10_000_000,
 ];
 
-/// How long something took, by buckets.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub struct Histogram {
-    /// One a bound, and what lies beyond the last.
-    buckets: [AtomicU64; BOUNDS_MICROS.len() + 1],
+    /// One bucket per bound, and one for values beyond the last bound.
+    buckets: [AtomicU64; BUCKET_BOUNDS_MICROS.len() + 1],
     sum_micros: AtomicU64,
 }
 
 impl Histogram {
-    /// It took this long once more.
+    /// Adds one duration.
     pub fn observe(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let at = BOUNDS_MICROS.partition_point(|bound| *bound < micros);
+        let at = BUCKET_BOUNDS_MICROS.partition_point(|bound| *bound < micros);
         self.buckets[at].fetch_add(1, Ordering::Relaxed);
         self.sum_micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// How many there were in each bucket, none of them counted twice.
+    /// The number of durations in each bucket; the buckets are not cumulative.
     #[must_use]
-    pub fn buckets(&self) -> [u64; BOUNDS_MICROS.len() + 1] {
+    pub fn buckets(&self) -> [u64; BUCKET_BOUNDS_MICROS.len() + 1] {
         std::array::from_fn(|at| self.buckets[at].load(Ordering::Relaxed))
     }
 
-    /// How often it was observed.
+    /// The number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets().iter().sum()
     }
 
-    /// How long all of it took.
+    /// The sum of all durations.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_micros(self.sum_micros.load(Ordering::Relaxed))
     }
 }
 
-/// How often each of a few names came up. For what goes wrong: it takes a lock.
+/// A counter per label. It takes a lock, so it is for rare events such as errors.
 #[derive(Debug, Default)]
-pub struct ByName(Mutex<BTreeMap<&'static str, u64>>);
+pub struct LabelCounter(Mutex<BTreeMap<&'static str, u64>>);
 
-impl ByName {
-    /// Counts one more under this name.
+impl LabelCounter {
+    /// Adds one to this label.
     pub fn add(&self, name: &'static str) {
         *self.0.lock().entry(name).or_default() += 1;
     }
 
-    /// The names that came up, and how often, in the order of the alphabet.
+    /// The labels with their counts, sorted by label.
     #[must_use]
     pub fn all(&self) -> Vec<(&'static str, u64)> {
         self.0.lock().iter().map(|(name, count)| (*name, *count)).collect()
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_as_long_as_a_bound_is_in_its_bucket_and_nothing_is_in_two() {
+    fn a_duration_equal_to_a_bound_is_in_its_bucket_and_buckets_are_not_cumulative() {
         let histogram = Histogram::default();
         for micros in [0, 100, 101, 1_000, 9_999_999, 10_000_000, 10_000_001] {
             histogram.observe(Duration::from_micros(micros));

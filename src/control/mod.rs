@@ -1,32 +1,32 @@
-//! Controls: what somebody wants done, on its way to whoever owns the fact that it would change.
+//! Controls: requests of users on their way to the runtime that owns the fact to change.
 //!
 //! ```text
 //!   submitted ─▶ queued ─▶ claimed ─▶ acked
 //!                  ▲          ├─────▶ nacked       its owner refuses it
-//!                  └──────────┤                    its lease runs out, or its owner gives it back
-//!                  └──────────┴─────▶ expired      nobody took it in time, or there is nothing left to decide
+//!                  └──────────┤                    its lease expires, or its owner returns it
+//!                  └──────────┴─────▶ expired      no owner took it in time, or there is nothing left to decide
 //! ```
 //!
-//! The server records a control and hands it to the runtime; no fact changes because of it. Each step is durable before it is
-//! answered: a state entry beside the log and an envelope in it, in one commit (`log::control`). The lines and the leases are in
-//! memory (`log::queues`), and are rebuilt from the logs' summaries.
+//! The server records a control and hands it to the runtime; the control itself changes no fact. Each step is durable
+//! before the server answers: one commit saves a state entry beside the log and an envelope in it (`log::control`).
+//! Queues and leases are in memory (`log::queues`); a restart rebuilds the queues from the logs' summaries.
 //!
-//! What somebody typed is in no envelope. It is kept, guarded, until the control is closed. Where the guard had to take a secret
-//! out, the secret itself stays in this process's memory alone until then: whoever claims the control gets it whole, or, after a
-//! restart, without the secret and with `redacted`.
+//! No envelope contains the user's input. The log stores it redacted until the control is closed. If the guard removed
+//! a secret, the original stays in this process's memory until then. A claimant gets the original; after a restart it
+//! gets the redacted value with `redacted`.
 
 pub mod rules;
 
 use crate::guard::{redact_text, redact_value};
-use crate::ingest::{Amendment, Ingest, Standing, World};
-use crate::log::control::{Change, ControlRecord, ControlState, OPEN_CONTROLS_MAX};
-use crate::log::queues::{Queues, Taken};
+use crate::ingest::{Environment, Ingest, ServerAppend, WriterView};
+use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX};
+use crate::log::queues::{LeasedControl, Queues};
 use crate::log::run::Logs;
 use crate::log::{LogId, Store, StoreError};
 use crate::model::{AgentId, Audience, Control, ControlId, Ids, RunId, SessionId};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use rules::{Bad, CREDENTIAL, TTL, TTL_MAX, Until, Wish};
+use rules::{CREDENTIAL, ControlRequest, Expiry, InvalidControl, TTL, TTL_MAX};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -34,68 +34,67 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// Who takes what nobody is named for.
+/// The agent that takes a control that names none.
 pub const DEFAULT_AGENT: &str = "default";
 
-/// The body of a request for a control, in bytes.
+/// The largest body of a control request, in bytes.
 pub const CONTROL_BYTES_MAX: usize = 256 * 1024;
 
-/// How often a control is handed over; when the last one comes to nothing, it expires.
+/// How often a control is claimed; it expires after the last claim without an answer.
 pub const ATTEMPTS_MAX: u32 = 10;
 
-/// Secrets that are held for those who claim their controls, in bytes of their values. Beyond it a value is handed over as it was
-/// stored, guarded.
-pub const HELD_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes of secret values that are held for claimants. Beyond this, a claimant gets the redacted value.
+pub const HELD_SECRETS_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// How long a secret is held whose control is in no line, in microseconds.
+/// How long a secret is held for a control that is not open yet, in microseconds.
 const HELD_UNSEEN_MICROS: u64 = 60_000_000;
 
-/// Answers to leases that are remembered, so that one that is sent again is told the same.
+/// Answers that are remembered by lease, so that a repeated answer gets the same result.
 const ANSWERED_MAX: usize = 1024;
 
-/// What is kept of a reason, in characters.
+/// The longest kept reason, in characters.
 const REASON_CHARS_MAX: usize = 1000;
 
-/// Why a control, or what is said of one, is not taken.
+/// Why the server refuses a control or the answer to one.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum Refusal {
+pub enum ControlError {
     #[error("{}", .0.detail)]
-    Bad(Bad),
-    #[error("no run {0} has been written; there is nobody who could take a control of it")]
+    Invalid(InvalidControl),
+    #[error("run {0} has no envelope, so no runtime can take a control of it; send its first fact, or name another run")]
     NoSuchRun(RunId),
-    #[error("no fact of session {0} has been written; send, queue, delegate or assign may begin it")]
+    #[error("session {0} has no envelope; begin it with send, queue, delegate or assign")]
     NoSuchSession(SessionId),
-    #[error("action {action} is not pending here; look at the run again")]
+    #[error("action {action} is not pending here; read the run again")]
     ActionNotPending { action: String },
-    #[error("the run is {status}, and {control} is for one that goes on; retry it, or send to its session")]
+    #[error("the run is {status}, and {control} needs an active run; retry the run, or send to its session")]
     RunEnded { status: &'static str, control: String },
-    #[error("control {0} was asked for with another body; take another controlId")]
+    #[error("control {0} exists with another body; choose another controlId")]
     Conflict(ControlId),
-    #[error("{OPEN_CONTROLS_MAX} controls of this log wait for their owner, the limit; come back when it has taken some")]
+    #[error("{OPEN_CONTROLS_MAX} controls of this log are open, the limit; retry when its owner has leased some")]
     TooMany,
-    #[error("the token gives no right to the agent that control {0} is for: it does not name it")]
+    #[error("the token does not name the agent that control {0} is for; use a token of that agent")]
     NotYours(ControlId),
-    #[error("control {0} is not held under this lease: it ran out, was answered, or the server was started anew; claim again")]
+    #[error("control {0} is not held under this lease: it expired, was answered, or the server restarted; claim again")]
     LeaseLost(ControlId),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What somebody who claims wants.
+/// The terms of a claim.
 #[derive(Debug, Clone, Copy)]
 pub struct Claim {
-    /// Controls at once: at least one.
+    /// The most controls to claim; at least one.
     pub max: usize,
-    /// How long they are nobody else's.
+    /// How long the claim is exclusive.
     pub lease: Duration,
 }
 
-/// A control as it is handed over.
+/// A control as the claimant gets it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Handed {
+pub struct ClaimedControl {
     pub control_id: ControlId,
-    /// What its answer has to name.
+    /// The token that the answer must name.
     pub lease: Box<str>,
     pub lease_expires_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,38 +102,38 @@ pub struct Handed {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
     pub control: Control,
-    /// What it is about, by the members' names.
+    /// The targets: ids by their member names.
     #[serde(flatten)]
     pub targets: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
-    /// Whether something secret is missing in the value.
+    /// Whether the guard removed a secret from the value.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub redacted: bool,
-    /// 1 the first time.
+    /// The number of this claim, from 1.
     pub attempt: u32,
     pub created_at: String,
     pub expires_at: String,
 }
 
-/// What the owner says of a control.
+/// The owner's answer to a control.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It is taken.
+    /// The owner accepted it.
     Ack,
-    /// It is not; or not now, and somebody is to have it again.
+    /// The owner refused it; with `requeue` the next claimant gets it.
     Nack { reason: Option<String>, requeue: bool },
 }
 
 /// The controls of one server.
 pub struct Controls {
-    world: World,
-    held: Mutex<Held>,
-    /// Leases that were answered, the oldest first.
+    environment: Environment,
+    held: Mutex<HeldSecrets>,
+    /// Answered leases, oldest first.
     answered: Mutex<VecDeque<Answered>>,
 }
 
-/// A lease that was answered.
+/// An answered lease.
 struct Answered {
     lease: Box<str>,
     of: ControlId,
@@ -143,35 +142,37 @@ struct Answered {
     status: &'static str,
 }
 
-/// Values with secrets in them, by their controls' places.
+/// Values with secrets, by the queue positions of their controls.
 #[derive(Default)]
-struct Held {
+struct HeldSecrets {
     values: HashMap<u64, (Value, usize)>,
     bytes: usize,
 }
 
-impl Held {
-    fn put(&mut self, number: u64, value: Value) {
+impl HeldSecrets {
+    fn put(&mut self, queue_position: u64, value: Value) {
         let bytes = value.to_string().len();
-        if self.bytes + bytes <= HELD_BYTES_MAX {
+        if self.bytes + bytes <= HELD_SECRETS_BYTES_MAX {
             self.bytes += bytes;
-            self.values.insert(number, (value, bytes));
+            self.values.insert(queue_position, (value, bytes));
         }
     }
 
     fn retain(&mut self, is_open: impl Fn(u64) -> bool) {
-        self.values.retain(|number, _| is_open(*number));
+        self.values.retain(|queue_position, _| is_open(*queue_position));
         self.bytes = self.values.values().map(|(_, bytes)| bytes).sum();
     }
 }
 
-/// Controls that were taken out of a line and are not handed over yet: whoever goes away leaves them there.
-struct Taking<'q> {
+/// Leases of a claim that is not delivered yet.
+///
+/// Dropping it releases them, for example when the claimant disconnects.
+struct ClaimGuard<'q> {
     queues: &'q Queues,
     leases: Vec<Box<str>>,
 }
 
-impl Drop for Taking<'_> {
+impl Drop for ClaimGuard<'_> {
     fn drop(&mut self) {
         for lease in &self.leases {
             self.queues.release(lease);
@@ -179,98 +180,106 @@ impl Drop for Taking<'_> {
     }
 }
 
-/// A lease whose answer is on its way.
-struct Holding<'q> {
+/// A lease whose answer is on its way to the store. Dropping it resumes the expiry.
+struct LeaseGuard<'q> {
     queues: &'q Queues,
     lease: Box<str>,
     until: Option<Instant>,
 }
 
-impl Drop for Holding<'_> {
+impl Drop for LeaseGuard<'_> {
     fn drop(&mut self) {
         if let Some(until) = self.until {
-            self.queues.resume(&self.lease, until);
+            self.queues.resume_lease(&self.lease, until);
         }
     }
 }
 
-fn told(moment: i64) -> String {
+fn format_timestamp(moment: i64) -> String {
     jiff::Timestamp::from_millisecond(moment).map_or_else(|_| String::new(), |at| format!("{at:.3}"))
 }
 
 impl Controls {
-    /// Nothing held, nothing answered.
+    /// No held secrets, no answers.
     #[must_use]
-    pub fn new(world: World) -> Self {
-        Self { world, held: Mutex::default(), answered: Mutex::default() }
+    pub fn new(environment: Environment) -> Self {
+        Self { environment, held: Mutex::default(), answered: Mutex::default() }
     }
 
-    /// Records a control, and puts it in the line of whoever takes it. It is durable when this is answered. `audience` is who
-    /// asks: what it cannot see is not there for it.
+    /// Records a control and queues it for its owner, durably.
+    ///
+    /// `audience` is that of the requester; the control can name only what this audience sees.
     ///
     /// # Errors
-    /// [`Refusal`].
+    /// [`ControlError`].
     pub async fn submit<S: Store>(
         &self,
         logs: &Logs<S>,
         ingest: &Ingest<S>,
         log: &LogId,
-        wish: &Wish,
+        request: &ControlRequest,
         audience: Audience,
-    ) -> Result<ControlId, Refusal> {
-        let now = (self.world.now)();
-        let id = wish.id.clone().unwrap_or_else(|| self.made_id(now));
+    ) -> Result<ControlId, ControlError> {
+        let now = (self.environment.now)();
+        let id = request.id.clone().unwrap_or_else(|| self.generate_id(now));
         let is_known = match log {
             LogId::Run(_) => true,
-            LogId::Session(session) => logs.sessions().place_of(session).is_some() || begins_session(&wish.control),
+            LogId::Session(session) => logs.sessions().created_order(session).is_some() || begins_session(&request.control),
         };
-        let decide = |standing: &Standing<'_>| {
-            let asked = self.known(standing, &id, wish).unwrap_or_else(|| {
+        let decide = |view: &WriterView<'_>| {
+            let asked = self.existing(view, &id, request).unwrap_or_else(|| {
                 if !is_known {
                     return Err(no_such_log(log));
                 }
-                let mut record = record(standing, log, &id, wish, audience, now)?;
-                record.number = logs.queues().number(u64::try_from(now.as_microsecond()).unwrap_or(0));
+                let mut record = new_record(view, log, &id, request, audience, now)?;
+                record.queue_position = logs.queues().next_position(u64::try_from(now.as_microsecond()).unwrap_or(0));
                 Ok(Some(record))
             });
             match asked {
                 Ok(Some(record)) => {
-                    // Before anybody can claim it.
-                    if let Some(value) = wish.value.as_ref().filter(|_| record.redacted) {
-                        self.held.lock().put(record.number, value.clone());
+                    // Before a claimant can get it.
+                    if let Some(value) = request.value.as_ref().filter(|_| record.redacted) {
+                        self.held.lock().put(record.queue_position, value.clone());
                     }
-                    let drafts = vec![record.changed(Change::Submitted, matches!(log, LogId::Run(_)))];
-                    (Ok(()), Amendment { drafts, controls: vec![record] })
+                    let drafts = vec![record.change_draft(ControlChange::Submitted, matches!(log, LogId::Run(_)))];
+                    (Ok(()), ServerAppend { drafts, controls: vec![record] })
                 }
-                Ok(None) => (Ok(()), Amendment::default()),
-                Err(refusal) => (Err(refusal), Amendment::default()),
+                Ok(None) => (Ok(()), ServerAppend::default()),
+                Err(refusal) => (Err(refusal), ServerAppend::default()),
             }
         };
-        ingest.amend(log, decide).await??;
+        ingest.append_as_server(log, decide).await??;
         Ok(id)
     }
 
-    /// What a control with this id that is there already comes to for this request; `None` when there is none.
-    fn known(&self, standing: &Standing<'_>, id: &ControlId, wish: &Wish) -> Option<Result<Option<ControlRecord>, Refusal>> {
-        let known = standing.controls.get(id)?;
-        let is_same = match self.held.lock().values.get(&known.number) {
-            Some((value, _)) if wish.value.as_ref() != Some(value) => false,
-            _ => known.print == wish.print(guarded(wish, is_credential(standing, &known.ids())).0.as_ref()),
+    /// The result for a request whose id is known; `None` for a new id.
+    fn existing(
+        &self,
+        view: &WriterView<'_>,
+        id: &ControlId,
+        request: &ControlRequest,
+    ) -> Option<Result<Option<ControlRecord>, ControlError>> {
+        let known = view.controls.get(id)?;
+        let is_same = match self.held.lock().values.get(&known.queue_position) {
+            Some((value, _)) if request.value.as_ref() != Some(value) => false,
+            _ => known.fingerprint == request.fingerprint(redacted_value(request, is_credential(view, &known.ids())).0.as_ref()),
         };
-        // Of a closed answer it is not known any more what it answered.
-        let is_same = is_same || known.state != ControlState::Open && known.print == wish.print(guarded(wish, true).0.as_ref());
-        Some(if is_same { Ok(None) } else { Err(Refusal::Conflict(id.clone())) })
+        // A closed control no longer knows whether its answer was a secret.
+        let is_same = is_same
+            || known.state != ControlState::Open
+                && known.fingerprint == request.fingerprint(redacted_value(request, true).0.as_ref());
+        Some(if is_same { Ok(None) } else { Err(ControlError::Conflict(id.clone())) })
     }
 
-    fn made_id(&self, now: jiff::Timestamp) -> ControlId {
+    fn generate_id(&self, now: jiff::Timestamp) -> ControlId {
         let millis = u64::try_from(now.as_millisecond()).unwrap_or(0);
-        let random = (self.world.random)().to_be_bytes();
+        let random = (self.environment.random)().to_be_bytes();
         let random: &[u8; 10] = random[6..].try_into().expect("ten bytes");
         let id = uuid::Builder::from_unix_timestamp_millis(millis, random).into_uuid();
         ControlId::new(&id.to_string()).expect("a UUID is an id")
     }
 
-    /// Hands over what is in the agent's line, the oldest first; waits for something to come, no longer than `until`.
+    /// Claims the controls in the agent's queue, oldest first; waits for the first one until `until`.
     ///
     /// # Errors
     /// The store's failure.
@@ -281,17 +290,17 @@ impl Controls {
         agent: &AgentId,
         claim: Claim,
         until: Option<Instant>,
-    ) -> Result<Vec<Handed>, StoreError> {
+    ) -> Result<Vec<ClaimedControl>, StoreError> {
         let queues = logs.queues();
-        let mut came = queues.watch(agent);
+        let mut arrivals = queues.watch(agent);
         loop {
-            came.mark_unchanged();
-            let lease = || Uuid::from_u128((self.world.random)()).simple().to_string().into();
-            let taken = queues.take(agent, claim.max.max(1), Instant::now() + claim.lease, lease);
-            if taken.is_empty() {
+            arrivals.mark_unchanged();
+            let lease = || Uuid::from_u128((self.environment.random)()).simple().to_string().into();
+            let leased = queues.lease(agent, claim.max.max(1), Instant::now() + claim.lease, lease);
+            if leased.is_empty() {
                 let more = async {
-                    // It fails only when nobody can tell any more, and the line is borrowed.
-                    let _ = came.changed().await;
+                    // It fails only when the sender is gone, and `queues` is borrowed.
+                    let _ = arrivals.changed().await;
                 };
                 match until {
                     None => more.await,
@@ -300,63 +309,71 @@ impl Controls {
                 }
                 continue;
             }
-            let mut taking = Taking { queues, leases: taken.iter().map(|taken| taken.lease.clone()).collect() };
-            let mut handed = Vec::new();
-            for (taken, over) in
-                taken.iter().zip(join_all(taken.iter().map(|taken| self.hand_over(ingest, taken, claim.lease))).await)
+            let mut claim_guard = ClaimGuard { queues, leases: leased.iter().map(|leased| leased.lease.clone()).collect() };
+            let mut claimed = Vec::new();
+            for (leased, over) in
+                leased.iter().zip(join_all(leased.iter().map(|leased| self.record_claim(ingest, leased, claim.lease))).await)
             {
                 match over {
-                    Ok(over) => handed.extend(over),
-                    Err(error) if error.is_of_one_log() => logs.set_aside(&taken.log, &error),
+                    Ok(over) => claimed.extend(over),
+                    Err(error) if error.affects_one_log() => logs.quarantine(&leased.log, &error),
                     Err(error) => return Err(error),
                 }
             }
-            taking.leases.retain(|lease| !handed.iter().any(|handed| handed.lease == *lease));
-            drop(taking);
-            if !handed.is_empty() {
-                return Ok(handed);
+            claim_guard.leases.retain(|lease| !claimed.iter().any(|claimed| claimed.lease == *lease));
+            drop(claim_guard);
+            if !claimed.is_empty() {
+                return Ok(claimed);
             }
         }
     }
 
-    /// Notes that somebody has it; `None` for one that there is no sense in handing over any more.
-    async fn hand_over<S: Store>(
+    /// Records a claim; `None` for a control that is no longer worth a claim.
+    async fn record_claim<S: Store>(
         &self,
         ingest: &Ingest<S>,
-        taken: &Taken,
+        leased: &LeasedControl,
         lease: Duration,
-    ) -> Result<Option<Handed>, StoreError> {
-        let now = (self.world.now)();
-        let is_run = matches!(taken.log, LogId::Run(_));
-        let decide = |standing: &Standing<'_>| {
-            let nothing = (None, Amendment::default());
-            let Some(record) = standing.controls.get(&taken.id).filter(|record| is_at(record, taken.number)) else {
+    ) -> Result<Option<ClaimedControl>, StoreError> {
+        let now = (self.environment.now)();
+        let is_run = matches!(leased.log, LogId::Run(_));
+        let decide = |view: &WriterView<'_>| {
+            let nothing = (None, ServerAppend::default());
+            let Some(record) = view.controls.get(&leased.id).filter(|record| is_open_at(record, leased.queue_position)) else {
                 return nothing;
             };
-            if let Some(reason) = over(record, standing, now) {
-                return (None, expired(record, reason, is_run));
+            if let Some(reason) = closing_reason(record, view, now) {
+                return (None, expire(record, reason, is_run));
             }
             let mut record = record.clone();
             record.attempt += 1;
-            let handed = self.handed(&record, taken, now, lease);
-            let drafts = vec![record.changed(Change::Claimed, is_run)];
-            (Some(handed), Amendment { drafts, controls: vec![record] })
+            let claimed = self.claimed_control(&record, leased, now, lease);
+            let drafts = vec![record.change_draft(ControlChange::Claimed, is_run)];
+            (Some(claimed), ServerAppend { drafts, controls: vec![record] })
         };
-        ingest.amend(&taken.log, decide).await
+        ingest.append_as_server(&leased.log, decide).await
     }
 
-    fn handed(&self, record: &ControlRecord, taken: &Taken, now: jiff::Timestamp, lease: Duration) -> Handed {
-        let (run_id, session_id) = match &taken.log {
+    fn claimed_control(
+        &self,
+        record: &ControlRecord,
+        leased: &LeasedControl,
+        now: jiff::Timestamp,
+        lease: Duration,
+    ) -> ClaimedControl {
+        let (run_id, session_id) = match &leased.log {
             LogId::Run(run) => (Some(run.clone()), None),
             LogId::Session(session) => (None, Some(session.clone())),
         };
-        let whole = self.held.lock().values.get(&record.number).map(|(value, _)| value.clone());
+        let whole = self.held.lock().values.get(&record.queue_position).map(|(value, _)| value.clone());
         let mut targets = record.targets.clone();
         targets.insert("agentId".into(), record.agent.to_string());
-        Handed {
+        ClaimedControl {
             control_id: record.id.clone(),
-            lease: taken.lease.clone(),
-            lease_expires_at: told(now.as_millisecond().saturating_add(i64::try_from(lease.as_millis()).unwrap_or(0))),
+            lease: leased.lease.clone(),
+            lease_expires_at: format_timestamp(
+                now.as_millisecond().saturating_add(i64::try_from(lease.as_millis()).unwrap_or(0)),
+            ),
             run_id,
             session_id,
             control: record.control.clone(),
@@ -364,15 +381,17 @@ impl Controls {
             redacted: record.redacted && whole.is_none(),
             value: whole.or_else(|| record.value.clone()),
             attempt: record.attempt,
-            created_at: told(record.made_at),
-            expires_at: told(record.expires_at),
+            created_at: format_timestamp(record.created_at),
+            expires_at: format_timestamp(record.expires_at),
         }
     }
 
-    /// Takes the owner's answer; what the control then is. A lease alone makes no owner: whoever answers `may` speak for the agent.
+    /// Records the owner's answer and returns the control's new status.
+    ///
+    /// A lease alone does not authorize: `may` says whether the caller may act for the agent.
     ///
     /// # Errors
-    /// [`Refusal::LeaseLost`], [`Refusal::NotYours`], and the store's failure.
+    /// [`ControlError::LeaseLost`], [`ControlError::NotYours`], and the store's failure.
     pub async fn answer<S: Store>(
         &self,
         logs: &Logs<S>,
@@ -381,51 +400,50 @@ impl Controls {
         lease: &str,
         answer: Answer,
         may: impl Fn(&AgentId) -> bool,
-    ) -> Result<&'static str, Refusal> {
-        let lost = || Refusal::LeaseLost(id.clone());
-        let is_theirs = |agent: &AgentId| if may(agent) { Ok(()) } else { Err(Refusal::NotYours(id.clone())) };
-        let Some((taken, until)) = logs.queues().hold(lease, id, Instant::now()) else {
+    ) -> Result<&'static str, ControlError> {
+        let lost = || ControlError::LeaseLost(id.clone());
+        let is_theirs = |agent: &AgentId| if may(agent) { Ok(()) } else { Err(ControlError::NotYours(id.clone())) };
+        let Some((leased, until)) = logs.queues().suspend_lease(lease, id, Instant::now()) else {
             let answered = self.answered.lock();
             let known = answered.iter().find(|known| *known.lease == *lease && known.of == *id).ok_or_else(lost)?;
             is_theirs(&known.agent)?;
             return if known.answer == answer { Ok(known.status) } else { Err(lost()) };
         };
-        // Undone when it is dropped.
-        let mut holding = Holding { queues: logs.queues(), lease: taken.lease.clone(), until: Some(until) };
-        is_theirs(&taken.agent)?;
-        let is_run = matches!(taken.log, LogId::Run(_));
-        let decide = |standing: &Standing<'_>| {
-            let known = standing.controls.get(id).filter(|record| is_at(record, taken.number));
-            let Some(record) = known.cloned() else { return (None, Amendment::default()) };
+        // Dropping it undoes this.
+        let mut lease_guard = LeaseGuard { queues: logs.queues(), lease: leased.lease.clone(), until: Some(until) };
+        is_theirs(&leased.agent)?;
+        let is_run = matches!(leased.log, LogId::Run(_));
+        let decide = |view: &WriterView<'_>| {
+            let known = view.controls.get(id).filter(|record| is_open_at(record, leased.queue_position));
+            let Some(record) = known.cloned() else { return (None, ServerAppend::default()) };
             let (status, change, record) = match &answer {
-                Answer::Ack => ("acked", Change::Acked, record.closed(ControlState::Acked, None)),
+                Answer::Ack => ("acked", ControlChange::Acked, record.into_closed(ControlState::Acked, None)),
                 Answer::Nack { reason, requeue } => {
                     let reason = reason.as_deref().map(|reason| redact_text(reason).chars().take(REASON_CHARS_MAX).collect());
                     if *requeue && record.attempt < ATTEMPTS_MAX {
-                        ("queued", Change::Requeued, ControlRecord { reason, ..record })
+                        ("queued", ControlChange::Requeued, ControlRecord { reason, ..record })
                     } else {
-                        ("nacked", Change::Nacked, record.closed(ControlState::Nacked, reason.as_deref()))
+                        ("nacked", ControlChange::Nacked, record.into_closed(ControlState::Nacked, reason.as_deref()))
                     }
                 }
             };
-            (Some(status), Amendment { drafts: vec![record.changed(change, is_run)], controls: vec![record] })
+            (Some(status), ServerAppend { drafts: vec![record.change_draft(change, is_run)], controls: vec![record] })
         };
-        let status = ingest.amend(&taken.log, decide).await?.ok_or_else(lost)?;
-        holding.until = None;
+        let status = ingest.append_as_server(&leased.log, decide).await?.ok_or_else(lost)?;
+        lease_guard.until = None;
         match status {
             "queued" => logs.queues().release(lease),
-            _ => self.held.lock().retain(|number| number != taken.number),
+            _ => self.held.lock().retain(|queue_position| queue_position != leased.queue_position),
         }
         let mut answered = self.answered.lock();
         if answered.len() == ANSWERED_MAX {
             answered.pop_front();
         }
-        answered.push_back(Answered { lease: lease.into(), of: id.clone(), agent: taken.agent, answer, status });
+        answered.push_back(Answered { lease: lease.into(), of: id.clone(), agent: leased.agent, answer, status });
         Ok(status)
     }
 
-    /// Closes a control that nobody has taken: whoever asked for it does not want it any more. `false` for one that somebody has,
-    /// or that is over.
+    /// Withdraws an unclaimed control for its requester. `false` for a control that is claimed or closed.
     ///
     /// # Errors
     /// The store's failure.
@@ -437,22 +455,23 @@ impl Controls {
         id: &ControlId,
     ) -> Result<bool, StoreError> {
         let is_run = matches!(log, LogId::Run(_));
-        let decide = |standing: &Standing<'_>| {
-            let known = standing.controls.get(id).filter(|of| of.state == ControlState::Open);
-            match known.filter(|of| !logs.queues().is_taken(of.number)) {
-                Some(record) => (true, expired(record, "withdrawn", is_run)),
-                None => (false, Amendment::default()),
+        let decide = |view: &WriterView<'_>| {
+            let known = view.controls.get(id).filter(|of| of.state == ControlState::Open);
+            match known.filter(|of| !logs.queues().is_leased(of.queue_position)) {
+                Some(record) => (true, expire(record, "withdrawn", is_run)),
+                None => (false, ServerAppend::default()),
             }
         };
-        ingest.amend(log, decide).await
+        ingest.append_as_server(log, decide).await
     }
 
-    /// Puts back what was taken for too long, and closes what nobody needs to take any more; how many those are. `now` and
-    /// `wall` are the same moment, by the clock that only goes forward and by the one on the wall.
+    /// Releases expired leases, closes controls that no owner can take, and returns how many it closed.
+    ///
+    /// `now` and `wall` are the same moment, by the monotonic clock and by the wall clock.
     ///
     /// # Errors
     /// The store's failure.
-    pub async fn round<S: Store>(
+    pub async fn expire_due<S: Store>(
         &self,
         logs: &Logs<S>,
         ingest: &Ingest<S>,
@@ -461,72 +480,73 @@ impl Controls {
     ) -> Result<usize, StoreError> {
         let queues = logs.queues();
         let mut closed = 0;
-        for (log, id) in queues.due(now, wall.as_millisecond(), ATTEMPTS_MAX) {
-            let decide = |standing: &Standing<'_>| {
-                let known = standing.controls.get(&id).filter(|of| of.state == ControlState::Open && !queues.is_taken(of.number));
-                match known.and_then(|record| Some((record, over(record, standing, wall)?))) {
-                    Some((record, reason)) => (1, expired(record, reason, matches!(log, LogId::Run(_)))),
-                    None => (0, Amendment::default()),
+        for (log, id) in queues.collect_due(now, wall.as_millisecond(), ATTEMPTS_MAX) {
+            let decide = |view: &WriterView<'_>| {
+                let known =
+                    view.controls.get(&id).filter(|of| of.state == ControlState::Open && !queues.is_leased(of.queue_position));
+                match known.and_then(|record| Some((record, closing_reason(record, view, wall)?))) {
+                    Some((record, reason)) => (1, expire(record, reason, matches!(log, LogId::Run(_)))),
+                    None => (0, ServerAppend::default()),
                 }
             };
-            match ingest.amend(&log, decide).await {
+            match ingest.append_as_server(&log, decide).await {
                 Ok(more) => closed += more,
-                Err(error) if error.is_of_one_log() => logs.set_aside(&log, &error),
+                Err(error) if error.affects_one_log() => logs.quarantine(&log, &error),
                 Err(error) => return Err(error),
             }
         }
         let mut held = self.held.lock();
         if !held.values.is_empty() {
-            // A place is a time: one that is new may be on its way to the store.
+            // A queue position is a time. The control of a recent position may still be on its way to the store.
             let settled = u64::try_from(wall.as_microsecond()).unwrap_or(0).saturating_sub(HELD_UNSEEN_MICROS);
-            held.retain(|number| number > settled || queues.is_open(number));
+            held.retain(|queue_position| queue_position > settled || queues.is_open(queue_position));
         }
         Ok(closed)
     }
 }
 
-/// Whether it is open, and the one that stands at this place: an id may be used again once it is forgotten.
-fn is_at(record: &ControlRecord, number: u64) -> bool {
-    record.state == ControlState::Open && record.number == number
+/// Whether the record is open at this position. An id can be used again once its log has forgotten it.
+fn is_open_at(record: &ControlRecord, queue_position: u64) -> bool {
+    record.state == ControlState::Open && record.queue_position == queue_position
 }
 
-/// Why an open control is over, if it is.
-fn over(record: &ControlRecord, standing: &Standing<'_>, now: jiff::Timestamp) -> Option<&'static str> {
-    record.open().pointless(&standing.summary.run).or_else(|| match record {
+/// Why an open control must be closed, if it must.
+fn closing_reason(record: &ControlRecord, view: &WriterView<'_>, now: jiff::Timestamp) -> Option<&'static str> {
+    record.to_open().obsolete_reason(&view.summary.run).or_else(|| match record {
         _ if record.expires_at <= now.as_millisecond() => Some("not_taken_in_time"),
         _ if record.attempt >= ATTEMPTS_MAX => Some("never_answered"),
         _ => None,
     })
 }
 
-fn expired(record: &ControlRecord, reason: &str, is_run: bool) -> Amendment {
-    let record = record.clone().closed(ControlState::Expired, Some(reason));
-    Amendment { drafts: vec![record.changed(Change::Expired, is_run)], controls: vec![record] }
+fn expire(record: &ControlRecord, reason: &str, is_run: bool) -> ServerAppend {
+    let record = record.clone().into_closed(ControlState::Expired, Some(reason));
+    ServerAppend { drafts: vec![record.change_draft(ControlChange::Expired, is_run)], controls: vec![record] }
 }
 
-/// Whether a session may begin with it.
+/// Whether a session may begin with this control.
 const fn begins_session(control: &Control) -> bool {
     matches!(control, Control::Send | Control::Queue | Control::Delegate | Control::Assign)
 }
 
-fn no_such_log(log: &LogId) -> Refusal {
+fn no_such_log(log: &LogId) -> ControlError {
     match log {
-        LogId::Run(run) => Refusal::NoSuchRun(run.clone()),
-        LogId::Session(session) => Refusal::NoSuchSession(session.clone()),
+        LogId::Run(run) => ControlError::NoSuchRun(run.clone()),
+        LogId::Session(session) => ControlError::NoSuchSession(session.clone()),
     }
 }
 
-/// Whether what is typed for this action is a secret, whatever it looks like.
-fn is_credential(standing: &Standing<'_>, ids: &Ids) -> bool {
-    let asked = standing.summary.asking.iter().find(|asked| Some(&asked.action) == ids.action.as_ref());
-    asked.is_some_and(|asked| asked.kind.as_deref() == Some(CREDENTIAL))
+/// Whether the input for this action is a secret, regardless of its format.
+fn is_credential(view: &WriterView<'_>, ids: &Ids) -> bool {
+    let pending = view.summary.pending_actions.iter().find(|pending| Some(&pending.action) == ids.action.as_ref());
+    pending.is_some_and(|pending| pending.kind.as_deref() == Some(CREDENTIAL))
 }
 
-/// The value as it may be stored, and whether something was taken out of it.
-fn guarded(wish: &Wish, is_secret: bool) -> (Option<Value>, bool) {
-    let Some(mut value) = wish.value.clone() else { return (None, false) };
+/// The redacted value, and whether the guard removed anything.
+fn redacted_value(request: &ControlRequest, is_secret: bool) -> (Option<Value>, bool) {
+    let Some(mut value) = request.value.clone() else { return (None, false) };
     let was_redacted = if is_secret {
-        // Under such a name every text goes.
+        // The guard redacts every text under such a name.
         let mut under = json!({ "secret": value });
         let was_redacted = redact_value(&mut under);
         value = under["secret"].take();
@@ -537,63 +557,67 @@ fn guarded(wish: &Wish, is_secret: bool) -> (Option<Value>, bool) {
     (Some(value), was_redacted)
 }
 
-/// The record of what is asked, if the log can take it as it stands.
-fn record(
-    standing: &Standing<'_>,
+/// The record of a request, if the log accepts it in its current state.
+fn new_record(
+    view: &WriterView<'_>,
     log: &LogId,
     id: &ControlId,
-    wish: &Wish,
+    request: &ControlRequest,
     audience: Audience,
     now: jiff::Timestamp,
-) -> Result<ControlRecord, Refusal> {
+) -> Result<ControlRecord, ControlError> {
     let is_run = matches!(log, LogId::Run(_));
-    if is_run && !standing.written {
+    if is_run && !view.is_written {
         return Err(no_such_log(log));
     }
-    let summary = standing.summary;
+    let summary = view.summary;
     let run = summary.run_for(audience);
     let mut record = ControlRecord {
         id: id.clone(),
-        control: wish.control.clone(),
-        targets: wish.targets.clone(),
+        control: request.control.clone(),
+        targets: request.targets.clone(),
         agent: AgentId::new(DEFAULT_AGENT).expect("a short name is an id"),
         audience: Audience::User,
-        number: 0,
-        of_attempt: (is_run && wish.is_of_attempt()).then_some(summary.run.attempt),
+        queue_position: 0,
+        of_attempt: (is_run && request.is_attempt_bound()).then_some(summary.run.attempt),
         stops_run: false,
-        made_at: now.as_millisecond(),
+        created_at: now.as_millisecond(),
         expires_at: 0,
         attempt: 0,
         state: ControlState::Open,
         reason: None,
         value: None,
         redacted: false,
-        print: String::new(),
+        fingerprint: String::new(),
     };
     let ids = record.ids();
-    let mut asked = None;
+    let mut pending = None;
     if let Some(action) = &ids.action {
         if !(run.pending.contains(action.as_str()) && summary.run.pending.contains(action.as_str())) {
-            return Err(Refusal::ActionNotPending { action: action.to_string() });
+            return Err(ControlError::ActionNotPending { action: action.to_string() });
         }
-        asked = summary.asking.iter().find(|asked| asked.action == *action);
-        wish.fits_action(asked).map_err(Refusal::Bad)?;
+        pending = summary.pending_actions.iter().find(|pending| pending.action == *action);
+        request.check_action(pending).map_err(ControlError::Invalid)?;
     }
     if let Some(call) = &ids.tool_call
         && is_run
-        && !standing.call(call).is_some_and(|start| audience.admits(start))
+        && !view.call(call).is_some_and(|start| audience.admits(start))
     {
-        let detail = format!("no call {call} was made in this run; name one of its calls, or none");
-        return Err(Refusal::Bad(Bad { member: "toolCallId", detail, expected: "a call of this run".into() }));
+        let detail = format!("this run has no call {call}; name one of its calls, or none");
+        return Err(ControlError::Invalid(InvalidControl {
+            member: "toolCallId",
+            detail,
+            expected: "a call of this run".into(),
+        }));
     }
     if record.of_attempt.is_some() && run.status.is_end() {
-        return Err(Refusal::RunEnded { status: run.status.as_str(), control: wish.control.to_string() });
+        return Err(ControlError::RunEnded { status: run.status.as_str(), control: request.control.to_string() });
     }
     if summary.controls.len() >= OPEN_CONTROLS_MAX {
-        return Err(Refusal::TooMany);
+        return Err(ControlError::TooMany);
     }
-    // An approval that was delegated goes to the teammate that asked, and says whose it is.
-    let asker = asked.and_then(|asked| asked.agent.as_ref());
+    // A delegated approval goes to the teammate that asked, and names that teammate.
+    let asker = pending.and_then(|pending| pending.agent.as_ref());
     record.agent = match (&ids.agent, asker, &summary.agent) {
         (Some(agent), ..) | (None, Some(agent), _) | (None, None, Some(agent)) => agent.clone(),
         (None, None, None) => record.agent,
@@ -601,51 +625,54 @@ fn record(
     if let (None, Some(asker)) = (&ids.agent, asker) {
         record.targets.insert("agentId".into(), asker.to_string());
     }
-    record.audience = standing.audience_about(&record.ids());
-    let of_whole = ids.agent.as_ref().is_none_or(|agent| !standing.is_teammate(agent));
-    if is_run && wish.asks_for_an_end() && of_whole {
+    record.audience = view.audience_about(&record.ids());
+    let of_whole = ids.agent.as_ref().is_none_or(|agent| !view.is_teammate(agent));
+    if is_run && request.ends_run() && of_whole {
         record.stops_run = true;
         record.of_attempt.get_or_insert(summary.run.attempt);
         if run.status.is_end() {
-            return Err(Refusal::RunEnded { status: run.status.as_str(), control: wish.control.to_string() });
+            return Err(ControlError::RunEnded { status: run.status.as_str(), control: request.control.to_string() });
         }
     }
     let millis = |wait: Duration| now.as_millisecond().saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
-    let by_action = asked.and_then(|asked| asked.expires_at).filter(|at| *at > now.as_millisecond());
-    record.expires_at = match wish.until {
-        Some(Until::At(at)) => at.as_millisecond(),
-        Some(Until::For(wait)) => millis(wait),
+    let by_action = pending.and_then(|pending| pending.expires_at).filter(|at| *at > now.as_millisecond());
+    record.expires_at = match request.expiry {
+        Some(Expiry::At(at)) => at.as_millisecond(),
+        Some(Expiry::After(wait)) => millis(wait),
         None => by_action.unwrap_or_else(|| millis(TTL)).min(millis(TTL_MAX)),
     };
-    (record.value, record.redacted) = guarded(wish, is_credential(standing, &ids));
-    record.print = wish.print(record.value.as_ref());
+    (record.value, record.redacted) = redacted_value(request, is_credential(view, &ids));
+    record.fingerprint = request.fingerprint(record.value.as_ref());
     Ok(record)
 }
 
-/// A control as a list shows it.
+/// The control as a list item.
 #[must_use]
-pub fn shown(record: &ControlRecord, queues: &Queues) -> Value {
+pub fn list_entry(record: &ControlRecord, queues: &Queues) -> Value {
     let status = match record.state {
-        ControlState::Open if queues.is_taken(record.number) => "claimed",
+        ControlState::Open if queues.is_leased(record.queue_position) => "claimed",
         ControlState::Open => "queued",
         ControlState::Acked => "acked",
         ControlState::Nacked => "nacked",
         ControlState::Expired => "expired",
     };
-    let mut shown = Map::new();
-    shown.insert("controlId".into(), record.id.as_str().into());
-    shown.insert("control".into(), record.control.as_str().into());
-    shown.insert("status".into(), status.into());
-    shown.extend(record.targets.iter().map(|(member, id)| (member.clone(), id.as_str().into())));
-    shown.insert("attempt".into(), record.attempt.into());
-    shown.extend(record.reason.as_deref().map(|reason| ("reason".to_owned(), reason.into())));
-    shown.insert("createdAt".into(), told(record.made_at).into());
-    shown.insert("expiresAt".into(), told(record.expires_at).into());
-    Value::Object(shown)
+    let mut entry = Map::new();
+    entry.insert("controlId".into(), record.id.as_str().into());
+    entry.insert("control".into(), record.control.as_str().into());
+    entry.insert("status".into(), status.into());
+    entry.extend(record.targets.iter().map(|(member, id)| (member.clone(), id.as_str().into())));
+    entry.insert("attempt".into(), record.attempt.into());
+    entry.extend(record.reason.as_deref().map(|reason| ("reason".to_owned(), reason.into())));
+    entry.insert("createdAt".into(), format_timestamp(record.created_at).into());
+    entry.insert("expiresAt".into(), format_timestamp(record.expires_at).into());
+    Value::Object(entry)
 }
 
-/// The controls of a log that this audience may know of, from those asked for after `after`, and where the next page begins;
-/// `None` for a log that nobody has written.
+/// The controls of a log that this audience may see, and the cursor of the next page.
+///
+/// The page begins after the queue position `after`.
+///
+/// `None` for a log that was never written.
 ///
 /// # Errors
 /// The store's failure.
@@ -657,13 +684,13 @@ pub async fn list<S: Store>(
     limit: usize,
 ) -> Result<Option<(Vec<Value>, Option<u64>)>, StoreError> {
     let Some(loaded) = logs.load(log).await? else { return Ok(None) };
-    let prefix = crate::log::control::CONTROL.as_bytes();
+    let prefix = crate::log::control::CONTROL_KEY_PREFIX.as_bytes();
     let saved = loaded.state.iter().filter(|(key, _)| key.starts_with(prefix));
     let mut records = saved.map(|(key, saved)| ControlRecord::read(log, key, saved)).collect::<Result<Vec<_>, _>>()?;
-    records.retain(|of| of.number > after && audience.admits(of.audience));
-    records.sort_unstable_by_key(|record| record.number);
+    records.retain(|of| of.queue_position > after && audience.admits(of.audience));
+    records.sort_unstable_by_key(|record| record.queue_position);
     let more = records.len() > limit;
     records.truncate(limit);
-    let next = records.last().filter(|_| more).map(|last| last.number);
-    Ok(Some((records.iter().map(|record| shown(record, logs.queues())).collect(), next)))
+    let next = records.last().filter(|_| more).map(|last| last.queue_position);
+    Ok(Some((records.iter().map(|record| list_entry(record, logs.queues())).collect(), next)))
 }

@@ -1,9 +1,9 @@
-//! Which controls a target can take: the write boundaries of seed 003 as one table, and the reading of a request by it.
+//! The rules of controls: the write boundaries of seed 003 as one table, and the parser of requests.
 //!
-//! Pure. What is wrong is told with the member at fault and with what was expected in its place.
+//! Pure. An error names the invalid member and the expected value.
 
 use crate::log::LogKind;
-use crate::log::control::AskedAction;
+use crate::log::control::PendingAction;
 use crate::model::{Control, ControlId, Ids};
 use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
@@ -11,39 +11,39 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a control waits for its owner, unless it or its action says otherwise.
+/// How long a control waits for its owner, unless the control or its action says otherwise.
 pub const TTL: Duration = Duration::from_hours(24);
-/// The longest that one may wait.
+/// The longest such time.
 pub const TTL_MAX: Duration = Duration::from_hours(30 * 24);
 
-/// What a control may be about, by the members' names.
+/// The members that can name a target.
 pub const TARGETS: &[&str] = &["actionId", "toolCallId", "agentId", "taskId", "artifactId", "evidenceId", "messageId"];
 
-/// The action kinds that ask for an answer: approving one would say nothing.
+/// The action kinds that ask for an answer; an approval would have no meaning.
 pub const QUESTIONS: &[&str] = &["structured_input", "clarification", "credential_request"];
 
-/// The action kind whose answer is a secret, whatever it looks like.
+/// The action kind whose answer is a secret, regardless of its format.
 pub const CREDENTIAL: &str = "credential_request";
 
-/// When a control means something.
+/// When a control has a meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When {
-    /// While the run's attempt goes on.
+enum Validity {
+    /// While the run's attempt is active.
     Running,
-    /// The same, unless it names a teammate, a task or a call, which may outlive the run.
+    /// Like `Running`, unless it names a teammate, a task or a call, which may outlive the run.
     RunningOrNamed,
     Always,
 }
 
-/// What one control needs.
+/// The requirements of one control.
 struct Rule {
     control: Control,
-    /// In a run: one of these targets, if there are any; `None` where a run does not take it.
+    /// In a run: one of these targets, if the list has any; `None` when a run does not accept the control.
     run: Option<&'static [&'static str]>,
-    /// The same in a session.
+    /// The same for a session.
     session: Option<&'static [&'static str]>,
     needs_value: bool,
-    when: When,
+    when: Validity,
 }
 
 const NOTHING: Option<&[&str]> = Some(&[]);
@@ -52,131 +52,142 @@ const TEAMMATE: Option<&[&str]> = Some(&["agentId", "taskId"]);
 
 #[rustfmt::skip]
 const RULES: &[Rule] = &[
-    // Input: a new turn, one after those that wait, and a word into the one that goes on are three things.
-    Rule { control: Control::Send, run: NOTHING, session: NOTHING, needs_value: true, when: When::Always },
-    Rule { control: Control::Queue, run: NOTHING, session: NOTHING, needs_value: true, when: When::Always },
-    Rule { control: Control::Steer, run: NOTHING, session: None, needs_value: true, when: When::Running },
-    Rule { control: Control::Interrupt, run: NOTHING, session: None, needs_value: false, when: When::Running },
-    Rule { control: Control::Delegate, run: NOTHING, session: NOTHING, needs_value: true, when: When::Always },
-    Rule { control: Control::Assign, run: Some(&["taskId"]), session: Some(&["taskId"]), needs_value: false, when: When::Always },
-    Rule { control: Control::ContinueAgent, run: Some(&["agentId"]), session: Some(&["agentId"]), needs_value: true, when: When::Always },
-    Rule { control: Control::Wait, run: NOTHING, session: TEAMMATE, needs_value: false, when: When::Running },
-    Rule { control: Control::Stop, run: NOTHING, session: TEAMMATE, needs_value: false, when: When::RunningOrNamed },
-    Rule { control: Control::Close, run: TEAMMATE, session: NOTHING, needs_value: false, when: When::Always },
-    Rule { control: Control::RequestReview, run: NOTHING, session: NOTHING, needs_value: false, when: When::Always },
-    Rule { control: Control::Approve, run: ACTION, session: ACTION, needs_value: false, when: When::Always },
-    Rule { control: Control::Reject, run: ACTION, session: ACTION, needs_value: false, when: When::Always },
-    Rule { control: Control::Answer, run: ACTION, session: ACTION, needs_value: true, when: When::Always },
-    Rule { control: Control::Edit, run: Some(&["actionId", "artifactId"]), session: Some(&["actionId", "artifactId"]), needs_value: true, when: When::Always },
-    Rule { control: Control::Retry, run: NOTHING, session: Some(&["agentId", "taskId", "toolCallId", "artifactId"]), needs_value: false, when: When::Always },
-    Rule { control: Control::Rollback, run: NOTHING, session: NOTHING, needs_value: false, when: When::Always },
-    Rule { control: Control::Export, run: Some(&["artifactId", "evidenceId"]), session: Some(&["artifactId", "evidenceId"]), needs_value: false, when: When::Always },
+    // Three kinds of input: a new turn, a turn queued behind others, and a message to the active turn.
+    Rule { control: Control::Send, run: NOTHING, session: NOTHING, needs_value: true, when: Validity::Always },
+    Rule { control: Control::Queue, run: NOTHING, session: NOTHING, needs_value: true, when: Validity::Always },
+    Rule { control: Control::Steer, run: NOTHING, session: None, needs_value: true, when: Validity::Running },
+    Rule { control: Control::Interrupt, run: NOTHING, session: None, needs_value: false, when: Validity::Running },
+    Rule { control: Control::Delegate, run: NOTHING, session: NOTHING, needs_value: true, when: Validity::Always },
+    Rule { control: Control::Assign, run: Some(&["taskId"]), session: Some(&["taskId"]), needs_value: false, when: Validity::Always },
+    Rule { control: Control::ContinueAgent, run: Some(&["agentId"]), session: Some(&["agentId"]), needs_value: true, when: Validity::Always },
+    Rule { control: Control::Wait, run: NOTHING, session: TEAMMATE, needs_value: false, when: Validity::Running },
+    Rule { control: Control::Stop, run: NOTHING, session: TEAMMATE, needs_value: false, when: Validity::RunningOrNamed },
+    Rule { control: Control::Close, run: TEAMMATE, session: NOTHING, needs_value: false, when: Validity::Always },
+    Rule { control: Control::RequestReview, run: NOTHING, session: NOTHING, needs_value: false, when: Validity::Always },
+    Rule { control: Control::Approve, run: ACTION, session: ACTION, needs_value: false, when: Validity::Always },
+    Rule { control: Control::Reject, run: ACTION, session: ACTION, needs_value: false, when: Validity::Always },
+    Rule { control: Control::Answer, run: ACTION, session: ACTION, needs_value: true, when: Validity::Always },
+    Rule { control: Control::Edit, run: Some(&["actionId", "artifactId"]), session: Some(&["actionId", "artifactId"]), needs_value: true, when: Validity::Always },
+    Rule { control: Control::Retry, run: NOTHING, session: Some(&["agentId", "taskId", "toolCallId", "artifactId"]), needs_value: false, when: Validity::Always },
+    Rule { control: Control::Rollback, run: NOTHING, session: NOTHING, needs_value: false, when: Validity::Always },
+    Rule { control: Control::Export, run: Some(&["artifactId", "evidenceId"]), session: Some(&["artifactId", "evidenceId"]), needs_value: false, when: Validity::Always },
 ];
 
-/// Why a control cannot be taken by what it is about.
+/// Why a request is not a valid control.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Bad {
-    /// The member at fault.
+pub struct InvalidControl {
+    /// The invalid member.
     pub member: &'static str,
     pub detail: String,
     pub expected: Value,
 }
 
-impl Bad {
+impl InvalidControl {
     fn new(member: &'static str, detail: impl Into<String>, expected: impl Into<Value>) -> Self {
         Self { member, detail: detail.into(), expected: expected.into() }
     }
 }
 
-/// Whether a value says that something is approved: by its `approved`, or by being that itself.
+/// The approval in a value: its member `approved`, or the value itself if it is a boolean.
 #[must_use]
-pub fn approves(value: &Value) -> Option<bool> {
+pub fn approval_of(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(approved) => Some(*approved),
         other => other.get("approved").and_then(Value::as_bool),
     }
 }
 
-/// Until when a control waits, as it was asked.
+/// The requested expiry of a control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
+pub enum Expiry {
     At(jiff::Timestamp),
-    For(Duration),
+    After(Duration),
 }
 
-/// A control as it was asked for; what does not depend on how its log stands has been checked.
+/// A control request. Everything that does not depend on the log's state is checked.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wish {
+pub struct ControlRequest {
     pub id: Option<ControlId>,
     pub control: Control,
     pub targets: BTreeMap<String, String>,
     pub value: Option<Value>,
-    pub until: Option<Until>,
+    pub expiry: Option<Expiry>,
 }
 
-impl Wish {
-    /// Reads a request to a log of this kind; `given` is the id of that log, which the body may repeat.
+impl ControlRequest {
+    /// Parses a request to a log of this kind; `given` is the id of the log, which the body may repeat.
     ///
     /// # Errors
-    /// [`Bad`] for what no such log can take.
-    pub fn read(body: Map<String, Value>, kind: LogKind, given: &str, now: jiff::Timestamp) -> Result<Self, Bad> {
-        let (mut id, mut control, mut value, mut until) = (None, None, None, None);
+    /// [`InvalidControl`] for a request that no log of this kind accepts.
+    pub fn parse(body: Map<String, Value>, kind: LogKind, given: &str, now: jiff::Timestamp) -> Result<Self, InvalidControl> {
+        let (mut id, mut control, mut value, mut expiry) = (None, None, None, None);
         let mut targets = BTreeMap::new();
         let own = if kind == LogKind::Run { "runId" } else { "sessionId" };
-        for (member, said) in body {
-            match (member.as_str(), said) {
+        for (member, item) in body {
+            match (member.as_str(), item) {
                 (_, Value::Null) => {}
                 ("control", Value::String(name)) => control = Some(name),
                 ("controlId", Value::String(text)) => {
-                    id = Some(ControlId::new(&text).map_err(|error| Bad::new("controlId", error.to_string(), "an id"))?);
+                    id = Some(
+                        ControlId::new(&text).map_err(|error| InvalidControl::new("controlId", error.to_string(), "an id"))?,
+                    );
                 }
-                ("value", said) => value = Some(said),
-                ("expiresAt", Value::String(text)) => until = Some(Until::At(moment(&text, now)?)),
-                ("ttlSeconds", Value::Number(seconds)) => until = Some(Until::For(ttl(&seconds)?)),
+                ("value", item) => value = Some(item),
+                ("expiresAt", Value::String(text)) => expiry = Some(Expiry::At(parse_expires_at(&text, now)?)),
+                ("ttlSeconds", Value::Number(seconds)) => expiry = Some(Expiry::After(parse_ttl(&seconds)?)),
                 (name, Value::String(text)) if TARGETS.contains(&name) => {
                     let name = TARGETS.iter().copied().find(|known| *known == name).unwrap_or_default();
-                    Ids::default().set(name, &text).map_err(|error| Bad::new(name, error.to_string(), "an id"))?;
+                    Ids::default().set(name, &text).map_err(|error| InvalidControl::new(name, error.to_string(), "an id"))?;
                     targets.insert(member, text);
                 }
                 (name, Value::String(text)) if name == own && text == given => {}
-                (name, said) => return Err(unreadable(name, &said, own, given)),
+                (name, item) => return Err(unreadable_member(name, &item, own, given)),
             }
         }
         let names = || RULES.iter().map(|rule| rule.control.as_str()).collect::<Vec<_>>();
         let Some(name) = control else {
-            return Err(Bad::new("control", "control is missing; it says what is to be done", names()));
+            return Err(InvalidControl::new("control", "control is missing; name the control to perform", names()));
         };
         if name == Control::OpenDetail.as_str() {
-            let detail = "open_detail is a read, and changes nothing that somebody owns; get what you want to see";
-            return Err(Bad::new("control", detail, json!(["GET /v1/runs/{runId}/activities", "GET /v1/blobs/{id}"])));
+            let detail = "open_detail reads and changes nothing; send a GET request instead";
+            return Err(InvalidControl::new("control", detail, json!(["GET /v1/runs/{runId}/activities", "GET /v1/blobs/{id}"])));
         }
         let Some(rule) = RULES.iter().find(|rule| rule.control.as_str() == name) else {
-            return Err(Bad::new("control", format!("nobody knows the control {name:?}"), names()));
+            return Err(InvalidControl::new(
+                "control",
+                format!("the control {name:?} is unknown; use one of the listed names"),
+                names(),
+            ));
         };
         let needs = match kind {
             LogKind::Run => rule.run,
             LogKind::Session => rule.session,
         };
         let Some(needs) = needs else {
-            let detail = format!("a session cannot take {name}: it is for the turn that goes on in a run");
-            return Err(Bad::new("control", detail, "POST /v1/runs/{runId}/controls"));
+            let detail = format!("a session cannot take {name}, because it needs the active turn of a run; send it to the run");
+            return Err(InvalidControl::new("control", detail, "POST /v1/runs/{runId}/controls"));
         };
         if let (false, Some(first)) = (needs.iter().any(|need| targets.contains_key(*need)), needs.first()) {
-            let detail = format!("{name} is about something: name it by {}", needs.join(" or "));
-            return Err(Bad::new(first, detail, json!(needs)));
+            let detail = format!("{name} needs a target; name it by {}", needs.join(" or "));
+            return Err(InvalidControl::new(first, detail, json!(needs)));
         }
         if rule.needs_value && value.is_none() {
-            return Err(Bad::new("value", format!("{name} says nothing without a value"), "a value"));
+            return Err(InvalidControl::new("value", format!("{name} needs a value; send the member value"), "a value"));
         }
-        let wish = Self { id, control: rule.control.clone(), targets, value, until };
-        match wish.value.as_ref().and_then(approves).filter(|says| wish.verdict().is_some_and(|verdict| verdict != *says)) {
-            Some(says) => Err(wish.contradiction(&format!("approved: {says}"), says)),
-            None => Ok(wish),
+        let request = Self { id, control: rule.control.clone(), targets, value, expiry };
+        match request
+            .value
+            .as_ref()
+            .and_then(approval_of)
+            .filter(|says| request.approval().is_some_and(|approval| approval != *says))
+        {
+            Some(says) => Err(request.contradiction(&format!("approved: {says}"), says)),
+            None => Ok(request),
         }
     }
 
-    /// Whether it says that what was asked is allowed; `None` for what says neither.
-    const fn verdict(&self) -> Option<bool> {
+    /// Whether the control allows or rejects the request; `None` for one that does neither.
+    const fn approval(&self) -> Option<bool> {
         match self.control {
             Control::Approve => Some(true),
             Control::Reject => Some(false),
@@ -184,39 +195,39 @@ impl Wish {
         }
     }
 
-    fn contradiction(&self, what: &str, says: bool) -> Bad {
+    fn contradiction(&self, what: &str, says: bool) -> InvalidControl {
         let meant = if says { Control::Approve } else { Control::Reject };
-        let detail = format!("the control is {} and its value says {what}; send {meant}, or another value", self.control);
-        Bad::new("value", detail, format!("a value that says what the control says, or the control {meant}"))
+        let detail = format!("the control is {}, but its value says {what}; send {meant}, or another value", self.control);
+        InvalidControl::new("value", detail, format!("a value that agrees with the control, or the control {meant}"))
     }
 
-    /// Whether it means something only while the run's attempt goes on.
+    /// Whether the control has a meaning only while the run's attempt is active.
     #[must_use]
-    pub fn is_of_attempt(&self) -> bool {
+    pub fn is_attempt_bound(&self) -> bool {
         let names = ["agentId", "taskId", "toolCallId"].iter().any(|target| self.targets.contains_key(*target));
         match RULES.iter().find(|rule| rule.control == self.control).map(|rule| rule.when) {
-            Some(When::Running) => true,
-            Some(When::RunningOrNamed) => !names,
-            Some(When::Always) | None => false,
+            Some(Validity::Running) => true,
+            Some(Validity::RunningOrNamed) => !names,
+            Some(Validity::Always) | None => false,
         }
     }
 
-    /// Whether it asks for the end of the whole, as far as it says itself.
+    /// Whether the control asks to end the whole run, judged by its own members.
     #[must_use]
-    pub fn asks_for_an_end(&self) -> bool {
+    pub fn ends_run(&self) -> bool {
         let is_part = ["taskId", "toolCallId"].iter().any(|part| self.targets.contains_key(*part));
         matches!(self.control, Control::Interrupt | Control::Stop) && !is_part
     }
 
-    /// Whether this action can be answered so.
+    /// Checks whether this control can answer the action.
     ///
     /// # Errors
-    /// [`Bad`] where approving would say nothing, or where the option that is chosen says the opposite.
-    pub fn fits_action(&self, asked: Option<&AskedAction>) -> Result<(), Bad> {
+    /// [`InvalidControl`] when an approval has no meaning, or when the selected option contradicts the control.
+    pub fn check_action(&self, asked: Option<&PendingAction>) -> Result<(), InvalidControl> {
         let chosen = self.value.as_ref().and_then(|value| value.get("optionId")).and_then(Value::as_str);
         let says = chosen.and_then(|chosen| asked?.options.get(chosen).copied());
-        if let (Some(says), Some(verdict)) = (says, self.verdict())
-            && says != verdict
+        if let (Some(says), Some(approval)) = (says, self.approval())
+            && says != approval
         {
             return Err(self.contradiction(&format!("option {:?}", chosen.unwrap_or_default()), says));
         }
@@ -224,40 +235,43 @@ impl Wish {
         match kind.filter(|kind| self.control == Control::Approve && QUESTIONS.contains(kind)) {
             None => Ok(()),
             Some(kind) => {
-                let detail = format!("the action is a {kind}: it asks for an answer, which an approval is not");
-                Err(Bad::new("control", detail, json!(["answer", "reject"])))
+                let detail =
+                    format!("the action is a {kind}: it needs an answer, and an approval gives none; send answer or reject");
+                Err(InvalidControl::new("control", detail, json!(["answer", "reject"])))
             }
         }
     }
 
-    /// The hash of what is asked, by its guarded value.
+    /// The hash of the request, with its redacted value.
     #[must_use]
-    pub fn print(&self, guarded: Option<&Value>) -> String {
-        let until = match self.until {
+    pub fn fingerprint(&self, guarded: Option<&Value>) -> String {
+        let expiry = match self.expiry {
             None => Value::Null,
-            Some(Until::At(at)) => at.as_millisecond().into(),
-            Some(Until::For(ttl)) => json!([ttl.as_secs()]),
+            Some(Expiry::At(at)) => at.as_millisecond().into(),
+            Some(Expiry::After(ttl)) => json!([ttl.as_secs()]),
         };
         let mut text = String::new();
-        write_sorted(&json!([self.control.as_str(), self.targets, guarded, until]), &mut text);
+        write_sorted(&json!([self.control.as_str(), self.targets, guarded, expiry]), &mut text);
         HEXLOWER.encode(&Sha256::digest(text)[..16])
     }
 }
 
-fn unreadable(name: &str, said: &Value, own: &'static str, given: &str) -> Bad {
+fn unreadable_member(name: &str, value: &Value, own: &'static str, given: &str) -> InvalidControl {
     let known = ["control", "controlId", "value", "expiresAt", "ttlSeconds"];
     let known: Vec<_> = known.iter().chain(TARGETS).copied().collect();
     match known.iter().find(|known| **known == name) {
         Some(member) => {
             let expected = if *member == "ttlSeconds" { "a number" } else { "text" };
-            Bad::new(member, format!("{member} is {}; it must be {expected}", crate::source::kind_of(said)), expected)
+            InvalidControl::new(member, format!("{member} is {}; it must be {expected}", crate::source::kind_of(value)), expected)
         }
-        None if name == own => Bad::new(own, format!("{own} is another one than the address has"), given),
-        None => Bad::new("control", format!("a control has no member {name:?}; what it carries goes into value"), json!(known)),
+        None if name == own => InvalidControl::new(own, format!("{own} differs from the one in the address"), given),
+        None => {
+            InvalidControl::new("control", format!("a control has no member {name:?}; put the data into value"), json!(known))
+        }
     }
 }
 
-/// A value's JSON with the members of objects in order, whatever order they came in.
+/// Writes a value's JSON with the members of objects sorted, so that their order does not matter.
 fn write_sorted(value: &Value, out: &mut String) {
     match value {
         Value::Object(members) => {
@@ -282,22 +296,26 @@ fn write_sorted(value: &Value, out: &mut String) {
     }
 }
 
-fn moment(text: &str, now: jiff::Timestamp) -> Result<jiff::Timestamp, Bad> {
-    let expected = "a moment within the next 30 days, as RFC 3339";
-    let bad = |why: &str| Bad::new("expiresAt", format!("expiresAt is {text:?}, {why}"), expected);
-    let at: jiff::Timestamp = text.parse().map_err(|_| bad("which is no moment"))?;
+fn parse_expires_at(text: &str, now: jiff::Timestamp) -> Result<jiff::Timestamp, InvalidControl> {
+    let expected = "a time within the next 30 days, as RFC 3339";
+    let bad = |why: &str| InvalidControl::new("expiresAt", format!("expiresAt is {text:?}, {why}"), expected);
+    let at: jiff::Timestamp = text.parse().map_err(|_| bad("which is not a time"))?;
     let wait = at.as_millisecond() - now.as_millisecond();
     match wait {
-        ..=0 => Err(bad("which has passed")),
+        ..=0 => Err(bad("which is in the past")),
         _ if wait > i64::try_from(TTL_MAX.as_millis()).unwrap_or(i64::MAX) => Err(bad("which is too far away")),
         _ => Ok(at),
     }
 }
 
-fn ttl(seconds: &serde_json::Number) -> Result<Duration, Bad> {
+fn parse_ttl(seconds: &serde_json::Number) -> Result<Duration, InvalidControl> {
     let max = TTL_MAX.as_secs();
     seconds.as_u64().filter(|seconds| (1..=max).contains(seconds)).map(Duration::from_secs).ok_or_else(|| {
-        Bad::new("ttlSeconds", format!("ttlSeconds is {seconds}; it must be 1 to {max}"), format!("a whole number, 1 to {max}"))
+        InvalidControl::new(
+            "ttlSeconds",
+            format!("ttlSeconds is {seconds}; it must be 1 to {max}"),
+            format!("a whole number, 1 to {max}"),
+        )
     })
 }
 
@@ -309,12 +327,12 @@ mod tests {
         "2026-11-22T10:00:00Z".parse().unwrap()
     }
 
-    fn read(kind: LogKind, body: Value) -> Result<Wish, Bad> {
+    fn read(kind: LogKind, body: Value) -> Result<ControlRequest, InvalidControl> {
         let Value::Object(body) = body else { panic!("{body} is no object") };
-        Wish::read(body, kind, "here", now())
+        ControlRequest::parse(body, kind, "here", now())
     }
 
-    /// The least that each control is taken with, in a run and in a session; null where it is not.
+    /// The minimal body of each control, in a run and in a session; null where it is not accepted.
     fn least() -> Vec<(&'static str, Value, Value)> {
         let none = json!({});
         let value = json!({"value": "v"});
@@ -346,14 +364,14 @@ mod tests {
     }
 
     #[test]
-    fn every_control_of_the_seed_has_a_rule_but_for_the_one_that_is_a_read() {
+    fn every_control_of_the_seed_except_open_detail_has_a_rule() {
         let ruled: Vec<_> = RULES.iter().map(|rule| rule.control.as_str()).chain(["open_detail"]).collect();
         assert_eq!(ruled, Control::NAMES);
         assert_eq!(least().iter().map(|(name, ..)| *name).chain(["open_detail"]).collect::<Vec<_>>(), Control::NAMES);
     }
 
     #[test]
-    fn every_control_is_taken_with_the_least_that_it_needs_and_not_with_any_of_that_missing() {
+    fn every_control_is_accepted_with_its_minimal_body_and_refused_without_any_member_of_it() {
         for (name, run, session) in least() {
             for (kind, body) in [(LogKind::Run, run), (LogKind::Session, session)] {
                 let with = |members: &Value| {
@@ -366,8 +384,8 @@ mod tests {
                     assert_eq!((bad.member, bad.expected), ("control", json!("POST /v1/runs/{runId}/controls")), "{name}");
                     continue;
                 }
-                let wish = read(kind, with(&body)).unwrap_or_else(|bad| panic!("{name}: {bad:?}"));
-                assert_eq!(wish.control.as_str(), name);
+                let request = read(kind, with(&body)).unwrap_or_else(|bad| panic!("{name}: {bad:?}"));
+                assert_eq!(request.control.as_str(), name);
                 for member in body.as_object().unwrap().keys() {
                     let mut lacking = body.clone();
                     lacking.as_object_mut().unwrap().shift_remove(member);
@@ -378,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_names_the_member_and_what_was_expected() {
+    fn an_error_names_the_invalid_member_and_the_expected_value() {
         for (body, member) in [
             (json!({}), "control"),
             (json!({"control": 7}), "control"),
@@ -403,30 +421,30 @@ mod tests {
             assert!(!bad.expected.is_null(), "{body}");
         }
         let taken = json!({"control": "stop", "runId": "here", "ttlSeconds": 9, "value": {"why": "enough"}, "taskId": null});
-        let wish = read(LogKind::Run, taken).unwrap();
-        assert_eq!((wish.until, wish.targets.len()), (Some(Until::For(Duration::from_secs(9))), 0));
+        let request = read(LogKind::Run, taken).unwrap();
+        assert_eq!((request.expiry, request.targets.len()), (Some(Expiry::After(Duration::from_secs(9))), 0));
     }
 
     #[test]
-    fn what_ends_the_run_and_what_ends_with_it_depends_on_what_is_named() {
-        let wish = |body: Value| read(LogKind::Run, body).unwrap();
-        let told = |body: Value| (wish(body.clone()).is_of_attempt(), wish(body).asks_for_an_end());
-        assert_eq!(told(json!({"control": "stop"})), (true, true));
-        assert_eq!(told(json!({"control": "stop", "agentId": "a"})), (false, true));
-        assert_eq!(told(json!({"control": "stop", "taskId": "t"})), (false, false));
-        assert_eq!(told(json!({"control": "interrupt", "toolCallId": "c"})), (true, false));
-        assert_eq!(told(json!({"control": "steer", "value": "left"})), (true, false));
-        assert_eq!(told(json!({"control": "queue", "value": "later"})), (false, false));
+    fn the_targets_decide_whether_a_control_ends_the_run_and_whether_it_ends_with_it() {
+        let request = |body: Value| read(LogKind::Run, body).unwrap();
+        let kinds = |body: Value| (request(body.clone()).is_attempt_bound(), request(body).ends_run());
+        assert_eq!(kinds(json!({"control": "stop"})), (true, true));
+        assert_eq!(kinds(json!({"control": "stop", "agentId": "a"})), (false, true));
+        assert_eq!(kinds(json!({"control": "stop", "taskId": "t"})), (false, false));
+        assert_eq!(kinds(json!({"control": "interrupt", "toolCallId": "c"})), (true, false));
+        assert_eq!(kinds(json!({"control": "steer", "value": "left"})), (true, false));
+        assert_eq!(kinds(json!({"control": "queue", "value": "later"})), (false, false));
     }
 
     #[test]
-    fn the_print_tells_other_requests_apart_and_not_the_order_of_their_members() {
-        let print = |body: Value| {
-            let wish = read(LogKind::Run, body).unwrap();
-            wish.print(wish.value.as_ref())
+    fn the_fingerprint_differs_by_request_and_not_by_the_order_of_members() {
+        let fingerprint = |body: Value| {
+            let request = read(LogKind::Run, body).unwrap();
+            request.fingerprint(request.value.as_ref())
         };
-        let first = print(json!({"control": "answer", "actionId": "a", "value": {"x": 1, "y": [2, {"b": 3, "a": 4}]}}));
-        let same = print(json!({"value": {"y": [2, {"a": 4, "b": 3}], "x": 1}, "actionId": "a", "control": "answer"}));
+        let first = fingerprint(json!({"control": "answer", "actionId": "a", "value": {"x": 1, "y": [2, {"b": 3, "a": 4}]}}));
+        let same = fingerprint(json!({"value": {"y": [2, {"a": 4, "b": 3}], "x": 1}, "actionId": "a", "control": "answer"}));
         assert_eq!((first.len(), &first), (32, &same));
         for other in [
             json!({"control": "answer", "actionId": "b", "value": {"x": 1, "y": [2, {"b": 3, "a": 4}]}}),
@@ -434,7 +452,7 @@ mod tests {
             json!({"control": "edit", "actionId": "a", "value": {"x": 1, "y": [2, {"b": 3, "a": 4}]}}),
             json!({"control": "answer", "actionId": "a", "ttlSeconds": 1, "value": {"x": 1, "y": [2, {"b": 3, "a": 4}]}}),
         ] {
-            assert_ne!(print(other.clone()), first, "{other}");
+            assert_ne!(fingerprint(other.clone()), first, "{other}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What the server itself adds to a log, behind everything that was taken before and before anything that comes after.
+//! Appends by the server itself, ordered after all accepted facts and before any later ones.
 
-use super::desk::{Desk, DeskState};
+use super::desk::{LogWriter, WriterState};
 use super::pending::ATTEMPTS_MAX;
-use super::stamp::{EncodedRows, Stamping};
-use super::{Ingest, World};
+use super::stamp::{EncodedRows, StampContext};
+use super::{Environment, Ingest};
 use crate::guard::Policy;
 use crate::log::control::{CLOSED_CONTROLS_MAX, ControlRecord, ControlState};
 use crate::log::run::Summary;
@@ -13,12 +13,12 @@ use crate::source::ledger::Ledger;
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// What the server says of a run when its source says nothing.
+/// What the server declares about a run whose source is silent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// A run that goes on has not been heard of for a while.
+    /// The run is active, but its producers have been silent for a while.
     Stale,
-    /// The run is over, for this reason: nobody will end it any more.
+    /// The run is over for this reason: no producer will end it.
     Settled {
         /// Stable, for programs.
         code: &'static str,
@@ -28,16 +28,16 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// What it comes to, if it comes to anything.
-    fn draft(&self, standing: &Standing<'_>) -> Option<Draft> {
-        let run = &standing.summary.run;
+    /// The draft for the verdict, if the run's state permits it.
+    fn draft(&self, view: &WriterView<'_>) -> Option<Draft> {
+        let run = &view.summary.run;
         let mut draft = match self {
-            Self::Stale if run.ages() && !run.stale => {
+            Self::Stale if run.can_go_stale() && !run.stale => {
                 let mut draft = Draft::new(EventType::RunStatus).with("stale", true);
                 draft.phase = run.phase.clone();
                 draft
             }
-            Self::Settled { code, message } if standing.written && !run.status.is_end() => {
+            Self::Settled { code, message } if view.is_written && !run.status.is_end() => {
                 let error = json!({ "code": code, "message": message });
                 Draft::new(EventType::RunFailed).with("synthetic", true).with("error", error).with("retryable", true)
             }
@@ -48,29 +48,29 @@ impl Verdict {
     }
 }
 
-/// How a log stands at the moment at which the server adds something of its own.
-pub struct Standing<'d> {
-    /// Whether anybody has written it.
-    pub written: bool,
+/// The state of a log when the server appends to it.
+pub struct WriterView<'d> {
+    /// Whether the log was ever written.
+    pub is_written: bool,
     pub summary: &'d Summary,
-    /// See [`Log::heard`](crate::log::run::Log::heard).
-    pub heard: Option<u64>,
+    /// See [`Log::last_activity`](crate::log::run::Log::last_activity).
+    pub last_activity: Option<u64>,
     /// The controls that the log remembers.
     pub controls: &'d BTreeMap<ControlId, ControlRecord>,
     ledger: &'d Ledger,
 }
 
-impl Standing<'_> {
-    /// Who may know of something that is done to these.
+impl WriterView<'_> {
+    /// The audience of an event about these ids.
     #[must_use]
     pub fn audience_about(&self, ids: &Ids) -> Audience {
         self.ledger.audience_about(ids)
     }
 
-    /// The audience of a call; `None` for one that never started here.
+    /// The audience of a call; `None` for a call that never started here.
     #[must_use]
     pub fn call(&self, call: &ToolCallId) -> Option<Audience> {
-        self.ledger.call(call)
+        self.ledger.call_audience(call)
     }
 
     /// Whether this is a teammate of the run's own agent.
@@ -80,46 +80,50 @@ impl Standing<'_> {
     }
 }
 
-/// What the server adds to a log: envelopes, and the controls that they tell of, in one commit.
+/// An append by the server: envelopes, and the controls that they describe, in one commit.
 #[derive(Debug, Default)]
-pub struct Amendment {
+pub struct ServerAppend {
     pub drafts: Vec<Draft>,
-    /// Controls that are new or have changed.
+    /// New or changed controls.
     pub controls: Vec<ControlRecord>,
 }
 
-impl Amendment {
+impl ServerAppend {
     const fn is_empty(&self) -> bool {
         self.drafts.is_empty() && self.controls.is_empty()
     }
 }
 
 impl<S: Store> Ingest<S> {
-    /// Adds to a log what no source says: `decide` sees how the log stands, behind everything that was taken before and before
-    /// anything that comes after, and says what is to be added, if anything. Answered once that is durable and visible, and what
-    /// `decide` saw, too. `decide` may be asked again, if the append conflicts; only the last answer counts.
+    /// Appends to a log on behalf of the server.
     ///
-    /// What is added is no sign of a producer.
+    /// `decide` gets the log's state after all accepted facts and returns the additions, if any. The call returns once
+    /// the additions, and everything that `decide` saw, are durable and visible. After a conflict the server calls
+    /// `decide` again; only the last result counts. The append does not count as activity of a producer.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn amend<T>(&self, id: &LogId, mut decide: impl FnMut(&Standing<'_>) -> (T, Amendment)) -> Result<T, StoreError> {
+    pub async fn append_as_server<T>(
+        &self,
+        id: &LogId,
+        mut decide: impl FnMut(&WriterView<'_>) -> (T, ServerAppend),
+    ) -> Result<T, StoreError> {
         let mut attempts = 1..;
         loop {
-            let (seat, mut desk) = self.writer(id).await?;
-            let (answer, amendment) = decide(&desk.standing(seat.log.heard()));
-            let post = match amendment.is_empty() {
-                // It may rest on what is on its way to the store.
-                true => desk.written.then(|| desk.nothing()),
+            let (slot, mut writer) = self.writer(id).await?;
+            let (answer, addition) = decide(&writer.view(slot.log.last_activity()));
+            let pending = match addition.is_empty() {
+                // The decision may depend on appends in flight.
+                true => writer.is_written.then(|| writer.barrier()),
                 false => {
-                    desk.add(amendment, &self.core.policy, self.core.world);
-                    desk.outbox.take()
+                    writer.add(addition, &self.core.policy, self.core.environment);
+                    writer.outbox.take()
                 }
             };
-            let Some(post) = post else { return Ok(answer) };
-            self.core.count(None, Some(&post));
-            let mut commit = desk.submit(&self.core.logs, &seat.log, post);
-            drop(desk);
+            let Some(pending) = pending else { return Ok(answer) };
+            self.core.count(None, Some(&pending));
+            let mut commit = writer.submit(&self.core.logs, &slot.log, pending);
+            drop(writer);
             match commit.wait().await {
                 Ok(()) => return Ok(answer),
                 Err(_) if commit.is_refused() && attempts.next() < Some(ATTEMPTS_MAX) => {}
@@ -128,21 +132,22 @@ impl<S: Store> Ingest<S> {
         }
     }
 
-    /// Says of a run what no source says: that nothing is heard of it, or that it is over. `false` when there is nothing to
-    /// say: the run is not there, has ended, waits for somebody's decision (which is no silence), or, if `heard` is given, was
-    /// heard of since.
+    /// Declares a run stale or over. `false` when the run's state does not permit it.
+    ///
+    /// That is the case if the run does not exist, has ended, or waits for a user's decision, which is not silence. If
+    /// `heard` is given, it is also the case if a producer was active since.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn pronounce(&self, run: &RunId, verdict: &Verdict, heard: Option<u64>) -> Result<bool, StoreError> {
-        let decide = |standing: &Standing<'_>| {
-            let drafts = match heard.is_some() && standing.heard != heard {
+    pub async fn declare(&self, run: &RunId, verdict: &Verdict, last_activity: Option<u64>) -> Result<bool, StoreError> {
+        let decide = |view: &WriterView<'_>| {
+            let drafts = match last_activity.is_some() && view.last_activity != last_activity {
                 true => Vec::new(),
-                false => verdict.draft(standing).into_iter().collect::<Vec<_>>(),
+                false => verdict.draft(view).into_iter().collect::<Vec<_>>(),
             };
-            (!drafts.is_empty(), Amendment { drafts, ..Amendment::default() })
+            (!drafts.is_empty(), ServerAppend { drafts, ..ServerAppend::default() })
         };
-        let is_said = self.amend(&LogId::Run(run.clone()), decide).await?;
+        let is_said = self.append_as_server(&LogId::Run(run.clone()), decide).await?;
         match verdict {
             _ if !is_said => {}
             Verdict::Stale => self.core.counts.stale.add(1),
@@ -152,18 +157,18 @@ impl<S: Store> Ingest<S> {
     }
 }
 
-impl Desk {
-    fn standing(&self, heard: Option<u64>) -> Standing<'_> {
-        let Self { written, summary, controls, ledger, .. } = self;
-        Standing { written: *written, summary, heard, controls, ledger }
+impl LogWriter {
+    fn view(&self, last_activity: Option<u64>) -> WriterView<'_> {
+        let Self { is_written, summary, controls, ledger, .. } = self;
+        WriterView { is_written: *is_written, summary, last_activity, controls, ledger }
     }
 
-    /// Takes in what the server adds, and leaves it in the outbox.
-    fn add(&mut self, amendment: Amendment, policy: &Policy, world: World) {
-        self.used = true;
-        // Until there is an append of it: a panic leaves the writer lost.
-        self.state = DeskState::Lost;
-        let Amendment { drafts, controls } = amendment;
+    /// Adds envelopes and controls, and leaves the appends in the outbox.
+    fn add(&mut self, addition: ServerAppend, policy: &Policy, environment: Environment) {
+        self.is_used = true;
+        // Until the append is complete: a panic leaves the writer in this state.
+        self.state = WriterState::Lost;
+        let ServerAppend { drafts, controls } = addition;
         for record in controls {
             self.controls_changed.push(record.id.clone());
             self.controls.insert(record.id.clone(), record);
@@ -176,18 +181,18 @@ impl Desk {
         let given = Ids { session, thread: self.summary.thread_id.clone(), run, ..Ids::default() };
         let (before, mut rows) = (self.summary.last_sequence, EncodedRows::default());
         let ends: Vec<_> = (1..=drafts.len()).collect();
-        let stamping = Stamping { given: &given, policy, world, now: (world.now)() };
-        self.stamp(drafts, &ends, 0, stamping, &mut rows, &mut Vec::new());
-        self.post(None, None, before, rows, true);
-        self.state = DeskState::Active;
+        let context = StampContext { given: &given, policy, environment, now: (environment.now)() };
+        self.stamp(drafts, &ends, 0, context, &mut rows, &mut Vec::new());
+        self.prepare_append(None, None, before, rows, true);
+        self.state = WriterState::Active;
     }
 
-    /// Forgets the oldest of too many closed controls, and notes those that are open in the summary.
+    /// Forgets the oldest closed controls beyond the limit, and lists the open ones in the summary.
     fn count_controls(&mut self) {
         let (mut open, mut closed): (Vec<_>, Vec<_>) = self.controls.values().partition(|of| of.state == ControlState::Open);
-        open.sort_unstable_by_key(|record| record.number);
-        closed.sort_unstable_by_key(|record| record.number);
-        self.summary.controls = open.into_iter().map(ControlRecord::open).collect();
+        open.sort_unstable_by_key(|record| record.queue_position);
+        closed.sort_unstable_by_key(|record| record.queue_position);
+        self.summary.controls = open.into_iter().map(ControlRecord::to_open).collect();
         let forgotten = closed.len().saturating_sub(CLOSED_CONTROLS_MAX);
         let forgotten: Vec<_> = closed.into_iter().take(forgotten).map(|record| record.id.clone()).collect();
         for id in forgotten {

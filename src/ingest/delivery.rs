@@ -1,4 +1,4 @@
-//! What comes in: facts for one log, whose they are, and where whoever sends them may add.
+//! Deliveries: facts for one log, with their producer and their write scope.
 
 use crate::log::LogId;
 use crate::model::{Epoch, Ids, ProducerId, RunId, SessionId};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Numbered producers of one log.
+/// The most numbered producers of one log.
 pub const PRODUCERS_MAX: usize = 10_000;
 
 /// A producer's own numbering of its facts.
@@ -28,33 +28,37 @@ pub struct Delivery {
     pub given: Ids,
     pub producer: Option<Producer>,
     pub facts: Facts,
-    /// All or nothing; else what stands before a bad fact is kept.
+    /// All or nothing; otherwise the facts before an invalid one are kept.
     pub atomic: bool,
-    /// The log's life that the facts before these went to, if they are the rest of something.
-    pub life: Option<Epoch>,
-    /// What whoever delivers is kept to; nothing, for most.
-    pub fence: Option<Fence>,
+    /// The log's epoch that earlier facts of the same body went to, if any.
+    pub epoch: Option<Epoch>,
+    /// What the caller may write to. `None`: unrestricted.
+    pub write_scope: Option<WriteScope>,
 }
 
-/// What an envelope's row takes beside its ids and what its fact says, in bytes; about what a fact without members leads to.
+/// Bytes of an envelope's row besides ids and fact; roughly the row of a fact without members.
 pub const ENVELOPE_BYTES: usize = 448;
-/// What one parsed JSON value takes in memory, in bytes.
+/// The memory of one parsed JSON value, in bytes.
 const VALUE_BYTES: usize = 80;
 
 impl Delivery {
-    /// The bytes of the envelopes that the facts lead to, if each leads to one. The ids of the request stand in every envelope.
+    /// The bytes of the envelopes if each fact leads to one.
+    ///
+    /// Every envelope contains the ids of the request.
     #[must_use]
     pub fn envelope_bytes(&self) -> usize {
         self.envelope_bytes_of(self.facts.len())
     }
 
-    /// The same for this many envelopes.
+    /// The bytes of `count` envelopes.
     pub(super) fn envelope_bytes_of(&self, count: usize) -> usize {
         self.facts.text_bytes().saturating_add(count.saturating_mul(envelope_bytes_with(&self.given)))
     }
 
-    /// The memory that the delivery takes until it is durable: its text, the envelopes twice (once on their way into the store),
-    /// and its largest fact while that is parsed. Nothing for facts that the server makes itself.
+    /// The memory that the delivery needs until it is durable, in bytes.
+    ///
+    /// It is the sum of the text, the envelopes twice (once on their way into the store), and the largest fact while
+    /// parsed. Zero for facts of the server itself.
     pub(super) fn memory_bytes(&self) -> usize {
         match &self.facts.0 {
             Source::Values(_) => 0,
@@ -66,7 +70,7 @@ impl Delivery {
     }
 }
 
-/// What an envelope takes with these ids in it, beside what its fact says, in bytes.
+/// The bytes of an envelope with these ids, besides its fact.
 #[must_use]
 pub fn envelope_bytes_with(given: &Ids) -> usize {
     let mut bytes = ENVELOPE_BYTES;
@@ -74,17 +78,19 @@ pub fn envelope_bytes_with(given: &Ids) -> usize {
     bytes
 }
 
-/// The facts of a delivery. Text stays text until a fact's turn comes: parsed, a body takes up to forty times its size, and it
-/// may be needed again.
+/// The facts of a delivery.
+///
+/// Text stays text until a fact is accepted: parsed, a body takes up to forty times its size, and the server may need
+/// it again.
 pub struct Facts(Source);
 
 enum Source {
     Values(Vec<Value>),
     Text {
         body: Bytes,
-        /// Where each fact stands in the body.
-        places: Vec<Range<usize>>,
-        /// About how many JSON values the largest fact has.
+        /// The range of each fact in the body.
+        ranges: Vec<Range<usize>>,
+        /// The approximate number of JSON values in the largest fact.
         values: usize,
     },
 }
@@ -95,34 +101,34 @@ impl From<Vec<Value>> for Facts {
     }
 }
 
-/// Facts up to this size, in bytes, are too small for what they take while they are parsed to count.
+/// Up to this size, in bytes, the memory of a parsed fact is negligible.
 const SMALL_FACT_BYTES: usize = 16 * 1024;
 
 impl Facts {
-    /// The facts that stand at these places of a text.
+    /// The facts in these ranges of a text.
     #[must_use]
-    pub fn of_text(body: Bytes, places: Vec<Range<usize>>) -> Self {
-        let large = places.iter().filter(|place| place.len() > SMALL_FACT_BYTES);
+    pub fn from_text(body: Bytes, ranges: Vec<Range<usize>>) -> Self {
+        let large = ranges.iter().filter(|place| place.len() > SMALL_FACT_BYTES);
         let values = large.map(|place| memchr::memchr3_iter(b',', b'[', b'{', &body[place.clone()]).count()).max().unwrap_or(0);
-        Self(Source::Text { body, places, values })
+        Self(Source::Text { body, ranges, values })
     }
 
-    /// How many there are.
+    /// The number of facts.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.0 {
             Source::Values(facts) => facts.len(),
-            Source::Text { places, .. } => places.len(),
+            Source::Text { ranges, .. } => ranges.len(),
         }
     }
 
-    /// Whether there is none.
+    /// Whether the delivery has no fact.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The size of their text, in bytes; 0 for facts that were never text.
+    /// The size of the text, in bytes; 0 for facts that were never text.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
         match &self.0 {
@@ -131,49 +137,51 @@ impl Facts {
         }
     }
 
-    /// The fact of this index.
+    /// The fact with this index.
     ///
     /// # Errors
     /// For text that is not JSON.
     pub(super) fn get(&self, index: usize) -> Result<Value, serde_json::Error> {
         match &self.0 {
             Source::Values(facts) => Ok(facts[index].clone()),
-            Source::Text { body, places, .. } => serde_json::from_slice(&body[places[index].clone()]),
+            Source::Text { body, ranges, .. } => serde_json::from_slice(&body[ranges[index].clone()]),
         }
     }
 
-    /// What is wrong with the JSON of the first fact from this index on whose text is not JSON.
+    /// The JSON error of the first fact, from this index on, whose text is not JSON.
     pub(super) fn check(&self, from: usize) -> Option<(usize, serde_json::Error)> {
-        let Source::Text { body, places, .. } = &self.0 else { return None };
-        (from..).zip(places.get(from..)?).find_map(|(index, place)| {
+        let Source::Text { body, ranges, .. } = &self.0 else { return None };
+        (from..).zip(ranges.get(from..)?).find_map(|(index, place)| {
             let checked = serde_json::from_slice::<serde::de::IgnoredAny>(&body[place.clone()]);
             checked.err().map(|error| (index, error))
         })
     }
 }
 
-/// To which runs and sessions somebody may add. A run is theirs by its name or by its session, and the session is what the
-/// run's first envelope that names one says: so where a delivery decides that, it is looked at here, in the one place
-/// where nobody else can decide it meanwhile.
+/// The runs and sessions that a caller may write to.
+///
+/// A run is in scope by its name or by its session. The first envelope that names a session decides the run's session.
+/// If a delivery decides it, the writer must check the scope, because only the writer's lock keeps others from deciding
+/// first.
 #[derive(Clone)]
-pub struct Fence(Arc<dyn Fn(Reach<'_>) -> bool + Send + Sync>);
+pub struct WriteScope(Arc<dyn Fn(WriteTarget<'_>) -> bool + Send + Sync>);
 
-/// What a [`Fence`] is asked for.
+/// The target that a [`WriteScope`] is asked about.
 #[derive(Debug, Clone, Copy)]
-pub enum Reach<'a> {
-    /// A run that belongs to this session, if to any.
+pub enum WriteTarget<'a> {
+    /// A run, with its session if it has one.
     Run(&'a RunId, Option<&'a SessionId>),
-    /// A session, to bring a run into.
+    /// A session that a run would join.
     Session(&'a SessionId),
 }
 
-impl Fence {
-    /// A fence around what `has` says yes to.
-    pub fn new(has: impl Fn(Reach<'_>) -> bool + Send + Sync + 'static) -> Self {
+impl WriteScope {
+    /// A scope of all targets for which `has` returns true.
+    pub fn new(has: impl Fn(WriteTarget<'_>) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(has))
     }
 
-    pub(super) fn has(&self, what: Reach<'_>) -> bool {
+    pub(super) fn allows(&self, what: WriteTarget<'_>) -> bool {
         (self.0)(what)
     }
 }

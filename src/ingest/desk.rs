@@ -1,12 +1,12 @@
-//! One log's desk: the stages' memory, as the last append saved it and the next one will.
+//! The writer of one log: the state of the stages, as the last append saved it and the next one will.
 
-use super::World;
+use super::Environment;
 use super::pending::{Commit, InFlight};
 use super::stamp::EncodedRows;
 use crate::guard::Guard;
-use crate::log::control::{CONTROL, ControlRecord};
+use crate::log::control::{CONTROL_KEY_PREFIX, ControlRecord};
 use crate::log::run::{Chain, Log, Logs, Submission, Summary, summary_of};
-use crate::log::{Append, Loaded, LogId, META, Store, StoreError};
+use crate::log::{Append, LoadedLog, LogId, META, Store, StoreError};
 use crate::model::{Audience, ControlId, Epoch, ProducerId, Sequence};
 use crate::source::ledger::{Ledger, RunState};
 use crate::source::{self, Adapter, SourceKind};
@@ -17,67 +17,70 @@ use std::sync::{Arc, Weak};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-/// Appends that are stored together, and the log's summary once they are committed.
-pub(super) type Post = (Vec<Append>, Arc<Summary>);
+/// Appends that the store commits together, with the log's summary after them.
+pub(super) type PendingAppend = (Vec<Append>, Arc<Summary>);
 
-/// Whether a desk takes facts.
+/// Whether a writer accepts facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DeskState {
+pub(super) enum WriterState {
     Active,
-    /// The log is being erased or rewritten: the desk takes nothing more.
+    /// The log is being erased or rewritten: the writer accepts nothing more.
     Retired,
-    /// An append is missing for facts that moved the stages: their memory is ahead of the store, and nothing uses it again.
+    /// Facts moved the stages without an append.
+    ///
+    /// The writer's state is ahead of the store and is never used again.
     Lost,
 }
 
-/// What stands between a log's facts and its appends: the stages and their memory.
-pub(super) struct Desk {
+/// The writer of a log: the stages between its facts and its appends, with their state.
+pub(super) struct LogWriter {
     pub id: LogId,
     pub epoch: Epoch,
-    pub written: bool,
+    pub is_written: bool,
     pub summary: Summary,
     pub ledger: Ledger,
-    /// How the run stands by what users, and what operators, saw.
+    /// The state of the run, as users and as dashboards see it.
     pub seen_runs: [RunState; 2],
     pub guard: Guard,
-    adapters: Vec<Seated>,
+    adapters: Vec<AdapterEntry>,
     pub producers: HashMap<ProducerId, Numbering>,
-    /// The controls that are open, and the newest of those that are not.
+    /// The open controls, and the newest closed ones.
     pub controls: BTreeMap<ControlId, ControlRecord>,
-    /// Those that were changed or forgotten since they were last saved.
+    /// Controls that changed or were forgotten since the last save.
     pub controls_changed: Vec<ControlId>,
-    /// The guard's memory as it was last saved; empty for none.
+    /// The guard's state at the last save; empty for none.
     guard_saved: Bytes,
     pub event_ids: EventIds,
-    pub outbox: Option<Post>,
-    pub used: bool,
-    pub state: DeskState,
-    /// What was submitted from here.
+    pub outbox: Option<PendingAppend>,
+    pub is_used: bool,
+    pub state: WriterState,
+    /// The submissions of this writer.
     pub chain: Arc<Chain>,
     submitted: u64,
-    /// The deliveries that may still be on their way, in order: after a conflict the next writer takes them first.
+    /// Deliveries that may be in flight, in order. After a conflict, the next writer accepts them first.
     pub sent: VecDeque<Weak<InFlight>>,
-    /// The epoch that a writer before this one gave the log, of which nothing was ever stored.
-    pub void: Option<Epoch>,
-    /// Whether the log was there when this writer was loaded.
+    /// The epoch that an earlier writer gave the log, of which nothing was ever stored.
+    pub void_epoch: Option<Epoch>,
+    /// Whether the log existed when this writer was opened.
     pub was_there: bool,
 }
 
-pub(super) struct Seated {
+pub(super) struct AdapterEntry {
     pub kind: &'static SourceKind,
     pub adapter: Box<dyn Adapter>,
     pub saved: Vec<u8>,
 }
 
-/// How far a producer's numbers were taken.
+/// How far a producer's facts are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Numbering {
     pub epoch: u64,
     pub next: u64,
 }
 
-/// A counter of ids: one draw of randomness when a desk is opened, then one more each. A draw per append would be a system
-/// call per append.
+/// A generator of event ids.
+///
+/// It draws randomness once when a writer opens, because a draw per append would be a system call per append.
 pub(super) struct EventIds {
     pub millis: u64,
     bits: u128,
@@ -91,38 +94,38 @@ impl EventIds {
     }
 }
 
-/// What the stages remember, entry by entry.
+/// The saved state of the stages, entry by entry.
 #[derive(Default)]
 struct Entries<'s> {
-    things: Vec<(&'s str, u8)>,
+    subjects: Vec<(&'s str, u8)>,
     guard: Option<(Guard, Bytes)>,
-    adapters: Vec<Seated>,
+    adapters: Vec<AdapterEntry>,
     producers: HashMap<ProducerId, Numbering>,
     controls: BTreeMap<ControlId, ControlRecord>,
 }
 
 impl<'s> Entries<'s> {
-    /// Reads one more entry. One of no stage, as the summary, is passed over.
+    /// Reads one entry. Ignores entries of no stage, such as the summary.
     fn add(&mut self, log: &LogId, key: &'s [u8], value: &'s Bytes) -> Result<(), StoreError> {
         let unreadable = |why: &dyn std::fmt::Display| StoreError::unreadable(log, key, why);
         let name = std::str::from_utf8(key).map_err(|error| unreadable(&error))?;
         if name == GUARD {
             let saved = serde_json::from_slice(value).map_err(|error| unreadable(&error))?;
             self.guard = Some((Guard::restore(&saved).map_err(|why| unreadable(&why))?, value.clone()));
-        } else if let Some(thing) = name.strip_prefix("t:") {
+        } else if let Some(subject) = name.strip_prefix("t:") {
             match value[..] {
-                [byte] if Ledger::has_byte(byte) => self.things.push((thing, byte)),
-                _ => return Err(unreadable(&format_args!("{:?} is no thing's state", &value[..]))),
+                [byte] if Ledger::has_byte(byte) => self.subjects.push((subject, byte)),
+                _ => return Err(unreadable(&format_args!("{:?} is not the state of a subject", &value[..]))),
             }
         } else if let Some(source) = name.strip_prefix("a:") {
             let kind = source::by_name(source).ok_or_else(|| unreadable(&"this version has no such source"))?;
             let adapter = (kind.restore)(value).map_err(|error| unreadable(&error))?;
-            self.adapters.push(Seated { kind, adapter, saved: value.to_vec() });
+            self.adapters.push(AdapterEntry { kind, adapter, saved: value.to_vec() });
         } else if let Some(producer) = name.strip_prefix("p:") {
             let producer = ProducerId::new(producer).map_err(|error| unreadable(&error))?;
             let numbering = serde_json::from_slice(value).map_err(|error| unreadable(&error))?;
             self.producers.insert(producer, numbering);
-        } else if name.starts_with(CONTROL) {
+        } else if name.starts_with(CONTROL_KEY_PREFIX) {
             let record = ControlRecord::read(log, key, value)?;
             self.controls.insert(record.id.clone(), record);
         }
@@ -130,8 +133,8 @@ impl<'s> Entries<'s> {
     }
 }
 
-/// The summary of a log, which says that it ends where it does.
-fn summary_at(id: &LogId, loaded: &Loaded) -> Result<Summary, StoreError> {
+/// The summary of a log, if its tail matches the log's.
+fn summary_at(id: &LogId, loaded: &LoadedLog) -> Result<Summary, StoreError> {
     let summary = summary_of(id, loaded)?;
     if summary.last_sequence != loaded.last {
         let why = format!("it ends at sequence {}, the log at {}", summary.last_sequence, loaded.last);
@@ -140,36 +143,36 @@ fn summary_at(id: &LogId, loaded: &Loaded) -> Result<Summary, StoreError> {
     Ok(summary)
 }
 
-/// What of a log's stored state a writer could not go on from: each entry that cannot be read.
+/// The errors of all state entries that a writer could not read.
 #[must_use]
-pub fn unreadable_entries(id: &LogId, loaded: &Loaded) -> Vec<StoreError> {
+pub fn unreadable_entries(id: &LogId, loaded: &LoadedLog) -> Vec<StoreError> {
     let others = loaded.state.iter().filter(|(key, _)| key != META);
     let others = others.filter_map(|(key, value)| Entries::default().add(id, key, value).err());
     summary_at(id, loaded).err().into_iter().chain(others).collect()
 }
 
-impl Seated {
-    /// Takes the adapter back to what was last saved with the log, which is how the delivery that is being taken found it.
+impl AdapterEntry {
+    /// Restores the adapter to its last saved state, which is the state before the current delivery.
     pub fn rewind(&mut self) {
         self.adapter = match &self.saved[..] {
             [] => (self.kind.fresh)(),
-            saved => (self.kind.restore)(saved).expect("what an adapter has saved, it reads"),
+            saved => (self.kind.restore)(saved).expect("an adapter reads its own saved state"),
         };
     }
 }
 
-/// The key of the guard's memory.
+/// The key of the guard's state.
 const GUARD: &str = "g";
 
-impl Desk {
-    /// The desk of a log as it was found in the store.
+impl LogWriter {
+    /// The writer of a log, from the log's stored state.
     ///
     /// # Errors
-    /// `Unreadable`, with the first entry that cannot be read. A part that began anew instead would forget what it promised: a
-    /// sequence, the facts that it has, half a secret.
-    pub fn new(id: LogId, loaded: Option<Loaded>, world: World) -> Result<Self, StoreError> {
-        #[expect(clippy::cast_possible_truncation, reason = "any 64 of the random bits will do")]
-        let fresh = Epoch::from_random((world.random)() as u64);
+    /// `Unreadable`, with the first entry that cannot be read. A stage that started empty instead would break its
+    /// guarantees: a sequence, known facts, half a secret.
+    pub fn new(id: LogId, loaded: Option<LoadedLog>, environment: Environment) -> Result<Self, StoreError> {
+        #[expect(clippy::cast_possible_truncation, reason = "any 64 of the random bits suffice")]
+        let fresh = Epoch::from_random((environment.random)() as u64);
         let epoch = loaded.as_ref().map_or(fresh, |l| l.epoch);
         let mut read = Entries::default();
         for (key, value) in loaded.iter().flat_map(|loaded| &loaded.state) {
@@ -179,15 +182,15 @@ impl Desk {
             None => Summary::default(),
             Some(loaded) => summary_at(&id, loaded)?,
         };
-        let ledger = Ledger::restore(summary.run.clone(), read.things.into_iter());
+        let ledger = Ledger::restore(summary.run.clone(), read.subjects.into_iter());
         let seen_runs = [Audience::User, Audience::Dashboard].map(|audience| summary.run_for(audience).clone());
         let (guard, guard_saved) = read.guard.unwrap_or_default();
         let Entries { adapters, producers, controls, .. } = read;
-        let written = loaded.is_some();
+        let is_written = loaded.is_some();
         Ok(Self {
             id,
             epoch,
-            written,
+            is_written,
             summary,
             ledger,
             seen_runs,
@@ -197,69 +200,70 @@ impl Desk {
             producers,
             controls,
             controls_changed: Vec::new(),
-            event_ids: EventIds { millis: 0, bits: (world.random)() },
+            event_ids: EventIds { millis: 0, bits: (environment.random)() },
             outbox: None,
-            used: true,
-            state: DeskState::Active,
+            is_used: true,
+            state: WriterState::Active,
             chain: Arc::default(),
             submitted: 0,
             sent: VecDeque::new(),
-            void: None,
-            was_there: written,
+            void_epoch: None,
+            was_there: is_written,
         })
     }
 
-    /// Whether this memory is not what the store has or is about to have: somebody has to load it again.
+    /// Whether the writer's state differs from the submitted state. A new writer must then load it.
     pub fn is_broken(&self) -> bool {
-        self.state == DeskState::Lost || self.chain.is_broken()
+        self.state == WriterState::Lost || self.chain.is_broken()
     }
 
-    /// Puts appends in the queue to the committer.
-    pub fn submit<S: Store>(&mut self, logs: &Logs<S>, log: &Arc<Log>, (appends, summary): Post) -> Commit {
+    /// Queues appends for the committer.
+    pub fn submit<S: Store>(&mut self, logs: &Logs<S>, log: &Arc<Log>, (appends, summary): PendingAppend) -> Commit {
         let (ack, durable) = oneshot::channel();
-        let (chain, number) = (self.chain.clone(), self.submitted);
+        let (chain, index) = (self.chain.clone(), self.submitted);
         self.submitted += 1;
-        logs.submit(Submission { log: log.clone(), appends, summary, chain: chain.clone(), number, ack });
-        Commit { chain, number, durable: Some(durable) }
+        logs.submit(Submission { log: log.clone(), appends, summary, chain: chain.clone(), index, ack });
+        Commit { chain, index, durable: Some(durable) }
     }
 
-    /// Notes a delivery that was submitted, and forgets those whose callers are gone.
-    pub fn note(&mut self, in_flight: &Arc<InFlight>) {
+    /// Remembers a submitted delivery, and forgets those whose callers are gone.
+    pub fn track(&mut self, in_flight: &Arc<InFlight>) {
         while self.sent.front().is_some_and(|sent| sent.strong_count() == 0) {
             self.sent.pop_front();
         }
         self.sent.push_back(Arc::downgrade(in_flight));
     }
 
-    /// Whether a caller still waits for what was sent from here.
-    pub fn is_waited_for(&self) -> bool {
+    /// Whether a caller still waits for a submitted delivery.
+    pub fn has_waiting_callers(&self) -> bool {
         self.sent.iter().any(|sent| sent.strong_count() > 0)
     }
 
-    /// Whether it was used since it was last asked.
-    pub fn touch_again(&mut self) -> bool {
-        std::mem::take(&mut self.used)
+    /// Whether the writer was used since the last call.
+    pub fn take_used(&mut self) -> bool {
+        std::mem::take(&mut self.is_used)
     }
 
-    pub fn seat(&mut self, kind: &'static SourceKind) -> &mut Seated {
+    pub fn adapter_entry(&mut self, kind: &'static SourceKind) -> &mut AdapterEntry {
         let at = self.adapters.iter().position(|seated| seated.kind.name == kind.name).unwrap_or_else(|| {
-            self.adapters.push(Seated { kind, adapter: (kind.fresh)(), saved: Vec::new() });
+            self.adapters.push(AdapterEntry { kind, adapter: (kind.fresh)(), saved: Vec::new() });
             self.adapters.len() - 1
         });
         &mut self.adapters[at]
     }
 
-    /// An append that changes nothing, and only waits for those before it.
-    pub fn nothing(&self) -> Post {
+    /// An append that changes nothing and only waits for those before it.
+    pub fn barrier(&self) -> PendingAppend {
         let last = self.summary.last_sequence;
         let (rows, blobs, state) = (Bytes::new(), Vec::new(), Vec::new());
         let append = Append { log: self.id.clone(), epoch: self.epoch, expected: last, last, rows, blobs, state };
         (vec![append], Arc::new(self.summary.clone()))
     }
 
-    /// Puts the appends together: rows, and with the last of them bodies and every state entry that changed. `source` is whose
-    /// adapter may have moved.
-    pub fn post(
+    /// Prepares the appends: the rows, and with the last append the bodies and all changed state entries.
+    ///
+    /// `source` is the source whose adapter may have changed.
+    pub fn prepare_append(
         &mut self,
         source: Option<&'static SourceKind>,
         producer: Option<(ProducerId, Numbering)>,
@@ -267,20 +271,20 @@ impl Desk {
         rows: EncodedRows,
         moved: bool,
     ) {
-        if !self.written && !moved {
+        if !self.is_written && !moved {
             return;
         }
         let mut state = Vec::new();
         let set = |key: String, value: Vec<u8>| (Bytes::from(key), Some(Bytes::from(value)));
         if moved {
-            self.written = true;
+            self.is_written = true;
             state.push((Bytes::from_static(META), Some(to_json(&self.summary))));
             if let Some(source) = source {
-                let seat = self.seat(source);
-                let memory = seat.adapter.save();
-                if memory != seat.saved {
-                    seat.saved.clone_from(&memory);
-                    state.push(set(format!("a:{}", seat.kind.name), memory));
+                let slot = self.adapter_entry(source);
+                let memory = slot.adapter.save();
+                if memory != slot.saved {
+                    slot.saved.clone_from(&memory);
+                    state.push(set(format!("a:{}", slot.kind.name), memory));
                 }
             }
             let guard = self.guard.save();
@@ -292,7 +296,7 @@ impl Desk {
             state.extend(self.ledger.take_changed().into_iter().map(|(key, byte)| set(format!("t:{key}"), vec![byte])));
             for id in std::mem::take(&mut self.controls_changed) {
                 let saved = self.controls.get(&id).map(to_json);
-                state.push((Bytes::from(format!("{CONTROL}{id}")), saved));
+                state.push((Bytes::from(format!("{CONTROL_KEY_PREFIX}{id}")), saved));
             }
             if let Some((id, numbering)) = producer {
                 state.push(set(format!("p:{id}"), to_json(&numbering).into()));
@@ -317,5 +321,5 @@ impl Desk {
 }
 
 pub(super) fn to_json<T: Serialize>(value: &T) -> Bytes {
-    serde_json::to_vec(value).expect("our own plain data").into()
+    serde_json::to_vec(value).expect("plain data serializes").into()
 }

@@ -1,26 +1,31 @@
-//! What the write path bears at once, and what it has taken so far.
+//! The load limits of the write path, and its counters.
 
 use crate::meter::Counter;
 use std::time::Duration;
 
-/// What the write path bears, and what it does about more.
+/// The load limits of the write path.
 #[derive(Debug, Clone, Copy)]
-pub struct Load {
-    /// Memory of facts under way to the store, in bytes, by what is known of them before they are parsed; beyond it producers wait.
+pub struct IngestLimits {
+    /// Memory of facts in flight to the store, in bytes, estimated before parsing.
+    ///
+    /// Beyond it producers wait.
     pub in_flight_bytes_max: usize,
-    /// How long they wait, until they are told to come back.
+    /// How long a producer waits before it gets an error.
     pub wait_max: Duration,
-    /// Bytes under way from which on diagnostics and metrics are shed, which nobody's picture hangs on.
+    /// Bytes in flight from which on the server drops diagnostics and metrics. No activity needs them.
     pub shed_bytes_min: usize,
-    /// Logs there may be, of runs and of sessions: of each something stays in memory. Those that are begun at the same moment
-    /// may be a few more.
+    /// Logs of runs and of sessions; each costs memory.
+    ///
+    /// Logs that are created at the same moment may exceed the limit slightly.
     pub logs_max: u64,
-    /// Subjects that the ledger of one log remembers: calls, messages, parts, actions and the like. Of each a key and a byte stay
-    /// in memory while the log is written. One body may exceed the limit by what its own facts begin.
+    /// Subjects of one log: calls, messages, parts, actions and so on.
+    ///
+    /// Each costs a key and a byte of memory while the log has a writer. One body may exceed the limit by the subjects
+    /// of its own facts.
     pub subjects_max: usize,
 }
 
-impl Default for Load {
+impl Default for IngestLimits {
     fn default() -> Self {
         Self {
             in_flight_bytes_max: 128 * 1024 * 1024,
@@ -32,9 +37,9 @@ impl Default for Load {
     }
 }
 
-/// What was taken so far.
+/// The counters of the write path.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct IngestCounters {
     pub accepted: Counter,
     pub duplicates: Counter,
     pub shed: Counter,
@@ -42,7 +47,7 @@ pub struct Counts {
     /// Bodies that were moved out of their envelopes, and their bytes.
     pub blobs: Counter,
     pub blob_bytes: Counter,
-    /// Runs that were said to be stale, and that the server ended.
+    /// Runs that the server declared stale, and runs that it ended.
     pub stale: Counter,
     pub settled: Counter,
 }

@@ -3,20 +3,21 @@
 //! ```text
 //! facts ─▶ adapter ─▶ ledger ─▶ guard ─▶ stamp ─▶ committer
 //! ```
-//! One [`Desk`] a log takes them in order under one lock, and the log's append is in the committer's line before the lock is
-//! let go: so sequences are gapless and in order. Everything that the stages remember is saved in the same append. Time and
-//! randomness come in with the request. Nothing here knows a reader.
+//! One [`LogWriter`] per log accepts facts in order under one lock. It queues the log's append for the committer before
+//! it releases the lock, so sequences are gapless and in order. The same append saves all state of the stages. Time and
+//! randomness come from [`Environment`]. Nothing here knows readers.
 //!
-//! A delivery whose appends conflict was not stored: the log's state is loaded again, and the deliveries that were on their way
-//! are taken again in their order. A writer that has appends on their way is never let go of, and one that a panic left ahead of
-//! the store is never used again.
+//! A delivery whose appends conflict was not stored. The server loads the log's state again and accepts the deliveries
+//! in flight again, in order. The server never drops a writer with appends in flight, and never reuses a writer that a
+//! panic left ahead of the store.
 //!
-//! Whoever erases a log, or rewrites its past, takes its desk away first: what was taken there is in the log by then, what
-//! comes after waits for a new one.
+//! Erasing a log, or rewriting its history, first retires its writer. By then everything that the writer accepted is in
+//! the log; later deliveries wait for a new writer.
 //!
-//! Its rooms, in the order in which they may use each other: [`delivery`] is what comes in, [`receipt`] what goes back, [`desk`]
-//! the stages' memory, [`pending`] what is on its way from there to the store; [`take`] asks the adapter, [`stamp`] the ledger and the guard. Beside the line stand [`answers`] to what
-//! other runs asked, [`amend`], by which the server itself adds to a log, and [`past`], which erases and rewrites.
+//! Submodules, in the order in which they may use each other: [`delivery`] is the input, [`receipt`] the result,
+//! [`desk`] the writer with the state of the stages, [`pending`] the deliveries between writer and store. [`take`] runs
+//! the adapter, [`stamp`] the ledger and the guard. Beside this path are [`answers`] (answers to actions of other
+//! runs), [`amend`] (appends by the server itself), and [`past`] (erasure and compaction).
 
 mod load;
 
@@ -38,13 +39,13 @@ mod amend;
 
 mod past;
 
-pub use amend::{Amendment, Standing, Verdict};
-pub use delivery::{Delivery, ENVELOPE_BYTES, Facts, Fence, PRODUCERS_MAX, Producer, Reach, envelope_bytes_with};
+pub use amend::{ServerAppend, Verdict, WriterView};
+pub use delivery::{Delivery, ENVELOPE_BYTES, Facts, PRODUCERS_MAX, Producer, WriteScope, WriteTarget, envelope_bytes_with};
 pub use desk::unreadable_entries;
-pub use load::{Counts, Load};
-pub use past::Thinned;
+pub use load::{IngestCounters, IngestLimits};
+pub use past::CompactionPlan;
 pub use pending::{Admitted, Pending};
-pub use receipt::{IngestError, Outside, Receipt, VIOLATIONS_MAX};
+pub use receipt::{IngestError, OutOfScope, Receipt, VIOLATIONS_MAX};
 pub use stamp::BlobMeta;
 pub use take::ENVELOPES_BYTES_MAX;
 
@@ -53,7 +54,7 @@ use crate::log::run::{Log, Logs};
 use crate::log::{LogId, Store, StoreError};
 use crate::model::Epoch;
 use dashmap::DashMap;
-use desk::{Desk, DeskState, Post};
+use desk::{LogWriter, PendingAppend, WriterState};
 use parking_lot::Mutex;
 use pending::InFlight;
 use std::collections::VecDeque;
@@ -61,13 +62,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 use tokio::sync::{Mutex as AsyncMutex, OnceCell, OwnedMutexGuard, Semaphore, watch};
 
-/// The most idle logs that keep their desk because the guard holds text that may be most of a secret and therefore is not saved.
-/// Beyond it such a text reads `[redacted]`, as it does after a restart.
+/// The most idle logs that keep their writer for unsaved text of the guard.
+///
+/// The guard does not save text that may be most of a secret. Beyond this limit, such text reads `[redacted]`, as it
+/// does after a restart.
 pub const HOLDING_LOGS_MAX: usize = 1024;
 
-/// Where time and randomness come from: given by `main`, so that everything else is a function of its arguments.
+/// The source of time and randomness.
+///
+/// `main` gives it, so that all other code is a function of its arguments.
 #[derive(Debug, Clone, Copy)]
-pub struct World {
+pub struct Environment {
     pub now: fn() -> jiff::Timestamp,
     /// Random bits from the operating system.
     pub random: fn() -> u128,
@@ -76,145 +81,150 @@ pub struct World {
 /// The write path of all logs.
 pub struct Ingest<S> {
     core: Arc<Core<S>>,
-    desks: DashMap<LogId, Arc<Seat>>,
-    load: Load,
+    writers: DashMap<LogId, Arc<WriterSlot>>,
+    limits: IngestLimits,
     in_flight: Semaphore,
-    /// Whose turn it is to take a large delivery.
+    /// Limits the large deliveries that are accepted at once.
     large: Semaphore,
-    /// Moves when a desk that was left is gone.
-    gone: watch::Sender<()>,
+    /// Notifies when a retired writer has left its slot.
+    retired: watch::Sender<()>,
 }
 
-/// What it takes to take a delivery, on whatever thread.
+/// The data that accepting a delivery needs, on any thread.
 struct Core<S> {
     logs: Arc<Logs<S>>,
     policy: Policy,
-    world: World,
+    environment: Environment,
     logs_max: u64,
     subjects_max: usize,
-    counts: Counts,
+    counts: IngestCounters,
 }
 
-/// A log's place at the write path: its desk, once its state is loaded.
-struct Seat {
+/// A log's entry in the write path: its writer, once the log's state is loaded.
+struct WriterSlot {
     log: Arc<Log>,
-    desk: OnceCell<Arc<AsyncMutex<Desk>>>,
-    /// What the desk before this one had sent, in order: it may have to be taken again.
+    writer: OnceCell<Arc<AsyncMutex<LogWriter>>>,
+    /// The deliveries that the previous writer had submitted, in order.
+    ///
+    /// The next writer may have to accept them again.
     sent: Mutex<VecDeque<Weak<InFlight>>>,
-    /// See [`Desk::void`].
-    void: Option<Epoch>,
+    /// See [`LogWriter::void_epoch`].
+    void_epoch: Option<Epoch>,
 }
 
-/// Deliveries that lead to more bytes of envelopes than this are taken on a thread that may be held up: on one that serves, each
-/// MiB would keep all other connections waiting for up to 200 ms.
-const SERVED_BYTES_MAX: usize = 256 * 1024;
-/// Large deliveries that are taken at once: some threads are left for those who read.
-pub const LARGE_AT_ONCE: usize = 2;
+/// Deliveries with more bytes of envelopes than this are accepted on a blocking thread.
+///
+/// On a serving thread, each MiB would delay all other connections by up to 200 ms.
+const INLINE_BYTES_MAX: usize = 256 * 1024;
+/// Large deliveries that are accepted at once. It leaves blocking threads for readers.
+pub const LARGE_DELIVERIES_MAX: usize = 2;
 
 impl<S: Store> Ingest<S> {
     /// The write path into `logs`.
     #[must_use]
-    pub fn new(logs: Arc<Logs<S>>, policy: Policy, world: World) -> Self {
-        Self::limited(logs, policy, world, Load::default())
+    pub fn new(logs: Arc<Logs<S>>, policy: Policy, environment: Environment) -> Self {
+        Self::build(logs, policy, environment, IngestLimits::default())
     }
 
-    fn limited(logs: Arc<Logs<S>>, policy: Policy, world: World, load: Load) -> Self {
+    fn build(logs: Arc<Logs<S>>, policy: Policy, environment: Environment, limits: IngestLimits) -> Self {
         let core = Arc::new(Core {
             logs,
             policy,
-            world,
-            logs_max: load.logs_max,
-            subjects_max: load.subjects_max,
-            counts: Counts::default(),
+            environment,
+            logs_max: limits.logs_max,
+            subjects_max: limits.subjects_max,
+            counts: IngestCounters::default(),
         });
-        let in_flight = Semaphore::new(load.in_flight_bytes_max.min(Semaphore::MAX_PERMITS));
-        let (desks, large, gone) = (DashMap::new(), Semaphore::new(LARGE_AT_ONCE), watch::Sender::new(()));
-        Self { core, desks, load, in_flight, large, gone }
+        let in_flight = Semaphore::new(limits.in_flight_bytes_max.min(Semaphore::MAX_PERMITS));
+        let (writers, large, retired) = (DashMap::new(), Semaphore::new(LARGE_DELIVERIES_MAX), watch::Sender::new(()));
+        Self { core, writers, limits, in_flight, large, retired }
     }
 
-    /// The same, which bears this much.
+    /// Sets the load limits.
     #[must_use]
-    pub fn bearing(self, load: Load) -> Self {
-        let Core { logs, policy, world, .. } = &*self.core;
-        Self::limited(logs.clone(), policy.clone(), *world, load)
+    pub fn with_limits(self, limits: IngestLimits) -> Self {
+        let Core { logs, policy, environment, .. } = &*self.core;
+        Self::build(logs.clone(), policy.clone(), *environment, limits)
     }
 
-    /// What was taken so far.
+    /// The counters of the write path.
     #[must_use]
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &IngestCounters {
         &self.core.counts
     }
 
-    /// The memory that facts under way to the store take, in bytes, by what is known of them before they are parsed.
+    /// The memory of facts in flight to the store, in bytes, estimated before parsing.
     pub fn in_flight_bytes(&self) -> usize {
-        self.load.in_flight_bytes_max.saturating_sub(self.in_flight.available_permits())
+        self.limits.in_flight_bytes_max.saturating_sub(self.in_flight.available_permits())
     }
 
-    /// Takes facts, and answers when what they led to is durable and visible.
+    /// Accepts facts and waits until their envelopes are durable and visible.
     ///
     /// # Errors
-    /// [`IngestError`]. Nothing of an atomic delivery is then kept; of another one, what the error says.
+    /// [`IngestError`]. The log keeps nothing of an atomic delivery; of another one, what the error says.
     pub async fn deliver(&self, delivery: Delivery) -> Result<Receipt, IngestError> {
         let admitted = self.admit(&delivery).await?;
         self.submit(delivery, admitted).await?.durable().await
     }
 
-    /// Waits until the delivery fits into what may be under way, for as long as [`Load::wait_max`] says. A caller that has
-    /// deliveries under way and has to wait must let go of those first, or all could end up waiting for each other.
+    /// Waits up to [`IngestLimits::wait_max`] until the delivery fits into the memory for facts in flight.
+    ///
+    /// A caller that must wait has to finish its other deliveries first. Otherwise all callers could wait for each
+    /// other.
     ///
     /// # Errors
     /// `Busy`.
     pub async fn admit(&self, delivery: &Delivery) -> Result<Admitted<'_>, IngestError> {
-        let weight = delivery.memory_bytes().min(self.load.in_flight_bytes_max);
+        let weight = delivery.memory_bytes().min(self.limits.in_flight_bytes_max);
         let weight = u32::try_from(weight).unwrap_or(u32::MAX);
         let permit = match self.in_flight.try_acquire_many(weight) {
             Ok(permit) => permit,
             Err(_) => {
-                let waiting = tokio::time::timeout(self.load.wait_max, self.in_flight.acquire_many(weight));
-                waiting.await.map_err(|_| IngestError::Busy(self.load.wait_max))?.expect("the semaphore is never closed")
+                let waiting = tokio::time::timeout(self.limits.wait_max, self.in_flight.acquire_many(weight));
+                waiting.await.map_err(|_| IngestError::Busy(self.limits.wait_max))?.expect("the semaphore is never closed")
             }
         };
-        let sheds = self.in_flight_bytes().saturating_sub(weight as usize) > self.load.shed_bytes_min;
+        let sheds = self.in_flight_bytes().saturating_sub(weight as usize) > self.limits.shed_bytes_min;
         Ok(Admitted { _permit: permit, sheds })
     }
 
-    /// Takes facts and puts them in the line to the store, without waiting for the store.
+    /// Accepts facts and queues their appends for the store, without waiting for the store.
     ///
     /// # Errors
-    /// [`StoreError`] when the log's state cannot be loaded; `TooManyRuns` and `Panicked`, when nothing was taken.
+    /// [`StoreError`] when the log's state cannot be loaded; `TooManyRuns` and `Panicked`, when nothing was accepted.
     pub async fn submit<'i>(&'i self, delivery: Delivery, admitted: Admitted<'i>) -> Result<Pending<'i, S>, IngestError> {
         let in_flight = InFlight::new(delivery, admitted.sheds);
         if let Some(answers) = in_flight.delivery.source.answers {
             let of = in_flight.clone();
             let answers = move || {
                 let facts = &of.delivery.facts;
-                // A fact that cannot be read is refused when its turn comes.
+                // An unreadable fact is refused later, in its order.
                 let facts = (0..facts.len()).filter_map(|index| facts.get(index).ok());
                 facts.filter_map(|fact| fact.as_object().map(answers)).flatten().collect::<Vec<_>>()
             };
-            let told = self.work(in_flight.delivery.envelope_bytes(), answers).await;
-            if !told.is_empty() {
-                self.pass_on(&in_flight.delivery, told).await?;
+            let answers = self.run_work(in_flight.delivery.envelope_bytes(), answers).await;
+            if !answers.is_empty() {
+                self.forward_answers(&in_flight.delivery, answers).await?;
             }
         }
-        self.enter(&in_flight).await?;
+        self.submit_in_flight(&in_flight).await?;
         Ok(Pending { ingest: self, in_flight, durable: None, _admitted: admitted })
     }
 
-    /// Has the log's writer take a delivery, unless another call has had it taken.
-    async fn enter(&self, in_flight: &Arc<InFlight>) -> Result<(), IngestError> {
+    /// Makes the log's writer accept a delivery, unless another call did so meanwhile.
+    async fn submit_in_flight(&self, in_flight: &Arc<InFlight>) -> Result<(), IngestError> {
         let delivery = &in_flight.delivery;
-        let (seat, mut desk) = self.writer(&delivery.log).await?;
-        if !in_flight.is_to_be_taken() {
+        let (slot, mut writer) = self.writer(&delivery.log).await?;
+        if !in_flight.needs_accept() {
             return Ok(());
         }
         let (core, in_flight) = (self.core.clone(), in_flight.clone());
-        self.work(delivery.envelope_bytes(), move || core.take(&mut desk, &seat.log, &in_flight)).await
+        self.run_work(delivery.envelope_bytes(), move || core.accept(&mut writer, &slot.log, &in_flight)).await
     }
 
-    /// Does work of about so many bytes of envelopes where it holds up nobody.
-    async fn work<T: Send + 'static>(&self, bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
-        if bytes <= SERVED_BYTES_MAX {
+    /// Runs work on about `bytes` bytes of envelopes where it delays no connection.
+    async fn run_work<T: Send + 'static>(&self, bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
+        if bytes <= INLINE_BYTES_MAX {
             return work();
         }
         let _turn = self.large.acquire().await.expect("the semaphore is never closed");
@@ -222,134 +232,138 @@ impl<S: Store> Ingest<S> {
         worked.unwrap_or_else(|error| resume_unwind(error.into_panic()))
     }
 
-    /// The writer of a log, with nobody else at it; loaded anew if it conflicted or was lost.
-    async fn writer(&self, id: &LogId) -> Result<(Arc<Seat>, OwnedMutexGuard<Desk>), StoreError> {
-        let mut gone = None;
+    /// Locks the writer of a log; opens a new one after a conflict or a panic.
+    async fn writer(&self, id: &LogId) -> Result<(Arc<WriterSlot>, OwnedMutexGuard<LogWriter>), StoreError> {
+        let mut retired = None;
         loop {
-            let seat = self.seat(id).await?;
-            let desk = seat.desk.get_or_try_init(|| self.sit_down(&seat)).await?;
-            let mut desk = desk.clone().lock_owned().await;
-            if desk.state == DeskState::Retired {
-                drop(desk);
-                self.wait_for_a_new_desk(&mut gone).await;
-            } else if desk.is_broken() {
-                self.replace(&seat, &mut desk);
+            let slot = self.slot(id).await?;
+            let writer = slot.writer.get_or_try_init(|| self.open_writer(&slot)).await?;
+            let mut writer = writer.clone().lock_owned().await;
+            if writer.state == WriterState::Retired {
+                drop(writer);
+                self.wait_for_new_writer(&mut retired).await;
+            } else if writer.is_broken() {
+                self.replace_slot(&slot, &mut writer);
             } else {
-                return Ok((seat, desk));
+                return Ok((slot, writer));
             }
         }
     }
 
-    /// Puts a new seat where this one is, if it is there still: its memory is not what the store has.
-    fn replace(&self, seat: &Arc<Seat>, desk: &mut Desk) {
-        let Some(mut place) = self.desks.get_mut(&seat.log.id).filter(|place| Arc::ptr_eq(place, seat)) else { return };
-        let void = (!desk.was_there && desk.chain.has_refused(0)).then_some(desk.epoch);
-        let sent = Mutex::new(std::mem::take(&mut desk.sent));
-        *place = Arc::new(Seat { log: seat.log.clone(), desk: OnceCell::new(), sent, void });
+    /// Replaces the slot unless another call did: its writer's state differs from the store.
+    fn replace_slot(&self, slot: &Arc<WriterSlot>, writer: &mut LogWriter) {
+        let Some(mut place) = self.writers.get_mut(&slot.log.id).filter(|place| Arc::ptr_eq(place, slot)) else { return };
+        let void_epoch = (!writer.was_there && writer.chain.has_refused(0)).then_some(writer.epoch);
+        let sent = Mutex::new(std::mem::take(&mut writer.sent));
+        *place = Arc::new(WriterSlot { log: slot.log.clone(), writer: OnceCell::new(), sent, void_epoch });
     }
 
-    /// Waits until a desk that was left is gone. The first call only begins to listen: it may have gone before that.
-    async fn wait_for_a_new_desk(&self, gone: &mut Option<watch::Receiver<()>>) {
-        match gone {
-            None => *gone = Some(self.gone.subscribe()),
-            // It fails only when this value is gone, and it is borrowed.
-            Some(gone) => drop(gone.changed().await),
+    /// Waits until a retired writer has left its slot.
+    ///
+    /// The first call only subscribes: the writer may have left before that.
+    async fn wait_for_new_writer(&self, retired: &mut Option<watch::Receiver<()>>) {
+        match retired {
+            None => *retired = Some(self.retired.subscribe()),
+            // It fails only when the sender is dropped, and `self` owns the sender.
+            Some(retired) => drop(retired.changed().await),
         }
     }
 
-    async fn seat(&self, id: &LogId) -> Result<Arc<Seat>, StoreError> {
-        if let Some(seat) = self.desks.get(id) {
-            return Ok(seat.clone());
+    async fn slot(&self, id: &LogId) -> Result<Arc<WriterSlot>, StoreError> {
+        if let Some(slot) = self.writers.get(id) {
+            return Ok(slot.clone());
         }
         let log = self.core.logs.log(id).await?;
-        let new = || Arc::new(Seat { log, desk: OnceCell::new(), sent: Mutex::default(), void: None });
-        Ok(self.desks.entry(id.clone()).or_insert_with(new).clone())
+        let new = || Arc::new(WriterSlot { log, writer: OnceCell::new(), sent: Mutex::default(), void_epoch: None });
+        Ok(self.writers.entry(id.clone()).or_insert_with(new).clone())
     }
 
-    /// Loads a log's writer, and has it take what the one before it had on its way and did not get stored.
-    async fn sit_down(&self, seat: &Seat) -> Result<Arc<AsyncMutex<Desk>>, StoreError> {
-        // What is on its way belongs to the log, or is refused; before that is known there is no saying where the log stands.
-        seat.log.idle().await;
-        let loaded = self.core.logs.load(&seat.log.id).await?;
-        let mut desk = Desk::new(seat.log.id.clone(), loaded, self.core.world)?;
-        desk.void = seat.void;
-        // One whose turn is missed here, because this is given up, is taken when its caller asks what became of it.
-        let again: Vec<_> = seat.sent.lock().drain(..).filter_map(|sent| sent.upgrade()).collect();
-        let again: Vec<_> = again.into_iter().filter(|sent| sent.is_to_be_taken()).collect();
+    /// Opens a log's writer, which accepts the unstored deliveries of the previous writer again.
+    async fn open_writer(&self, slot: &WriterSlot) -> Result<Arc<AsyncMutex<LogWriter>>, StoreError> {
+        // Appends in flight are committed or refused first; only then is the log's tail known.
+        slot.log.idle().await;
+        let loaded = self.core.logs.load(&slot.log.id).await?;
+        let mut writer = LogWriter::new(slot.log.id.clone(), loaded, self.core.environment)?;
+        writer.void_epoch = slot.void_epoch;
+        // If this call is cancelled, each remaining delivery is accepted when its caller waits for it.
+        let again: Vec<_> = slot.sent.lock().drain(..).filter_map(|sent| sent.upgrade()).collect();
+        let again: Vec<_> = again.into_iter().filter(|sent| sent.needs_accept()).collect();
         let bytes = again.iter().map(|sent| sent.delivery.envelope_bytes()).fold(0, usize::saturating_add);
-        let (core, log) = (self.core.clone(), seat.log.clone());
-        let desk = self.work(bytes, move || {
+        let (core, log) = (self.core.clone(), slot.log.clone());
+        let writer = self.run_work(bytes, move || {
             for in_flight in again {
-                if desk.state == DeskState::Lost {
+                if writer.state == WriterState::Lost {
                     break;
                 }
-                if let Err(error) = core.take(&mut desk, &log, &in_flight) {
+                if let Err(error) = core.accept(&mut writer, &log, &in_flight) {
                     in_flight.set(Err(error), None);
                 }
             }
-            desk
+            writer
         });
-        Ok(Arc::new(AsyncMutex::new(desk.await)))
+        Ok(Arc::new(AsyncMutex::new(writer.await)))
     }
 
-    /// Forgets the desks of logs that nobody writes at this moment and that have nothing under way. Their state is saved. A desk
-    /// whose guard holds text that it does not save stays, for at most [`HOLDING_LOGS_MAX`] logs: a pause must not redact.
+    /// Drops idle writers without appends in flight; their state is saved.
+    ///
+    /// A writer whose guard holds unsaved text stays, for at most [`HOLDING_LOGS_MAX`] logs, so that a pause does not
+    /// redact.
     pub fn sweep(&self) {
         let mut holding = 0;
-        self.desks.retain(|_, seat| {
-            let mut stays = |desk: &Arc<AsyncMutex<Desk>>| {
-                desk.try_lock().map_or(true, |mut desk| {
-                    desk.touch_again() || desk.is_waited_for() || {
-                        let is_holding = desk.guard.is_lost_by_saving();
+        self.writers.retain(|_, slot| {
+            let mut stays = |writer: &Arc<AsyncMutex<LogWriter>>| {
+                writer.try_lock().map_or(true, |mut writer| {
+                    writer.take_used() || writer.has_waiting_callers() || {
+                        let is_holding = writer.guard.is_lost_by_saving();
                         holding += usize::from(is_holding);
                         is_holding && holding <= HOLDING_LOGS_MAX
                     }
                 })
             };
-            Arc::strong_count(seat) > 1 || seat.log.is_under_way() || seat.desk.get().is_some_and(&mut stays)
+            Arc::strong_count(slot) > 1 || slot.log.has_in_flight() || slot.writer.get().is_some_and(&mut stays)
         });
     }
 
-    /// How many logs have a writer in memory.
+    /// The number of writers in memory.
     #[must_use]
     pub fn writer_count(&self) -> usize {
-        self.desks.len()
+        self.writers.len()
     }
 }
 
 impl<S: Store> Core<S> {
-    /// Has a writer take a delivery, and puts what it leads to in the queue to the store.
-    fn take(&self, desk: &mut Desk, log: &Arc<Log>, in_flight: &Arc<InFlight>) -> Result<(), IngestError> {
-        if !desk.written && self.logs.log_count() >= self.logs_max {
+    /// Makes a writer accept a delivery, and queues the appends.
+    fn accept(&self, writer: &mut LogWriter, log: &Arc<Log>, in_flight: &Arc<InFlight>) -> Result<(), IngestError> {
+        if !writer.is_written && self.logs.log_count() >= self.logs_max {
             return Err(IngestError::TooManyRuns { limit: self.logs_max });
         }
-        if desk.ledger.len() >= self.subjects_max {
+        if writer.ledger.len() >= self.subjects_max {
             return Err(IngestError::TooManySubjects { limit: self.subjects_max });
         }
-        log.hear();
-        let taking = || desk.take(&in_flight.delivery, in_flight.sheds, &self.policy, self.world);
-        let Ok(taken) = catch_unwind(AssertUnwindSafe(taking)) else {
-            tracing::error!(log = %log.id, "taking facts panicked; the log's state is loaded again");
+        log.touch();
+        let accepting = || writer.accept(&in_flight.delivery, in_flight.sheds, &self.policy, self.environment);
+        let Ok(taken) = catch_unwind(AssertUnwindSafe(accepting)) else {
+            tracing::error!(log = %log.id, "accepting facts panicked; the server loads the log's state again");
             return Err(IngestError::Panicked);
         };
-        let post = desk.outbox.take();
-        self.count(taken.as_ref().map_or_else(IngestError::kept, Some), post.as_ref());
-        let commit = post.map(|post| desk.submit(&self.logs, log, post));
+        let pending = writer.outbox.take();
+        self.count(taken.as_ref().map_or_else(IngestError::kept, Some), pending.as_ref());
+        let commit = pending.map(|pending| writer.submit(&self.logs, log, pending));
         if commit.is_some() {
-            desk.note(in_flight);
+            writer.track(in_flight);
         }
         in_flight.set(taken, commit);
         Ok(())
     }
 
-    /// Counts what was taken of a delivery, and what it led to.
-    fn count(&self, taken: Option<&Receipt>, post: Option<&Post>) {
+    /// Counts the accepted facts and their appends.
+    fn count(&self, taken: Option<&Receipt>, pending: Option<&PendingAppend>) {
         if let Some(taken) = taken {
             self.counts.accepted.add(taken.accepted);
             self.counts.duplicates.add(taken.duplicates);
             self.counts.shed.add(taken.shed);
         }
-        for append in post.iter().flat_map(|(appends, _)| appends) {
+        for append in pending.iter().flat_map(|(appends, _)| appends) {
             self.counts.envelopes.add(append.last.0 - append.expected.0);
             if !append.blobs.is_empty() {
                 self.counts.blobs.add(append.blobs.len() as u64);

@@ -1,56 +1,57 @@
-//! Erasing a log, and rewriting its past. Both take its desk away first.
+//! Erasure and compaction of a log. Both retire its writer first.
 
-use super::desk::{Desk, DeskState, to_json};
+use super::desk::{LogWriter, WriterState, to_json};
 use super::pending::{ATTEMPTS_MAX, Commit};
-use super::{Ingest, Seat};
-use crate::log::run::{Compacted, Tail};
-use crate::log::{Compaction, LogId, META, Rewritten, Store, StoreError};
+use super::{Ingest, WriterSlot};
+use crate::log::run::{CompactionState, Tail};
+use crate::log::{Compaction, LogId, META, RewrittenAppend, Store, StoreError};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// What is to become of a log's past.
+/// The plan of a compaction: the new history of a log.
 #[derive(Debug, Default)]
-pub struct Thinned {
-    pub appends: Vec<Rewritten>,
-    /// How many rows that each audience saw are gone.
+pub struct CompactionPlan {
+    pub appends: Vec<RewrittenAppend>,
+    /// Per audience, the number of visible rows that the compaction removes.
     pub unseen: [u64; 3],
-    pub compacted: Compacted,
+    pub compacted: CompactionState,
 }
 
 impl<S: Store> Ingest<S> {
-    /// Erases a log with everything that was taken for it before, durably; `false` when it was never written. What is taken
-    /// after begins a new life of it.
+    /// Erases a log with all accepted facts, durably; `false` when the log was never written.
     ///
-    /// A log whose state cannot be read has no desk, and is erased before there is one.
+    /// Later facts start a new epoch.
     ///
-    /// It must run to its end, whoever asked for it: a task of its own.
+    /// A log with unreadable state has no writer; it is erased before a writer opens.
+    ///
+    /// The call must run to its end even if the caller disconnects: spawn it as a task.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn erase(&self, id: &LogId) -> Result<bool, StoreError> {
         let mut attempts = 1..;
-        let (_open, mut is_erased) = self.core.logs.log_to_erase(id).await?;
+        let (_open, mut is_erased) = self.core.logs.open_for_erase(id).await?;
         loop {
-            let seat = self.seat(id).await?;
-            let sit_down = async || match self.sit_down(&seat).await {
-                // Nobody writes meanwhile: who would waits for this desk.
-                Err(error) if error.is_of_one_log() => {
-                    self.core.logs.erase(&seat.log).await?;
+            let slot = self.slot(id).await?;
+            let open_writer = async || match self.open_writer(&slot).await {
+                // No other writer can open meanwhile: callers wait for this slot.
+                Err(error) if error.affects_one_log() => {
+                    self.core.logs.erase(&slot.log).await?;
                     is_erased = true;
-                    self.sit_down(&seat).await
+                    self.open_writer(&slot).await
                 }
-                desk => desk,
+                writer => writer,
             };
-            seat.desk.get_or_try_init(sit_down).await?;
-            let (seat, mut desk) = self.writer(id).await?;
-            if is_erased || !desk.written {
+            slot.writer.get_or_try_init(open_writer).await?;
+            let (slot, mut writer) = self.writer(id).await?;
+            if is_erased || !writer.is_written {
                 return Ok(is_erased);
             }
-            let (leave, mut commit) = self.leave(seat, &mut desk);
-            drop(desk);
+            let (retired_writer, mut commit) = self.retire(slot, &mut writer);
+            drop(writer);
             match commit.wait().await {
                 Ok(()) => {
-                    self.core.logs.erase(&leave.seat.log).await?;
+                    self.core.logs.erase(&retired_writer.slot.log).await?;
                     return Ok(true);
                 }
                 Err(_) if commit.is_refused() && attempts.next() < Some(ATTEMPTS_MAX) => {}
@@ -59,54 +60,58 @@ impl<S: Store> Ingest<S> {
         }
     }
 
-    /// Takes nothing more at this desk; and what waits for everything that was taken there.
-    fn leave(&self, seat: Arc<Seat>, desk: &mut Desk) -> (Leave<'_, S>, Commit) {
-        desk.state = DeskState::Retired;
-        let nothing = desk.nothing();
-        let commit = desk.submit(&self.core.logs, &seat.log, nothing);
-        (Leave { ingest: self, seat }, commit)
+    /// Retires the writer; returns the commit that waits for everything that it accepted.
+    fn retire(&self, slot: Arc<WriterSlot>, writer: &mut LogWriter) -> (RetiredWriter<'_, S>, Commit) {
+        writer.state = WriterState::Retired;
+        let nothing = writer.barrier();
+        let commit = writer.submit(&self.core.logs, &slot.log, nothing);
+        (RetiredWriter { ingest: self, slot }, commit)
     }
 
-    /// Rewrites a log's past as it was found at this tail; `false` when the log has moved since, and nothing was done.
+    /// Rewrites a log's history, planned at the tail `found`; `false` when the log has moved since.
     ///
-    /// It must run to its end, whoever asked for it: a task of its own.
+    /// Then nothing was done.
+    ///
+    /// The call must run to its end even if the caller disconnects: spawn it as a task.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn compact(&self, id: &LogId, found: &Tail, thinned: Thinned) -> Result<bool, StoreError> {
+    pub async fn compact(&self, id: &LogId, found: &Tail, plan: CompactionPlan) -> Result<bool, StoreError> {
         let Some(epoch) = found.epoch else { return Ok(false) };
-        let (leave, mut commit, mut summary) = {
-            let (seat, mut desk) = self.writer(id).await?;
-            let stands = (desk.epoch, desk.summary.last_sequence, desk.summary.compacted);
-            if !desk.written || stands != (epoch, found.last, found.summary.compacted) {
+        let (retired_writer, mut commit, mut summary) = {
+            let (slot, mut writer) = self.writer(id).await?;
+            let stands = (writer.epoch, writer.summary.last_sequence, writer.summary.compacted);
+            if !writer.is_written || stands != (epoch, found.last, found.summary.compacted) {
                 return Ok(false);
             }
-            let (leave, commit) = self.leave(seat, &mut desk);
-            (leave, commit, desk.summary.clone())
+            let (retired_writer, commit) = self.retire(slot, &mut writer);
+            (retired_writer, commit, writer.summary.clone())
         };
         match commit.wait().await {
             Err(_) if commit.is_refused() => return Ok(false),
             committed => committed?,
         }
-        for (count, unseen) in summary.seen_count.iter_mut().zip(thinned.unseen) {
+        for (count, unseen) in summary.seen_count.iter_mut().zip(plan.unseen) {
             *count = count.saturating_sub(unseen);
         }
-        summary.compacted = thinned.compacted;
+        summary.compacted = plan.compacted;
         let state = vec![(Bytes::from_static(META), Some(to_json(&summary)))];
-        let compaction = Compaction { log: id.clone(), epoch, last: found.last, appends: thinned.appends, state };
-        self.core.logs.compact(&leave.seat.log, compaction, Arc::new(summary)).await
+        let compaction = Compaction { log: id.clone(), epoch, last: found.last, appends: plan.appends, state };
+        self.core.logs.compact(&retired_writer.slot.log, compaction, Arc::new(summary)).await
     }
 }
 
-/// The erasure or rewriting of a log. However it ends, who waits for a new desk gets one.
-struct Leave<'i, S> {
+/// A retired writer during an erasure or a compaction.
+///
+/// Dropping it frees the slot, however the work ends.
+struct RetiredWriter<'i, S> {
     ingest: &'i Ingest<S>,
-    seat: Arc<Seat>,
+    slot: Arc<WriterSlot>,
 }
 
-impl<S> Drop for Leave<'_, S> {
+impl<S> Drop for RetiredWriter<'_, S> {
     fn drop(&mut self) {
-        self.ingest.desks.remove_if(&self.seat.log.id, |_, seat| Arc::ptr_eq(seat, &self.seat));
-        self.ingest.gone.send_replace(());
+        self.ingest.writers.remove_if(&self.slot.log.id, |_, slot| Arc::ptr_eq(slot, &self.slot));
+        self.ingest.retired.send_replace(());
     }
 }

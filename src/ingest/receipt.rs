@@ -1,4 +1,4 @@
-//! What goes back: a receipt for what is durable, or why it was not taken, or only up to a point.
+//! The result of a delivery: a receipt for durable facts, or the error that refused them.
 
 use super::delivery::PRODUCERS_MAX;
 use crate::log::StoreError;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// What became of a delivery. Once it is returned, it is durable.
+/// The result of a delivery. Once it is returned, the facts are durable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Receipt {
@@ -17,30 +17,32 @@ pub struct Receipt {
     pub run_id: Option<RunId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// `null` for a log that still has no envelope.
+    /// `null` for a log without envelopes.
     #[serde(serialize_with = "as_text")]
     pub epoch: Option<Epoch>,
     pub accepted: u64,
     pub duplicates: u64,
-    /// Diagnostics and metrics that were left out, for too much was under way. They are not in the log, and need not be sent again.
+    /// Diagnostics and metrics that the server dropped under load.
+    ///
+    /// They are not in the log and need not be sent again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shed: u64,
     /// The first envelope that the facts led to; `null` if they led to none.
     pub first_sequence: Option<Sequence>,
-    /// The log's last envelope after them.
+    /// The log's last envelope after the facts.
     pub last_sequence: Sequence,
-    /// The first [`VIOLATIONS_MAX`] chunks that came after their stream was sealed.
+    /// The first [`VIOLATIONS_MAX`] chunks that came after the end of their stream.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<Violation>,
-    /// How many more there were.
+    /// The number of further violations.
     #[serde(skip_serializing_if = "is_zero")]
     pub violations_omitted: u64,
 }
 
-/// Violations that one answer names; a body may be as long as its runtime likes.
+/// The most violations in one answer; a body may be arbitrarily long.
 pub const VIOLATIONS_MAX: usize = 100;
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_zero(n: &u64) -> bool {
     *n == 0
 }
@@ -53,7 +55,7 @@ fn as_text<S: serde::Serializer>(epoch: &Option<Epoch>, to: S) -> Result<S::Ok, 
 }
 
 impl Receipt {
-    /// Adds what a later delivery of the same body came to.
+    /// Adds the result of a later delivery of the same body.
     pub fn extend(&mut self, later: Self) {
         self.epoch = later.epoch.or(self.epoch);
         self.accepted += later.accepted;
@@ -72,37 +74,39 @@ impl Receipt {
     }
 }
 
-/// Why a delivery was not taken, or only up to a point.
+/// Why a delivery was refused, as a whole or from one fact on.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum IngestError {
-    /// One fact cannot be taken. `kept` is what stood before it, durable; nothing where all or nothing was asked for.
+    /// One fact was refused. `kept` covers the facts before it, durable; empty for an atomic delivery.
     #[error("fact {index}: {error}")]
     Fact { index: u64, error: FactError, kept: Box<Receipt> },
-    /// The text of a fact is not JSON. `kept` is what stood before it, durable; nothing where all or nothing was asked for.
+    /// The text of a fact is not JSON.
+    ///
+    /// `kept` covers the facts before it, durable; empty for an atomic delivery.
     #[error("fact {index} is not JSON: {error}")]
     NotJson { index: u64, error: String, kept: Box<Receipt> },
-    /// One fact would take the run where whoever sends has no right to. `kept` is what stood before it.
+    /// One fact would take the run outside the caller's write scope. `kept` covers the facts before it.
     #[error("fact {index}: {error}")]
-    Outside { index: u64, error: Outside, kept: Box<Receipt> },
-    /// The whole run is somebody else's, or would be nobody's.
+    OutOfScope { index: u64, error: OutOfScope, kept: Box<Receipt> },
+    /// The run itself is outside the caller's write scope.
     #[error(transparent)]
-    Foreign(Outside),
+    RunOutOfScope(OutOfScope),
     #[error("producer {producer} sent fact {got}, but {expected} comes next; send from {expected} on")]
     ProducerGap { producer: ProducerId, got: u64, expected: u64 },
     #[error("producer {producer} is at epoch {current}, this is epoch {got}: a newer producer has taken over; stop sending")]
     ProducerFenced { producer: ProducerId, got: u64, current: u64 },
-    #[error("the log already has {PRODUCERS_MAX} numbered producers, the limit; reuse a producer id")]
+    #[error("the log has {PRODUCERS_MAX} numbered producers, the limit; reuse a producer id")]
     TooManyProducers,
-    #[error("the server keeps {limit} runs and sessions, its limit; erase some, or raise --runs-max")]
+    #[error("the server has {limit} runs and sessions, the limit; erase some, or raise --runs-max")]
     TooManyRuns { limit: u64 },
     #[error(
         "The log has {limit} calls, messages, parts and other subjects, the limit. Nothing of this was accepted. Start another run."
     )]
     TooManySubjects { limit: usize },
-    #[error("too much is under way to the store, and was for {0:?}; nothing of this was taken, send it again a little later")]
+    #[error("ingest is overloaded: its memory stayed full for {0:?}. Nothing was accepted. Retry later.")]
     Busy(Duration),
     #[error(
-        "the log was erased while this body was being taken: what came before is gone with it; send the body again to begin anew"
+        "the log was erased while the server accepted this body; earlier facts of the body are erased too. Send the whole body again."
     )]
     Erased,
     #[error(
@@ -110,31 +114,31 @@ pub enum IngestError {
          it was kept; send fewer facts at once, or as application/x-ndjson, which has no limit"
     )]
     EnvelopesTooLarge { bytes: usize, limit: usize },
-    /// Our mistake: the writer's memory is thrown away and loaded again.
-    #[error("the server made a mistake while it took the facts; its log says more. Nothing of them was kept")]
+    /// A bug: the server discards the writer's state and loads it again.
+    #[error("an internal error occurred while the server accepted the facts; its log has details. Nothing was kept.")]
     Panicked,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl IngestError {
-    /// What was kept of the delivery.
+    /// The receipt for the part that was kept.
     #[must_use]
     pub fn kept(&self) -> Option<&Receipt> {
         match self {
-            Self::Fact { kept, .. } | Self::NotJson { kept, .. } | Self::Outside { kept, .. } => Some(kept),
+            Self::Fact { kept, .. } | Self::NotJson { kept, .. } | Self::OutOfScope { kept, .. } => Some(kept),
             _ => None,
         }
     }
 }
 
-/// Why a delivery is not for whoever sends it.
+/// Why a delivery is outside the caller's write scope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Outside {
-    #[error("it would bring the run into session {0}, to which there is no right")]
+pub enum OutOfScope {
+    #[error("the run would join session {0}, which the token does not allow")]
     Session(SessionId),
     #[error(
-        "there is no right to run {0}: it is not named, and is in no session that is; name such a session with its first fact"
+        "the token does not allow run {0}: it names neither the run nor its session; name an allowed session in the run's first fact"
     )]
     Run(RunId),
 }

@@ -1,13 +1,13 @@
-//! Drafts become rows: each is entered in the ledger, guarded, numbered, and written as each audience gets it.
+//! Stamping: drafts become rows. The ledger records each draft, the guard redacts it, and each audience gets its view.
 
-use super::World;
-use super::desk::Desk;
+use super::Environment;
+use super::desk::LogWriter;
 use crate::guard::{Guarded, Policy};
-use crate::log::control::{ASKING_MAX, AskedAction, ControlRecord, ControlState};
+use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction};
 use crate::log::row::{APPEND_BYTES_MAX, APPEND_ROWS_MAX, Row};
-use crate::log::run::{Shown, count_of};
+use crate::log::run::{Preview, count_of};
 use crate::log::{Blob, LogId, StoreError};
-use crate::model::audience::{self, Audience, Sight};
+use crate::model::audience::{self, Audience, Visibility};
 use crate::model::{BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, RunId, Sequence, SessionId};
 use crate::source::ledger::{Ledger, Violation};
 use bytes::Bytes;
@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// The rows that a delivery leads to, cut into appends of bounded size, and the bodies that they refer to.
+/// The encoded rows of a delivery, split into bounded appends, and the bodies that they refer to.
 #[derive(Default)]
 pub(super) struct EncodedRows {
-    /// The last sequence and the rows of each append that is full.
+    /// The last sequence and the rows of each full append.
     full: Vec<(Sequence, Bytes)>,
     rows: Vec<u8>,
     count: usize,
@@ -28,7 +28,7 @@ pub(super) struct EncodedRows {
 }
 
 impl EncodedRows {
-    /// Rows and bodies, in bytes.
+    /// The size of rows and bodies, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -62,24 +62,25 @@ impl EncodedRows {
     }
 }
 
-/// When and under which rules drafts become rows.
+/// The time and the rules for making rows.
 #[derive(Clone, Copy)]
-pub(super) struct Stamping<'p> {
+pub(super) struct StampContext<'p> {
     pub given: &'p Ids,
     pub policy: &'p Policy,
-    pub world: World,
+    pub environment: Environment,
     pub now: jiff::Timestamp,
 }
 
-impl Desk {
-    /// Ledger, guard and stamp: drafts become encoded rows. `ends` says where each fact's drafts end, and `first_index` which
-    /// fact is the first.
+impl LogWriter {
+    /// Runs ledger, guard and encoder: drafts become encoded rows.
+    ///
+    /// `ends` holds the end of each fact's drafts; `first_index` is the index of the first fact.
     pub fn stamp(
         &mut self,
         drafts: Vec<Draft>,
         ends: &[usize],
         first_index: u64,
-        Stamping { given, policy, world, now }: Stamping<'_>,
+        StampContext { given, policy, environment, now }: StampContext<'_>,
         rows: &mut EncodedRows,
         violations: &mut Vec<Violation>,
     ) {
@@ -90,8 +91,8 @@ impl Desk {
         let millis = u64::try_from(now.as_millisecond()).unwrap_or(0);
         self.event_ids.millis = millis;
         let mut new_blob_id = || {
-            let random = Uuid::from_u128((world.random)());
-            BlobId::new(&random.simple().to_string()).expect("hexadecimal digits are an id")
+            let random = Uuid::from_u128((environment.random)());
+            BlobId::new(&random.simple().to_string()).expect("hexadecimal digits are a valid id")
         };
         rows.rows.reserve((drafts.len() * 640).min(APPEND_BYTES_MAX));
         let mut scratch = Scratch::default();
@@ -101,25 +102,25 @@ impl Desk {
             while ends.get(fact).is_some_and(|end| *end <= n) {
                 fact += 1;
             }
-            draft.ids.or(given);
+            draft.ids.fill_from(given);
             if draft.may_be_abort
                 && !self.ledger.run.status.is_end()
-                && let Some(control) = self.asked_to_stop()
+                && let Some(control) = self.stop_control()
             {
-                cancelled(&mut draft, control);
+                mark_cancelled(&mut draft, control);
             }
-            violations.extend(self.ledger.enter(&mut draft, first_index + fact as u64));
+            violations.extend(self.ledger.record(&mut draft, first_index + fact as u64));
             self.guard.pass(policy, &mut new_blob_id, draft, &mut guarded);
             for guarded in guarded.drain(..) {
-                self.place(guarded, &received_at, &mut scratch, rows);
+                self.encode_row(guarded, &received_at, &mut scratch, rows);
             }
         }
         let summary = &mut self.summary;
         summary.run.clone_from(&self.ledger.run);
-        summary.asking.retain(|asked| summary.run.pending.contains(asked.action.as_str()));
+        summary.pending_actions.retain(|asked| summary.run.pending.contains(asked.action.as_str()));
         let [user, dashboard] = &self.seen_runs;
-        for (shown, seen) in [(&mut summary.run_for_user, user), (&mut summary.run_for_dashboard, dashboard)] {
-            *shown = (*seen != summary.run).then(|| Box::new(seen.clone()));
+        for (preview, seen) in [(&mut summary.run_for_user, user), (&mut summary.run_for_dashboard, dashboard)] {
+            *preview = (*seen != summary.run).then(|| Box::new(seen.clone()));
         }
         self.summary.last_activity = Some(received_at.clone());
         self.summary.started_at.get_or_insert_with(|| received_at.clone());
@@ -129,31 +130,32 @@ impl Desk {
         }
     }
 
-    /// Gives one guarded draft its place, and writes its row: each audience's view of it.
-    fn place(&mut self, guarded: Guarded, received_at: &str, scratch: &mut Scratch, rows: &mut EncodedRows) {
+    /// Assigns a sequence to one guarded draft, and encodes its row with each audience's view.
+    fn encode_row(&mut self, guarded: Guarded, received_at: &str, scratch: &mut Scratch, rows: &mut EncodedRows) {
         let (draft, bodies) = guarded.into_parts();
         let sequence = self.summary.last_sequence.next();
         let mut envelope = Envelope { sequence, event_id: self.event_ids.next(), received_at: received_at.into(), draft };
-        name_by_sequence(&mut envelope);
-        let sights = Audience::ALL.map(|reader| reader.sight(&envelope));
-        let views = scratch.write(&envelope, sights, &self.ledger);
+        add_missing_id(&mut envelope);
+        let visibilities = Audience::ALL.map(|reader| reader.visibility(&envelope));
+        let views = scratch.write(&envelope, visibilities, &self.ledger);
         rows.push(sequence, self.summary.seen_last, views);
         for (i, view) in views.iter().enumerate() {
             if view.is_some() {
-                // What is only counted tells nothing of how the run stands.
-                if let Some(run) = self.seen_runs.get_mut(i).filter(|_| sights[i] != Sight::Counted) {
+                // A counted failure reveals nothing about the state of the run.
+                if let Some(run) = self.seen_runs.get_mut(i).filter(|_| visibilities[i] != Visibility::Counted) {
                     let of = &envelope.draft;
-                    run.follow(&of.class, &of.phase, of.ids.action.as_ref(), &of.payload);
+                    run.apply(&of.event_type, &of.phase, of.ids.action.as_ref(), &of.payload);
                 }
                 self.summary.seen_last[i] = sequence;
                 self.summary.seen_count[i] += 1;
             }
         }
         if !bodies.is_empty() {
-            // Whoever sees the body of the envelope may read the bodies that it refers to; nobody else. A body of a snapshot of
-            // messages cannot be filtered any more: it is for those from whom nothing is hidden.
-            let is_snapshot = envelope.draft.class == EventType::MessagesSnapshot;
-            let reads = |a: &Audience| sights[a.index()] == Sight::Body && !(is_snapshot && self.ledger.hides_from(*a));
+            // A reader that sees the body of the envelope may read the bodies that it refers to. A body of a messages
+            // snapshot cannot be filtered later: only audiences from which nothing is hidden may read it.
+            let is_snapshot = envelope.draft.event_type == EventType::MessagesSnapshot;
+            let reads =
+                |a: &Audience| visibilities[a.index()] == Visibility::Body && !(is_snapshot && self.ledger.hides_from(*a));
             let readable = Audience::ALL.into_iter().find(reads).unwrap_or(Audience::Internal);
             for body in bodies {
                 let (run, session) = match self.id.clone() {
@@ -161,23 +163,23 @@ impl Desk {
                     LogId::Session(session) => (None, Some(session)),
                 };
                 let meta = BlobMeta { audience: readable, media_type: body.media_type.into(), run, session };
-                let meta = serde_json::to_vec(&meta).expect("plain data").into();
+                let meta = serde_json::to_vec(&meta).expect("plain data serializes").into();
                 rows.push_blob(Blob { id: body.id, meta, body: body.bytes });
             }
         }
         self.summary.last_sequence = sequence;
-        if let Some(asked) = AskedAction::of(&envelope.draft) {
-            let asking = &mut self.summary.asking;
-            asking.retain(|known| known.action != asked.action);
-            if asking.len() < ASKING_MAX {
-                asking.push(asked);
+        if let Some(asked) = PendingAction::of(&envelope.draft) {
+            let pending_actions = &mut self.summary.pending_actions;
+            pending_actions.retain(|known| known.action != asked.action);
+            if pending_actions.len() < PENDING_ACTIONS_MAX {
+                pending_actions.push(asked);
             }
         }
-        if envelope.draft.class == EventType::RunStarted && self.summary.agent.is_none() {
+        if envelope.draft.event_type == EventType::RunStarted && self.summary.agent.is_none() {
             self.summary.agent.clone_from(&envelope.draft.ids.agent);
         }
-        if sights[Audience::User.index()] == Sight::Body {
-            show(&mut self.summary.shown, &envelope.draft);
+        if visibilities[Audience::User.index()] == Visibility::Body {
+            update_preview(&mut self.summary.preview, &envelope.draft);
         }
         let of = &envelope.draft.ids;
         for (known, new) in
@@ -192,21 +194,21 @@ impl Desk {
         }
     }
 
-    /// The control that asked for the end of the attempt that goes on, unless its owner refused it or nobody took it in time.
-    fn asked_to_stop(&self) -> Option<&ControlId> {
+    /// The control that asked to end the active attempt, unless its owner refused it or it expired.
+    fn stop_control(&self) -> Option<&ControlId> {
         let attempt = self.ledger.run.attempt.max(1);
         let asks = |record: &&ControlRecord| {
             record.stops_run
                 && record.of_attempt.unwrap_or_default().max(1) == attempt
                 && matches!(record.state, ControlState::Open | ControlState::Acked)
         };
-        self.controls.values().filter(asks).min_by_key(|record| record.number).map(|record| &record.id)
+        self.controls.values().filter(asks).min_by_key(|record| record.queue_position).map(|record| &record.id)
     }
 }
 
-/// An end that an abort looks like, too, in a run that somebody asked to stop: that is what it was.
-fn cancelled(draft: &mut Draft, by: &ControlId) {
-    draft.class = EventType::RunFinished;
+/// Turns an end that may be an abort into a cancellation, because a control asked to stop the run.
+fn mark_cancelled(draft: &mut Draft, by: &ControlId) {
+    draft.event_type = EventType::RunFinished;
     draft.phase = Phase::Cancelled;
     let payload = &mut draft.payload;
     payload.insert("status".into(), Phase::Cancelled.as_str().into());
@@ -217,14 +219,14 @@ fn cancelled(draft: &mut Draft, by: &ControlId) {
     }
 }
 
-/// What is kept of a body beside it.
+/// The metadata of a body.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlobMeta {
     /// The widest audience that may read it.
     pub audience: Audience,
     pub media_type: Box<str>,
-    /// Whose log refers to it: one of these.
+    /// The log that refers to it: exactly one of the two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -232,79 +234,79 @@ pub struct BlobMeta {
 }
 
 impl BlobMeta {
-    /// What is kept beside a body.
+    /// Reads the metadata of a body.
     ///
     /// # Errors
-    /// `Unreadable`, for what was not saved as that.
+    /// `Unreadable` for bytes that are not body metadata.
     pub fn read(blob: &Blob) -> Result<Self, StoreError> {
         serde_json::from_slice(&blob.meta)
             .map_err(|error| StoreError::unreadable(&format_args!("blob {}", blob.id), b"meta", &error))
     }
 }
 
-/// Room for one envelope's texts, used again for the next.
+/// Buffers for one envelope's texts, reused for the next.
 #[derive(Default)]
 struct Scratch {
     body: Vec<u8>,
-    edge: Vec<u8>,
+    stub: Vec<u8>,
     counted: Vec<u8>,
     own: [Vec<u8>; 3],
 }
 
 impl Scratch {
-    /// Each audience's view of the envelope; equal views are the same slice.
-    fn write(&mut self, envelope: &Envelope, sights: [Sight; 3], ledger: &Ledger) -> [Option<&[u8]>; 3] {
+    /// Writes each audience's view of the envelope; equal views are the same slice.
+    fn write(&mut self, envelope: &Envelope, visibilities: [Visibility; 3], ledger: &Ledger) -> [Option<&[u8]>; 3] {
         self.body.clear();
         envelope.write_json(&mut self.body);
-        if sights.contains(&Sight::Edge) {
-            self.edge.clear();
-            audience::edge(envelope).write_json(&mut self.edge);
+        if visibilities.contains(&Visibility::Stub) {
+            self.stub.clear();
+            audience::stub(envelope).write_json(&mut self.stub);
         }
-        if sights.contains(&Sight::Counted) {
+        if visibilities.contains(&Visibility::Counted) {
             self.counted.clear();
-            audience::counted(envelope).write_json(&mut self.counted);
+            audience::hidden_failure(envelope).write_json(&mut self.counted);
         }
         for (i, reader) in Audience::ALL.into_iter().enumerate() {
             self.own[i].clear();
-            match sights[i] {
-                Sight::Trimmed => audience::trimmed(envelope).write_json(&mut self.own[i]),
-                Sight::Body => {
+            match visibilities[i] {
+                Visibility::Trimmed => audience::without_call(envelope).write_json(&mut self.own[i]),
+                Visibility::Body => {
                     if let Some(filtered) = ledger.messages_for(envelope, reader) {
                         filtered.write_json(&mut self.own[i]);
                     }
                 }
-                Sight::Hidden | Sight::Counted | Sight::Edge => {}
+                Visibility::Hidden | Visibility::Counted | Visibility::Stub => {}
             }
         }
-        let (body, edge, counted, own) = (&self.body, &self.edge, &self.counted, &self.own);
-        std::array::from_fn(|i| match sights[i] {
-            Sight::Hidden => None,
-            Sight::Counted => Some(counted.as_slice()),
-            Sight::Edge => Some(edge.as_slice()),
-            Sight::Body | Sight::Trimmed if !own[i].is_empty() => Some(own[i].as_slice()),
-            Sight::Body | Sight::Trimmed => Some(body.as_slice()),
+        let (body, stub, counted, own) = (&self.body, &self.stub, &self.counted, &self.own);
+        std::array::from_fn(|i| match visibilities[i] {
+            Visibility::Hidden => None,
+            Visibility::Counted => Some(counted.as_slice()),
+            Visibility::Stub => Some(stub.as_slice()),
+            Visibility::Body | Visibility::Trimmed if !own[i].is_empty() => Some(own[i].as_slice()),
+            Visibility::Body | Visibility::Trimmed => Some(body.as_slice()),
         })
     }
 }
 
-/// What users are shown of a log in lists, by a fact that they see.
-fn show(shown: &mut Shown, draft: &Draft) {
-    match draft.class {
+/// Updates the log's preview by a fact that users see.
+fn update_preview(preview: &mut Preview, draft: &Draft) {
+    match draft.event_type {
         EventType::TextDelta | EventType::TextFinal => {
             let Some(message) = &draft.ids.message else { return };
-            let is_known = shown.preview.as_ref().is_some_and(|(of, _)| **of == *message.as_str());
-            // A final text repeats what was streamed.
-            if draft.class == EventType::TextDelta || !is_known {
-                shown.preview(message.as_str(), draft.text("text").unwrap_or_default());
+            let is_known = preview.message.as_ref().is_some_and(|(of, _)| **of == *message.as_str());
+            // A final text repeats the streamed text.
+            if draft.event_type == EventType::TextDelta || !is_known {
+                preview.append_message(message.as_str(), draft.text("text").unwrap_or_default());
             }
         }
         EventType::SessionOpened | EventType::SessionUpdated | EventType::RunStarted => {
             let get = |member: &str| draft.extra.get(member).or_else(|| draft.payload.get(member));
             if let Some(title) = get("title").and_then(Value::as_str) {
-                shown.title(title);
+                preview.set_title(title);
             }
-            shown.unread = get("unread").and_then(count_of).or(shown.unread);
-            for (flag, member) in [(&mut shown.pinned, "pinned"), (&mut shown.stale, "stale")] {
+            preview.unread = get("unread").and_then(count_of).or(preview.unread);
+            for (flag, member) in [(&mut preview.pinned, "pinned"), (&mut preview.stale, "stale")] {
                 *flag = get(member).and_then(Value::as_bool).or(*flag);
             }
         }
@@ -312,9 +314,9 @@ fn show(shown: &mut Shown, draft: &Draft) {
     }
 }
 
-/// A hand-off, review or worker notification without an id is named by its sequence, a team by its name.
-fn name_by_sequence(envelope: &mut Envelope) {
-    let member = match envelope.draft.class {
+/// Adds a missing id: a handoff, review or worker notification gets its sequence, a team its name.
+fn add_missing_id(envelope: &mut Envelope) {
+    let member = match envelope.draft.event_type {
         EventType::AgentHandoff => "handoffId",
         EventType::ReviewRequested | EventType::ReviewCompleted => "reviewId",
         EventType::WorkerNotification => "workerNotificationId",

@@ -1,11 +1,12 @@
-//! A delivery at its log's desk: what of it is known already, what whoever sends it has a right to, and what its source's
-//! adapter makes of the rest. Only here can a fact be refused.
+//! The acceptance of a delivery by its log's writer: duplicates, the caller's write scope, and the source's adapter.
+//!
+//! Only this step can refuse a fact.
 
-use super::World;
-use super::delivery::{Delivery, Fence, PRODUCERS_MAX, Producer, Reach};
-use super::desk::{Desk, DeskState, Numbering};
-use super::receipt::{IngestError, Outside, Receipt};
-use super::stamp::{EncodedRows, Stamping};
+use super::Environment;
+use super::delivery::{Delivery, PRODUCERS_MAX, Producer, WriteScope, WriteTarget};
+use super::desk::{LogWriter, Numbering, WriterState};
+use super::receipt::{IngestError, OutOfScope, Receipt};
+use super::stamp::{EncodedRows, StampContext};
 use crate::guard::Policy;
 use crate::log::LogId;
 use crate::model::{Draft, Ids, Sequence};
@@ -13,21 +14,21 @@ use crate::source::{self, FactError};
 use serde_json::Value;
 use std::ops::Range;
 
-/// What a fence leaves to be found out of a delivery.
+/// The part of the scope check that depends on the delivery's facts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Owes {
+enum PendingCheck {
     Nothing,
-    /// If it names a session, one that is inside.
+    /// If a fact names a session, the scope must allow it.
     NoOther,
-    /// A session that is inside.
+    /// A fact must name a session that the scope allows.
     Session,
 }
 
 /// Why a delivery leads to no append.
 enum Stopped {
-    /// The stages are as they were.
+    /// The stages are unchanged.
     Before(IngestError),
-    /// They have moved.
+    /// The stages have changed.
     Midway(IngestError),
 }
 
@@ -37,70 +38,85 @@ impl From<IngestError> for Stopped {
     }
 }
 
-/// Why a fact of a delivery is refused.
+/// Why a fact is refused.
 enum Refused {
     Fact(FactError),
     NotJson(String),
-    Outside(Outside),
+    OutOfScope(OutOfScope),
 }
 
-/// Facts that are drafts at once. A longer delivery is looked through first and then taken piece by piece, so that it never
-/// stands in memory as a whole.
+/// The most facts that exist as drafts at once.
+///
+/// The writer scans a longer delivery first, then accepts it piece by piece, so that it is never in memory as a whole.
 const FACTS_AT_ONCE: u64 = 1024;
 
-/// The bytes of envelopes and bodies that any delivery may lead to; a larger one twice its own text. They are written in one
-/// commit, which keeps all others waiting.
+/// The most bytes of envelopes and bodies of a delivery.
+///
+/// A larger delivery may reach twice its own text. One commit writes them, and all others wait for it.
 pub const ENVELOPES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What the adapter made of facts.
+/// The drafts that an adapter made of facts.
 #[derive(Default)]
 struct Adapted {
     drafts: Vec<Draft>,
-    /// Where each fact's drafts end.
+    /// The end of each fact's drafts.
     ends: Vec<usize>,
-    /// How many drafts there were, kept or not.
+    /// The number of drafts, kept or not.
     count: usize,
     shed: u64,
-    /// The first fact that is refused; nothing of it and behind it is in here.
+    /// The first refused fact; the drafts end before it.
     refused: Option<(u64, Refused)>,
 }
 
-/// The facts that are still to be taken of a delivery, and how.
-struct Rest<'d> {
+/// The part of a delivery that is not a duplicate.
+struct RemainingFacts<'d> {
     delivery: &'d Delivery,
     given: Ids,
-    /// Leaves out facts that come to nothing but diagnostics and metrics.
+    /// Whether to drop facts that lead only to diagnostics and metrics.
     sheds: bool,
 }
 
-impl Desk {
-    /// Takes a delivery: moves every stage and leaves its appends in the outbox. An empty append goes out for what was all
-    /// duplicates, too: its answer must not overtake the commit of what it repeats.
+impl LogWriter {
+    /// Accepts a delivery: moves every stage and leaves the appends in the outbox.
     ///
-    /// `sheds` leaves out facts that come to nothing but diagnostics and metrics. A panic leaves the writer lost.
-    pub fn take(&mut self, delivery: &Delivery, sheds: bool, policy: &Policy, world: World) -> Result<Receipt, IngestError> {
-        self.used = true;
-        self.state = DeskState::Lost;
-        let taken = self.take_whole(delivery, sheds, policy, world);
-        // Else the stages have moved, and there is no append of it.
+    /// A delivery of duplicates only gets an empty append, because its answer must not overtake the commit of the
+    /// originals. `sheds` drops facts that lead only to diagnostics and metrics. A panic leaves the writer in the state
+    /// `Lost`.
+    pub fn take(
+        &mut self,
+        delivery: &Delivery,
+        sheds: bool,
+        policy: &Policy,
+        environment: Environment,
+    ) -> Result<Receipt, IngestError> {
+        self.is_used = true;
+        self.state = WriterState::Lost;
+        let taken = self.take_whole(delivery, sheds, policy, environment);
+        // Otherwise the stages have moved without an append.
         if !matches!(taken, Err(Stopped::Midway(_))) {
-            self.state = DeskState::Active;
+            self.state = WriterState::Active;
         }
         taken.map_err(|stopped| match stopped {
             Stopped::Before(error) | Stopped::Midway(error) => error,
         })
     }
 
-    fn take_whole(&mut self, delivery: &Delivery, sheds: bool, policy: &Policy, world: World) -> Result<Receipt, Stopped> {
-        if delivery.life.is_some_and(|life| life != self.epoch && Some(life) != self.void) {
+    fn take_whole(
+        &mut self,
+        delivery: &Delivery,
+        sheds: bool,
+        policy: &Policy,
+        environment: Environment,
+    ) -> Result<Receipt, Stopped> {
+        if delivery.epoch.is_some_and(|epoch| epoch != self.epoch && Some(epoch) != self.void_epoch) {
             return Err(IngestError::Erased.into());
         }
-        let mut owes = match &delivery.fence {
-            Some(fence) => self.outside(fence)?,
-            None => Owes::Nothing,
+        let mut check = match &delivery.write_scope {
+            Some(write_scope) => self.check_scope(write_scope)?,
+            None => PendingCheck::Nothing,
         };
         let count = delivery.facts.len() as u64;
-        let (duplicates, numbering) = self.known_head(delivery.producer.as_ref(), count)?;
+        let (duplicates, numbering) = self.duplicate_head(delivery.producer.as_ref(), count)?;
         let mut receipt = Receipt {
             run_id: None,
             session_id: None,
@@ -121,46 +137,49 @@ impl Desk {
         if let LogId::Run(id) = &self.id {
             given.run = Some(id.clone());
         }
-        let rest = Rest { delivery, given, sheds };
+        let rest = RemainingFacts { delivery, given, sheds };
 
-        // The only stage that can refuse a fact comes first, for the whole delivery: what follows cannot fail.
+        // The adapter is the only stage that can refuse a fact. It runs first, for the whole delivery, so that later
+        // stages cannot fail.
         let is_whole = count - duplicates <= FACTS_AT_ONCE;
-        let mut adapted = self.adapt(&rest, duplicates..count, &mut owes, is_whole);
-        if let (Owes::Session, None, LogId::Run(run)) = (owes, &adapted.refused, self.id.clone()) {
+        let mut adapted = self.adapt(&rest, duplicates..count, &mut check, is_whole);
+        if let (PendingCheck::Session, None, LogId::Run(run)) = (check, &adapted.refused, self.id.clone()) {
             let named = rest.given.session.as_ref().filter(|_| adapted.count == 0);
-            if !named.is_some_and(|session| delivery.fence.as_ref().is_some_and(|fence| fence.has(Reach::Session(session)))) {
-                self.seat(delivery.source).rewind();
-                return Err(IngestError::Foreign(Outside::Run(run)).into());
+            if !named.is_some_and(|session| {
+                delivery.write_scope.as_ref().is_some_and(|write_scope| write_scope.allows(WriteTarget::Session(session)))
+            }) {
+                self.adapter_entry(delivery.source).rewind();
+                return Err(IngestError::RunOutOfScope(OutOfScope::Run(run)).into());
             }
         }
         let mut until = adapted.refused.as_ref().map_or(count, |(index, _)| *index);
         if adapted.refused.is_some() && delivery.atomic {
-            self.seat(delivery.source).rewind();
+            self.adapter_entry(delivery.source).rewind();
             until = duplicates;
             adapted = Adapted { refused: adapted.refused, ..Adapted::default() };
         }
         let limit = ENVELOPES_BYTES_MAX.max(delivery.facts.text_bytes().saturating_mul(2));
         let bytes = delivery.envelope_bytes_of(adapted.count);
         if bytes > limit {
-            self.seat(delivery.source).rewind();
+            self.adapter_entry(delivery.source).rewind();
             return Err(IngestError::EnvelopesTooLarge { bytes, limit }.into());
         }
         receipt.accepted = until - duplicates - adapted.shed;
         receipt.shed = adapted.shed;
         let refused = adapted.refused.take();
 
-        let stamping = Stamping { given: &rest.given, policy, world, now: (world.now)() };
+        let context = StampContext { given: &rest.given, policy, environment, now: (environment.now)() };
         let (first, mut rows, mut from) = (self.summary.last_sequence, EncodedRows::default(), duplicates);
         if !is_whole {
-            self.seat(delivery.source).rewind();
+            self.adapter_entry(delivery.source).rewind();
         }
         while from < until {
             let to = until.min(from + FACTS_AT_ONCE);
             let Adapted { drafts, ends, .. } = match is_whole {
                 true => std::mem::take(&mut adapted),
-                false => self.adapt(&rest, from..to, &mut Owes::Nothing, true),
+                false => self.adapt(&rest, from..to, &mut PendingCheck::Nothing, true),
             };
-            self.stamp(drafts, &ends, from, stamping, &mut rows, &mut receipt.violations);
+            self.stamp(drafts, &ends, from, context, &mut rows, &mut receipt.violations);
             receipt.bound();
             if rows.bytes() > limit.saturating_mul(4) {
                 return Err(Stopped::Midway(IngestError::EnvelopesTooLarge { bytes: rows.bytes(), limit }));
@@ -176,58 +195,59 @@ impl Desk {
             self.producers.insert(producer.id.clone(), numbering);
             (producer.id, numbering)
         });
-        self.post(Some(delivery.source), producer, first, rows, until > duplicates);
-        receipt.epoch = self.written.then_some(self.epoch);
+        self.prepare_append(Some(delivery.source), producer, first, rows, until > duplicates);
+        receipt.epoch = self.is_written.then_some(self.epoch);
         let kept = Box::new(receipt);
         Err(match refused {
             Some((index, Refused::Fact(error))) => IngestError::Fact { index, error, kept },
             Some((index, Refused::NotJson(error))) => IngestError::NotJson { index, error, kept },
-            Some((index, Refused::Outside(error))) => IngestError::Outside { index, error, kept },
+            Some((index, Refused::OutOfScope(error))) => IngestError::OutOfScope { index, error, kept },
             None => return Ok(*kept),
         }
         .into())
     }
 
-    /// Has the source's adapter make drafts of these facts, up to the first that is refused. `owes` is what a fence leaves to be
-    /// found out; without `keeps` the drafts are only counted.
-    fn adapt(&mut self, rest: &Rest<'_>, range: Range<u64>, owes: &mut Owes, keeps: bool) -> Adapted {
-        let Rest { delivery, given, sheds } = rest;
-        let seat = self.seat(delivery.source);
+    /// Makes drafts of these facts, up to the first refused one.
+    ///
+    /// `check` is the pending part of the scope check. Without `keeps`, the drafts are only counted.
+    fn adapt(&mut self, rest: &RemainingFacts<'_>, range: Range<u64>, check: &mut PendingCheck, keeps: bool) -> Adapted {
+        let RemainingFacts { delivery, given, sheds } = rest;
+        let slot = self.adapter_entry(delivery.source);
         let mut adapted = Adapted::default();
         let drafts = &mut adapted.drafts;
-        let at = |index: u64| usize::try_from(index).expect("an index of what is in memory");
+        let at = |index: u64| usize::try_from(index).expect("a fact in memory has a usize index");
         for index in range.clone() {
             let begun = drafts.len();
             let refused = match delivery.facts.get(at(index)) {
-                Ok(Value::Object(fact)) => seat.adapter.adapt(fact, given, drafts).err().map(Refused::Fact),
+                Ok(Value::Object(fact)) => slot.adapter.adapt(fact, given, drafts).err().map(Refused::Fact),
                 Ok(other) => Some(Refused::Fact(FactError::NotAnObject { found: source::kind_of(&other) })),
                 Err(error) => Some(Refused::NotJson(error.to_string())),
             };
             let refused = refused.or_else(|| {
-                let fence = delivery.fence.as_ref().filter(|_| *owes != Owes::Nothing)?;
+                let write_scope = delivery.write_scope.as_ref().filter(|_| *check != PendingCheck::Nothing)?;
                 let session = drafts[begun..].iter().find_map(|draft| draft.ids.session.as_ref().or(given.session.as_ref()))?;
-                if fence.has(Reach::Session(session)) {
-                    *owes = Owes::Nothing;
+                if write_scope.allows(WriteTarget::Session(session)) {
+                    *check = PendingCheck::Nothing;
                     return None;
                 }
-                Some(Refused::Outside(Outside::Session(session.clone())))
+                Some(Refused::OutOfScope(OutOfScope::Session(session.clone())))
             });
             if let Some(refused) = refused {
                 drafts.truncate(begun);
-                if let (Refused::Outside(_), false) = (&refused, delivery.atomic) {
-                    // The adapter has taken this fact: it goes back to where it was before.
-                    seat.rewind();
+                if let (Refused::OutOfScope(_), false) = (&refused, delivery.atomic) {
+                    // The adapter has processed this fact; restore its state before it.
+                    slot.rewind();
                     for before in range.start..index {
                         if let Ok(Value::Object(fact)) = delivery.facts.get(at(before)) {
-                            // It was taken before.
-                            let _ = seat.adapter.adapt(fact, given, &mut Vec::new());
+                            // The adapter accepted this fact before.
+                            let _ = slot.adapter.adapt(fact, given, &mut Vec::new());
                         }
                     }
                 }
                 adapted.refused = Some((index, refused));
                 break;
             }
-            if *sheds && drafts.len() > begun && drafts[begun..].iter().all(is_dispensable) {
+            if *sheds && drafts.len() > begun && drafts[begun..].iter().all(is_sheddable) {
                 drafts.truncate(begun);
                 adapted.shed += 1;
             }
@@ -237,7 +257,7 @@ impl Desk {
                 false => drafts.clear(),
             }
         }
-        // A body that is not JSON is told so, whatever else is wrong with it.
+        // An atomic body that is not JSON gets that error before any other.
         if let (Some((index, refused @ Refused::Fact(_))), true) = (&mut adapted.refused, delivery.atomic)
             && let Some((bad, error)) = delivery.facts.check(at(*index) + 1)
         {
@@ -246,21 +266,23 @@ impl Desk {
         adapted
     }
 
-    /// Whether the fence has this run, and what is still to be found out if that is not decided. A run with envelopes and without
-    /// a session is nobody's but those who have it by name: else whoever has any session could take it there.
-    fn outside(&self, fence: &Fence) -> Result<Owes, IngestError> {
-        let LogId::Run(run) = &self.id else { return Ok(Owes::Nothing) };
+    /// Checks the scope for this run; returns the check that remains for the facts.
+    ///
+    /// A run with envelopes but without a session is in scope only by its name. Otherwise every caller with any session
+    /// could move the run into that session.
+    fn check_scope(&self, write_scope: &WriteScope) -> Result<PendingCheck, IngestError> {
+        let LogId::Run(run) = &self.id else { return Ok(PendingCheck::Nothing) };
         let session = self.summary.session_id.as_ref();
-        match (session, fence.has(Reach::Run(run, session))) {
-            (Some(_), true) => Ok(Owes::Nothing),
-            (None, true) => Ok(Owes::NoOther),
-            (None, false) if self.summary.last_sequence == Sequence::NONE => Ok(Owes::Session),
-            _ => Err(IngestError::Foreign(Outside::Run(run.clone()))),
+        match (session, write_scope.allows(WriteTarget::Run(run, session))) {
+            (Some(_), true) => Ok(PendingCheck::Nothing),
+            (None, true) => Ok(PendingCheck::NoOther),
+            (None, false) if self.summary.last_sequence == Sequence::NONE => Ok(PendingCheck::Session),
+            _ => Err(IngestError::RunOutOfScope(OutOfScope::Run(run.clone()))),
         }
     }
 
-    /// How many of a producer's facts are known already, and its numbering before the rest.
-    fn known_head(&self, producer: Option<&Producer>, count: u64) -> Result<(u64, Option<Numbering>), IngestError> {
+    /// The number of duplicates at the start of the delivery, and the producer's numbering before the rest.
+    fn duplicate_head(&self, producer: Option<&Producer>, count: u64) -> Result<(u64, Option<Numbering>), IngestError> {
         let Some(Producer { id, epoch, seq }) = producer else { return Ok((0, None)) };
         let known = match self.producers.get(id) {
             None if self.producers.len() >= PRODUCERS_MAX => return Err(IngestError::TooManyProducers),
@@ -278,8 +300,8 @@ impl Desk {
     }
 }
 
-/// Whether nobody's picture hangs on it.
-fn is_dispensable(draft: &Draft) -> bool {
-    let class = draft.class.as_str();
+/// Whether no activity depends on the draft.
+fn is_sheddable(draft: &Draft) -> bool {
+    let class = draft.event_type.as_str();
     class.starts_with("diagnostic.") || class.starts_with("metric.")
 }

@@ -1,9 +1,9 @@
-//! What a log keeps of the controls that were asked of it: one state entry each, and a line in its summary while it is open.
+//! The controls that a log stores: one state entry per control, and one item in the log's summary while it is open.
 //!
-//! A [`ControlRecord`] is saved in the commit of the envelope that tells of its change, so a control and its story cannot part.
-//! Its value is kept only until the control is closed, guarded, and is in no envelope: what somebody typed is for the runtime
-//! that takes it. What is open stands in [`Summary::controls`](super::run::Summary), in the order in which it was asked for, so
-//! that a server which starts finds every line without reading a log.
+//! One commit saves a [`ControlRecord`] and the envelope about its change, so the two cannot diverge. The record keeps
+//! the control's redacted value only until the control is closed. The value is in no envelope: a user's input is for
+//! the runtime that takes it. Open controls are in [`Summary::controls`](super::run::Summary), oldest first. So a
+//! starting server finds every queue without reading a log.
 
 use super::{LogId, StoreError};
 use crate::model::{ActionId, AgentId, Audience, Control, ControlId, Draft, EventType, Ids, Phase, Scope};
@@ -12,98 +12,104 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The key of a control's state entry is this and its id.
-pub const CONTROL: &str = "c:";
+/// The prefix of a control's state key; the control id follows.
+pub const CONTROL_KEY_PREFIX: &str = "c:";
 
-/// Controls of one log that wait for their owner, or are with it; one more is refused.
+/// Open controls of one log, queued or leased; the server refuses another one.
 pub const OPEN_CONTROLS_MAX: usize = 64;
 
-/// Closed controls that a log remembers, so that a repeated request finds its answer. Beyond it the oldest is forgotten; its
-/// envelopes stay.
+/// Closed controls that a log remembers, so that a repeated request finds its answer.
+///
+/// Beyond this, the log forgets the oldest record; its envelopes stay.
 pub const CLOSED_CONTROLS_MAX: usize = 256;
 
-/// Pending actions of one log of which it is remembered who asks; those of more are answered by the run's own agent.
-pub const ASKING_MAX: usize = 256;
+/// Pending actions of one log whose asking agent the log remembers.
+///
+/// The run's own agent answers any further ones.
+pub const PENDING_ACTIONS_MAX: usize = 256;
 
-/// How a control stands.
+/// The state of a control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ControlState {
-    /// It waits, or somebody has it and has not answered.
+    /// Queued, or leased to an owner that has not answered.
     Open,
-    /// Its owner took it.
+    /// The owner accepted it.
     Acked,
-    /// Its owner refused it.
+    /// The owner refused it.
     Nacked,
-    /// Nobody took it in time, or there is nothing left to decide.
+    /// No owner took it in time, or there is nothing left to decide.
     Expired,
 }
 
-/// One control, as it is kept beside its log. Times are milliseconds since 1970.
+/// One control, as its log stores it. Times are milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ControlRecord {
     pub id: ControlId,
     pub control: Control,
-    /// What it is about: ids by their members' names.
+    /// The targets: ids by their member names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub targets: BTreeMap<String, String>,
-    /// Who takes it.
+    /// The agent that takes it.
     pub agent: AgentId,
-    /// Who may know of it.
+    /// The readers that may see it.
     pub audience: Audience,
-    /// Its place among all controls of the server.
-    pub number: u64,
-    /// The run's attempt without which it means nothing; `None` for what outlives its run.
+    /// Its position among all controls of the server.
+    #[serde(rename = "number")]
+    pub queue_position: u64,
+    /// The run attempt that it applies to; `None` for a control that outlives its run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_attempt: Option<u32>,
-    /// Whether it asks for the end of the run's attempt.
+    /// Whether it asks to end the run's attempt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stops_run: bool,
-    pub made_at: i64,
+    #[serde(rename = "madeAt")]
+    pub created_at: i64,
     pub expires_at: i64,
-    /// How often it was handed over.
+    /// How often an owner claimed it.
     pub attempt: u32,
     pub state: ControlState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Guarded; gone once the control is closed.
+    /// Redacted by the guard; removed once the control is closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
-    /// Whether the guard took something out of the value.
+    /// Whether the guard redacted part of the value.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub redacted: bool,
-    /// The hash of what was asked, guarded: the same id with another request is another control.
-    pub print: String,
+    /// The hash of the redacted request. The same id with another fingerprint is a conflict.
+    #[serde(rename = "print")]
+    pub fingerprint: String,
 }
 
 impl ControlRecord {
-    /// The record in a log's state entry.
+    /// Reads the record from a log's state entry.
     ///
     /// # Errors
-    /// `Unreadable`, for what no control was saved as.
+    /// `Unreadable` for bytes that are not a control record.
     pub fn read(log: &LogId, entry: &[u8], saved: &[u8]) -> Result<Self, StoreError> {
         serde_json::from_slice(saved).map_err(|error| StoreError::unreadable(log, entry, &error))
     }
 
-    /// The ids that it is about.
+    /// The ids of its targets.
     #[must_use]
     pub fn ids(&self) -> Ids {
         let mut ids = Ids::default();
         for (member, id) in &self.targets {
-            // Checked when it was asked; what cannot be read back names nothing.
+            // The request was checked; an id that cannot be read back names no target.
             let _ = ids.set(member, id);
         }
         ids
     }
 
-    /// What the log's summary says of it.
+    /// The control's item in the log's summary.
     #[must_use]
-    pub fn open(&self) -> OpenControl {
+    pub fn to_open(&self) -> OpenControl {
         OpenControl {
             id: self.id.clone(),
             agent: self.agent.clone(),
-            number: self.number,
+            queue_position: self.queue_position,
             expires_at: self.expires_at,
             attempt: self.attempt,
             action: self.decides().then(|| self.ids().action).flatten(),
@@ -111,39 +117,39 @@ impl ControlRecord {
         }
     }
 
-    /// Whether it is an answer to its action.
+    /// Whether it answers an action.
     #[must_use]
     pub fn decides(&self) -> bool {
         self.targets.contains_key("actionId")
     }
 
-    /// The same, closed: nobody needs its value any more.
+    /// Closes the control and drops its value, which no owner needs afterwards.
     #[must_use]
-    pub fn closed(mut self, state: ControlState, reason: Option<&str>) -> Self {
+    pub fn into_closed(mut self, state: ControlState, reason: Option<&str>) -> Self {
         (self.state, self.value) = (state, None);
         self.reason = reason.map(str::to_owned);
         self
     }
 
-    /// The envelope that tells of it.
+    /// The envelope about a change of this control.
     #[must_use]
-    pub fn changed(&self, change: Change, is_run: bool) -> Draft {
+    pub fn change_draft(&self, change: ControlChange, is_run: bool) -> Draft {
         let (status, phase) = match change {
-            Change::Submitted => ("submitted", Phase::Submitted),
-            Change::Claimed => ("claimed", Phase::Routing),
-            Change::Acked => ("acked", Phase::Accepted),
-            Change::Nacked | Change::Requeued => ("nacked", Phase::Failed),
-            Change::Expired => ("expired", Phase::Cancelled),
+            ControlChange::Submitted => ("submitted", Phase::Submitted),
+            ControlChange::Claimed => ("claimed", Phase::Routing),
+            ControlChange::Acked => ("acked", Phase::Accepted),
+            ControlChange::Nacked | ControlChange::Requeued => ("nacked", Phase::Failed),
+            ControlChange::Expired => ("expired", Phase::Cancelled),
         };
         let mut draft = Draft::new(EventType::ControlChanged).with("status", status).with("controlId", self.id.as_str());
         if self.attempt > 0 {
             draft = draft.with("attempt", self.attempt);
         }
-        if change == Change::Requeued {
+        if change == ControlChange::Requeued {
             draft = draft.with("requeued", true);
         }
-        // Of one that is with somebody again, it is no news why it came back.
-        let reason = self.reason.as_deref().filter(|_| !matches!(change, Change::Submitted | Change::Claimed));
+        // A queued or claimed control has no outcome that needs a reason.
+        let reason = self.reason.as_deref().filter(|_| !matches!(change, ControlChange::Submitted | ControlChange::Claimed));
         draft.payload.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
         (draft.phase, draft.ids, draft.audience) = (phase, self.ids(), self.audience);
         draft.control = Some(self.control.clone());
@@ -154,28 +160,29 @@ impl ControlRecord {
     }
 }
 
-/// What became of a control.
+/// A change of a control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum ControlChange {
     Submitted,
     Claimed,
     Acked,
     Nacked,
-    /// Refused, and in the line again.
+    /// The owner refused it and returned it to the queue.
     Requeued,
     Expired,
 }
 
-/// A control that is open, as its log's summary has it.
+/// An open control, as its log's summary has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenControl {
     pub id: ControlId,
     pub agent: AgentId,
-    pub number: u64,
+    #[serde(rename = "number")]
+    pub queue_position: u64,
     pub expires_at: i64,
     pub attempt: u32,
-    /// The action that it decides.
+    /// The action that it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<ActionId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -183,62 +190,70 @@ pub struct OpenControl {
 }
 
 impl OpenControl {
-    /// Why it means nothing any more, as the run now stands.
+    /// Why the control is obsolete for the run's current state, if it is.
     #[must_use]
-    pub fn pointless(&self, run: &RunState) -> Option<&'static str> {
+    pub fn obsolete_reason(&self, run: &RunState) -> Option<&'static str> {
         if self.action.as_ref().is_some_and(|action| !run.pending.contains(action.as_str())) {
             return Some("action_resolved");
         }
-        // A run that shows no start is in its first attempt.
+        // A run without a visible start is in its first attempt.
         self.of_attempt.filter(|of| run.status.is_end() || run.attempt.max(1) != (*of).max(1)).map(|_| "run_ended")
     }
 }
 
-/// An action that waits, and who asks.
+/// A pending action and the agent that asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AskedAction {
+pub struct PendingAction {
     pub action: ActionId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentId>,
-    /// The action type, as far as the seed names it.
+    /// The action type, if the seed defines it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Box<str>>,
     /// In milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<i64>,
-    /// Options by their ids, and whether choosing one allows what is asked; at most [`OPTIONS_MAX`] of those that say so.
+    /// For each option id, whether the option allows the request.
+    ///
+    /// At most [`OPTIONS_MAX`] options that declare it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<Box<str>, bool>,
 }
 
-/// Options of one action that are remembered, so that no control contradicts the choice that it carries.
+/// Options of one action that the log remembers.
+///
+/// They keep a control from contradicting the option that it selects.
 pub const OPTIONS_MAX: usize = 8;
-/// The longest id of such an option, in bytes.
+/// The longest remembered id of such an option, in bytes.
 const OPTION_BYTES_MAX: usize = 64;
 
-/// The longest name of an action's kind that is remembered, in bytes.
+/// The longest remembered action kind, in bytes.
 const KIND_BYTES_MAX: usize = 64;
 
-impl AskedAction {
-    /// What a fact says of the action that it asks for; `None` for one that asks for none.
+impl PendingAction {
+    /// The pending action that a fact requests; `None` for a fact that requests none.
     #[must_use]
     pub fn of(draft: &Draft) -> Option<Self> {
-        let action = draft.ids.action.clone().filter(|_| draft.class == EventType::ActionRequired)?;
-        let said = |member: &str| draft.said(member).and_then(Value::as_str);
+        let action = draft.ids.action.clone().filter(|_| draft.event_type == EventType::ActionRequired)?;
+        let said = |member: &str| draft.member(member).and_then(Value::as_str);
         let expires = said("expiresAt").and_then(|text| text.parse::<jiff::Timestamp>().ok());
         Some(Self {
             action,
             agent: draft.ids.agent.clone(),
             kind: said("kind").filter(|kind| kind.len() <= KIND_BYTES_MAX).map(Into::into),
             expires_at: expires.map(jiff::Timestamp::as_millisecond),
-            options: draft.said("options").and_then(Value::as_array).map(|options| verdicts(options)).unwrap_or_default(),
+            options: draft
+                .member("options")
+                .and_then(Value::as_array)
+                .map(|options| option_verdicts(options))
+                .unwrap_or_default(),
         })
     }
 }
 
-/// The options whose kind says what choosing them means: `allow_…` or `reject_…`.
-fn verdicts(options: &[Value]) -> BTreeMap<Box<str>, bool> {
+/// The options whose kind declares their meaning: `allow_…` or `reject_…`.
+fn option_verdicts(options: &[Value]) -> BTreeMap<Box<str>, bool> {
     let verdict = |option: &Value| {
         let text = |member: &str| option.get(member).and_then(Value::as_str);
         let id = text("optionId").filter(|id| id.len() <= OPTION_BYTES_MAX)?;

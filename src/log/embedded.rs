@@ -1,37 +1,40 @@
-//! The store on this machine's disk: fjall, an LSM tree, with the rows of all logs in the order of their commits.
+//! The on-disk store: fjall, an LSM tree, with the rows of all logs in commit order.
 //!
 //! ```text
 //! rows     position                → rows of one append
-//! index    log number, last seq.   → position                  where rows are gone: also up to where, see `Place`
+//! index    log number, last seq.   → position                  without rows also the end of the gap: `IndexEntry`
 //! state    log number, entry key   → entry
-//! bodies   log number, body id     → body                       large ones in files of their own
+//! bodies   log number, body id     → body                       large bodies lie in files of their own
 //!          log number, 0 kind seq. → checkpoint                 no id begins with the byte 0
-//! names    l                      → the store's life
+//! names    l                      → the store's epoch
 //!          n kind id               → log number, epoch          c kind number → epoch, id        in the order of creation
-//!          b body id               → log number                 d number      → nothing          being erased
-//!          seal                    → what the last batch says of itself, see `journal`
+//!          b body id               → log number                 d number      → nothing          tombstone of an erased log
+//!          seal                    → the header of the last batch, see `journal`
 //! ```
 //!
-//! Rows lie in commit order since appends of many logs, interleaved, would otherwise be sorted over and over by compaction,
-//! and commits would wait for it. A group is one batch of the engine, so it is there as a whole or not at all, and a reader's
-//! snapshot never sees part of one. A log's number is its place in the order of creation; numbers and positions are never
-//! used twice.
+//! Rows lie in commit order. Otherwise the engine's compaction would sort the interleaved appends of many logs over and
+//! over, and commits would wait for it. A group is one engine batch, so it is stored as a whole or not at all, and a
+//! reader's snapshot never sees part of one. A log's number is its place in the order of creation. The store never
+//! reuses numbers and positions.
 //!
-//! Whoever opens a data directory gets exactly what was written there, or an error that names a damaged file: [`journal`],
-//! [`tables`] and [`tail`] check what the engine would take on trust. Nothing is repaired by guessing. One thing is let pass,
-//! with a warning: a last journal that somebody has cut short, since that is a store as it was a moment before.
+//! Opening a data directory yields exactly the data that was written there, or an error that names a damaged file:
+//! [`journal`], [`tables`] and [`tail`] check what the engine would trust. The store never repairs by guessing. It
+//! accepts one kind of damage, with a warning: a last journal that was cut short, because such a store equals an
+//! earlier state of itself.
 //!
-//! An erased log is gone for every reader at once; its bytes leave the disk when the engine next rewrites their files.
+//! Erasing a log hides it from every reader at once. Its bytes leave the disk when the engine next rewrites their
+//! files.
 
 mod examine;
 mod journal;
 mod tables;
 mod tail;
 
-pub use examine::{Examined, Finding};
+pub use examine::{Finding, StoreInspection};
 
 use super::{
-    Append, Blob, Compaction, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Placed, Store, StoreError, panic_message,
+    Append, Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, META, Outcome, Store, StoreError, StoredAppend,
+    panic_message,
 };
 use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
 use bytes::Bytes;
@@ -40,7 +43,7 @@ use fjall::{
     AbstractTree, CompressionType, Database, Iter, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, OwnedWriteBatch,
     PersistMode, Readable, Slice, Snapshot,
 };
-use journal::{Journaled, Seal};
+use journal::{BatchHeader, RecoveredJournal};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -49,47 +52,61 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tail::{Attested, Tail};
+use tail::{DurableMark, TailFile};
 use tokio::sync::{oneshot, watch};
 
-/// When commits reach the disk. Whatever the choice, a commit is whole or absent, and nothing after an absent one is there.
+/// When commits reach the disk.
+///
+/// In every mode a commit is whole or absent, and nothing after an absent commit is present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sync {
-    /// Before they are answered: what was acknowledged survives a killed process and a power loss.
+    /// Before the store answers them. Acknowledged data survives a killed process and a power loss.
     Always,
-    /// Together, once in this time: what was acknowledged survives a killed process; a power loss takes at most the last
-    /// interval.
+    /// Together, once per interval.
+    ///
+    /// Acknowledged data survives a killed process; a power loss costs at most the last interval.
     Interval(Duration),
-    /// When the operating system sees fit, and when the store is closed: what was acknowledged survives a killed process; a
-    /// power loss may take minutes.
+    /// When the operating system writes them, and when the store is closed.
+    ///
+    /// Acknowledged data survives a killed process; a power loss may cost minutes.
     Never,
 }
 
-/// Tables up to this many bytes are read and checked as a whole whenever a store is opened: about a second's work.
+/// Up to this many bytes of tables, opening a store reads and checks every table completely.
+///
+/// That is about one second of work.
 const VERIFY_BYTES_MAX: u64 = 1 << 30;
-/// Logs whose tails are kept in memory for the next append. When there are as many, all are forgotten and found again.
-const KNOWN_MAX: usize = 1 << 16;
-/// Keys that are removed at once when a log is swept away; commits wait for no more than this.
-const SWEEP_KEYS: usize = 1024;
-/// Appends that follow each other directly are read by one scan from this many on: fewer are found faster one by one.
-const SCAN_FROM: usize = 4;
+/// Log heads that stay in memory for the next append.
+///
+/// At this count the writer drops all and reads them again.
+const CACHED_HEADS_MAX: usize = 1 << 16;
+/// Keys that one batch removes while the maintenance thread deletes a log.
+///
+/// It bounds how long commits wait.
+const DELETE_KEYS_MAX: usize = 1024;
+/// From this many adjacent appends on, one scan reads them; single look-ups are faster for fewer.
+const SCAN_APPENDS_MIN: usize = 4;
 
-/// Which life of a store this is: the epoch that its first append brought.
-const LIFE_KEY: &[u8] = b"l";
+/// The key of the store's epoch, which is the epoch of its first append.
+const EPOCH_KEY: &[u8] = b"l";
 
 const CACHE_BYTES: u64 = 64 << 20;
-/// Of rows that are in no table yet; up to four times as much while tables are being written.
+/// Memory for rows that are in no table yet.
+///
+/// The engine uses up to four times as much while it writes tables.
 const ROWS_MEMORY_BYTES: u64 = 32 << 20;
 const OTHER_MEMORY_BYTES: u64 = 8 << 20;
-/// Journals are kept until everything in them is in tables: this bounds the disk they use and the time a start takes.
+/// The engine keeps journals until tables hold all their entries.
+///
+/// This bounds their size on disk and the start-up time.
 const JOURNAL_BYTES_MAX: u64 = 128 << 20;
-/// Bodies from this size on are kept out of the tables, which are rewritten by compaction.
+/// Bodies of at least this size lie outside the tables, because compaction rewrites tables.
 const BODY_APART_BYTES: u32 = 4 << 10;
 
-/// Logs on disk. Closing it, by dropping it, syncs.
+/// Logs on disk. Dropping the store closes and syncs it.
 pub struct EmbeddedStore {
     shared: Arc<Shared>,
-    keeper: Option<(mpsc::Sender<Sweep>, JoinHandle<()>)>,
+    maintenance: Option<(mpsc::Sender<PendingDelete>, JoinHandle<()>)>,
 }
 
 struct Shared {
@@ -100,64 +117,68 @@ struct Shared {
     bodies: Keyspace,
     db: Database,
     sync: Sync,
-    /// Why the store's own thread ended before the store was closed.
+    /// Why the maintenance thread ended before the store was closed.
     failed: watch::Sender<Option<StoreError>>,
-    // Last, as it holds the lock of the directory: the engine must have let go before.
+    // Last: it holds the directory lock, which must outlive the engine.
     writer: Mutex<Writer>,
 }
 
-/// What only one may touch at a time, to write.
+/// The state that one writer at a time may use.
 struct Writer {
-    /// What the last batch said of itself.
-    seal: Seal,
-    /// Tails of logs, of those that have been written lately.
-    known: HashMap<LogId, Known>,
-    /// Why nothing more can be written, once something could not.
+    /// The header of the last batch.
+    header: BatchHeader,
+    /// The heads of logs that were written recently.
+    heads: HashMap<LogId, LogHead>,
+    /// Why the store accepts no more writes, once a write has failed.
     failed: Option<StoreError>,
-    tail: Tail,
+    tail: TailFile,
 }
 
 impl Writer {
-    fn alive(&self) -> Result<(), StoreError> {
+    fn check_usable(&self) -> Result<(), StoreError> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct LogHead {
     number: u64,
     epoch: Epoch,
     last: Sequence,
 }
 
-/// Where the rows of one append are. One that lost its last rows has two places: up to the last that is left, and, empty, up to
-/// the last that there was, so that positions go on saying how far the log had come.
+/// The location of one append's rows.
+///
+/// An append that lost its last rows has two entries: one up to the last remaining row, and an empty one up to its
+/// former last row, so that positions still say how long the log was.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct IndexEntry {
     last: Sequence,
     position: u64,
-    /// Nothing is left here, nor from here up to this sequence, where a place ends.
+    /// The end of a gap: no rows remain from this entry up to this sequence, at which an entry ends.
     empty_to: Option<Sequence>,
 }
 
-/// A log that has lost its name, and whom to tell when the rest of it is gone.
-struct Sweep {
+/// A log with a tombstone, and the caller to notify when its remaining data is deleted.
+struct PendingDelete {
     number: u64,
-    /// Its appends up to here are gone. Without it each batch would search through the marks of all the removed ones again.
-    swept: Sequence,
+    /// Its appends up to here are deleted.
+    ///
+    /// Without this, each batch would scan the engine's markers of all deleted keys again.
+    deleted: Sequence,
     done: Option<oneshot::Sender<Result<(), StoreError>>>,
 }
 
 impl EmbeddedStore {
-    /// Opens or creates the store in the directory `dir`, which it makes when it is missing. It takes one process at a time.
+    /// Opens the store in the directory `dir`, or creates both. One process at a time can open it.
     ///
     /// # Errors
-    /// `Locked` when a process has it open, `Rot` when a file is not what was written, `Failed` when the disk fails.
+    /// `Locked` when another process has it open, `Corrupt` when a file is damaged, `Failed` when the disk fails.
     pub fn open(dir: &Path, sync: Sync) -> Result<Self, StoreError> {
         Self::open_checking(dir, sync, VERIFY_BYTES_MAX)
     }
 
-    /// The same, reading and checking every file as a whole, however large.
+    /// Opens the store like [`Self::open`], but reads and checks every file completely, however large.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -167,44 +188,48 @@ impl EmbeddedStore {
 
     fn open_checking(dir: &Path, sync: Sync, verify_bytes_max: u64) -> Result<Self, StoreError> {
         std::fs::create_dir_all(dir).map_err(|e| StoreError::failed("creating the data directory", &in_path(dir, &e)))?;
-        let (mut tail, attested) = Tail::open(dir)?;
+        let (mut tail, mark) = TailFile::open(dir)?;
         let engine = dir.join("log");
-        let attested = attested.unwrap_or_default();
-        let journaled = if attested.made {
+        let mark = mark.unwrap_or_default();
+        let recovered = if mark.made {
             check_version(&engine)?;
             tables::check(&engine.join("keyspaces"), verify_bytes_max)?;
-            journal::recover(&engine, attested)?
+            journal::recover(&engine, mark)?
         } else {
-            make_room(&engine, &mut tail)?;
-            Journaled::default()
+            prepare_new_store(&engine, &mut tail)?;
+            RecoveredJournal::default()
         };
 
-        let shared = Shared::open(&engine, sync, tail, attested, journaled)?;
-        let unswept = shared.unswept()?;
+        let shared = Shared::open(&engine, sync, tail, mark, recovered)?;
+        let pending_deletes = shared.pending_deletes()?;
         let shared = Arc::new(shared);
-        let (orders, received) = mpsc::channel();
-        let keeper = std::thread::Builder::new()
+        let (requests, received) = mpsc::channel();
+        let thread = std::thread::Builder::new()
             .name("store-keeper".into())
             .spawn({
                 let shared = Arc::clone(&shared);
                 move || {
-                    let kept = std::panic::catch_unwind(AssertUnwindSafe(|| shared.keep(unswept, &received)));
+                    let kept = std::panic::catch_unwind(AssertUnwindSafe(|| shared.run_maintenance(pending_deletes, &received)));
                     let kept = kept.unwrap_or_else(|panic| {
-                        Err(StoreError::failed("the store's upkeep", &format_args!("it panicked: {}", panic_message(&*panic))))
+                        Err(StoreError::failed(
+                            "the store's maintenance",
+                            &format_args!("it panicked: {}", panic_message(&*panic)),
+                        ))
                     });
                     if let Err(error) = kept {
-                        tracing::error!(%error, "the store's upkeep ended; nothing more is written");
+                        tracing::error!(%error, "the store's maintenance thread ended; the store accepts no more writes");
                         shared.writer.lock().failed.get_or_insert_with(|| error.clone());
                         shared.failed.send_replace(Some(error));
                     }
                 }
             })
-            .map_err(|e| StoreError::failed("starting the store's thread", &e))?;
-        Ok(Self { shared, keeper: Some((orders, keeper)) })
+            .map_err(|e| StoreError::failed("starting the store's maintenance thread", &e))?;
+        Ok(Self { shared, maintenance: Some((requests, thread)) })
     }
 
-    /// Waits until nothing has the store in `dir` open; false when that takes longer than `time_max`. A server that has stopped
-    /// still closes its files for a moment.
+    /// Waits until no process has the store in `dir` open; `false` when that takes longer than `time_max`.
+    ///
+    /// A stopped server still closes its files for a moment.
     #[must_use]
     pub fn wait_until_closed(dir: &Path, time_max: Duration) -> bool {
         let Ok(lock) = File::open(dir.join(tail::FILE)) else { return true };
@@ -218,14 +243,14 @@ impl EmbeddedStore {
         true
     }
 
-    /// Moves what is in memory and in journals into tables. The engine does this by itself when there is enough of it.
+    /// Writes memtables and journals into tables. The engine does so by itself when they are large enough.
     ///
     /// # Errors
-    /// `Failed`, `Rot`.
+    /// `Failed`, `Corrupt`.
     #[doc(hidden)]
-    pub fn settle(&self) -> Result<(), StoreError> {
+    pub fn flush_memtables(&self) -> Result<(), StoreError> {
         for keyspace in self.shared.keyspaces() {
-            keyspace.rotate_memtable_and_wait().map_err(|e| self.shared.fault("settling the store", &e))?;
+            keyspace.rotate_memtable_and_wait().map_err(|e| self.shared.engine_error("flushing the memtables", &e))?;
         }
         Ok(())
     }
@@ -233,44 +258,46 @@ impl EmbeddedStore {
 
 impl Drop for EmbeddedStore {
     fn drop(&mut self) {
-        if let Some((orders, keeper)) = self.keeper.take() {
-            drop(orders);
-            // It catches its own panics.
-            let _ = keeper.join();
+        if let Some((requests, thread)) = self.maintenance.take() {
+            drop(requests);
+            // The thread catches its own panics.
+            let _ = thread.join();
         }
         let mut writer = self.shared.writer.lock();
         let closed = match &writer.failed {
             None => self.shared.sync_now(&mut writer).and_then(|()| {
-                let attested = self.shared.attested(&writer);
-                writer.tail.attest_for_good(attested)
+                let mark = self.shared.durable_mark(&writer);
+                writer.tail.record_synced(mark)
             }),
             Some(_) => Ok(()),
         };
         if let Err(e) = closed {
-            tracing::error!(error = %e, "closing the store");
+            tracing::error!(error = %e, "the store could not be closed cleanly");
         }
     }
 }
 
-/// The engine's version marker: it makes a new store beside the old one when this is not there.
+/// Checks the engine's version marker.
+///
+/// Without the marker, the engine would create a new store beside the old one.
 fn check_version(engine: &Path) -> Result<(), StoreError> {
     let path = engine.join("version");
     match std::fs::read(&path) {
         Ok(bytes) if bytes == b"FJL\x03" => Ok(()),
-        Ok(_) => Err(StoreError::Rot { path, what: "it is not the marker of a store of this version".into() }),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(StoreError::Rot { path, what: "it is missing".into() }),
+        Ok(_) => Err(StoreError::Corrupt { path, what: "it does not mark a store of this version".into() }),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(StoreError::Corrupt { path, what: "it is missing".into() }),
         Err(e) => Err(StoreError::failed("reading the store's version", &e)),
     }
 }
 
-/// Clears away a store that was never made completely, and says that a new one is being made.
-fn make_room(engine: &Path, tail: &mut Tail) -> Result<(), StoreError> {
+/// Removes an incompletely created store, and records that the creation of a new one has begun.
+fn prepare_new_store(engine: &Path, tail: &mut TailFile) -> Result<(), StoreError> {
     let failed = |e: std::io::Error| StoreError::failed("creating the store", &in_path(engine, &e));
     if tail.is_new() && engine.exists() {
-        let what = "it is missing or empty, but there is a store beside it".into();
-        return Err(StoreError::Rot { path: tail.path().to_owned(), what });
+        let what = "it is missing or empty, but a store lies beside it".into();
+        return Err(StoreError::Corrupt { path: tail.path().to_owned(), what });
     }
-    tail.attest_for_good(Attested::default())?;
+    tail.record_synced(DurableMark::default())?;
     if engine.exists() {
         std::fs::remove_dir_all(engine).map_err(failed)?;
     }
@@ -278,35 +305,41 @@ fn make_room(engine: &Path, tail: &mut Tail) -> Result<(), StoreError> {
     sync_dir(engine.parent().expect("the engine's directory is in the data directory"))
 }
 
-/// What failed, and where.
+/// An I/O error with its path.
 fn in_path(path: &Path, error: &std::io::Error) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// Makes the names in a directory last.
+/// Syncs a directory, so that the names in it are durable.
 fn sync_dir(dir: &Path) -> Result<(), StoreError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| StoreError::failed("syncing a directory", &in_path(dir, &e)))
 }
 
 impl Shared {
-    fn open(engine: &Path, sync: Sync, tail: Tail, attested: Attested, journaled: Journaled) -> Result<Self, StoreError> {
+    fn open(
+        engine: &Path,
+        sync: Sync,
+        tail: TailFile,
+        mark: DurableMark,
+        recovered: RecoveredJournal,
+    ) -> Result<Self, StoreError> {
         let options =
             |memory_bytes| KeyspaceCreateOptions::default().manual_journal_persist(true).max_memtable_size(memory_bytes);
-        // Looked up by ranges and by positions that exist: no filter would ever turn a read away.
+        // Reads use ranges and existing positions, so a filter would never reject one.
         let unfiltered = |memory_bytes| options(memory_bytes).filter_policy(FilterPolicy::disabled());
         let apart = KvSeparationOptions::default().separation_threshold(BODY_APART_BYTES).compression(CompressionType::None);
         let open = || -> Result<_, fjall::Error> {
             let db = Database::builder(engine)
                 .cache_size(CACHE_BYTES)
                 .max_journaling_size(JOURNAL_BYTES_MAX)
-                // Ours to check: `journal` reads no compressed entries.
+                // This store checks the journals; `journal` reads no compressed entries.
                 .journal_compression(CompressionType::None)
                 .manual_journal_persist(true)
-                // One that only writes tables, so that commits need not wait for the one that compacts.
+                // One worker only writes tables, so that commits need not wait for the one that compacts.
                 .worker_threads(2)
                 .open()?;
             let is_whole =
-                !attested.made || ["names", "rows", "index", "state", "bodies"].iter().all(|name| db.keyspace_exists(name));
+                !mark.made || ["names", "rows", "index", "state", "bodies"].iter().all(|name| db.keyspace_exists(name));
             let names = db.keyspace("names", || options(OTHER_MEMORY_BYTES))?;
             let rows = db.keyspace("rows", || unfiltered(ROWS_MEMORY_BYTES))?;
             let index = db.keyspace("index", || unfiltered(OTHER_MEMORY_BYTES))?;
@@ -314,43 +347,45 @@ impl Shared {
             let bodies = db.keyspace("bodies", || options(OTHER_MEMORY_BYTES).with_kv_separation(Some(apart.clone())))?;
             Ok((is_whole, db, names, rows, index, state, bodies))
         };
-        // The engine asserts some of what it reads; every file has been checked, but a panic must name the store at least.
+        // The engine asserts some of the data that it reads. Every file is checked by now, but a panic must at least
+        // name the store.
         let opened = std::panic::catch_unwind(AssertUnwindSafe(open)).unwrap_or(Err(fjall::Error::Unrecoverable));
-        let (is_whole, db, names, rows, index, state, bodies) = opened.map_err(|e| fault(engine, "opening the store", &e))?;
-        let rot = |what: &str| StoreError::Rot { path: engine.to_owned(), what: what.into() };
+        let (is_whole, db, names, rows, index, state, bodies) =
+            opened.map_err(|e| engine_error(engine, "opening the store", &e))?;
+        let corrupt = |what: &str| StoreError::Corrupt { path: engine.to_owned(), what: what.into() };
         if !is_whole {
-            return Err(rot("a keyspace is missing"));
+            return Err(corrupt("a keyspace is missing"));
         }
-        assert_eq!(names.id(), journal::SEAL_KEYSPACE, "the first keyspace that is made keeps the seals");
-        let writer = Writer { seal: Seal::default(), known: HashMap::new(), failed: None, tail };
+        assert_eq!(names.id(), journal::HEADER_KEYSPACE, "the first keyspace holds the batch headers");
+        let writer = Writer { header: BatchHeader::default(), heads: HashMap::new(), failed: None, tail };
         let (failed, writer) = (watch::Sender::new(None), Mutex::new(writer));
         let shared = Self { names, rows, index, state, bodies, db, sync, failed, writer };
 
-        let sealed = shared.names.get(journal::SEAL_KEY).map_err(|e| shared.fault("reading the last seal", &e))?;
-        let sealed =
-            sealed.as_deref().map(|bytes| Seal::decode(bytes).ok_or_else(|| rot("the last seal is none"))).transpose()?;
+        let stored_header =
+            shared.names.get(journal::HEADER_KEY).map_err(|e| shared.engine_error("reading the last header", &e))?;
+        let stored_header = stored_header
+            .as_deref()
+            .map(|bytes| BatchHeader::decode(bytes).ok_or_else(|| corrupt("the last batch header is invalid")))
+            .transpose()?;
         let tables_to = shared.keyspaces().filter_map(|keyspace| keyspace.tree.get_highest_persisted_seqno()).max();
-        match journaled.last {
-            Some((seqno, seal)) if sealed != Some(seal) || tables_to > Some(seqno) => {
-                return Err(rot("tables and journals disagree; the journal has lost its end"));
+        match recovered.last {
+            Some((seqno, header)) if stored_header != Some(header) || tables_to > Some(seqno) => {
+                return Err(corrupt("tables and journals disagree: the end of the journal is missing"));
             }
-            None if sealed.unwrap_or_default().batch < attested.batch => {
+            None if stored_header.unwrap_or_default().batch < mark.batch => {
                 if tables_to.is_some() {
-                    return Err(rot("acknowledged batches are in no journal and in no table"));
+                    return Err(corrupt("acknowledged batches are in no journal and no table"));
                 }
-                tracing::warn!(
-                    acknowledged = attested.batch,
-                    "something emptied the only journal; there is nothing left of the store"
-                );
+                tracing::warn!(acknowledged = mark.batch, "the only journal was emptied; the store has lost all data");
             }
             _ => {}
         }
-        // The engine syncs what is in a keyspace's directory, not that there is one.
+        // The engine syncs the contents of a keyspace's directory, but not the directory's own name.
         sync_dir(&engine.join("keyspaces"))?;
         let mut writer = shared.writer.lock();
-        writer.seal = sealed.unwrap_or_default();
-        let attested = shared.attested(&writer);
-        writer.tail.attest_for_good(attested)?;
+        writer.header = stored_header.unwrap_or_default();
+        let mark = shared.durable_mark(&writer);
+        writer.tail.record_synced(mark)?;
         drop(writer);
         Ok(shared)
     }
@@ -359,27 +394,25 @@ impl Shared {
         [&self.names, &self.rows, &self.index, &self.state, &self.bodies].into_iter()
     }
 
-    fn attested(&self, writer: &Writer) -> Attested {
-        Attested { batch: writer.seal.batch, made: true, ordered: self.sync == Sync::Always }
+    fn durable_mark(&self, writer: &Writer) -> DurableMark {
+        DurableMark { batch: writer.header.batch, made: true, ordered: self.sync == Sync::Always }
     }
 
-    /// What a failure of the engine means. It does not say where: the damaged file is looked for.
-    fn fault(&self, doing: &'static str, e: &fjall::Error) -> StoreError {
+    /// Translates an engine error. The engine does not name the damaged file, so this looks for it.
+    fn engine_error(&self, doing: &'static str, e: &fjall::Error) -> StoreError {
         let keyspaces = self.rows.path().parent().unwrap_or(self.rows.path());
-        let fault = fault(keyspaces, doing, e);
-        if !matches!(fault, StoreError::Rot { .. }) && !matches!(e, fjall::Error::Poisoned) {
+        let fault = engine_error(keyspaces, doing, e);
+        if !matches!(fault, StoreError::Corrupt { .. }) && !matches!(e, fjall::Error::Poisoned) {
             return fault;
         }
-        self.keyspaces().find_map(|keyspace| tables::blame(keyspace.path())).unwrap_or(fault)
+        self.keyspaces().find_map(|keyspace| tables::find_corrupt_file(keyspace.path())).unwrap_or(fault)
     }
-
-    // Writing.
 
     fn commit(&self, group: &[Append], follows: impl Iterator<Item = bool>) -> Result<Vec<Outcome>, StoreError> {
         let mut writer = self.writer.lock();
-        // Only between groups: within one, what is known is ahead of what is stored.
-        if writer.known.len() >= KNOWN_MAX {
-            writer.known.clear();
+        // Only between groups: within a group, the cached heads are ahead of the stored data.
+        if writer.heads.len() >= CACHED_HEADS_MAX {
+            writer.heads.clear();
         }
         let committed = self.commit_group(&mut writer, group, follows);
         committed.inspect_err(|e| writer.failed = Some(e.clone()))
@@ -391,44 +424,44 @@ impl Shared {
         group: &[Append],
         follows: impl Iterator<Item = bool>,
     ) -> Result<Vec<Outcome>, StoreError> {
-        writer.alive()?;
+        writer.check_usable()?;
         let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 1 + 3 * group.len());
         let mut outcomes = Vec::with_capacity(group.len());
-        let (mut seal, mut refused) = (writer.seal, HashMap::new());
+        let (mut header, mut refused) = (writer.header, HashMap::new());
         for (append, follows) in group.iter().zip(follows) {
-            let known = self.known(writer, &append.log)?;
+            let head = self.head(writer, &append.log)?;
             let behind = refused.get(&append.log).copied().filter(|_| follows);
-            if let Some(conflict) = behind.or_else(|| append.conflict(known.map(|known| (known.epoch, known.last)))) {
+            if let Some(conflict) = behind.or_else(|| append.conflict(head.map(|head| (head.epoch, head.last)))) {
                 refused.insert(&append.log, conflict);
                 outcomes.push(conflict);
                 continue;
             }
-            if let Some(Known { number: created, .. }) = known.filter(|_| append.is_empty()) {
-                outcomes.push(Outcome::Committed { position: seal.position, created });
+            if let Some(LogHead { number: created, .. }) = head.filter(|_| append.is_empty()) {
+                outcomes.push(Outcome::Committed { position: header.position, created });
                 continue;
             }
-            let known = known.unwrap_or_else(|| {
-                seal.created += 1;
-                let known = Known { number: seal.created, epoch: append.epoch, last: Sequence::NONE };
-                batch.insert(&self.names, name_key(&append.log), name_value(&known));
-                batch.insert(&self.names, created_key(append.log.kind(), known.number), created_value(known.epoch, &append.log));
-                known
+            let head = head.unwrap_or_else(|| {
+                header.created += 1;
+                let head = LogHead { number: header.created, epoch: append.epoch, last: Sequence::NONE };
+                batch.insert(&self.names, name_key(&append.log), name_value(&head));
+                batch.insert(&self.names, created_key(append.log.kind(), head.number), created_value(head.epoch, &append.log));
+                head
             });
-            if seal.position == 0 {
-                batch.insert(&self.names, LIFE_KEY, append.epoch.bits().to_be_bytes());
+            if header.position == 0 {
+                batch.insert(&self.names, EPOCH_KEY, append.epoch.bits().to_be_bytes());
             }
-            seal.position += 1;
-            self.put(&mut batch, append, known.number, seal.position);
-            match writer.known.get_mut(&append.log) {
-                Some(known) => known.last = append.last,
+            header.position += 1;
+            self.put(&mut batch, append, head.number, header.position);
+            match writer.heads.get_mut(&append.log) {
+                Some(head) => head.last = append.last,
                 None => {
-                    writer.known.insert(append.log.clone(), Known { last: append.last, ..known });
+                    writer.heads.insert(append.log.clone(), LogHead { last: append.last, ..head });
                 }
             }
-            outcomes.push(Outcome::Committed { position: seal.position, created: known.number });
+            outcomes.push(Outcome::Committed { position: header.position, created: head.number });
         }
         if !batch.is_empty() {
-            self.write(writer, batch, seal, self.sync == Sync::Always)?;
+            self.write(writer, batch, header, self.sync == Sync::Always)?;
         }
         Ok(outcomes)
     }
@@ -441,13 +474,13 @@ impl Shared {
         self.set(batch, number, &append.state);
         for blob in &append.blobs {
             batch.insert(&self.names, body_name_key(blob.id.as_str().as_bytes()), number.to_be_bytes());
-            batch.insert(&self.bodies, under(number, blob.id.as_str().as_bytes()), body_value(blob));
+            batch.insert(&self.bodies, log_key(number, blob.id.as_str().as_bytes()), body_value(blob));
         }
     }
 
     fn set(&self, batch: &mut OwnedWriteBatch, number: u64, entries: &[(Bytes, Option<Bytes>)]) {
         for (key, value) in entries {
-            let key = under(number, key);
+            let key = log_key(number, key);
             match value {
                 Some(value) => batch.insert(&self.state, key, &value[..]),
                 None => batch.remove(&self.state, key),
@@ -455,14 +488,14 @@ impl Shared {
         }
     }
 
-    /// One batch, so that it is there as a whole or not at all.
+    /// Compacts in one batch, so that readers see all of it or none.
     fn compact(&self, compaction: &Compaction) -> Result<bool, StoreError> {
         let mut writer = self.writer.lock();
-        let known = self.known(&mut writer, &compaction.log)?;
-        if !compaction.fits(known.map(|known| (known.epoch, known.last))) {
+        let head = self.head(&mut writer, &compaction.log)?;
+        if !compaction.applies_to(head.map(|head| (head.epoch, head.last))) {
             return Ok(false);
         }
-        let number = known.expect("a compaction fits no log that is not there").number;
+        let number = head.expect("a compaction applies to existing logs only").number;
         let snapshot = self.db.snapshot();
         let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 2 + 2 * compaction.appends.len());
         let (before, until) = match (compaction.appends.first(), compaction.appends.last()) {
@@ -472,109 +505,119 @@ impl Shared {
             ),
             _ => (compaction.last, compaction.last),
         };
-        // From the end, so that each append knows what became of those after it.
+        // Backwards, so that each append knows whether the appends after it became empty.
         let mut rewritten = compaction.appends.iter().rev().peekable();
         let mut empty_after = None;
         for entry in snapshot.range(&self.index, index_key(number, before.next())..index_key(number, until.next())).rev() {
-            let place = self.place(entry)?;
-            let append = rewritten.next_if(|rewritten| rewritten.position == place.position && place.empty_to.is_none());
-            let left = append.map_or(place.last, |append| append.last);
-            assert!(left <= place.last, "what is gone does not come back");
-            assert!(left == place.last || place.last < compaction.last, "the log's last row stays");
+            let indexed = self.index_entry(entry)?;
+            let append = rewritten.next_if(|rewritten| rewritten.position == indexed.position && indexed.empty_to.is_none());
+            let left = append.map_or(indexed.last, |append| append.last);
+            assert!(left <= indexed.last, "a removed row does not come back");
+            assert!(left == indexed.last || indexed.last < compaction.last, "the log's last row stays");
             match append {
-                Some(append) if append.rows.is_empty() => batch.remove(&self.rows, place.position.to_be_bytes()),
-                Some(append) => batch.insert(&self.rows, place.position.to_be_bytes(), &append.rows[..]),
+                Some(append) if append.rows.is_empty() => batch.remove(&self.rows, indexed.position.to_be_bytes()),
+                Some(append) => batch.insert(&self.rows, indexed.position.to_be_bytes(), &append.rows[..]),
                 None => {}
             }
-            let is_empty = place.empty_to.is_some() || left < place.last;
-            let empty_to = empty_after.or(place.empty_to).unwrap_or(place.last);
-            if is_empty && place.empty_to != Some(empty_to) {
-                batch.insert(&self.index, index_key(number, place.last), emptied_value(place.position, empty_to));
+            let is_empty = indexed.empty_to.is_some() || left < indexed.last;
+            let empty_to = empty_after.or(indexed.empty_to).unwrap_or(indexed.last);
+            if is_empty && indexed.empty_to != Some(empty_to) {
+                batch.insert(&self.index, index_key(number, indexed.last), emptied_value(indexed.position, empty_to));
             }
             empty_after = is_empty.then_some(empty_to);
-            if is_empty && left > Sequence::NONE && place.empty_to.is_none() {
-                batch.insert(&self.index, index_key(number, left), place.position.to_be_bytes());
+            if is_empty && left > Sequence::NONE && indexed.empty_to.is_none() {
+                batch.insert(&self.index, index_key(number, left), indexed.position.to_be_bytes());
                 empty_after = None;
             }
         }
-        assert!(rewritten.next().is_none(), "only appends that are there are rewritten");
-        let checkpoints = snapshot.prefix(&self.bodies, under(number, &[0]));
+        assert!(rewritten.next().is_none(), "a compaction rewrites only existing appends");
+        let checkpoints = snapshot.prefix(&self.bodies, log_key(number, &[0]));
         for entry in checkpoints.take_while(|_| !compaction.appends.is_empty()) {
-            batch.remove(&self.bodies, entry.key().map_err(|e| self.fault("reading the store", &e))?);
+            batch.remove(&self.bodies, entry.key().map_err(|e| self.engine_error("reading the store", &e))?);
         }
         self.set(&mut batch, number, &compaction.state);
-        let seal = writer.seal;
-        self.write(&mut writer, batch, seal, self.sync == Sync::Always)?;
+        let header = writer.header;
+        self.write(&mut writer, batch, header, self.sync == Sync::Always)?;
         Ok(true)
     }
 
-    /// Synced like a commit, which a checkpoint would not need: but that every batch was synced before the next was begun is
-    /// what tells a damaged journal from a torn one.
+    /// Saves a checkpoint, synced like a commit.
+    ///
+    /// The checkpoint itself would not need that. But the check that tells a damaged journal from a torn one relies on
+    /// every batch being synced before the next begins.
     fn save_checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, sequence: Sequence, body: &[u8]) -> Result<(), StoreError> {
         let mut writer = self.writer.lock();
-        let known = self.known(&mut writer, log)?.filter(|known| known.epoch == epoch && sequence <= known.last);
-        let Some(known) = known else { return Ok(()) };
+        let head = self.head(&mut writer, log)?.filter(|head| head.epoch == epoch && sequence <= head.last);
+        let Some(head) = head else { return Ok(()) };
         let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 2);
-        batch.insert(&self.bodies, checkpoint_key(known.number, kind, sequence), body);
-        let seal = writer.seal;
-        self.write(&mut writer, batch, seal, self.sync == Sync::Always)
+        batch.insert(&self.bodies, checkpoint_key(head.number, kind, sequence), body);
+        let header = writer.header;
+        self.write(&mut writer, batch, header, self.sync == Sync::Always)
     }
 
-    /// Where the log stands for the next append.
-    fn known(&self, writer: &mut Writer, log: &LogId) -> Result<Option<Known>, StoreError> {
-        if let Some(known) = writer.known.get(log) {
-            return Ok(Some(*known));
+    /// The log's head, from the cache or from the store.
+    fn head(&self, writer: &mut Writer, log: &LogId) -> Result<Option<LogHead>, StoreError> {
+        if let Some(head) = writer.heads.get(log) {
+            return Ok(Some(*head));
         }
-        let known = self.find(&self.db.snapshot(), log)?;
-        writer.known.extend(known.map(|known| (log.clone(), known)));
-        Ok(known)
+        let head = self.find_head(&self.db.snapshot(), log)?;
+        writer.heads.extend(head.map(|head| (log.clone(), head)));
+        Ok(head)
     }
 
-    /// Seals and writes one batch. A failure is the last thing that happens to this store: what was being written may or may
-    /// not be there, and a sync that is tried again can claim success for pages that the first one dropped.
-    fn write(&self, writer: &mut Writer, mut batch: OwnedWriteBatch, seal: Seal, is_synced: bool) -> Result<(), StoreError> {
-        writer.alive()?;
-        let seal = Seal { seqno_min: self.db.seqno(), batch: writer.seal.batch + 1, ..seal };
-        batch.insert(&self.names, journal::SEAL_KEY, seal.encode());
+    /// Adds the header and writes one batch.
+    ///
+    /// After a failure the store accepts no more writes: the data may or may not be on disk, and a repeated sync can
+    /// report success for pages that the first one dropped.
+    fn write(
+        &self,
+        writer: &mut Writer,
+        mut batch: OwnedWriteBatch,
+        header: BatchHeader,
+        is_synced: bool,
+    ) -> Result<(), StoreError> {
+        writer.check_usable()?;
+        let header = BatchHeader { seqno_min: self.db.seqno(), batch: writer.header.batch + 1, ..header };
+        batch.insert(&self.names, journal::HEADER_KEY, header.encode());
         let mode = if is_synced { PersistMode::SyncData } else { PersistMode::Buffer };
-        let written = batch.durability(Some(mode)).commit().map_err(|e| self.fault("writing a commit", &e)).and_then(|()| {
-            writer.seal = seal;
-            if is_synced { writer.tail.attest(self.attested(writer)) } else { Ok(()) }
-        });
+        let written =
+            batch.durability(Some(mode)).commit().map_err(|e| self.engine_error("writing a commit", &e)).and_then(|()| {
+                writer.header = header;
+                if is_synced { writer.tail.record(self.durable_mark(writer)) } else { Ok(()) }
+            });
         written.inspect_err(|e| writer.failed = Some(e.clone()))
     }
 
     fn sync_now(&self, writer: &mut Writer) -> Result<(), StoreError> {
-        writer.alive()?;
-        let synced = self.db.persist(PersistMode::SyncData).map_err(|e| self.fault("syncing the journal", &e));
-        let synced = synced.and_then(|()| writer.tail.attest(self.attested(writer)));
+        writer.check_usable()?;
+        let synced = self.db.persist(PersistMode::SyncData).map_err(|e| self.engine_error("syncing the journal", &e));
+        let synced = synced.and_then(|()| writer.tail.record(self.durable_mark(writer)));
         synced.inspect_err(|e| writer.failed = Some(e.clone()))
     }
 
-    // Reading.
-
-    /// Where the log stands in this snapshot.
-    fn find(&self, snapshot: &Snapshot, log: &LogId) -> Result<Option<Known>, StoreError> {
+    /// The log's head in this snapshot.
+    fn find_head(&self, snapshot: &Snapshot, log: &LogId) -> Result<Option<LogHead>, StoreError> {
         let Some(named) = self.get(snapshot, &self.names, &name_key(log))? else { return Ok(None) };
         let (number, epoch) = Self::decode(&self.names, name_of(&named))?;
         let mut appends = snapshot.range(&self.index, index_key(number, Sequence::NONE)..=index_key(number, Sequence(u64::MAX)));
-        let last = appends.next_back().map(|entry| self.place(entry)).transpose()?.map_or(Sequence::NONE, |place| place.last);
-        Ok(Some(Known { number, epoch, last }))
+        let last =
+            appends.next_back().map(|entry| self.index_entry(entry)).transpose()?.map_or(Sequence::NONE, |indexed| indexed.last);
+        Ok(Some(LogHead { number, epoch, last }))
     }
 
-    fn load(&self, log: &LogId) -> Result<Option<Loaded>, StoreError> {
+    fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError> {
         let snapshot = self.db.snapshot();
-        let Some(known) = self.find(&snapshot, log)? else { return Ok(None) };
+        let Some(head) = self.find_head(&snapshot, log)? else { return Ok(None) };
         let mut state = Vec::new();
-        for entry in snapshot.prefix(&self.state, known.number.to_be_bytes()) {
+        for entry in snapshot.prefix(&self.state, head.number.to_be_bytes()) {
             let (key, value) = self.entry(entry)?;
             state.push((Bytes::copy_from_slice(&key[8..]), Bytes::copy_from_slice(&value)));
         }
-        Ok(Some(Loaded { epoch: known.epoch, last: known.last, state }))
+        Ok(Some(LoadedLog { epoch: head.epoch, last: head.last, state }))
     }
 
-    /// The number of a log that has this epoch.
-    fn numbered(&self, snapshot: &Snapshot, log: &LogId, epoch: Epoch) -> Result<Option<u64>, StoreError> {
+    /// The number of the log, if it has this epoch.
+    fn log_number(&self, snapshot: &Snapshot, log: &LogId, epoch: Epoch) -> Result<Option<u64>, StoreError> {
         let Some(named) = self.get(snapshot, &self.names, &name_key(log))? else { return Ok(None) };
         let (number, found) = Self::decode(&self.names, name_of(&named))?;
         Ok((found == epoch).then_some(number))
@@ -582,7 +625,7 @@ impl Shared {
 
     fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
         let snapshot = self.db.snapshot();
-        match self.numbered(&snapshot, log, epoch)? {
+        match self.log_number(&snapshot, log, epoch)? {
             Some(number) => self.last_at(&snapshot, number, position),
             None => Ok(Sequence::NONE),
         }
@@ -590,10 +633,10 @@ impl Shared {
 
     fn position_of(&self, log: &LogId, epoch: Epoch, sequence: Sequence) -> Result<Option<u64>, StoreError> {
         let snapshot = self.db.snapshot();
-        let Some(number) = self.numbered(&snapshot, log, epoch)? else { return Ok(None) };
+        let Some(number) = self.log_number(&snapshot, log, epoch)? else { return Ok(None) };
         let appends = index_key(number, sequence)..=index_key(number, Sequence(u64::MAX));
-        let found = snapshot.range(&self.index, appends).next().map(|entry| self.place(entry)).transpose()?;
-        Ok(found.map(|place| place.position))
+        let found = snapshot.range(&self.index, appends).next().map(|entry| self.index_entry(entry)).transpose()?;
+        Ok(found.map(|indexed| indexed.position))
     }
 
     /// The last sequence of a log's appends at or before this position.
@@ -602,66 +645,67 @@ impl Shared {
         let Some(newest) = snapshot.range(&self.index, index_key(number, Sequence::NONE)..=end).next_back() else {
             return Ok(Sequence::NONE);
         };
-        let newest = self.place(newest)?;
+        let newest = self.index_entry(newest)?;
         if newest.position <= position {
             return Ok(newest.last);
         }
-        // What is looked for lies at or after `from` and before `to`: halved until nothing lies between.
+        // Binary search: the result lies at or after `from` and before `to`.
         let (mut from, mut to) = (Sequence::NONE, newest.last);
         while from.next() < to {
             let middle = Sequence(from.0 + (to.0 - from.0) / 2);
             let Some(found) = snapshot.range(&self.index, index_key(number, middle)..=end).next() else { break };
-            let found = self.place(found)?;
+            let found = self.index_entry(found)?;
             if found.position <= position { from = found.last } else { to = middle }
         }
         Ok(from)
     }
 
-    fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Placed>, StoreError> {
+    fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError> {
         let snapshot = self.db.snapshot();
-        let Some(number) = self.numbered(&snapshot, log, epoch)?.filter(|_| after < Sequence::MAX) else {
+        let Some(number) = self.log_number(&snapshot, log, epoch)?.filter(|_| after < Sequence::MAX) else {
             return Ok(Vec::new());
         };
-        let places = self.places(&snapshot, number, after, limit.rows)?;
-        let (mut read, mut ends) = (Vec::new(), Vec::with_capacity(places.len()));
-        for stretch in places.chunk_by(|(_, a), (_, b)| b.position == a.position + 1) {
-            if !self.gather(&snapshot, stretch, limit.bytes, &mut read, &mut ends)? {
+        let indexed_appends = self.index_entries_after(&snapshot, number, after, limit.rows)?;
+        let (mut read, mut ends) = (Vec::new(), Vec::with_capacity(indexed_appends.len()));
+        for stretch in indexed_appends.chunk_by(|(_, a), (_, b)| b.position == a.position + 1) {
+            if !self.read_rows(&snapshot, stretch, limit.bytes, &mut read, &mut ends)? {
                 break;
             }
         }
         let read = Bytes::from(read);
         let mut from = 0;
-        let placed = places.into_iter().zip(ends).map(|((before, Place { position, .. }), end)| Placed {
+        let stored = indexed_appends.into_iter().zip(ends).map(|((before, IndexEntry { position, .. }), end)| StoredAppend {
             position,
             before,
             rows: read.slice(std::mem::replace(&mut from, end)..end),
         });
-        Ok(placed.collect())
+        Ok(stored.collect())
     }
 
-    /// The appends that hold the rows after `after`, as many as have `rows_max` such rows, at least one; each with the last
-    /// sequence before it.
-    fn places(
+    /// The appends with the rows after `after`, each with the last sequence before it.
+    ///
+    /// They have up to `rows_max` such rows, but the result has at least one append.
+    fn index_entries_after(
         &self,
         snapshot: &Snapshot,
         number: u64,
         after: Sequence,
         rows_max: usize,
-    ) -> Result<Vec<(Sequence, Place)>, StoreError> {
+    ) -> Result<Vec<(Sequence, IndexEntry)>, StoreError> {
         let end = index_key(number, Sequence(u64::MAX));
-        let (mut before, mut places, mut rows) = (None, Vec::new(), 0);
-        // From `after` itself: nearly every reader stands at the end of an append.
+        let (mut before, mut indexed_appends, mut rows) = (None, Vec::new(), 0);
+        // From `after` itself: nearly every reader is at the end of an append.
         let mut entries = snapshot.range(&self.index, index_key(number, after)..=end);
         while let Some(entry) = entries.next() {
-            let place = self.place(entry)?;
-            if let Some(empty_to) = place.empty_to {
+            let indexed = self.index_entry(entry)?;
+            if let Some(empty_to) = indexed.empty_to {
                 before = Some(empty_to);
-                if empty_to > place.last {
+                if empty_to > indexed.last {
                     entries = snapshot.range(&self.index, index_key(number, empty_to.next())..=end);
                 }
                 continue;
             }
-            if place.last == after {
+            if indexed.last == after {
                 before = Some(after);
                 continue;
             }
@@ -669,28 +713,33 @@ impl Shared {
                 Some(before) => before,
                 None => {
                     let mut older = snapshot.range(&self.index, index_key(number, Sequence::NONE)..index_key(number, after));
-                    older.next_back().map(|entry| self.place(entry)).transpose()?.map_or(Sequence::NONE, |place| place.last)
+                    older
+                        .next_back()
+                        .map(|entry| self.index_entry(entry))
+                        .transpose()?
+                        .map_or(Sequence::NONE, |indexed| indexed.last)
                 }
             };
-            rows += place.last.0 - follows.max(after).0;
-            if rows > rows_max as u64 && !places.is_empty() {
+            rows += indexed.last.0 - follows.max(after).0;
+            if rows > rows_max as u64 && !indexed_appends.is_empty() {
                 break;
             }
-            before = Some(place.last);
-            places.push((follows, place));
+            before = Some(indexed.last);
+            indexed_appends.push((follows, indexed));
             if rows >= rows_max as u64 {
                 break;
             }
         }
-        Ok(places)
+        Ok(indexed_appends)
     }
 
-    /// Reads the appends at consecutive positions, and notes where the rows of each end; `false` when there was no room for all
-    /// of them.
-    fn gather(
+    /// Reads the appends at consecutive positions into `read`, and the end of each into `ends`.
+    ///
+    /// Returns `false` when not all of them fit.
+    fn read_rows(
         &self,
         snapshot: &Snapshot,
-        stretch: &[(Sequence, Place)],
+        stretch: &[(Sequence, IndexEntry)],
         bytes_max: usize,
         read: &mut Vec<u8>,
         ends: &mut Vec<usize>,
@@ -703,8 +752,8 @@ impl Shared {
             }
             fits
         };
-        if stretch.len() < SCAN_FROM {
-            for (_, Place { position, .. }) in stretch {
+        if stretch.len() < SCAN_APPENDS_MIN {
+            for (_, IndexEntry { position, .. }) in stretch {
                 let rows = self.get(snapshot, &self.rows, &position.to_be_bytes())?;
                 let rows = rows.ok_or_else(|| self.missing_row(*position))?;
                 if !take(&rows) {
@@ -715,7 +764,7 @@ impl Shared {
         }
         let (first, last) = (stretch[0].1.position, stretch[stretch.len() - 1].1.position);
         let mut scan = snapshot.range(&self.rows, first.to_be_bytes()..=last.to_be_bytes());
-        for (_, Place { position, .. }) in stretch {
+        for (_, IndexEntry { position, .. }) in stretch {
             let (key, rows) = self.entry(scan.next().ok_or_else(|| self.missing_row(*position))?)?;
             if *key != position.to_be_bytes() {
                 return Err(self.missing_row(*position));
@@ -727,19 +776,19 @@ impl Shared {
         Ok(true)
     }
 
-    /// An entry of the index.
-    fn place(&self, entry: fjall::Guard) -> Result<Place, StoreError> {
+    /// Decodes an entry of the index.
+    fn index_entry(&self, entry: fjall::Guard) -> Result<IndexEntry, StoreError> {
         let (key, value) = self.entry(entry)?;
-        Self::decode(&self.index, self.place_of(&key, &value))
+        Self::decode(&self.index, self.decode_index_entry(&key, &value))
     }
 
-    fn place_of(&self, key: &[u8], value: &[u8]) -> Option<Place> {
+    fn decode_index_entry(&self, key: &[u8], value: &[u8]) -> Option<IndexEntry> {
         let (position, empty_to) = value.split_at_checked(8)?;
         let empty_to = if empty_to.is_empty() { None } else { Some(Sequence(number_of(empty_to)?)) };
-        Some(Place { last: last_of(key)?, position: number_of(position)?, empty_to })
+        Some(IndexEntry { last: last_of(key)?, position: number_of(position)?, empty_to })
     }
 
-    fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<Listed>, StoreError> {
+    fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
         let snapshot = self.db.snapshot();
         let end = created_key(kind, before.unwrap_or(u64::MAX));
         snapshot
@@ -750,8 +799,8 @@ impl Shared {
                 let (key, value) = self.entry(entry)?;
                 let created = Self::decode(&self.names, key.get(2..).and_then(number_of))?;
                 let (epoch, log) = Self::decode(&self.names, created_of(kind, &value))?;
-                let meta = self.get(&snapshot, &self.state, &under(created, META))?;
-                Ok(Listed { log, epoch, created, meta: meta.map(|meta| Bytes::copy_from_slice(&meta)).unwrap_or_default() })
+                let meta = self.get(&snapshot, &self.state, &log_key(created, META))?;
+                Ok(ListedLog { log, epoch, created, meta: meta.map(|meta| Bytes::copy_from_slice(&meta)).unwrap_or_default() })
             })
             .collect()
     }
@@ -760,22 +809,22 @@ impl Shared {
         let snapshot = self.db.snapshot();
         let Some(owner) = self.get(&snapshot, &self.names, &body_name_key(id.as_str().as_bytes()))? else { return Ok(None) };
         let number = Self::decode(&self.names, number_of(&owner))?;
-        // Its log may have been erased and its turn to be swept may not have come.
-        if self.get(&snapshot, &self.names, &dead_key(number))?.is_some() {
+        // Its log may have a tombstone while the body still waits for deletion.
+        if self.get(&snapshot, &self.names, &tombstone_key(number))?.is_some() {
             return Ok(None);
         }
-        let Some(body) = self.get(&snapshot, &self.bodies, &under(number, id.as_str().as_bytes()))? else { return Ok(None) };
+        let Some(body) = self.get(&snapshot, &self.bodies, &log_key(number, id.as_str().as_bytes()))? else { return Ok(None) };
         let (meta, body) = Self::decode(&self.bodies, body_of(&body))?;
         Ok(Some(Blob { id: id.clone(), meta, body }))
     }
 
     fn checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, at: Sequence) -> Result<Option<(Sequence, Bytes)>, StoreError> {
         let snapshot = self.db.snapshot();
-        let Some(known) = self.find(&snapshot, log)?.filter(|known| known.epoch == epoch) else { return Ok(None) };
-        // One beyond the log's tail knows rows that a crash has taken. The order of the journal keeps it from being there;
-        // nobody is to depend on that alone.
-        let at = at.min(known.last);
-        let (from, to) = (checkpoint_key(known.number, kind, Sequence::NONE), checkpoint_key(known.number, kind, at));
+        let Some(head) = self.find_head(&snapshot, log)?.filter(|head| head.epoch == epoch) else { return Ok(None) };
+        // A checkpoint beyond the log's tail knows rows that a crash removed. The journal's order prevents that case,
+        // but this read must not depend on it alone.
+        let at = at.min(head.last);
+        let (from, to) = (checkpoint_key(head.number, kind, Sequence::NONE), checkpoint_key(head.number, kind, at));
         let Some(newest) = snapshot.range(&self.bodies, from..=to).next_back() else { return Ok(None) };
         let (key, body) = self.entry(newest)?;
         let sequence = Self::decode(&self.bodies, key.get(10..).and_then(number_of))?;
@@ -783,76 +832,79 @@ impl Shared {
     }
 
     fn get(&self, snapshot: &Snapshot, from: &Keyspace, key: &[u8]) -> Result<Option<Slice>, StoreError> {
-        snapshot.get(from, key).map_err(|e| self.fault("reading the store", &e))
+        snapshot.get(from, key).map_err(|e| self.engine_error("reading the store", &e))
     }
 
     fn entry(&self, entry: fjall::Guard) -> Result<(Slice, Slice), StoreError> {
-        entry.into_inner().map_err(|e| self.fault("reading the store", &e))
+        entry.into_inner().map_err(|e| self.engine_error("reading the store", &e))
     }
 
-    /// What is stored under a right checksum and yet is not what we store: not ours to interpret.
+    /// Reports an entry with a right checksum and an unknown format as corrupt.
     fn decode<T>(from: &Keyspace, decoded: Option<T>) -> Result<T, StoreError> {
-        decoded.ok_or_else(|| StoreError::Rot { path: from.path().to_owned(), what: "it holds an entry of another kind".into() })
+        decoded.ok_or_else(|| StoreError::Corrupt {
+            path: from.path().to_owned(),
+            what: "it holds an entry of an unknown format".into(),
+        })
     }
 
     fn missing_row(&self, position: u64) -> StoreError {
-        StoreError::Rot { path: self.rows.path().to_owned(), what: format!("the rows at position {position} are missing") }
+        StoreError::Corrupt { path: self.rows.path().to_owned(), what: format!("the rows at position {position} are missing") }
     }
 
-    // Erasing: a log loses its name first, durably, and then the rest, a bounded batch at a time. Half of it is never to be
-    // found, since everything is found by name; a body too is not shown while its log's number is marked dead.
+    // Erasing first writes a durable tombstone, then deletes the data in bounded batches. Readers find everything by
+    // name, so they never see a half-erased log. They also skip a body while its log's number has a tombstone.
 
-    fn unname(&self, log: &LogId) -> Result<Option<u64>, StoreError> {
+    fn tombstone(&self, log: &LogId) -> Result<Option<u64>, StoreError> {
         let mut writer = self.writer.lock();
-        let Some(known) = self.known(&mut writer, log)? else { return Ok(None) };
+        let Some(head) = self.head(&mut writer, log)? else { return Ok(None) };
         let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 4);
         batch.remove(&self.names, name_key(log));
-        batch.remove(&self.names, created_key(log.kind(), known.number));
-        batch.insert(&self.names, dead_key(known.number), []);
-        let seal = writer.seal;
-        self.write(&mut writer, batch, seal, true)?;
-        writer.known.remove(log);
-        Ok(Some(known.number))
+        batch.remove(&self.names, created_key(log.kind(), head.number));
+        batch.insert(&self.names, tombstone_key(head.number), []);
+        let header = writer.header;
+        self.write(&mut writer, batch, header, true)?;
+        writer.heads.remove(log);
+        Ok(Some(head.number))
     }
 
-    /// Logs whose erasure was begun and not finished.
-    fn unswept(&self) -> Result<VecDeque<Sweep>, StoreError> {
+    /// The logs whose deletion has begun and has not finished.
+    fn pending_deletes(&self) -> Result<VecDeque<PendingDelete>, StoreError> {
         let dead = self.db.snapshot().prefix(&self.names, b"d");
         dead.map(|entry| {
             let key = self.entry(entry)?.0;
             let number = Self::decode(&self.names, key.get(1..).and_then(number_of))?;
-            Ok(Sweep { number, swept: Sequence::NONE, done: None })
+            Ok(PendingDelete { number, deleted: Sequence::NONE, done: None })
         })
         .collect()
     }
 
-    /// Removes one batch of what is left of a nameless log; whether that was the last of it.
-    fn sweep(&self, sweep: &mut Sweep) -> Result<bool, StoreError> {
-        let number = sweep.number;
+    /// Deletes one batch of the data of a log with a tombstone; whether that was the last batch.
+    fn delete_batch(&self, pending: &mut PendingDelete) -> Result<bool, StoreError> {
+        let number = pending.number;
         assert!(!cfg!(test) || number < u64::MAX, "a test asked for this panic");
         let snapshot = self.db.snapshot();
-        let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 2 * SWEEP_KEYS + 2);
-        let mut left = SWEEP_KEYS;
+        let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 2 * DELETE_KEYS_MAX + 2);
+        let mut left = DELETE_KEYS_MAX;
         let mut some = |entries: Iter| -> Vec<fjall::Guard> {
             let taken: Vec<_> = entries.take(left).collect();
             left -= taken.len();
             taken
         };
-        let appends = index_key(number, sweep.swept.next())..=index_key(number, Sequence(u64::MAX));
+        let appends = index_key(number, pending.deleted.next())..=index_key(number, Sequence(u64::MAX));
         for entry in some(snapshot.range(&self.index, appends)) {
-            let Place { last, position, .. } = self.place(entry)?;
-            sweep.swept = last;
+            let IndexEntry { last, position, .. } = self.index_entry(entry)?;
+            pending.deleted = last;
             batch.remove(&self.rows, position.to_be_bytes());
             batch.remove(&self.index, index_key(number, last));
         }
         for entry in some(snapshot.prefix(&self.state, number.to_be_bytes())) {
-            batch.remove(&self.state, entry.key().map_err(|e| self.fault("reading the store", &e))?);
+            batch.remove(&self.state, entry.key().map_err(|e| self.engine_error("reading the store", &e))?);
         }
         for entry in some(snapshot.prefix(&self.bodies, number.to_be_bytes())) {
-            let key = entry.key().map_err(|e| self.fault("reading the store", &e))?;
-            // A checkpoint has no name, and is found to have none.
+            let key = entry.key().map_err(|e| self.engine_error("reading the store", &e))?;
+            // A checkpoint has no name, so the look-up below finds none.
             let name = body_name_key(&key[8..]);
-            // Another log may have come to hold a body of the same name.
+            // Another log may meanwhile own a body of the same name.
             if self.get(&snapshot, &self.names, &name)?.as_deref() == Some(&number.to_be_bytes()) {
                 batch.remove(&self.names, name);
             }
@@ -860,16 +912,20 @@ impl Shared {
         }
         let is_last = left > 0;
         if is_last {
-            batch.remove(&self.names, dead_key(number));
+            batch.remove(&self.names, tombstone_key(number));
         }
         let mut writer = self.writer.lock();
-        let seal = writer.seal;
-        self.write(&mut writer, batch, seal, self.sync == Sync::Always)?;
+        let header = writer.header;
+        self.write(&mut writer, batch, header, self.sync == Sync::Always)?;
         Ok(is_last)
     }
 
-    /// The store's own thread: syncs at the interval, sweeps in between, ends when the store is dropped.
-    fn keep(&self, mut sweeps: VecDeque<Sweep>, orders: &mpsc::Receiver<Sweep>) -> Result<(), StoreError> {
+    /// Syncs at the interval and deletes in between, until the store is dropped.
+    fn run_maintenance(
+        &self,
+        mut deletes: VecDeque<PendingDelete>,
+        requests: &mpsc::Receiver<PendingDelete>,
+    ) -> Result<(), StoreError> {
         let interval = match self.sync {
             Sync::Interval(interval) => Some(interval),
             Sync::Always | Sync::Never => None,
@@ -877,69 +933,69 @@ impl Shared {
         let mut synced = (Instant::now(), 0);
         loop {
             let pause = interval.map(|interval| interval.saturating_sub(synced.0.elapsed()));
-            let order = match (sweeps.is_empty(), pause) {
-                (false, _) => match orders.try_recv() {
+            let order = match (deletes.is_empty(), pause) {
+                (false, _) => match requests.try_recv() {
                     Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
                     order => order.ok(),
                 },
-                (true, None) => match orders.recv() {
+                (true, None) => match requests.recv() {
                     Err(mpsc::RecvError) => return Ok(()),
                     Ok(order) => Some(order),
                 },
-                (true, Some(pause)) => match orders.recv_timeout(pause) {
+                (true, Some(pause)) => match requests.recv_timeout(pause) {
                     Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
                     order => order.ok(),
                 },
             };
-            sweeps.extend(order);
+            deletes.extend(order);
             if interval.is_some_and(|interval| synced.0.elapsed() >= interval) {
                 synced = (Instant::now(), self.sync_if_newer(synced.1)?);
             }
-            if let Some(mut sweep) = sweeps.pop_front() {
-                match self.sweep(&mut sweep) {
-                    Ok(false) => sweeps.push_front(sweep),
+            if let Some(mut pending) = deletes.pop_front() {
+                match self.delete_batch(&mut pending) {
+                    Ok(false) => deletes.push_front(pending),
                     swept => {
                         if let Err(e) = &swept {
-                            tracing::error!(error = %e, "sweeping an erased log; it is tried again at the next start");
+                            tracing::error!(error = %e, "an erased log could not be deleted; the next start tries again");
                         }
-                        sweep.done.take().map(|done| done.send(swept.map(|_| ())));
+                        pending.done.take().map(|done| done.send(swept.map(|_| ())));
                     }
                 }
             }
         }
     }
 
-    /// Syncs unless the last batch is `synced` already; which batch is the last now.
+    /// Syncs, unless `synced` is the last batch; returns the number of the last batch.
     fn sync_if_newer(&self, synced: u64) -> Result<u64, StoreError> {
         let mut writer = self.writer.lock();
-        if writer.seal.batch > synced {
+        if writer.header.batch > synced {
             self.sync_now(&mut writer)?;
         }
-        Ok(writer.seal.batch)
+        Ok(writer.header.batch)
     }
 }
 
-/// What a failure of the engine means when no file has been found damaged.
-fn fault(path: &Path, doing: &'static str, e: &fjall::Error) -> StoreError {
+/// Translates an engine error when no file is found to be damaged.
+fn engine_error(path: &Path, doing: &'static str, e: &fjall::Error) -> StoreError {
     use fjall::{Error as E, LsmError as L};
     let is_short = |e: &std::io::Error| matches!(e.kind(), std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::InvalidData);
     match e {
         E::Locked => StoreError::Locked { path: path.to_owned() },
         E::Io(io) | E::Storage(L::Io(io)) if !is_short(io) => StoreError::failed(doing, io),
-        E::Poisoned => StoreError::failed(doing, &"an earlier write, or the engine's upkeep, failed"),
-        e => StoreError::Rot { path: path.to_owned(), what: format!("{doing}: {e:?}") },
+        E::Poisoned => StoreError::failed(doing, &"an earlier write, or the engine's maintenance, failed"),
+        e => StoreError::Corrupt { path: path.to_owned(), what: format!("{doing}: {e:?}") },
     }
 }
 
-// Keys and values: numbers are big-endian, so that their order is the order of keys.
+// Keys and values. Numbers are big-endian, so that their order is the order of keys.
 
 fn name_key(log: &LogId) -> Vec<u8> {
     let (kind, id) = tagged(log);
     [b"n", &[kind], id].concat()
 }
 
-fn name_value(known: &Known) -> Vec<u8> {
-    [known.number.to_be_bytes(), known.epoch.bits().to_be_bytes()].concat()
+fn name_value(head: &LogHead) -> Vec<u8> {
+    [head.number.to_be_bytes(), head.epoch.bits().to_be_bytes()].concat()
 }
 
 fn name_of(value: &[u8]) -> Option<(u64, Epoch)> {
@@ -979,7 +1035,7 @@ fn tagged(log: &LogId) -> (u8, &[u8]) {
     (tag(log.kind()), id.as_bytes())
 }
 
-fn dead_key(number: u64) -> Vec<u8> {
+fn tombstone_key(number: u64) -> Vec<u8> {
     [b"d", &number.to_be_bytes()[..]].concat()
 }
 
@@ -1005,13 +1061,13 @@ fn last_of(key: &[u8]) -> Option<Sequence> {
     number_of(key.get(8..)?).map(Sequence)
 }
 
-/// A key of the log's own, in `state` and `bodies`.
-fn under(number: u64, key: &[u8]) -> Vec<u8> {
+/// A key of the log in `state` and `bodies`.
+fn log_key(number: u64, key: &[u8]) -> Vec<u8> {
     [&number.to_be_bytes()[..], key].concat()
 }
 
 fn checkpoint_key(number: u64, kind: u8, sequence: Sequence) -> Vec<u8> {
-    under(number, &[&[0, kind], &sequence.0.to_be_bytes()[..]].concat())
+    log_key(number, &[&[0, kind], &sequence.0.to_be_bytes()[..]].concat())
 }
 
 fn number_of(bytes: &[u8]) -> Option<u64> {
@@ -1019,7 +1075,7 @@ fn number_of(bytes: &[u8]) -> Option<u64> {
 }
 
 fn body_value(blob: &Blob) -> Vec<u8> {
-    let meta_bytes = u32::try_from(blob.meta.len()).expect("what describes a body is far below 4 GiB");
+    let meta_bytes = u32::try_from(blob.meta.len()).expect("a body's metadata is far below 4 GiB");
     [&meta_bytes.to_be_bytes()[..], &blob.meta, &blob.body].concat()
 }
 
@@ -1038,17 +1094,17 @@ impl Store for EmbeddedStore {
         self.shared.commit(group, follows.iter().copied())
     }
 
-    async fn load(&self, log: &LogId) -> Result<Option<Loaded>, StoreError> {
+    async fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError> {
         self.shared.load(log)
     }
 
     async fn position(&self) -> Result<u64, StoreError> {
-        Ok(self.shared.writer.lock().seal.position)
+        Ok(self.shared.writer.lock().header.position)
     }
 
-    async fn life(&self) -> Result<Option<Epoch>, StoreError> {
-        let Some(life) = self.shared.get(&self.shared.db.snapshot(), &self.shared.names, LIFE_KEY)? else { return Ok(None) };
-        Shared::decode(&self.shared.names, number_of(&life)).map(|bits| Some(Epoch::from_random(bits)))
+    async fn epoch(&self) -> Result<Option<Epoch>, StoreError> {
+        let Some(bits) = self.shared.get(&self.shared.db.snapshot(), &self.shared.names, EPOCH_KEY)? else { return Ok(None) };
+        Shared::decode(&self.shared.names, number_of(&bits)).map(|bits| Some(Epoch::from_random(bits)))
     }
 
     async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
@@ -1059,11 +1115,11 @@ impl Store for EmbeddedStore {
         self.shared.position_of(log, epoch, sequence)
     }
 
-    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Placed>, StoreError> {
+    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError> {
         self.shared.read(log, epoch, after, limit)
     }
 
-    async fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<Listed>, StoreError> {
+    async fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
         self.shared.list(kind, before, limit)
     }
 
@@ -1097,11 +1153,11 @@ impl Store for EmbeddedStore {
     }
 
     async fn erase(&self, log: &LogId) -> Result<(), StoreError> {
-        let Some(number) = self.shared.unname(log)? else { return Ok(()) };
+        let Some(number) = self.shared.tombstone(log)? else { return Ok(()) };
         let (done, swept) = oneshot::channel();
-        let (orders, _) = self.keeper.as_ref().expect("the thread is joined when the store is dropped, not before");
-        let gone = || StoreError::failed("erasing a log", &"the store's thread has ended");
-        orders.send(Sweep { number, swept: Sequence::NONE, done: Some(done) }).map_err(|_| gone())?;
+        let (requests, _) = self.maintenance.as_ref().expect("the store joins the thread only when it is dropped");
+        let gone = || StoreError::failed("erasing a log", &"the store's maintenance thread has ended");
+        requests.send(PendingDelete { number, deleted: Sequence::NONE, done: Some(done) }).map_err(|_| gone())?;
         swept.await.map_err(|_| gone())?
     }
 
@@ -1110,7 +1166,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn bytes(&self) -> u64 {
-        // What cannot be told is not worth failing for.
+        // An unknown size is not worth an error.
         self.shared.db.disk_space().unwrap_or(0)
     }
 
@@ -1118,7 +1174,7 @@ impl Store for EmbeddedStore {
         let mut failed = self.shared.failed.subscribe();
         match failed.wait_for(Option::is_some).await.map(|error| error.clone()) {
             Ok(Some(error)) => error,
-            // The sender is gone with the store.
+            // The sender is dropped with the store.
             _ => std::future::pending().await,
         }
     }
@@ -1127,7 +1183,7 @@ impl Store for EmbeddedStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Rewritten;
+    use crate::log::RewrittenAppend;
 
     fn wait<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
@@ -1150,64 +1206,64 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_store_s_own_thread_is_the_store_s_failure() {
+    fn the_store_fails_when_its_maintenance_thread_ends() {
         let patience = Duration::from_secs(30);
         let failed = |store: &EmbeddedStore| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
             let failed = runtime.block_on(async { tokio::time::timeout(patience, store.failed()).await });
-            failed.expect("its end is known").to_string()
+            failed.expect("the failure is known").to_string()
         };
         let dir = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(dir.path(), Sync::Always).unwrap();
-        let (orders, _) = store.keeper.as_ref().unwrap();
-        orders.send(Sweep { number: u64::MAX, swept: Sequence::NONE, done: None }).unwrap();
+        let (requests, _) = store.maintenance.as_ref().unwrap();
+        requests.send(PendingDelete { number: u64::MAX, deleted: Sequence::NONE, done: None }).unwrap();
         let why = failed(&store);
-        assert!(why.contains("upkeep") && why.contains("a test asked for this panic"), "{why}");
+        assert!(why.contains("maintenance") && why.contains("a test asked for this panic"), "{why}");
         assert_eq!(wait(store.commit(&[append(0)])).unwrap_err().to_string(), why);
         drop(store);
 
         let store = EmbeddedStore::open(dir.path(), Sync::Interval(Duration::from_millis(1))).unwrap();
         store.shared.writer.lock().tail.break_for_tests(true);
         wait(store.commit(&[append(0)])).unwrap();
-        assert!(failed(&store).contains("writing the tail file"), "the sync between commits has failed");
+        assert!(failed(&store).contains("writing the tail file"), "the sync between commits failed");
     }
 
     const ALL: Limit = Limit { rows: usize::MAX, bytes: usize::MAX };
 
     #[test]
-    fn an_erasure_that_was_interrupted_is_finished_at_the_next_start_and_half_of_it_is_never_seen() {
+    fn the_next_start_finishes_an_interrupted_erasure_and_no_reader_sees_half_of_it() {
         let dir = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(dir.path(), Sync::Always).unwrap();
-        for expected in 0..SWEEP_KEYS as u64 + 10 {
+        for expected in 0..DELETE_KEYS_MAX as u64 + 10 {
             wait(store.commit(&[append(expected)])).unwrap();
         }
         store.shared.save_checkpoint(&log(), Epoch::from_random(1), 0, Sequence(9), b"checkpoint").unwrap();
-        let number = store.shared.unname(&log()).unwrap().unwrap();
-        assert!(!store.shared.sweep(&mut Sweep { number, swept: Sequence::NONE, done: None }).unwrap());
+        let number = store.shared.tombstone(&log()).unwrap().unwrap();
+        assert!(!store.shared.delete_batch(&mut PendingDelete { number, deleted: Sequence::NONE, done: None }).unwrap());
         let seen = || {
             assert_eq!(wait(store.load(&log())).unwrap(), None);
             assert_eq!(wait(store.blob(&BlobId::new("b9").unwrap())).unwrap(), None);
             assert_eq!(wait(store.list(LogKind::Run, None, 9)).unwrap(), []);
         };
         seen();
-        // Written anew before the rest is swept: the two have nothing in common but the name.
+        // The log is written anew before the old data is deleted: the two share nothing but the name.
         wait(store.commit(&[append(0)])).unwrap();
         drop(store);
 
         let store = EmbeddedStore::open(dir.path(), Sync::Always).unwrap();
         let left = |keyspace: &Keyspace| store.shared.db.snapshot().prefix(keyspace, number.to_be_bytes()).count();
-        while store.shared.names.contains_key(dead_key(number)).unwrap() {
+        while store.shared.names.contains_key(tombstone_key(number)).unwrap() {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!([&store.shared.index, &store.shared.state, &store.shared.bodies].map(left), [0, 0, 0]);
         assert_eq!(store.shared.db.snapshot().iter(&store.shared.rows).count(), 1);
         let read = wait(store.read(&log(), Epoch::from_random(1), Sequence::NONE, ALL)).unwrap();
-        assert_eq!(read.iter().map(|placed| &placed.rows[..]).collect::<Vec<_>>(), [b"row 0"]);
+        assert_eq!(read.iter().map(|stored| &stored.rows[..]).collect::<Vec<_>>(), [b"row 0"]);
         assert!(wait(store.blob(&BlobId::new("b0").unwrap())).unwrap().is_some());
     }
 
     #[test]
-    fn what_was_compacted_away_is_given_back_to_the_disk_and_an_erasure_takes_the_rest() {
+    fn compaction_frees_disk_space_and_erasure_frees_the_rest() {
         let dir = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(dir.path(), Sync::Never).unwrap();
         let large = |expected: u64| {
@@ -1217,14 +1273,14 @@ mod tests {
         let group: Vec<_> = (0..1000).map(large).collect();
         wait(store.commit(&group)).unwrap();
         let bytes = || {
-            store.settle().unwrap();
+            store.flush_memtables().unwrap();
             for keyspace in store.shared.keyspaces() {
                 keyspace.major_compact().unwrap();
             }
             store.shared.keyspaces().map(Keyspace::disk_space).sum::<u64>()
         };
         let before = bytes();
-        let gone = |position| Rewritten { position, last: Sequence::NONE, rows: Bytes::new() };
+        let gone = |position| RewrittenAppend { position, last: Sequence::NONE, rows: Bytes::new() };
         let appends = (1..1000).filter(|position| position % 10 != 0).map(gone).collect();
         let (epoch, last) = (Epoch::from_random(1), Sequence(1000));
         assert!(wait(store.compact(&Compaction { log: log(), epoch, last, appends, state: Vec::new() })).unwrap());
@@ -1248,27 +1304,27 @@ mod tests {
         assert!(matches!(wait(store.erase(&log())), Err(StoreError::Failed { .. })));
         drop(store);
         let store = EmbeddedStore::open(dir.path(), Sync::Always).unwrap();
-        assert!(wait(store.load(&log())).unwrap().unwrap().last >= Sequence(1), "and what was acknowledged is there");
+        assert!(wait(store.load(&log())).unwrap().unwrap().last >= Sequence(1), "acknowledged data is present");
     }
 
     #[test]
-    fn a_store_that_was_never_made_completely_is_made_anew_and_one_without_its_tail_file_is_not() {
+    fn an_incompletely_created_store_is_created_anew_and_one_without_its_tail_file_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("log")).unwrap();
         std::fs::write(dir.path().join("log/0.jnl"), [0; 100]).unwrap();
         let refused = EmbeddedStore::open(dir.path(), Sync::Always);
-        assert!(matches!(refused, Err(StoreError::Rot { path, .. }) if path == dir.path().join("tail")));
-        Tail::open(dir.path()).unwrap().0.attest_for_good(Attested::default()).unwrap();
+        assert!(matches!(refused, Err(StoreError::Corrupt { path, .. }) if path == dir.path().join("tail")));
+        TailFile::open(dir.path()).unwrap().0.record_synced(DurableMark::default()).unwrap();
         let store = EmbeddedStore::open(dir.path(), Sync::Always).unwrap();
         wait(store.commit(&[append(0)])).unwrap();
     }
 
     #[test]
-    fn a_table_that_is_not_checked_at_the_start_is_checked_as_it_is_read() {
+    fn a_table_that_open_does_not_check_is_checked_when_it_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(dir.path(), Sync::Always).unwrap();
         wait(store.commit(&[append(0)])).unwrap();
-        store.settle().unwrap();
+        store.flush_memtables().unwrap();
         let tables = store.shared.rows.path().join("tables");
         drop(store);
         let table = tables.read_dir().unwrap().next().unwrap().unwrap().path();
@@ -1277,7 +1333,7 @@ mod tests {
         bytes[at] ^= 1;
         std::fs::write(&table, bytes).unwrap();
 
-        let is_named = |e: StoreError| matches!(e, StoreError::Rot { path, .. } if path == table);
+        let is_named = |e: StoreError| matches!(e, StoreError::Corrupt { path, .. } if path == table);
         assert!(EmbeddedStore::open_verified(dir.path(), Sync::Always).is_err_and(is_named));
         let store = EmbeddedStore::open_checking(dir.path(), Sync::Always, 0).unwrap();
         let read = wait(store.read(&log(), Epoch::from_random(1), Sequence::NONE, ALL));

@@ -1,38 +1,40 @@
-//! The store in memory: the plainest reading of the contract, for tests, demos and servers whose logs may die with them.
+//! The in-memory store: the simplest implementation of the contract, for tests, demos and servers with disposable logs.
 //!
-//! "Durable" here means until the process ends. What it never does: write to a disk, or bound itself; memory is the limit.
+//! "Durable" here means until the process ends. The store never writes to a disk and has no limit but memory.
 
-use super::{Append, Blob, Compaction, Limit, Listed, Loaded, LogId, LogKind, META, Outcome, Placed, Store, StoreError};
+use super::{
+    Append, Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, META, Outcome, Store, StoreError, StoredAppend,
+};
 use crate::model::{BlobId, Epoch, Sequence};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Logs in memory, behind one lock that nobody holds for longer than a copy of some handles takes.
+/// Logs in memory, behind one lock. A holder keeps the lock only as long as it copies a few handles.
 #[derive(Default)]
 pub struct MemoryStore {
     inner: RwLock<Inner>,
     gate: Gate,
 }
 
-/// What every commit of a store passes. Closed, it holds commits up as a slow disk would: for tests of what happens then.
+/// A gate that every commit passes. While closed it delays commits as a slow disk would; for tests.
 #[derive(Debug, Clone, Default)]
 pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
 impl Gate {
-    /// From now on commits wait.
+    /// Delays commits from now on.
     pub fn close(&self) {
         *self.0.0.lock() = true;
     }
 
-    /// Lets go of them.
+    /// Releases all commits.
     pub fn open(&self) {
         *self.0.0.lock() = false;
         self.0.1.notify_all();
     }
 
-    fn pass(&self) {
+    fn wait_open(&self) {
         let (is_closed, opened) = &*self.0;
         opened.wait_while(&mut is_closed.lock(), |is_closed| *is_closed);
     }
@@ -41,31 +43,31 @@ impl Gate {
 #[derive(Default)]
 struct Inner {
     logs: HashMap<LogId, Log>,
-    /// The logs in the order of their creation.
+    /// The logs in the order of creation.
     created: BTreeMap<u64, LogId>,
-    /// Bodies, and the log that each belongs to.
+    /// Bodies, with the log that owns each.
     blobs: HashMap<BlobId, (LogId, Blob)>,
     created_last: u64,
     position_last: u64,
-    life: Option<Epoch>,
+    epoch: Option<Epoch>,
 }
 
 struct Log {
     epoch: Epoch,
     created: u64,
-    /// In order.
-    appends: Vec<Kept>,
+    /// Ordered by sequence.
+    appends: Vec<AppendEntry>,
     state: BTreeMap<Bytes, Bytes>,
-    /// By kind and sequence.
+    /// Keyed by kind and sequence.
     checkpoints: BTreeMap<(u8, Sequence), Bytes>,
 }
 
-struct Kept {
-    /// The log's last sequence after it.
+struct AppendEntry {
+    /// The log's last sequence after the append.
     last: Sequence,
-    /// The last row that is left of it; nothing may be.
+    /// The last remaining row; [`Sequence::NONE`] when no row remains.
     left: Sequence,
-    placed: Placed,
+    stored: StoredAppend,
 }
 
 impl Log {
@@ -90,9 +92,9 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// An empty store, and what its commits pass.
+    /// An empty store, and the gate that its commits pass.
     #[must_use]
-    pub fn gated() -> (Self, Gate) {
+    pub fn with_gate() -> (Self, Gate) {
         let store = Self::default();
         let gate = store.gate.clone();
         (store, gate)
@@ -101,8 +103,8 @@ impl MemoryStore {
 
 impl Inner {
     fn append(&mut self, append: &Append) -> Outcome {
-        let standing = self.logs.get(&append.log).map(|log| (log.epoch, log.last()));
-        if let Some(conflict) = append.conflict(standing) {
+        let current = self.logs.get(&append.log).map(|log| (log.epoch, log.last()));
+        if let Some(conflict) = append.conflict(current) {
             return conflict;
         }
         let created = match self.logs.get(&append.log) {
@@ -123,11 +125,11 @@ impl Inner {
             state: BTreeMap::new(),
             checkpoints: BTreeMap::new(),
         });
-        self.life.get_or_insert(append.epoch);
+        self.epoch.get_or_insert(append.epoch);
         self.position_last += 1;
         if !append.rows.is_empty() {
-            let placed = Placed { position: self.position_last, before: append.expected, rows: append.rows.clone() };
-            log.appends.push(Kept { last: append.last, left: append.last, placed });
+            let stored = StoredAppend { position: self.position_last, before: append.expected, rows: append.rows.clone() };
+            log.appends.push(AppendEntry { last: append.last, left: append.last, stored });
         }
         log.set(&append.state);
         for blob in &append.blobs {
@@ -143,7 +145,7 @@ impl Store for MemoryStore {
     }
 
     async fn commit_linked(&self, group: &[Append], follows: &[bool]) -> Result<Vec<Outcome>, StoreError> {
-        self.gate.pass();
+        self.gate.wait_open();
         let mut inner = self.inner.write();
         let mut refused = HashMap::new();
         let outcomes = group.iter().zip(follows).map(|(append, follows)| {
@@ -159,9 +161,9 @@ impl Store for MemoryStore {
         Ok(outcomes.collect())
     }
 
-    async fn load(&self, log: &LogId) -> Result<Option<Loaded>, StoreError> {
+    async fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError> {
         let inner = self.inner.read();
-        Ok(inner.logs.get(log).map(|log| Loaded {
+        Ok(inner.logs.get(log).map(|log| LoadedLog {
             epoch: log.epoch,
             last: log.last(),
             state: log.state.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
@@ -172,14 +174,14 @@ impl Store for MemoryStore {
         Ok(self.inner.read().position_last)
     }
 
-    async fn life(&self) -> Result<Option<Epoch>, StoreError> {
-        Ok(self.inner.read().life)
+    async fn epoch(&self) -> Result<Option<Epoch>, StoreError> {
+        Ok(self.inner.read().epoch)
     }
 
     async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
         let inner = self.inner.read();
         let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(Sequence::NONE) };
-        let until = log.appends.partition_point(|append| append.placed.position <= position);
+        let until = log.appends.partition_point(|append| append.stored.position <= position);
         Ok(log.appends[..until].last().map_or(Sequence::NONE, |append| append.last))
     }
 
@@ -187,28 +189,28 @@ impl Store for MemoryStore {
         let inner = self.inner.read();
         let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(None) };
         let at = log.appends.partition_point(|append| append.last < sequence);
-        Ok(log.appends.get(at).map(|append| append.placed.position))
+        Ok(log.appends.get(at).map(|append| append.stored.position))
     }
 
-    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Placed>, StoreError> {
+    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError> {
         let inner = self.inner.read();
         let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(Vec::new()) };
         let from = log.appends.partition_point(|append| append.last <= after);
         let mut runs = Vec::new();
         let (mut rows, mut bytes) = (0, 0);
-        for Kept { left, placed, .. } in log.appends[from..].iter().filter(|append| append.left > after) {
-            rows += left.0 - placed.before.max(after).0;
-            bytes += placed.rows.len();
+        for AppendEntry { left, stored, .. } in log.appends[from..].iter().filter(|append| append.left > after) {
+            rows += left.0 - stored.before.max(after).0;
+            bytes += stored.rows.len();
             let fits = rows <= limit.rows as u64 && bytes <= limit.bytes;
             if !fits && !runs.is_empty() {
                 break;
             }
-            runs.push(placed.clone());
+            runs.push(stored.clone());
         }
         Ok(runs)
     }
 
-    async fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<Listed>, StoreError> {
+    async fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
         let inner = self.inner.read();
         let older = inner.created.range(..before.unwrap_or(u64::MAX)).rev();
         let of_kind = older.filter(|(_, log)| log.kind() == kind).take(limit);
@@ -216,7 +218,7 @@ impl Store for MemoryStore {
             .map(|(created, id)| {
                 let log = &inner.logs[id];
                 let meta = log.state.get(META).cloned().unwrap_or_default();
-                Listed { log: id.clone(), epoch: log.epoch, created: *created, meta }
+                ListedLog { log: id.clone(), epoch: log.epoch, created: *created, meta }
             })
             .collect())
     }
@@ -256,15 +258,15 @@ impl Store for MemoryStore {
     async fn compact(&self, compaction: &Compaction) -> Result<bool, StoreError> {
         let mut inner = self.inner.write();
         let log = inner.logs.get_mut(&compaction.log);
-        let standing = log.as_ref().map(|log| (log.epoch, log.last()));
-        let Some(log) = log.filter(|_| compaction.fits(standing)) else { return Ok(false) };
+        let current = log.as_ref().map(|log| (log.epoch, log.last()));
+        let Some(log) = log.filter(|_| compaction.applies_to(current)) else { return Ok(false) };
         for rewritten in &compaction.appends {
-            let at = log.appends.binary_search_by_key(&rewritten.position, |append| append.placed.position);
-            let append = &mut log.appends[at.expect("only appends that are there are rewritten")];
-            assert!(rewritten.last <= append.left, "what is gone does not come back");
+            let at = log.appends.binary_search_by_key(&rewritten.position, |append| append.stored.position);
+            let append = &mut log.appends[at.expect("a compaction rewrites only existing appends")];
+            assert!(rewritten.last <= append.left, "a removed row does not come back");
             assert!(append.last < compaction.last || rewritten.last == compaction.last, "the log's last row stays");
             append.left = rewritten.last;
-            append.placed.rows = rewritten.rows.clone();
+            append.stored.rows = rewritten.rows.clone();
         }
         log.set(&compaction.state);
         if !compaction.appends.is_empty() {

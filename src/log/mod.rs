@@ -1,22 +1,23 @@
-//! Logs: one ordered, durable row of envelopes a run, and the contract of the stores that keep them.
+//! Logs: one ordered, durable sequence of envelopes per run, and the contract of the stores that hold them.
 //!
 //! ```text
 //!   sequence     1    2    3    4    5   …
-//!   rows        [ append 1  ][ append 2 ]         an append is atomic: all of its rows, bodies and state, or nothing
+//!   rows        [ append 1  ][ append 2 ]         an append is atomic: all of its rows, bodies and state, or none
 //!                                       ▲
-//!                                       └ tail: the last sequence; the next append must say that it expects it
+//!                                       └ tail: the last sequence; the next append names it as `expected`
 //! ```
 //!
-//! A reader sees an append as a whole or not at all, and never before it is committed.
+//! A reader sees a whole append or none of it, and never before the append is committed.
 //!
-//! Sequences are given without gaps. A [`Compaction`] may take rows away again, of a past that nobody adds to: what is left
-//! keeps its sequence and its place, and whoever reads finds a hole where the others were, never a wrong row.
+//! Sequences have no gaps when they are assigned. A [`Compaction`] may later remove rows from a log's history. The rows
+//! that remain keep their sequence and position, so a reader finds a gap but never a wrong row.
 //!
-//! Beside a log lie checkpoints: what somebody made of its rows up to a sequence, so as not to make it of all of them again.
-//! They may be lost; a log that lost rows has none that knows them.
+//! Checkpoints lie beside a log. A checkpoint is state derived from the rows up to a sequence, so that its maker need
+//! not read those rows again. A store may lose checkpoints. Compaction deletes the checkpoints of the log that it
+//! changes.
 //!
-//! A store on another machine can keep this contract: every call may wait, a conflict is an answer, nothing needs a lock
-//! that spans logs. What a store never does: look inside a row, a body or a state entry.
+//! A store on another machine can fulfil this contract: every call may wait, a conflict is a return value, and nothing
+//! needs a lock across logs. A store never looks inside a row, a body or a state entry.
 
 pub mod control;
 pub mod embedded;
@@ -33,7 +34,7 @@ use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
 
-/// Which log: a run's, or a session's own for facts of no run.
+/// The identity of a log: the log of a run, or a session's own log for facts that belong to no run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum LogId {
     Run(RunId),
@@ -41,7 +42,7 @@ pub enum LogId {
 }
 
 impl LogId {
-    /// Which kind of log it is.
+    /// The kind of the log.
     #[must_use]
     pub const fn kind(&self) -> LogKind {
         match self {
@@ -64,41 +65,51 @@ impl fmt::Display for LogId {
 #[derive(Debug, Clone)]
 pub struct Append {
     pub log: LogId,
-    /// The log's life. The first append of a log (`expected` is [`Sequence::NONE`] and there is no log) creates it with this
-    /// epoch; a log of another epoch is a conflict.
+    /// The log's epoch.
+    ///
+    /// If the log does not exist and `expected` is [`Sequence::NONE`], the append creates the log with this epoch. A
+    /// log with another epoch is a conflict.
     pub epoch: Epoch,
     /// The log's last sequence before this append.
     pub expected: Sequence,
-    /// The log's last sequence after it; equals `expected` when only state is saved.
+    /// The log's last sequence after this append. It equals `expected` when the append saves only state.
     pub last: Sequence,
-    /// The rows `expected + 1 ..= last`, one after another as [`row::Row`] encodes them: at most [`row::APPEND_ROWS_MAX`], so
-    /// that the smallest read stays small. What must be stored as a whole and is longer goes as several appends of one group.
+    /// The rows `expected + 1 ..= last`, encoded by [`row::Row`].
+    ///
+    /// At most [`row::APPEND_ROWS_MAX`], so that the smallest read stays small. A longer addition that must be atomic
+    /// is several appends of one group.
     pub rows: Bytes,
-    /// Bodies that the rows refer to. They belong to this log: erasing it erases them.
+    /// Bodies that the rows refer to. They belong to this log: erasing the log erases them.
     pub blobs: Vec<Blob>,
-    /// State entries to set (`Some`) or to forget (`None`), in order: of one key the last counts. Keys are 1 to
-    /// [`STATE_KEY_BYTES_MAX`] bytes long. The entry [`META`] is the one that [`Store::list`] gives.
+    /// State entries to set (`Some`) or to delete (`None`), in order.
+    ///
+    /// The last entry for a key wins. Keys are 1 to [`STATE_KEY_BYTES_MAX`] bytes long. [`Store::list`] returns the
+    /// entry [`META`].
     pub state: Vec<(Bytes, Option<Bytes>)>,
 }
 
-/// The longest key of a state entry.
+/// The longest key of a state entry, in bytes.
 pub const STATE_KEY_BYTES_MAX: usize = 1024;
 
 impl Append {
-    /// Whether it leaves a log that is there as it is. Such a one only waits for those before it.
+    /// Whether the append leaves an existing log unchanged.
+    ///
+    /// The commit of such an append only waits for those before it.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.blobs.is_empty() && self.state.is_empty()
     }
 
-    /// Why this append cannot follow a log that stands at `standing` (`None`: there is no such log); `None` when it can.
+    /// The conflict with a log at `current`; `None` when the append can follow.
+    ///
+    /// `current` is `None` for a log that does not exist.
     ///
     /// # Panics
-    /// When the append contradicts itself, which only its maker can have caused.
+    /// When the append contradicts itself. Only a bug in the caller can cause that.
     #[must_use]
-    pub fn conflict(&self, standing: Option<(Epoch, Sequence)>) -> Option<Outcome> {
-        assert!(self.last >= self.expected, "an append moves the tail forward or not at all");
-        assert_eq!(self.last == self.expected, self.rows.is_empty(), "there are rows exactly when the tail moves");
+    pub fn conflict(&self, current: Option<(Epoch, Sequence)>) -> Option<Outcome> {
+        assert!(self.last >= self.expected, "an append moves the tail forward or leaves it");
+        assert_eq!(self.last == self.expected, self.rows.is_empty(), "an append has rows exactly when the tail moves");
         assert!(
             self.last.0 - self.expected.0 <= row::APPEND_ROWS_MAX as u64,
             "an append has at most {} rows",
@@ -108,7 +119,7 @@ impl Append {
             self.state.iter().all(|(key, _)| (1..=STATE_KEY_BYTES_MAX).contains(&key.len())),
             "state keys are 1 to {STATE_KEY_BYTES_MAX} bytes long"
         );
-        match standing {
+        match current {
             None if self.expected == Sequence::NONE => None,
             None => Some(Outcome::Conflict { last: Sequence::NONE, epoch: None }),
             Some((epoch, last)) if epoch == self.epoch && last == self.expected => None,
@@ -117,33 +128,35 @@ impl Append {
     }
 }
 
-/// The state entry that describes a log in lists.
+/// The key of the state entry that describes a log in lists.
 pub const META: &[u8] = b"m";
 
 /// An offloaded body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob {
     pub id: BlobId,
-    /// Who may read it, of what type it is: ours to read, opaque to the store.
+    /// Its readers and its media type, written by the ingest stage. Opaque to the store.
     pub meta: Bytes,
     pub body: Bytes,
 }
 
-/// What became of one append.
+/// The result of one append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is durable (as the store's sync mode says) at this place in the order of all appends of this store: counted from 1,
-    /// without gaps, never reused, also by appends that only save state. One that changes nothing takes no place: it is
-    /// answered with that of the append before it. `created` is the log's place in the order of creation; see
-    /// [`Listed::created`].
+    /// The append is durable, as far as the store's sync mode says.
+    ///
+    /// `position` is the append's place in the order of all appends of the store: counted from 1, without gaps, never
+    /// reused. Appends that save only state have a position too. An append that changes nothing gets the position of
+    /// the append before it. `created` is the log's place in the order of creation; see [`ListedLog::created`].
     Committed { position: u64, created: u64 },
-    /// The log stands elsewhere than expected (another writer, another epoch, or `None`: it is not there); nothing of this
-    /// append was kept.
+    /// The log's tail or epoch is not the expected one, or the log does not exist (`epoch: None`).
+    ///
+    /// Another writer appended. The store kept nothing of this append.
     Conflict { last: Sequence, epoch: Option<Epoch> },
 }
 
 impl Outcome {
-    /// Where it was committed, and its log's place in the order of creation; `None` for a conflict.
+    /// The append's position and its log's place in the order of creation; `None` for a conflict.
     #[must_use]
     pub const fn position(&self) -> Option<(u64, u64)> {
         match *self {
@@ -153,180 +166,197 @@ impl Outcome {
     }
 }
 
-/// A log as it was found.
+/// A log's epoch, tail and state in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadedLog {
     pub epoch: Epoch,
     pub last: Sequence,
-    /// Every state entry, in the order of keys.
+    /// Every state entry, ordered by key.
     pub state: Vec<(Bytes, Bytes)>,
 }
 
-/// One line of a list of logs.
+/// One item of a list of logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedLog {
     pub log: LogId,
     pub epoch: Epoch,
-    /// The place in the order in which this store's logs of all kinds were created, counted from 1, never reused; a list is
-    /// continued before it.
+    /// The log's place in the order of creation of all logs: counted from 1, never reused.
+    ///
+    /// The next page of a list begins before it.
     pub created: u64,
-    /// The state entry [`META`]; empty when there is none.
+    /// The value of the state entry [`META`]; empty when the log has none.
     pub meta: Bytes,
 }
 
-/// Of what a log is kept.
+/// The kind of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogKind {
     Run,
     Session,
 }
 
-/// The rows of one append, and the append's place in the order of all appends of the store.
+/// The rows of one append, and the append's position in the order of all appends of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placed {
+pub struct StoredAppend {
     pub position: u64,
-    /// The log's last sequence before the append, whatever is left of that.
+    /// The log's last sequence before the append. Compaction may have removed that row.
     pub before: Sequence,
-    /// One after another, as [`row::Rows`] iterates them: at least one.
+    /// The encoded rows, for [`row::Rows`]: at least one.
     pub rows: Bytes,
 }
 
-/// How much to read at once. A read returns at least one append's rows when there are any, however large.
+/// The bounds of one read. A read returns at least one append when the log has any, however large.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
-    /// Rows that come after the place that is read from.
+    /// Rows after the sequence that the read starts from.
     pub rows: usize,
-    /// Bytes of encoded rows, with those that the caller will skip.
+    /// Bytes of encoded rows, including the rows that the caller skips.
     pub bytes: usize,
 }
 
-/// Appends of a log, rewritten in their places: rows that nobody needs any more are taken out of its past.
+/// Rewrites appends of a log in place, without the rows that readers no longer need.
 #[derive(Debug, Clone)]
 pub struct Compaction {
     pub log: LogId,
     pub epoch: Epoch,
-    /// The log's last sequence; it stays that.
+    /// The log's last sequence. Compaction does not change it.
     pub last: Sequence,
-    /// The appends that change, in their order.
-    pub appends: Vec<Rewritten>,
+    /// The appends that change, in order.
+    pub appends: Vec<RewrittenAppend>,
     /// State entries, as in [`Append::state`].
     pub state: Vec<(Bytes, Option<Bytes>)>,
 }
 
-/// What one append becomes.
+/// The new rows of one append.
 #[derive(Debug, Clone)]
-pub struct Rewritten {
-    /// The append's place in the order of all appends of the store.
+pub struct RewrittenAppend {
+    /// The append's position in the order of all appends of the store.
     pub position: u64,
-    /// The sequence of the last row that is left of it; [`Sequence::NONE`] where none is.
+    /// The sequence of the last remaining row; [`Sequence::NONE`] when no row remains.
     pub last: Sequence,
-    /// The rows that are left of it, with the sequences that they had. The log's last row is always left, or the tail would move.
+    /// The remaining rows, with their original sequences.
+    ///
+    /// The log's last row always remains, or the tail would move.
     pub rows: Bytes,
 }
 
 impl Compaction {
-    /// Whether the log stands where this one says.
+    /// Whether the log is at the epoch and tail for which this compaction was planned.
     ///
     /// # Panics
-    /// When it contradicts itself, which only its maker can have caused.
+    /// When the compaction contradicts itself. Only a bug in the caller can cause that.
     #[must_use]
-    pub fn fits(&self, standing: Option<(Epoch, Sequence)>) -> bool {
-        assert!(self.appends.is_sorted_by(|a, b| a.position < b.position), "appends are in order, each once");
+    pub fn applies_to(&self, current: Option<(Epoch, Sequence)>) -> bool {
+        assert!(self.appends.is_sorted_by(|a, b| a.position < b.position), "the appends are in order, each once");
         assert!(
             self.appends.iter().all(|append| append.rows.is_empty() == (append.last == Sequence::NONE)),
-            "there is a last row exactly when there are rows"
+            "an append has a last row exactly when it has rows"
         );
-        standing == Some((self.epoch, self.last))
+        current == Some((self.epoch, self.last))
     }
 }
 
-/// Why a store cannot answer. Each is for the operator; none is retried.
+/// Why a store cannot answer. Every variant needs an operator; the server retries none.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// The data on disk is not what was written: refused rather than guessed at.
-    #[error("{path} is damaged: {what}; restore it from a backup, or move the data directory away to start anew")]
-    Rot { path: PathBuf, what: String },
-    /// The disk or the machine failed. A failed sync is final: what was being written may or may not be there.
+    /// Stored data does not match its checksum or its format. The store refuses it rather than guess.
+    #[error("{path} is damaged: {what}. Restore it from a backup, or move the data directory away to start with an empty one.")]
+    Corrupt { path: PathBuf, what: String },
+    /// The disk or the machine failed.
+    ///
+    /// A failed sync is final: the data being written may or may not be on disk.
     #[error("{doing} failed: {why}")]
     Failed { doing: &'static str, why: String },
-    /// What a log remembers between appends is stored, and cannot be read. Other logs go on.
+    /// The state that a log saves between appends cannot be read. Other logs are unaffected.
     #[error(
         "the stored state of {log} cannot be read: entry {entry}: {why}; `proscenium doctor` lists what is wrong; restore the \
          data directory from a backup, or delete the run"
     )]
     Unreadable { log: String, entry: String, why: String },
-    /// A stream of several logs would follow more of them than it may.
-    #[error("The session has {count} runs and logs of its own, the limit of one stream is {limit}. Read its runs one by one.")]
+    /// A stream of a session would follow more logs than the limit allows.
+    #[error("The session has {count} logs; one stream follows at most {limit}. Read its runs one by one.")]
     TooManyLogs { count: usize, limit: usize },
     /// Another process holds the data directory.
-    #[error("the data directory {path} is in use by another process; stop it, or give --data-dir another directory")]
+    #[error("the data directory {path} is in use by another process; stop that process, or give --data-dir another directory")]
     Locked { path: PathBuf },
 }
 
 impl StoreError {
-    /// A failure of the disk or the machine.
+    /// Reports a failure of the disk or the machine.
     pub(crate) fn failed(doing: &'static str, why: &dyn fmt::Display) -> Self {
         Self::Failed { doing, why: why.to_string() }
     }
 
-    /// An entry of this log's stored state cannot be read.
+    /// Reports a state entry of `log` that cannot be read.
     pub(crate) fn unreadable(log: &impl fmt::Display, entry: &[u8], why: &dyn fmt::Display) -> Self {
         Self::Unreadable { log: log.to_string(), entry: format!("{:?}", String::from_utf8_lossy(entry)), why: why.to_string() }
     }
 
-    /// Whether it concerns one log alone, and the store goes on.
+    /// Whether the error concerns one log alone, so that the store can go on.
     #[must_use]
-    pub const fn is_of_one_log(&self) -> bool {
+    pub const fn affects_one_log(&self) -> bool {
         matches!(self, Self::Unreadable { .. })
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 #[must_use]
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given")
 }
 
-/// A place that keeps logs. `tests/it/store.rs` is its suite: every store passes it.
+/// A store of logs. Every implementation passes the suite `tests/it/store.rs`.
 pub trait Store: Send + Sync + 'static {
-    /// Commits a group of appends in their order, durably, and answers for each. Each is judged as if the ones before it were
-    /// in already, so appends of one log in one group may follow each other, and a conflict of one leaves the others alone.
-    /// Those that do not conflict are stored all or none, whatever ends the process meanwhile.
-    /// Called by one committer at a time; it may block the thread it is called on. The other calls may come from anywhere
-    /// meanwhile, and block no longer than a bounded read takes.
+    /// Commits a group of appends in order and durably, and returns one outcome per append.
+    ///
+    /// The store checks each append as if the appends before it were committed already. So appends of one log in one
+    /// group may follow each other, and a conflict of one append leaves the others alone. The store keeps all appends
+    /// without a conflict or none of them, even if the process dies meanwhile.
+    ///
+    /// Only one committer calls this at a time; the call may block its thread. Other calls may run concurrently from
+    /// any thread. They block no longer than a bounded read takes.
     ///
     /// # Errors
-    /// [`StoreError`]: final. The caller stops; it must not go on as if only this group had failed.
+    /// [`StoreError`]: final. The caller must stop rather than continue as if only this group had failed.
     fn commit(&self, group: &[Append]) -> impl Future<Output = Result<Vec<Outcome>, StoreError>> + Send;
 
-    /// The same, where `follows` says of each append whether it builds on the one of its log before it in the group. If that one
-    /// conflicts, so does this one: it could stand by chance where the log really does, once another writer has added to it.
+    /// Commits like [`Self::commit`]; `follows` links appends of the same log.
+    ///
+    /// `follows[i]` says whether append `i` builds on the append of its log before it.
+    ///
+    /// If that earlier append conflicts, append `i` conflicts too. Otherwise its `expected` could match by chance once
+    /// another writer has appended to the log.
     ///
     /// # Errors
     /// As [`Self::commit`].
     fn commit_linked(&self, group: &[Append], follows: &[bool]) -> impl Future<Output = Result<Vec<Outcome>, StoreError>> + Send {
-        debug_assert_eq!(group.len(), follows.len(), "there is a word on each");
+        debug_assert_eq!(group.len(), follows.len(), "`follows` has one entry per append");
         self.commit(group)
     }
 
-    /// The log's epoch, tail and state; `None` for a log that nobody has written.
-    fn load(&self, log: &LogId) -> impl Future<Output = Result<Option<Loaded>, StoreError>> + Send;
+    /// The log's epoch, tail and state; `None` for a log that was never written.
+    fn load(&self, log: &LogId) -> impl Future<Output = Result<Option<LoadedLog>, StoreError>> + Send;
 
     /// The position of the last append; 0 before the first.
     fn position(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Which life of a store this is: the epoch of its first append ever; `None` before that. Another store's positions mean
-    /// nothing here, and a reader who comes with one must be told.
-    fn life(&self) -> impl Future<Output = Result<Option<Epoch>, StoreError>> + Send;
+    /// The epoch of the store: the epoch of its first append ever; `None` before that.
+    ///
+    /// A position is valid in one store epoch only, so a reader that presents a position of another epoch gets a reset.
+    fn epoch(&self) -> impl Future<Output = Result<Option<Epoch>, StoreError>> + Send;
 
-    /// The log's last sequence among its appends at or before this position; [`Sequence::NONE`] when there is none, for a log
-    /// of another epoch, and for a log that is not there. An append counts though nothing may be left of it. So one number
-    /// says how far many logs were read. It takes a few look-ups, however long the log is.
+    /// The log's last sequence among its appends at or before `position`.
+    ///
+    /// [`Sequence::NONE`] when the log has no such append, has another epoch, or does not exist. An append counts even
+    /// if compaction removed all of its rows. So one position says how far a reader has read many logs. The cost is a
+    /// few look-ups, however long the log is.
     fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> impl Future<Output = Result<Sequence, StoreError>> + Send;
 
-    /// The position of the append that brought this sequence to the log; `None` when the log has not come so far, is of another
-    /// epoch, or is not there. An append counts though nothing may be left of it. It takes one look-up.
+    /// The position of the append that added `sequence` to the log.
+    ///
+    /// `None` when the log is shorter, has another epoch, or does not exist. An append counts even if compaction
+    /// removed all of its rows. The cost is one look-up.
     fn position_of(
         &self,
         log: &LogId,
@@ -334,35 +364,39 @@ pub trait Store: Send + Sync + 'static {
         sequence: Sequence,
     ) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
 
-    /// Rows after `after`, in order, by append: as many whole ones as `limit` allows, at least one. The first may begin at or
-    /// before `after`: the caller skips. Nothing is left out but what was compacted away; an append of which nothing is left
-    /// is passed over. Empty only at the tail, for a log of another epoch, and for a log that is not there.
+    /// Rows after `after`, in order, by append: as many whole appends as `limit` allows, at least one.
+    ///
+    /// The first append may begin at or before `after`: the caller skips those rows. The result omits only rows that
+    /// compaction removed, and appends without rows. It is empty only at the tail, for a log of another epoch, and for
+    /// a log that does not exist.
     fn read(
         &self,
         log: &LogId,
         epoch: Epoch,
         after: Sequence,
         limit: Limit,
-    ) -> impl Future<Output = Result<Vec<Placed>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Vec<StoredAppend>, StoreError>> + Send;
 
-    /// Up to `limit` logs of this kind, the newest created first, from those created before `before`. Whatever is created or
-    /// erased between two pages, no log is listed twice and none that stays is left out.
+    /// Up to `limit` logs of this kind that were created before `before`, newest first.
+    ///
+    /// Logs created or erased between two pages never cause the list to repeat a log or to omit a log that stays.
     fn list(
         &self,
         kind: LogKind,
         before: Option<u64>,
         limit: usize,
-    ) -> impl Future<Output = Result<Vec<Listed>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Vec<ListedLog>, StoreError>> + Send;
 
     /// An offloaded body.
     fn blob(&self, id: &BlobId) -> impl Future<Output = Result<Option<Blob>, StoreError>> + Send;
 
-    /// Keeps a checkpoint beside a log: what its maker, told apart by `kind`, made of the rows up to `sequence`. Those of other
-    /// kinds and sequences stay; how many of them there are is up to who saves them. Nothing happens for a log that is not
-    /// there, is of another epoch, or has not come to that sequence.
+    /// Saves a checkpoint beside a log: state of kind `kind`, derived from the rows up to `sequence`.
     ///
-    /// A crash may lose it, though it was answered for. But it comes after its rows in whatever order the store makes things
-    /// last: it is not there after a crash that lost one of them.
+    /// Checkpoints of other kinds and sequences stay; the caller bounds their number. The call does nothing for a log
+    /// that does not exist, has another epoch, or is shorter than `sequence`.
+    ///
+    /// A crash may lose a checkpoint that was already acknowledged. The store writes a checkpoint after its rows, so a
+    /// checkpoint never survives a crash that lost one of its rows.
     fn save_checkpoint(
         &self,
         log: &LogId,
@@ -372,7 +406,7 @@ pub trait Store: Send + Sync + 'static {
         body: Bytes,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// The newest checkpoint of this kind at or before `at`, and its sequence.
+    /// The newest checkpoint of this kind at or before `at`, with its sequence.
     fn checkpoint(
         &self,
         log: &LogId,
@@ -381,31 +415,36 @@ pub trait Store: Send + Sync + 'static {
         at: Sequence,
     ) -> impl Future<Output = Result<Option<(Sequence, Bytes)>, StoreError>> + Send;
 
-    /// Rewrites appends of a log in their places, and erases its checkpoints if there are any such appends, for they were made of
-    /// what was there before: all of it, or after a crash nothing. A read sees the log before it or after it. Positions, the tail and [`Placed::before`] stay
-    /// what they are; bodies stay, too. False, and nothing happens, when the log does not stand where the compaction says.
+    /// Rewrites appends of a log in place, atomically, and returns whether it did.
     ///
-    /// Like a commit it is durable as the sync mode says, and blocks.
+    /// If any append changes, the store deletes the log's checkpoints, because they were derived from the removed rows.
+    /// A concurrent read sees the log before the compaction or after it. Positions, the tail, [`StoredAppend::before`]
+    /// and bodies do not change. The call returns `false` and changes nothing when the log is not at the tail that the
+    /// compaction names.
+    ///
+    /// Like a commit, the call is durable as the sync mode says, and blocks.
     fn compact(&self, compaction: &Compaction) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Erases a log with its bodies, state and checkpoints, durably whatever the sync mode: once this is answered, and whenever the store
-    /// is opened after it, there is nothing of it; at no time is there half of it. Nothing for a log that is not there. The
-    /// next append with no expectations creates the log anew.
+    /// Erases a log with its bodies, state and checkpoints, durably in every sync mode.
+    ///
+    /// Once the call returns, the log is gone, also after the store is reopened. No reader ever sees a half-erased log.
+    /// The call does nothing for a log that does not exist. The next append with `expected` [`Sequence::NONE`] creates
+    /// the log anew.
     fn erase(&self, log: &LogId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Makes everything durable that was committed before, whatever the sync mode. Like a commit it blocks.
+    /// Makes every earlier commit durable, in every sync mode. Like a commit, it blocks.
     fn flush(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// How many bytes it takes on disk, about; 0 for a store that has none.
+    /// The approximate size on disk, in bytes; 0 for a store without one.
     fn bytes(&self) -> impl Future<Output = u64> + Send;
 
-    /// Waits until the store has failed for good by itself, outside of any call.
+    /// Waits until the store fails for good by itself, outside of any call.
     fn failed(&self) -> impl Future<Output = StoreError> + Send {
         std::future::pending()
     }
 }
 
-/// The stores that a server can be started on.
+/// The stores that a server can run on.
 pub enum AnyStore {
     Memory(memory::MemoryStore),
     Embedded(embedded::EmbeddedStore),
@@ -429,7 +468,7 @@ impl Store for AnyStore {
         each_store!(self, store => store.commit_linked(group, follows).await)
     }
 
-    async fn load(&self, log: &LogId) -> Result<Option<Loaded>, StoreError> {
+    async fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError> {
         each_store!(self, store => store.load(log).await)
     }
 
@@ -437,8 +476,8 @@ impl Store for AnyStore {
         each_store!(self, store => store.position().await)
     }
 
-    async fn life(&self) -> Result<Option<Epoch>, StoreError> {
-        each_store!(self, store => store.life().await)
+    async fn epoch(&self) -> Result<Option<Epoch>, StoreError> {
+        each_store!(self, store => store.epoch().await)
     }
 
     async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
@@ -449,11 +488,11 @@ impl Store for AnyStore {
         each_store!(self, store => store.position_of(log, epoch, sequence).await)
     }
 
-    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Placed>, StoreError> {
+    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError> {
         each_store!(self, store => store.read(log, epoch, after, limit).await)
     }
 
-    async fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<Listed>, StoreError> {
+    async fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
         each_store!(self, store => store.list(kind, before, limit).await)
     }
 

@@ -1,7 +1,7 @@
-//! Which runs go on without anybody's decision: those whose silence means something.
+//! The active runs: runs that no user decision holds up, so that silence of their producer means something.
 //!
-//! An index in memory of what the logs' summaries say, read from the store when it is opened and kept by the committer from
-//! then on. It costs a run's id for as long as the run goes on; a run that waits or has ended costs nothing.
+//! An in-memory index over the logs' summaries. The server reads it from the store at start; the committer updates it.
+//! It costs one run id per active run. A run that waits or has ended costs nothing.
 
 use super::LogId;
 use super::run::Summary;
@@ -9,31 +9,31 @@ use crate::model::RunId;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 
-/// The runs of one store that go on.
+/// The active runs of one store.
 #[derive(Default)]
-pub struct Ongoing {
+pub struct ActiveRuns {
     runs: Mutex<HashSet<RunId>>,
 }
 
-impl Ongoing {
-    /// Takes in what a log says now, and no longer what it said `before`, if it was there.
-    pub fn note(&self, log: &LogId, before: Option<&Summary>, now: &Summary) {
+impl ActiveRuns {
+    /// Replaces a log's previous summary by its new one. `before` is `None` for a new log.
+    pub fn apply(&self, log: &LogId, before: Option<&Summary>, now: &Summary) {
         let LogId::Run(run) = log else { return };
-        match (before.is_some_and(|before| before.run.ages()), now.run.ages()) {
+        match (before.is_some_and(|before| before.run.can_go_stale()), now.run.can_go_stale()) {
             (false, true) => drop(self.runs.lock().insert(run.clone())),
             (true, false) => drop(self.runs.lock().remove(run)),
             _ => {}
         }
     }
 
-    /// Forgets a log that was erased.
+    /// Removes an erased log.
     pub fn forget(&self, log: &LogId) {
         if let LogId::Run(run) = log {
             self.runs.lock().remove(run);
         }
     }
 
-    /// The runs, in no order.
+    /// The runs, unordered.
     #[must_use]
     pub fn runs(&self) -> Vec<RunId> {
         self.runs.lock().iter().cloned().collect()
@@ -47,23 +47,23 @@ mod tests {
     use crate::source::ledger::{RunState, Status};
 
     #[test]
-    fn a_run_is_there_while_it_goes_on_and_a_session_s_own_log_never_is() {
-        let ongoing = Ongoing::default();
+    fn a_run_is_listed_while_it_is_active_and_a_session_log_never_is() {
+        let active_runs = ActiveRuns::default();
         let run = LogId::Run(RunId::new("r").unwrap());
         let says = |status| Summary { run: RunState { status, ..RunState::default() }, ..Summary::default() };
         let mut before = None;
         let mut seen = Vec::new();
         for status in [Status::Unknown, Status::Accepted, Status::Running, Status::Waiting, Status::Running, Status::Failed] {
             let now = says(status);
-            ongoing.note(&run, before.as_ref(), &now);
-            seen.push(ongoing.runs().len());
+            active_runs.apply(&run, before.as_ref(), &now);
+            seen.push(active_runs.runs().len());
             before = Some(now);
         }
         assert_eq!(seen, [0, 1, 1, 0, 1, 0]);
-        ongoing.note(&LogId::Session(SessionId::new("s").unwrap()), None, &says(Status::Running));
-        assert!(ongoing.runs().is_empty());
-        ongoing.note(&run, None, &says(Status::Running));
-        ongoing.forget(&run);
-        assert!(ongoing.runs().is_empty());
+        active_runs.apply(&LogId::Session(SessionId::new("s").unwrap()), None, &says(Status::Running));
+        assert!(active_runs.runs().is_empty());
+        active_runs.apply(&run, None, &says(Status::Running));
+        active_runs.forget(&run);
+        assert!(active_runs.runs().is_empty());
     }
 }

@@ -1,12 +1,12 @@
-//! Who waits for what: the open controls of all logs, in one line an agent, and who has taken which.
+//! The control queues: the open controls of all logs, one queue per agent, with their leases.
 //!
-//! An index in memory of what the logs' summaries say, read from the store when it is opened and kept by the committer from
-//! then on: what is in a line here is durable. It costs an id and a few numbers a control, for as long as that is open.
+//! An in-memory index over the logs' summaries. The server reads it from the store at start; the committer updates it.
+//! So every queued control is durable. The index costs an id and a few numbers per open control.
 //!
-//! * A line is first in, first out, over all runs of its agent. A control that comes back stands where it stood.
-//! * What was taken is nobody else's until its lease ends. Leases are here alone: a server that starts knows of none, and what
-//!   was out is in the line again, one attempt older.
-//! * What means nothing any more ([`OpenControl::pointless`]) is not handed over.
+//! * A queue is first in, first out, over all runs of its agent. A released control returns to its old position.
+//! * A leased control belongs to one claimant until the lease ends. Leases exist only here: a starting server knows
+//!   none, and every control that was leased is queued again, one attempt older.
+//! * No claimant gets an obsolete control ([`OpenControl::obsolete_reason`]).
 
 use super::LogId;
 use super::control::OpenControl;
@@ -17,29 +17,29 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// The lines of one store.
+/// The queues of one store.
 #[derive(Default)]
 pub struct Queues {
     inner: Mutex<Inner>,
-    /// Something may be due.
+    /// Signals that a control may be due.
     due: Notify,
 }
 
 #[derive(Default)]
 struct Inner {
     items: BTreeMap<u64, Item>,
-    /// What each agent's line has, by place.
-    lines: HashMap<AgentId, BTreeSet<u64>>,
+    /// The queued controls of each agent, by position.
+    queues: HashMap<AgentId, BTreeSet<u64>>,
     leases: HashMap<Box<str>, u64>,
-    watched: HashMap<AgentId, watch::Sender<u64>>,
-    /// The last place that was given.
+    watchers: HashMap<AgentId, watch::Sender<u64>>,
+    /// The last assigned position.
     last: u64,
 }
 
 struct Item {
     log: LogId,
     open: OpenControl,
-    pointless: bool,
+    is_obsolete: bool,
     lease: Option<Lease>,
 }
 
@@ -49,31 +49,31 @@ struct Lease {
     until: Option<Instant>,
 }
 
-/// One control that was taken out of a line.
+/// One control that a claimant has leased.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
-    pub number: u64,
+pub struct LeasedControl {
+    pub queue_position: u64,
     pub log: LogId,
     pub id: ControlId,
-    /// In whose line it stood.
+    /// The agent whose queue held it.
     pub agent: AgentId,
     pub lease: Box<str>,
 }
 
 impl Queues {
-    /// Takes in what a log says now, and no longer what it said `before`, if it was there.
-    pub fn note(&self, log: &LogId, before: Option<&Summary>, now: &Summary) {
+    /// Replaces a log's previous summary by its new one. `before` is `None` for a new log.
+    pub fn apply(&self, log: &LogId, before: Option<&Summary>, now: &Summary) {
         let before = before.map_or(&[][..], |before| &before.controls);
         if before.is_empty() && now.controls.is_empty() {
             return;
         }
         let mut inner = self.inner.lock();
-        for gone in before.iter().filter(|open| !now.controls.iter().any(|now| now.number == open.number)) {
-            inner.remove(gone.number);
+        for gone in before.iter().filter(|open| !now.controls.iter().any(|now| now.queue_position == open.queue_position)) {
+            inner.remove(gone.queue_position);
         }
         let mut is_due = false;
         for open in &now.controls {
-            is_due |= inner.put(log, open, open.pointless(&now.run).is_some());
+            is_due |= inner.upsert(log, open, open.obsolete_reason(&now.run).is_some());
         }
         drop(inner);
         if is_due {
@@ -81,101 +81,109 @@ impl Queues {
         }
     }
 
-    /// Forgets a log that was erased.
+    /// Removes the controls of an erased log.
     pub fn forget(&self, log: &LogId) {
         let mut inner = self.inner.lock();
-        let gone: Vec<_> = inner.items.iter().filter(|(_, item)| item.log == *log).map(|(number, _)| *number).collect();
-        for number in gone {
-            inner.remove(number);
+        let gone: Vec<_> =
+            inner.items.iter().filter(|(_, item)| item.log == *log).map(|(queue_position, _)| *queue_position).collect();
+        for queue_position in gone {
+            inner.remove(queue_position);
         }
     }
 
-    /// A place behind all others; `now` is the time in microseconds, so that places grow over restarts, too.
-    pub fn number(&self, now: u64) -> u64 {
+    /// A position behind all others.
+    ///
+    /// `now` is the time in microseconds, so that positions also grow across restarts.
+    pub fn next_position(&self, now: u64) -> u64 {
         let mut inner = self.inner.lock();
         inner.last = now.max(inner.last + 1);
         inner.last
     }
 
-    /// Counts what comes into an agent's line.
+    /// A counter of the controls that join an agent's queue.
     pub fn watch(&self, agent: &AgentId) -> watch::Receiver<u64> {
-        self.inner.lock().watched.entry(agent.clone()).or_default().subscribe()
+        self.inner.lock().watchers.entry(agent.clone()).or_default().subscribe()
     }
 
-    /// The agents that wait for something, or have something in their lines.
+    /// The agents with a waiting claimant or a queued control.
     #[must_use]
     pub fn agents(&self) -> Vec<AgentId> {
         let inner = self.inner.lock();
-        let waiting = inner.watched.iter().filter(|(_, came)| came.receiver_count() > 0).map(|(agent, _)| agent);
-        waiting.chain(inner.lines.keys()).cloned().collect()
+        let waiting = inner.watchers.iter().filter(|(_, arrivals)| arrivals.receiver_count() > 0).map(|(agent, _)| agent);
+        waiting.chain(inner.queues.keys()).cloned().collect()
     }
 
-    /// Takes up to `max` controls out of an agent's line, the oldest first, until then; each under a lease that `lease` makes up.
-    pub fn take(&self, agent: &AgentId, max: usize, until: Instant, mut lease: impl FnMut() -> Box<str>) -> Vec<Taken> {
+    /// Leases up to `max` controls of an agent's queue until `until`, oldest first.
+    ///
+    /// `lease` makes each lease token.
+    pub fn lease(&self, agent: &AgentId, max: usize, until: Instant, mut lease: impl FnMut() -> Box<str>) -> Vec<LeasedControl> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
-        let Some(line) = inner.lines.get_mut(agent) else { return Vec::new() };
+        let Some(queue) = inner.queues.get_mut(agent) else { return Vec::new() };
         let mut taken = Vec::new();
-        for number in line.iter() {
+        for queue_position in queue.iter() {
             if taken.len() == max {
                 break;
             }
-            let Some(item) = inner.items.get_mut(number).filter(|item| !item.pointless) else { continue };
+            let Some(item) = inner.items.get_mut(queue_position).filter(|item| !item.is_obsolete) else { continue };
             let token = lease();
             item.lease = Some(Lease { token: token.clone(), until: Some(until) });
-            inner.leases.insert(token.clone(), *number);
+            inner.leases.insert(token.clone(), *queue_position);
             let (log, id) = (item.log.clone(), item.open.id.clone());
-            taken.push(Taken { number: *number, log, id, agent: agent.clone(), lease: token });
+            taken.push(LeasedControl { queue_position: *queue_position, log, id, agent: agent.clone(), lease: token });
         }
         for one in &taken {
-            line.remove(&one.number);
+            queue.remove(&one.queue_position);
         }
         taken
     }
 
-    /// Puts a control that was taken back to its place, if it is still out under this lease.
+    /// Returns a leased control to its position in the queue, if this lease still holds it.
     pub fn release(&self, lease: &str) {
         self.inner.lock().release(lease);
         self.due.notify_one();
     }
 
-    /// Holds on to a lease for as long as its answer is on its way; `None` for one that is not held, or of another control.
-    /// [`Self::resume`] undoes it.
-    pub fn hold(&self, lease: &str, id: &ControlId, now: Instant) -> Option<(Taken, Instant)> {
+    /// Suspends the expiry of a lease while its answer is on its way to the store.
+    ///
+    /// `None` for a lease that has ended or that holds another control. [`Self::resume_lease`] undoes it.
+    pub fn suspend_lease(&self, lease: &str, id: &ControlId, now: Instant) -> Option<(LeasedControl, Instant)> {
         let mut inner = self.inner.lock();
-        let number = *inner.leases.get(lease)?;
-        let item = inner.items.get_mut(&number).filter(|item| item.open.id == *id)?;
+        let queue_position = *inner.leases.get(lease)?;
+        let item = inner.items.get_mut(&queue_position).filter(|item| item.open.id == *id)?;
         let held = item.lease.as_mut()?;
         let until = held.until.filter(|until| *until > now)?;
         held.until = None;
         let (log, agent) = (item.log.clone(), item.open.agent.clone());
-        Some((Taken { number, log, id: id.clone(), agent, lease: lease.into() }, until))
+        Some((LeasedControl { queue_position, log, id: id.clone(), agent, lease: lease.into() }, until))
     }
 
-    /// A lease goes on as before.
-    pub fn resume(&self, lease: &str, until: Instant) {
+    /// Resumes the expiry of a lease.
+    pub fn resume_lease(&self, lease: &str, until: Instant) {
         let mut inner = self.inner.lock();
-        let Some(number) = inner.leases.get(lease).copied() else { return };
-        if let Some(held) = inner.items.get_mut(&number).and_then(|item| item.lease.as_mut()) {
+        let Some(queue_position) = inner.leases.get(lease).copied() else { return };
+        if let Some(held) = inner.items.get_mut(&queue_position).and_then(|item| item.lease.as_mut()) {
             held.until = Some(until);
         }
     }
 
-    /// Whether somebody has the control at this place.
+    /// Whether a claimant holds the control at this position.
     #[must_use]
-    pub fn is_taken(&self, number: u64) -> bool {
-        self.inner.lock().items.get(&number).is_some_and(|item| item.lease.is_some())
+    pub fn is_leased(&self, queue_position: u64) -> bool {
+        self.inner.lock().items.get(&queue_position).is_some_and(|item| item.lease.is_some())
     }
 
-    /// Whether anything is open at this place.
+    /// Whether a control is open at this position.
     #[must_use]
-    pub fn is_open(&self, number: u64) -> bool {
-        self.inner.lock().items.contains_key(&number)
+    pub fn is_open(&self, queue_position: u64) -> bool {
+        self.inner.lock().items.contains_key(&queue_position)
     }
 
-    /// Puts back what was taken until now or before, and says what of the lines has to be closed: what means nothing any more,
-    /// what was due by `wall` (in milliseconds since 1970), and what was handed over `attempts_max` times in vain.
-    pub fn due(&self, now: Instant, wall: i64, attempts_max: u32) -> Vec<(LogId, ControlId)> {
+    /// Releases the leases that ended by `now`, and lists the queued controls to close.
+    ///
+    /// Those are obsolete controls, controls that expired by `wall` (milliseconds since 1970), and controls that were
+    /// claimed `attempts_max` times without an answer.
+    pub fn collect_due(&self, now: Instant, wall: i64, attempts_max: u32) -> Vec<(LogId, ControlId)> {
         let mut inner = self.inner.lock();
         let is_over = |item: &Item| item.lease.as_ref().and_then(|lease| lease.until).is_some_and(|until| until <= now);
         let over: Vec<_> = inner.items.values().filter(|item| is_over(item)).filter_map(|item| item.lease.as_ref()).collect();
@@ -184,28 +192,28 @@ impl Queues {
             inner.release(&lease);
         }
         let is_due = |item: &&Item| {
-            item.lease.is_none() && (item.pointless || item.open.expires_at <= wall || item.open.attempt >= attempts_max)
+            item.lease.is_none() && (item.is_obsolete || item.open.expires_at <= wall || item.open.attempt >= attempts_max)
         };
         inner.items.values().filter(is_due).map(|item| (item.log.clone(), item.open.id.clone())).collect()
     }
 
-    /// Waits until something may be due before its time.
-    pub async fn sooner(&self) {
+    /// Waits until a control may be due before its time.
+    pub async fn wakeup(&self) {
         self.due.notified().await;
     }
 
-    /// Forgets what nobody waits for.
+    /// Removes the counters that no claimant watches.
     pub fn sweep(&self) {
-        self.inner.lock().watched.retain(|_, came| came.receiver_count() > 0);
+        self.inner.lock().watchers.retain(|_, arrivals| arrivals.receiver_count() > 0);
     }
 
-    /// A log in which a control of this id is open: looked for among all that are.
+    /// The log with an open control of this id. Searches all open controls.
     #[must_use]
     pub fn log_of(&self, id: &ControlId) -> Option<LogId> {
         self.inner.lock().items.values().find(|item| item.open.id == *id).map(|item| item.log.clone())
     }
 
-    /// How many controls are open.
+    /// The number of open controls.
     #[must_use]
     pub fn count(&self) -> usize {
         self.inner.lock().items.len()
@@ -213,56 +221,56 @@ impl Queues {
 }
 
 impl Inner {
-    /// Adds a control, or what has changed of it; whether it has just become pointless.
-    fn put(&mut self, log: &LogId, open: &OpenControl, pointless: bool) -> bool {
-        self.last = self.last.max(open.number);
-        if let Some(item) = self.items.get_mut(&open.number) {
+    /// Adds or updates a control; whether it has just become obsolete.
+    fn upsert(&mut self, log: &LogId, open: &OpenControl, is_obsolete: bool) -> bool {
+        self.last = self.last.max(open.queue_position);
+        if let Some(item) = self.items.get_mut(&open.queue_position) {
             if item.open != *open {
                 item.open.clone_from(open);
             }
-            let is_news = pointless && !item.pointless;
-            // What was asked again is a question again.
-            let is_back = !pointless && item.pointless && item.lease.is_none();
-            item.pointless = pointless;
+            let is_news = is_obsolete && !item.is_obsolete;
+            // An action that is asked again makes its control useful again.
+            let is_back = !is_obsolete && item.is_obsolete && item.lease.is_none();
+            item.is_obsolete = is_obsolete;
             if is_back {
-                self.tell(&open.agent);
+                self.notify(&open.agent);
             }
             return is_news;
         }
-        self.items.insert(open.number, Item { log: log.clone(), open: open.clone(), pointless, lease: None });
-        self.line_up(open.number, &open.agent);
-        pointless
+        self.items.insert(open.queue_position, Item { log: log.clone(), open: open.clone(), is_obsolete, lease: None });
+        self.enqueue(open.queue_position, &open.agent);
+        is_obsolete
     }
 
-    fn remove(&mut self, number: u64) {
-        let Some(item) = self.items.remove(&number) else { return };
+    fn remove(&mut self, queue_position: u64) {
+        let Some(item) = self.items.remove(&queue_position) else { return };
         if let Some(lease) = item.lease {
             self.leases.remove(&lease.token);
         }
-        if let Some(line) = self.lines.get_mut(&item.open.agent) {
-            line.remove(&number);
-            if line.is_empty() {
-                self.lines.remove(&item.open.agent);
+        if let Some(queue) = self.queues.get_mut(&item.open.agent) {
+            queue.remove(&queue_position);
+            if queue.is_empty() {
+                self.queues.remove(&item.open.agent);
             }
         }
     }
 
     fn release(&mut self, lease: &str) {
-        let Some(number) = self.leases.remove(lease) else { return };
-        let Some(item) = self.items.get_mut(&number) else { return };
+        let Some(queue_position) = self.leases.remove(lease) else { return };
+        let Some(item) = self.items.get_mut(&queue_position) else { return };
         item.lease = None;
         let agent = item.open.agent.clone();
-        self.line_up(number, &agent);
+        self.enqueue(queue_position, &agent);
     }
 
-    fn line_up(&mut self, number: u64, agent: &AgentId) {
-        self.lines.entry(agent.clone()).or_default().insert(number);
-        self.tell(agent);
+    fn enqueue(&mut self, queue_position: u64, agent: &AgentId) {
+        self.queues.entry(agent.clone()).or_default().insert(queue_position);
+        self.notify(agent);
     }
 
-    fn tell(&self, agent: &AgentId) {
-        if let Some(came) = self.watched.get(agent) {
-            came.send_modify(|count| *count += 1);
+    fn notify(&self, agent: &AgentId) {
+        if let Some(arrivals) = self.watchers.get(agent) {
+            arrivals.send_modify(|count| *count += 1);
         }
     }
 }
@@ -282,11 +290,11 @@ mod tests {
         LogId::Run(RunId::new(name).unwrap())
     }
 
-    fn open(number: u64, agent_name: &str) -> OpenControl {
+    fn open(queue_position: u64, agent_name: &str) -> OpenControl {
         OpenControl {
-            id: ControlId::new(&format!("c{number}")).unwrap(),
+            id: ControlId::new(&format!("c{queue_position}")).unwrap(),
             agent: agent(agent_name),
-            number,
+            queue_position,
             expires_at: 1000,
             attempt: 0,
             action: None,
@@ -298,59 +306,59 @@ mod tests {
         Summary { controls: controls.to_vec(), run: RunState { status, ..RunState::default() }, ..Summary::default() }
     }
 
-    /// Takes from a line; the leases are the ids.
+    /// Leases from a queue; the lease tokens are numbered.
     fn take(queues: &Queues, of: &str, max: usize, until: Instant) -> Vec<String> {
         let mut made = queues.inner.lock().leases.len();
         let lease = || {
             made += 1;
             format!("lease-{made}").into()
         };
-        queues.take(&agent(of), max, until, lease).into_iter().map(|taken| format!("{} {}", taken.id, taken.lease)).collect()
+        queues.lease(&agent(of), max, until, lease).into_iter().map(|taken| format!("{} {}", taken.id, taken.lease)).collect()
     }
 
     #[test]
-    fn a_line_is_first_in_first_out_over_all_logs_and_what_comes_back_stands_where_it_stood() {
+    fn a_queue_is_fifo_over_all_logs_and_a_released_control_returns_to_its_position() {
         let (queues, now) = (Queues::default(), Instant::now());
         let until = now + Duration::from_secs(30);
         let second = says(&[open(2, "a")], Status::Running);
-        queues.note(&run("r2"), None, &second);
-        queues.note(&run("r1"), None, &says(&[open(1, "a"), open(3, "a"), open(4, "b")], Status::Running));
+        queues.apply(&run("r2"), None, &second);
+        queues.apply(&run("r1"), None, &says(&[open(1, "a"), open(3, "a"), open(4, "b")], Status::Running));
         assert_eq!(take(&queues, "a", 2, until), ["c1 lease-1", "c2 lease-2"]);
         assert_eq!(take(&queues, "a", 9, until), ["c3 lease-3"]);
-        assert_eq!((take(&queues, "a", 9, until), take(&queues, "nobody", 9, until)), (vec![], vec![]));
+        assert_eq!((take(&queues, "a", 9, until), take(&queues, "other", 9, until)), (vec![], vec![]));
         queues.release("lease-3");
         queues.release("lease-1");
         queues.release("lease-1");
         let again = until + Duration::from_secs(1);
         assert_eq!(take(&queues, "a", 1, again), ["c1 lease-2"].map(|_| "c1 lease-2".to_owned()));
-        queues.note(&run("r2"), Some(&second), &says(&[], Status::Running));
+        queues.apply(&run("r2"), Some(&second), &says(&[], Status::Running));
         assert_eq!(queues.count(), 3);
         queues.forget(&run("r1"));
         let inner = queues.inner.lock();
-        assert!(inner.items.is_empty() && inner.lines.is_empty() && inner.leases.is_empty(), "nothing is left of it");
+        assert!(inner.items.is_empty() && inner.queues.is_empty() && inner.leases.is_empty(), "no trace of the log is left");
     }
 
     #[test]
-    fn a_lease_that_runs_out_is_lost_and_one_whose_answer_is_on_its_way_does_not_run_out() {
+    fn a_lease_expires_unless_its_answer_is_on_its_way() {
         let (queues, now) = (Queues::default(), Instant::now());
-        queues.note(&run("r"), None, &says(&[open(1, "a"), open(2, "a")], Status::Running));
+        queues.apply(&run("r"), None, &says(&[open(1, "a"), open(2, "a")], Status::Running));
         let until = now + Duration::from_secs(30);
         take(&queues, "a", 2, until);
         let id = |n: u64| open(n, "a").id;
-        assert!(queues.hold("lease-1", &id(2), now).is_none(), "it is another control's");
-        assert!(queues.hold("lease-1", &id(1), until).is_none(), "it has run out");
-        let (held, was) = queues.hold("lease-1", &id(1), now).unwrap();
-        assert_eq!((held.number, was), (1, until));
-        assert!(queues.hold("lease-1", &id(1), now).is_none(), "one answer at a time");
-        assert_eq!(queues.due(until, 0, 9), []);
-        assert_eq!((queues.is_taken(1), queues.is_taken(2)), (true, false));
-        queues.resume("lease-1", until);
-        assert_eq!(queues.due(until, 0, 9), []);
-        assert!(!queues.is_taken(1) && queues.hold("lease-1", &id(1), now).is_none());
+        assert!(queues.suspend_lease("lease-1", &id(2), now).is_none(), "the lease holds another control");
+        assert!(queues.suspend_lease("lease-1", &id(1), until).is_none(), "the lease has expired");
+        let (held, was) = queues.suspend_lease("lease-1", &id(1), now).unwrap();
+        assert_eq!((held.queue_position, was), (1, until));
+        assert!(queues.suspend_lease("lease-1", &id(1), now).is_none(), "one answer at a time");
+        assert_eq!(queues.collect_due(until, 0, 9), []);
+        assert_eq!((queues.is_leased(1), queues.is_leased(2)), (true, false));
+        queues.resume_lease("lease-1", until);
+        assert_eq!(queues.collect_due(until, 0, 9), []);
+        assert!(!queues.is_leased(1) && queues.suspend_lease("lease-1", &id(1), now).is_none());
     }
 
     #[test]
-    fn what_is_expired_pointless_or_handed_over_too_often_is_due_unless_somebody_has_it() {
+    fn expired_obsolete_and_repeatedly_claimed_controls_are_due_unless_leased() {
         let (queues, now) = (Queues::default(), Instant::now());
         let mut tired = open(3, "a");
         tired.attempt = 5;
@@ -358,23 +366,23 @@ mod tests {
         decides.action = ActionId::new("asked").ok();
         let mut before = says(&[open(1, "a"), tired, decides], Status::Running);
         before.run.pending.insert("asked".into());
-        queues.note(&run("r"), None, &before);
-        let due = |wall: i64| queues.due(now, wall, 5).into_iter().map(|(_, id)| id.to_string()).collect::<Vec<_>>();
+        queues.apply(&run("r"), None, &before);
+        let due = |wall: i64| queues.collect_due(now, wall, 5).into_iter().map(|(_, id)| id.to_string()).collect::<Vec<_>>();
         assert_eq!((due(999), due(1000)), (vec!["c3".into()], vec!["c1".into(), "c3".into(), "c4".into()]));
         let mut resolved = before.clone();
         resolved.run.pending.clear();
         take(&queues, "a", 9, now + Duration::from_secs(1));
-        queues.note(&run("r"), Some(&before), &resolved);
-        assert_eq!(due(1000), [""; 0], "somebody has them");
-        assert_eq!(queues.due(now + Duration::from_secs(1), 0, 5).len(), 2, "the tired one and the one that decides nothing");
-        assert_eq!(take(&queues, "a", 9, now).len(), 2, "what means nothing is not handed over");
+        queues.apply(&run("r"), Some(&before), &resolved);
+        assert_eq!(due(1000), [""; 0], "all are leased");
+        assert_eq!(queues.collect_due(now + Duration::from_secs(1), 0, 5).len(), 2, "the often claimed one and the obsolete one");
+        assert_eq!(take(&queues, "a", 9, now).len(), 2, "an obsolete control is not leased");
     }
 
     #[tokio::test]
-    async fn who_waits_for_a_line_is_told_of_what_comes_and_of_what_comes_back() {
+    async fn a_watcher_is_notified_of_new_and_of_released_controls() {
         let queues = Queues::default();
         let (mut mine, other) = (queues.watch(&agent("a")), queues.watch(&agent("b")));
-        queues.note(&run("r"), None, &says(&[open(1, "a")], Status::Running));
+        queues.apply(&run("r"), None, &says(&[open(1, "a")], Status::Running));
         assert!(mine.has_changed().unwrap() && !other.has_changed().unwrap());
         mine.mark_unchanged();
         take(&queues, "a", 1, Instant::now() + Duration::from_secs(1));
@@ -383,7 +391,7 @@ mod tests {
         assert!(mine.has_changed().unwrap());
         drop(mine);
         queues.sweep();
-        assert_eq!(queues.inner.lock().watched.len(), 1);
-        assert_eq!((queues.number(7), queues.number(7), queues.number(5)), (7, 8, 9));
+        assert_eq!(queues.inner.lock().watchers.len(), 1);
+        assert_eq!((queues.next_position(7), queues.next_position(7), queues.next_position(5)), (7, 8, 9));
     }
 }

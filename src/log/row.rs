@@ -1,30 +1,35 @@
-//! Rows: an envelope as it is stored, its JSON as each audience gets it.
+//! Rows: an envelope as the log stores it, with its JSON for each audience.
 //!
 //! ```text
 //! row   := length:u32  sequence:u64  prev:u64×3  view:(offset:u32 bytes:u32)×3  text…
 //! ```
-//! All numbers are little-endian; `length` counts what follows it. A view is a range of `text`: equal views share theirs, a
-//! view of 0 bytes is hidden. `prev` is, per audience, the sequence of the row before that this audience sees, 0 for none; to an
-//! audience that does not see the row it means nothing.
-//! So whoever reads a log, live or years later, finds the audience rule already applied and cannot apply it differently.
+//! All numbers are little-endian; `length` counts the bytes after it. A view is a range of `text`: equal views share
+//! one range, and a view of 0 bytes is hidden. `prev` is, per audience, the sequence of the previous row that this
+//! audience sees, 0 for none. It has no meaning for an audience that does not see the row. So a reader of the log, live
+//! or years later, finds the audience rule already applied and cannot apply it differently.
 
 use crate::model::{Audience, Sequence};
 use bytes::{Buf, Bytes};
 
 const HEAD: usize = 8 + 3 * 8 + 3 * 8;
 
-/// The most rows of one append. A read returns whole appends, so this bounds the cost of the smallest one.
+/// The most rows of one append.
+///
+/// A read returns whole appends, so this bounds the cost of the smallest one.
 pub const APPEND_ROWS_MAX: usize = 1024;
-/// Bytes of rows at which an append is closed and the next one begins; it is larger by at most one row.
+/// Bytes of rows at which the writer closes an append and begins the next one.
+///
+/// An append exceeds this by at most one row.
 pub const APPEND_BYTES_MAX: usize = 128 * 1024;
 
-/// One row, sharing the bytes of the append that it came in.
+/// One row; it shares the bytes of its append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row(Bytes);
 
 impl Row {
-    /// Appends the encoding of one row to `out`. `views` are the JSON texts per audience, in [`Audience::ALL`]'s order;
-    /// `None` is hidden.
+    /// Appends the encoding of one row to `out`.
+    ///
+    /// `views` are the JSON texts in the order of [`Audience::ALL`]; `None` is hidden.
     pub fn encode(out: &mut Vec<u8>, sequence: Sequence, prev: [Sequence; 3], views: [Option<&[u8]>; 3]) {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
@@ -56,7 +61,7 @@ impl Row {
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
     }
 
-    /// Appends the encoding of the same row, after other rows, to `out`.
+    /// Appends the encoding of the same row to `out`, with other `prev` values.
     pub fn encode_after(&self, out: &mut Vec<u8>, prev: [Sequence; 3]) {
         out.extend_from_slice(&offset(self.0.len()).to_le_bytes());
         out.extend_from_slice(&self.0[..8]);
@@ -74,25 +79,25 @@ impl Row {
         u32::from_le_bytes(self.0[at..at + 4].try_into().expect("four bytes")) as usize
     }
 
-    /// How many bytes it takes.
+    /// The row's size, in bytes.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.0.len()
     }
 
-    /// The row's place.
+    /// The row's sequence.
     #[must_use]
     pub fn sequence(&self) -> Sequence {
         Sequence(self.u64_at(0))
     }
 
-    /// The row before this one that the audience sees.
+    /// The previous row that the audience sees.
     #[must_use]
     pub fn prev(&self, audience: Audience) -> Sequence {
         Sequence(self.u64_at(8 + 8 * audience.index()))
     }
 
-    /// The envelope's JSON as the audience gets it; `None` when it gets nothing.
+    /// The envelope's JSON for the audience; `None` when it is hidden.
     #[must_use]
     pub fn view(&self, audience: Audience) -> Option<&[u8]> {
         let at = 32 + 8 * audience.index();
@@ -106,19 +111,19 @@ fn offset(n: usize) -> u32 {
 }
 
 impl Row {
-    /// The rows of a run of encoded rows, each known to lie within it.
+    /// Decodes a run of encoded rows, and checks that each lies within it.
     ///
     /// # Errors
-    /// Why the bytes are no rows.
-    pub fn checked(mut bytes: Bytes) -> Result<Vec<Self>, &'static str> {
+    /// Why the bytes are not rows.
+    pub fn decode_all(mut bytes: Bytes) -> Result<Vec<Self>, &'static str> {
         let mut rows = Vec::new();
         while !bytes.is_empty() {
             if bytes.len() < 4 {
-                return Err("bytes are left over behind the last row");
+                return Err("bytes follow the last row");
             }
             let length = bytes.get_u32_le() as usize;
             if length < HEAD || length > bytes.len() {
-                return Err("a row's length is not that of a row");
+                return Err("a row's length is invalid");
             }
             let row = Self(bytes.split_to(length));
             let is_within = |audience: Audience| {
@@ -126,7 +131,7 @@ impl Row {
                 HEAD + row.u32_at(at) + row.u32_at(at + 4) <= length
             };
             if !Audience::ALL.into_iter().all(is_within) {
-                return Err("a row's text ends outside of it");
+                return Err("a row's text ends outside the row");
             }
             rows.push(row);
         }
@@ -134,7 +139,7 @@ impl Row {
     }
 }
 
-/// The rows of one run of encoded rows, in order.
+/// Iterates over a run of encoded rows, in order.
 #[derive(Debug, Clone)]
 pub struct Rows(pub Bytes);
 
@@ -155,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_gives_each_audience_its_own_text_and_equal_ones_share_it() {
+    fn a_row_has_a_view_per_audience_and_equal_views_share_their_text() {
         let mut out = Vec::new();
         let full = b"{\"full\":1}".as_slice();
         Row::encode(&mut out, Sequence(9), [Sequence(1), Sequence(2), Sequence(8)], [Some(b"{}"), Some(full), Some(full)]);
@@ -168,7 +173,7 @@ mod tests {
         assert_eq!(rows[0].prev(Audience::Dashboard), Sequence(2));
         assert_eq!(rows[1].view(Audience::User), None);
         assert_eq!(rows[1].view(Audience::Internal), Some(full));
-        assert_eq!(out.len(), 2 * (4 + HEAD) + 2 + full.len() + full.len(), "the shared view is stored once");
+        assert_eq!(out.len(), 2 * (4 + HEAD) + 2 + full.len() + full.len(), "the row stores the shared view once");
         let mut again = Vec::new();
         rows[1].encode_after(&mut again, [Sequence(1), Sequence(2), Sequence(8)]);
         let moved = Rows(Bytes::from(again)).next().unwrap();

@@ -1,20 +1,21 @@
-//! Which sessions there are, which runs each has, and which sessions are children of which.
+//! The session index: the sessions of a store, the runs of each session, and the parents of sessions.
 //!
-//! Logs say so themselves, in their summaries; this is an index of what they say, in memory: read from the store when it is
-//! opened, kept by the committer from then on, before an append is answered. So whatever is visible is found here, too.
+//! The index lies in memory and derives from the logs' summaries. The server reads it from the store at start; the
+//! committer updates it before it answers an append. So the index knows every visible log.
 //!
-//! * A session is there when a log says that it belongs to it: a run, or the session's own.
-//! * It stands where the first of its logs stands in the order of their creation. That number belongs to no other session
-//!   and is the same after a restart; it changes only when that first log is erased, or when an older run turns out to
-//!   belong to the session.
-//! * Its parent is the one that the first of its logs to name one names. A parent need not be there itself.
+//! * A session exists when a log belongs to it: a run, or the session's own log.
+//! * A session's place in the order of creation is that of its first log. The place is unique and survives a restart.
+//!   It changes only when that first log is erased, or when an older run turns out to belong to the session.
+//! * A session's parent is the one named by the first of its logs that names a parent. A parent need not exist itself.
 //!
-//! For each session the index counts what its logs wait for, how its runs stand, and which log a list reads its texts from.
-//! A commit changes these counts by what its one log changed, so its cost does not depend on the number of runs. What waits
-//! below a session is summed when it is asked for ([`Sessions::pending_below`]): a commit does nothing for the ancestors.
+//! For each session the index counts pending actions and runs by status, and records the logs of its preview. A commit
+//! updates these counts by the change of one log, so its cost does not depend on the number of runs. The pending
+//! actions below a session are summed on demand ([`Sessions::pending_below`]), so a commit does no work for the
+//! ancestors.
 //!
-//! A run of a session costs about 90 bytes here and its id's text, a session about 200; a run of no session costs nothing. No
-//! reader holds the lock for longer than it takes to copy the ids of one session's runs or children: the committer waits for it.
+//! A run of a session costs about 90 bytes plus its id, a session about 200 bytes; a run without a session costs
+//! nothing. The committer waits for readers of the index. So a reader holds the lock only while it copies the ids of
+//! one session's runs or children.
 
 use super::run::Summary;
 use super::{LogId, LogKind, Store, StoreError};
@@ -26,40 +27,40 @@ use std::ops::Bound;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Logs that are listed at once when the index is built, and sessions that are read under one lock.
+/// Logs per page while the server builds the index, and sessions that one lock acquisition reads.
 const PAGE: usize = 1024;
-/// Ancestors of a session that learn of its new and erased logs: a commit walks up no further.
+/// Ancestors of a session that are notified of its new and erased logs. It bounds the work of a commit.
 pub const ANCESTORS_MAX: usize = 256;
 
 /// The sessions of one store.
 #[derive(Default)]
 pub struct Sessions {
     inner: RwLock<Inner>,
-    /// What waited below each session, and at which version of the counts.
+    /// The pending actions below each session, with the version of the counts that they were computed from.
     below: Mutex<Option<(u64, Arc<PendingBelow>)>>,
 }
 
 #[derive(Default)]
 struct Inner {
-    known: HashMap<SessionId, Session>,
-    places: BTreeMap<u64, SessionId>,
+    sessions: HashMap<SessionId, Session>,
+    by_created: BTreeMap<u64, SessionId>,
     children: HashMap<SessionId, HashSet<SessionId>>,
-    /// The sessions with pending actions of their own.
-    asking: BTreeSet<SessionId>,
-    /// Grows whenever a session's own pending actions or its parent change.
+    /// The sessions with pending actions in their own logs.
+    with_pending: BTreeSet<SessionId>,
+    /// Incremented when a session's own pending actions or its parent change.
     version: u64,
-    /// Counts what happens to a session and to those below it, for those who wait for that.
-    watched: HashMap<SessionId, watch::Sender<u64>>,
+    /// Counters of the changes to a session and to its descendants, for the watchers of the session.
+    watchers: HashMap<SessionId, watch::Sender<u64>>,
 }
 
 #[derive(Default)]
 struct Session {
-    place: u64,
-    /// The place of the log that names the parent first, and the parent.
+    created: u64,
+    /// The parent, after the creation order of the first log that names one.
     parent: Option<(u64, SessionId)>,
-    /// Its own log's place, the parent that it names, and how it stands.
-    own: Option<(u64, Option<SessionId>, Standing)>,
-    /// In the order of creation.
+    /// The session's own log: its creation order, the parent that it names, and its statistics.
+    own: Option<(u64, Option<SessionId>, LogStats)>,
+    /// Ordered by creation.
     runs: Vec<Run>,
     totals: Totals,
 }
@@ -68,53 +69,55 @@ struct Run {
     created: u64,
     id: RunId,
     parent: Option<SessionId>,
-    standing: Standing,
+    stats: LogStats,
 }
 
-/// The texts and flags of a log that a list shows, in the order of [`ListedLogs`].
-const SHOWN: usize = 5;
+/// The preview fields of a log, in the order of [`PreviewSources`].
+const PREVIEW_FIELDS: usize = 5;
 
-/// The logs that a list takes a session's title, preview, unread count, pin and source-reported staleness from: the session's
-/// own log where that has it, else the newest run that has it. Each log is given by its kind and its place of creation.
-pub type ListedLogs = [Option<(LogKind, u64)>; SHOWN];
+/// The logs that supply a session's title, preview text, unread count, pin and staleness.
+///
+/// Each is the session's own log if that has the field, otherwise the newest run that has it, given by kind and
+/// creation order.
+pub type PreviewSources = [Option<(LogKind, u64)>; PREVIEW_FIELDS];
 
-/// What a list needs of one log, per audience where audiences differ.
+/// The data of one log that session lists need, per audience where audiences differ.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Standing {
+struct LogStats {
     status: [Status; 3],
     pending: [u32; 3],
     /// Whether the server found the run stale.
     stale: [bool; 3],
-    shows: [bool; SHOWN],
+    has_preview: [bool; PREVIEW_FIELDS],
     /// Milliseconds since 1970; 0 for none.
     last_activity: i64,
 }
 
-impl Standing {
+impl LogStats {
     fn of(summary: &Summary) -> Self {
         let seen = Audience::ALL.map(|audience| summary.run_for(audience));
-        let shown = &summary.shown;
+        let preview = &summary.preview;
         let time = summary.last_activity.as_deref().and_then(|time| time.parse::<jiff::Timestamp>().ok());
         Self {
             status: seen.map(|run| run.status),
             pending: seen.map(|run| u32::try_from(run.pending.len()).unwrap_or(u32::MAX)),
             stale: seen.map(|run| run.stale),
-            shows: [
-                shown.title.is_some(),
-                shown.preview.is_some(),
-                shown.unread.is_some(),
-                shown.pinned.is_some(),
-                shown.stale.is_some(),
+            has_preview: [
+                preview.title.is_some(),
+                preview.message.is_some(),
+                preview.unread.is_some(),
+                preview.pinned.is_some(),
+                preview.stale.is_some(),
             ],
             last_activity: time.map_or(0, jiff::Timestamp::as_millisecond),
         }
     }
 }
 
-/// The statuses that give a session its own, the most urgent first.
+/// The run statuses that determine a session's status, most urgent first.
 const URGENT: [Status; 3] = [Status::Waiting, Status::Running, Status::Accepted];
 
-/// What a session's logs add up to.
+/// The sums over a session's logs.
 #[derive(Default)]
 struct Totals {
     /// Runs in each of the [`URGENT`] statuses, per audience.
@@ -123,176 +126,179 @@ struct Totals {
     pending: [u64; 3],
     /// Runs that the server found stale, per audience.
     stale: [u32; 3],
-    /// The newest run that shows each member.
-    newest: [Option<u64>; SHOWN],
+    /// The newest run that has each preview field.
+    newest: [Option<u64>; PREVIEW_FIELDS],
     last_activity: i64,
 }
 
 impl Totals {
-    /// Counts a log in, or out again. The session's own log counts by its actions alone.
-    fn count(&mut self, standing: &Standing, is_run: bool, is_in: bool) {
+    /// Adds or subtracts a log. Of the session's own log only the pending actions count.
+    fn count(&mut self, stats: &LogStats, is_run: bool, is_in: bool) {
         let change = |count: &mut u32, by: bool| match is_in {
             true => *count += u32::from(by),
             false => *count -= u32::from(by),
         };
         for reader in 0..Audience::ALL.len() {
-            let pending = u64::from(standing.pending[reader]);
+            let pending = u64::from(stats.pending[reader]);
             self.pending[reader] = if is_in { self.pending[reader] + pending } else { self.pending[reader] - pending };
             if is_run {
                 for (count, status) in self.urgent[reader].iter_mut().zip(URGENT) {
-                    change(count, standing.status[reader] == status);
+                    change(count, stats.status[reader] == status);
                 }
-                change(&mut self.stale[reader], standing.stale[reader]);
+                change(&mut self.stale[reader], stats.stale[reader]);
             }
         }
     }
 
-    /// Takes in what a log shows. A log goes on showing what it showed, and its time only grows.
-    fn show(&mut self, standing: &Standing, run: Option<u64>) {
-        for (newest, _) in self.newest.iter_mut().zip(standing.shows).filter(|(_, shows)| *shows) {
+    /// Merges the preview fields of a log. A log never loses a field, and its last activity only grows.
+    fn merge_preview(&mut self, stats: &LogStats, run: Option<u64>) {
+        for (newest, _) in self.newest.iter_mut().zip(stats.has_preview).filter(|(_, has_preview)| *has_preview) {
             *newest = run.max(*newest);
         }
-        self.last_activity = self.last_activity.max(standing.last_activity);
+        self.last_activity = self.last_activity.max(stats.last_activity);
     }
 }
 
 impl Session {
-    /// Replaces how a log stands; false when the log is not there yet. It looks at no other log, for every commit does this.
-    fn stand(&mut self, log: &LogId, created: u64, standing: Standing) -> bool {
+    /// Replaces the statistics of a log; `false` when the log is unknown.
+    ///
+    /// Every commit calls this, so it reads no other log.
+    fn update_log(&mut self, log: &LogId, created: u64, stats: LogStats) -> bool {
         let (known, run) = match log {
             LogId::Session(_) => (self.own.as_mut().map(|(.., known)| known), None),
             LogId::Run(_) => {
                 let at = self.runs.binary_search_by_key(&created, |run| run.created);
-                (at.ok().map(|at| &mut self.runs[at].standing), Some(created))
+                (at.ok().map(|at| &mut self.runs[at].stats), Some(created))
             }
         };
         let Some(known) = known else { return false };
-        let old = std::mem::replace(known, standing);
+        let old = std::mem::replace(known, stats);
         self.totals.count(&old, run.is_some(), false);
-        self.totals.count(&standing, run.is_some(), true);
-        self.totals.show(&standing, run);
+        self.totals.count(&stats, run.is_some(), true);
+        self.totals.merge_preview(&stats, run);
         true
     }
 
-    /// The place of its first log; `None` when it has none any more.
-    fn first(&self) -> Option<u64> {
+    /// The creation order of its first log; `None` when it has no log.
+    fn first_created(&self) -> Option<u64> {
         let run = self.runs.first().map(|run| run.created);
         self.own.as_ref().map(|(created, ..)| *created).into_iter().chain(run).min()
     }
 
-    /// The first of its logs that names a parent, and the parent.
-    fn named(&self) -> Option<(u64, SessionId)> {
+    /// The parent, after the creation order of the first log that names one.
+    fn first_parent(&self) -> Option<(u64, SessionId)> {
         let own = self.own.as_ref().and_then(|(created, parent, _)| Some((*created, parent.clone()?)));
         let run = self.runs.iter().find_map(|run| Some((run.created, run.parent.clone()?)));
         own.into_iter().chain(run).min_by_key(|(created, _)| *created)
     }
 
-    /// Adds a log, or changes the parent that it names and how it stands.
-    fn put(&mut self, log: &LogId, created: u64, parent: Option<SessionId>, standing: Standing) {
+    /// Adds a log, or updates its parent and statistics.
+    fn upsert_log(&mut self, log: &LogId, created: u64, parent: Option<SessionId>, stats: LogStats) {
         let is_namer = self.parent.as_ref().is_some_and(|(namer, _)| *namer == created);
-        let is_known = self.stand(log, created, standing);
+        let is_known = self.update_log(log, created, stats);
         match log {
-            LogId::Session(_) => self.own = Some((created, parent.clone(), standing)),
+            LogId::Session(_) => self.own = Some((created, parent.clone(), stats)),
             LogId::Run(id) => match self.runs.binary_search_by_key(&created, |run| run.created) {
                 Ok(at) => self.runs[at].parent.clone_from(&parent),
-                Err(at) => self.runs.insert(at, Run { created, id: id.clone(), parent: parent.clone(), standing }),
+                Err(at) => self.runs.insert(at, Run { created, id: id.clone(), parent: parent.clone(), stats }),
             },
         }
         if !is_known {
             let run = (log.kind() == LogKind::Run).then_some(created);
-            self.totals.count(&standing, run.is_some(), true);
-            self.totals.show(&standing, run);
+            self.totals.count(&stats, run.is_some(), true);
+            self.totals.merge_preview(&stats, run);
         }
         match parent {
             Some(parent) if self.parent.as_ref().is_none_or(|(namer, _)| created <= *namer) => {
                 self.parent = Some((created, parent));
             }
-            None if is_namer => self.parent = self.named(),
+            None if is_namer => self.parent = self.first_parent(),
             _ => {}
         }
     }
 
-    /// Removes a log, and finds again among the others what only it may have shown.
-    fn take(&mut self, log: &LogId) {
+    /// Removes a log, and recomputes the fields that it may have supplied.
+    fn remove_log(&mut self, log: &LogId) {
         let gone = match log {
-            LogId::Session(_) => self.own.take().map(|(.., standing)| standing),
+            LogId::Session(_) => self.own.take().map(|(.., stats)| stats),
             LogId::Run(id) => {
                 let at = self.runs.iter().position(|run| run.id == *id);
-                at.map(|at| self.runs.remove(at).standing)
+                at.map(|at| self.runs.remove(at).stats)
             }
         };
         let Some(gone) = gone else { return };
         self.totals.count(&gone, log.kind() == LogKind::Run, false);
-        (self.totals.newest, self.totals.last_activity) = ([None; SHOWN], 0);
-        let own = self.own.iter().map(|(.., standing)| (standing, None));
-        let runs = self.runs.iter().map(|run| (&run.standing, Some(run.created)));
-        own.chain(runs).for_each(|(standing, run)| self.totals.show(standing, run));
-        self.parent = self.named();
+        (self.totals.newest, self.totals.last_activity) = ([None; PREVIEW_FIELDS], 0);
+        let own = self.own.iter().map(|(.., stats)| (stats, None));
+        let runs = self.runs.iter().map(|run| (&run.stats, Some(run.created)));
+        own.chain(runs).for_each(|(stats, run)| self.totals.merge_preview(stats, run));
+        self.parent = self.first_parent();
     }
 
-    /// What a list says of it to an audience.
-    fn line(&self, reader: Audience) -> Line {
+    /// The overview of the session for an audience.
+    fn overview(&self, reader: Audience) -> SessionOverview {
         let (totals, at) = (&self.totals, reader.index());
         let asks = self.own.as_ref().is_some_and(|(.., own)| own.pending[at] > 0);
         let urgent = URGENT.iter().zip(totals.urgent[at]).find(|(_, count)| *count > 0).map(|(status, _)| *status);
-        let newest = || self.runs.last().map(|run| run.standing.status[at]);
-        let mut shown: ListedLogs = totals.newest.map(|run| Some((LogKind::Run, run?)));
+        let newest = || self.runs.last().map(|run| run.stats.status[at]);
+        let mut preview_sources: PreviewSources = totals.newest.map(|run| Some((LogKind::Run, run?)));
         if let Some((created, _, own)) = &self.own {
-            for (place, _) in shown.iter_mut().zip(own.shows).filter(|(_, shows)| *shows) {
+            for (place, _) in preview_sources.iter_mut().zip(own.has_preview).filter(|(_, has_preview)| *has_preview) {
                 *place = Some((LogKind::Session, *created));
             }
         }
-        Line {
+        SessionOverview {
             status: if asks { Status::Waiting } else { urgent.or_else(newest).unwrap_or(Status::Unknown) },
             runs: self.runs.len(),
             pending: totals.pending[at],
             is_stale: totals.stale[at] > 0,
             last_activity: jiff::Timestamp::from_millisecond(totals.last_activity).ok().filter(|_| totals.last_activity > 0),
             parent: self.parent.as_ref().map(|(_, parent)| parent.clone()),
-            shown,
+            preview_sources,
         }
     }
 }
 
-/// What a list says of a session to one audience, and where it finds the texts. All of the session's logs count, however many
-/// there are.
+/// The overview of a session for one audience, over all of its logs, with the sources of its preview.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct SessionOverview {
     pub status: Status,
     pub runs: usize,
-    /// The pending actions of the session itself.
+    /// The pending actions of the session's own logs.
     pub pending: u64,
     /// Whether the server found one of its runs stale.
     pub is_stale: bool,
     pub last_activity: Option<jiff::Timestamp>,
     pub parent: Option<SessionId>,
-    pub shown: ListedLogs,
+    pub preview_sources: PreviewSources,
 }
 
-/// How many actions are pending in the sessions below each session, where there are any.
+/// The number of pending actions below each session, for sessions with any.
 #[derive(Debug, Default)]
 pub struct PendingBelow(HashMap<SessionId, [u64; 3]>);
 
 impl PendingBelow {
-    /// Those below one session that an audience sees.
+    /// The pending actions below one session that an audience sees.
     #[must_use]
     pub fn of(&self, session: &SessionId, audience: Audience) -> u64 {
         self.0.get(session).map_or(0, |counts| counts[audience.index()])
     }
 }
 
-/// A session that asks, or one above it.
+/// A session with pending actions, or an ancestor of one.
 struct Node {
     id: SessionId,
     own: [u64; 3],
     below: [u64; 3],
     parent: Option<usize>,
-    /// Children among the nodes whose counts have not been added to this one yet.
+    /// Children among the nodes whose counts are not added to this node yet.
     children_left: usize,
 }
 
-/// Sums the pending actions of all descendants, each counted once. The time is linear in the number of nodes, at any depth.
-fn sum_up(mut nodes: Vec<Node>) -> PendingBelow {
+/// Sums the pending actions of all descendants, each counted once.
+///
+/// The time is linear in the number of nodes, at any depth.
+fn sum_pending_below(mut nodes: Vec<Node>) -> PendingBelow {
     let plus = |a: [u64; 3], b: [u64; 3]| std::array::from_fn(|reader| a[reader] + b[reader]);
     let mut done: Vec<usize> = (0..nodes.len()).filter(|at| nodes[*at].children_left == 0).collect();
     let mut next = 0;
@@ -307,17 +313,18 @@ fn sum_up(mut nodes: Vec<Node>) -> PendingBelow {
             done.push(parent);
         }
     }
-    // What is left are circles of parents: all that hangs on one is below each of its sessions, except the session itself.
+    // The remaining nodes are cycles of parents. Everything below a cycle is below each of its sessions, except the
+    // session itself.
     for first in 0..nodes.len() {
-        let mut circle = Vec::new();
+        let mut cycle = Vec::new();
         let mut at = first;
         while nodes[at].children_left > 0 {
             nodes[at].children_left = 0;
-            circle.push(at);
-            at = nodes[at].parent.expect("each session of a circle has a parent");
+            cycle.push(at);
+            at = nodes[at].parent.expect("each session of a cycle has a parent");
         }
-        let sum = circle.iter().fold([0; 3], |sum, at| plus(sum, plus(nodes[*at].own, nodes[*at].below)));
-        for at in circle {
+        let sum = cycle.iter().fold([0; 3], |sum, at| plus(sum, plus(nodes[*at].own, nodes[*at].below)));
+        for at in cycle {
             nodes[at].below = std::array::from_fn(|reader| sum[reader] - nodes[at].own[reader]);
         }
     }
@@ -325,26 +332,28 @@ fn sum_up(mut nodes: Vec<Node>) -> PendingBelow {
     PendingBelow(below.map(|node| (node.id, node.below)).collect())
 }
 
-/// Who waits for what has changed. Telling them takes as long as there are many; nobody is to wait for that.
+/// The watchers that a change affects.
+///
+/// Notifying them takes time in proportion to their number, so no lock is held for it.
 #[must_use]
 #[derive(Default)]
-pub struct Changed(HashMap<SessionId, watch::Sender<u64>>);
+pub struct AffectedWatchers(HashMap<SessionId, watch::Sender<u64>>);
 
-impl Changed {
-    /// Adds what else has changed.
+impl AffectedWatchers {
+    /// Adds the watchers of another change.
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    /// Tells those who wait.
-    pub fn tell(self) {
+    /// Notifies the watchers.
+    pub fn notify(self) {
         for changes in self.0.into_values() {
             changes.send_modify(|count| *count += 1);
         }
     }
 }
 
-/// The session that a log belongs to as its summary says.
+/// The session that a log belongs to, by its summary.
 fn session_of<'a>(log: &'a LogId, summary: &'a Summary) -> Option<&'a SessionId> {
     match log {
         LogId::Session(id) => Some(id),
@@ -353,8 +362,9 @@ fn session_of<'a>(log: &'a LogId, summary: &'a Summary) -> Option<&'a SessionId>
 }
 
 impl Sessions {
-    /// Reads what the store's logs say. `also` is told it, too: it is read only once. A log whose summary cannot be read is named
-    /// in the server's log, and is in no session.
+    /// Builds the index from the store's logs, and calls `also` for each log.
+    ///
+    /// A log with an unreadable summary is reported in the server's log and is in no session.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
@@ -367,11 +377,11 @@ impl Sessions {
                 before = page.last().map(|log| log.created);
                 let is_last = page.len() < PAGE;
                 logs.extend(page.into_iter().filter_map(|listed| {
-                    let summary = Summary::listed(&listed);
+                    let summary = Summary::from_listed(&listed);
                     also(&listed.log, summary.as_ref());
                     let summary = summary?;
                     let session = session_of(&listed.log, &summary)?.clone();
-                    Some((listed.created, session, listed.log, Standing::of(&summary), summary.parent_session_id))
+                    Some((listed.created, session, listed.log, LogStats::of(&summary), summary.parent_session_id))
                 }));
                 if is_last {
                     break;
@@ -379,103 +389,106 @@ impl Sessions {
             }
         }
         let mut inner = Inner::default();
-        // Oldest first, so that each goes to the end of what is there.
-        for (created, session, log, standing, parent) in logs.into_iter().rev() {
-            inner.put(&session, &log, created, parent.as_ref(), standing);
+        // Oldest first, so that each log is appended to the list of its session.
+        for (created, session, log, stats, parent) in logs.into_iter().rev() {
+            inner.upsert_log(&session, &log, created, parent.as_ref(), stats);
         }
         Ok(Self { inner: RwLock::new(inner), below: Mutex::default() })
     }
 
-    /// Takes in what a log of this place of creation says now, and no longer what it said `before`, if it was there.
-    pub fn note(&self, log: &LogId, created: u64, before: Option<&Summary>, now: &Summary) -> Changed {
+    /// Replaces a log's previous summary by its new one. `before` is `None` for a new log.
+    pub fn apply(&self, log: &LogId, created: u64, before: Option<&Summary>, now: &Summary) -> AffectedWatchers {
         let session = session_of(log, now);
-        let mut changed = Changed::default();
+        let mut affected = AffectedWatchers::default();
         if session.is_none() && before.and_then(|before| session_of(log, before)).is_none() {
-            return changed;
+            return affected;
         }
-        let standing = Standing::of(now);
+        let stats = LogStats::of(now);
         let mut inner = self.inner.write();
         let is_member =
             |before: &&Summary| session_of(log, before) == session && before.parent_session_id == now.parent_session_id;
         if let (Some(session), true) = (session, before.is_some_and(|before| is_member(&before))) {
-            inner.change(session, |session| {
-                session.stand(log, created, standing);
+            inner.update(session, |session| {
+                session.update_log(log, created, stats);
             });
-            return changed;
+            return affected;
         }
         if let Some(old) = before.and_then(|before| session_of(log, before)).filter(|old| Some(*old) != session) {
-            inner.concerned(old, &mut changed);
-            inner.take(old, log);
-            inner.concerned(old, &mut changed);
+            inner.collect_affected(old, &mut affected);
+            inner.remove_log(old, log);
+            inner.collect_affected(old, &mut affected);
         }
         if let Some(session) = session {
-            // Those above it before this and those above it after.
-            inner.concerned(session, &mut changed);
-            inner.put(session, log, created, now.parent_session_id.as_ref(), standing);
-            inner.concerned(session, &mut changed);
+            // The ancestors before the change and those after it.
+            inner.collect_affected(session, &mut affected);
+            inner.upsert_log(session, log, created, now.parent_session_id.as_ref(), stats);
+            inner.collect_affected(session, &mut affected);
         }
-        changed
+        affected
     }
 
-    /// Forgets a log that was erased, and that said this of itself.
-    pub fn forget(&self, log: &LogId, said: &Summary) -> Changed {
-        let mut changed = Changed::default();
-        let Some(session) = session_of(log, said) else { return changed };
+    /// Removes an erased log; `last` is its last summary.
+    pub fn forget(&self, log: &LogId, last: &Summary) -> AffectedWatchers {
+        let mut affected = AffectedWatchers::default();
+        let Some(session) = session_of(log, last) else { return affected };
         let mut inner = self.inner.write();
-        inner.concerned(session, &mut changed);
-        inner.take(session, log);
-        inner.concerned(session, &mut changed);
-        changed
+        inner.collect_affected(session, &mut affected);
+        inner.remove_log(session, log);
+        inner.collect_affected(session, &mut affected);
+        affected
     }
 
-    /// Up to `limit` sessions before a place, the newest created first, each with its place.
+    /// Up to `limit` sessions created before `before`, newest first, each with its creation order.
     #[must_use]
     pub fn list(&self, before: Option<u64>, limit: usize) -> Vec<(u64, SessionId)> {
         let inner = self.inner.read();
-        let older = inner.places.range(..before.unwrap_or(u64::MAX)).rev().take(limit);
+        let older = inner.by_created.range(..before.unwrap_or(u64::MAX)).rev().take(limit);
         older.map(|(place, session)| (*place, session.clone())).collect()
     }
 
-    /// The place of a session; `None` when it is not there.
+    /// The session's place in the order of creation; `None` when it does not exist.
     #[must_use]
-    pub fn place_of(&self, session: &SessionId) -> Option<u64> {
-        self.inner.read().known.get(session).map(|session| session.place)
+    pub fn created_order(&self, session: &SessionId) -> Option<u64> {
+        self.inner.read().sessions.get(session).map(|session| session.created)
     }
 
-    /// The session's runs, in the order of their creation.
+    /// The session's runs, in the order of creation.
     #[must_use]
     pub fn runs_of(&self, session: &SessionId) -> Vec<RunId> {
         let inner = self.inner.read();
-        inner.known.get(session).map(|session| session.runs.iter().map(|run| run.id.clone()).collect()).unwrap_or_default()
+        inner.sessions.get(session).map(|session| session.runs.iter().map(|run| run.id.clone()).collect()).unwrap_or_default()
     }
 
-    /// The session's own log and its runs, each with its place of creation, the newest run first and its own log before all;
-    /// and how many runs there are in all.
+    /// The session's own log, then its newest runs; and the total number of its runs.
+    ///
+    /// Each log comes with its creation order.
     #[must_use]
     pub fn logs_of(&self, session: &SessionId, runs_max: usize) -> Option<(Vec<(u64, LogId)>, usize)> {
         let inner = self.inner.read();
-        let known = inner.known.get(session)?;
+        let known = inner.sessions.get(session)?;
         let own = known.own.iter().map(|(created, ..)| (*created, LogId::Session(session.clone())));
         let runs = known.runs.iter().rev().take(runs_max).map(|run| (run.created, LogId::Run(run.id.clone())));
         Some((own.chain(runs).collect(), known.runs.len()))
     }
 
-    /// What a list says of a session to this audience; `None` when it is not there.
+    /// The overview of a session for this audience; `None` when it does not exist.
     #[must_use]
-    pub fn line(&self, session: &SessionId, audience: Audience) -> Option<Line> {
-        self.inner.read().known.get(session).map(|session| session.line(audience))
+    pub fn overview(&self, session: &SessionId, audience: Audience) -> Option<SessionOverview> {
+        self.inner.read().sessions.get(session).map(|session| session.overview(audience))
     }
 
-    /// The session's runs with actions that this audience is asked for, the newest first, each with its place of creation.
+    /// The session's runs with pending actions for this audience, newest first.
+    ///
+    /// Each comes with its creation order.
     #[must_use]
-    pub fn asking_runs(&self, session: &SessionId, audience: Audience, runs_max: usize) -> Vec<(u64, RunId)> {
+    pub fn runs_with_pending(&self, session: &SessionId, audience: Audience, runs_max: usize) -> Vec<(u64, RunId)> {
         let inner = self.inner.read();
-        let runs = inner.known.get(session).into_iter().flat_map(|session| session.runs.iter().rev());
-        let asking = runs.filter(|run| run.standing.pending[audience.index()] > 0).take(runs_max);
-        asking.map(|run| (run.created, run.id.clone())).collect()
+        let runs = inner.sessions.get(session).into_iter().flat_map(|session| session.runs.iter().rev());
+        let with_pending = runs.filter(|run| run.stats.pending[audience.index()] > 0).take(runs_max);
+        with_pending.map(|run| (run.created, run.id.clone())).collect()
     }
 
-    /// How many actions are pending below each session. It is summed again only when a count or a parent has changed.
+    /// The pending actions below each session. Summed again only when a count or a parent has changed.
     #[must_use]
     pub fn pending_below(&self) -> Arc<PendingBelow> {
         let version = self.inner.read().version;
@@ -483,29 +496,29 @@ impl Sessions {
         if let Some((_, below)) = known.as_ref().filter(|(at, _)| *at == version) {
             return below.clone();
         }
-        let mut asking: Vec<SessionId> = Vec::new();
+        let mut with_pending: Vec<SessionId> = Vec::new();
         loop {
             let inner = self.inner.read();
-            let from = asking.last().map_or(Bound::Unbounded, Bound::Excluded);
-            let page: Vec<_> = inner.asking.range::<SessionId, _>((from, Bound::Unbounded)).take(PAGE).cloned().collect();
+            let from = with_pending.last().map_or(Bound::Unbounded, Bound::Excluded);
+            let page: Vec<_> = inner.with_pending.range::<SessionId, _>((from, Bound::Unbounded)).take(PAGE).cloned().collect();
             drop(inner);
             if page.is_empty() {
                 break;
             }
-            asking.extend(page);
+            with_pending.extend(page);
         }
-        let below = Arc::new(sum_up(self.nodes(asking)));
+        let below = Arc::new(sum_pending_below(self.nodes(with_pending)));
         *known = Some((version, below.clone()));
         below
     }
 
-    /// The same for a reader to whom only these sessions count.
+    /// The pending actions below each session, for a reader that may see only `sessions`.
     #[must_use]
     pub fn pending_below_among(&self, sessions: Vec<SessionId>) -> PendingBelow {
-        sum_up(self.nodes(sessions))
+        sum_pending_below(self.nodes(sessions))
     }
 
-    /// These sessions and all that are above them.
+    /// These sessions and all of their ancestors.
     fn nodes(&self, counted: Vec<SessionId>) -> Vec<Node> {
         let mut nodes: Vec<Node> = Vec::with_capacity(counted.len());
         let mut places: HashMap<SessionId, usize> = HashMap::with_capacity(counted.len());
@@ -522,7 +535,7 @@ impl Sessions {
         while at < nodes.len() {
             let (inner, end) = (self.inner.read(), nodes.len().min(at + PAGE));
             for at in at..end {
-                let Some(session) = inner.known.get(&nodes[at].id) else { continue };
+                let Some(session) = inner.sessions.get(&nodes[at].id) else { continue };
                 if at < counted {
                     nodes[at].own = session.totals.pending;
                 }
@@ -537,10 +550,10 @@ impl Sessions {
         nodes
     }
 
-    /// Whether the session has a log of its own.
+    /// Whether the session has its own log.
     #[must_use]
     pub fn has_own_log(&self, session: &SessionId) -> bool {
-        self.inner.read().known.get(session).is_some_and(|session| session.own.is_some())
+        self.inner.read().sessions.get(session).is_some_and(|session| session.own.is_some())
     }
 
     /// The session's parent.
@@ -549,8 +562,9 @@ impl Sessions {
         self.inner.read().parent_of(session).cloned()
     }
 
-    /// All that are below a session, each once, whatever circles there are: its children, then theirs, and so on; those of
-    /// one parent in the order of their creation.
+    /// All descendants of a session, breadth first, each once even in a cycle.
+    ///
+    /// Children of one parent are ordered by creation.
     #[must_use]
     pub fn children_of(&self, session: &SessionId) -> Vec<SessionId> {
         let mut found = Vec::new();
@@ -558,7 +572,7 @@ impl Sessions {
         let mut next = Some(session.clone());
         let mut at = 0;
         while let Some(parent) = next {
-            let mut children = self.inner.read().placed_children(&parent);
+            let mut children = self.inner.read().children_with_order(&parent);
             children.sort_unstable();
             found.extend(children.into_iter().map(|(_, child)| child).filter(|child| seen.insert(child.clone())));
             next = found.get(at).cloned();
@@ -567,76 +581,78 @@ impl Sessions {
         found
     }
 
-    /// Counts on when the session, which need not be there yet, or one below it gains or loses a log, a child or a parent.
+    /// A counter that grows when the session or a descendant gains or loses a log, a child or a parent.
+    ///
+    /// The session need not exist yet.
     pub fn watch(&self, session: &SessionId) -> watch::Receiver<u64> {
-        self.inner.write().watched.entry(session.clone()).or_default().subscribe()
+        self.inner.write().watchers.entry(session.clone()).or_default().subscribe()
     }
 
-    /// Forgets what nobody waits for.
+    /// Removes the counters without watchers.
     pub fn sweep(&self) {
-        self.inner.write().watched.retain(|_, changes| changes.receiver_count() > 0);
+        self.inner.write().watchers.retain(|_, changes| changes.receiver_count() > 0);
     }
 }
 
 impl Inner {
     fn parent_of(&self, session: &SessionId) -> Option<&SessionId> {
-        self.known.get(session)?.parent.as_ref().map(|(_, parent)| parent)
+        self.sessions.get(session)?.parent.as_ref().map(|(_, parent)| parent)
     }
 
-    fn placed_children(&self, parent: &SessionId) -> Vec<(u64, SessionId)> {
+    fn children_with_order(&self, parent: &SessionId) -> Vec<(u64, SessionId)> {
         let children = self.children.get(parent).into_iter().flatten();
-        children.map(|child| (self.known.get(child).map_or(0, |session| session.place), child.clone())).collect()
+        children.map(|child| (self.sessions.get(child).map_or(0, |session| session.created), child.clone())).collect()
     }
 
-    /// Who waits for the session, or for one above it.
-    fn concerned(&self, session: &SessionId, changed: &mut Changed) {
-        if self.watched.is_empty() {
+    /// Collects the watchers of the session and of its ancestors.
+    fn collect_affected(&self, session: &SessionId, affected: &mut AffectedWatchers) {
+        if self.watchers.is_empty() {
             return;
         }
         let mut seen = HashSet::new();
         let mut next = Some(session);
         while let Some(session) = next.filter(|session| seen.len() <= ANCESTORS_MAX && seen.insert(*session)) {
-            if let Some(changes) = self.watched.get(session) {
-                changed.0.insert(session.clone(), changes.clone());
+            if let Some(changes) = self.watchers.get(session) {
+                affected.0.insert(session.clone(), changes.clone());
             }
             next = self.parent_of(session);
         }
     }
 
-    fn put(&mut self, session: &SessionId, log: &LogId, created: u64, parent: Option<&SessionId>, standing: Standing) {
-        // Nobody is a child of itself. And one text of an id will do.
+    fn upsert_log(&mut self, session: &SessionId, log: &LogId, created: u64, parent: Option<&SessionId>, stats: LogStats) {
+        // A session is never its own child. All children share one copy of the parent's id.
         let parent = parent.filter(|parent| *parent != session);
         let parent = parent.map(|parent| self.children.get_key_value(parent).map_or(parent, |(known, _)| known).clone());
-        self.change(session, |session| session.put(log, created, parent, standing));
+        self.update(session, |session| session.upsert_log(log, created, parent, stats));
     }
 
-    fn take(&mut self, session: &SessionId, log: &LogId) {
-        self.change(session, |session| session.take(log));
+    fn remove_log(&mut self, session: &SessionId, log: &LogId) {
+        self.update(session, |session| session.remove_log(log));
     }
 
-    /// Changes a session, and what is derived from it.
-    fn change(&mut self, id: &SessionId, change: impl FnOnce(&mut Session)) {
-        let session = self.known.entry(id.clone()).or_default();
-        let (place, parent) = (session.place, session.parent.as_ref().map(|(_, parent)| parent.clone()));
+    /// Updates a session, and the data derived from it.
+    fn update(&mut self, id: &SessionId, change: impl FnOnce(&mut Session)) {
+        let session = self.sessions.entry(id.clone()).or_default();
+        let (place, parent) = (session.created, session.parent.as_ref().map(|(_, parent)| parent.clone()));
         let pending = session.totals.pending;
         change(session);
         let asks = session.totals.pending;
-        let first = session.first();
+        let first = session.first_created();
         let now = session.parent.as_ref().map(|(_, parent)| parent.clone());
-        session.place = first.unwrap_or(0);
+        session.created = first.unwrap_or(0);
         if first != Some(place) {
-            // Of a session that is new there is nothing at place 0.
-            self.places.remove(&place);
-            self.places.extend(first.map(|first| (first, id.clone())));
+            // A new session has order 0, at which there is no entry.
+            self.by_created.remove(&place);
+            self.by_created.extend(first.map(|first| (first, id.clone())));
         }
         if first.is_none() {
-            self.known.remove(id);
+            self.sessions.remove(id);
         }
         if asks != pending {
             self.version += 1;
             match asks {
-                [0, 0, 0] => drop(self.asking.remove(id)),
-                _ => drop(self.asking.insert(id.clone())),
+                [0, 0, 0] => drop(self.with_pending.remove(id)),
+                _ => drop(self.with_pending.insert(id.clone())),
             }
         }
         if now != parent {
@@ -676,8 +692,8 @@ mod tests {
         LogId::Session(id(name))
     }
 
-    /// A summary that names this session and this parent; `""` names none.
-    fn says(session: &str, parent: &str) -> Summary {
+    /// A summary with this session and this parent; `""` for none.
+    fn summary_of(session: &str, parent: &str) -> Summary {
         let named = |name: &str| (!name.is_empty()).then(|| id(name));
         Summary { session_id: named(session), parent_session_id: named(parent), ..Summary::default() }
     }
@@ -695,17 +711,17 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_listed_newest_first_by_the_place_of_their_first_log() {
+    fn sessions_are_listed_newest_first_by_the_creation_of_their_first_log() {
         let sessions = Sessions::default();
         for (n, session) in (1..).zip(["s", "t", "s", "u", "t", "v"]) {
-            sessions.note(&run(&format!("r{n}")), n, None, &says(session, "")).tell();
+            sessions.apply(&run(&format!("r{n}")), n, None, &summary_of(session, "")).notify();
         }
-        sessions.note(&run("nobody's"), 7, None, &says("", "")).tell();
-        sessions.note(&own("w"), 8, None, &says("", "")).tell();
-        sessions.note(&own("t"), 9, None, &says("t", "")).tell();
+        sessions.apply(&run("unowned"), 7, None, &summary_of("", "")).notify();
+        sessions.apply(&own("w"), 8, None, &summary_of("", "")).notify();
+        sessions.apply(&own("t"), 9, None, &summary_of("t", "")).notify();
         let first = sessions.list(None, 3);
         assert_eq!(first, [(8, id("w")), (6, id("v")), (4, id("u"))]);
-        sessions.note(&run("late"), 10, None, &says("x", "")).tell();
+        sessions.apply(&run("late"), 10, None, &summary_of("x", "")).notify();
         assert_eq!(sessions.list(Some(4), 3), [(2, id("t")), (1, id("s"))]);
         assert_eq!(sessions.list(Some(1), 3), []);
         assert_eq!(
@@ -717,220 +733,223 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_shows_its_session_late_or_changes_it_stands_where_it_was_created() {
+    fn a_run_that_names_its_session_late_or_changes_it_keeps_its_creation_order() {
         let sessions = Sessions::default();
-        sessions.note(&run("a"), 1, None, &says("", "")).tell();
-        sessions.note(&run("b"), 2, None, &says("s", "")).tell();
+        sessions.apply(&run("a"), 1, None, &summary_of("", "")).notify();
+        sessions.apply(&run("b"), 2, None, &summary_of("s", "")).notify();
         assert_eq!(sessions.list(None, 9), [(2, id("s"))]);
-        sessions.note(&run("a"), 1, Some(&says("", "")), &says("s", "")).tell();
-        assert_eq!((runs(&sessions, "s"), sessions.place_of(&id("s"))), (vec!["a".into(), "b".into()], Some(1)));
-        sessions.note(&run("a"), 1, Some(&says("s", "")), &says("t", "s")).tell();
+        sessions.apply(&run("a"), 1, Some(&summary_of("", "")), &summary_of("s", "")).notify();
+        assert_eq!((runs(&sessions, "s"), sessions.created_order(&id("s"))), (vec!["a".into(), "b".into()], Some(1)));
+        sessions.apply(&run("a"), 1, Some(&summary_of("s", "")), &summary_of("t", "s")).notify();
         assert_eq!((runs(&sessions, "s"), runs(&sessions, "t")), (vec!["b".into()], vec!["a".into()]));
         assert_eq!(sessions.list(None, 9), [(2, id("s")), (1, id("t"))]);
         assert_eq!(below(&sessions, "s"), ["t"]);
     }
 
     #[test]
-    fn the_first_log_that_names_a_parent_decides_and_erasing_it_leaves_it_to_the_next() {
+    fn the_first_log_that_names_a_parent_decides_and_its_erasure_promotes_the_next() {
         let sessions = Sessions::default();
-        sessions.note(&run("a"), 1, None, &says("s", "")).tell();
-        sessions.note(&run("b"), 5, None, &says("s", "late")).tell();
-        sessions.note(&own("s"), 3, None, &says("s", "own")).tell();
+        sessions.apply(&run("a"), 1, None, &summary_of("s", "")).notify();
+        sessions.apply(&run("b"), 5, None, &summary_of("s", "late")).notify();
+        sessions.apply(&own("s"), 3, None, &summary_of("s", "own")).notify();
         assert_eq!((below(&sessions, "own"), below(&sessions, "late")), (vec!["s".into()], vec![]));
-        assert_eq!(sessions.place_of(&id("own")), None, "it is named, and not there");
-        sessions.note(&run("a"), 1, Some(&says("s", "")), &says("s", "first")).tell();
+        assert_eq!(sessions.created_order(&id("own")), None, "it is named, and not there");
+        sessions.apply(&run("a"), 1, Some(&summary_of("s", "")), &summary_of("s", "first")).notify();
         assert_eq!(sessions.parent_of(&id("s")), Some(id("first")));
         for (log, parent) in [(run("a"), Some(id("own"))), (own("s"), Some(id("late"))), (run("b"), None)] {
-            assert!(sessions.place_of(&id("s")).is_some());
-            sessions.forget(&log, &says("s", "")).tell();
+            assert!(sessions.created_order(&id("s")).is_some());
+            sessions.forget(&log, &summary_of("s", "")).notify();
             assert_eq!(sessions.parent_of(&id("s")), parent);
         }
         assert_eq!((sessions.list(None, 9), below(&sessions, "late")), (vec![], vec![]));
         let inner = sessions.inner.read();
-        assert!(inner.known.is_empty() && inner.children.is_empty(), "nothing is left of it");
+        assert!(inner.sessions.is_empty() && inner.children.is_empty(), "no trace of the session is left");
     }
 
     #[test]
-    fn those_below_a_session_are_found_once_each_whatever_circles_there_are() {
+    fn every_descendant_is_found_once_even_in_cycles() {
         let sessions = Sessions::default();
         for (n, (session, parent)) in
             (1..).zip([("root", "leaf"), ("b", "root"), ("a", "root"), ("leaf", "a"), ("self", "self"), ("c", "b")])
         {
-            sessions.note(&run(session), n, None, &says(session, parent)).tell();
+            sessions.apply(&run(session), n, None, &summary_of(session, parent)).notify();
         }
         assert_eq!(below(&sessions, "root"), ["b", "a", "c", "leaf"]);
         assert_eq!(below(&sessions, "leaf"), ["root", "b", "a", "c"]);
         assert_eq!((below(&sessions, "self"), sessions.parent_of(&id("self"))), (vec![], None));
         let mut waiting = sessions.watch(&id("b"));
-        sessions.note(&run("more"), 9, None, &says("leaf", "")).tell();
-        assert!(!waiting.has_changed().unwrap(), "it is not above leaf");
-        sessions.note(&run("more"), 10, None, &says("c", "")).tell();
+        sessions.apply(&run("more"), 9, None, &summary_of("leaf", "")).notify();
+        assert!(!waiting.has_changed().unwrap(), "b is not above leaf");
+        sessions.apply(&run("more"), 10, None, &summary_of("c", "")).notify();
         assert!(waiting.has_changed().unwrap());
         assert_eq!(*waiting.borrow_and_update(), 1);
     }
 
-    /// The same, with so many pending actions.
-    fn asks(session: &str, parent: &str, pending: usize) -> Summary {
-        let mut summary = says(session, parent);
+    /// A summary with this number of pending actions.
+    fn summary_with(session: &str, parent: &str, pending: usize) -> Summary {
+        let mut summary = summary_of(session, parent);
         summary.run.pending = (0..pending).map(|n| n.to_string()).collect();
         summary
     }
 
     #[test]
-    fn what_waits_far_below_is_counted_at_every_level_and_follows_a_session_to_another_parent() {
+    fn pending_actions_count_at_every_level_above_and_follow_a_session_to_another_parent() {
         const LEVELS: u64 = 5000;
         let sessions = Sessions::default();
         for level in 1..=LEVELS {
-            let said = asks(&format!("s{level}"), &format!("s{}", level - 1), usize::from(level == LEVELS) * 3);
-            sessions.note(&run(&format!("r{level}")), level, None, &said).tell();
+            let summary = summary_with(&format!("s{level}"), &format!("s{}", level - 1), usize::from(level == LEVELS) * 3);
+            sessions.apply(&run(&format!("r{level}")), level, None, &summary).notify();
         }
         let below = |session: &str| sessions.pending_below().of(&id(session), Audience::User);
         assert_eq!(["s0", "s1", "s4999", "s5000"].map(below), [3, 3, 3, 0]);
-        // Its own log is older than what names the parent.
-        let (first, moved) = (asks("s2500", "", 0), asks("s2500", "elsewhere", 0));
-        sessions.note(&own("s2500"), 0, None, &first).tell();
-        sessions.note(&own("s2500"), 0, Some(&first), &moved).tell();
+        // The session's own log is older than the log that names the parent.
+        let (first, moved) = (summary_with("s2500", "", 0), summary_with("s2500", "elsewhere", 0));
+        sessions.apply(&own("s2500"), 0, None, &first).notify();
+        sessions.apply(&own("s2500"), 0, Some(&first), &moved).notify();
         assert_eq!(["s0", "s2499", "elsewhere", "s2500"].map(below), [0, 0, 3, 3]);
-        assert!(Arc::ptr_eq(&sessions.pending_below(), &sessions.pending_below()), "it is summed once");
-        let last = asks("s5000", "s4999", 3);
-        sessions.note(&run("r5000"), LEVELS, Some(&last), &asks("s5000", "s4999", 1)).tell();
+        assert!(Arc::ptr_eq(&sessions.pending_below(), &sessions.pending_below()), "the sum is computed once");
+        let last = summary_with("s5000", "s4999", 3);
+        sessions.apply(&run("r5000"), LEVELS, Some(&last), &summary_with("s5000", "s4999", 1)).notify();
         assert_eq!(["elsewhere", "s2500"].map(below), [1, 1]);
-        sessions.forget(&run("r5000"), &last).tell();
+        sessions.forget(&run("r5000"), &last).notify();
         assert_eq!(["elsewhere", "s2500"].map(below), [0, 0]);
-        assert!(sessions.inner.read().asking.is_empty());
+        assert!(sessions.inner.read().with_pending.is_empty());
     }
 
     #[test]
-    fn a_commit_costs_no_more_in_a_session_of_many_runs() {
+    fn a_commit_costs_the_same_in_a_session_with_many_runs() {
         const RUNS: u64 = 20_000;
         let time_of = |runs: u64| {
             let sessions = Sessions::default();
-            let mut said = asks("s", "", 1);
-            said.last_activity = Some("2026-01-01T00:00:00.000Z".into());
+            let mut summary = summary_with("s", "", 1);
+            summary.last_activity = Some("2026-01-01T00:00:00.000Z".into());
             for n in 1..=runs {
-                sessions.note(&run(&format!("r{n}")), n, None, &said).tell();
+                sessions.apply(&run(&format!("r{n}")), n, None, &summary).notify();
             }
-            let mut now = said.clone();
+            let mut now = summary.clone();
             now.run.pending.insert("more".into());
             let once = || {
                 let begun = std::time::Instant::now();
                 for _ in 0..1000 {
-                    sessions.note(&run("r1"), 1, Some(&said), &now).tell();
+                    sessions.apply(&run("r1"), 1, Some(&summary), &now).notify();
                 }
                 begun.elapsed()
             };
             (0..5).map(|_| once()).min().unwrap()
         };
         let (few, many) = (time_of(1), time_of(RUNS));
-        // A look at each run would make it thousands of times as long.
+        // Reading each run would take thousands of times as long.
         assert!(many < few * 20, "{many:?} with {RUNS} runs, {few:?} with one");
     }
 
     #[test]
-    fn a_new_log_is_told_to_so_many_ancestors_and_no_more() {
+    fn a_new_log_notifies_a_bounded_number_of_ancestors() {
         let sessions = Sessions::default();
         let levels = ANCESTORS_MAX as u64 + 50;
         for level in 1..=levels {
             sessions
-                .note(&run(&format!("r{level}")), level, None, &says(&format!("s{level}"), &format!("s{}", level - 1)))
-                .tell();
+                .apply(&run(&format!("r{level}")), level, None, &summary_of(&format!("s{level}"), &format!("s{}", level - 1)))
+                .notify();
         }
         let (near, far) = (sessions.watch(&id("s60")), sessions.watch(&id("s10")));
-        sessions.note(&run("new"), levels + 1, None, &says(&format!("s{levels}"), "")).tell();
+        sessions.apply(&run("new"), levels + 1, None, &summary_of(&format!("s{levels}"), "")).notify();
         assert_eq!((near.has_changed().unwrap(), far.has_changed().unwrap()), (true, false));
     }
 
     #[test]
-    fn how_a_session_stands_follows_all_of_its_logs() {
+    fn the_status_of_a_session_follows_all_of_its_logs() {
         let sessions = Sessions::default();
         let stands = |status, time: &str| {
-            let mut said = says("s", "");
-            (said.run.status, said.last_activity) = (status, Some(time.into()));
-            said
+            let mut summary = summary_of("s", "");
+            (summary.run.status, summary.last_activity) = (status, Some(time.into()));
+            summary
         };
-        let line = || sessions.line(&id("s"), Audience::User).unwrap();
-        let time = || line().last_activity.map(|time| format!("{time:.3}")).unwrap();
+        let overview = || sessions.overview(&id("s"), Audience::User).unwrap();
+        let time = || overview().last_activity.map(|time| format!("{time:.3}")).unwrap();
         let (old, new) =
             (stands(Status::Running, "2026-01-01T00:00:00.001Z"), stands(Status::Completed, "2026-01-02T00:00:00.500Z"));
-        sessions.note(&run("old"), 1, None, &old).tell();
+        sessions.apply(&run("old"), 1, None, &old).notify();
         for n in 2..100 {
-            sessions.note(&run(&format!("r{n}")), n, None, &new).tell();
+            sessions.apply(&run(&format!("r{n}")), n, None, &new).notify();
         }
-        assert_eq!((line().status, line().runs, time()), (Status::Running, 99, "2026-01-02T00:00:00.500Z".into()));
+        assert_eq!((overview().status, overview().runs, time()), (Status::Running, 99, "2026-01-02T00:00:00.500Z".into()));
         let mut waiting = stands(Status::Waiting, "2026-01-03T00:00:00.000Z");
         waiting.run.pending.insert("a".into());
-        waiting.shown.title("Oldest");
-        sessions.note(&run("old"), 1, Some(&old), &waiting).tell();
-        assert_eq!((line().status, line().pending, line().shown[0]), (Status::Waiting, 1, Some((LogKind::Run, 1))));
+        waiting.preview.set_title("Oldest");
+        sessions.apply(&run("old"), 1, Some(&old), &waiting).notify();
+        assert_eq!(
+            (overview().status, overview().pending, overview().preview_sources[0]),
+            (Status::Waiting, 1, Some((LogKind::Run, 1)))
+        );
         let mut titled = new.clone();
-        titled.shown.title("Newer");
-        sessions.note(&run("r50"), 50, Some(&new), &titled).tell();
-        assert_eq!(line().shown[0], Some((LogKind::Run, 50)));
-        sessions.note(&own("s"), 100, None, &titled).tell();
-        assert_eq!(line().shown[0], Some((LogKind::Session, 100)));
-        sessions.forget(&own("s"), &titled).tell();
-        sessions.forget(&run("r50"), &titled).tell();
-        assert_eq!((line().shown[0], time()), (Some((LogKind::Run, 1)), "2026-01-03T00:00:00.000Z".into()));
-        sessions.forget(&run("old"), &waiting).tell();
-        assert_eq!((line().status, line().pending, line().shown[0]), (Status::Completed, 0, None));
+        titled.preview.set_title("Newer");
+        sessions.apply(&run("r50"), 50, Some(&new), &titled).notify();
+        assert_eq!(overview().preview_sources[0], Some((LogKind::Run, 50)));
+        sessions.apply(&own("s"), 100, None, &titled).notify();
+        assert_eq!(overview().preview_sources[0], Some((LogKind::Session, 100)));
+        sessions.forget(&own("s"), &titled).notify();
+        sessions.forget(&run("r50"), &titled).notify();
+        assert_eq!((overview().preview_sources[0], time()), (Some((LogKind::Run, 1)), "2026-01-03T00:00:00.000Z".into()));
+        sessions.forget(&run("old"), &waiting).notify();
+        assert_eq!((overview().status, overview().pending, overview().preview_sources[0]), (Status::Completed, 0, None));
         assert_eq!(time(), "2026-01-02T00:00:00.500Z");
         let inner = sessions.inner.read();
-        let totals = &inner.known[&id("s")].totals;
+        let totals = &inner.sessions[&id("s")].totals;
         assert_eq!((totals.urgent, totals.pending, totals.stale), ([[0; 3]; 3], [0; 3], [0; 3]));
     }
 
     #[test]
-    fn who_waits_for_a_session_learns_what_happens_to_it_and_below_it() {
+    fn a_watcher_of_a_session_is_notified_of_changes_to_it_and_below_it() {
         let sessions = Sessions::default();
         let mut above = sessions.watch(&id("above"));
         let mut other = sessions.watch(&id("other"));
-        let mut told = |what: &str| {
-            assert!(!other.has_changed().unwrap(), "{what} is not of its doing");
-            let is_told = above.has_changed().unwrap();
+        let mut was_notified = |what: &str| {
+            assert!(!other.has_changed().unwrap(), "{what} concerns another session");
+            let is_notified = above.has_changed().unwrap();
             above.mark_unchanged();
-            is_told
+            is_notified
         };
-        sessions.note(&run("a"), 1, None, &says("s", "")).tell();
-        assert!(!told("a session of nobody's"));
-        sessions.note(&run("b"), 2, None, &says("s", "above")).tell();
-        assert!(told("a child"));
-        sessions.note(&run("c"), 3, None, &says("deep", "s")).tell();
-        assert!(told("a child's child"));
-        sessions.forget(&run("c"), &says("deep", "s")).tell();
-        assert!(told("its end"));
-        sessions.note(&run("b"), 2, Some(&says("s", "above")), &says("t", "")).tell();
-        assert!(told("a child that is one no more"));
-        sessions.note(&run("d"), 4, None, &says("s", "")).tell();
-        assert!(!told("who was a child"));
-        sessions.note(&own("other"), 5, None, &says("", "")).tell();
+        sessions.apply(&run("a"), 1, None, &summary_of("s", "")).notify();
+        assert!(!was_notified("a session without a parent"));
+        sessions.apply(&run("b"), 2, None, &summary_of("s", "above")).notify();
+        assert!(was_notified("a child"));
+        sessions.apply(&run("c"), 3, None, &summary_of("deep", "s")).notify();
+        assert!(was_notified("a child's child"));
+        sessions.forget(&run("c"), &summary_of("deep", "s")).notify();
+        assert!(was_notified("the erasure of a grandchild"));
+        sessions.apply(&run("b"), 2, Some(&summary_of("s", "above")), &summary_of("t", "")).notify();
+        assert!(was_notified("a child that moves away"));
+        sessions.apply(&run("d"), 4, None, &summary_of("s", "")).notify();
+        assert!(!was_notified("a former child"));
+        sessions.apply(&own("other"), 5, None, &summary_of("", "")).notify();
         assert!(other.has_changed().unwrap());
         other.mark_unchanged();
         drop(above);
         sessions.sweep();
-        assert_eq!(sessions.inner.read().watched.len(), 1);
+        assert_eq!(sessions.inner.read().watchers.len(), 1);
     }
 
     #[tokio::test]
-    async fn what_is_read_from_a_store_is_what_was_kept_while_it_was_written() {
+    async fn the_index_read_from_a_store_equals_the_index_kept_while_writing() {
         let store = MemoryStore::new();
         let kept = Sessions::default();
         for n in 0..3000_u64 {
             let log = if n % 50 == 7 { own(&format!("s{}", n % 90)) } else { run(&format!("r{n}")) };
             let parent = if n % 4 == 1 { format!("s{}", n % 7) } else { String::new() };
-            let mut said = match n % 3 {
-                0 => says("", ""),
-                _ => says(&format!("s{}", n % 90), &parent),
+            let mut summary = match n % 3 {
+                0 => summary_of("", ""),
+                _ => summary_of(&format!("s{}", n % 90), &parent),
             };
-            said.run.pending.extend((0..n % 5).map(|n| n.to_string()));
-            said.last_activity = Some(format!("2026-01-01T00:{:02}:{:02}.000Z", n / 60, n % 60).into());
+            summary.run.pending.extend((0..n % 5).map(|n| n.to_string()));
+            summary.last_activity = Some(format!("2026-01-01T00:{:02}:{:02}.000Z", n / 60, n % 60).into());
             let expected = Sequence::NONE;
-            let meta = Bytes::from(serde_json::to_vec(&said).unwrap());
+            let meta = Bytes::from(serde_json::to_vec(&summary).unwrap());
             let state = vec![(Bytes::from_static(META), Some(meta))];
             let (epoch, rows) = (Epoch::from_random(1), Bytes::new());
             let append = Append { log: log.clone(), epoch, expected, last: expected, rows, blobs: Vec::new(), state };
             let outcomes = store.commit(&[append]).await.unwrap();
             let crate::log::Outcome::Committed { created, .. } = outcomes[0] else { panic!("{outcomes:?}") };
-            kept.note(&log, created, None, &said).tell();
+            kept.apply(&log, created, None, &summary).notify();
         }
         let read = Sessions::load(&store, |_, _| {}).await.unwrap();
         let all = kept.list(None, usize::MAX);
@@ -941,7 +960,7 @@ mod tests {
             assert_eq!(read.parent_of(session), kept.parent_of(session), "{session}");
             assert_eq!(read.children_of(session), kept.children_of(session), "{session}");
             assert_eq!(read.has_own_log(session), kept.has_own_log(session), "{session}");
-            assert_eq!(read.line(session, Audience::User), kept.line(session, Audience::User), "{session}");
+            assert_eq!(read.overview(session, Audience::User), kept.overview(session, Audience::User), "{session}");
             assert_eq!(
                 read.pending_below().of(session, Audience::User),
                 kept.pending_below().of(session, Audience::User),

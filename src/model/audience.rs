@@ -1,8 +1,8 @@
-//! Who may see what: the audience rule of the protocol, section 3, in one place.
+//! The audience rule of the protocol, section 3: which reader may see which part of an envelope.
 //!
-//! [`Reader::sight`](Audience::sight) is the only chokepoint. It is asked once per envelope and audience, when the envelope
-//! is written; live frames, resume, replay, REST, blobs and exports all read what it decided then, so that no path can
-//! forget to ask.
+//! [`Audience::visibility`] is the only place that decides. The server asks it once per envelope and audience, when it
+//! writes the envelope. Live frames, resume, replay, REST, blobs and exports all read the stored decision, so no path
+//! can forget to ask.
 
 use super::envelope::{Draft, Envelope};
 use super::id::EvidenceId;
@@ -11,25 +11,28 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Who a fact is for, or who a reader is: `user` ⊂ `dashboard` ⊂ `internal`. The order is by narrowness: a fact for
-/// `Internal` is the narrowest.
+/// The audience of a fact or of a reader: `user` ⊂ `dashboard` ⊂ `internal`.
+///
+/// The order is from wide to narrow: `Internal` is the narrowest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Audience {
     /// End users.
     User,
-    /// Operators; they see what users see too.
+    /// Operators; they also see everything that users see.
     Dashboard,
-    /// Logs, telemetry, verbose modes; they see everything. Where nobody says, it is this: closed.
+    /// Logs, telemetry and verbose modes; they see everything.
+    ///
+    /// The default, so that an unspecified audience fails closed.
     #[default]
     Internal,
 }
 
 impl Audience {
-    /// All audiences, widest first; an audience's place here is [`Self::index`].
+    /// All audiences, widest first, in the order of [`Self::index`].
     pub const ALL: [Self; 3] = [Self::User, Self::Dashboard, Self::Internal];
 
-    /// The place of this audience in tables of three.
+    /// The index of this audience in tables of three.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
@@ -45,47 +48,54 @@ impl Audience {
         }
     }
 
-    /// The audience that a name stands for; `None` for a name that we do not know. Producers' unknown names fail closed to
-    /// [`Internal`](Self::Internal), a reader's are refused: the caller decides.
+    /// The audience with this name; `None` for an unknown name.
+    ///
+    /// The caller decides about those: the unknown name of a producer fails closed to [`Internal`](Self::Internal),
+    /// that of a reader is refused.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|a| a.as_str() == name)
     }
 
-    /// Whether a reader of this audience may see a fact for `fact`.
+    /// Whether a reader of this audience may see a fact for the audience `fact`.
     #[must_use]
     pub fn admits(self, fact: Self) -> bool {
         fact <= self
     }
 
-    /// What a reader of this audience gets of `envelope`.
+    /// The visibility of `envelope` for a reader of this audience.
     ///
-    /// The rules, in order: run boundaries reach everyone; outside a thing's start audience there is nothing of it; a patch
-    /// is nothing to whoever lacks what it builds on; a failure takes the start audience, whatever its own; who saw a start
-    /// sees an end, as an edge where the end's own audience is narrower; an action loses what tells of a call that this
-    /// reader cannot see; and the failure of a hidden call is counted, for a failure always reaches users (seed 000).
+    /// The rules, in order:
+    ///
+    /// 1. Run boundaries reach every reader.
+    /// 2. A reader outside the start audience of the subject gets nothing of the subject. Exception: the failure of a
+    ///    hidden call is counted, because every failure reaches users (seed 000).
+    /// 3. A reader that lacks the base of a patch does not get the patch.
+    /// 4. A failure has its subject's start audience instead of its own.
+    /// 5. A reader that saw a start sees the end, as a stub if the end's own audience is narrower.
+    /// 6. An action loses the data about a call that the reader cannot see.
     #[must_use]
-    pub fn sight(self, envelope: &Envelope) -> Sight {
-        let class = &envelope.draft.class;
+    pub fn visibility(self, envelope: &Envelope) -> Visibility {
+        let event_type = &envelope.draft.event_type;
         let own = self.admits(envelope.draft.audience);
-        if class.is_run_boundary() {
-            return if own || *class == EventType::RunFailed { Sight::Body } else { Sight::Edge };
+        if event_type.is_run_boundary() {
+            return if own || *event_type == EventType::RunFailed { Visibility::Body } else { Visibility::Stub };
         }
         if !self.admits(envelope.draft.start_audience.unwrap_or(envelope.draft.audience)) {
-            return if is_failed_call(envelope) { Sight::Counted } else { Sight::Hidden };
+            return if is_failed_call(envelope) { Visibility::Counted } else { Visibility::Hidden };
         }
         if envelope.draft.missed_by.is_some_and(|missed| self <= missed) {
-            return Sight::Hidden;
+            return Visibility::Hidden;
         }
         if is_failure(envelope) && envelope.draft.start_audience.is_some() {
-            return Sight::Body;
+            return Visibility::Body;
         }
         if !own {
-            return if class.is_end() { Sight::Edge } else { Sight::Hidden };
+            return if event_type.is_end() { Visibility::Stub } else { Visibility::Hidden };
         }
         match envelope.draft.call_audience {
-            Some(call) if !self.admits(call) => Sight::Trimmed,
-            _ => Sight::Body,
+            Some(call) if !self.admits(call) => Visibility::Trimmed,
+            _ => Visibility::Body,
         }
     }
 }
@@ -98,41 +108,44 @@ impl fmt::Display for Audience {
 
 /// How much of an envelope a reader gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sight {
+pub enum Visibility {
     /// Nothing, not even that it exists.
     Hidden,
-    /// That a hidden call failed: neither its ids nor its name nor a body.
+    /// Only that a hidden call failed: neither its ids nor its name nor a body.
     Counted,
-    /// That the thing ended: ids, status, duration, and that the rest is withheld.
-    Edge,
-    /// The body without what tells of a call that this reader cannot see.
+    /// Only that the subject ended: ids, status, duration, and that the body is withheld.
+    Stub,
+    /// The body without the data about a call that this reader cannot see.
     Trimmed,
-    /// All of it.
+    /// The whole envelope.
     Body,
 }
 
-/// Whether the envelope says that something went wrong.
+/// Whether the envelope reports a failure.
 #[must_use]
 pub fn is_failure(envelope: &Envelope) -> bool {
-    match envelope.draft.class {
+    match envelope.draft.event_type {
         EventType::ToolFailed | EventType::ArtifactFailed | EventType::RunFailed => true,
-        ref class => class.is_end() && envelope.draft.phase == Phase::Failed,
+        ref event_type => event_type.is_end() && envelope.draft.phase == Phase::Failed,
     }
 }
 
-/// Ids of things that stand beside the envelope's own. An edge without them would end nothing that a reader knows.
-const THING_IDS: &[&str] = &["reviewId", "compactionId", "id"];
+/// Ids of subjects outside the envelope's own ids.
+///
+/// A stub without them would not end a subject that the reader knows.
+const SUBJECT_IDS: &[&str] = &["reviewId", "compactionId", "id"];
 
-/// The edge of `envelope`: ids, dimensions, times, `status`, `durationMs`, and `withheld: true`. Nothing that its producer
-/// wrote freely survives.
+/// The stub of `envelope`: ids, dimensions, times, `status`, `durationMs`, and `withheld: true`.
+///
+/// It contains no free text of the producer.
 #[must_use]
-pub fn edge(envelope: &Envelope) -> Envelope {
-    let mut edge = envelope.clone();
-    let draft = &mut edge.draft;
+pub fn stub(envelope: &Envelope) -> Envelope {
+    let mut stub = envelope.clone();
+    let draft = &mut stub.draft;
     let mut payload = Map::new();
-    if matches!(draft.class, EventType::ReviewCompleted | EventType::ContextCompactionCompleted) {
-        for member in THING_IDS {
-            let id = draft.said(member).filter(|id| match id {
+    if matches!(draft.event_type, EventType::ReviewCompleted | EventType::ContextCompactionCompleted) {
+        for member in SUBJECT_IDS {
+            let id = draft.member(member).filter(|id| match id {
                 Value::String(text) => EvidenceId::new(text).is_ok(),
                 other => other.is_u64() || other.is_i64(),
             });
@@ -151,20 +164,22 @@ pub fn edge(envelope: &Envelope) -> Envelope {
     draft.control = None;
     draft.source_sequence = None;
     draft.extra = Map::new();
-    edge
+    stub
 }
 
-/// Whether a tool call failed. One that was stopped has not.
+/// Whether a tool call failed. A stopped call did not fail.
 fn is_failed_call(envelope: &Envelope) -> bool {
-    envelope.draft.class == EventType::ToolFailed && !matches!(envelope.draft.phase, Phase::Cancelled | Phase::Interrupted)
+    envelope.draft.event_type == EventType::ToolFailed && !matches!(envelope.draft.phase, Phase::Cancelled | Phase::Interrupted)
 }
 
-/// `payload.kind` of [`counted`].
+/// `payload.kind` of [`hidden_failure`].
 pub const HIDDEN_FAILURE: &str = "hidden_failure";
 
-/// The failure of a hidden call as a reader that cannot see the call gets it. Only its place in the log is the failure's own.
+/// The failure of a hidden call for readers that cannot see the call.
+///
+/// It keeps only the failure's place in the log.
 #[must_use]
-pub fn counted(envelope: &Envelope) -> Envelope {
+pub fn hidden_failure(envelope: &Envelope) -> Envelope {
     let mut draft = Draft::new(EventType::ToolFailed).with("kind", HIDDEN_FAILURE).with("withheld", true);
     draft.ids.run.clone_from(&envelope.draft.ids.run);
     draft.scope = if draft.ids.run.is_some() { Scope::Run } else { Scope::Session };
@@ -172,41 +187,45 @@ pub fn counted(envelope: &Envelope) -> Envelope {
     Envelope { draft, received_at: envelope.received_at.clone(), ..*envelope }
 }
 
-/// Payload members of an action that tell of the question and its answer. Every other member may tell of the call.
+/// Payload members of an action that describe the question and its answer.
+///
+/// Every other member may describe the call.
 #[rustfmt::skip]
-const OF_THE_QUESTION: &[&str] = &[
+const QUESTION_MEMBERS: &[&str] = &[
     "kind", "title", "message", "reason", "description", "schema", "responseSchema", "options", "default", "risk", "scope",
     "policyScope", "plan", "versionId", "artifactRefs", "evidenceRefs", "expiresAt", "parentRouting", "agentName", "teamName",
     "runtimeEntity", "resumeMode", "outcome", "value", "decision", "decidedBy", "resolvedBy", "status", "controlId", "attempt",
     "requeued", "withheld",
 ];
 
-/// Relations to what is reviewed. Any other reference may lead to the call.
-const OF_THE_REVIEWED: &[&str] =
+/// Relations to the subject under review. Any other reference may lead to the call.
+const REVIEWED_RELATIONS: &[&str] =
     &["artifact", "artifactId", "version", "versionId", "evidence", "evidenceId", "plan", "diff", "review"];
 
-/// `envelope` of an action without what tells of its tool call: only what is known to tell of the question stays.
+/// `envelope` of an action without the data about its tool call.
+///
+/// Only members that describe the question stay.
 #[must_use]
-pub fn trimmed(envelope: &Envelope) -> Envelope {
+pub fn without_call(envelope: &Envelope) -> Envelope {
     let mut trimmed = envelope.clone();
     let draft = &mut trimmed.draft;
     draft.ids.tool_call = None;
-    draft.payload.retain(|member, _| OF_THE_QUESTION.contains(&member.as_str()));
-    draft.extra.retain(|member, _| OF_THE_QUESTION.contains(&member.as_str()));
+    draft.payload.retain(|member, _| QUESTION_MEMBERS.contains(&member.as_str()));
+    draft.extra.retain(|member, _| QUESTION_MEMBERS.contains(&member.as_str()));
     draft.raw_event_ref = None;
-    draft.refs = draft.refs.take().and_then(reviewed);
+    draft.refs = draft.refs.take().and_then(reviewed_refs);
     trimmed
 }
 
-/// The references to what is reviewed.
-fn reviewed(refs: Value) -> Option<Value> {
+/// The references to the subject under review.
+fn reviewed_refs(refs: Value) -> Option<Value> {
     match refs {
         Value::Array(mut links) => {
-            links.retain(|link| link.get("rel").and_then(Value::as_str).is_some_and(|rel| OF_THE_REVIEWED.contains(&rel)));
+            links.retain(|link| link.get("rel").and_then(Value::as_str).is_some_and(|rel| REVIEWED_RELATIONS.contains(&rel)));
             (!links.is_empty()).then_some(Value::Array(links))
         }
         Value::Object(mut map) => {
-            map.retain(|rel, _| OF_THE_REVIEWED.contains(&rel.as_str()));
+            map.retain(|rel, _| REVIEWED_RELATIONS.contains(&rel.as_str()));
             (!map.is_empty()).then_some(Value::Object(map))
         }
         _ => None,

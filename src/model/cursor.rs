@@ -1,10 +1,12 @@
-//! Places in a log: sequence, epoch, and the cursor that a reader keeps.
+//! Places in a log: sequence, epoch, and the cursor of a reader.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A place in one log: 1, 2, 3 … assigned by the server, gapless, never reused. [`Sequence::NONE`] (0) stands before the first.
+/// A place in one log: 1, 2, 3 … assigned by the server, gapless, never reused.
+///
+/// [`Sequence::NONE`] (0) is before the first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Sequence(pub u64);
@@ -12,7 +14,7 @@ pub struct Sequence(pub u64);
 impl Sequence {
     /// Before the first envelope.
     pub const NONE: Self = Self(0);
-    /// After every envelope there can be.
+    /// After every possible envelope.
     pub const MAX: Self = Self(u64::MAX >> 1);
 
     /// The sequence after this one.
@@ -21,7 +23,7 @@ impl Sequence {
         Self(self.0 + 1)
     }
 
-    /// The sequence so many after this one.
+    /// The sequence `count` after this one.
     #[must_use]
     pub const fn plus(self, count: u64) -> Self {
         Self(self.0.saturating_add(count))
@@ -34,8 +36,10 @@ impl fmt::Display for Sequence {
     }
 }
 
-/// One life of a log. A log that is deleted and written anew has another, and so has a new data directory: whoever sees
-/// another epoch must forget what it knew.
+/// The epoch of a log.
+///
+/// A log that is erased and written anew gets another epoch, and so does a log in a new data directory. A reader that
+/// sees another epoch must discard its state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Epoch(u64);
 
@@ -46,7 +50,7 @@ impl Epoch {
         Self(bits)
     }
 
-    /// The bits it was made of.
+    /// The epoch's bits.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
@@ -75,14 +79,14 @@ impl FromStr for Epoch {
     }
 }
 
-/// Where a reader of one log stands: after the envelope `after`, and past the log's end or not.
+/// The place of a reader in one log: after the envelope `after`, before or past the log's end.
 ///
-/// On the wire it is `<epoch>:<position>`, opaque to clients. The position is a growing decimal: twice the sequence for an
-/// envelope, one more once the reader has also been told that the run has ended. So a reader that knows of the end can be
-/// told apart from one that merely saw the last envelope (the former is answered 204, the latter still gets its `End`).
+/// On the wire it is `<epoch>:<position>`, opaque to clients. The position is a growing decimal number: twice the
+/// sequence of an envelope, plus one once the reader has received the end of the run. So the server can tell a reader
+/// that knows the end from one that only saw the last envelope: the former gets 204, the latter still gets its `End`.
 ///
-/// A fraction is read over: an id of a stream in a client's own words may have one, which says how much of the next envelope
-/// that client was told. Here that envelope counts as not told.
+/// The parser ignores a fraction. Ids in a client's own dialect may have one: it says how much of the next envelope the
+/// client received. Here that envelope counts as not received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
     pub epoch: Epoch,
@@ -104,9 +108,9 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// The text is no cursor of ours.
+/// The text is not a valid cursor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a cursor; send back an id of the stream unchanged, or leave it out to start anew")]
+#[error("{0:?} is not a cursor; send an id of the stream back unchanged, or omit it to start from the beginning")]
 pub struct CursorError(pub String);
 
 impl FromStr for Cursor {
@@ -133,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_survives_the_wire_and_its_position_grows() {
+    fn a_cursor_round_trips_and_its_position_grows() {
         let epoch = Epoch::from_random(0xfeed);
         let event = Cursor::at(epoch, Sequence(7));
         let end = Cursor { knows_end: true, ..event };
@@ -147,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cursor_is_refused() {
+    fn an_invalid_cursor_is_refused() {
         for text in [
             "",
             "7",

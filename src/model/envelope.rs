@@ -9,16 +9,17 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-/// What an adapter makes of a fact: the envelope's content, not yet anywhere in a log.
+/// The envelope's content that an adapter makes of a fact, before it has a place in a log.
 ///
-/// [`Draft::new`] fills every dimension from the class table; an adapter then changes what its source knows better.
+/// [`Draft::new`] fills every dimension from the event type's defaults. An adapter then changes what its source knows
+/// better.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draft {
     /// `type` on the wire.
-    pub class: EventType,
-    /// The producer's own time, RFC 3339 UTC, where it gave one.
+    pub event_type: EventType,
+    /// The producer's own time, RFC 3339 in UTC, if it gave one.
     pub timestamp: Option<Box<str>>,
-    /// The producer's own number for the fact, where it gave one.
+    /// The producer's own number for the fact, if it gave one.
     pub source_sequence: Option<u64>,
     pub ids: Ids,
     pub owner: Owner,
@@ -29,29 +30,34 @@ pub struct Draft {
     pub control: Option<Control>,
     pub topology: Option<Topology>,
     pub audience: Audience,
-    /// The audience of the thing that this is about, stamped by the ledger; `None` for what is about no thing.
+    /// The audience of the fact's subject, stamped by the ledger; `None` for a fact without a subject.
     pub start_audience: Option<Audience>,
-    /// The audience of the tool call that an action is about. Never on the wire: it would tell of a hidden call.
+    /// The audience of the tool call that an action belongs to.
+    ///
+    /// Never on the wire: it would reveal a hidden call.
     pub call_audience: Option<Audience>,
-    /// Of a patch: the narrowest audience that lacks something on which it builds. Never on the wire, for the same reason.
+    /// For a patch: the narrowest audience that lacks data which the patch builds on.
+    ///
+    /// Never on the wire: it would reveal that data.
     pub missed_by: Option<Audience>,
-    /// Of an end: whether an abort looks like this, too, in its source. Then a request to stop decides what it was. Never on the
-    /// wire.
+    /// For an end: whether an abort looks the same in its source.
+    ///
+    /// Then a request to stop decides which of the two it was. Never on the wire.
     pub may_be_abort: bool,
     pub payload: Map<String, Value>,
-    /// Ids and links to elsewhere: an array of `{rel, …}`, or a map by relation.
+    /// Ids and links to other places: an array of `{rel, …}`, or a map by relation.
     pub refs: Option<Value>,
     /// A safe reference to the raw event, never the event.
     pub raw_event_ref: Option<Value>,
-    /// Top-level members that nobody here knows, carried as they came.
+    /// Unknown top-level members, carried unchanged.
     pub extra: Map<String, Value>,
 }
 
 impl Draft {
-    /// A draft of this class with the class table's dimensions, no ids and an empty payload.
+    /// A draft with the defaults of this event type, no ids and an empty payload.
     #[must_use]
-    pub fn new(class: EventType) -> Self {
-        let defaults = class.defaults();
+    pub fn new(event_type: EventType) -> Self {
+        let defaults = event_type.defaults();
         Self {
             timestamp: None,
             source_sequence: None,
@@ -72,7 +78,7 @@ impl Draft {
             refs: None,
             raw_event_ref: None,
             extra: Map::new(),
-            class,
+            event_type,
         }
     }
 
@@ -83,9 +89,9 @@ impl Draft {
         self
     }
 
-    /// A member of the fact: from its top level, else from its payload.
+    /// A member of the fact, from its top level or else from its payload.
     #[must_use]
-    pub fn said(&self, member: &str) -> Option<&Value> {
+    pub fn member(&self, member: &str) -> Option<&Value> {
         self.extra.get(member).or_else(|| self.payload.get(member))
     }
 
@@ -95,8 +101,10 @@ impl Draft {
         self.payload.get(member).and_then(Value::as_str)
     }
 
-    /// Adds a reference by its relation. `refs` is an array of `{rel, …}` when `value` is an object and nothing else made it
-    /// a map, else a map by relation.
+    /// Adds a reference by its relation.
+    ///
+    /// `refs` becomes an array of `{rel, …}` if `value` is an object and `refs` is not a map yet; otherwise a map by
+    /// relation.
     pub fn add_ref(&mut self, rel: &str, value: Value) {
         match (&mut self.refs, value) {
             (None, Value::Object(link)) => self.refs = Some(Value::Array(vec![related(rel, link)])),
@@ -134,7 +142,7 @@ pub struct Envelope {
     pub sequence: Sequence,
     /// UUID v7: unique, and ordered by time across logs.
     pub event_id: Uuid,
-    /// When the server took the fact, RFC 3339 UTC.
+    /// When the server accepted the fact, RFC 3339 in UTC.
     pub received_at: Box<str>,
     pub draft: Draft,
 }
@@ -143,7 +151,7 @@ impl Serialize for Envelope {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let d = &self.draft;
         let mut map = to.serialize_map(None)?;
-        map.serialize_entry("type", &d.class)?;
+        map.serialize_entry("type", &d.event_type)?;
         map.serialize_entry("eventId", self.event_id.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()))?;
         map.serialize_entry("sequence", &self.sequence)?;
         if let Some(n) = d.source_sequence {

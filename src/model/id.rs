@@ -1,7 +1,7 @@
-//! Identifiers: who a fact is about.
+//! Identifiers of the subjects of facts.
 //!
-//! Every id is its own type, so that a tool call's id cannot be passed where a message's is wanted. All ids are opaque text
-//! chosen by a runtime: 1–256 bytes without control characters. Holding one is proof that this was checked.
+//! Every id is its own type, so that code cannot pass a tool call's id as a message's id. An id is opaque text chosen
+//! by a runtime: 1–256 bytes without control characters. A value of an id type proves that this was checked.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -43,7 +43,7 @@ macro_rules! ids {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks and takes the text.
+            /// Checks the text and makes an id of it.
             ///
             /// # Errors
             /// [`IdError`] when it is empty, longer than [`ID_BYTES_MAX`] bytes, or has a control character.
@@ -116,28 +116,28 @@ ids! {
     BlobId
     /// A producer that numbers its facts for exactly-once ingest.
     ProducerId
-    /// What somebody wants done: one control on its way to its owner.
+    /// One control: a user's request on its way to its owner.
     ControlId
 }
 
 macro_rules! id_members {
     ($($(#[$doc:meta])* $field:ident: $ty:ty = $member:literal;)*) => {
-        /// The ids of one fact: every id member of the envelope, by the names of seed 003.
+        /// The ids of one fact: every id member of the envelope, with the names of seed 003.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         pub struct Ids {
             $($(#[$doc])* pub $field: Option<$ty>,)*
         }
 
         impl Ids {
-            /// The members' names on the wire, in the order in which they are written.
+            /// The members' names on the wire, in the order of writing.
             pub const MEMBERS: &[&str] = &[$($member),*];
 
-            /// Fills each id that is missing here from `defaults`.
-            pub fn or(&mut self, defaults: &Self) {
+            /// Fills each missing id from `defaults`.
+            pub fn fill_from(&mut self, defaults: &Self) {
                 $(if self.$field.is_none() { self.$field.clone_from(&defaults.$field); })*
             }
 
-            /// Sets the id of this member, unless it has one. A name that is no member sets nothing.
+            /// Sets the id of this member if it is missing. Ignores a name that is not a member.
             ///
             /// # Errors
             /// [`IdError`] for text that cannot be an id.
@@ -149,11 +149,13 @@ macro_rules! id_members {
                 Ok(())
             }
 
-            /// Takes each id member out of `map`, where it is text that can be an id. A member of another kind stays
-            /// where it is: it is somebody's data under our name, and is carried, not judged.
+            /// Moves each id member out of `map`, if it is text and a valid id.
+            ///
+            /// A member of another JSON type stays in `map`: it is foreign data under a known name, and is carried
+            /// unchanged.
             ///
             /// # Errors
-            /// The member's name and what is wrong, for text that cannot be an id.
+            /// The member's name and the error, for text that is not a valid id.
             pub fn take_from(&mut self, map: &mut Map<String, Value>) -> Result<(), (&'static str, IdError)> {
                 let mut taken = Vec::new();
                 for (name, value) in &*map {
@@ -171,14 +173,17 @@ macro_rules! id_members {
                 Ok(())
             }
 
-            /// Replaces each id for which `rewritten` gives another text. What it gives must be able to be an id.
+            /// Replaces each id for which `rewritten` returns a text.
+            ///
+            /// # Panics
+            /// When that text is not a valid id.
             pub fn rewrite(&mut self, mut rewritten: impl FnMut(&str) -> Option<String>) {
                 $(if let Some(id) = &self.$field && let Some(text) = rewritten(id.as_str()) {
-                    self.$field = Some(<$ty>::new(&text).expect("the caller rewrites ids to ids"));
+                    self.$field = Some(<$ty>::new(&text).expect("the caller returns valid ids"));
                 })*
             }
 
-            /// Calls `each` with name and text of every id that is present, in [`Self::MEMBERS`]' order.
+            /// Calls `each` with the name and text of every present id, in the order of [`Self::MEMBERS`].
             pub fn for_each(&self, mut each: impl FnMut(&'static str, &str)) {
                 $(if let Some(id) = &self.$field { each($member, id.as_str()); })*
             }
@@ -217,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_taken_as_text_and_anything_else_stays() {
+    fn take_from_moves_text_ids_and_leaves_other_values() {
         let mut map = serde_json::json!({"runId": "r", "toolCallId": 7, "x": 1}).as_object().unwrap().clone();
         let mut ids = Ids::default();
         ids.take_from(&mut map).unwrap();

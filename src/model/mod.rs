@@ -1,6 +1,6 @@
-//! The words that everybody uses: plain data, no behaviour beyond its own rules.
+//! The vocabulary of the whole crate: plain data, without behaviour beyond its own rules.
 //!
-//! Knows nothing of sources, stores or the wire's framing.
+//! This module does not know sources, stores or the framing of the wire.
 
 pub mod audience;
 pub mod cursor;
@@ -10,7 +10,7 @@ pub mod schema;
 pub mod taxonomy;
 pub mod time;
 
-pub use audience::{Audience, Sight};
+pub use audience::{Audience, Visibility};
 pub use cursor::{Cursor, Epoch, Sequence};
 pub use envelope::{Draft, Envelope};
 pub use id::{

@@ -1,8 +1,9 @@
 //! The wire's contract as JSON Schema 2020-12, for `schema/`.
 //!
-//! Built from the tables that the code itself uses, so that the files cannot say one thing and the server do another; a test
-//! holds them together both ways. The taxonomies are open by value: a name that nobody knows is carried, so it must validate.
-//! Only what the server stamps is closed. What it never does: judge an envelope at run time.
+//! Built from the tables that the code itself uses, so that the schema files cannot contradict the server; a test
+//! compares both directions. The taxonomies are open by value: the server carries an unknown name, so the schema must
+//! accept it. Only the values that the server stamps are closed. The server does not validate envelopes against these
+//! schemas at run time.
 
 use super::audience::Audience;
 use super::id::{ID_BYTES_MAX, Ids};
@@ -12,20 +13,20 @@ use serde_json::{Map, Value, json};
 /// The dialect of every document.
 pub const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// Every document, by the name of its file in `schema/`.
+/// Every document, with the name of its file in `schema/`.
 #[must_use]
 pub fn documents() -> [(&'static str, Value); 3] {
     [("agentui-event.schema.json", event()), ("frames.schema.json", frames()), ("problem.schema.json", problem())]
 }
 
-/// What each id of [`Ids::MEMBERS`] names, and when the seed requires it.
+/// The purpose of each id of [`Ids::MEMBERS`], and when the seed requires it.
 const ID_PURPOSES: &[(&str, &str)] = &[
     ("sessionId", "The session (a chat, task session or app tab): session and tab projection."),
     ("threadId", "The conversation thread, where it differs from the session: recovery and branching."),
-    ("runId", "The run whose log this envelope stands in: runtime status and cancellation. Absent in a session's own log."),
+    ("runId", "The run whose log contains this envelope: runtime status and cancellation. Absent in a session's own log."),
     ("turnId", "The user turn or model turn: groups messages and process."),
     ("messageId", "The message; required for message parts: text reconciliation."),
-    ("partId", "The ordered message part, where parts are told apart: interleaved rendering."),
+    ("partId", "The ordered message part, where a message has several parts: interleaved rendering."),
     ("taskId", "The background task, work item or subagent task: task capsules, work board, task centre."),
     ("agentId", "The child agent, teammate or remote agent that the fact belongs to: roster, delegation graph, transcript zoom."),
     ("parentSessionId", "The session that this session is a child of: lineage and hydration."),
@@ -42,7 +43,7 @@ pub fn open(names: &[&str], purpose: &str) -> Value {
     json!({ "description": purpose, "anyOf": [{ "enum": names }, { "type": "string" }] })
 }
 
-/// One of the audiences and nothing else: the server stamps it, and a name it does not know has failed closed already.
+/// A known audience: the server stamps it, and an unknown name has failed closed already.
 fn audience(purpose: &str) -> Value {
     json!({ "description": purpose, "enum": Audience::ALL.map(Audience::as_str) })
 }
@@ -51,17 +52,17 @@ fn time(purpose: &str) -> Value {
     json!({ "description": purpose, "type": "string", "format": "date-time" })
 }
 
-/// What an id of [`Ids::MEMBERS`] names.
+/// The purpose of an id of [`Ids::MEMBERS`].
 #[must_use]
 pub fn purpose(id: &str) -> &'static str {
-    ID_PURPOSES.iter().find(|(of, _)| *of == id).expect("every id has a purpose: tested").1
+    ID_PURPOSES.iter().find(|(of, _)| *of == id).expect("every id has a purpose (tested)").1
 }
 
-/// An id.
+/// The schema of an id.
 #[must_use]
 pub fn id() -> Value {
     json!({
-        "description": "Opaque text of its maker's choosing: 1 to 256 bytes of UTF-8 without control characters.",
+        "description": "Opaque text chosen by its maker: 1 to 256 bytes of UTF-8 without control characters.",
         "type": "string",
         "minLength": 1,
         "maxLength": ID_BYTES_MAX,
@@ -69,7 +70,7 @@ pub fn id() -> Value {
     })
 }
 
-/// A place in a log.
+/// The schema of a sequence.
 #[must_use]
 pub fn sequence(purpose: &str, minimum: u64) -> Value {
     json!({ "description": purpose, "type": "integer", "minimum": minimum })
@@ -84,7 +85,7 @@ pub fn event() -> Value {
         "type",
         open(
             EventType::NAMES,
-            "Event class; drives reducer behaviour. Open to extension: a class that nobody knows is carried, for internal readers.",
+            "Event type; drives reducer behaviour. Open to extension: the server carries an unknown type, for internal readers.",
         ),
     );
     member(
@@ -98,13 +99,13 @@ pub fn event() -> Value {
     member(
         "sequence",
         sequence(
-            "Place in the log: 1, 2, 3 … assigned by the server, gapless, never reused within an epoch. Preserves active-run order and repair.",
+            "Place in the log: 1, 2, 3 … assigned by the server, gapless, never reused within an epoch. Preserves the order of an active run and its repair.",
             1,
         ),
     );
-    member("sourceSequence", sequence("The producer's own number for the fact, where it gave one.", 0));
-    member("timestamp", time("The producer's own time, where it gave one (RFC 3339, UTC): timeline, latency, replay."));
-    member("receivedAt", time("When the server took the fact (RFC 3339, UTC)."));
+    member("sourceSequence", sequence("The producer's own number for the fact, if it gave one.", 0));
+    member("timestamp", time("The producer's own time, if it gave one (RFC 3339, UTC): timeline, latency, replay."));
+    member("receivedAt", time("When the server accepted the fact (RFC 3339, UTC)."));
     for name in Ids::MEMBERS {
         member(name, json!({ "description": purpose(name), "$ref": "#/$defs/id" }));
     }
@@ -112,23 +113,23 @@ pub fn event() -> Value {
         "owner",
         open(
             Owner::NAMES,
-            "Who writes the fact. A surface may render it and must not become its writer; prevents UI ownership drift.",
+            "The writer of the fact. A surface may render the fact but must not become its writer; prevents UI ownership drift.",
         ),
     );
     member("scope", open(Scope::NAMES, "The smallest stable entity that the fact affects: blast radius and persistence."));
-    member("phase", open(Phase::NAMES, "Where in the run's lifecycle the fact belongs: drives status and grouping."));
+    member("phase", open(Phase::NAMES, "The phase of the run's lifecycle that the fact belongs to: drives status and grouping."));
     member("surface", open(Surface::NAMES, "The primary rendering destination: a hint, never an owner."));
-    member("persistence", open(Persistence::NAMES, "How long the fact is of use: hydration and retention hint."));
+    member("persistence", open(Persistence::NAMES, "How long the fact is useful: hydration and retention hint."));
     member(
         "control",
         open(Control::NAMES, "The user action connected to the fact: maps to a controlled write through its owner."),
     );
-    member("topology", open(Topology::NAMES, "How the work is organised. Metadata: replaces none of the dimensions."));
-    member("audience", audience("Who the fact is for: user ⊂ dashboard ⊂ internal."));
+    member("topology", open(Topology::NAMES, "The organisation of the work. Metadata: it replaces none of the dimensions."));
+    member("audience", audience("The audience of the fact: user ⊂ dashboard ⊂ internal."));
     member(
         "startAudience",
         audience(
-            "The audience of the first envelope of the thing (tool call, action, message part, agent …) that this is about, stamped by the server: a reader outside it gets nothing of the thing. Absent where the fact is about no thing.",
+            "The audience of the first envelope of the subject (tool call, action, message part, agent …), stamped by the server: a reader outside it gets nothing of the subject. Absent if the fact has no subject.",
         ),
     );
     member(
@@ -137,7 +138,7 @@ pub fn event() -> Value {
             "description": "The producer-owned body of the fact. Absent when empty.",
             "type": "object",
             "properties": {
-                "withheld": { "description": "true on an edge: the thing ended, and the body is for a narrower audience than this reader's.", "type": "boolean" },
+                "withheld": { "description": "true on a stub: the subject ended, and the body is for a narrower audience than this reader's.", "type": "boolean" },
             },
         }),
     );
@@ -150,13 +151,13 @@ pub fn event() -> Value {
     );
     member(
         "rawEventRef",
-        json!({ "description": "A safe reference to the source's own event, never that event: debugging and replay without polluting the UI." }),
+        json!({ "description": "A safe reference to the source's own event, never the event itself: debugging and replay without polluting the UI." }),
     );
     json!({
         "$schema": DIALECT,
         "$id": "urn:proscenium:schema:agentui-event",
         "title": "Agent UI event",
-        "description": "One envelope: a runtime's fact in the Agent UI vocabulary, with its place in the log. Permissive on purpose: members that nobody here knows are carried, and taxonomies are open by value.",
+        "description": "One envelope: a runtime's fact in the Agent UI vocabulary, with its place in the log. Permissive on purpose: the server carries unknown members, and taxonomies are open by value.",
         "type": "object",
         "properties": properties,
         "required": ["type", "eventId", "sequence", "receivedAt", "owner", "scope", "phase", "surface", "persistence", "audience"],
@@ -172,40 +173,40 @@ pub fn problem() -> Value {
         "$schema": DIALECT,
         "$id": "urn:proscenium:schema:problem",
         "title": "Problem",
-        "description": "An error as a client gets it (RFC 9457). Programs branch on `code`; people read `detail`.",
+        "description": "An error for a client (RFC 9457). Programs branch on `code`; people read `detail`.",
         "type": "object",
         "properties": {
             "type": { "description": "`urn:proscenium:problem:` and the code.", "type": "string", "pattern": "^urn:proscenium:problem:[a-z0-9_]+$" },
             "title": { "description": "The code in words.", "type": "string", "minLength": 1 },
-            "status": { "description": "The HTTP status, also where no HTTP carries it.", "type": "integer", "minimum": 400, "maximum": 599 },
+            "status": { "description": "The HTTP status, also on other transports.", "type": "integer", "minimum": 400, "maximum": 599 },
             "code": { "description": "Stable; what programs branch on. Open to extension.", "type": "string", "pattern": "^[a-z0-9_]+$" },
-            "detail": { "description": "What happened, the value, the limit, the remedy.", "type": "string", "minLength": 1 },
-            "index": { "description": "The fact at fault in a JSON body, from 0.", "type": "integer", "minimum": 0 },
-            "line": { "description": "The line at fault in a streamed body, from 1, blank lines counted.", "type": "integer", "minimum": 1 },
-            "member": { "description": "The member, header or query parameter at fault.", "type": "string" },
-            "expected": { "description": "What was expected in its place: a sentence, a list of names, or a number." },
-            "limit": { "description": "The limit that was passed.", "type": "integer", "minimum": 0 },
-            "accepted": { "description": "Facts of a streamed body that were kept before the one at fault.", "type": "integer", "minimum": 0 },
-            "duplicates": { "description": "Facts of a streamed body that were known already.", "type": "integer", "minimum": 0 },
-            "retryAfter": { "description": "When to come back, in seconds.", "type": "integer", "minimum": 1 },
-            "requestId": { "description": "The request's id, as it stands in the server's log; over HTTP also in `x-request-id`.", "type": "string", "minLength": 1 },
+            "detail": { "description": "The error, the value, the limit and the remedy.", "type": "string", "minLength": 1 },
+            "index": { "description": "The invalid fact in a JSON body, from 0.", "type": "integer", "minimum": 0 },
+            "line": { "description": "The invalid line in a streamed body, from 1, blank lines included.", "type": "integer", "minimum": 1 },
+            "member": { "description": "The invalid member, header or query parameter.", "type": "string" },
+            "expected": { "description": "The expected value: a sentence, a list of names, or a number." },
+            "limit": { "description": "The limit that was exceeded.", "type": "integer", "minimum": 0 },
+            "accepted": { "description": "Facts of a streamed body that were stored before the invalid one.", "type": "integer", "minimum": 0 },
+            "duplicates": { "description": "Facts of a streamed body that were stored earlier.", "type": "integer", "minimum": 0 },
+            "retryAfter": { "description": "When to retry, in seconds.", "type": "integer", "minimum": 1 },
+            "requestId": { "description": "The request's id in the server's log; over HTTP also in `x-request-id`.", "type": "string", "minLength": 1 },
         },
         "required": ["type", "title", "status", "code", "detail"],
         "additionalProperties": true,
     })
 }
 
-/// One frame: what all have, its own members, and those that it may have.
+/// One frame: the common members, its own members, and its optional members.
 fn frame(name: &str, purpose: &str, own: Value, optional: Value) -> Value {
     let mut properties = Map::from_iter([
         ("frame".to_owned(), json!({ "const": name })),
         (
             "runId".to_owned(),
-            json!({ "description": "The run whose log this is of.", "$ref": "urn:proscenium:schema:agentui-event#/$defs/id" }),
+            json!({ "description": "The run whose log the frame belongs to.", "$ref": "urn:proscenium:schema:agentui-event#/$defs/id" }),
         ),
         (
             "sessionId".to_owned(),
-            json!({ "description": "In its place for a session's own log.", "$ref": "urn:proscenium:schema:agentui-event#/$defs/id" }),
+            json!({ "description": "Replaces `runId` for a session's own log.", "$ref": "urn:proscenium:schema:agentui-event#/$defs/id" }),
         ),
         ("sequence".to_owned(), sequence("The envelope that caused the frame; the last one for End, 0 for a Reset.", 0)),
     ]);
@@ -227,11 +228,11 @@ fn frame(name: &str, purpose: &str, own: Value, optional: Value) -> Value {
     })
 }
 
-/// One operation of a patch that a reader is sent.
+/// One operation of a patch.
 fn operation() -> Value {
     let pointer = json!({ "description": "A JSON Pointer into the content.", "type": "string", "pattern": "^(/.*)?$" });
     json!({
-        "description": "RFC 6902. Text is appended (`add` at `/-`); no operation addresses a chunk of it.",
+        "description": "RFC 6902. An `add` at `/-` appends text; no operation addresses a chunk of a text.",
         "type": "object",
         "properties": {
             "op": { "enum": ["add", "remove", "replace", "move", "copy", "test"] },
@@ -243,50 +244,52 @@ fn operation() -> Value {
     })
 }
 
-/// `frames.schema.json`: what a reader of a stream gets.
+/// `frames.schema.json`: the frames of a stream.
 #[must_use]
 pub fn frames() -> Value {
     let prev = sequence(
-        "The envelope before it that gave this reader's selection a frame, 0 for none. A reader whose last sequence is not `prev` knows that it lost something. Absent on a snapshot that joins or catches up.",
+        "The previous envelope that produced a frame for this reader's filter, 0 for none. A reader whose last sequence is not `prev` has lost a frame. Absent on a snapshot that joins or catches up.",
         0,
     );
     let name = |purpose: &str| json!({ "description": purpose, "type": "string", "minLength": 1 });
-    let kind = name("What kind of thing: a type of `activities/`, or one that a source names. With activityId it is the key.");
-    let id = name("The thing, unique within its type.");
+    let kind = name(
+        "The kind of the activity: a type of `activities/`, or one that a source names. Together with activityId it is the key.",
+    );
+    let id = name("The id of the activity, unique within its type.");
     let definitions = json!({
-        "Event": frame("Event", "One visible envelope. Carries its cursor.", json!({
+        "Event": frame("Event", "One visible envelope. It carries its cursor.", json!({
             "prev": prev,
             "event": { "$ref": "urn:proscenium:schema:agentui-event" },
         }), json!({})),
-        "ActivitySnapshot": frame("ActivitySnapshot", "An activity as a whole: it is new to this reader, or it has begun anew.", json!({
+        "ActivitySnapshot": frame("ActivitySnapshot", "A whole activity: it is new to this reader, or it has restarted.", json!({
             "activityType": kind,
             "activityId": id,
-            "surface": open(Surface::NAMES, "Where it is meant to be shown. It never changes."),
-            "opened": sequence("The envelope with which it appeared: sort by it.", 1),
-            "openedAt": time("When that envelope was received."),
-            "updatedAt": time("When the envelope was received that changed it last."),
-            "content": { "description": "What it is; `activities/` has a schema for each type.", "type": "object" },
+            "surface": open(Surface::NAMES, "The surface that should show it. It never changes."),
+            "opened": sequence("The envelope that opened it: the sort key.", 1),
+            "openedAt": time("When the server received that envelope."),
+            "updatedAt": time("When the server received the envelope that changed it last."),
+            "content": { "description": "The content of the activity; `activities/` has a schema for each type.", "type": "object" },
         }), json!({
             "prev": prev,
-            "endedAt": time("When the envelope was received with which it ended. Absent while it has not, and where its source alone could tell."),
-            "agentId": { "description": "The agent that it is of.", "$ref": "urn:proscenium:schema:agentui-event#/$defs/id" },
+            "endedAt": time("When the server received the envelope that ended it. Absent while it is open, and if only its source knows the end."),
+            "agentId": { "description": "The agent that it belongs to.", "$ref": "urn:proscenium:schema:agentui-event#/$defs/id" },
         })),
         "ActivityDelta": frame("ActivityDelta", "A change to an activity that this reader has.", json!({
             "prev": prev,
             "activityType": kind,
             "activityId": id,
-            "at": time("When the envelope was received: the activity's `updatedAt`."),
-            "patch": { "description": "Applies, in order, to the content that this reader has.", "type": "array", "items": operation(), "minItems": 1 },
+            "at": time("When the server received the envelope: the activity's new `updatedAt`."),
+            "patch": { "description": "Applies in order to the content that this reader has.", "type": "array", "items": operation(), "minItems": 1 },
         }), json!({
-            "ended": { "description": "`true`: the activity has ended, and `at` is its `endedAt`. `false`: it goes on again, and has no `endedAt`. Absent where that is as before.", "type": "boolean" },
+            "ended": { "description": "`true`: the activity has ended, and `at` is its `endedAt`. `false`: the activity is open again, without `endedAt`. Absent if neither changed.", "type": "boolean" },
         })),
-        "Hydrated": frame("Hydrated", "The snapshots are complete as of `sequence`; from here on live.", json!({}), json!({})),
-        "Reset": frame("Reset", "Drop everything of this run; what follows begins anew.", json!({
-            "reason": open(&["epoch", "expired"], "`epoch`: the log began another life. `expired`: the cursor stands where this log has nothing."),
+        "Hydrated": frame("Hydrated", "The snapshots are complete as of `sequence`; live frames follow.", json!({}), json!({})),
+        "Reset": frame("Reset", "Discard all state of this run; the following frames start from the beginning.", json!({
+            "reason": open(&["epoch", "expired"], "`epoch`: the log has another epoch. `expired`: this log does not contain the cursor's place."),
         }), json!({})),
         "Error": frame("Error", "The stream ends after this.", json!({ "problem": { "$ref": "urn:proscenium:schema:problem" } }), json!({})),
-        "End": frame("End", "The run has ended. Its cursor is later than any event's: whoever comes back with it is answered 204 unless something visible followed.", json!({
-            "status": open(&["completed", "failed", "cancelled", "interrupted"], "How the run ended."),
+        "End": frame("End", "The run has ended. Its cursor is later than that of any event: a reader that returns with it gets 204 unless a visible envelope followed.", json!({
+            "status": open(&["completed", "failed", "cancelled", "interrupted"], "The final status of the run."),
         }), json!({})),
     });
     let names: Vec<Value> = definitions
@@ -299,7 +302,7 @@ pub fn frames() -> Value {
         "$schema": DIALECT,
         "$id": "urn:proscenium:schema:frames",
         "title": "Frame",
-        "description": "One frame of a stream, as it stands in SSE `data:`. A stream of events (`frames=events`) has Event, Reset, Error and End only.",
+        "description": "One frame of a stream, as in SSE `data:`. A stream of events (`frames=events`) has Event, Reset, Error and End only.",
         "oneOf": names,
         "$defs": definitions,
     })
@@ -314,7 +317,9 @@ mod tests {
     };
     use std::collections::BTreeSet;
 
-    /// An envelope with every member that one can have. Written out in full: a new member does not compile until it is here.
+    /// An envelope with every possible member.
+    ///
+    /// The literal has no `..`, so that a new member does not compile until it is here.
     fn full() -> Envelope {
         let id = "x";
         let ids = Ids {
@@ -334,7 +339,7 @@ mod tests {
             evidence: EvidenceId::new(id).ok(),
         };
         let draft = Draft {
-            class: EventType::ToolResult,
+            event_type: EventType::ToolResult,
             timestamp: Some("2026-11-21T10:00:00Z".into()),
             source_sequence: Some(0),
             ids,
@@ -363,13 +368,13 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_has_the_members_that_an_envelope_can_have_and_no_others() {
+    fn the_schema_has_exactly_the_members_of_a_full_envelope() {
         let (schema, envelope) = (event(), serde_json::to_value(full()).unwrap());
         assert_eq!(names(&schema["properties"]), names(&envelope));
     }
 
     #[test]
-    fn the_least_envelope_has_exactly_the_required_members() {
+    fn the_minimal_envelope_has_exactly_the_required_members() {
         let (schema, mut least) = (event(), full());
         least.draft = Draft::new(EventType::MetricChanged);
         let least = serde_json::to_value(least).unwrap();

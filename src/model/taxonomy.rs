@@ -1,8 +1,8 @@
 //! The taxonomies of seed 003: closed by name, open by value.
 //!
-//! Every value that the seed names is a variant; any other text is carried as [`Other`](Owner::Other), never refused.
-//! `unknown` stands where a dimension cannot be known. The table [`CLASSES`] says once what each event class is when its
-//! producer does not: who owns it, what it touches, where it shows, how long it lives, who may see it.
+//! Every value that the seed names is a variant. Any other text is carried as [`Other`](Owner::Other), never refused.
+//! `unknown` is the value of a dimension that cannot be known. The table [`EVENT_TYPES`] holds the defaults of each
+//! event type: owner, scope, surface, persistence and audience.
 
 use super::audience::Audience;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -14,15 +14,15 @@ macro_rules! taxonomy {
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
         pub enum $name {
             $($variant,)*
-            /// A value that the seed does not name, carried as it came.
+            /// A value that the seed does not name, carried unchanged.
             Other(Box<str>),
         }
 
         impl $name {
-            /// Every name of the seed, in its order.
+            /// Every name of the seed, in the seed's order.
             pub const NAMES: &[&str] = &[$($text),*];
 
-            /// The value as it stands on the wire.
+            /// The value on the wire.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 match self {
@@ -63,14 +63,14 @@ macro_rules! taxonomy {
 }
 
 taxonomy! {
-    /// Who writes the fact. A surface may render it; only its owner changes it.
+    /// The writer of the fact. A surface may render the fact; only its owner changes it.
     Owner {
         Runtime = "runtime", Model = "model", Tool = "tool", Action = "action", Artifact = "artifact", Evidence = "evidence",
         Context = "context", Policy = "policy", Task = "task", Agent = "agent", Session = "session",
         Diagnostics = "diagnostics", UiProjection = "ui_projection", Unknown = "unknown",
     }
 
-    /// The smallest stable entity that the fact touches.
+    /// The smallest stable entity that the fact affects.
     Scope {
         Application = "application", Workspace = "workspace", Team = "team", Session = "session", Thread = "thread",
         Run = "run", Turn = "turn", Message = "message", Part = "part", Task = "task", Agent = "agent",
@@ -78,7 +78,7 @@ taxonomy! {
         Unknown = "unknown",
     }
 
-    /// Where in a run's life the fact belongs.
+    /// The phase of the run that the fact belongs to.
     Phase {
         Draft = "draft", Submitted = "submitted", Accepted = "accepted", Routing = "routing", Preparing = "preparing",
         Planning = "planning", Reasoning = "reasoning", Acting = "acting", Waiting = "waiting", Reviewing = "reviewing",
@@ -87,7 +87,7 @@ taxonomy! {
         Unknown = "unknown",
     }
 
-    /// Where the fact is meant to be shown: a destination, never an owner.
+    /// The surface that should show the fact: a destination, never an owner.
     Surface {
         Composer = "composer", Conversation = "conversation", InlineProcess = "inline_process",
         RuntimeStatus = "runtime_status", ToolUi = "tool_ui", Hitl = "hitl", TaskCapsule = "task_capsule",
@@ -98,14 +98,14 @@ taxonomy! {
         RemoteTeammate = "remote_teammate", TeamPolicy = "team_policy", Custom = "custom", Unknown = "unknown",
     }
 
-    /// How long the fact is of use.
+    /// How long the fact is useful.
     Persistence {
         EphemeralLive = "ephemeral_live", Transcript = "transcript", Snapshot = "snapshot", Archive = "archive",
         ArtifactStore = "artifact_store", EvidencePack = "evidence_pack", DiagnosticsLog = "diagnostics_log",
         UiLocal = "ui_local", Unknown = "unknown",
     }
 
-    /// What a user may do about the fact, each through its owner.
+    /// The user actions on a fact, each carried out by its owner.
     Control {
         Send = "send", Queue = "queue", Steer = "steer", Interrupt = "interrupt", Delegate = "delegate", Assign = "assign",
         ContinueAgent = "continue_agent", Wait = "wait", Stop = "stop", Close = "close", RequestReview = "request_review",
@@ -113,14 +113,14 @@ taxonomy! {
         Export = "export", OpenDetail = "open_detail",
     }
 
-    /// How the work is organised.
+    /// The organisation of the work.
     Topology {
         SoloRun = "solo_run", CoordinatorTeam = "coordinator_team", ParallelWorkers = "parallel_workers",
         SpecialistHandoff = "specialist_handoff", ReviewTeam = "review_team", HumanAgentBoard = "human_agent_board",
         BackgroundTeammate = "background_teammate", RemoteTeammate = "remote_teammate",
     }
 
-    /// What a human-in-the-loop request asks for.
+    /// The kind of a human-in-the-loop request.
     ActionKind {
         ToolApproval = "tool_approval", PlanDecision = "plan_decision", TeammatePlanDecision = "teammate_plan_decision",
         StructuredInput = "structured_input", Clarification = "clarification", PermissionGrant = "permission_grant",
@@ -128,7 +128,7 @@ taxonomy! {
         ArtifactReview = "artifact_review",
     }
 
-    /// What a part of a message is.
+    /// The kind of a message part.
     PartKind {
         UserText = "user_text", AssistantText = "assistant_text", ReasoningSummary = "reasoning_summary",
         ReasoningDetail = "reasoning_detail", Plan = "plan", RuntimeStatus = "runtime_status", ToolCall = "tool_call",
@@ -138,7 +138,7 @@ taxonomy! {
         RemoteAgentStatus = "remote_agent_status", FileChange = "file_change", Error = "error", Diagnostic = "diagnostic",
     }
 
-    /// The event class, `type` on the wire: the 52 of seed 003, and `control.changed`, the one class of our own.
+    /// The event type, `type` on the wire: the 52 of seed 003, and Proscenium's own `control.changed`.
     EventType {
         SessionOpened = "session.opened", SessionHydrated = "session.hydrated", SessionUpdated = "session.updated",
         SessionClosed = "session.closed",
@@ -165,9 +165,9 @@ taxonomy! {
     }
 }
 
-/// What an event class is unless its producer says otherwise.
+/// The defaults of an event type.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ClassDefaults {
+pub struct EventDefaults {
     pub owner: Owner,
     pub scope: Scope,
     pub phase: Phase,
@@ -176,9 +176,11 @@ pub struct ClassDefaults {
     pub audience: Audience,
 }
 
-/// The one table of defaults, a row a class, in the seed's order. Owner, scope and surface follow the seed's dimension
-/// tables; persistence its rehydration rules; audience the protocol's rule (chatter of tools and diagnostics is internal).
-pub static CLASSES: &[(EventType, ClassDefaults)] = &{
+/// The defaults of every event type, one row per type, in the seed's order.
+///
+/// Owner, scope and surface follow the seed's dimension tables, persistence its rehydration rules, and audience the
+/// protocol's rule: tool chatter and diagnostics are internal.
+pub static EVENT_TYPES: &[(EventType, EventDefaults)] = &{
     use Audience as A;
     use EventType as E;
     use Owner as O;
@@ -186,8 +188,8 @@ pub static CLASSES: &[(EventType, ClassDefaults)] = &{
     use Phase as P;
     use Scope as S;
     use Surface as U;
-    const fn row(class: E, owner: O, scope: S, phase: P, surface: U, persistence: K, audience: A) -> (E, ClassDefaults) {
-        (class, ClassDefaults { owner, scope, phase, surface, persistence, audience })
+    const fn row(event_type: E, owner: O, scope: S, phase: P, surface: U, persistence: K, audience: A) -> (E, EventDefaults) {
+        (event_type, EventDefaults { owner, scope, phase, surface, persistence, audience })
     }
     [
         row(E::SessionOpened, O::Session, S::Session, P::Hydrating, U::SessionTabs, K::Snapshot, A::User),
@@ -247,7 +249,7 @@ pub static CLASSES: &[(EventType, ClassDefaults)] = &{
 };
 
 impl ActionKind {
-    /// Who owns a request of this kind, unless its producer says otherwise.
+    /// The default owner of a request of this kind.
     #[must_use]
     pub const fn owner(&self) -> Owner {
         match self {
@@ -260,7 +262,9 @@ impl ActionKind {
 }
 
 impl PartKind {
-    /// What the plain text of a role is. System prompts are not for a transcript, and a tool's text is no answer.
+    /// The kind of a plain text of this role.
+    ///
+    /// System prompts do not belong in a transcript, and a tool's text is not an answer.
     #[must_use]
     pub fn of_role(role: &str) -> Self {
         match role {
@@ -272,14 +276,14 @@ impl PartKind {
         }
     }
 
-    /// Whether it is plain text that somebody says.
+    /// Whether the part is plain text of a participant.
     #[must_use]
     pub const fn is_text(&self) -> bool {
         matches!(self, Self::UserText | Self::AssistantText | Self::WorkerNotification | Self::Diagnostic)
     }
 }
 
-static UNKNOWN_CLASS: ClassDefaults = ClassDefaults {
+static UNKNOWN_EVENT_TYPE: EventDefaults = EventDefaults {
     owner: Owner::Unknown,
     scope: Scope::Unknown,
     phase: Phase::Unknown,
@@ -289,20 +293,26 @@ static UNKNOWN_CLASS: ClassDefaults = ClassDefaults {
 };
 
 impl EventType {
-    /// The defaults of this class. A class that nobody knows is `unknown` throughout and, failing closed, internal.
+    /// The defaults of this event type.
+    ///
+    /// An unknown type is `unknown` in every dimension and, failing closed, internal.
     #[must_use]
-    pub fn defaults(&self) -> &'static ClassDefaults {
+    pub fn defaults(&self) -> &'static EventDefaults {
         if matches!(self, Self::Other(_)) {
             return match self.as_str().split('.').next() {
-                // Families that are internal by rule stay themselves in whatever they grow.
-                Some("diagnostic" | "metric") => &CLASSES[Self::NAMES.len() - 3].1,
-                _ => &UNKNOWN_CLASS,
+                // New members of families that are internal by rule stay in their family.
+                Some("diagnostic" | "metric") => &EVENT_TYPES[Self::NAMES.len() - 3].1,
+                _ => &UNKNOWN_EVENT_TYPE,
             };
         }
-        &CLASSES.iter().find(|(class, _)| class == self).expect("the table has a row for every named class: tested").1
+        &EVENT_TYPES
+            .iter()
+            .find(|(event_type, _)| event_type == self)
+            .expect("the table has a row for every named event type (tested)")
+            .1
     }
 
-    /// Whether this class ends the thing that it is about.
+    /// Whether this event type ends its subject.
     #[must_use]
     pub const fn is_end(&self) -> bool {
         matches!(
@@ -319,7 +329,7 @@ impl EventType {
         )
     }
 
-    /// Whether this class starts or ends a run: those reach everyone.
+    /// Whether this event type starts or ends a run. Such events reach every reader.
     #[must_use]
     pub const fn is_run_boundary(&self) -> bool {
         matches!(self, Self::RunStarted | Self::RunFinished | Self::RunFailed)
@@ -331,27 +341,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_52_classes_of_the_seed_and_one_of_our_own_each_with_defaults() {
+    fn the_52_event_types_of_the_seed_and_one_extension_have_defaults() {
         assert_eq!(EventType::NAMES.len(), 53);
-        let rows: Vec<_> = CLASSES.iter().map(|(class, _)| class.as_str()).collect();
+        let rows: Vec<_> = EVENT_TYPES.iter().map(|(event_type, _)| event_type.as_str()).collect();
         assert_eq!(rows, EventType::NAMES);
     }
 
     #[test]
     fn tool_chatter_and_diagnostics_are_internal_and_everything_else_is_for_users() {
-        for (class, defaults) in CLASSES {
-            let internal = ["tool.progress", "tool.result", "tool.output.delta"].contains(&class.as_str())
-                || class.as_str().starts_with("diagnostic.")
-                || class.as_str().starts_with("metric.");
+        for (event_type, defaults) in EVENT_TYPES {
+            let internal = ["tool.progress", "tool.result", "tool.output.delta"].contains(&event_type.as_str())
+                || event_type.as_str().starts_with("diagnostic.")
+                || event_type.as_str().starts_with("metric.");
             let expected = if internal { Audience::Internal } else { Audience::User };
-            assert_eq!(defaults.audience, expected, "{class}");
+            assert_eq!(defaults.audience, expected, "{event_type}");
         }
         assert_eq!(EventType::from("weather.changed").defaults().audience, Audience::Internal);
         assert_eq!(EventType::from("diagnostic.of.tomorrow").defaults().owner, Owner::Diagnostics);
     }
 
     #[test]
-    fn a_value_that_nobody_named_is_carried() {
+    fn an_unknown_value_is_carried() {
         assert_eq!(Owner::from("moon").as_str(), "moon");
         assert_eq!(Owner::from("tool"), Owner::Tool);
     }

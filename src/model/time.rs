@@ -1,15 +1,15 @@
-//! When the server received an envelope: a point in time to the millisecond, as `receivedAt` has it.
+//! The time at which the server received an envelope, in milliseconds, as in `receivedAt`.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Milliseconds since 1970, UTC. As text, the same as the `receivedAt` that it was read from.
+/// Milliseconds since 1970, UTC. Formats to the same text as the `receivedAt` that it was parsed from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ReceivedAt(i64);
 
 impl ReceivedAt {
-    /// Reads an RFC 3339 time; `None` for any other text.
+    /// Parses an RFC 3339 time; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         text.parse().ok().map(|time: jiff::Timestamp| Self(time.as_millisecond()))
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_reads_as_the_text_that_it_was_read_from() {
+    fn a_time_round_trips_as_text() {
         for text in ["1970-01-01T00:00:00.000Z", "2026-11-21T10:00:00.007Z", "1969-12-31T23:59:59.999Z"] {
             assert_eq!(ReceivedAt::parse(text).unwrap().to_string(), text);
         }
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_saved_as_a_number() {
+    fn a_time_is_stored_as_a_number() {
         let time = ReceivedAt::parse("2026-11-21T10:00:00.007Z").unwrap();
         let saved = serde_json::to_string(&time).unwrap();
         assert_eq!(saved, "1795255200007");

@@ -1,13 +1,15 @@
-//! What is wrong in a data directory that no server has open. Nothing in it is changed.
+//! Lists the damage in a data directory that no server has open, without changing the directory.
 //!
-//! The engine cannot open a store without writing: it recovers journals, and takes up its upkeep. So it opens a copy in a
-//! temporary directory, in which the files that are never written again, and they are nearly all of it, are links to the
-//! originals. What the store promises about its keyspaces is checked here; what is in rows, state entries and bodies is not the
-//! store's to interpret.
+//! The engine cannot open a store without writing: it recovers journals and starts its maintenance. So it opens a copy
+//! in a temporary directory. Nearly all data is in files that are never written again; in the copy those are links to
+//! the originals. This module checks the store's own invariants between keyspaces. It does not interpret rows, state
+//! entries or bodies.
 
-use super::tail::Tail;
-use super::{EmbeddedStore, LogId, Shared, Sync, body_name_key, body_of, created_of, dead_key, name_key, name_of, number_of};
-use super::{tables, under};
+use super::tail::TailFile;
+use super::{
+    EmbeddedStore, LogId, Shared, Sync, body_name_key, body_of, created_of, name_key, name_of, number_of, tombstone_key,
+};
+use super::{log_key, tables};
 use crate::log::{LogKind, StoreError};
 use fjall::{Keyspace, Readable};
 use std::collections::{BTreeMap, HashSet};
@@ -16,12 +18,12 @@ use std::fs::File;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// One thing that is wrong in a store.
+/// One defect of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The log, or the file or keyspace where it is of none.
+    /// The log, or the file or keyspace if the defect belongs to no log.
     pub at: String,
-    /// What of it.
+    /// The entry of `at`.
     pub entry: String,
     pub what: String,
 }
@@ -32,29 +34,31 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A data directory that is being examined. It is locked: no server can be started on it meanwhile.
-pub struct Examined {
+/// A data directory under inspection. It is locked, so no server can start on it meanwhile.
+pub struct StoreInspection {
     store: EmbeddedStore,
     _copy: TempDir,
     _lock: Option<File>,
 }
 
-impl Examined {
-    /// Opens a copy of the data directory; or the damaged files, where there are any: then there is no store to look into.
+impl StoreInspection {
+    /// Opens a copy of the data directory.
+    ///
+    /// Returns the findings instead if files are damaged: then no store can be opened.
     ///
     /// # Errors
-    /// `Locked` when a server has it, `Failed` when there is no store or no copy can be made.
+    /// `Locked` when a server has it open; `Failed` when the directory has no store, or when copying fails.
     pub fn open(dir: &Path) -> Result<Result<Self, Vec<Finding>>, StoreError> {
         let failed = |e: std::io::Error| StoreError::failed("copying the data directory", &e);
         let keyspaces = dir.join("log").join("keyspaces");
         if !keyspaces.is_dir() {
-            return Err(StoreError::failed("opening the store", &"there is none in the directory"));
+            return Err(StoreError::failed("opening the store", &"the directory contains no store"));
         }
-        // Without a tail file there is nothing to lock, and something to find.
-        let lock = if dir.join("tail").exists() { Some(Tail::lock(dir)?) } else { None };
-        let (listed, damaged) = tables::examine(&keyspaces)?;
+        // Without a tail file the directory cannot be locked, and the missing file is a finding.
+        let lock = if dir.join("tail").exists() { Some(TailFile::lock(dir)?) } else { None };
+        let (listed, damaged) = tables::verify_all(&keyspaces)?;
         if !damaged.is_empty() {
-            return Ok(Err(damaged.into_iter().filter_map(|error| of_file(&error, dir, dir)).collect()));
+            return Ok(Err(damaged.into_iter().filter_map(|error| file_finding(&error, dir, dir)).collect()));
         }
         let copy = tempfile::tempdir().map_err(failed)?;
         copy_dir(dir, copy.path(), &keyspaces).map_err(failed)?;
@@ -65,33 +69,33 @@ impl Examined {
         }
         match EmbeddedStore::open(copy.path(), Sync::Never) {
             Ok(store) => Ok(Ok(Self { store, _copy: copy, _lock: lock })),
-            Err(error) => of_file(&error, copy.path(), dir).map(|finding| Err(vec![finding])).ok_or(error),
+            Err(error) => file_finding(&error, copy.path(), dir).map(|finding| Err(vec![finding])).ok_or(error),
         }
     }
 
-    /// The store, as a server would have it.
+    /// The store, as a server would open it.
     #[must_use]
     pub const fn store(&self) -> &EmbeddedStore {
         &self.store
     }
 
-    /// What of the keyspaces contradicts itself.
+    /// The contradictions between the keyspaces.
     ///
     /// # Errors
-    /// [`StoreError`], when they cannot be read.
+    /// [`StoreError`] when a keyspace cannot be read.
     pub fn findings(&self) -> Result<Vec<Finding>, StoreError> {
         self.store.shared.examine()
     }
 }
 
-/// A damaged file, by its name in the original directory.
-fn of_file(error: &StoreError, seen: &Path, original: &Path) -> Option<Finding> {
-    let StoreError::Rot { path, what } = error else { return None };
+/// The finding for a damaged file, by its path in the original directory.
+fn file_finding(error: &StoreError, seen: &Path, original: &Path) -> Option<Finding> {
+    let StoreError::Corrupt { path, what } = error else { return None };
     let path = path.strip_prefix(seen).map_or_else(|_| path.clone(), |inner| original.join(inner));
     Some(Finding { at: path.display().to_string(), entry: "file".into(), what: what.clone() })
 }
 
-/// Copies a directory without the files of tables and bodies, which lie two below `keyspaces`.
+/// Copies a directory without the table and body files, which lie two levels below `keyspaces`.
 fn copy_dir(from: &Path, to: &Path, keyspaces: &Path) -> std::io::Result<()> {
     for entry in from.read_dir()? {
         let entry = entry?;
@@ -107,24 +111,25 @@ fn copy_dir(from: &Path, to: &Path, keyspaces: &Path) -> std::io::Result<()> {
 }
 
 impl Shared {
-    /// Every entry of every keyspace against the others.
+    /// Checks every entry of every keyspace against the others.
     fn examine(&self) -> Result<Vec<Finding>, StoreError> {
         let mut found = Vec::new();
         let logs = self.examine_names(&mut found)?;
         let log = |number: u64| logs.get(&number).map_or_else(|| format!("log number {number}"), ToString::to_string);
         let snapshot = self.db.snapshot();
-        let is_dead = |number: u64| Ok::<_, StoreError>(self.get(&snapshot, &self.names, &dead_key(number))?.is_some());
+        let is_tombstoned =
+            |number: u64| Ok::<_, StoreError>(self.get(&snapshot, &self.names, &tombstone_key(number))?.is_some());
 
-        // Where the rows of each append are: found once, and only there.
+        // Every append's rows must exist, and belong to one append only.
         let mut claimed = Vec::new();
         for entry in snapshot.iter(&self.index) {
             let (key, value) = self.entry(entry)?;
-            let (Some(number), Some(place)) = (key.get(..8).and_then(number_of), self.place_of(&key, &value)) else {
-                found.push(stray(&self.index, &key));
+            let (Some(number), Some(place)) = (key.get(..8).and_then(number_of), self.decode_index_entry(&key, &value)) else {
+                found.push(stray_entry(&self.index, &key));
                 continue;
             };
-            if !logs.contains_key(&number) && !is_dead(number)? {
-                found.push(Finding { at: log(number), entry: "index".into(), what: "it is of no log that has a name".into() });
+            if !logs.contains_key(&number) && !is_tombstoned(number)? {
+                found.push(Finding { at: log(number), entry: "index".into(), what: "it belongs to no named log".into() });
             }
             if place.empty_to.is_none() {
                 claimed.push((place.position, number, place.last));
@@ -132,7 +137,7 @@ impl Shared {
         }
         claimed.sort_unstable();
         let mut rows = snapshot.iter(&self.rows).map(|entry| {
-            let key = entry.key().map_err(|e| self.fault("reading the store", &e))?;
+            let key = entry.key().map_err(|e| self.engine_error("reading the store", &e))?;
             Ok::<_, StoreError>(number_of(&key).unwrap_or(u64::MAX))
         });
         let mut next = rows.next().transpose()?;
@@ -144,7 +149,7 @@ impl Shared {
             if next == Some(position) {
                 next = rows.next().transpose()?;
             } else {
-                let what = format!("its rows, at position {position}, are missing or also another append's");
+                let what = format!("its rows, at position {position}, are missing or belong to another append too");
                 found.push(Finding { at: log(number), entry: format!("append up to sequence {last}"), what });
             }
         }
@@ -154,33 +159,37 @@ impl Shared {
         }
 
         for entry in snapshot.iter(&self.state) {
-            let key = entry.key().map_err(|e| self.fault("reading the store", &e))?;
+            let key = entry.key().map_err(|e| self.engine_error("reading the store", &e))?;
             match key.get(..8).and_then(number_of) {
-                Some(number) if logs.contains_key(&number) || is_dead(number)? => {}
-                _ => found.push(stray(&self.state, &key)),
+                Some(number) if logs.contains_key(&number) || is_tombstoned(number)? => {}
+                _ => found.push(stray_entry(&self.state, &key)),
             }
         }
         for entry in snapshot.iter(&self.bodies) {
             let (key, value) = self.entry(entry)?;
             let Some((number, id)) = key.split_at_checked(8).and_then(|(number, id)| Some((number_of(number)?, id))) else {
-                found.push(stray(&self.bodies, &key));
+                found.push(stray_entry(&self.bodies, &key));
                 continue;
             };
-            if is_dead(number)? {
+            if is_tombstoned(number)? {
                 continue;
             }
             if !logs.contains_key(&number) {
-                found.push(stray(&self.bodies, &key));
+                found.push(stray_entry(&self.bodies, &key));
             } else if id.first() != Some(&0) && body_of(&value).is_none() {
-                found.push(Finding { at: log(number), entry: format!("body {}", shown(id)), what: "it cannot be read".into() });
+                found.push(Finding {
+                    at: log(number),
+                    entry: format!("body {}", printable(id)),
+                    what: "it cannot be read".into(),
+                });
             } else if id.first() != Some(&0) && self.get(&snapshot, &self.names, &body_name_key(id))?.is_none() {
-                found.push(Finding { at: log(number), entry: format!("body {}", shown(id)), what: "it has no name".into() });
+                found.push(Finding { at: log(number), entry: format!("body {}", printable(id)), what: "it has no name".into() });
             }
         }
         Ok(found)
     }
 
-    /// The logs by their numbers, by both of their names, which agree.
+    /// The logs by number. Checks that both names of each log agree.
     fn examine_names(&self, found: &mut Vec<Finding>) -> Result<BTreeMap<u64, LogId>, StoreError> {
         let snapshot = self.db.snapshot();
         let (mut logs, mut named) = (BTreeMap::new(), HashSet::new());
@@ -193,23 +202,23 @@ impl Shared {
             };
             let read = kind.and_then(|kind| Some((number_of(key.get(2..)?)?, created_of(kind, &value)?)));
             let Some((number, (epoch, log))) = read else {
-                found.push(stray(&self.names, &key));
+                found.push(stray_entry(&self.names, &key));
                 continue;
             };
             let name = self.get(&snapshot, &self.names, &name_key(&log))?;
             if name.as_deref().and_then(name_of) != Some((number, epoch)) {
-                let what = "the list of logs has it with another number or epoch than its name".into();
+                let what = "the list of logs has another number or epoch for it than its name".into();
                 found.push(Finding { at: log.to_string(), entry: "name".into(), what });
             }
             named.insert(name_key(&log));
             logs.insert(number, log);
         }
         for entry in snapshot.prefix(&self.names, b"n") {
-            let key = entry.key().map_err(|e| self.fault("reading the store", &e))?;
+            let key = entry.key().map_err(|e| self.engine_error("reading the store", &e))?;
             if !named.contains(&key[..]) {
-                let what = "it is in no list of logs".into();
+                let what = "it is not in the list of logs".into();
                 found.push(Finding {
-                    at: format!("log {}", shown(key.get(2..).unwrap_or_default())),
+                    at: format!("log {}", printable(key.get(2..).unwrap_or_default())),
                     entry: "name".into(),
                     what,
                 });
@@ -217,10 +226,10 @@ impl Shared {
         }
         for entry in snapshot.prefix(&self.names, b"b") {
             let (key, value) = self.entry(entry)?;
-            let body = number_of(&value).map(|number| (number, under(number, &key[1..])));
+            let body = number_of(&value).map(|number| (number, log_key(number, &key[1..])));
             let is_there = match body {
                 Some((number, body)) => {
-                    self.get(&snapshot, &self.names, &dead_key(number))?.is_some()
+                    self.get(&snapshot, &self.names, &tombstone_key(number))?.is_some()
                         || self.get(&snapshot, &self.bodies, &body)?.is_some()
                 }
                 None => false,
@@ -228,7 +237,7 @@ impl Shared {
             if !is_there {
                 let at =
                     number_of(&value).and_then(|number| logs.get(&number)).map_or_else(|| "names".into(), ToString::to_string);
-                found.push(Finding { at, entry: format!("body {}", shown(&key[1..])), what: "it is missing".into() });
+                found.push(Finding { at, entry: format!("body {}", printable(&key[1..])), what: "it is missing".into() });
             }
         }
         Ok(logs)
@@ -236,16 +245,20 @@ impl Shared {
 }
 
 fn unclaimed_rows(position: u64) -> Finding {
-    Finding { at: "rows".into(), entry: format!("position {position}"), what: "the index of no log leads there".into() }
+    Finding { at: "rows".into(), entry: format!("position {position}"), what: "no log's index refers to it".into() }
 }
 
-/// An entry that nothing leads to, or that is none of ours.
-fn stray(of: &Keyspace, key: &[u8]) -> Finding {
-    Finding { at: format!("keyspace {}", of.name()), entry: format!("key {}", shown(key)), what: "it is of no log".into() }
+/// The finding for an entry that belongs to no log or that this store did not write.
+fn stray_entry(of: &Keyspace, key: &[u8]) -> Finding {
+    Finding {
+        at: format!("keyspace {}", of.name()),
+        entry: format!("key {}", printable(key)),
+        what: "it belongs to no log".into(),
+    }
 }
 
-/// A key for people: as text where it is that.
-fn shown(key: &[u8]) -> String {
+/// A key for display: text if it is printable, otherwise hexadecimal.
+fn printable(key: &[u8]) -> String {
     match std::str::from_utf8(key) {
         Ok(text) if !text.contains(char::is_control) => text.to_owned(),
         _ => data_encoding::HEXLOWER.encode(key),
@@ -273,7 +286,7 @@ mod tests {
         }
     }
 
-    /// What is found after this was written past everything that keeps the keyspaces in agreement.
+    /// The findings after `damage` was written, bypassing the code that keeps the keyspaces consistent.
     fn found(damage: impl Fn(&Shared, &mut OwnedWriteBatch)) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(dir.path(), Sync::Never).unwrap();
@@ -283,25 +296,25 @@ mod tests {
         let mut batch = OwnedWriteBatch::with_capacity(store.shared.db.clone(), 4);
         damage(&store.shared, &mut batch);
         let mut writer = store.shared.writer.lock();
-        let seal = writer.seal;
-        store.shared.write(&mut writer, batch, seal, true).unwrap();
+        let header = writer.header;
+        store.shared.write(&mut writer, batch, header, true).unwrap();
         drop(writer);
         drop(store);
-        let examined = Examined::open(dir.path()).unwrap().ok().unwrap();
+        let examined = StoreInspection::open(dir.path()).unwrap().ok().unwrap();
         examined.findings().unwrap().iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn keyspaces_that_disagree_are_found_whichever_side_is_wrong() {
+    fn contradicting_keyspaces_are_found_whichever_side_is_wrong() {
         let nothing = found(|_, _| {});
         assert!(nothing.is_empty(), "{nothing:?}");
         let a = LogId::Run(RunId::new("a").unwrap());
         let of = |number: u64| number.to_be_bytes();
         let check = |damage: &dyn Fn(&Shared, &mut OwnedWriteBatch), expected: &[&str]| {
             let found = found(damage);
-            assert_eq!(found.len(), expected.len(), "{found:?}, and not {expected:?}");
+            assert_eq!(found.len(), expected.len(), "{found:?} instead of {expected:?}");
             for (line, begins) in found.iter().zip(expected) {
-                assert!(line.starts_with(begins), "{line}, and not {begins}");
+                assert!(line.starts_with(begins), "{line} instead of {begins}");
             }
         };
         check(
@@ -314,16 +327,16 @@ mod tests {
             batch.insert(&of_store.index, index_key(2, Sequence(1)), of(2));
         };
         check(&shared, &["run b: append up to sequence 1: its rows, at position 2", "rows: position 3: "]);
-        let nobodys = |of_store: &Shared, batch: &mut OwnedWriteBatch| batch.insert(&of_store.state, under(77, b"m"), "{}");
-        check(&nobodys, &["keyspace state: key 000000000000004d6d: it is of no log"]);
-        check(&|of_store, batch| batch.remove(&of_store.bodies, under(1, b"a0")), &["run a: body a0: it is missing"]);
-        check(&|of_store, batch| batch.insert(&of_store.bodies, under(1, b"a0"), "x"), &["run a: body a0: it cannot be read"]);
+        let unowned = |of_store: &Shared, batch: &mut OwnedWriteBatch| batch.insert(&of_store.state, log_key(77, b"m"), "{}");
+        check(&unowned, &["keyspace state: key 000000000000004d6d: it belongs to no log"]);
+        check(&|of_store, batch| batch.remove(&of_store.bodies, log_key(1, b"a0")), &["run a: body a0: it is missing"]);
+        check(&|of_store, batch| batch.insert(&of_store.bodies, log_key(1, b"a0"), "x"), &["run a: body a0: it cannot be read"]);
         check(&|of_store, batch| batch.remove(&of_store.names, body_name_key(b"a0")), &["run a: body a0: it has no name"]);
         check(&|of_store, batch| batch.remove(&of_store.names, name_key(&a)), &["run a: name: "]);
         let unlisted = |of_store: &Shared, batch: &mut OwnedWriteBatch| {
             let c = LogId::Run(RunId::new("c").unwrap());
             batch.insert(&of_store.names, name_key(&c), [of(9), of(1)].concat());
         };
-        check(&unlisted, &["log c: name: it is in no list of logs"]);
+        check(&unlisted, &["log c: name: it is not in the list of logs"]);
     }
 }

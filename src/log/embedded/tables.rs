@@ -1,11 +1,12 @@
 //! Checks the engine's table files before the engine opens them.
 //!
-//! fjall checks each block as it is read, but takes a keyspace's manifest on trust, deletes every table that the manifest
-//! does not list, and reserves memory by lengths that nothing covers. So manifests and directories are always checked first,
-//! and whole files up to a bound; beyond it a damaged block is found when it is read, and [`blame`] finds its file.
+//! fjall checks each block when it reads the block. But it trusts a keyspace's manifest, deletes every table that the
+//! manifest does not list, and allocates memory by lengths that no checksum covers. So this module always checks
+//! manifests and tables of contents first, and whole files up to a bound. Beyond the bound, a read discovers a damaged
+//! block, and [`find_corrupt_file`] finds its file.
 //!
-//! The formats are lsm-tree 3's (`src/version/{mod,persist,recovery}.rs`) and sfa 1's (`src/{toc,trailer}/`), all numbers
-//! little-endian, all checksums xxh3 of 128 bits:
+//! The formats are those of lsm-tree 3 (`src/version/{mod,persist,recovery}.rs`) and sfa 1 (`src/{toc,trailer}/`). All
+//! numbers are little-endian, all checksums xxh3 with 128 bits:
 //!
 //! ```text
 //! current := version:u64  checksum of v<version>:u128  0:u8
@@ -25,46 +26,49 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 const TRAILER_BYTES: usize = 4 + 1 + 1 + 16 + 8 + 8;
 
-/// Checks all keyspaces in `dir`: manifests and directories of all files always, whole files when all together have at most
-/// `whole_bytes_max` bytes.
+/// Checks all keyspaces in `dir`: manifests, tables of contents, and files up to a total size.
+///
+/// It reads the whole files when all of them together have at most `whole_bytes_max` bytes.
 ///
 /// # Errors
-/// `Rot` with the path of the damaged file; `Failed` when one cannot be read.
+/// `Corrupt` with the path of the damaged file; `Failed` when one cannot be read.
 pub fn check(dir: &Path, whole_bytes_max: u64) -> Result<(), StoreError> {
     let mut listed = Vec::new();
     for keyspace in entries(dir).map_err(|e| StoreError::failed("listing the keyspaces", &e))? {
-        listed.extend(manifest(&keyspace)?);
+        listed.extend(read_manifest(&keyspace)?);
     }
     let mut total = 0;
     for file in &listed {
         total += file.bytes()?;
-        archive(&file.path)?;
+        read_toc(&file.path)?;
     }
     if total <= whole_bytes_max {
-        listed.iter().try_for_each(Listed::check)?;
+        listed.iter().try_for_each(ManifestFile::check)?;
     }
     Ok(())
 }
 
-/// All files that the keyspaces in `dir` list, and those that are damaged; each is read as a whole.
+/// Reads every file that the keyspaces in `dir` list completely.
+///
+/// Returns all files, and the errors of the damaged ones.
 ///
 /// # Errors
 /// `Failed` when one cannot be read.
-pub fn examine(dir: &Path) -> Result<(Vec<PathBuf>, Vec<StoreError>), StoreError> {
+pub fn verify_all(dir: &Path) -> Result<(Vec<PathBuf>, Vec<StoreError>), StoreError> {
     let (mut files, mut damaged) = (Vec::new(), Vec::new());
-    let mut note = |checked: Result<(), StoreError>| match checked {
-        Err(error @ StoreError::Rot { .. }) => {
+    let mut collect = |checked: Result<(), StoreError>| match checked {
+        Err(error @ StoreError::Corrupt { .. }) => {
             damaged.push(error);
             Ok(())
         }
         checked => checked,
     };
     for keyspace in entries(dir).map_err(|e| StoreError::failed("listing the keyspaces", &e))? {
-        match manifest(&keyspace) {
-            Err(error) => note(Err(error))?,
+        match read_manifest(&keyspace) {
+            Err(error) => collect(Err(error))?,
             Ok(listed) => {
                 for file in listed {
-                    note(file.check())?;
+                    collect(file.check())?;
                     files.push(file.path);
                 }
             }
@@ -73,25 +77,27 @@ pub fn examine(dir: &Path) -> Result<(Vec<PathBuf>, Vec<StoreError>), StoreError
     Ok((files, damaged))
 }
 
-/// The damaged file of one keyspace, looked for after a read has failed; `None` when all are whole, or are being replaced.
-pub fn blame(keyspace: &Path) -> Option<StoreError> {
+/// Finds the damaged file of one keyspace after a read has failed.
+///
+/// `None` when all files are intact, or when the engine is replacing them.
+pub fn find_corrupt_file(keyspace: &Path) -> Option<StoreError> {
     let damage =
-        |found: Result<(), StoreError>| found.err().filter(|e| matches!(e, StoreError::Rot { path, .. } if path.exists()));
-    match manifest(keyspace) {
+        |found: Result<(), StoreError>| found.err().filter(|e| matches!(e, StoreError::Corrupt { path, .. } if path.exists()));
+    match read_manifest(keyspace) {
         Ok(listed) => listed.iter().find_map(|file| damage(file.check())),
         Err(e) => damage(Err(e)),
     }
 }
 
-fn rot(path: &Path, what: &str) -> StoreError {
-    StoreError::Rot { path: path.to_owned(), what: what.to_owned() }
+fn corrupt(path: &Path, what: &str) -> StoreError {
+    StoreError::Corrupt { path: path.to_owned(), what: what.to_owned() }
 }
 
 /// A file that cannot be opened is missing, or the disk fails.
 fn unreadable(path: &Path, e: &io::Error) -> StoreError {
     match e.kind() {
-        io::ErrorKind::NotFound => rot(path, "it is missing"),
-        io::ErrorKind::UnexpectedEof => rot(path, "it is too short"),
+        io::ErrorKind::NotFound => corrupt(path, "it is missing"),
+        io::ErrorKind::UnexpectedEof => corrupt(path, "it is too short"),
         _ => StoreError::failed("reading a table file", e),
     }
 }
@@ -104,12 +110,12 @@ fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// A file that a manifest lists.
-struct Listed {
+struct ManifestFile {
     path: PathBuf,
     checksum: u128,
 }
 
-impl Listed {
+impl ManifestFile {
     fn bytes(&self) -> Result<u64, StoreError> {
         self.path.metadata().map(|meta| meta.len()).map_err(|e| unreadable(&self.path, &e))
     }
@@ -126,48 +132,48 @@ impl Listed {
             }
         };
         let sum = sum().map_err(|e| unreadable(&self.path, &e))?;
-        if sum == self.checksum { Ok(()) } else { Err(rot(&self.path, "its checksum is not the one in the manifest")) }
+        if sum == self.checksum { Ok(()) } else { Err(corrupt(&self.path, "its checksum differs from the one in the manifest")) }
     }
 }
 
 /// The files that the current manifest of a keyspace lists.
-fn manifest(keyspace: &Path) -> Result<Vec<Listed>, StoreError> {
+fn read_manifest(keyspace: &Path) -> Result<Vec<ManifestFile>, StoreError> {
     let read = |path: &Path| std::fs::read(path).map_err(|e| unreadable(path, &e));
     let current = keyspace.join("current");
     let pointer = read(&current)?;
-    let damaged = || rot(&current, "it does not point to a manifest");
-    let (version, checksum) = match Input(&pointer) {
+    let damaged = || corrupt(&current, "it points to no manifest");
+    let (version, checksum) = match ByteReader(&pointer) {
         mut input if pointer.len() == 25 => (input.u64(), input.u128()),
         _ => return Err(damaged()),
     };
     let (Some(version), Some(checksum), Some(0)) = (version, checksum, pointer.last()) else { return Err(damaged()) };
     let path = keyspace.join(format!("v{version}"));
     if !path.exists() {
-        return Err(rot(&current, &format!("it points to the manifest v{version}, which is not there")));
+        return Err(corrupt(&current, &format!("it points to the manifest v{version}, which is missing")));
     }
     let bytes = read(&path)?;
     if xxh3_128(&bytes) != checksum {
-        return Err(rot(&path, "its checksum is not the one in the file `current` beside it"));
+        return Err(corrupt(&path, "its checksum differs from the one in the file `current` beside it"));
     }
-    let sections = archive(&path)?;
+    let sections = read_toc(&path)?;
     let section = |name: &[u8]| {
         let (_, at, len) = sections.iter().find(|(found, _, _)| found == name)?;
         bytes.get(usize::try_from(*at).ok()?..)?.get(..usize::try_from(*len).ok()?)
     };
     let listed = || {
-        let mut files = tables(&mut Input(section(b"tables")?), &keyspace.join("tables"))?;
-        files.extend(blob_files(&mut Input(section(b"blob_files")?), &keyspace.join("blobs"))?);
+        let mut files = table_files(&mut ByteReader(section(b"tables")?), &keyspace.join("tables"))?;
+        files.extend(blob_files(&mut ByteReader(section(b"blob_files")?), &keyspace.join("blobs"))?);
         Some(files)
     };
-    listed().ok_or_else(|| rot(&path, "it is no manifest that we know"))
+    listed().ok_or_else(|| corrupt(&path, "it is not a manifest of a known format"))
 }
 
-fn tables(input: &mut Input<'_>, dir: &Path) -> Option<Vec<Listed>> {
+fn table_files(input: &mut ByteReader<'_>, dir: &Path) -> Option<Vec<ManifestFile>> {
     let mut files = Vec::new();
     for _ in 0..input.u8()? {
         for _ in 0..input.u8()? {
             for _ in 0..input.u32()? {
-                files.push(listed(input, dir)?);
+                files.push(manifest_file(input, dir)?);
                 input.u64()?;
             }
         }
@@ -175,19 +181,19 @@ fn tables(input: &mut Input<'_>, dir: &Path) -> Option<Vec<Listed>> {
     Some(files)
 }
 
-fn blob_files(input: &mut Input<'_>, dir: &Path) -> Option<Vec<Listed>> {
-    (0..input.u32()?).map(|_| listed(input, dir)).collect()
+fn blob_files(input: &mut ByteReader<'_>, dir: &Path) -> Option<Vec<ManifestFile>> {
+    (0..input.u32()?).map(|_| manifest_file(input, dir)).collect()
 }
 
-fn listed(input: &mut Input<'_>, dir: &Path) -> Option<Listed> {
+fn manifest_file(input: &mut ByteReader<'_>, dir: &Path) -> Option<ManifestFile> {
     let id = input.u64()?;
     let is_xxh3 = input.u8()? == 0;
     let checksum = input.u128()?;
-    is_xxh3.then(|| Listed { path: dir.join(id.to_string()), checksum })
+    is_xxh3.then(|| ManifestFile { path: dir.join(id.to_string()), checksum })
 }
 
-/// Checks an archive's table of contents and gives it: name, place and length of each section.
-fn archive(path: &Path) -> Result<Vec<(Vec<u8>, u64, u64)>, StoreError> {
+/// Checks an archive's table of contents and returns the name, offset and length of each section.
+fn read_toc(path: &Path) -> Result<Vec<(Vec<u8>, u64, u64)>, StoreError> {
     let read = || -> io::Result<Option<Vec<u8>>> {
         let file = File::open(path)?;
         let len = file.metadata()?.len();
@@ -195,28 +201,29 @@ fn archive(path: &Path) -> Result<Vec<(Vec<u8>, u64, u64)>, StoreError> {
         let mut trailer = [0; TRAILER_BYTES];
         file.read_exact_at(&mut trailer, toc_end)?;
         let Some(rest) = trailer.strip_prefix(b"SFA!\x01\x00") else { return Ok(None) };
-        let mut input = Input(rest);
+        let mut input = ByteReader(rest);
         let (checksum, at, bytes) = (input.u128(), input.u64(), input.u64());
         let (Some(checksum), Some(at), Some(bytes)) = (checksum, at, bytes) else { return Ok(None) };
         if at.checked_add(bytes) != Some(toc_end) {
             return Ok(None);
         }
-        let mut toc = vec![0; usize::try_from(bytes).expect("shorter than the file, which fits into memory")];
+        let mut toc =
+            vec![0; usize::try_from(bytes).expect("the table of contents is shorter than the file, which fits into memory")];
         file.read_exact_at(&mut toc, at)?;
         Ok((xxh3_128(&toc) == checksum).then_some(toc))
     };
     let toc = read().map_err(|e| unreadable(path, &e))?;
     let sections = toc.and_then(|toc| {
-        let mut input = Input(toc.strip_prefix(b"TOC!")?);
+        let mut input = ByteReader(toc.strip_prefix(b"TOC!")?);
         (0..input.u32()?).map(|_| input.section()).collect::<Option<Vec<_>>>()
     });
-    sections.ok_or_else(|| rot(path, "its table of contents is damaged"))
+    sections.ok_or_else(|| corrupt(path, "its table of contents is damaged"))
 }
 
-/// Bytes to read from the front.
-struct Input<'a>(&'a [u8]);
+/// Reads bytes from the front.
+struct ByteReader<'a>(&'a [u8]);
 
-impl Input<'_> {
+impl ByteReader<'_> {
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (taken, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;

@@ -1,17 +1,18 @@
-//! The tail file: how far the log on disk must reach, said by a second witness.
+//! The tail file: a second, independent record of how far the on-disk log must reach.
 //!
-//! A journal alone cannot tell a write that never finished from one that was finished, acknowledged, and damaged since: both
-//! end in bytes that make no sense. So after each sync the number of the last batch that it covered goes here, and whoever
-//! opens the store refuses a journal that ends earlier for any reason but a missing end. It is written without a sync of its
-//! own: it survives a killed process; after a power loss it may be old, which makes it say less, never something wrong.
+//! A journal alone cannot tell a write that never finished from an acknowledged write that was damaged since: both end
+//! in invalid bytes. So after each sync, the store writes the number of the last synced batch here. Opening the store
+//! refuses a journal that ends earlier, unless its end is missing. The tail file itself is not synced after each write.
+//! It survives a killed process. After a power loss it may be old; then it claims less, but never something wrong.
 //!
 //! ```text
-//! file  := slot  zeros to 512  slot           two slots, written in turns: a torn write spoils one, the other still stands
-//! slot  := turn:u64  batch:u64  flags:u64  xxh3(the 24 bytes before):u64              little-endian; the higher turn counts
-//! flags := 1 the store was made completely  |  2 every batch was synced before the next was begun
+//! file  := slot  zeros to 512  slot           two slots, written alternately: a torn write damages one slot only
+//! slot  := turn:u64  batch:u64  flags:u64  xxh3(the 24 bytes before):u64              little-endian; the higher turn wins
+//! flags := 1 the store was created completely  |  2 every batch was synced before the next one began
 //! ```
 //!
-//! It is also the lock of the data directory, since the journals are read before the engine takes its own.
+//! The file is also the lock of the data directory, because this store reads the journals before the engine takes its
+//! own lock.
 
 use crate::log::StoreError;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -23,38 +24,39 @@ use xxhash_rust::xxh3::xxh3_64;
 /// The file's name in the data directory.
 pub const FILE: &str = "tail";
 const SLOT_BYTES: usize = 32;
-/// Far enough apart that no disk writes both at once.
+/// Far enough apart that no disk writes both slots at once.
 const SLOT_AT: [u64; 2] = [0, 512];
 const LOCK_ATTEMPTS: u32 = 30;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 const MADE: u64 = 1;
 const ORDERED: u64 = 2;
 
-/// What the file attests.
+/// The content of the tail file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Attested {
+pub struct DurableMark {
     /// Batches up to this number, counted from 1, are durable.
     pub batch: u64,
-    /// The store was made completely; before that there is nothing in it to lose.
+    /// The store was created completely; before that it holds no data to lose.
     pub made: bool,
-    /// Every batch was synced before the next was begun, so that an unfinished one can only be the last.
+    /// Every batch was synced before the next one began, so only the last batch can be unfinished.
     pub ordered: bool,
 }
 
-/// The tail file, open and locked for as long as this lives.
-pub struct Tail {
+/// The tail file. It stays open and locked while this value lives.
+pub struct TailFile {
     file: File,
     path: PathBuf,
     turn: u64,
 }
 
-impl Tail {
-    /// Opens or creates the tail file of the data directory `dir` and takes its lock; what it attests is `None` when it is
-    /// new.
+impl TailFile {
+    /// Opens or creates the tail file of the data directory `dir` and locks it.
+    ///
+    /// The mark is `None` for a new file.
     ///
     /// # Errors
-    /// `Locked` when another process has it, `Rot` when neither slot can be read.
-    pub fn open(dir: &Path) -> Result<(Self, Option<Attested>), StoreError> {
+    /// `Locked` when another process holds it, `Corrupt` when neither slot can be read.
+    pub fn open(dir: &Path) -> Result<(Self, Option<DurableMark>), StoreError> {
         let path = dir.join(FILE);
         let failed = |e: std::io::Error| StoreError::failed("opening the tail file", &format!("{}: {e}", path.display()));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
@@ -66,17 +68,17 @@ impl Tail {
         }
         let mut slots: Vec<_> = SLOT_AT.iter().filter_map(|at| tail.slot(*at)).collect();
         slots.sort_by_key(|(turn, _)| *turn);
-        let Some((turn, attested)) = slots.pop() else {
-            return Err(StoreError::Rot { path: tail.path, what: "neither of its two slots has a right checksum".into() });
+        let Some((turn, mark)) = slots.pop() else {
+            return Err(StoreError::Corrupt { path: tail.path, what: "neither of its two slots has a valid checksum".into() });
         };
         tail.turn = turn;
-        Ok((tail, Some(attested)))
+        Ok((tail, Some(mark)))
     }
 
-    /// Takes the lock of the data directory `dir`, and writes nothing.
+    /// Locks the data directory `dir` without writing.
     ///
     /// # Errors
-    /// `Locked` when another process has it, `Failed` when there is no tail file.
+    /// `Locked` when another process holds it, `Failed` when the tail file does not exist.
     pub fn lock(dir: &Path) -> Result<File, StoreError> {
         let path = dir.join(FILE);
         let failed = |e: std::io::Error| StoreError::failed("opening the tail file", &format!("{}: {e}", path.display()));
@@ -85,23 +87,23 @@ impl Tail {
         Ok(file)
     }
 
-    fn slot(&self, at: u64) -> Option<(u64, Attested)> {
+    fn slot(&self, at: u64) -> Option<(u64, DurableMark)> {
         let mut bytes = [0; SLOT_BYTES];
         self.file.read_exact_at(&mut bytes, at).ok()?;
         let word = |i: usize| u64::from_le_bytes(bytes[i * 8..][..8].try_into().expect("eight bytes"));
-        let attested = Attested { batch: word(1), made: word(2) & MADE != 0, ordered: word(2) & ORDERED != 0 };
-        (word(3) == xxh3_64(&bytes[..24])).then_some((word(0), attested))
+        let mark = DurableMark { batch: word(1), made: word(2) & MADE != 0, ordered: word(2) & ORDERED != 0 };
+        (word(3) == xxh3_64(&bytes[..24])).then_some((word(0), mark))
     }
 
-    /// Attests it to whoever opens the store after this process has ended, however it ends.
+    /// Records the mark for the next process that opens the store, however this process ends.
     ///
     /// # Errors
-    /// `Failed`, final like every failure to write.
-    pub fn attest(&mut self, attested: Attested) -> Result<(), StoreError> {
+    /// `Failed`, final like every failed write.
+    pub fn record(&mut self, mark: DurableMark) -> Result<(), StoreError> {
         self.turn += 1;
-        let flags = if attested.made { MADE } else { 0 } | if attested.ordered { ORDERED } else { 0 };
+        let flags = if mark.made { MADE } else { 0 } | if mark.ordered { ORDERED } else { 0 };
         let mut bytes = [0; SLOT_BYTES];
-        for (i, word) in [self.turn, attested.batch, flags].into_iter().enumerate() {
+        for (i, word) in [self.turn, mark.batch, flags].into_iter().enumerate() {
             bytes[i * 8..][..8].copy_from_slice(&word.to_le_bytes());
         }
         let sum = xxh3_64(&bytes[..24]);
@@ -111,35 +113,37 @@ impl Tail {
             .map_err(|e| StoreError::failed("writing the tail file", &e))
     }
 
-    /// Attests it in both slots, to last through a power loss too. For the ends of a store's life: this one waits for the disk.
+    /// Records the mark in both slots and syncs, so that it survives a power loss too.
+    ///
+    /// For creating and closing a store.
     ///
     /// # Errors
     /// `Failed`.
-    pub fn attest_for_good(&mut self, attested: Attested) -> Result<(), StoreError> {
-        self.attest(attested)?;
-        self.attest(attested)?;
+    pub fn record_synced(&mut self, mark: DurableMark) -> Result<(), StoreError> {
+        self.record(mark)?;
+        self.record(mark)?;
         self.file.sync_all().map_err(|e| StoreError::failed("syncing the tail file", &e))
     }
 
-    /// Nothing has ever been written to it.
+    /// Whether the file was never written.
     pub const fn is_new(&self) -> bool {
         self.turn == 0
     }
 
-    /// Makes every later write fail, or lets it succeed again.
+    /// Makes every later write fail, or succeed again.
     #[cfg(test)]
     pub fn break_for_tests(&mut self, is_broken: bool) {
         self.file = OpenOptions::new().read(true).write(!is_broken).open(&self.path).unwrap();
     }
 
-    /// The file, to name it.
+    /// The file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
 fn take_lock(file: &File, dir: &Path) -> Result<(), StoreError> {
-    // Whoever closed the file a moment ago may still hold a copy of it in a child that is being started: fork copies
+    // A process that closed the file a moment ago may still share it with a child that is starting: fork copies
     // descriptors, and only exec closes them.
     let mut attempts = 0..LOCK_ATTEMPTS;
     loop {
@@ -157,28 +161,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newer_slot_counts_and_a_spoiled_one_leaves_the_other() {
+    fn the_newer_slot_counts_and_a_damaged_slot_leaves_the_other() {
         let dir = tempfile::tempdir().unwrap();
-        let attested = |batch| Attested { batch, made: true, ordered: true };
-        let (mut tail, found) = Tail::open(dir.path()).unwrap();
+        let mark = |batch| DurableMark { batch, made: true, ordered: true };
+        let (mut tail, found) = TailFile::open(dir.path()).unwrap();
         assert_eq!(found, None);
-        tail.attest(attested(6)).unwrap();
-        tail.attest(attested(7)).unwrap();
+        tail.record(mark(6)).unwrap();
+        tail.record(mark(7)).unwrap();
         drop(tail);
-        assert_eq!(Tail::open(dir.path()).unwrap().1, Some(attested(7)));
+        assert_eq!(TailFile::open(dir.path()).unwrap().1, Some(mark(7)));
 
         let newer = OpenOptions::new().write(true).open(dir.path().join("tail")).unwrap();
         newer.write_all_at(&[9], SLOT_AT[0] + 8).unwrap();
-        assert_eq!(Tail::open(dir.path()).unwrap().1, Some(attested(6)));
+        assert_eq!(TailFile::open(dir.path()).unwrap().1, Some(mark(6)));
 
         newer.write_all_at(&[9], SLOT_AT[1] + 8).unwrap();
-        assert!(matches!(Tail::open(dir.path()), Err(StoreError::Rot { .. })));
+        assert!(matches!(TailFile::open(dir.path()), Err(StoreError::Corrupt { .. })));
     }
 
     #[test]
-    fn one_holder_at_a_time() {
+    fn one_process_at_a_time_holds_the_lock() {
         let dir = tempfile::tempdir().unwrap();
-        let _first = Tail::open(dir.path()).unwrap();
-        assert!(matches!(Tail::open(dir.path()), Err(StoreError::Locked { .. })));
+        let _first = TailFile::open(dir.path()).unwrap();
+        assert!(matches!(TailFile::open(dir.path()), Err(StoreError::Locked { .. })));
     }
 }

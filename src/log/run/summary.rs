@@ -1,13 +1,13 @@
-//! What is known of a log without reading it.
+//! The summary of a log: everything that the server knows without reading rows.
 
-use crate::log::control::{AskedAction, OpenControl};
-use crate::log::{Listed, Loaded, LogId, META, StoreError};
+use crate::log::control::{OpenControl, PendingAction};
+use crate::log::{ListedLog, LoadedLog, LogId, META, StoreError};
 use crate::model::{AgentId, Audience, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-/// What is known of a log without reading it: saved with every append, shown in lists.
+/// The summary of a log. Every append saves it; lists show it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
@@ -17,17 +17,17 @@ pub struct Summary {
     pub thread_id: Option<ThreadId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_session_id: Option<SessionId>,
-    /// The run's own agent: that of its first start that names one.
+    /// The run's own agent, from its first start that names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentId>,
-    /// How the run stands, by all that is known.
+    /// The state of the run, by all envelopes.
     pub run: RunState,
-    /// The same by what users and what operators saw, where that is something else.
+    /// The state by the envelopes that users (and dashboards) see, where it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_for_user: Option<Box<RunState>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_for_dashboard: Option<Box<RunState>>,
-    /// RFC 3339 UTC, as all times here.
+    /// RFC 3339 in UTC, like all times here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,39 +35,43 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_activity: Option<Box<str>>,
     pub last_sequence: Sequence,
-    /// What users are shown in lists.
-    #[serde(default, skip_serializing_if = "Shown::is_nothing")]
-    pub shown: Shown,
-    /// Per audience: the last sequence that it sees, and how many it sees.
+    /// The log's preview in lists, for users.
+    #[serde(default, skip_serializing_if = "Preview::is_empty")]
+    #[serde(rename = "shown")]
+    pub preview: Preview,
+    /// Per audience: the last visible sequence, and the number of visible envelopes.
     pub seen_last: [Sequence; 3],
     pub seen_count: [u64; 3],
-    #[serde(default, skip_serializing_if = "Compacted::is_never")]
-    pub compacted: Compacted,
-    /// Who asks, of the actions that wait.
+    #[serde(default, skip_serializing_if = "CompactionState::is_never")]
+    pub compacted: CompactionState,
+    /// The pending actions, with the agents that ask.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub asking: Vec<AskedAction>,
-    /// The controls that are open, in the order in which they were asked for.
+    #[serde(rename = "asking")]
+    pub pending_actions: Vec<PendingAction>,
+    /// The open controls, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub controls: Vec<OpenControl>,
 }
 
 impl Summary {
-    /// The summary of a log, by its entry [`META`].
+    /// Reads the summary from the entry [`META`] of a log.
     ///
     /// # Errors
-    /// `Unreadable`, for what no summary was saved as.
+    /// `Unreadable` for bytes that are not a summary.
     pub fn read(log: &LogId, meta: &[u8]) -> Result<Self, StoreError> {
         serde_json::from_slice(meta).map_err(|error| StoreError::unreadable(log, META, &error))
     }
 
-    /// The summary of a log in a list. One that cannot be read is named in the server's log, and the list leaves it out.
+    /// Reads the summary of a listed log.
+    ///
+    /// Logs an unreadable summary and returns `None`, so that the list omits the log.
     #[must_use]
-    pub fn listed(listed: &Listed) -> Option<Self> {
+    pub fn from_listed(listed: &ListedLog) -> Option<Self> {
         let read = Self::read(&listed.log, &listed.meta);
-        read.inspect_err(|error| tracing::error!(%error, "a list leaves a log out")).ok()
+        read.inspect_err(|error| tracing::error!(%error, "a list omits a log")).ok()
     }
 
-    /// How the run stands, by what this audience saw of it.
+    /// The state of the run, as this audience sees it.
     #[must_use]
     pub fn run_for(&self, audience: Audience) -> &RunState {
         let narrower = match audience {
@@ -79,34 +83,36 @@ impl Summary {
     }
 }
 
-/// What compaction has made of a log.
+/// The compactions of a log so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Compacted {
-    /// How often rows were taken away. What was made of the rows at one number says nothing of what they come to at another,
-    /// except at the tail.
+pub struct CompactionState {
+    /// The number of compactions that removed rows.
+    ///
+    /// State that a reader derived from the rows at one count is not valid at another, except at the tail.
     pub times: u64,
-    /// Where the log ended the last time: of what lies before there is less than there was; from there on all.
+    /// The log's tail at the last compaction. Rows before it may be missing; rows after it are complete.
     pub through: Sequence,
-    /// Where the log ended when it was last looked through to its end.
+    /// The log's tail when compaction last examined the whole log.
     pub considered: Sequence,
 }
 
-impl Compacted {
+impl CompactionState {
     fn is_never(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What a list shows of a log: only what every audience may see goes in here.
+/// The preview of a log in lists. It contains only data that every audience may see.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Shown {
+pub struct Preview {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<Box<str>>,
-    /// The beginning of the newest message, and which message that is.
+    /// The id and the beginning of the newest message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub preview: Option<(Box<str>, Box<str>)>,
+    #[serde(rename = "preview")]
+    pub message: Option<(Box<str>, Box<str>)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "count")]
     pub unread: Option<u64>,
@@ -116,48 +122,48 @@ pub struct Shown {
     pub stale: Option<bool>,
 }
 
-/// A number of things, as sources give it: a number, or a flag for one or none.
+/// A count as sources send it: a number, or a flag for one or none.
 #[must_use]
 pub fn count_of(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_bool().map(u64::from))
 }
 
-/// Stores of before the count kept a flag.
+// Older stores saved a flag instead of a count.
 fn count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     Ok(count_of(&Value::deserialize(from)?))
 }
 
-/// The longest title and preview, in characters.
-pub const SHOWN_CHARS_MAX: usize = 160;
+/// The longest title and preview text, in characters.
+pub const PREVIEW_CHARS_MAX: usize = 160;
 
-impl Shown {
-    fn is_nothing(&self) -> bool {
+impl Preview {
+    fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// A log with this title.
-    pub fn title(&mut self, title: &str) {
-        self.title = Some(title.chars().take(SHOWN_CHARS_MAX).collect());
+    /// Sets the title.
+    pub fn set_title(&mut self, title: &str) {
+        self.title = Some(title.chars().take(PREVIEW_CHARS_MAX).collect());
     }
 
-    /// More text of a message; of another message than before it is the beginning.
-    pub fn preview(&mut self, message: &str, chunk: &str) {
-        if self.preview.as_ref().is_some_and(|(of, text)| **of == *message && text.len() >= SHOWN_CHARS_MAX) {
+    /// Appends message text. A chunk of another message replaces the preview.
+    pub fn append_message(&mut self, message: &str, chunk: &str) {
+        if self.message.as_ref().is_some_and(|(of, text)| **of == *message && text.len() >= PREVIEW_CHARS_MAX) {
             return;
         }
-        let known = self.preview.take_if(|(of, _)| **of == *message);
+        let known = self.message.take_if(|(of, _)| **of == *message);
         let known = known.map(|(_, text)| String::from(text)).unwrap_or_default();
-        let room = SHOWN_CHARS_MAX.saturating_sub(known.chars().count());
+        let room = PREVIEW_CHARS_MAX.saturating_sub(known.chars().count());
         let text = known + &chunk.chars().take(room).collect::<String>();
-        self.preview = Some((message.into(), text.into()));
+        self.message = Some((message.into(), text.into()));
     }
 }
 
-/// The summary that was saved with a log.
+/// Reads the summary that was saved with a log.
 ///
 /// # Errors
-/// `Unreadable`, also when it is missing.
-pub fn summary_of(log: &LogId, loaded: &Loaded) -> Result<Summary, StoreError> {
+/// `Unreadable`, also when the summary is missing.
+pub fn summary_of(log: &LogId, loaded: &LoadedLog) -> Result<Summary, StoreError> {
     let meta = loaded.state.iter().find(|(key, _)| key == META);
     let (_, meta) = meta.ok_or_else(|| StoreError::unreadable(log, META, &"it is missing"))?;
     Summary::read(log, meta)

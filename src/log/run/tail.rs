@@ -1,7 +1,7 @@
-//! One log: where it stands, what of it is newest, who watches it, and when its producers were last heard of.
+//! One log: its tail, its newest rows, its watchers, and the last activity of its producers.
 
 use super::summary::Summary;
-use crate::log::{Append, LogId, Placed};
+use crate::log::{Append, LogId, StoredAppend};
 use crate::model::{Epoch, Sequence};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// What a watched log keeps of its newest rows for those who encode them, in bytes. What fell out is read from the store.
+/// Bytes of newest rows that a watched log keeps for encoding. Readers read older rows from the store.
 const RECENT_BYTES_MAX: usize = 1024 * 1024;
 
-/// What is kept of them once they have been encoded.
+/// Bytes of newest rows that a watched log keeps after their encoding.
 const RECENT_BYTES_KEPT: usize = 16 * 1024;
 
-/// Where a log stands, for its readers: everything in it is durable.
+/// The tail of a log, for readers: everything up to it is durable.
 #[derive(Debug, Clone, Default)]
 pub struct Tail {
     /// `None` until the log is first written.
@@ -27,7 +27,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// How the run has ended, if it has.
+    /// The final status of the run, if it has ended.
     #[must_use]
     pub fn end(&self) -> Option<&'static str> {
         let status = self.summary.run.status;
@@ -37,38 +37,42 @@ impl Tail {
 
 struct Recent {
     tail: Tail,
-    /// The newest appends, oldest first, while somebody watches.
-    rows: VecDeque<Placed>,
+    /// The newest appends, oldest first, while the log is watched.
+    rows: VecDeque<StoredAppend>,
     bytes: usize,
-    /// When the first of what is announced was committed.
+    /// The commit time of the first announced append.
     announced_at: Option<Instant>,
 }
 
-/// One log's tail.
+/// One open log.
 pub struct Log {
     pub id: LogId,
     recent: Mutex<Recent>,
     watchers: AtomicUsize,
-    /// Set while the log waits in a [`Group`](super::Group) to be looked after, so that it waits there once.
+    /// Set while a group announces the log, so that the log is announced once.
     announced: AtomicBool,
-    /// The sequence at which the log is [`Group::grown`](super::Group::grown) next; far off while that is being looked after.
-    grown_at: AtomicU64,
-    /// [`Compacted::times`](super::Compacted::times), for those who ask often.
+    /// The sequence at which the log is next reported as grown.
+    ///
+    /// See [`CommittedGroup::grown`](super::CommittedGroup::grown). `u64::MAX` while the last report is being handled.
+    growth_mark: AtomicU64,
+    /// [`CompactionState::times`](super::CompactionState::times), for frequent callers.
     compacted: AtomicU64,
-    /// Counts what was heard of the log's producers, facts or less.
-    heard: AtomicU64,
-    /// Streamed bodies that are being read for it: somebody is there, whether or not he says something.
+    /// Counts signs of life from the log's producers: deliveries and closed connections.
+    activity_count: AtomicU64,
+    /// Streamed bodies that the server is reading for the log.
+    ///
+    /// Each is a connected producer, even if it is silent.
     bodies: AtomicUsize,
     /// Submissions between their writer and the store.
-    under_way: AtomicUsize,
-    /// Told when the last of them is committed or refused.
+    in_flight: AtomicUsize,
+    /// Notified when the last of them is committed or refused.
     idle: Notify,
-    /// Held by those who need the log's past to stay as it is while they read page after page.
-    pub(super) past: RwLock<()>,
+    /// Held by readers that need an unchanged history while they read page after page.
+    pub(super) history: RwLock<()>,
 }
 
-/// How far a log grows before it is first announced as grown.
-const GROWN_FIRST: u64 = 2048;
+/// The sequence at which a log is first announced as grown.
+const FIRST_GROWTH_MARK: u64 = 2048;
 
 impl Log {
     pub(super) fn new(id: LogId, tail: Tail) -> Self {
@@ -78,51 +82,53 @@ impl Log {
             recent: Mutex::new(Recent { tail, rows: VecDeque::new(), bytes: 0, announced_at: None }),
             watchers: AtomicUsize::new(0),
             announced: AtomicBool::new(false),
-            grown_at: AtomicU64::new(GROWN_FIRST),
-            heard: AtomicU64::new(0),
+            growth_mark: AtomicU64::new(FIRST_GROWTH_MARK),
+            activity_count: AtomicU64::new(0),
             bodies: AtomicUsize::new(0),
-            under_way: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
             idle: Notify::new(),
-            past: RwLock::new(()),
+            history: RwLock::new(()),
         }
     }
 
-    /// How often rows were taken out of its past: see [`Compacted::times`](super::Compacted::times).
+    /// The number of compactions so far: [`CompactionState::times`](super::CompactionState::times).
     #[must_use]
     pub fn compacted(&self) -> u64 {
         self.compacted.load(Ordering::Acquire)
     }
 
-    /// Keeps the log's past as it is for as long as this is held: for a thread that may wait, and that lets go soon.
-    pub fn hold_still(&self) -> RwLockReadGuard<'_, ()> {
-        self.past.read()
+    /// Prevents compaction while the guard is held.
+    ///
+    /// For a thread that may block and that releases the guard soon.
+    pub fn lock_history(&self) -> RwLockReadGuard<'_, ()> {
+        self.history.read()
     }
 
-    /// A producer was heard of.
-    pub fn hear(&self) {
-        self.heard.fetch_add(1, Ordering::Relaxed);
+    /// Records activity of a producer.
+    pub fn touch(&self) {
+        self.activity_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often a producer was heard of since the log was opened; `None` while one is on the line.
+    /// The number of recorded activities since the log was opened; `None` while a producer is connected.
     #[must_use]
-    pub fn heard(&self) -> Option<u64> {
-        (self.bodies.load(Ordering::Relaxed) == 0).then(|| self.heard.load(Ordering::Relaxed))
+    pub fn last_activity(&self) -> Option<u64> {
+        (self.bodies.load(Ordering::Relaxed) == 0).then(|| self.activity_count.load(Ordering::Relaxed))
     }
 
-    /// A producer is on the line for as long as this is held.
+    /// Records a connected producer for as long as the result is held.
     #[must_use]
-    pub fn on_the_line(self: &Arc<Self>) -> OnTheLine {
+    pub fn mark_connected(self: &Arc<Self>) -> Connected {
         self.bodies.fetch_add(1, Ordering::Relaxed);
-        OnTheLine(self.clone())
+        Connected(self.clone())
     }
 
-    /// Where the log stands now.
+    /// The current tail.
     #[must_use]
     pub fn tail(&self) -> Tail {
         self.recent.lock().tail.clone()
     }
 
-    /// Keeps recent rows, and announces this log's commits, from now on. Balanced by [`Self::unwatch`].
+    /// Keeps recent rows and announces commits from now on. [`Self::unwatch`] undoes it.
     pub fn watch(&self) -> Tail {
         let recent = self.recent.lock();
         self.watchers.fetch_add(1, Ordering::Relaxed);
@@ -139,19 +145,19 @@ impl Log {
         }
     }
 
-    /// The tail, and the rows between `after` and it if they are all still at hand.
+    /// The tail, and the rows between `after` and the tail if all of them are still in memory.
     #[must_use]
-    pub fn recent_after(&self, after: Sequence) -> (Tail, Option<Vec<Bytes>>) {
-        self.recent_appends(after, |placed| placed.rows.clone())
+    pub fn recent_rows_after(&self, after: Sequence) -> (Tail, Option<Vec<Bytes>>) {
+        self.map_recent(after, |stored| stored.rows.clone())
     }
 
-    /// The same, with the place of each append in the order of all.
+    /// Like [`Self::recent_rows_after`], with the position of each append.
     #[must_use]
-    pub fn recent_placed_after(&self, after: Sequence) -> (Tail, Option<Vec<Placed>>) {
-        self.recent_appends(after, Placed::clone)
+    pub fn recent_appends_after(&self, after: Sequence) -> (Tail, Option<Vec<StoredAppend>>) {
+        self.map_recent(after, StoredAppend::clone)
     }
 
-    fn recent_appends<T>(&self, after: Sequence, give: impl Fn(&Placed) -> T) -> (Tail, Option<Vec<T>>) {
+    fn map_recent<T>(&self, after: Sequence, give: impl Fn(&StoredAppend) -> T) -> (Tail, Option<Vec<T>>) {
         let recent = self.recent.lock();
         let tail = recent.tail.clone();
         if after >= tail.last {
@@ -159,59 +165,61 @@ impl Log {
         }
         let from = match recent.rows.back() {
             Some(newest) if newest.before <= after => recent.rows.len(),
-            _ => recent.rows.partition_point(|placed| placed.before <= after),
+            _ => recent.rows.partition_point(|stored| stored.before <= after),
         };
         let rows = (from > 0).then(|| recent.rows.range(from - 1..).map(give).collect());
         (tail, rows)
     }
 
-    /// Whoever looks after the log says so first: what is committed from now on is announced anew. Returns when the first of
-    /// what was announced was committed.
-    pub fn take_announcement(&self) -> Option<Instant> {
+    /// Acknowledges the announcement, so that later commits announce the log again.
+    ///
+    /// Call this before handling the log. Returns the commit time of the first announced append.
+    pub fn acknowledge_announcement(&self) -> Option<Instant> {
         self.announced.store(false, Ordering::Release);
         self.recent.lock().announced_at.take()
     }
 
-    /// When the first of what nobody has looked after yet was committed.
+    /// The commit time of the first append whose announcement is not acknowledged.
     #[must_use]
     pub fn announced_at(&self) -> Option<Instant> {
         self.recent.lock().announced_at
     }
 
-    /// Lets go of rows up to `until`, which whoever encodes them has; a few stay for readers with a selection of their own.
-    pub fn forget(&self, until: Sequence) {
+    /// Drops rows up to `until`, which are encoded by now. A few stay for readers with their own filter.
+    pub fn drop_recent(&self, until: Sequence) {
         let mut recent = self.recent.lock();
-        while recent.bytes > RECENT_BYTES_KEPT && recent.rows.get(1).is_some_and(|placed| placed.before <= until) {
-            let dropped = recent.rows.pop_front().map_or(0, |placed| placed.rows.len());
+        while recent.bytes > RECENT_BYTES_KEPT && recent.rows.get(1).is_some_and(|stored| stored.before <= until) {
+            let dropped = recent.rows.pop_front().map_or(0, |stored| stored.rows.len());
             recent.bytes -= dropped;
         }
     }
 
-    /// Announces the log as grown once it reaches `at`, and once only; false if it is there already, and will not be announced.
-    pub fn announce_grown_at(&self, at: Sequence) -> bool {
-        self.grown_at.store(at.0, Ordering::SeqCst);
-        // Whoever commits looks at this after the tail has moved: one of the two sees the other.
-        !self.has_grown(self.tail().last)
+    /// Announces the log as grown once it reaches `at`; `false` without effect if it is there already.
+    pub fn announce_growth_at(&self, at: Sequence) -> bool {
+        self.growth_mark.store(at.0, Ordering::SeqCst);
+        // The committer checks the mark after it has moved the tail, so one of the two sees the other's change.
+        !self.reaches_growth_mark(self.tail().last)
     }
 
-    /// Whether the log has reached the place at which that is to be said.
-    pub(super) fn has_grown(&self, last: Sequence) -> bool {
-        last.0 >= self.grown_at.load(Ordering::SeqCst) && self.grown_at.swap(u64::MAX, Ordering::SeqCst) != u64::MAX
+    /// Whether the log has reached the growth mark, which this call clears.
+    pub(super) fn reaches_growth_mark(&self, last: Sequence) -> bool {
+        last.0 >= self.growth_mark.load(Ordering::SeqCst) && self.growth_mark.swap(u64::MAX, Ordering::SeqCst) != u64::MAX
     }
 
-    /// Makes it a log that nobody has written; what it was before.
-    pub(super) fn unwrite(&self) -> Tail {
+    /// Resets the log to one that was never written; returns its former tail.
+    pub(super) fn reset(&self) -> Tail {
         let mut recent = self.recent.lock();
         recent.rows = VecDeque::new();
         recent.bytes = 0;
-        // Unless that is being looked after; whoever does finds the tail as it is then.
-        let _ = self.grown_at.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |at| (at != u64::MAX).then_some(GROWN_FIRST));
+        // Unless the growth is being handled: the handler reads the tail after this.
+        let _ =
+            self.growth_mark.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |at| (at != u64::MAX).then_some(FIRST_GROWTH_MARK));
         self.compacted.store(0, Ordering::Release);
         std::mem::take(&mut recent.tail)
     }
 
-    /// Its past is another now, of which this is known.
-    pub(super) fn rewrite(&self, summary: Arc<Summary>) {
+    /// Replaces the log's history; `summary` describes the log after it.
+    pub(super) fn replace_history(&self, summary: Arc<Summary>) {
         let mut recent = self.recent.lock();
         recent.rows = VecDeque::new();
         recent.bytes = 0;
@@ -219,7 +227,7 @@ impl Log {
         recent.tail.summary = summary;
     }
 
-    /// Moves the tail past appends that were committed at these positions: where it was, and whether that is to be announced.
+    /// Moves the tail past committed appends; returns the former tail, and whether to announce the log.
     pub(super) fn publish(&self, appends: &[Append], positions: &[(u64, u64)], summary: Arc<Summary>) -> (Tail, bool) {
         let mut recent = self.recent.lock();
         let watched = self.watchers.load(Ordering::Relaxed) > 0;
@@ -227,9 +235,9 @@ impl Log {
         let before = std::mem::replace(&mut recent.tail, Tail { epoch: Some(epoch), last, summary });
         for (append, (position, _)) in appends.iter().zip(positions).filter(|(append, _)| watched && !append.rows.is_empty()) {
             recent.bytes += append.rows.len();
-            recent.rows.push_back(Placed { position: *position, before: append.expected, rows: append.rows.clone() });
+            recent.rows.push_back(StoredAppend { position: *position, before: append.expected, rows: append.rows.clone() });
             while recent.bytes > RECENT_BYTES_MAX && recent.rows.len() > 1 {
-                let dropped = recent.rows.pop_front().map_or(0, |placed| placed.rows.len());
+                let dropped = recent.rows.pop_front().map_or(0, |stored| stored.rows.len());
                 recent.bytes -= dropped;
             }
         }
@@ -240,50 +248,50 @@ impl Log {
         (before, is_announced)
     }
 
-    /// Whether a submission of this log is between its writer and the store.
+    /// Whether a submission of this log is in flight between its writer and the store.
     #[must_use]
-    pub fn is_under_way(&self) -> bool {
-        self.under_way.load(Ordering::Acquire) > 0
+    pub fn has_in_flight(&self) -> bool {
+        self.in_flight.load(Ordering::Acquire) > 0
     }
 
-    /// Waits until no submission of this log is between its writer and the store. What is loaded then is the whole log.
+    /// Waits until no submission of this log is in flight. A load then sees the whole log.
     pub async fn idle(&self) {
         loop {
-            let mut told = std::pin::pin!(self.idle.notified());
-            told.as_mut().enable();
-            if !self.is_under_way() {
+            let mut idle = std::pin::pin!(self.idle.notified());
+            idle.as_mut().enable();
+            if !self.has_in_flight() {
                 return;
             }
-            told.await;
+            idle.await;
         }
     }
 }
 
-/// A submission that its log counts as under way for as long as this is held.
-pub(super) struct UnderWay(Arc<Log>);
+/// A submission in flight; its log counts it as long as this is held.
+pub(super) struct InFlightGuard(Arc<Log>);
 
-impl UnderWay {
+impl InFlightGuard {
     pub(super) fn of(log: &Arc<Log>) -> Self {
-        log.under_way.fetch_add(1, Ordering::AcqRel);
+        log.in_flight.fetch_add(1, Ordering::AcqRel);
         Self(log.clone())
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        if self.0.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.0.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.idle.notify_waiters();
         }
     }
 }
 
-/// A producer that sends a body as long as it likes; see [`Log::on_the_line`].
-pub struct OnTheLine(Arc<Log>);
+/// A connected producer that streams a body; see [`Log::mark_connected`].
+pub struct Connected(Arc<Log>);
 
-impl Drop for OnTheLine {
+impl Drop for Connected {
     fn drop(&mut self) {
-        // That it has gone is the last that was heard of it.
-        self.0.hear();
+        // Disconnecting is the producer's last activity.
+        self.0.touch();
         self.0.bodies.fetch_sub(1, Ordering::Relaxed);
     }
 }

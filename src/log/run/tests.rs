@@ -1,4 +1,4 @@
-//! Tails and positions as appends are committed, and sessions and erasure as the index has them.
+//! Tests of tails and positions after commits, and of the indexes of sessions and erased logs.
 
 use super::*;
 use crate::log::embedded::{EmbeddedStore, Sync};
@@ -11,9 +11,9 @@ fn run(name: &str) -> LogId {
     LogId::Run(RunId::new(name).unwrap())
 }
 
-type Groups = mpsc::UnboundedReceiver<Group>;
+type Groups = mpsc::UnboundedReceiver<CommittedGroup>;
 
-/// One row more than the log has.
+/// An append that adds one row to the log.
 fn append(log: &LogId, last: Sequence, summary: &Summary) -> Append {
     let mut rows = Vec::new();
     Row::encode(&mut rows, last.next(), [last; 3], [Some(b"{}"); 3]);
@@ -33,7 +33,7 @@ async fn write(logs: &Logs<impl Store>, groups: &mut Groups, log: &Arc<Log>, sum
     let append = append(&log.id, log.tail().last, &summary);
     let (ack, durable) = oneshot::channel();
     let (appends, chain) = (vec![append], Arc::default());
-    logs.submit(Submission { log: log.clone(), appends, summary: Arc::new(summary), chain, number: 0, ack });
+    logs.submit(Submission { log: log.clone(), appends, summary: Arc::new(summary), chain, index: 0, ack });
     for (ack, result) in groups.recv().await.unwrap().acks {
         ack.send(result).unwrap();
     }
@@ -41,7 +41,7 @@ async fn write(logs: &Logs<impl Store>, groups: &mut Groups, log: &Arc<Log>, sum
 }
 
 #[tokio::test]
-async fn what_is_recent_is_placed_as_the_store_places_it_and_nothing_visible_lies_beyond_the_position() {
+async fn recent_appends_equal_the_stored_ones_and_nothing_visible_lies_beyond_the_position() {
     let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
     assert_eq!(logs.position(), 0);
     let (a, b) = (logs.log(&run("a")).await.unwrap(), logs.log(&run("b")).await.unwrap());
@@ -53,20 +53,20 @@ async fn what_is_recent_is_placed_as_the_store_places_it_and_nothing_visible_lie
     let epoch = Epoch::from_random(1);
     for after in (0..=13).map(Sequence) {
         let limit = Limit { rows: usize::MAX, bytes: usize::MAX };
-        let stored = logs.read_placed(&a.id, epoch, after, limit).await.unwrap();
-        let (tail, recent) = a.recent_placed_after(after);
+        let stored = logs.read_appends(&a.id, epoch, after, limit).await.unwrap();
+        let (tail, recent) = a.recent_appends_after(after);
         assert_eq!((tail.last, recent), (Sequence(13), Some(stored)), "after {after}");
     }
-    assert_eq!(b.recent_placed_after(Sequence(1)).1, None, "nobody watches it");
+    assert_eq!(b.recent_appends_after(Sequence(1)).1, None, "the log is not watched");
     assert_eq!(logs.locate(&b.id, epoch, 4).await.unwrap(), Sequence(2));
 }
 
 #[tokio::test]
-async fn what_the_store_has_and_no_tail_tells_of_yet_is_read_by_nobody() {
+async fn a_stored_append_beyond_the_tail_is_not_readable_yet() {
     let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
     let (log, closed) = (logs.log(&run("a")).await.unwrap(), run("closed"));
     write(&logs, &mut groups, &log, Summary::default()).await;
-    // As it is while the committer is between the two.
+    // The state between the commit in the store and the move of the tail.
     let ahead = [append(&log.id, Sequence(1), &Summary::default()), append(&closed, Sequence::NONE, &Summary::default())];
     logs.work(move |store| pollster::block_on(store.commit(&ahead)).unwrap()).await;
     let limit = Limit { rows: usize::MAX, bytes: usize::MAX };
@@ -75,11 +75,11 @@ async fn what_the_store_has_and_no_tail_tells_of_yet_is_read_by_nobody() {
         rows_after(rows, Sequence(after)).map(|row| row.sequence().0).collect::<Vec<_>>()
     };
     assert_eq!((read(&log.id, 0).await, read(&log.id, 1).await), (vec![1], vec![]));
-    assert_eq!(read(&closed, 0).await, [1], "nobody writes a log that is not open");
+    assert_eq!(read(&closed, 0).await, [1], "a closed log has no writer");
 }
 
 #[tokio::test]
-async fn a_session_is_known_once_what_belongs_to_it_is_visible_and_again_after_a_restart() {
+async fn a_session_is_known_once_its_log_is_visible_and_again_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let id = |name: &str| SessionId::new(name).unwrap();
     let says = |session: Option<&str>, parent: Option<&str>| Summary {
@@ -89,7 +89,7 @@ async fn a_session_is_known_once_what_belongs_to_it_is_visible_and_again_after_a
     };
     let of = |logs: &Logs<EmbeddedStore>, session: &str| {
         let sessions = logs.sessions();
-        (sessions.place_of(&id(session)), sessions.runs_of(&id(session)), sessions.children_of(&id(session)))
+        (sessions.created_order(&id(session)), sessions.runs_of(&id(session)), sessions.children_of(&id(session)))
     };
     let runs = |names: &[&str]| names.iter().map(|name| RunId::new(name).unwrap()).collect::<Vec<_>>();
 
@@ -109,7 +109,7 @@ async fn a_session_is_known_once_what_belongs_to_it_is_visible_and_again_after_a
     let all = of(&logs, "s");
     assert_eq!((&all, logs.sessions().has_own_log(&id("s"))), (&(Some(1), runs(&["a", "b"]), vec![id("t")]), true));
     drop((logs, a, b, c, own));
-    // The committer lets go of the store once it has told everybody.
+    // The committer releases the store after it has sent all answers.
     assert!(groups.recv().await.is_none());
 
     let store = loop {
@@ -123,16 +123,16 @@ async fn a_session_is_known_once_what_belongs_to_it_is_visible_and_again_after_a
 }
 
 #[test]
-fn an_unread_flag_of_an_older_store_is_read_as_a_number() {
+fn an_unread_flag_of_an_older_store_reads_as_a_number() {
     for (stored, unread) in [("true", Some(1)), ("false", Some(0)), ("7", Some(7)), ("null", None)] {
-        let shown: Shown = serde_json::from_str(&format!("{{\"unread\":{stored}}}")).unwrap();
-        assert_eq!(shown.unread, unread, "{stored}");
+        let preview: Preview = serde_json::from_str(&format!("{{\"unread\":{stored}}}")).unwrap();
+        assert_eq!(preview.unread, unread, "{stored}");
     }
-    assert_eq!(serde_json::from_str::<Shown>("{}").unwrap(), Shown::default());
+    assert_eq!(serde_json::from_str::<Preview>("{}").unwrap(), Preview::default());
 }
 
 #[tokio::test]
-async fn an_erased_log_is_open_as_one_that_nobody_has_written_and_its_session_forgets_it() {
+async fn an_erased_log_is_open_like_an_unwritten_one_and_its_session_forgets_it() {
     let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
     let session = SessionId::new("s").unwrap();
     let says = || Summary { session_id: Some(session.clone()), ..Summary::default() };
@@ -145,35 +145,35 @@ async fn an_erased_log_is_open_as_one_that_nobody_has_written_and_its_session_fo
     logs.erase(&a).await.unwrap();
     let tail = a.tail();
     assert_eq!((tail.epoch, tail.last, &*tail.summary), (None, Sequence::NONE, &Summary::default()));
-    assert_eq!(a.recent_after(Sequence::NONE).1, Some(Vec::new()));
+    assert_eq!(a.recent_rows_after(Sequence::NONE).1, Some(Vec::new()));
     assert!(Arc::ptr_eq(&a, &logs.log(&a.id).await.unwrap()));
     assert_eq!(logs.sessions().runs_of(&session), [RunId::new("b").unwrap()]);
     assert!(waiting.has_changed().unwrap());
     waiting.mark_unchanged();
     write(&logs, &mut groups, &a, says()).await;
-    assert_eq!(a.recent_placed_after(Sequence::NONE).1.unwrap()[0].position, 4);
+    assert_eq!(a.recent_appends_after(Sequence::NONE).1.unwrap()[0].position, 4);
     assert_eq!(logs.sessions().list(None, 9), [(2, session.clone())]);
     assert_eq!(logs.sessions().runs_of(&session), ["b", "a"].map(|name| RunId::new(name).unwrap()));
-    // Those who wait are told last.
+    // The committer notifies session watchers last.
     waiting.changed().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_panic_of_the_committer_fails_the_store_by_its_reason_and_answers_all_who_wait() {
+async fn a_panic_of_the_committer_fails_the_store_with_its_message_and_answers_every_caller() {
     let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
     let log = logs.log(&run("a")).await.unwrap();
     let submit = |append: Append| {
         let (ack, durable) = oneshot::channel();
         let (appends, chain) = (vec![append], Arc::default());
-        logs.submit(Submission { log: log.clone(), appends, summary: Arc::default(), chain, number: 0, ack });
+        logs.submit(Submission { log: log.clone(), appends, summary: Arc::default(), chain, index: 0, ack });
         durable
     };
-    // Rows without a move of the tail: the store asserts that nobody asks for this.
+    // Rows without a move of the tail: the store asserts against that.
     let contradiction = Append { last: Sequence::NONE, ..append(&log.id, Sequence::NONE, &Summary::default()) };
     let patience = std::time::Duration::from_secs(30);
     let _unanswered = submit(contradiction).await;
-    assert!(groups.recv().await.is_none(), "nothing was committed, and nothing will be");
-    let failure = tokio::time::timeout(patience, logs.failed()).await.expect("its end is known").to_string();
+    assert!(groups.recv().await.is_none(), "the committer has ended without a commit");
+    let failure = tokio::time::timeout(patience, logs.failed()).await.expect("the failure is known").to_string();
     assert!(failure.contains("committer") && failure.contains("rows exactly when the tail moves"), "{failure}");
     assert_eq!(logs.failure().unwrap().to_string(), failure);
     let later = submit(append(&log.id, Sequence::NONE, &Summary::default())).await.unwrap();
@@ -181,7 +181,7 @@ async fn a_panic_of_the_committer_fails_the_store_by_its_reason_and_answers_all_
 }
 
 #[test]
-fn a_writer_opens_its_log_while_every_thread_for_long_work_is_taken() {
+fn a_writer_opens_its_log_while_all_threads_for_long_work_are_busy() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build().unwrap();
     let (free, taken) = (Arc::new(std::sync::Barrier::new(2)), Arc::new(std::sync::Mutex::new(())));
     let held = taken.lock().unwrap();

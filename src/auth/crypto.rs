@@ -1,6 +1,6 @@
-//! The three signatures that tokens may have, computed by `ring`.
+//! The three signature algorithms of tokens, computed by `ring`.
 //!
-//! `jsonwebtoken` reads the format and hands the bytes over. A key answers for one algorithm, so that nothing in a token decides
+//! `jsonwebtoken` parses the format and passes the bytes on. Each key supports one algorithm, so a token cannot choose
 //! how it is checked. `ring` compares in constant time.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
@@ -15,13 +15,13 @@ use signature::{Signer, Verifier};
 static PROVIDER: CryptoProvider =
     CryptoProvider { signer_factory: signer, verifier_factory: verifier, key_utils: KeyUtils::new_unimplemented() };
 
-/// Makes this what `jsonwebtoken` computes with, unless the program that links us has chosen something else already.
+/// Installs this provider for `jsonwebtoken`, unless the embedding program has installed another.
 pub(super) fn install() {
     let _ = PROVIDER.install_default();
 }
 
-/// What signs.
-enum Signing {
+/// A private key that signs.
+enum PrivateKey {
     Secret(hmac::Key),
     Ed(Ed25519KeyPair),
     Rsa(Box<RsaKeyPair>),
@@ -31,21 +31,21 @@ enum Signing {
 fn signer(algorithm: &Algorithm, key: &EncodingKey) -> Result<Box<dyn JwtSigner>> {
     let bytes = key.as_bytes();
     Ok(Box::new(match (algorithm, key.family()) {
-        (Algorithm::HS256, AlgorithmFamily::Hmac) => Signing::Secret(hmac::Key::new(hmac::HMAC_SHA256, bytes)),
+        (Algorithm::HS256, AlgorithmFamily::Hmac) => PrivateKey::Secret(hmac::Key::new(hmac::HMAC_SHA256, bytes)),
         (Algorithm::EdDSA, AlgorithmFamily::Ed) => {
-            // What OpenSSL writes has no public half to check against.
+            // OpenSSL writes no public key into the file, so there is none to check against.
             let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(bytes);
-            Signing::Ed(pair.map_err(|_| Error::from(ErrorKind::InvalidEddsaKey))?)
+            PrivateKey::Ed(pair.map_err(|_| Error::from(ErrorKind::InvalidEddsaKey))?)
         }
         (Algorithm::RS256, AlgorithmFamily::Rsa) => {
             let pair = RsaKeyPair::from_der(bytes);
-            Signing::Rsa(Box::new(pair.map_err(|why| Error::from(ErrorKind::InvalidRsaKey(why.to_string())))?))
+            PrivateKey::Rsa(Box::new(pair.map_err(|why| Error::from(ErrorKind::InvalidRsaKey(why.to_string())))?))
         }
         _ => return Err(ErrorKind::InvalidAlgorithm.into()),
     }))
 }
 
-impl Signer<Vec<u8>> for Signing {
+impl Signer<Vec<u8>> for PrivateKey {
     fn try_sign(&self, message: &[u8]) -> std::result::Result<Vec<u8>, signature::Error> {
         match self {
             Self::Secret(key) => Ok(hmac::sign(key, message).as_ref().to_vec()),
@@ -60,7 +60,7 @@ impl Signer<Vec<u8>> for Signing {
     }
 }
 
-impl JwtSigner for Signing {
+impl JwtSigner for PrivateKey {
     fn algorithm(&self) -> Algorithm {
         match self {
             Self::Secret(_) => Algorithm::HS256,
@@ -70,8 +70,8 @@ impl JwtSigner for Signing {
     }
 }
 
-/// What checks a signature.
-struct Checking {
+/// Verifies signatures with one key.
+struct SignatureVerifier {
     algorithm: Algorithm,
     key: DecodingKey,
 }
@@ -81,12 +81,12 @@ fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerif
     match (algorithm, key.family()) {
         (Algorithm::HS256, AlgorithmFamily::Hmac)
         | (Algorithm::EdDSA, AlgorithmFamily::Ed)
-        | (Algorithm::RS256, AlgorithmFamily::Rsa) => Ok(Box::new(Checking { algorithm: *algorithm, key: key.clone() })),
+        | (Algorithm::RS256, AlgorithmFamily::Rsa) => Ok(Box::new(SignatureVerifier { algorithm: *algorithm, key: key.clone() })),
         _ => Err(ErrorKind::InvalidAlgorithm.into()),
     }
 }
 
-impl Verifier<Vec<u8>> for Checking {
+impl Verifier<Vec<u8>> for SignatureVerifier {
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> std::result::Result<(), signature::Error> {
         let is_right = match (self.algorithm, self.key.kind()) {
             (Algorithm::HS256, DecodingKeyKind::SecretOrDer(secret)) => {
@@ -107,7 +107,7 @@ impl Verifier<Vec<u8>> for Checking {
     }
 }
 
-impl JwtVerifier for Checking {
+impl JwtVerifier for SignatureVerifier {
     fn algorithm(&self) -> Algorithm {
         self.algorithm
     }

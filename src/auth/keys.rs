@@ -1,73 +1,70 @@
-//! The keys that vouch for tokens: out of a file with one key, and out of a JSON Web Key Set (RFC 7517).
+//! Keys that verify tokens, from a single-key file or a JSON Web Key Set (RFC 7517).
 //!
-//! What a key is says how it signs: a secret HS256, an Ed25519 key EdDSA, an RSA key RS256. The algorithm that a token claims
-//! only chooses among the keys of that kind.
+//! The key type fixes the algorithm: a secret uses HS256, an Ed25519 key EdDSA, an RSA key RS256. The algorithm that a
+//! token claims only selects among the keys of that type.
 
-use super::Refusal;
-use super::rights::{Claims, Said};
+use super::TokenError;
+use super::rights::{Claims, RawClaims};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind, EncodingKey, Header, Validation};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// The shortest secret, in bytes: as long as the hash (RFC 7518, section 3.2).
+/// Minimum length of a secret, in bytes: the hash length (RFC 7518, section 3.2).
 pub const SECRET_BYTES_MIN: usize = 32;
-/// An RSA modulus has at least 2048 bits; in bytes.
+/// Minimum RSA modulus, in bytes: 2048 bits.
 const MODULUS_BYTES_MIN: usize = 256;
-/// An Ed25519 public key, in bytes.
+/// Length of an Ed25519 public key, in bytes.
 const POINT_BYTES: usize = 32;
-/// Keys of one set.
+/// Maximum number of keys in one set.
 pub const KEYS_MAX: usize = 256;
-/// The longest token, in bytes: it has to fit a request's head.
+/// Maximum length of a token, in bytes: it must fit in a request's head.
 pub const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
-/// A key that vouches for tokens.
+/// A key that verifies tokens.
 pub(super) struct Key {
     name: Option<Box<str>>,
     algorithm: Algorithm,
-    checks: DecodingKey,
-    /// What tells this key from every other.
-    print: [u8; 32],
+    decoding_key: DecodingKey,
+    thumbprint: [u8; 32],
 }
 
-/// What tells one key from another.
-pub(super) type Print = [u8; 32];
+/// The SHA-256 of a key's name, algorithm and material.
+pub(super) type KeyThumbprint = [u8; 32];
 
 impl Key {
-    /// The key in a file: PEM of a public key, else a secret.
-    pub fn of_file(bytes: &[u8]) -> Result<Self, String> {
-        match kind_of(bytes)? {
-            Kind::Secret(secret) => Self::new(None, DecodingKey::from_secret(secret)),
-            Kind::Pem { is_private: true, .. } => {
-                Err("it is a private key, which a server has no use for; give it the public one \
+    /// Reads a public key as PEM, or a secret.
+    pub fn from_file(bytes: &[u8]) -> Result<Self, String> {
+        match key_file_kind(bytes)? {
+            KeyFile::Secret(secret) => Self::new(None, DecodingKey::from_secret(secret)),
+            KeyFile::Pem { is_private: true, .. } => Err("it is a private key; the server needs the public key \
                      (openssl pkey -in PRIVATE -pubout)"
-                    .into())
-            }
-            Kind::Pem { is_private: false, .. } => {
+                .into()),
+            KeyFile::Pem { is_private: false, .. } => {
                 let key = DecodingKey::from_ed_pem(bytes).or_else(|_| DecodingKey::from_rsa_pem(bytes));
-                Self::new(None, key.map_err(|_| "it is PEM of neither an Ed25519 nor an RSA key".to_owned())?)
+                Self::new(None, key.map_err(|_| "the PEM is neither an Ed25519 nor an RSA key".to_owned())?)
             }
         }
     }
 
-    fn of_jwk(jwk: &Jwk) -> Result<Self, String> {
+    fn from_jwk(jwk: &Jwk) -> Result<Self, String> {
         let common = &jwk.common;
         let signs = common.public_key_use.as_ref().is_none_or(|of| *of == PublicKeyUse::Signature)
             && common.key_operations.as_ref().is_none_or(|of| of.contains(&KeyOperations::Verify));
         if !signs {
-            return Err("it is not there to check signatures".into());
+            return Err("its use or key_ops does not allow verifying signatures".into());
         }
         match &jwk.algorithm {
             AlgorithmParameters::RSA(_) | AlgorithmParameters::OctetKey(_) => {}
             AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => {}
-            _ => return Err("its kind is not taken; RSA, Ed25519 and oct are".into()),
+            _ => return Err("its kty or crv is not supported; use RSA, Ed25519 or oct".into()),
         }
-        let key = DecodingKey::from_jwk(jwk).map_err(|_| "its members are not those of its kind".to_owned())?;
+        let key = DecodingKey::from_jwk(jwk).map_err(|_| "its members do not match its kty".to_owned())?;
         let key = Self::new(common.key_id.as_deref().map(Into::into), key)?;
         match common.key_algorithm {
             Some(algorithm) if algorithm != KeyAlgorithm::from(key.algorithm) => {
-                Err(format!("its alg is not {:?}, which is what a key of its kind is for here", key.algorithm))
+                Err(format!("its alg is not {:?}, the only algorithm for this kty", key.algorithm))
             }
             _ => Ok(key),
         }
@@ -82,15 +79,17 @@ impl Key {
             (AlgorithmFamily::Rsa, DecodingKeyKind::SecretOrDer(of) | DecodingKeyKind::RsaModulusExponent { n: of, .. }) => {
                 (Algorithm::RS256, of, MODULUS_BYTES_MIN)
             }
-            _ => return Err("it is no key of a kind that is taken".into()),
+            _ => return Err("the key type is not supported; use RSA, Ed25519 or a secret".into()),
         };
         if material.len() < min {
             let bytes = material.len();
             return Err(match algorithm {
                 Algorithm::HS256 => {
-                    format!("the secret has {bytes} bytes, and needs {min} or more; `proscenium token --generate` makes one")
+                    format!(
+                        "the secret has {bytes} bytes; it must have at least {min}. `proscenium token --generate` creates one"
+                    )
                 }
-                _ => "the RSA key has less than 2048 bits".into(),
+                _ => "the RSA key has fewer than 2048 bits".into(),
             });
         }
         let mut hash = Sha256::new();
@@ -100,130 +99,130 @@ impl Key {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
-        let print = hash.finalize().into();
-        Ok(Self { name, algorithm, checks: key, print })
+        let thumbprint = hash.finalize().into();
+        Ok(Self { name, algorithm, decoding_key: key, thumbprint })
     }
 
-    pub const fn print(&self) -> &Print {
-        &self.print
+    pub const fn thumbprint(&self) -> &KeyThumbprint {
+        &self.thumbprint
     }
 }
 
-/// The keys of a set, and why others of it are left out.
-pub(super) fn of_set(bytes: &[u8]) -> Result<(Vec<Key>, Vec<String>), String> {
+/// Parses a key set. Returns the usable keys, and why the other keys were rejected.
+pub(super) fn parse_key_set(bytes: &[u8]) -> Result<(Vec<Key>, Vec<String>), String> {
     let set: Value = serde_json::from_slice(bytes).map_err(|error| format!("it is not JSON: {error}"))?;
-    let Some(Value::Array(listed)) = set.get("keys") else { return Err("it has no array of keys".into()) };
+    let Some(Value::Array(listed)) = set.get("keys") else { return Err("it has no `keys` array".into()) };
     if listed.len() > KEYS_MAX {
-        return Err(format!("it has {} keys, and {KEYS_MAX} is the limit", listed.len()));
+        return Err(format!("it has {} keys; the limit is {KEYS_MAX}", listed.len()));
     }
-    let (mut keys, mut left_out) = (Vec::new(), Vec::new());
+    let (mut keys, mut rejected) = (Vec::new(), Vec::new());
     for (n, key) in listed.iter().enumerate() {
-        let read = serde_json::from_value::<Jwk>(key.clone()).map_err(|_| "it is no key".to_owned());
-        match read.and_then(|jwk| Key::of_jwk(&jwk)) {
+        let read = serde_json::from_value::<Jwk>(key.clone()).map_err(|_| "it is not a JWK".to_owned());
+        match read.and_then(|jwk| Key::from_jwk(&jwk)) {
             Ok(key) => keys.push(key),
-            Err(why) => left_out.push(format!("key {n}: {why}")),
+            Err(why) => rejected.push(format!("key {n}: {why}")),
         }
     }
-    // An empty set is how all keys are taken away.
-    if keys.is_empty() && !left_out.is_empty() {
-        return Err(format!("there is no key in it that is taken: {}", left_out.join("; ")));
+    // An operator removes all keys with an empty set, so an empty set is valid.
+    if keys.is_empty() && !rejected.is_empty() {
+        return Err(format!("none of its keys is usable: {}", rejected.join("; ")));
     }
-    Ok((keys, left_out))
+    Ok((keys, rejected))
 }
 
-/// What a file with one key holds.
-enum Kind<'f> {
+/// The content of a single-key file.
+enum KeyFile<'f> {
     Secret(&'f [u8]),
     Pem { is_private: bool },
 }
 
-fn kind_of(bytes: &[u8]) -> Result<Kind<'_>, String> {
+fn key_file_kind(bytes: &[u8]) -> Result<KeyFile<'_>, String> {
     let text = bytes.trim_ascii();
     if let Some(rest) = text.strip_prefix(b"-----BEGIN ") {
         return match rest.split(|byte| *byte == b'-').next().unwrap_or_default() {
-            b"PUBLIC KEY" | b"RSA PUBLIC KEY" => Ok(Kind::Pem { is_private: false }),
-            b"PRIVATE KEY" | b"RSA PRIVATE KEY" => Ok(Kind::Pem { is_private: true }),
-            other => Err(format!(
-                "it is PEM of {}; a public or a private key is wanted, not encrypted",
-                String::from_utf8_lossy(other)
-            )),
+            b"PUBLIC KEY" | b"RSA PUBLIC KEY" => Ok(KeyFile::Pem { is_private: false }),
+            b"PRIVATE KEY" | b"RSA PRIVATE KEY" => Ok(KeyFile::Pem { is_private: true }),
+            other => Err(format!("the PEM is a {}; give an unencrypted public or private key", String::from_utf8_lossy(other))),
         };
     }
-    // Each of these is a key that others know. As a secret it would let anybody make tokens.
+    // Each of these formats holds a public key. Accepted as a secret, it would let anyone who has it sign tokens.
     let der = [&b"\x30\x82"[..], b"\x30\x81", b"\x30\x2a\x30\x05", b"\x30\x2e\x02\x01"];
     if text.starts_with(b"{") || text.starts_with(b"[") {
-        return Err("it is JSON and no single key; give a JSON Web Key Set as --auth-jwks".into());
+        return Err("it is JSON, not a single key; give a JSON Web Key Set with --auth-jwks".into());
     }
     if text.starts_with(b"ssh-") || text.starts_with(b"ecdsa-") || der.iter().any(|der| bytes.starts_with(der)) {
-        return Err("it is a key in another form; give it as PEM (openssl pkey)".into());
+        return Err("the key is not PEM; convert it (openssl pkey)".into());
     }
-    Ok(Kind::Secret(text))
+    Ok(KeyFile::Secret(text))
 }
 
-/// The content of a token that one of the keys has signed, and which one.
-pub(super) fn vouched<'k>(token: &str, keys: impl Iterator<Item = &'k Key>) -> Result<(Claims, Print), Refusal> {
+/// Verifies a token's signature. Returns its claims and the thumbprint of the key that signed it.
+pub(super) fn verify_signature<'k>(
+    token: &str,
+    keys: impl Iterator<Item = &'k Key>,
+) -> Result<(Claims, KeyThumbprint), TokenError> {
     if token.len() > TOKEN_BYTES_MAX {
-        return Err(Refusal::TooLong);
+        return Err(TokenError::TooLong);
     }
-    let header = jsonwebtoken::decode_header(token).map_err(|_| Refusal::NoToken)?;
+    let header = jsonwebtoken::decode_header(token).map_err(|_| TokenError::Malformed)?;
     if header.crit.is_some() {
-        return Err(Refusal::Critical);
+        return Err(TokenError::UnsupportedCritical);
     }
-    let mut refusal = Refusal::NoKey;
-    let is_its = |key: &&Key| {
+    let mut refusal = TokenError::UnknownKey;
+    let is_candidate = |key: &&Key| {
         key.algorithm == header.alg
             && (key.name.is_none() || header.kid.is_none() || key.name.as_deref() == header.kid.as_deref())
     };
-    for key in keys.filter(is_its) {
+    for key in keys.filter(is_candidate) {
         let mut validation = Validation::new(key.algorithm);
-        // All that is not the signature is looked at below, by our own clock.
+        // Only the signature is checked here. The authenticator checks the claims against the server's clock.
         (validation.validate_exp, validation.validate_nbf, validation.validate_aud) = (false, false, false);
         validation.required_spec_claims.clear();
-        match jsonwebtoken::decode::<Said>(token, &key.checks, &validation) {
-            Ok(token) => return Ok((Claims::of(token.claims)?, key.print)),
+        match jsonwebtoken::decode::<RawClaims>(token, &key.decoding_key, &validation) {
+            Ok(token) => return Ok((Claims::from_raw(token.claims)?, key.thumbprint)),
             Err(error) => match error.kind() {
-                // Only a signature that is right lets anybody look at what was signed.
-                ErrorKind::Json(why) => return Err(Refusal::Claim(why.to_string())),
-                _ => refusal = Refusal::Signature,
+                // The JSON is parsed only after the signature verified, so this message may describe it.
+                ErrorKind::Json(why) => return Err(TokenError::Claim(why.to_string())),
+                _ => refusal = TokenError::BadSignature,
             },
         }
     }
     Err(refusal)
 }
 
-/// What makes tokens.
-pub struct Signing {
+/// Signs tokens.
+pub struct TokenSigner {
     algorithm: Algorithm,
     key: EncodingKey,
 }
 
-impl Signing {
-    /// The key in a file: PEM of a private key, else a secret.
+impl TokenSigner {
+    /// Reads a private key as PEM, or a secret.
     ///
     /// # Errors
-    /// Why it is none.
-    pub fn of_file(bytes: &[u8]) -> Result<Self, String> {
+    /// Why the file cannot be used.
+    pub fn from_file(bytes: &[u8]) -> Result<Self, String> {
         super::crypto::install();
-        match kind_of(bytes)? {
-            Kind::Secret(secret) => {
-                Key::of_file(bytes)?;
+        match key_file_kind(bytes)? {
+            KeyFile::Secret(secret) => {
+                Key::from_file(bytes)?;
                 Ok(Self { algorithm: Algorithm::HS256, key: EncodingKey::from_secret(secret) })
             }
-            Kind::Pem { is_private: false } => Err("it is a public key, which signs nothing; give the private one".into()),
-            Kind::Pem { is_private: true } => {
+            KeyFile::Pem { is_private: false } => Err("it is a public key, which cannot sign; give the private key".into()),
+            KeyFile::Pem { is_private: true } => {
                 let ed = EncodingKey::from_ed_pem(bytes).map(|key| Self { algorithm: Algorithm::EdDSA, key });
                 let rsa = || EncodingKey::from_rsa_pem(bytes).map(|key| Self { algorithm: Algorithm::RS256, key });
-                ed.or_else(|_| rsa()).map_err(|_| "it is PEM of neither an Ed25519 nor an RSA key".into())
+                ed.or_else(|_| rsa()).map_err(|_| "the PEM is neither an Ed25519 nor an RSA key".into())
             }
         }
     }
 
-    /// A token with this content.
+    /// Signs a token with these claims.
     ///
     /// # Errors
-    /// Why the key does not sign.
+    /// Why the key cannot sign.
     pub fn sign(&self, claims: &Value, key_name: Option<&str>) -> Result<String, String> {
         let header = Header { kid: key_name.map(str::to_owned), ..Header::new(self.algorithm) };
-        jsonwebtoken::encode(&header, claims, &self.key).map_err(|error| format!("it does not sign: {error}"))
+        jsonwebtoken::encode(&header, claims, &self.key).map_err(|error| format!("cannot sign the token: {error}"))
     }
 }

@@ -1,18 +1,19 @@
-//! Who is asking: tokens, the keys that vouch for them, and what ends them before their time.
+//! Authentication: tokens, the keys that verify them, and early revocation.
 //!
-//! A token is a JWT (RFC 7519) that one of the [`keys`] has signed. It becomes a [`Grant`]: [`rights`], and how long they last.
-//! A grant ends by its expiry, by a line in the file of what is revoked, or by its key going out of the key set; whoever has
-//! something open under it holds a [`Lease`], and is told. One clock does that for all of them: nobody has a timer of its own.
+//! A token is a JWT (RFC 7519) signed by one of the [`keys`]. Verification turns it into a [`Grant`]: [`rights`] with
+//! an expiry. A grant ends when it expires, when the revocation file lists it, or when its key leaves the key set. Code
+//! that keeps a resource open under a grant holds a [`GrantWatch`], which reports the end. One periodic task serves all
+//! grants; no grant has its own timer.
 //!
-//! Nothing here knows HTTP, runs or frames. What a right is good for is decided in `serve::access`.
+//! This module knows nothing of HTTP, runs or frames. `serve::access` decides what a right permits.
 
 mod crypto;
 pub mod keys;
 pub mod rights;
 pub mod tickets;
 
-use crate::ingest::World;
-use keys::{Key, Print, of_set, vouched};
+use crate::ingest::Environment;
+use keys::{Key, KeyThumbprint, parse_key_set, verify_signature};
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use rights::{CLOCK_SKEW, Claims, Rights};
@@ -26,112 +27,114 @@ use std::time::{Duration, SystemTime};
 use tickets::Tickets;
 use tokio::sync::watch;
 
-/// How often the clock looks: so much later than its expiry, at most, a stream ends, and so much later than a change of a file.
-const TICK: Duration = Duration::from_millis(500);
-/// Tokens that are remembered, so that a signature is computed once and not for each request.
-const KNOWN_MAX: usize = 8192;
-/// The largest file of keys, and the largest of what is revoked, in bytes.
+/// Interval of the expiry and file checks. A stream outlives its token, or a changed file, by at most this.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// Verified tokens in the cache, so that one signature check serves many requests.
+const CACHED_TOKENS_MAX: usize = 8192;
+/// Maximum size of a key file and of the revocation file, in bytes.
 const KEYS_BYTES_MAX: u64 = 1024 * 1024;
 const REVOKED_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Grants that may be forgotten before that is done.
-const STALE_MAX: usize = 1024;
+/// Dropped grants that the index keeps before it removes them.
+const DEAD_GRANTS_MAX: usize = 1024;
 
-/// Where the keys are, and what else is demanded of a token.
+/// Key files and the claims that a token must carry.
 #[derive(Debug, Clone, Default)]
-pub struct Setup {
-    /// One key: a secret, or PEM of a public key.
+pub struct AuthConfig {
+    /// A file with one key: a secret, or a public key as PEM.
     pub key: Option<PathBuf>,
     /// A JSON Web Key Set.
     pub jwks: Option<PathBuf>,
-    /// A `jti` or `sub` a line.
+    /// The revocation file: one `jti` or `sub` per line.
     pub revoked: Option<PathBuf>,
-    /// Who we are to whoever makes tokens: what `aud` has to name, where a token has one.
+    /// The service name that `aud` must contain, if a token has `aud`.
     pub service: Box<str>,
-    /// What `iss` has to be, if anything.
+    /// The required `iss`. `None`: any issuer.
     pub issuer: Option<Box<str>>,
 }
 
-/// Why the files are not as they must be.
+/// A key file or revocation file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", file.display())]
-pub struct SetupError {
+pub struct AuthConfigError {
     file: PathBuf,
     why: String,
 }
 
-/// Why a token is none. No refusal repeats anything of the token before its signature was found right.
+/// Why a token was rejected.
+///
+/// No message repeats token content before the signature is verified.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    #[error("there is no token; send `Authorization: Bearer …`")]
+pub enum TokenError {
+    #[error("The request has no token. Send `Authorization: Bearer …`.")]
     Missing,
-    #[error("the token has more than {} bytes, the limit", keys::TOKEN_BYTES_MAX)]
+    #[error("The token is longer than the limit of {} bytes.", keys::TOKEN_BYTES_MAX)]
     TooLong,
-    #[error("the token is no JWT that is signed with HS256, EdDSA or RS256")]
-    NoToken,
-    #[error("the token demands to be understood in a way that it is not here (crit)")]
-    Critical,
-    #[error("the token is signed with a key that is not known here")]
-    NoKey,
-    #[error("the token's signature is wrong")]
-    Signature,
-    #[error("the token is signed, and not as it must be: {0}")]
+    #[error("The token is not a JWT signed with HS256, EdDSA or RS256.")]
+    Malformed,
+    #[error("The token requires a JWT extension that this server does not support (crit).")]
+    UnsupportedCritical,
+    #[error("The server does not know the key that signed the token.")]
+    UnknownKey,
+    #[error("The token's signature is wrong.")]
+    BadSignature,
+    #[error("The token has an invalid claim: {0}.")]
     Claim(String),
-    #[error("the token was made for another service (aud)")]
-    OtherService,
-    #[error("the token is of another issuer (iss)")]
-    OtherIssuer,
-    #[error("the token is not valid yet (nbf)")]
-    NotYet,
-    #[error("the ticket is unknown, was used, has run out, or is for something else; make a new one")]
+    #[error("The token was issued for another service (aud).")]
+    WrongAudience,
+    #[error("The token is from another issuer (iss).")]
+    WrongIssuer,
+    #[error("The token is not valid yet (nbf).")]
+    NotYetValid,
+    #[error("The ticket is unknown, used, expired or for another purpose. Request a new one.")]
     Ticket,
     #[error("{0}")]
-    Ended(End),
+    Ended(EndReason),
 }
 
-/// Why a grant is over.
+/// Why a grant ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum EndReason {
     Expired,
     Revoked,
-    KeyGone,
-    /// The ticket's stream was opened again.
-    Resumed,
+    KeyRemoved,
+    /// The client opened the ticket's stream again.
+    ResumedElsewhere,
 }
 
-impl End {
-    /// For programs.
+impl EndReason {
+    /// The stable code on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Expired => "expired",
             Self::Revoked => "revoked",
-            Self::KeyGone => "key_removed",
-            Self::Resumed => "resumed_elsewhere",
+            Self::KeyRemoved => "key_removed",
+            Self::ResumedElsewhere => "resumed_elsewhere",
         }
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Expired => "the token has expired; come back with a new one",
-            Self::Revoked => "the token was revoked",
-            Self::KeyGone => "the key that the token is signed with was taken away; come back with a new token",
-            Self::Resumed => "the stream was opened again with the same ticket, and goes on there",
+            Self::Expired => "The token has expired. Reconnect with a new one.",
+            Self::Revoked => "The token was revoked.",
+            Self::KeyRemoved => "The key that signed the token was removed. Reconnect with a new token.",
+            Self::ResumedElsewhere => "The same ticket opened the stream again. The new connection continues it.",
         })
     }
 }
 
-/// What somebody may, and for how long.
+/// The rights of one token holder, and their expiry.
 pub struct Grant {
     pub rights: Rights,
     pub subject: Box<str>,
     /// In seconds since 1970.
     pub expires: u64,
     id: Option<Box<str>>,
-    key: Print,
-    ended: watch::Sender<Option<End>>,
-    /// How many tickets there are of it.
+    key: KeyThumbprint,
+    ended: watch::Sender<Option<EndReason>>,
+    /// Outstanding tickets of this grant.
     tickets: AtomicUsize,
 }
 
@@ -142,66 +145,66 @@ impl fmt::Debug for Grant {
 }
 
 impl Grant {
-    fn new(claims: Claims, key: Print) -> Self {
+    fn new(claims: Claims, key: KeyThumbprint) -> Self {
         let Claims { subject, id, expires, rights, .. } = claims;
         Self { rights, subject, expires, id, key, ended: watch::Sender::new(None), tickets: AtomicUsize::new(0) }
     }
 
-    /// The same for as long, with these of its rights.
-    fn narrowed(&self, rights: Rights) -> Self {
-        debug_assert!(self.rights.cover(&rights), "a ticket adds nothing");
+    /// Creates a grant with the same expiry and fewer rights.
+    fn restricted_to(&self, rights: Rights) -> Self {
+        debug_assert!(self.rights.covers(&rights), "a ticket must not add rights");
         let (subject, expires, id, key) = (self.subject.clone(), self.expires, self.id.clone(), self.key);
         Self { rights, subject, expires, id, key, ended: watch::Sender::new(None), tickets: AtomicUsize::new(0) }
     }
 
-    fn end(&self, end: End) {
+    fn end(&self, end: EndReason) {
         self.ended.send_if_modified(|ended| ended.replace(end).is_none());
     }
 
-    /// Whether it is over, by what is known and by this clock.
-    fn stands(&self, now: u64) -> Result<(), Refusal> {
+    /// Fails if the grant has ended or has expired at `now`.
+    fn ensure_valid(&self, now: u64) -> Result<(), TokenError> {
         match *self.ended.borrow() {
-            Some(end) => Err(Refusal::Ended(end)),
-            None if now >= self.expires => Err(Refusal::Ended(End::Expired)),
+            Some(end) => Err(TokenError::Ended(end)),
+            None if now >= self.expires => Err(TokenError::Ended(EndReason::Expired)),
             None => Ok(()),
         }
     }
 
-    /// For whoever has something open under it.
+    /// Subscribes to the end of this grant.
     #[must_use]
-    pub fn lease(&self) -> Lease {
-        Lease(self.ended.subscribe())
+    pub fn watch(&self) -> GrantWatch {
+        GrantWatch(self.ended.subscribe())
     }
 
-    /// Whether it belongs to the same person or program as another.
+    /// Returns whether both grants have the same subject.
     #[must_use]
-    pub fn is_of(&self, other: &Self) -> bool {
+    pub fn has_same_subject(&self, other: &Self) -> bool {
         self.subject == other.subject
     }
 }
 
-/// Tells when a grant is over.
+/// Reports the end of a grant.
 #[derive(Debug, Clone)]
-pub struct Lease(watch::Receiver<Option<End>>);
+pub struct GrantWatch(watch::Receiver<Option<EndReason>>);
 
-impl Lease {
-    /// Waits until the grant is over. Dropping the future loses nothing.
-    pub async fn ended(&mut self) -> End {
+impl GrantWatch {
+    /// Waits until the grant ends. Cancel safe.
+    pub async fn ended(&mut self) -> EndReason {
         match self.0.wait_for(Option::is_some).await.map(|end| *end) {
             Ok(Some(end)) => end,
-            // It fails only when the grant is gone, and whoever has a lease has the grant.
+            // `wait_for` fails only when the grant is dropped, and the holder of a watch also holds the grant.
             _ => std::future::pending().await,
         }
     }
 
-    /// Whether it is over.
+    /// Returns why the grant ended, or `None` while it is valid.
     #[must_use]
-    pub fn has_ended(&self) -> Option<End> {
+    pub fn end_reason(&self) -> Option<EndReason> {
         *self.0.borrow()
     }
 }
 
-/// The keys, what is revoked, and when the files were last looked at.
+/// The keys and the revoked names, as last read.
 #[derive(Default)]
 struct State {
     own: Option<Key>,
@@ -214,246 +217,248 @@ impl State {
         self.own.iter().chain(&self.set)
     }
 
-    /// Why a grant is over, if it is.
-    fn ends(&self, grant: &Grant) -> Option<End> {
+    /// Returns why the grant has ended by the current keys and revocations.
+    fn end_reason(&self, grant: &Grant) -> Option<EndReason> {
         let is_revoked = |name: &str| self.revoked.contains(name);
         if is_revoked(&grant.subject) || grant.id.as_deref().is_some_and(is_revoked) {
-            return Some(End::Revoked);
+            return Some(EndReason::Revoked);
         }
-        (!self.keys().any(|key| *key.print() == grant.key)).then_some(End::KeyGone)
+        (!self.keys().any(|key| *key.thumbprint() == grant.key)).then_some(EndReason::KeyRemoved)
     }
 }
 
-/// The grants that somebody may have something open under, by their expiry.
+/// Grants that may be in use, ordered by expiry.
 #[derive(Default)]
-struct Granted {
+struct GrantIndex {
     by_expiry: BTreeMap<(u64, u64), Weak<Grant>>,
-    /// Numbers those of one second.
+    /// Makes keys unique within one second of expiry.
     next: u64,
-    /// How many there were after the last look for those that are gone.
-    kept: usize,
+    /// Size after the last removal of dropped grants.
+    live_count: usize,
 }
 
-impl Granted {
-    fn put(&mut self, grant: &Arc<Grant>) {
+impl GrantIndex {
+    fn insert(&mut self, grant: &Arc<Grant>) {
         self.next += 1;
         self.by_expiry.insert((grant.expires, self.next), Arc::downgrade(grant));
     }
 
-    fn each(&self, mut with: impl FnMut(&Grant)) {
+    fn for_each_live(&self, mut with: impl FnMut(&Grant)) {
         self.by_expiry.values().filter_map(Weak::upgrade).for_each(|grant| with(&grant));
     }
 }
 
-/// How a file looked: when it was changed, how long it is, and which it is.
-type Look = Option<(SystemTime, u64, u64)>;
+/// A file's modification time, length and inode. `None`: unreadable.
+type FileStamp = Option<(SystemTime, u64, u64)>;
 
-fn look(file: &Path) -> Look {
+fn file_stamp(file: &Path) -> FileStamp {
     use std::os::unix::fs::MetadataExt;
     let meta = std::fs::metadata(file).ok()?;
     Some((meta.modified().ok()?, meta.len(), meta.ino()))
 }
 
-/// All of a file, if it is not larger than that.
-fn read(file: &Path, bytes_max: u64) -> Result<Vec<u8>, SetupError> {
-    let failed = |why: String| SetupError { file: file.to_owned(), why };
+/// Reads a file of at most `bytes_max` bytes.
+fn read(file: &Path, bytes_max: u64) -> Result<Vec<u8>, AuthConfigError> {
+    let failed = |why: String| AuthConfigError { file: file.to_owned(), why };
     let bytes = std::fs::metadata(file).map_err(|error| failed(error.to_string()))?.len();
     if bytes > bytes_max {
-        return Err(failed(format!("it has {bytes} bytes, and {bytes_max} is the limit")));
+        return Err(failed(format!("it has {bytes} bytes; the limit is {bytes_max}")));
     }
     std::fs::read(file).map_err(|error| failed(error.to_string()))
 }
 
-fn read_set(file: &Path) -> Result<Vec<Key>, SetupError> {
-    let (keys, left_out) = of_set(&read(file, KEYS_BYTES_MAX)?).map_err(|why| SetupError { file: file.to_owned(), why })?;
-    for why in left_out {
-        tracing::warn!(file = %file.display(), why, "a key of the set is left out");
+fn read_set(file: &Path) -> Result<Vec<Key>, AuthConfigError> {
+    let (keys, rejected) =
+        parse_key_set(&read(file, KEYS_BYTES_MAX)?).map_err(|why| AuthConfigError { file: file.to_owned(), why })?;
+    for why in rejected {
+        tracing::warn!(file = %file.display(), why, "ignoring a key of the key set");
     }
     Ok(keys)
 }
 
-/// A `jti` or a `sub` a line. Blank lines, and those that begin with `#`, say nothing.
-fn read_revoked(file: &Path) -> Result<HashSet<Box<str>>, SetupError> {
+/// Reads one `jti` or `sub` per line. Blank lines and lines that begin with `#` are ignored.
+fn read_revoked(file: &Path) -> Result<HashSet<Box<str>>, AuthConfigError> {
     let bytes = read(file, REVOKED_BYTES_MAX)?;
-    let text = String::from_utf8(bytes).map_err(|_| SetupError { file: file.to_owned(), why: "it is not UTF-8".into() })?;
+    let text = String::from_utf8(bytes).map_err(|_| AuthConfigError { file: file.to_owned(), why: "it is not UTF-8".into() })?;
     let lines = text.lines().map(str::trim);
     Ok(lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(Into::into).collect())
 }
 
-/// Says who is who.
-pub struct Authority {
-    setup: Setup,
-    world: World,
+/// Verifies tokens, and issues and redeems tickets.
+pub struct Authenticator {
+    config: AuthConfig,
+    environment: Environment,
     state: RwLock<State>,
-    looks: Mutex<[Look; 2]>,
-    /// By the token's hash.
-    known: Cache<[u8; 32], Arc<Grant>>,
-    granted: Mutex<Granted>,
+    stamps: Mutex<[FileStamp; 2]>,
+    /// Keyed by the SHA-256 of the token.
+    cached_grants: Cache<[u8; 32], Arc<Grant>>,
+    grants: Mutex<GrantIndex>,
     tickets: Mutex<Tickets>,
 }
 
-impl fmt::Debug for Authority {
+impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authority").field("setup", &self.setup).finish_non_exhaustive()
+        f.debug_struct("Authenticator").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
-impl Authority {
-    /// Reads the keys; `None` where there are none to read: then nobody is asked who they are.
+impl Authenticator {
+    /// Reads the keys. `None` if no key file is configured: the server then accepts every request.
     ///
     /// # Errors
-    /// [`SetupError`] for a file that is not as it must be.
-    pub fn open(setup: Setup, world: World) -> Result<Option<Arc<Self>>, SetupError> {
-        if setup.key.is_none() && setup.jwks.is_none() {
+    /// [`AuthConfigError`] for a file that cannot be used.
+    pub fn open(config: AuthConfig, environment: Environment) -> Result<Option<Arc<Self>>, AuthConfigError> {
+        if config.key.is_none() && config.jwks.is_none() {
             return Ok(None);
         }
         crypto::install();
-        let own = setup
-            .key
-            .as_deref()
-            .map(|file| Key::of_file(&read(file, KEYS_BYTES_MAX)?).map_err(|why| SetupError { file: file.to_owned(), why }));
-        // Before they are read: what changes in between is found at the first look.
-        let looks = Mutex::new([&setup.jwks, &setup.revoked].map(|file| file.as_deref().and_then(look)));
+        let own = config.key.as_deref().map(|file| {
+            Key::from_file(&read(file, KEYS_BYTES_MAX)?).map_err(|why| AuthConfigError { file: file.to_owned(), why })
+        });
+        // Taken before the files are read, so that the first check finds a change in between.
+        let stamps = Mutex::new([&config.jwks, &config.revoked].map(|file| file.as_deref().and_then(file_stamp)));
         let state = State {
             own: own.transpose()?,
-            set: setup.jwks.as_deref().map(read_set).transpose()?.unwrap_or_default(),
-            revoked: setup.revoked.as_deref().map(read_revoked).transpose()?.unwrap_or_default(),
+            set: config.jwks.as_deref().map(read_set).transpose()?.unwrap_or_default(),
+            revoked: config.revoked.as_deref().map(read_revoked).transpose()?.unwrap_or_default(),
         };
         Ok(Some(Arc::new(Self {
-            setup,
-            world,
+            config,
+            environment,
             state: RwLock::new(state),
-            looks,
-            known: Cache::new(KNOWN_MAX),
-            granted: Mutex::default(),
+            stamps,
+            cached_grants: Cache::new(CACHED_TOKENS_MAX),
+            grants: Mutex::default(),
             tickets: Mutex::default(),
         })))
     }
 
     /// In seconds since 1970.
     fn now(&self) -> u64 {
-        u64::try_from((self.world.now)().as_second()).unwrap_or(0)
+        u64::try_from((self.environment.now)().as_second()).unwrap_or(0)
     }
 
-    /// What the holder of this token may.
+    /// Verifies a token and returns its grant.
     ///
     /// # Errors
-    /// [`Refusal`].
-    pub fn verify(&self, token: &str) -> Result<Arc<Grant>, Refusal> {
+    /// [`TokenError`].
+    pub fn verify(&self, token: &str) -> Result<Arc<Grant>, TokenError> {
         let (digest, now) = (digest(token), self.now());
-        if let Some(known) = self.known.get(&digest) {
-            return known.stands(now).map(|()| known);
+        if let Some(known) = self.cached_grants.get(&digest) {
+            return known.ensure_valid(now).map(|()| known);
         }
-        // Held until the grant can be found: or the file could change in between, and nobody would tell it.
+        // The read lock is held until the grant is indexed. Otherwise a reload in between would not end it.
         let state = self.state.read();
-        let (claims, key) = vouched(token, state.keys())?;
-        claims.are_for(&self.setup.service, self.setup.issuer.as_deref())?;
+        let (claims, key) = verify_signature(token, state.keys())?;
+        claims.ensure_addressed_to(&self.config.service, self.config.issuer.as_deref())?;
         if claims.not_before > now + CLOCK_SKEW {
-            return Err(Refusal::NotYet);
+            return Err(TokenError::NotYetValid);
         }
         let grant = Arc::new(Grant::new(claims, key));
-        if let Some(end) = state.ends(&grant) {
-            return Err(Refusal::Ended(end));
+        if let Some(end) = state.end_reason(&grant) {
+            return Err(TokenError::Ended(end));
         }
-        grant.stands(now)?;
-        self.granted.lock().put(&grant);
-        self.known.insert(digest, grant.clone());
+        grant.ensure_valid(now)?;
+        self.grants.lock().insert(&grant);
+        self.cached_grants.insert(digest, grant.clone());
         Ok(grant)
     }
 
-    /// Whether a grant is still good.
+    /// Fails if the grant has ended.
     ///
     /// # Errors
-    /// [`Refusal::Ended`].
-    pub fn stands(&self, grant: &Grant) -> Result<(), Refusal> {
-        grant.stands(self.now())
+    /// [`TokenError::Ended`].
+    pub fn ensure_valid(&self, grant: &Grant) -> Result<(), TokenError> {
+        grant.ensure_valid(self.now())
     }
 
-    /// Makes a ticket: good once, for this long, in seconds, and for nothing else than this. Returns it, and until when it is
-    /// good, in seconds since 1970.
+    /// Issues a single-use ticket for one purpose and scope. `seconds` is its lifetime.
+    ///
+    /// Returns the ticket and its expiry, in seconds since 1970. The ticket never outlives its token.
     ///
     /// # Errors
-    /// [`tickets::TooMany`].
+    /// [`tickets::TooManyTickets`].
     pub fn ticket(
         &self,
         of: &Arc<Grant>,
         purpose: tickets::Purpose,
-        only: Option<tickets::Only>,
+        scope: Option<tickets::TicketScope>,
         seconds: u64,
-    ) -> Result<(String, u64), tickets::TooMany> {
-        let text = format!("{:032x}{:032x}", (self.world.random)(), (self.world.random)());
+    ) -> Result<(String, u64), tickets::TooManyTickets> {
+        let text = format!("{:032x}{:032x}", (self.environment.random)(), (self.environment.random)());
         let until = (self.now() + seconds).min(of.expires);
-        self.tickets.lock().put(digest(&text), of.clone(), purpose, only, until)?;
+        self.tickets.lock().insert(digest(&text), of.clone(), purpose, scope, until)?;
         Ok((text, until))
     }
 
-    /// What whoever has this ticket may. With `resumes` it is one who says where its stream was cut off.
+    /// Redeems a ticket. `resumes`: the client sends its last event id.
     ///
     /// # Errors
-    /// [`Refusal`].
-    pub fn redeem(&self, ticket: &str, purpose: tickets::Purpose, resumes: bool) -> Result<Arc<Grant>, Refusal> {
+    /// [`TokenError`].
+    pub fn redeem(&self, ticket: &str, purpose: tickets::Purpose, resumes: bool) -> Result<Arc<Grant>, TokenError> {
         let (state, now) = (self.state.read(), self.now());
-        let grant = self.tickets.lock().take(&digest(ticket), purpose, resumes, now)?;
-        if let Some(end) = state.ends(&grant) {
-            return Err(Refusal::Ended(end));
+        let grant = self.tickets.lock().redeem(&digest(ticket), purpose, resumes, now)?;
+        if let Some(end) = state.end_reason(&grant) {
+            return Err(TokenError::Ended(end));
         }
-        self.granted.lock().put(&grant);
+        self.grants.lock().insert(&grant);
         Ok(grant)
     }
 
-    /// The clock, until it is aborted.
-    pub async fn keep(self: Arc<Self>) {
+    /// Runs the periodic expiry and file checks until the task is aborted.
+    pub async fn run(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(TICK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             let this = self.clone();
-            // A file may be on a disk that takes its time.
-            let looking = tokio::task::spawn_blocking(move || this.look_again());
-            looking.await.expect("nobody aborts it, and a panic in it is one here");
-            self.tick();
+            // The file may be on a slow disk.
+            let reloading = tokio::task::spawn_blocking(move || this.reload_if_changed());
+            reloading.await.expect("the reload task panicked");
+            self.expire_due();
         }
     }
 
-    /// Ends what has expired, and lets go of what nobody holds.
-    fn tick(&self) {
+    /// Ends expired grants, and removes dropped grants and stale tickets.
+    fn expire_due(&self) {
         let now = self.now();
-        let mut granted = self.granted.lock();
-        let later = granted.by_expiry.split_off(&(now + 1, 0));
-        for grant in std::mem::replace(&mut granted.by_expiry, later).into_values().filter_map(|grant| grant.upgrade()) {
-            grant.end(End::Expired);
+        let mut grants = self.grants.lock();
+        let later = grants.by_expiry.split_off(&(now + 1, 0));
+        for grant in std::mem::replace(&mut grants.by_expiry, later).into_values().filter_map(|grant| grant.upgrade()) {
+            grant.end(EndReason::Expired);
         }
-        if granted.by_expiry.len() > 2 * granted.kept + STALE_MAX {
-            granted.by_expiry.retain(|_, grant| grant.strong_count() > 0);
-            granted.kept = granted.by_expiry.len();
+        if grants.by_expiry.len() > 2 * grants.live_count + DEAD_GRANTS_MAX {
+            grants.by_expiry.retain(|_, grant| grant.strong_count() > 0);
+            grants.live_count = grants.by_expiry.len();
         }
-        drop(granted);
+        drop(grants);
         self.tickets.lock().sweep(now);
     }
 
-    /// Reads the files that have changed. One that cannot be read leaves everything as it was, and that is said once.
-    pub fn look_again(&self) {
-        let files = [&self.setup.jwks, &self.setup.revoked];
-        let now = files.map(|file| file.as_deref().and_then(look));
-        let before = std::mem::replace(&mut *self.looks.lock(), now);
+    /// Reloads the files that changed. An unreadable file is logged once and leaves the old content in force.
+    pub fn reload_if_changed(&self) {
+        let files = [&self.config.jwks, &self.config.revoked];
+        let now = files.map(|file| file.as_deref().and_then(file_stamp));
+        let before = std::mem::replace(&mut *self.stamps.lock(), now);
         let changed = |n: usize| files[n].as_deref().filter(|_| now[n] != before[n]);
-        let told = |error: &SetupError| tracing::error!(%error, "the file is not taken; what it said before still counts");
-        let set = changed(0).and_then(|file| read_set(file).inspect_err(told).ok());
-        let revoked = changed(1).and_then(|file| read_revoked(file).inspect_err(told).ok());
+        let log_error =
+            |error: &AuthConfigError| tracing::error!(%error, "cannot reload the file; its previous content stays in force");
+        let set = changed(0).and_then(|file| read_set(file).inspect_err(log_error).ok());
+        let revoked = changed(1).and_then(|file| read_revoked(file).inspect_err(log_error).ok());
         if set.is_none() && revoked.is_none() {
             return;
         }
         let mut state = self.state.write();
         if let Some(set) = set {
-            tracing::info!(keys = set.len(), "the key set was read again");
+            tracing::info!(keys = set.len(), "reloaded the key set");
             state.set = set;
         }
         if let Some(revoked) = revoked {
-            tracing::info!(names = revoked.len(), "what is revoked was read again");
+            tracing::info!(names = revoked.len(), "reloaded the revocation file");
             state.revoked = revoked;
         }
-        // What was found good by what the files said before.
-        self.known.clear();
-        self.granted.lock().each(|grant| {
-            if let Some(end) = state.ends(grant) {
+        // The cached grants were verified against the previous files.
+        self.cached_grants.clear();
+        self.grants.lock().for_each_live(|grant| {
+            if let Some(end) = state.end_reason(grant) {
                 grant.end(end);
             }
         });

@@ -1,36 +1,35 @@
-//! What a token says: who holds it, for how long, and what that person or program may.
+//! A token's claims: subject, validity and rights.
 //!
-//! Read strictly. A member that is missing gives nothing; one that is not understood refuses the token, for it may have been
-//! meant to take something away.
+//! Parsing is strict. A missing member grants nothing. An unknown member rejects the token, because it may have been
+//! meant as a restriction.
 
-use super::Refusal;
+use super::TokenError;
 use crate::model::{Audience, RunId, SessionId};
 use serde::Deserialize;
 use serde_json::Number;
 use serde_json::value::RawValue;
 
-/// How far ahead `nbf` may lie, in seconds: the clock of whoever makes tokens may be ahead of ours. What has expired has
-/// expired, by our clock.
+/// How far in the future `nbf` may be, in seconds, since the issuer's clock may run ahead. `exp` gets no tolerance.
 pub const CLOCK_SKEW: u64 = 30;
-/// A later expiry is as good as none: the last second of the year 9999, in seconds since 1970.
+/// Later expiries are lowered to this: the last second of the year 9999, in seconds since 1970.
 const EXPIRES_MAX: u64 = 253_402_300_799;
 
-/// What somebody may want to do.
+/// An operation that a token may permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verb {
-    /// See, live and at rest.
+    /// Read live streams and stored data.
     Read,
-    /// Send facts, and take what readers ask of the runtime.
+    /// Send facts, and claim the controls of an agent.
     Publish,
-    /// Ask something of a runtime; settle a run.
+    /// Submit controls, and settle runs.
     Control,
-    /// Erase; look into the server. Whoever may this may the others, too.
+    /// Erase runs, and read metrics. It includes the other verbs.
     Admin,
 }
 
 impl Verb {
-    /// All of them.
+    /// All verbs.
     pub const ALL: [Self; 4] = [Self::Read, Self::Publish, Self::Control, Self::Admin];
 
     /// The name on the wire.
@@ -45,47 +44,47 @@ impl Verb {
     }
 }
 
-/// Of which things a token speaks.
+/// The ids that a token names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
     All,
     /// Sorted.
-    These(Vec<Box<str>>),
+    Listed(Vec<Box<str>>),
 }
 
 impl Scope {
-    fn of(member: &'static str, mut ids: Vec<Box<str>>) -> Result<Self, Refusal> {
+    fn parse(member: &'static str, mut ids: Vec<Box<str>>) -> Result<Self, TokenError> {
         if ids.iter().any(|id| &**id == "*") {
             return Ok(Self::All);
         }
-        // All ids obey one rule.
+        // Sessions, runs and agents share one id syntax.
         if let Some(error) = ids.iter().find_map(|id| RunId::new(id).err()) {
-            return Err(Refusal::Claim(format!("proscenium.{member}: {error}")));
+            return Err(TokenError::Claim(format!("proscenium.{member}: {error}")));
         }
         ids.sort_unstable();
-        Ok(Self::These(ids))
+        Ok(Self::Listed(ids))
     }
 
-    /// Whether it has this id.
+    /// Returns whether the scope includes this id.
     #[must_use]
-    pub fn has(&self, id: &str) -> bool {
+    pub fn contains(&self, id: &str) -> bool {
         match self {
             Self::All => true,
-            Self::These(ids) => ids.binary_search_by(|known| (**known).cmp(id)).is_ok(),
+            Self::Listed(ids) => ids.binary_search_by(|known| (**known).cmp(id)).is_ok(),
         }
     }
 
-    /// Whether it has everything that another one has.
+    /// Returns whether the scope includes all of another scope.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::All, _) => true,
-            (Self::These(_), Self::All) => false,
-            (Self::These(_), Self::These(ids)) => ids.iter().all(|id| self.has(id)),
+            (Self::Listed(_), Self::All) => false,
+            (Self::Listed(_), Self::Listed(ids)) => ids.iter().all(|id| self.contains(id)),
         }
     }
 }
 
-/// What the holder of a token may.
+/// What a token permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
     pub audience: Audience,
@@ -93,101 +92,102 @@ pub struct Rights {
     runs: Scope,
     agents: Scope,
     can: Vec<Verb>,
-    /// The only run, where a ticket was made for one: the lists above then only say whether it may be seen.
-    only: Option<RunId>,
+    /// Set for a ticket of one run. The lists above then only decide whether that run is readable.
+    only_run: Option<RunId>,
 }
 
 impl Rights {
-    /// Whether the verb is among them.
+    /// Returns whether the verb is permitted.
     #[must_use]
     pub fn can(&self, verb: Verb) -> bool {
         self.can.contains(&verb) || self.can.contains(&Verb::Admin)
     }
 
-    /// Whether there is no session and no run that they leave out.
+    /// Returns whether the rights cover every session and every run.
     #[must_use]
-    pub const fn has_everything(&self) -> bool {
-        matches!(self.sessions, Scope::All) && self.only.is_none()
+    pub const fn is_unrestricted(&self) -> bool {
+        matches!(self.sessions, Scope::All) && self.only_run.is_none()
     }
 
-    /// Whether they have a session, with all of its runs.
+    /// Returns whether the rights cover a session and all its runs.
     #[must_use]
     pub fn has_session(&self, session: &SessionId) -> bool {
-        self.only.is_none() && self.sessions.has(session.as_str())
+        self.only_run.is_none() && self.sessions.contains(session.as_str())
     }
 
-    /// Whether they have a run, which belongs to this session, if to any: by its own name, or by its session. Whoever has every
-    /// session has every run.
+    /// Returns whether the rights cover a run, by its id or by the session that it belongs to.
+    ///
+    /// Rights to all sessions cover every run.
     #[must_use]
     pub fn has_run(&self, run: &RunId, session: Option<&SessionId>) -> bool {
         let by_session = || match session {
-            Some(session) => self.sessions.has(session.as_str()),
+            Some(session) => self.sessions.contains(session.as_str()),
             None => self.sessions == Scope::All,
         };
-        self.only.as_ref().is_none_or(|only| only == run) && (self.runs.has(run.as_str()) || by_session())
+        self.only_run.as_ref().is_none_or(|only_run| only_run == run) && (self.runs.contains(run.as_str()) || by_session())
     }
 
-    /// Whether they have an agent.
+    /// Returns whether the rights cover an agent.
     #[must_use]
     pub fn has_agent(&self, agent: &str) -> bool {
-        self.agents.has(agent)
+        self.agents.contains(agent)
     }
 
-    /// Whether whoever has these lacks nothing of those.
+    /// Returns whether these rights include all of the other rights.
     #[must_use]
-    pub fn cover(&self, other: &Self) -> bool {
+    pub fn covers(&self, other: &Self) -> bool {
         self.audience >= other.audience
             && self.sessions.covers(&other.sessions)
             && (self.runs.covers(&other.runs) || self.sessions == Scope::All)
             && self.agents.covers(&other.agents)
             && other.can.iter().all(|verb| self.can(*verb))
-            && (self.only.is_none() || self.only == other.only)
+            && (self.only_run.is_none() || self.only_run == other.only_run)
     }
 
-    /// The same, to read and nothing else.
+    /// Reduces the rights to reading.
     #[must_use]
-    pub fn to_read(mut self) -> Self {
+    pub fn read_only(mut self) -> Self {
         self.can = vec![Verb::Read];
-        self.agents = Scope::These(Vec::new());
+        self.agents = Scope::Listed(Vec::new());
         self
     }
 
-    /// The same for one run, if they have it.
+    /// Restricts the rights to one run. It grants nothing that the rights did not cover before.
     #[must_use]
-    pub fn for_run(mut self, run: RunId) -> Self {
-        self.only = Some(run);
+    pub fn restricted_to_run(mut self, run: RunId) -> Self {
+        self.only_run = Some(run);
         self
     }
 
-    /// The same for one session that they have.
+    /// Restricts the rights to one session, which they must cover.
     #[must_use]
-    pub fn for_session(mut self, session: &SessionId) -> Self {
-        debug_assert!(self.has_session(session), "nothing is added");
-        self.sessions = Scope::These(vec![session.as_str().into()]);
-        self.runs = Scope::These(Vec::new());
+    pub fn restricted_to_session(mut self, session: &SessionId) -> Self {
+        debug_assert!(self.has_session(session), "the rights must cover the session");
+        self.sessions = Scope::Listed(vec![session.as_str().into()]);
+        self.runs = Scope::Listed(Vec::new());
         self
     }
 }
 
-/// A token's content.
+/// The verified claims of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claims {
     pub subject: Box<str>,
-    /// The token's own id.
+    /// The token's `jti`.
     pub id: Option<Box<str>>,
-    /// In seconds since 1970: from then on it is no token any more.
+    /// In seconds since 1970. The token is invalid from this second on.
     pub expires: u64,
-    /// Until then it is none yet.
+    /// In seconds since 1970. The token is invalid before this second.
     pub not_before: u64,
     issuer: Option<Box<str>>,
-    /// For which services it was made; `None` where it does not say.
+    /// The services in `aud`. `None`: the token has no `aud`.
     services: Option<Vec<Box<str>>>,
     pub rights: Rights,
 }
 
-/// The same as it stands in the token.
+/// The claims as the token spells them.
 #[derive(Deserialize)]
-pub(super) struct Said {
+pub(super) struct RawClaims {
     sub: Box<str>,
     exp: Number,
     #[serde(default)]
@@ -197,14 +197,14 @@ pub(super) struct Said {
     #[serde(default)]
     iss: Option<Box<str>>,
     #[serde(default)]
-    aud: Option<OneOrMore>,
+    aud: Option<OneOrMany>,
     #[serde(default)]
     proscenium: Option<Box<RawValue>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SaidHere {
+struct RawRights {
     #[serde(default = "widest")]
     audience: Audience,
     #[serde(default)]
@@ -217,64 +217,65 @@ struct SaidHere {
     can: Vec<Verb>,
 }
 
-/// What everybody may see.
-const fn widest() -> Audience {
+/// The audience of a token that names none.
+const fn default_audience() -> Audience {
     Audience::User
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum OneOrMore {
+enum OneOrMany {
     One(Box<str>),
-    More(Vec<Box<str>>),
+    Many(Vec<Box<str>>),
 }
 
-fn seconds(member: &str, number: &Number) -> Result<u64, Refusal> {
+fn seconds(member: &str, number: &Number) -> Result<u64, TokenError> {
     let whole = number.as_u64().or_else(|| number.as_f64().filter(|n| *n >= 0.0).map(|n| n as u64));
-    whole.ok_or_else(|| Refusal::Claim(format!("{member} is {number}; it must be seconds since 1970")))
+    whole.ok_or_else(|| TokenError::Claim(format!("{member} is {number}; it must be a number of seconds since 1970")))
 }
 
 impl Claims {
-    pub(super) fn of(said: Said) -> Result<Self, Refusal> {
-        if said.sub.is_empty() {
-            return Err(Refusal::Claim("sub is empty; it must say who this is".into()));
+    pub(super) fn from_raw(raw: RawClaims) -> Result<Self, TokenError> {
+        if raw.sub.is_empty() {
+            return Err(TokenError::Claim("sub is empty; it must name the token's holder".into()));
         }
-        // Without the claim there is nothing that the token would allow.
-        let here = said.proscenium.as_ref().map_or("{}", |here| here.get());
-        // An array would pass for the members in their order.
-        let here: SaidHere = match here.starts_with('{') {
-            true => serde_json::from_str(here).map_err(|error| Refusal::Claim(format!("proscenium: {error}")))?,
-            false => return Err(Refusal::Claim("proscenium is no object".into())),
+        // A token without the claim permits nothing.
+        let here = raw.proscenium.as_ref().map_or("{}", |here| here.get());
+        // serde would also accept an array of the members in order.
+        let here: RawRights = match here.starts_with('{') {
+            true => serde_json::from_str(here).map_err(|error| TokenError::Claim(format!("proscenium: {error}")))?,
+            false => return Err(TokenError::Claim("proscenium is not an object".into())),
         };
         Ok(Self {
-            expires: seconds("exp", &said.exp)?.min(EXPIRES_MAX),
-            not_before: said.nbf.map_or(Ok(0), |nbf| seconds("nbf", &nbf))?,
-            subject: said.sub,
-            id: said.jti,
-            issuer: said.iss,
-            services: said.aud.map(|aud| match aud {
-                OneOrMore::One(name) => vec![name],
-                OneOrMore::More(names) => names,
+            expires: seconds("exp", &raw.exp)?.min(EXPIRES_MAX),
+            not_before: raw.nbf.map_or(Ok(0), |nbf| seconds("nbf", &nbf))?,
+            subject: raw.sub,
+            id: raw.jti,
+            issuer: raw.iss,
+            services: raw.aud.map(|aud| match aud {
+                OneOrMany::One(name) => vec![name],
+                OneOrMany::Many(names) => names,
             }),
             rights: Rights {
                 audience: here.audience,
-                sessions: Scope::of("sessions", here.sessions)?,
-                runs: Scope::of("runs", here.runs)?,
-                agents: Scope::of("agents", here.agents)?,
+                sessions: Scope::parse("sessions", here.sessions)?,
+                runs: Scope::parse("runs", here.runs)?,
+                agents: Scope::parse("agents", here.agents)?,
                 can: here.can,
-                only: None,
+                only_run: None,
             },
         })
     }
 
-    /// Whether the token was made for a service of this name, by this issuer, where one is demanded. RFC 7519: whoever is not
-    /// among those that `aud` names must refuse the token; one that names nobody is for everybody.
-    pub(super) fn are_for(&self, service: &str, issuer: Option<&str>) -> Result<(), Refusal> {
+    /// Fails if `aud` excludes this service, or if `iss` is not the required issuer.
+    ///
+    /// RFC 7519, section 4.1.3: a service that a present `aud` does not name must reject the token.
+    pub(super) fn ensure_addressed_to(&self, service: &str, issuer: Option<&str>) -> Result<(), TokenError> {
         if self.services.as_ref().is_some_and(|services| !services.iter().any(|name| **name == *service)) {
-            return Err(Refusal::OtherService);
+            return Err(TokenError::WrongAudience);
         }
         match issuer {
-            Some(issuer) if self.issuer.as_deref() != Some(issuer) => Err(Refusal::OtherIssuer),
+            Some(issuer) if self.issuer.as_deref() != Some(issuer) => Err(TokenError::WrongIssuer),
             _ => Ok(()),
         }
     }
@@ -286,8 +287,8 @@ mod tests {
     use serde_json::{Value, json};
 
     fn read(claims: Value) -> Result<Claims, String> {
-        let said: Said = serde_json::from_value(claims).map_err(|error| error.to_string())?;
-        Claims::of(said).map_err(|refusal| refusal.to_string())
+        let raw: RawClaims = serde_json::from_value(claims).map_err(|error| error.to_string())?;
+        Claims::from_raw(raw).map_err(|refusal| refusal.to_string())
     }
 
     fn rights(here: Value) -> Rights {
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_is_missing_gives_nothing_and_the_audience_is_user() {
+    fn a_missing_member_grants_nothing_and_the_default_audience_is_user() {
         for here in [json!({}), Value::Null] {
             let rights = rights(here);
             assert_eq!(rights.audience, Audience::User);
@@ -314,10 +315,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_refuses_the_token() {
+    fn an_unknown_member_or_value_rejects_the_token() {
         let check = |claims: Value, why: &str| {
-            let told = read(claims.clone()).unwrap_err();
-            assert!(told.contains(why), "{claims}: {told}");
+            let error = read(claims.clone()).unwrap_err();
+            assert!(error.contains(why), "{claims}: {error}");
         };
         check(json!({ "exp": 1 }), "missing field `sub`");
         check(json!({ "sub": "", "exp": 1 }), "sub is empty");
@@ -335,12 +336,12 @@ mod tests {
         check(here(json!({ "runs": null })), "invalid type: null");
         check(here(json!({ "runs": [""] })), "proscenium.runs: an id is empty");
         check(here(json!({ "agents": ["a\n"] })), "proscenium.agents: an id has a control character");
-        check(here(json!([])), "proscenium is no object");
-        check(here(json!(["internal", ["*"]])), "proscenium is no object");
+        check(here(json!([])), "proscenium is not an object");
+        check(here(json!(["internal", ["*"]])), "proscenium is not an object");
     }
 
     #[test]
-    fn an_expiry_may_have_a_fraction_and_be_far_away() {
+    fn an_expiry_may_be_fractional_and_is_capped() {
         let expires = |exp: Value| read(json!({ "sub": "s", "exp": exp })).unwrap().expires;
         assert_eq!(expires(json!(1_700_000_000)), 1_700_000_000);
         assert_eq!(expires(json!(1_700_000_000.9)), 1_700_000_000);
@@ -349,50 +350,50 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_had_by_its_name_or_by_its_session() {
+    fn a_run_is_covered_by_its_id_or_by_its_session() {
         let both = rights(json!({ "runs": ["r2", "r1"], "sessions": ["s1"] }));
         assert!(both.has_run(&run("r1"), None) && both.has_run(&run("r2"), Some(&session("s9"))));
         assert!(both.has_run(&run("r9"), Some(&session("s1"))));
         assert!(!both.has_run(&run("r9"), None) && !both.has_run(&run("r9"), Some(&session("s9"))));
         assert!(both.has_session(&session("s1")) && !both.has_session(&session("s9")));
         let runs = rights(json!({ "runs": ["*"] }));
-        assert!(runs.has_run(&run("r"), None) && !runs.has_session(&session("s")) && !runs.has_everything());
+        assert!(runs.has_run(&run("r"), None) && !runs.has_session(&session("s")) && !runs.is_unrestricted());
         let sessions = rights(json!({ "sessions": ["s", "*"] }));
-        assert!(sessions.has_run(&run("r"), None) && sessions.has_session(&session("s")) && sessions.has_everything());
+        assert!(sessions.has_run(&run("r"), None) && sessions.has_session(&session("s")) && sessions.is_unrestricted());
     }
 
     #[test]
-    fn what_is_made_narrower_never_has_more() {
+    fn restricted_rights_never_exceed_the_original() {
         let all = rights(json!({ "sessions": ["*"], "agents": ["a"], "can": ["admin"], "audience": "internal" }));
-        assert!(Verb::ALL.iter().all(|verb| all.can(*verb)), "an administrator may everything");
-        let read = all.clone().to_read();
+        assert!(Verb::ALL.iter().all(|verb| all.can(*verb)), "admin includes every verb");
+        let read = all.clone().read_only();
         assert!(read.can(Verb::Read) && !read.can(Verb::Publish) && !read.can(Verb::Admin) && !read.has_agent("a"));
-        let one = read.clone().for_run(run("r"));
+        let one = read.clone().restricted_to_run(run("r"));
         assert!(one.has_run(&run("r"), None) && !one.has_run(&run("q"), None) && !one.has_session(&session("s")));
-        assert!(!one.has_everything());
-        let of_session = read.clone().for_session(&session("s"));
+        assert!(!one.is_unrestricted());
+        let of_session = read.clone().restricted_to_session(&session("s"));
         assert!(of_session.has_run(&run("q"), Some(&session("s"))) && !of_session.has_run(&run("q"), None));
-        let foreign = rights(json!({ "sessions": ["s"] })).for_run(run("r"));
+        let foreign = rights(json!({ "sessions": ["s"] })).restricted_to_run(run("r"));
         assert!(foreign.has_run(&run("r"), Some(&session("s"))) && !foreign.has_run(&run("r"), Some(&session("t"))));
         for narrow in [&read, &one, &of_session] {
-            assert!(all.cover(narrow) && !narrow.cover(&all));
+            assert!(all.covers(narrow) && !narrow.covers(&all));
         }
-        assert!(all.cover(&all) && one.cover(&one) && !one.cover(&read));
+        assert!(all.covers(&all) && one.covers(&one) && !one.covers(&read));
     }
 
     #[test]
-    fn a_token_for_another_service_or_of_another_issuer_is_refused() {
+    fn a_token_for_another_service_or_from_another_issuer_is_rejected() {
         let claims = |more: Value| {
             let mut claims = json!({ "sub": "s", "exp": 1 });
             claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             read(claims).unwrap()
         };
-        assert_eq!(claims(json!({})).are_for("proscenium", None), Ok(()));
-        assert_eq!(claims(json!({ "aud": "proscenium" })).are_for("proscenium", None), Ok(()));
-        assert_eq!(claims(json!({ "aud": ["x", "proscenium"] })).are_for("proscenium", None), Ok(()));
-        assert_eq!(claims(json!({ "aud": ["x"] })).are_for("proscenium", None), Err(Refusal::OtherService));
-        assert_eq!(claims(json!({ "aud": [] })).are_for("proscenium", None), Err(Refusal::OtherService));
-        assert_eq!(claims(json!({ "iss": "us" })).are_for("proscenium", Some("us")), Ok(()));
-        assert_eq!(claims(json!({})).are_for("proscenium", Some("us")), Err(Refusal::OtherIssuer));
+        assert_eq!(claims(json!({})).ensure_addressed_to("proscenium", None), Ok(()));
+        assert_eq!(claims(json!({ "aud": "proscenium" })).ensure_addressed_to("proscenium", None), Ok(()));
+        assert_eq!(claims(json!({ "aud": ["x", "proscenium"] })).ensure_addressed_to("proscenium", None), Ok(()));
+        assert_eq!(claims(json!({ "aud": ["x"] })).ensure_addressed_to("proscenium", None), Err(TokenError::WrongAudience));
+        assert_eq!(claims(json!({ "aud": [] })).ensure_addressed_to("proscenium", None), Err(TokenError::WrongAudience));
+        assert_eq!(claims(json!({ "iss": "us" })).ensure_addressed_to("proscenium", Some("us")), Ok(()));
+        assert_eq!(claims(json!({})).ensure_addressed_to("proscenium", Some("us")), Err(TokenError::WrongIssuer));
     }
 }

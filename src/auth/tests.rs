@@ -1,7 +1,7 @@
-//! Tokens, keys and tickets, by a clock of the test's own.
+//! Tests of tokens, keys and tickets, on a clock that each test sets.
 
-use super::keys::{KEYS_MAX, SECRET_BYTES_MIN, Signing, TOKEN_BYTES_MAX};
-use super::tickets::{Only, Purpose, RESUME, TICKETS_MAX, TICKETS_OF_ONE_MAX, TooMany};
+use super::keys::{KEYS_MAX, SECRET_BYTES_MIN, TOKEN_BYTES_MAX, TokenSigner};
+use super::tickets::{Purpose, RESUME_SECS, TICKETS_MAX, TICKETS_PER_TOKEN_MAX, TicketScope, TooManyTickets};
 use super::*;
 use crate::auth::rights::Verb;
 use crate::model::{Audience, RunId};
@@ -11,11 +11,11 @@ use std::io::Write;
 use tempfile::TempDir;
 
 thread_local! {
-    /// In seconds since 1970; each test has a thread.
+    /// The test clock, in seconds since 1970. Each test runs on its own thread.
     static NOW: Cell<i64> = const { Cell::new(1_000_000) };
 }
 
-const WORLD: World = World {
+const ENVIRONMENT: Environment = Environment {
     now: || jiff::Timestamp::from_second(NOW.get()).unwrap(),
     random: || {
         let mut bits = [0; 16];
@@ -26,14 +26,14 @@ const WORLD: World = World {
 
 const SECRET: &[u8] = b"a secret of more than thirty-two bytes\n";
 
-/// Ed25519 and RSA keys that nobody uses: `openssl genpkey`.
+/// Ed25519 and RSA test keys, made with `openssl genpkey`.
 const ED_PRIVATE: &str = include_str!("../../tests/keys/ed25519.private.pem");
 const ED_PUBLIC: &str = include_str!("../../tests/keys/ed25519.public.pem");
 const RSA_PRIVATE: &str = include_str!("../../tests/keys/rsa.private.pem");
 const RSA_PUBLIC: &str = include_str!("../../tests/keys/rsa.public.pem");
 const RSA_SHORT: &str = include_str!("../../tests/keys/rsa1024.public.pem");
 
-/// Files of keys, until it goes out of scope.
+/// Key files in a temporary directory.
 struct Files(TempDir);
 
 impl Files {
@@ -41,7 +41,7 @@ impl Files {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// Writes a file as one should: another takes its place.
+    /// Writes a file by renaming a complete new file over it.
     fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let mut file = tempfile::NamedTempFile::new_in(self.0.path()).unwrap();
         file.write_all(bytes.as_ref()).unwrap();
@@ -50,13 +50,15 @@ impl Files {
         path
     }
 
-    fn with_key(&self, bytes: impl AsRef<[u8]>) -> Result<Arc<Authority>, String> {
-        self.with(Setup { key: Some(self.write("key", bytes)), ..Setup::default() })
+    fn with_key(&self, bytes: impl AsRef<[u8]>) -> Result<Arc<Authenticator>, String> {
+        self.with(AuthConfig { key: Some(self.write("key", bytes)), ..AuthConfig::default() })
     }
 
-    fn with(&self, setup: Setup) -> Result<Arc<Authority>, String> {
-        let setup = Setup { service: "proscenium".into(), ..setup };
-        Authority::open(setup, WORLD).map(|authority| authority.expect("there is a key")).map_err(|error| error.to_string())
+    fn with(&self, config: AuthConfig) -> Result<Arc<Authenticator>, String> {
+        let config = AuthConfig { service: "proscenium".into(), ..config };
+        Authenticator::open(config, ENVIRONMENT)
+            .map(|authenticator| authenticator.expect("the config names a key"))
+            .map_err(|error| error.to_string())
     }
 }
 
@@ -69,10 +71,10 @@ fn claims(more: Value) -> Value {
 }
 
 fn sign(key: impl AsRef<[u8]>, claims: &Value, kid: Option<&str>) -> String {
-    Signing::of_file(key.as_ref()).unwrap().sign(claims, kid).unwrap()
+    TokenSigner::from_file(key.as_ref()).unwrap().sign(claims, kid).unwrap()
 }
 
-/// A token whose header says this, and whose signature is what a secret makes of it.
+/// A token with this header, signed by HMAC with this secret.
 fn forged(header: &Value, claims: &Value, secret: &[u8]) -> String {
     let part = |value: &Value| base64(value.to_string().as_bytes());
     let message = format!("{}.{}", part(header), part(claims));
@@ -93,131 +95,135 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-fn refused(authority: &Authority, token: &str) -> Refusal {
-    authority.verify(token).expect_err("it is no good token")
+fn refused(authenticator: &Authenticator, token: &str) -> TokenError {
+    authenticator.verify(token).expect_err("the token must be rejected")
 }
 
 #[test]
-fn a_token_of_each_kind_of_key_is_taken_and_of_another_key_refused() {
+fn a_token_verifies_with_its_own_key_and_with_no_other() {
     let files = Files::new();
     let kinds: [(&[u8], &[u8]); 3] =
         [(SECRET, SECRET), (ED_PRIVATE.as_bytes(), ED_PUBLIC.as_bytes()), (RSA_PRIVATE.as_bytes(), RSA_PUBLIC.as_bytes())];
     for (n, (private, _)) in kinds.iter().enumerate() {
         let token = sign(private, &claims(json!({})), Some("any"));
         for (m, (_, public)) in kinds.iter().enumerate() {
-            let authority = files.with_key(public).unwrap();
+            let authenticator = files.with_key(public).unwrap();
             match n == m {
                 true => {
-                    let grant = authority.verify(&token).unwrap();
+                    let grant = authenticator.verify(&token).unwrap();
                     assert_eq!((&*grant.subject, grant.expires, grant.rights.audience), ("alice", 1_000_060, Audience::User));
                     let broken = format!("{}{}", &token[..token.len() - 8], "AAAAAAAA");
-                    assert_eq!(refused(&authority, &broken), Refusal::Signature);
+                    assert_eq!(refused(&authenticator, &broken), TokenError::BadSignature);
                 }
-                false => assert_eq!(refused(&authority, &token), Refusal::NoKey),
+                false => assert_eq!(refused(&authenticator, &token), TokenError::UnknownKey),
             }
         }
     }
     let other = sign(b"another secret of more than 32 bytes", &claims(json!({})), None);
-    assert_eq!(refused(&files.with_key(SECRET).unwrap(), &other), Refusal::Signature);
+    assert_eq!(refused(&files.with_key(SECRET).unwrap(), &other), TokenError::BadSignature);
 }
 
 #[test]
-fn nothing_in_a_token_decides_how_it_is_checked() {
+fn a_token_cannot_choose_how_it_is_verified() {
     let files = Files::new();
     let claims = claims(json!({}));
     for (public, own) in [(ED_PUBLIC, "EdDSA"), (RSA_PUBLIC, "RS256")] {
-        let authority = files.with_key(public).unwrap();
-        // The classic: what everybody knows, taken for a secret.
+        let authenticator = files.with_key(public).unwrap();
+        // Algorithm confusion: the public key, used as an HMAC secret.
         for secret in [public, public.trim(), ""] {
             for algorithm in ["HS256", own] {
                 let token = forged(&json!({ "alg": algorithm, "typ": "JWT" }), &claims, secret.as_bytes());
-                assert!(matches!(refused(&authority, &token), Refusal::NoKey | Refusal::Signature), "{algorithm}");
+                assert!(matches!(refused(&authenticator, &token), TokenError::UnknownKey | TokenError::BadSignature), "{algorithm}");
             }
         }
     }
-    let authority = files.with_key(SECRET).unwrap();
+    let authenticator = files.with_key(SECRET).unwrap();
     let secret = SECRET.trim_ascii();
     let header = |more: Value| {
         let mut header = json!({ "alg": "HS256", "typ": "JWT" });
         header.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         header
     };
-    assert!(authority.verify(&forged(&header(json!({})), &claims, secret)).is_ok(), "the forger knows his trade");
+    assert!(authenticator.verify(&forged(&header(json!({})), &claims, secret)).is_ok(), "the forged token is otherwise valid");
     for none in ["none", "None", "NONE", "nOnE", ""] {
         let token = forged(&header(json!({ "alg": none })), &claims, secret);
-        assert_eq!(refused(&authority, &token), Refusal::NoToken);
+        assert_eq!(refused(&authenticator, &token), TokenError::Malformed);
         let bare = token.rsplit_once('.').unwrap().0;
-        assert_eq!(refused(&authority, &format!("{bare}.")), Refusal::NoToken);
+        assert_eq!(refused(&authenticator, &format!("{bare}.")), TokenError::Malformed);
     }
     for other in ["HS384", "HS512", "RS256", "PS256", "ES256", "EdDSA"] {
-        assert_eq!(refused(&authority, &forged(&header(json!({ "alg": other })), &claims, secret)), Refusal::NoKey, "{other}");
+        assert_eq!(
+            refused(&authenticator, &forged(&header(json!({ "alg": other })), &claims, secret)),
+            TokenError::UnknownKey,
+            "{other}"
+        );
     }
     let critical = header(json!({ "crit": ["b64"], "b64": false }));
-    assert_eq!(refused(&authority, &forged(&critical, &claims, secret)), Refusal::Critical);
+    assert_eq!(refused(&authenticator, &forged(&critical, &claims, secret)), TokenError::UnsupportedCritical);
     let own_key = header(json!({ "jwk": { "kty": "oct", "k": base64(b"my own") } }));
-    assert_eq!(refused(&authority, &forged(&own_key, &claims, b"my own")), Refusal::Signature);
+    assert_eq!(refused(&authenticator, &forged(&own_key, &claims, b"my own")), TokenError::BadSignature);
     for text in ["", ".", "..", "a.b.c", "a.b", "a.b.c.d", "\u{0}.\u{0}.\u{0}"] {
-        assert_eq!(refused(&authority, text), Refusal::NoToken, "{text:?}");
+        assert_eq!(refused(&authenticator, text), TokenError::Malformed, "{text:?}");
     }
     let long = "a".repeat(TOKEN_BYTES_MAX + 1);
-    assert_eq!(refused(&authority, &long), Refusal::TooLong);
+    assert_eq!(refused(&authenticator, &long), TokenError::TooLong);
 }
 
 #[test]
-fn no_refusal_repeats_the_token_and_only_a_signed_one_is_looked_into() {
+fn errors_never_quote_the_token_and_only_describe_signed_claims() {
     let files = Files::new();
-    let authority = files.with_key(SECRET).unwrap();
+    let authenticator = files.with_key(SECRET).unwrap();
     let bad = claims(json!({ "proscenium": { "can": ["xyzzy"] } }));
-    let signed = refused(&authority, &sign(SECRET, &bad, None)).to_string();
+    let signed = refused(&authenticator, &sign(SECRET, &bad, None)).to_string();
     assert!(signed.contains("unknown variant"), "{signed}");
     let unsigned = sign(b"another secret of more than 32 bytes", &bad, None);
-    let told = refused(&authority, &unsigned).to_string();
-    assert_eq!(told, "the token's signature is wrong");
+    let message = refused(&authenticator, &unsigned).to_string();
+    assert_eq!(message, "The token's signature is wrong.");
     assert!(!signed.contains(unsigned.split('.').nth(1).unwrap()));
 }
 
 #[test]
-fn a_token_is_good_from_nbf_until_exp_by_our_clock() {
+fn a_token_is_valid_from_nbf_until_exp_by_the_server_clock() {
     let files = Files::new();
-    let authority = files.with_key(SECRET).unwrap();
+    let authenticator = files.with_key(SECRET).unwrap();
     let token = sign(SECRET, &claims(json!({ "nbf": NOW.get() + 31 })), None);
-    assert_eq!(refused(&authority, &token), Refusal::NotYet);
+    assert_eq!(refused(&authenticator, &token), TokenError::NotYetValid);
     NOW.set(NOW.get() + 1);
-    assert!(authority.verify(&token).is_ok(), "so far ahead another clock may be");
+    assert!(authenticator.verify(&token).is_ok(), "nbf within the allowed clock skew");
     NOW.set(NOW.get() + 58);
-    assert!(authority.verify(&token).is_ok(), "it is good to its last second");
+    assert!(authenticator.verify(&token).is_ok(), "valid until its last second");
     NOW.set(NOW.get() + 1);
-    assert_eq!(refused(&authority, &token), Refusal::Ended(End::Expired), "although it is remembered");
+    assert_eq!(refused(&authenticator, &token), TokenError::Ended(EndReason::Expired), "the cached grant expires, too");
     let late = files.with_key(SECRET).unwrap();
-    assert_eq!(refused(&late, &token), Refusal::Ended(End::Expired));
-    assert!(matches!(refused(&late, &sign(SECRET, &claims(json!({ "exp": null })), None)), Refusal::Claim(_)));
+    assert_eq!(refused(&late, &token), TokenError::Ended(EndReason::Expired));
+    assert!(matches!(refused(&late, &sign(SECRET, &claims(json!({ "exp": null })), None)), TokenError::Claim(_)));
 }
 
 #[test]
-fn a_file_that_holds_no_key_for_this_is_refused_with_the_remedy() {
+fn an_unusable_key_file_is_rejected_with_the_remedy() {
     let files = Files::new();
     let check = |bytes: &[u8], why: &str| {
-        let told = files.with_key(bytes).expect_err("it is no key");
-        assert!(told.contains(why), "{told}");
+        let message = files.with_key(bytes).expect_err("the file holds no usable key");
+        assert!(message.contains(why), "{message}");
     };
-    check(b"short", "needs 32 or more");
+    check(b"short", "at least 32");
     check(&[b'x'; SECRET_BYTES_MIN - 1], "has 31 bytes");
     check(b"\n\n", "has 0 bytes");
     check(ED_PRIVATE.as_bytes(), "-pubout");
     check(RSA_PRIVATE.as_bytes(), "-pubout");
-    check(RSA_SHORT.as_bytes(), "less than 2048 bits");
-    check(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "PEM of CERTIFICATE");
+    check(RSA_SHORT.as_bytes(), "fewer than 2048 bits");
+    check(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "the PEM is a CERTIFICATE");
     check(b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "neither an Ed25519 nor an RSA key");
-    // What others know must not become a secret.
+    // A public value must not become a secret.
     check(br#"{"keys":[{"kty":"oct","k":"AAAA"}]}"#, "--auth-jwks");
-    check(b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ2 somebody@somewhere", "as PEM");
+    check(b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ2 user@host", "as PEM");
     check(b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "as PEM");
     assert!(files.with_key([b'x'; SECRET_BYTES_MIN]).is_ok());
-    let set = |set: Value| files.with(Setup { jwks: Some(files.write("set", set.to_string())), ..Setup::default() });
-    assert!(set(json!({})).unwrap_err().contains("no array of keys"));
+    let set = |set: Value| files.with(AuthConfig { jwks: Some(files.write("set", set.to_string())), ..AuthConfig::default() });
+    assert!(set(json!({})).unwrap_err().contains("no `keys` array"));
     let elliptic = json!({ "kty": "EC", "crv": "P-256", "x": "AA", "y": "AA" });
-    assert!(set(json!({ "keys": [elliptic] })).unwrap_err().contains("key 0: its kind is not taken"));
-    assert!(Signing::of_file(ED_PUBLIC.as_bytes()).is_err_and(|why| why.contains("give the private one")));
+    assert!(set(json!({ "keys": [elliptic] })).unwrap_err().contains("key 0: its kty or crv is not supported"));
+    assert!(TokenSigner::from_file(ED_PUBLIC.as_bytes()).is_err_and(|why| why.contains("give the private key")));
 }
 
 fn oct(kid: &str, secret: &[u8]) -> Value {
@@ -225,7 +231,7 @@ fn oct(kid: &str, secret: &[u8]) -> Value {
 }
 
 #[test]
-fn a_key_of_a_set_vouches_only_under_its_name_and_for_what_it_is() {
+fn a_key_of_a_set_verifies_only_tokens_of_its_kid_and_algorithm() {
     let files = Files::new();
     let (one, two) = ([b'1'; 32], [b'2'; 32]);
     let mut encrypts = oct("enc", &one);
@@ -233,202 +239,206 @@ fn a_key_of_a_set_vouches_only_under_its_name_and_for_what_it_is() {
     let mut other = oct("other", &one);
     other["alg"] = "HS512".into();
     let set = json!({ "keys": [oct("a", &one), oct("b", &two), encrypts, other, { "kty": "EC" }, 7] });
-    let authority = files.with(Setup { jwks: Some(files.write("set", set.to_string())), ..Setup::default() }).unwrap();
+    let authenticator = files.with(AuthConfig { jwks: Some(files.write("set", set.to_string())), ..AuthConfig::default() }).unwrap();
     let token = |secret: &[u8], kid: Option<&str>| sign(secret, &claims(json!({})), kid);
-    assert!(authority.verify(&token(&one, Some("a"))).is_ok());
-    assert!(authority.verify(&token(&two, Some("b"))).is_ok());
-    assert!(authority.verify(&token(&two, None)).is_ok(), "without a name any of its kind may have signed");
-    assert_eq!(refused(&authority, &token(&one, Some("b"))), Refusal::Signature);
+    assert!(authenticator.verify(&token(&one, Some("a"))).is_ok());
+    assert!(authenticator.verify(&token(&two, Some("b"))).is_ok());
+    assert!(authenticator.verify(&token(&two, None)).is_ok(), "without a kid, any key of the algorithm may match");
+    assert_eq!(refused(&authenticator, &token(&one, Some("b"))), TokenError::BadSignature);
     for kid in ["c", "enc", "other", ""] {
-        assert_eq!(refused(&authority, &token(&one, Some(kid))), Refusal::NoKey, "{kid}");
+        assert_eq!(refused(&authenticator, &token(&one, Some(kid))), TokenError::UnknownKey, "{kid}");
     }
 }
 
 #[tokio::test]
-async fn a_key_that_goes_out_of_the_set_ends_what_is_open_under_it_and_no_other() {
+async fn a_removed_key_ends_only_its_own_grants() {
     let files = Files::new();
     let (one, two) = ([b'1'; 32], [b'2'; 32]);
     let both = json!({ "keys": [oct("a", &one), oct("b", &two)] });
     let jwks = Some(files.write("set", both.to_string()));
-    let authority = files.with(Setup { jwks, key: Some(files.write("key", SECRET)), ..Setup::default() }).unwrap();
+    let authenticator = files.with(AuthConfig { jwks, key: Some(files.write("key", SECRET)), ..AuthConfig::default() }).unwrap();
     let tokens = [&one[..], &two[..], SECRET].map(|secret| sign(secret, &claims(json!({})), None));
-    let grants = tokens.each_ref().map(|token| authority.verify(token).unwrap());
-    let mut leases = grants.each_ref().map(|grant| grant.lease());
+    let grants = tokens.each_ref().map(|token| authenticator.verify(token).unwrap());
+    let mut watches = grants.each_ref().map(|grant| grant.watch());
     files.write("set", "{ half a fil");
-    authority.look_again();
-    assert!(leases.iter().all(|lease| lease.has_ended().is_none()), "what cannot be read changes nothing");
+    authenticator.reload_if_changed();
+    assert!(watches.iter().all(|watch| watch.end_reason().is_none()), "an unreadable file changes nothing");
     files.write("set", json!({ "keys": [oct("b", &two)] }).to_string());
-    authority.look_again();
-    assert_eq!(leases[0].ended().await, End::KeyGone);
-    assert_eq!(leases[1..].iter().map(Lease::has_ended).collect::<Vec<_>>(), [None, None]);
-    assert!(matches!(refused(&authority, &tokens[0]), Refusal::Signature | Refusal::NoKey));
-    assert!(authority.verify(&tokens[1]).is_ok() && authority.verify(&tokens[2]).is_ok());
+    authenticator.reload_if_changed();
+    assert_eq!(watches[0].ended().await, EndReason::KeyRemoved);
+    assert_eq!(watches[1..].iter().map(GrantWatch::end_reason).collect::<Vec<_>>(), [None, None]);
+    assert!(matches!(refused(&authenticator, &tokens[0]), TokenError::BadSignature | TokenError::UnknownKey));
+    assert!(authenticator.verify(&tokens[1]).is_ok() && authenticator.verify(&tokens[2]).is_ok());
     files.write("set", json!({ "keys": [oct("a", &one), oct("b", &two)] }).to_string());
-    authority.look_again();
-    assert!(authority.verify(&tokens[0]).is_ok(), "it is back");
+    authenticator.reload_if_changed();
+    assert!(authenticator.verify(&tokens[0]).is_ok(), "the key is back");
 }
 
 #[tokio::test]
-async fn who_is_revoked_is_told_and_comes_in_no_more() {
+async fn a_revoked_grant_ends_and_its_token_is_rejected() {
     let files = Files::new();
-    let revoked = files.write("revoked", "# nobody yet\n");
+    let revoked = files.write("revoked", "# empty\n");
     let key = Some(files.write("key", SECRET));
-    let authority = files.with(Setup { key, revoked: Some(revoked), ..Setup::default() }).unwrap();
+    let authenticator = files.with(AuthConfig { key, revoked: Some(revoked), ..AuthConfig::default() }).unwrap();
     let token = |sub: &str, jti: &str| sign(SECRET, &claims(json!({ "sub": sub, "jti": jti })), None);
     let tokens = [token("alice", "t1"), token("alice", "t2"), token("bob", "t3"), token("carol", "t4")];
-    let mut leases = tokens.each_ref().map(|token| authority.verify(token).unwrap().lease());
-    let grants = tokens.each_ref().map(|token| authority.verify(token).unwrap());
+    let mut watches = tokens.each_ref().map(|token| authenticator.verify(token).unwrap().watch());
+    let grants = tokens.each_ref().map(|token| authenticator.verify(token).unwrap());
     files.write("revoked", "\n t1 \n# t4\nbob\n");
-    authority.look_again();
-    assert_eq!((leases[0].ended().await, leases[2].ended().await), (End::Revoked, End::Revoked));
-    assert_eq!((leases[1].has_ended(), leases[3].has_ended()), (None, None));
+    authenticator.reload_if_changed();
+    assert_eq!((watches[0].ended().await, watches[2].ended().await), (EndReason::Revoked, EndReason::Revoked));
+    assert_eq!((watches[1].end_reason(), watches[3].end_reason()), (None, None));
     for n in [0, 2] {
-        assert_eq!(refused(&authority, &tokens[n]), Refusal::Ended(End::Revoked));
-        assert_eq!(authority.stands(&grants[n]), Err(Refusal::Ended(End::Revoked)));
+        assert_eq!(refused(&authenticator, &tokens[n]), TokenError::Ended(EndReason::Revoked));
+        assert_eq!(authenticator.ensure_valid(&grants[n]), Err(TokenError::Ended(EndReason::Revoked)));
     }
-    assert!(authority.verify(&tokens[1]).is_ok());
-    assert_eq!(refused(&authority, &token("bob", "new")), Refusal::Ended(End::Revoked));
+    assert!(authenticator.verify(&tokens[1]).is_ok());
+    assert_eq!(refused(&authenticator, &token("bob", "new")), TokenError::Ended(EndReason::Revoked));
 }
 
 #[tokio::test]
-async fn the_clock_tells_who_has_expired_and_forgets_who_is_gone() {
+async fn expired_grants_end_and_dropped_grants_are_removed() {
     let files = Files::new();
-    let authority = files.with_key(SECRET).unwrap();
-    let short = authority.verify(&sign(SECRET, &claims(json!({ "exp": NOW.get() + 5 })), None)).unwrap();
-    let long = authority.verify(&sign(SECRET, &claims(json!({})), None)).unwrap();
-    let (mut ends, lasts) = (short.lease(), long.lease());
+    let authenticator = files.with_key(SECRET).unwrap();
+    let short = authenticator.verify(&sign(SECRET, &claims(json!({ "exp": NOW.get() + 5 })), None)).unwrap();
+    let long = authenticator.verify(&sign(SECRET, &claims(json!({})), None)).unwrap();
+    let (mut ends, lasts) = (short.watch(), long.watch());
     NOW.set(NOW.get() + 4);
-    authority.tick();
-    assert_eq!(ends.has_ended(), None);
+    authenticator.expire_due();
+    assert_eq!(ends.end_reason(), None);
     NOW.set(NOW.get() + 1);
-    authority.tick();
-    assert_eq!((ends.ended().await, lasts.has_ended()), (End::Expired, None));
-    for n in 0..2 * STALE_MAX {
-        authority.verify(&sign(SECRET, &claims(json!({ "jti": n.to_string() })), None)).unwrap();
+    authenticator.expire_due();
+    assert_eq!((ends.ended().await, lasts.end_reason()), (EndReason::Expired, None));
+    for n in 0..2 * DEAD_GRANTS_MAX {
+        authenticator.verify(&sign(SECRET, &claims(json!({ "jti": n.to_string() })), None)).unwrap();
     }
-    authority.known.clear();
-    authority.tick();
-    assert_eq!(authority.granted.lock().by_expiry.len(), 1, "only who holds something is remembered");
+    authenticator.cached_grants.clear();
+    authenticator.expire_due();
+    assert_eq!(authenticator.grants.lock().by_expiry.len(), 1, "only held grants stay indexed");
 }
 
 #[test]
-fn a_ticket_is_good_once_for_its_purpose_and_for_its_time() {
+fn a_ticket_is_valid_once_for_its_purpose_and_its_lifetime() {
     let files = Files::new();
-    let authority = files.with_key(SECRET).unwrap();
+    let authenticator = files.with_key(SECRET).unwrap();
     let here = json!({ "sessions": ["*"], "agents": ["*"], "can": ["admin"], "audience": "internal" });
-    let grant = authority.verify(&sign(SECRET, &claims(json!({ "proscenium": here })), None)).unwrap();
-    let ticket = |purpose, seconds| authority.ticket(&grant, purpose, None, seconds).unwrap();
-    let refused = |ticket: &str, purpose| authority.redeem(ticket, purpose, false).expect_err("it is no good ticket");
+    let grant = authenticator.verify(&sign(SECRET, &claims(json!({ "proscenium": here })), None)).unwrap();
+    let ticket = |purpose, seconds| authenticator.ticket(&grant, purpose, None, seconds).unwrap();
+    let refused = |ticket: &str, purpose| authenticator.redeem(ticket, purpose, false).expect_err("the ticket must be rejected");
 
     let (stream, until) = ticket(Purpose::Stream, 30);
     assert_eq!(until, 1_000_030);
-    assert_eq!(refused(&stream, Purpose::Socket), Refusal::Ticket);
-    assert_eq!(refused(&stream.to_uppercase(), Purpose::Stream), Refusal::Ticket);
-    assert_eq!(refused("", Purpose::Stream), Refusal::Ticket);
-    let reads = authority.redeem(&stream, Purpose::Stream, false).unwrap();
+    assert_eq!(refused(&stream, Purpose::Socket), TokenError::Ticket);
+    assert_eq!(refused(&stream.to_uppercase(), Purpose::Stream), TokenError::Ticket);
+    assert_eq!(refused("", Purpose::Stream), TokenError::Ticket);
+    let reads = authenticator.redeem(&stream, Purpose::Stream, false).unwrap();
     assert!(reads.rights.can(Verb::Read) && !Verb::ALL[1..].iter().any(|verb| reads.rights.can(*verb)));
     assert_eq!((reads.rights.audience, reads.expires), (Audience::Internal, grant.expires));
-    assert_eq!(refused(&stream, Purpose::Stream), Refusal::Ticket);
+    assert_eq!(refused(&stream, Purpose::Stream), TokenError::Ticket);
 
     let (socket, _) = ticket(Purpose::Socket, 30);
-    assert!(authority.redeem(&socket, Purpose::Socket, true).unwrap().rights.can(Verb::Admin));
-    assert_eq!(authority.redeem(&socket, Purpose::Socket, true).unwrap_err(), Refusal::Ticket);
+    assert!(authenticator.redeem(&socket, Purpose::Socket, true).unwrap().rights.can(Verb::Admin));
+    assert_eq!(authenticator.redeem(&socket, Purpose::Socket, true).unwrap_err(), TokenError::Ticket);
 
     let (late, _) = ticket(Purpose::Stream, 30);
     NOW.set(NOW.get() + 30);
-    assert_eq!(refused(&late, Purpose::Stream), Refusal::Ticket);
-    assert_eq!(ticket(Purpose::Stream, 60).1, grant.expires, "and not longer than the token");
+    assert_eq!(refused(&late, Purpose::Stream), TokenError::Ticket);
+    assert_eq!(ticket(Purpose::Stream, 60).1, grant.expires, "a ticket never outlives its token");
     NOW.set(1_000_060);
-    assert_eq!(refused(&stream, Purpose::Stream), Refusal::Ended(End::Expired));
+    assert_eq!(refused(&stream, Purpose::Stream), TokenError::Ended(EndReason::Expired));
 }
 
 #[tokio::test]
-async fn who_was_cut_off_comes_back_with_the_same_ticket_and_alone() {
+async fn a_cut_off_client_resumes_with_the_same_ticket_and_replaces_its_stream() {
     let files = Files::new();
-    let authority = files.with_key(SECRET).unwrap();
+    let authenticator = files.with_key(SECRET).unwrap();
     let exp = NOW.get() + 100_000;
-    let grant = authority.verify(&sign(SECRET, &claims(json!({ "exp": exp })), None)).unwrap();
-    let (ticket, _) = authority.ticket(&grant, Purpose::Stream, None, 10).unwrap();
-    assert_eq!(authority.redeem(&ticket, Purpose::Stream, false).map(drop), Ok(()));
-    // Its stream is open for hours, and the clock sees it.
-    let first = authority.redeem(&ticket, Purpose::Stream, true).unwrap();
-    let mut lease = first.lease();
+    let grant = authenticator.verify(&sign(SECRET, &claims(json!({ "exp": exp })), None)).unwrap();
+    let (ticket, _) = authenticator.ticket(&grant, Purpose::Stream, None, 10).unwrap();
+    assert_eq!(authenticator.redeem(&ticket, Purpose::Stream, false).map(drop), Ok(()));
+    // The stream stays open for hours, and the sweep sees it open.
+    let first = authenticator.redeem(&ticket, Purpose::Stream, true).unwrap();
+    let mut watch = first.watch();
     NOW.set(NOW.get() + 10_000);
-    authority.tick();
-    let second = authority.redeem(&ticket, Purpose::Stream, true).unwrap();
-    assert_eq!(lease.ended().await, End::Resumed, "the server may not have noticed that the first was cut");
+    authenticator.expire_due();
+    let second = authenticator.redeem(&ticket, Purpose::Stream, true).unwrap();
+    assert_eq!(
+        watch.ended().await,
+        EndReason::ResumedElsewhere,
+        "the server may not have noticed that the first connection broke"
+    );
     drop((first, second));
-    NOW.set(NOW.get() + i64::try_from(RESUME).unwrap());
-    authority.tick();
-    assert!(authority.redeem(&ticket, Purpose::Stream, true).is_ok());
-    NOW.set(NOW.get() + i64::try_from(RESUME).unwrap() + 1);
-    authority.tick();
-    assert_eq!(authority.redeem(&ticket, Purpose::Stream, true).unwrap_err(), Refusal::Ticket);
-    assert_eq!(authority.tickets.lock().len(), 0);
+    NOW.set(NOW.get() + i64::try_from(RESUME_SECS).unwrap());
+    authenticator.expire_due();
+    assert!(authenticator.redeem(&ticket, Purpose::Stream, true).is_ok());
+    NOW.set(NOW.get() + i64::try_from(RESUME_SECS).unwrap() + 1);
+    authenticator.expire_due();
+    assert_eq!(authenticator.redeem(&ticket, Purpose::Stream, true).unwrap_err(), TokenError::Ticket);
+    assert_eq!(authenticator.tickets.lock().len(), 0);
 }
 
 #[test]
-fn one_token_has_so_many_tickets_and_no_more_until_they_are_used() {
+fn one_token_has_a_limited_number_of_unused_tickets() {
     let files = Files::new();
-    let authority = files.with_key(SECRET).unwrap();
-    let [one, other] = ["1", "2"].map(|jti| authority.verify(&sign(SECRET, &claims(json!({ "jti": jti })), None)).unwrap());
-    let made: Vec<_> = (0..TICKETS_OF_ONE_MAX).map(|_| authority.ticket(&one, Purpose::Socket, None, 10).unwrap().0).collect();
-    let refused = authority.ticket(&one, Purpose::Socket, None, 10);
-    assert_eq!(refused.unwrap_err(), TooMany(TICKETS_OF_ONE_MAX));
-    assert!(authority.ticket(&other, Purpose::Socket, None, 10).is_ok());
-    authority.redeem(&made[0], Purpose::Socket, false).unwrap();
-    assert!(authority.ticket(&one, Purpose::Socket, None, 10).is_ok());
+    let authenticator = files.with_key(SECRET).unwrap();
+    let [one, other] = ["1", "2"].map(|jti| authenticator.verify(&sign(SECRET, &claims(json!({ "jti": jti })), None)).unwrap());
+    let made: Vec<_> = (0..TICKETS_PER_TOKEN_MAX).map(|_| authenticator.ticket(&one, Purpose::Socket, None, 10).unwrap().0).collect();
+    let refused = authenticator.ticket(&one, Purpose::Socket, None, 10);
+    assert_eq!(refused.unwrap_err(), TooManyTickets(TICKETS_PER_TOKEN_MAX));
+    assert!(authenticator.ticket(&other, Purpose::Socket, None, 10).is_ok());
+    authenticator.redeem(&made[0], Purpose::Socket, false).unwrap();
+    assert!(authenticator.ticket(&one, Purpose::Socket, None, 10).is_ok());
     NOW.set(NOW.get() + 10);
-    authority.tick();
-    assert_eq!(authority.tickets.lock().len(), 0);
+    authenticator.expire_due();
+    assert_eq!(authenticator.tickets.lock().len(), 0);
 }
 
 #[test]
-fn all_tokens_together_have_so_many_tickets() {
+fn all_tokens_together_have_a_limited_number_of_tickets() {
     let files = Files::new();
-    let authority = files.with_key(SECRET).unwrap();
-    let grant = |n: usize| authority.verify(&sign(SECRET, &claims(json!({ "jti": n.to_string() })), None)).unwrap();
-    let grants: Vec<_> = (0..=TICKETS_MAX / TICKETS_OF_ONE_MAX).map(grant).collect();
+    let authenticator = files.with_key(SECRET).unwrap();
+    let grant = |n: usize| authenticator.verify(&sign(SECRET, &claims(json!({ "jti": n.to_string() })), None)).unwrap();
+    let grants: Vec<_> = (0..=TICKETS_MAX / TICKETS_PER_TOKEN_MAX).map(grant).collect();
     let (last, others) = grants.split_last().unwrap();
     for grant in others {
-        for _ in 0..TICKETS_OF_ONE_MAX {
-            authority.ticket(grant, Purpose::Socket, None, 10).unwrap();
+        for _ in 0..TICKETS_PER_TOKEN_MAX {
+            authenticator.ticket(grant, Purpose::Socket, None, 10).unwrap();
         }
     }
-    assert_eq!(authority.ticket(last, Purpose::Socket, None, 10).unwrap_err(), TooMany(TICKETS_MAX));
+    assert_eq!(authenticator.ticket(last, Purpose::Socket, None, 10).unwrap_err(), TooManyTickets(TICKETS_MAX));
     NOW.set(NOW.get() + 10);
-    authority.tick();
-    assert!(authority.ticket(last, Purpose::Socket, None, 10).is_ok());
+    authenticator.expire_due();
+    assert!(authenticator.ticket(last, Purpose::Socket, None, 10).is_ok());
 }
 
 #[test]
-fn files_are_bounded() {
+fn file_sizes_are_bounded() {
     let files = Files::new();
     let keys = |count: usize| json!({ "keys": vec![oct("a", &[b'1'; 32]); count] }).to_string();
-    let set = |text: String| files.with(Setup { jwks: Some(files.write("set", text)), ..Setup::default() });
+    let set = |text: String| files.with(AuthConfig { jwks: Some(files.write("set", text)), ..AuthConfig::default() });
     assert!(set(keys(KEYS_MAX)).is_ok());
-    assert!(set(keys(KEYS_MAX + 1)).unwrap_err().contains("256 is the limit"));
+    assert!(set(keys(KEYS_MAX + 1)).unwrap_err().contains("the limit is 256"));
     let long = |bytes: u64| " ".repeat(usize::try_from(bytes).unwrap() + 1);
-    assert!(set(long(KEYS_BYTES_MAX)).unwrap_err().contains("1048576 is the limit"));
+    assert!(set(long(KEYS_BYTES_MAX)).unwrap_err().contains("the limit is 1048576"));
     let revoked = Some(files.write("revoked", long(REVOKED_BYTES_MAX)));
-    let told = files.with(Setup { key: Some(files.write("key", SECRET)), revoked, ..Setup::default() }).unwrap_err();
-    assert!(told.contains("16777216 is the limit"), "{told}");
+    let message = files.with(AuthConfig { key: Some(files.write("key", SECRET)), revoked, ..AuthConfig::default() }).unwrap_err();
+    assert!(message.contains("the limit is 16777216"), "{message}");
 }
 
 #[tokio::test]
-async fn a_ticket_ends_with_its_token_and_sees_what_it_was_made_for() {
+async fn a_ticket_ends_with_its_token_and_is_limited_to_its_scope() {
     let files = Files::new();
     let (key, revoked) = (Some(files.write("key", SECRET)), Some(files.write("revoked", "")));
-    let authority = files.with(Setup { key, revoked, ..Setup::default() }).unwrap();
-    let grant = authority.verify(&sign(SECRET, &claims(json!({})), None)).unwrap();
+    let authenticator = files.with(AuthConfig { key, revoked, ..AuthConfig::default() }).unwrap();
+    let grant = authenticator.verify(&sign(SECRET, &claims(json!({})), None)).unwrap();
     let run = RunId::new("r").unwrap();
-    let (open, _) = authority.ticket(&grant, Purpose::Stream, Some(Only::Run(run.clone())), 60).unwrap();
-    let (waits, _) = authority.ticket(&grant, Purpose::Stream, None, 60).unwrap();
-    let reads = authority.redeem(&open, Purpose::Stream, false).unwrap();
+    let (open, _) = authenticator.ticket(&grant, Purpose::Stream, Some(TicketScope::Run(run.clone())), 60).unwrap();
+    let (waits, _) = authenticator.ticket(&grant, Purpose::Stream, None, 60).unwrap();
+    let reads = authenticator.redeem(&open, Purpose::Stream, false).unwrap();
     assert!(reads.rights.has_run(&run, None) && !reads.rights.has_run(&RunId::new("q").unwrap(), None));
-    let mut lease = reads.lease();
+    let mut watch = reads.watch();
     files.write("revoked", "t1");
-    authority.look_again();
-    assert_eq!(lease.ended().await, End::Revoked);
-    assert_eq!(authority.redeem(&waits, Purpose::Stream, false).unwrap_err(), Refusal::Ended(End::Revoked));
+    authenticator.reload_if_changed();
+    assert_eq!(watch.ended().await, EndReason::Revoked);
+    assert_eq!(authenticator.redeem(&waits, Purpose::Stream, false).unwrap_err(), TokenError::Ended(EndReason::Revoked));
 }

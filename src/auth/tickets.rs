@@ -1,83 +1,83 @@
-//! Tickets: what a browser puts in an address where it can send no header (`EventSource`, WebSocket).
+//! Tickets: credentials in a URL, for browser APIs that cannot send headers (`EventSource`, WebSocket).
 //!
-//! A ticket is random, good once, for a minute at most, and for one thing; it stands for the token that it was made with and
-//! for nothing more. What gets into a log with an address is worth nothing by then. `EventSource`, though, comes back with the
-//! same address after a cut: who says where the stream was cut off (`Last-Event-ID`) may go on with a ticket that was used,
-//! while its stream is open (which then ends where it was) and for [`RESUME`] after it was last seen.
+//! A ticket is random, usable once, for one purpose, and for at most a minute. It grants no more than the token that
+//! requested it. A URL that leaks into a log is worthless by then. `EventSource`, however, reconnects with the same
+//! URL. A client that sends `Last-Event-ID` may therefore reuse a ticket while its stream is open, which ends the
+//! earlier connection, and for [`RESUME_SECS`] afterwards.
 
-use super::{End, Grant, Refusal};
+use super::{EndReason, Grant, TokenError};
 use crate::model::{RunId, SessionId};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-/// How long a ticket may be good before it is used, in seconds.
-pub const SECONDS_MAX: u64 = 60;
-/// How long after its stream was last seen a ticket lets its reader come back, in seconds.
-pub const RESUME: u64 = 60;
-/// Tickets at once.
+/// Maximum lifetime of an unused ticket, in seconds.
+pub const TICKET_TTL_SECS_MAX: u64 = 60;
+/// How long a client may resume after its stream was last seen open, in seconds.
+pub const RESUME_SECS: u64 = 60;
+/// Maximum number of outstanding tickets.
 pub const TICKETS_MAX: usize = 65_536;
-/// Tickets of one token at once.
-pub const TICKETS_OF_ONE_MAX: usize = 256;
+/// Maximum number of outstanding tickets per token.
+pub const TICKETS_PER_TOKEN_MAX: usize = 256;
 
-/// What a ticket is for.
+/// What a ticket permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// To read one stream.
+    /// Reading one stream.
     Stream,
-    /// One WebSocket.
+    /// Opening one WebSocket.
     Socket,
 }
 
-/// The only thing that a ticket lets its holder see.
+/// The run or session that a ticket is restricted to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Only {
+pub enum TicketScope {
     Run(RunId),
     Session(SessionId),
 }
 
-/// There is no room for another ticket.
+/// The number of outstanding tickets has reached its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("there are {0} tickets that wait to be used or may be used again, the limit; use those, or wait a minute")]
-pub struct TooMany(pub usize);
+#[error("{0} tickets are outstanding, the limit. Use them, or retry in a minute.")]
+pub struct TooManyTickets(pub usize);
 
 struct Ticket {
-    of: Arc<Grant>,
+    grant: Arc<Grant>,
     purpose: Purpose,
-    only: Option<Only>,
+    scope: Option<TicketScope>,
     until: u64,
     used: Option<Used>,
 }
 
-/// A ticket's stream, and when it was last seen to be open, in seconds since 1970.
+/// A redeemed ticket's stream. `seen`: when it was last open, in seconds since 1970.
 struct Used {
     by: Weak<Grant>,
     seen: u64,
 }
 
 impl Ticket {
-    /// What it gives: never more than its token does.
-    fn grant(&self) -> Grant {
-        let mut rights = self.of.rights.clone();
+    /// Creates the grant of this ticket, which never exceeds its token.
+    fn narrowed_grant(&self) -> Grant {
+        let mut rights = self.grant.rights.clone();
         if self.purpose == Purpose::Stream {
-            rights = rights.to_read();
+            rights = rights.read_only();
         }
-        self.of.narrowed(match &self.only {
+        self.grant.restricted_to(match &self.scope {
             None => rights,
-            Some(Only::Run(run)) => rights.for_run(run.clone()),
-            Some(Only::Session(session)) => rights.for_session(session),
+            Some(TicketScope::Run(run)) => rights.restricted_to_run(run.clone()),
+            Some(TicketScope::Session(session)) => rights.restricted_to_session(session),
         })
     }
 
-    fn is_of_use(&mut self, now: u64) -> bool {
-        self.of.stands(now).is_ok()
+    fn is_usable(&mut self, now: u64) -> bool {
+        self.grant.ensure_valid(now).is_ok()
             && match &mut self.used {
                 None => now < self.until,
                 Some(used) => {
                     if used.by.strong_count() > 0 {
                         used.seen = now;
                     }
-                    now <= used.seen + RESUME
+                    now <= used.seen + RESUME_SECS
                 }
             }
     }
@@ -85,48 +85,48 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.of.tickets.fetch_sub(1, Ordering::Relaxed);
+        self.grant.tickets.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// The tickets that may be used, by their hashes.
+/// Outstanding tickets, keyed by the SHA-256 of their text.
 #[derive(Default)]
 pub(super) struct Tickets(HashMap<[u8; 32], Ticket>);
 
 impl Tickets {
-    pub fn put(
+    pub fn insert(
         &mut self,
         digest: [u8; 32],
-        of: Arc<Grant>,
+        grant: Arc<Grant>,
         purpose: Purpose,
-        only: Option<Only>,
+        scope: Option<TicketScope>,
         until: u64,
-    ) -> Result<(), TooMany> {
+    ) -> Result<(), TooManyTickets> {
         if self.0.len() >= TICKETS_MAX {
-            return Err(TooMany(TICKETS_MAX));
+            return Err(TooManyTickets(TICKETS_MAX));
         }
-        if of.tickets.fetch_add(1, Ordering::Relaxed) >= TICKETS_OF_ONE_MAX {
-            of.tickets.fetch_sub(1, Ordering::Relaxed);
-            return Err(TooMany(TICKETS_OF_ONE_MAX));
+        if grant.tickets.fetch_add(1, Ordering::Relaxed) >= TICKETS_PER_TOKEN_MAX {
+            grant.tickets.fetch_sub(1, Ordering::Relaxed);
+            return Err(TooManyTickets(TICKETS_PER_TOKEN_MAX));
         }
-        self.0.insert(digest, Ticket { of, purpose, only, until, used: None });
+        self.0.insert(digest, Ticket { grant, purpose, scope, until, used: None });
         Ok(())
     }
 
-    pub fn take(&mut self, digest: &[u8; 32], purpose: Purpose, resumes: bool, now: u64) -> Result<Arc<Grant>, Refusal> {
-        let ticket = self.0.get_mut(digest).ok_or(Refusal::Ticket)?;
-        ticket.of.stands(now)?;
-        if ticket.purpose != purpose || !ticket.is_of_use(now) || ticket.used.is_some() && !resumes {
-            return Err(Refusal::Ticket);
+    pub fn redeem(&mut self, digest: &[u8; 32], purpose: Purpose, resumes: bool, now: u64) -> Result<Arc<Grant>, TokenError> {
+        let ticket = self.0.get_mut(digest).ok_or(TokenError::Ticket)?;
+        ticket.grant.ensure_valid(now)?;
+        if ticket.purpose != purpose || !ticket.is_usable(now) || ticket.used.is_some() && !resumes {
+            return Err(TokenError::Ticket);
         }
-        let grant = Arc::new(ticket.grant());
+        let grant = Arc::new(ticket.narrowed_grant());
         match purpose {
-            // A WebSocket's cursors are in its messages: whoever comes back makes a new one.
+            // A WebSocket client sends cursors in its messages, so a reconnect needs a new ticket.
             Purpose::Socket => drop(self.0.remove(digest)),
             Purpose::Stream => {
                 let used = Used { by: Arc::downgrade(&grant), seen: now };
                 if let Some(before) = ticket.used.replace(used).and_then(|used| used.by.upgrade()) {
-                    before.end(End::Resumed);
+                    before.end(EndReason::ResumedElsewhere);
                 }
             }
         }
@@ -139,6 +139,6 @@ impl Tickets {
     }
 
     pub fn sweep(&mut self, now: u64) {
-        self.0.retain(|_, ticket| ticket.is_of_use(now));
+        self.0.retain(|_, ticket| ticket.is_usable(now));
     }
 }

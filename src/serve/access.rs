@@ -1,28 +1,30 @@
-//! The one place where it is decided who may what: every way in asks here, and nobody answers who has no [`Pass`].
+//! Authorization: the only place that decides which client may do what.
+//!
+//! Every way into the server asks here, and no handler answers without an [`Authorization`].
 //!
 //! ```text
-//! who asks (a token, a ticket, nobody) × verb × run, session or agent × audience  ─▶  a Pass, or 401, or 403
+//! principal (token, ticket or anonymous) × verb × run, session or agent × audience  ─▶  Authorization, or 401, or 403
 //! ```
-//! Without keys nobody is asked, and whoever reaches the server may everything: one branch. With keys
+//! Without keys every client is anonymous and may do everything: one branch. With keys
 //!
-//! * a run is had by its own name, or by the session that its log says it belongs to;
-//! * what is not had answers 403 whether it is there or not, in the same words;
-//! * an audience that is wider than the token's is refused, never silently narrowed;
-//! * a pass ends with its token: who has something open holds a [`Hold`], and asks it.
+//! * a token covers a run by its id, or by the session that the run's log names;
+//! * a resource that the token does not cover answers 403, in the same words whether it exists or not;
+//! * an audience wider than the token's is refused, never silently narrowed;
+//! * an authorization ends with its token: code that keeps something open holds an [`OpenAccess`] and checks it.
 //!
-//! An address says in the table of [`routes`](super::routes) what it takes; what is in a body or a message, the handler asks for
-//! with [`allow`].
+//! The table of [`routes`](super::routes) names the rule of each address. For a resource named in a body or a message,
+//! the handler calls [`authorize`].
 
 use super::App;
-use super::clients::asked::thread_of;
+use super::clients::asked::requested_in_thread;
 use super::problem::Problem;
 use super::request::{Query, id_of, path_id, segment};
-use super::shares::Share;
+use super::shares::QuotaSlot;
 use crate::auth::rights::{Rights, Scope, Verb};
 use crate::auth::tickets::Purpose;
-use crate::auth::{End, Grant, Lease, Refusal};
-use crate::feed::several::Takes;
-use crate::ingest::{Fence, Reach};
+use crate::auth::{EndReason, Grant, GrantWatch, TokenError};
+use crate::feed::several::SessionPredicate;
+use crate::ingest::{WriteScope, WriteTarget};
 use crate::log::LogId;
 use crate::log::run::{Log, Summary, Tail};
 use crate::model::{AgentId, Audience, Epoch, RunId, SessionId};
@@ -34,292 +36,293 @@ use http::request::Parts;
 use http::{HeaderMap, Request, StatusCode, Uri, header};
 use std::sync::Arc;
 
-/// What it takes to ask at an address.
+/// The access rule of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Right {
-    /// Nothing: it says the same to everybody.
-    Open,
-    /// A token, whatever it allows.
-    Token,
-    /// This verb, on the run, session or agent that the address names. Of an address that names none of them the handler looks
-    /// at what it gives.
-    To(Verb),
-    /// To read, live: a ticket will do.
-    Watch,
-    /// It is found out inside, message by message.
-    Inside,
+pub enum AccessRule {
+    /// No token. The answer is the same for every client.
+    Public,
+    /// Any valid token.
+    AnyToken,
+    /// This verb on the run, session or agent that the address names. If it names none, the handler filters its answer.
+    Requires(Verb),
+    /// The `read` verb, by a token or a stream ticket.
+    ReadStream,
+    /// The handler authorizes each message.
+    InBand,
 }
 
-/// On what a verb is wanted.
+/// The resource that a verb applies to.
 #[derive(Debug, Clone, Copy)]
-pub enum Target<'a> {
-    /// On nothing in particular, or on several things, each of which is asked for by itself.
-    Several,
+pub enum Resource<'a> {
+    /// No single resource, or several that the handler authorizes one by one.
+    Unspecified,
     Run(&'a RunId),
     Session(&'a SessionId),
-    /// What a client that exists already calls a conversation: a session, or a run that is one by itself.
+    /// A conversation of an existing client: a session, or a run without a session.
     Thread(&'a SessionId),
-    /// A run; or one that was asked for in a session, and that nobody has written yet. Whoever waits for it asks again when it is
-    /// there.
-    Asked(&'a RunId),
+    /// A run, or a run that was requested in a session and not written yet. The code that waits for it authorizes again
+    /// once the run exists.
+    RequestedRun(&'a RunId),
     Agent(&'a AgentId),
 }
 
-/// Who asks: somebody with a token, or anybody, where nobody is asked.
+/// The client of a request: the holder of a token, or anonymous on a server without keys.
 #[derive(Debug, Clone, Default)]
-pub struct Who(Option<Arc<Grant>>);
+pub struct Principal(Option<Arc<Grant>>);
 
-impl Who {
-    /// Where nobody is asked.
+impl Principal {
+    /// The anonymous principal of a server without keys.
     #[must_use]
-    pub const fn anybody() -> Self {
+    pub const fn anonymous() -> Self {
         Self(None)
     }
 
-    /// Whoever holds this.
+    /// The holder of this grant.
     #[must_use]
-    pub const fn holder(grant: Arc<Grant>) -> Self {
+    pub const fn authenticated(grant: Arc<Grant>) -> Self {
         Self(Some(grant))
     }
 
-    /// What is held, where somebody was asked.
+    /// The grant. `None`: anonymous.
     #[must_use]
     pub const fn grant(&self) -> Option<&Arc<Grant>> {
         self.0.as_ref()
     }
 
-    /// Whoever presents this token.
+    /// Verifies a token.
     ///
     /// # Errors
-    /// 401.
-    pub fn by_token(app: &App, token: &str) -> Result<Self, Problem> {
-        let Some(authority) = &app.authority else { return Ok(Self::anybody()) };
-        authority.verify(token).map(Self::holder).map_err(|refusal| unauthenticated(&refusal))
+    /// 401 for an invalid token.
+    pub fn from_token(app: &App, token: &str) -> Result<Self, Problem> {
+        let Some(authenticator) = &app.authenticator else { return Ok(Self::anonymous()) };
+        authenticator.verify(token).map(Self::authenticated).map_err(|error| unauthenticated(&error))
     }
 
-    /// Whoever sends these headers, or comes with a ticket for this; `None` for who brings neither.
+    /// Verifies the credentials of a request: a bearer token, or a ticket for this purpose. `None`: it has neither.
     ///
     /// # Errors
-    /// 401 for what is brought and is not good.
-    pub fn by_request(app: &App, uri: &Uri, headers: &HeaderMap, ticket: Option<Purpose>) -> Result<Option<Self>, Problem> {
-        let Some(authority) = &app.authority else { return Ok(Some(Self::anybody())) };
+    /// 401 for invalid credentials.
+    pub fn from_request(app: &App, uri: &Uri, headers: &HeaderMap, ticket: Option<Purpose>) -> Result<Option<Self>, Problem> {
+        let Some(authenticator) = &app.authenticator else { return Ok(Some(Self::anonymous())) };
         let mut credentials = headers.get_all(header::AUTHORIZATION).iter();
         let verified = match (credentials.next(), credentials.next(), ticket) {
-            (Some(bearer), None, _) => bearer_of(bearer.as_bytes()).and_then(|token| authority.verify(token)),
-            (Some(_), Some(_), _) => Err(Refusal::NoToken),
+            (Some(bearer), None, _) => bearer_token(bearer.as_bytes()).and_then(|token| authenticator.verify(token)),
+            (Some(_), Some(_), _) => Err(TokenError::Malformed),
             (None, _, None) => return Ok(None),
             (None, _, Some(purpose)) => {
-                let query = Query::of_any(uri);
+                let query = Query::from_uri_unchecked(uri);
                 let Some(ticket) = query.get("ticket") else { return Ok(None) };
                 let resumes = headers.get("last-event-id").is_some_and(|id| !id.is_empty())
                     || query.get("last_event_id").is_some_and(|id| !id.is_empty());
-                authority.redeem(ticket, purpose, resumes)
+                authenticator.redeem(ticket, purpose, resumes)
             }
         };
-        verified.map(|grant| Some(Self::holder(grant))).map_err(|refusal| unauthenticated(&refusal))
+        verified.map(|grant| Some(Self::authenticated(grant))).map_err(|error| unauthenticated(&error))
     }
 
-    /// One of what the token's `sub` may have open at once; `None` where nobody was asked.
+    /// Counts one more open connection of the token's `sub`. `None`: anonymous.
     ///
     /// # Errors
-    /// 429 when it has as many as it may.
-    pub fn share(&self, app: &App) -> Result<Option<Share<Box<str>>>, Problem> {
-        self.0.as_ref().map(|grant| app.opened.take(grant.subject.clone())).transpose()
+    /// 429 at the limit.
+    pub fn connection_slot(&self, app: &App) -> Result<Option<QuotaSlot<Box<str>>>, Problem> {
+        self.0.as_ref().map(|grant| app.token_connections.acquire(grant.subject.clone())).transpose()
     }
 
-    /// Tells when the token is over; `None` where nobody was asked.
+    /// Reports the end of the token. `None`: anonymous.
     #[must_use]
-    pub fn lease(&self) -> Option<Lease> {
-        self.0.as_ref().map(|grant| grant.lease())
+    pub fn watch(&self) -> Option<GrantWatch> {
+        self.0.as_ref().map(|grant| grant.watch())
     }
 }
 
-/// The token in an `Authorization` header.
-fn bearer_of(value: &[u8]) -> Result<&str, Refusal> {
-    let text = std::str::from_utf8(value).map_err(|_| Refusal::NoToken)?.trim();
+/// The token of an `Authorization` header.
+fn bearer_token(value: &[u8]) -> Result<&str, TokenError> {
+    let text = std::str::from_utf8(value).map_err(|_| TokenError::Malformed)?.trim();
     match text.split_once(' ') {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(token.trim()),
-        _ => Err(Refusal::Missing),
+        _ => Err(TokenError::Missing),
     }
 }
 
-/// That somebody may what was asked for. Only this module makes one.
+/// Proof that a principal may do what it asked for. Only this module creates one.
 #[derive(Debug, Clone)]
-pub struct Pass {
-    who: Who,
-    bounds: Vec<Bound>,
+pub struct Authorization {
+    principal: Principal,
+    bindings: Vec<EpochBinding>,
 }
 
-/// A run that is had by its session: for as long as this is the life of it that was looked at.
+/// A run that the token covers by its session. The binding holds for the epoch that was checked.
 #[derive(Clone)]
-struct Bound {
+struct EpochBinding {
     log: Arc<Log>,
     epoch: Option<Epoch>,
 }
 
-impl Bound {
-    /// 403, if one of these runs is in another life than the one that was looked at: it may be of another session now. `None`,
-    /// for a run that is erased, counts as one if it says so: it may have had another in between.
-    fn check(bounds: &[Self], none_is_another: bool) -> Result<(), Problem> {
+impl EpochBinding {
+    /// 403 if a run has another epoch than the one that was checked: it may belong to another session now.
+    ///
+    /// `erased_counts`: an erased run also fails, because another epoch may have existed in between.
+    fn check(bindings: &[Self], erased_counts: bool) -> Result<(), Problem> {
         let is_other = |bound: &&Self| match bound.log.tail().epoch {
-            None => none_is_another,
+            None => erased_counts,
             now => now != bound.epoch,
         };
-        bounds.iter().find(is_other).map_or(Ok(()), |bound| Err(not_had(&bound.log.id)))
+        bindings.iter().find(is_other).map_or(Ok(()), |bound| Err(no_right_to(&bound.log.id)))
     }
 }
 
-impl std::fmt::Debug for Bound {
+impl std::fmt::Debug for EpochBinding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} of {:?}", self.log.id, self.epoch)
     }
 }
 
-impl Pass {
-    const fn to_everything() -> Self {
-        Self { who: Who::anybody(), bounds: Vec::new() }
+impl Authorization {
+    const fn unrestricted() -> Self {
+        Self { principal: Principal::anonymous(), bindings: Vec::new() }
     }
 
-    /// Whose it is.
+    /// The principal that was authorized.
     #[must_use]
-    pub const fn who(&self) -> &Who {
-        &self.who
+    pub const fn principal(&self) -> &Principal {
+        &self.principal
     }
 
     fn rights(&self) -> Option<&Rights> {
-        self.who.0.as_ref().map(|grant| &grant.rights)
+        self.principal.0.as_ref().map(|grant| &grant.rights)
     }
 
-    /// The sessions that are named, where not all are had.
+    /// The sessions that the token names. `None`: it covers all.
     #[must_use]
     pub fn sessions(&self) -> Option<&[Box<str>]> {
         match self.rights() {
-            Some(rights) if !rights.has_everything() => match &rights.sessions {
+            Some(rights) if !rights.is_unrestricted() => match &rights.sessions {
                 Scope::All => Some(&[]),
-                Scope::These(sessions) => Some(sessions),
+                Scope::Listed(sessions) => Some(sessions),
             },
             _ => None,
         }
     }
 
-    /// Whether the verb is had, on whatever.
+    /// Returns whether the verb is permitted on any resource.
     #[must_use]
     pub fn can(&self, verb: Verb) -> bool {
         self.rights().is_none_or(|rights| rights.can(verb))
     }
 
-    /// Whether there is no run and no session that is not had.
+    /// Returns whether every run and session is covered.
     #[must_use]
-    pub fn has_everything(&self) -> bool {
-        self.rights().is_none_or(Rights::has_everything)
+    pub fn is_unrestricted(&self) -> bool {
+        self.rights().is_none_or(Rights::is_unrestricted)
     }
 
-    /// Whether a session is had.
+    /// Returns whether a session is covered.
     #[must_use]
     pub fn has_session(&self, session: &SessionId) -> bool {
         self.rights().is_none_or(|rights| rights.has_session(session))
     }
 
-    /// Whether an agent is had.
+    /// Returns whether an agent is covered.
     #[must_use]
     pub fn has_agent(&self, agent: &AgentId) -> bool {
         self.rights().is_none_or(|rights| rights.has_agent(agent.as_str()))
     }
 
-    /// Whether a run is had of which this is known.
+    /// Returns whether a run with this summary is covered.
     #[must_use]
     pub fn has_run(&self, run: &RunId, summary: &Summary) -> bool {
         self.rights().is_none_or(|rights| rights.has_run(run, summary.session_id.as_ref()))
     }
 
-    /// Which sessions may be followed, where not all may.
+    /// The filter of the sessions that may be followed. `None`: all.
     #[must_use]
-    pub fn takes(&self) -> Option<Takes> {
-        let grant = self.who.0.clone().filter(|grant| !grant.rights.has_everything())?;
+    pub fn session_filter(&self) -> Option<SessionPredicate> {
+        let grant = self.principal.0.clone().filter(|grant| !grant.rights.is_unrestricted())?;
         Some(Arc::new(move |session| grant.rights.has_session(session)))
     }
 
-    /// What facts are kept to, where not all runs are had.
+    /// The scope that writes are restricted to. `None`: unrestricted.
     #[must_use]
-    pub fn fence(&self) -> Option<Fence> {
-        let grant = self.who.0.clone().filter(|grant| !grant.rights.has_everything())?;
-        Some(Fence::new(move |what| match what {
-            Reach::Run(run, session) => grant.rights.has_run(run, session),
-            Reach::Session(session) => grant.rights.sessions.has(session.as_str()),
+    pub fn write_scope(&self) -> Option<WriteScope> {
+        let grant = self.principal.0.clone().filter(|grant| !grant.rights.is_unrestricted())?;
+        Some(WriteScope::new(move |what| match what {
+            WriteTarget::Run(run, session) => grant.rights.has_run(run, session),
+            WriteTarget::Session(session) => grant.rights.sessions.contains(session.as_str()),
         }))
     }
 
-    /// The same for what is open: it tells when the pass is over.
+    /// Converts it for a resource that stays open. The result reports the end of the token.
     #[must_use]
-    pub fn hold(self) -> Hold {
-        self.held(None)
+    pub fn into_open_access(self) -> OpenAccess {
+        self.open_access(None)
     }
 
-    /// The same for what is opened by itself, and counts among what its holder has open.
+    /// Converts it for a new connection, which counts against the limit of the token's `sub`.
     ///
     /// # Errors
-    /// 429 when that is as much as he may.
-    pub fn open(self, app: &App) -> Result<Hold, Problem> {
-        let share = self.who.share(app)?;
-        Ok(self.held(share))
+    /// 429 at the limit.
+    pub fn open_counted(self, app: &App) -> Result<OpenAccess, Problem> {
+        let slot = self.principal.connection_slot(app)?;
+        Ok(self.open_access(slot))
     }
 
-    fn held(self, share: Option<Share<Box<str>>>) -> Hold {
-        let Self { who: Who(grant), bounds } = self;
-        Hold(grant.map(|grant| Box::new(Held { lease: grant.lease(), _grant: grant, bounds, _share: share })))
+    fn open_access(self, slot: Option<QuotaSlot<Box<str>>>) -> OpenAccess {
+        let Self { principal: Principal(grant), bindings } = self;
+        OpenAccess(grant.map(|grant| Box::new(OpenState { watch: grant.watch(), _grant: grant, bindings, _slot: slot })))
     }
 
-    /// A pass for all that these are for; all are of one holder.
-    fn and(mut self, other: Self) -> Self {
-        self.bounds.extend(other.bounds);
+    /// Combines two authorizations of one principal.
+    fn merge(mut self, other: Self) -> Self {
+        self.bindings.extend(other.bindings);
         self
     }
 }
 
-/// A pass, while something is open under it. Where nobody was asked it is nothing.
+/// The authorization of an open resource. Empty for an anonymous principal.
 #[derive(Debug, Default)]
-pub struct Hold(Option<Box<Held>>);
+pub struct OpenAccess(Option<Box<OpenState>>);
 
 #[derive(Debug)]
-struct Held {
-    lease: Lease,
-    /// A ticket's stream is open for as long as somebody has this.
+struct OpenState {
+    watch: GrantWatch,
+    /// Keeps the grant alive: a ticket counts as open while its grant lives.
     _grant: Arc<Grant>,
-    bounds: Vec<Bound>,
-    _share: Option<Share<Box<str>>>,
+    bindings: Vec<EpochBinding>,
+    _slot: Option<QuotaSlot<Box<str>>>,
 }
 
-impl Hold {
-    /// Waits until it is over, and says why. Dropping the future loses nothing.
-    pub async fn over(&mut self) -> Problem {
+impl OpenAccess {
+    /// Waits until the token ends, and returns the problem. Cancel safe.
+    pub async fn ended(&mut self) -> Problem {
         match &mut self.0 {
             None => std::future::pending().await,
-            Some(held) => unauthenticated(&Refusal::Ended(held.lease.ended().await)),
+            Some(open) => unauthenticated(&TokenError::Ended(open.watch.ended().await)),
         }
     }
 
-    /// Whether what was just read may be handed over: a run that was had by its session, was erased and was written anew, may
-    /// belong to another one by now.
+    /// Checks that data just read may still be sent.
+    ///
+    /// A run that the token covered by its session may have been erased and rewritten in another session.
     ///
     /// # Errors
     /// 403.
     pub fn check(&self) -> Result<(), Problem> {
-        self.0.as_ref().map_or(Ok(()), |held| Bound::check(&held.bounds, false))
+        self.0.as_ref().map_or(Ok(()), |open| EpochBinding::check(&open.bindings, false))
     }
 
-    /// Why it is over, for whoever looks now and then and does not wait.
+    /// Returns why the token ended, for code that polls. `None`: it is valid.
     #[must_use]
-    pub fn has_ended(&self) -> Option<End> {
-        self.0.as_ref().and_then(|held| held.lease.has_ended())
+    pub fn end_reason(&self) -> Option<EndReason> {
+        self.0.as_ref().and_then(|open| open.watch.end_reason())
     }
 }
 
-/// 401.
+/// Builds the 401 problem of a rejected or ended token.
 #[must_use]
-pub fn unauthenticated(refusal: &Refusal) -> Problem {
-    let problem = Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", refusal.to_string());
-    match refusal {
-        Refusal::Ended(end) => problem.with("reason", End::as_str(*end)),
+pub fn unauthenticated(error: &TokenError) -> Problem {
+    let problem = Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", error.to_string());
+    match error {
+        TokenError::Ended(end) => problem.with("reason", EndReason::as_str(*end)),
         _ => problem,
     }
 }
@@ -328,108 +331,119 @@ fn forbidden(missing: impl Into<String>, detail: String) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("missing", missing.into())
 }
 
-/// 403 for a run or session that is not had: it says nothing of whether there is one.
-fn not_had(log: &LogId) -> Problem {
+/// 403 for a run or session that the token does not cover. The text does not reveal whether it exists.
+fn no_right_to(log: &LogId) -> Problem {
     match log {
         LogId::Run(run) => forbidden(
             "run",
-            format!("the token gives no right to run {run}: it does not name it, and names no session that it is known to be in"),
+            format!("The token does not cover run {run}: it names neither the run nor a session that contains it."),
         ),
         LogId::Session(session) => {
-            forbidden("session", format!("the token gives no right to session {session}: it does not name it"))
+            forbidden("session", format!("The token does not cover session {session}: it does not name it."))
         }
     }
 }
 
-/// The one decision: whether whoever asks may do this to that, and see it as this audience.
+/// Decides whether a principal may use a verb on a resource, and read it as an audience.
 ///
-/// Where a run is to be published to that is not had by its name, the last word is [`Pass::fence`]'s: only there is it known
-/// in which session the run is, or will be.
+/// For publishing to a run that the token does not name, [`Authorization::write_scope`] decides: only the ingest knows
+/// the session that the run is, or will be, in.
 ///
 /// # Errors
-/// 401, 403; or the store's failure.
-pub async fn allow(app: &App, who: &Who, verb: Verb, target: Target<'_>, wanted: Option<Audience>) -> Result<Pass, Problem> {
-    let (Some(grant), Some(authority)) = (&who.0, &app.authority) else { return Ok(Pass::to_everything()) };
-    authority.stands(grant).map_err(|refusal| unauthenticated(&refusal))?;
+/// 401, 403, or the store's failure.
+pub async fn authorize(
+    app: &App,
+    principal: &Principal,
+    verb: Verb,
+    resource: Resource<'_>,
+    audience: Option<Audience>,
+) -> Result<Authorization, Problem> {
+    let (Some(grant), Some(authenticator)) = (&principal.0, &app.authenticator) else { return Ok(Authorization::unrestricted()) };
+    authenticator.ensure_valid(grant).map_err(|error| unauthenticated(&error))?;
     let rights = &grant.rights;
     if !rights.can(verb) {
         let verb = verb.as_str();
-        return Err(forbidden(verb, format!("the token gives no right to {verb}; its proscenium.can has to name it")));
+        return Err(forbidden(verb, format!("The token does not permit {verb}. Use a token whose proscenium.can names it.")));
     }
-    if let Some(wanted) = wanted.filter(|wanted| *wanted > rights.audience) {
-        let (wanted, own) = (wanted.as_str(), rights.audience.as_str());
-        let detail = format!("audience is {wanted}, and the token is for {own}; ask for what it is for, or for another token");
-        return Err(forbidden(format!("audience:{wanted}"), detail));
+    if let Some(audience) = audience.filter(|audience| *audience > rights.audience) {
+        let (audience, own) = (audience.as_str(), rights.audience.as_str());
+        let detail = format!("The audience {audience} is wider than the token's, {own}. Ask for {own}, or use another token.");
+        return Err(forbidden(format!("audience:{audience}"), detail));
     }
-    let mut bounds = Vec::new();
-    match target {
-        Target::Several => {}
-        Target::Session(session) | Target::Thread(session) if rights.has_session(session) => {}
-        Target::Session(session) => return Err(not_had(&LogId::Session(session.clone()))),
-        Target::Thread(session) => match alone(app, rights, session).await? {
-            Some(bound) => bounds.push(bound),
-            None => return Err(not_had(&LogId::Session(session.clone()))),
+    let mut bindings = Vec::new();
+    match resource {
+        Resource::Unspecified => {}
+        Resource::Session(session) | Resource::Thread(session) if rights.has_session(session) => {}
+        Resource::Session(session) => return Err(no_right_to(&LogId::Session(session.clone()))),
+        Resource::Thread(session) => match standalone_run(app, rights, session).await? {
+            Some(bound) => bindings.push(bound),
+            None => return Err(no_right_to(&LogId::Session(session.clone()))),
         },
-        Target::Agent(agent) if rights.has_agent(agent.as_str()) => {}
-        Target::Agent(agent) => {
-            return Err(forbidden("agent", format!("the token gives no right to agent {agent}: it does not name it")));
+        Resource::Agent(agent) if rights.has_agent(agent.as_str()) => {}
+        Resource::Agent(agent) => {
+            return Err(forbidden("agent", format!("The token does not cover agent {agent}: it does not name it.")));
         }
-        Target::Run(run) | Target::Asked(run) if rights.has_run(run, None) => {}
-        Target::Asked(run) if thread_of(app, run).is_some_and(|session| rights.has_session(&session)) => {}
-        Target::Run(run) | Target::Asked(run) => {
+        Resource::Run(run) | Resource::RequestedRun(run) if rights.has_run(run, None) => {}
+        Resource::RequestedRun(run) if requested_in_thread(app, run).is_some_and(|session| rights.has_session(&session)) => {}
+        Resource::Run(run) | Resource::RequestedRun(run) => {
             let id = LogId::Run(run.clone());
             let log = app.logs.log(&id).await?;
             let tail = log.tail();
             let session = tail.summary.session_id.as_ref();
             match session {
-                Some(_) if rights.has_run(run, session) => bounds.push(Bound { log, epoch: tail.epoch }),
+                Some(_) if rights.has_run(run, session) => bindings.push(EpochBinding { log, epoch: tail.epoch }),
                 None if verb == Verb::Publish => {}
-                _ => return Err(not_had(&id)),
+                _ => return Err(no_right_to(&id)),
             }
         }
     }
-    Ok(Pass { who: who.clone(), bounds })
+    Ok(Authorization { principal: principal.clone(), bindings })
 }
 
-/// The run that is a thread by itself, under this id, where it is had by its own name.
-async fn alone(app: &App, rights: &Rights, thread: &SessionId) -> Result<Option<Bound>, Problem> {
-    let run = RunId::new(thread.as_str()).expect("all ids obey one rule");
-    if app.logs.sessions().place_of(thread).is_some() || !rights.has_run(&run, None) {
+/// The run of this id that belongs to no session, if the token names it.
+async fn standalone_run(app: &App, rights: &Rights, thread: &SessionId) -> Result<Option<EpochBinding>, Problem> {
+    let run = RunId::new(thread.as_str()).expect("runs and sessions share one id syntax");
+    if app.logs.sessions().created_order(thread).is_some() || !rights.has_run(&run, None) {
         return Ok(None);
     }
     let log = app.logs.log(&LogId::Run(run)).await?;
     let Tail { epoch, summary, .. } = log.tail();
-    Ok((epoch.is_some() && summary.session_id.is_none()).then_some(Bound { log, epoch }))
+    Ok((epoch.is_some() && summary.session_id.is_none()).then_some(EpochBinding { log, epoch }))
 }
 
-/// [`allow`] for each of several runs.
+/// Calls [`authorize`] for each of several runs.
 ///
 /// # Errors
-/// The first that is not allowed.
-pub async fn allow_all(app: &App, pass: Pass, verb: Verb, runs: &[RunId]) -> Result<Pass, Problem> {
-    if pass.has_everything() {
-        return Ok(pass);
+/// The error of the first run that is refused.
+pub async fn authorize_runs(
+    app: &App,
+    authorization: Authorization,
+    verb: Verb,
+    runs: &[RunId],
+) -> Result<Authorization, Problem> {
+    if authorization.is_unrestricted() {
+        return Ok(authorization);
     }
-    let mut all = pass;
+    let mut all = authorization;
     for run in runs {
-        let one = allow(app, &all.who, verb, Target::Run(run), None).await?;
-        all = all.and(one);
+        let one = authorize(app, &all.principal, verb, Resource::Run(run), None).await?;
+        all = all.merge(one);
     }
     Ok(all)
 }
 
-/// What a request's address names.
-enum Named {
+/// A resource that a request's path or query names.
+enum NamedResource {
     Run(RunId),
     Session(SessionId),
     Thread(SessionId),
-    Asked(RunId),
+    RequestedRun(RunId),
     Agent(AgentId),
 }
 
-impl Named {
-    /// All that it names, as far as the verb is wanted on it: who reads what an agent has said asks nothing of the agent.
-    fn by(uri: &Uri, verb: Verb) -> Result<Vec<Self>, Problem> {
+impl NamedResource {
+    /// The resources of a path, for a verb. Reading an agent's output requires no right to the agent.
+    fn from_path(uri: &Uri, verb: Verb) -> Result<Vec<Self>, Problem> {
         let segments: Vec<&str> = uri.path().split('/').skip(1).collect();
         let asks = verb == Verb::Control;
         let agent = |nth| segment("agentId", uri, nth).map(Self::Agent);
@@ -438,7 +452,7 @@ impl Named {
             ["v1", "sessions", _, ..] => vec![Self::Session(path_id("sessionId", uri)?)],
             ["v1", "agents", _, ..] => vec![Self::Agent(path_id("agentId", uri)?)],
             ["ag-ui", _] if asks => vec![agent(2)?],
-            ["ag-ui", _] => Self::by_query(uri)?,
+            ["ag-ui", _] => Self::from_query(uri)?,
             ["copilotkit", "agent", _, "stop", _] => vec![agent(3)?, Self::Thread(segment("threadId", uri, 5)?)],
             ["copilotkit", "agent", _, _] if asks => vec![agent(3)?],
             ["ai-sdk", _] => vec![agent(2)?],
@@ -448,69 +462,79 @@ impl Named {
         })
     }
 
-    /// What the query names, of a thread that is to be read; a run, where both are there.
-    fn by_query(uri: &Uri) -> Result<Vec<Self>, Problem> {
-        let query = Query::of_any(uri);
-        let run = query.get("runId").map(|run| id_of("runId", run).map(Self::Asked));
+    /// The thread or run that a query names. The run wins over the thread.
+    fn from_query(uri: &Uri) -> Result<Vec<Self>, Problem> {
+        let query = Query::from_uri_unchecked(uri);
+        let run = query.get("runId").map(|run| id_of("runId", run).map(Self::RequestedRun));
         let thread = || query.get("threadId").map(|thread| id_of("threadId", thread).map(Self::Thread));
         run.or_else(thread).into_iter().collect()
     }
 
-    const fn target(&self) -> Target<'_> {
+    const fn resource(&self) -> Resource<'_> {
         match self {
-            Self::Run(run) => Target::Run(run),
-            Self::Session(session) => Target::Session(session),
-            Self::Thread(thread) => Target::Thread(thread),
-            Self::Asked(run) => Target::Asked(run),
-            Self::Agent(agent) => Target::Agent(agent),
+            Self::Run(run) => Resource::Run(run),
+            Self::Session(session) => Resource::Session(session),
+            Self::Thread(thread) => Resource::Thread(thread),
+            Self::RequestedRun(run) => Resource::RequestedRun(run),
+            Self::Agent(agent) => Resource::Agent(agent),
         }
     }
 }
 
-/// Lets a request in that is for an address of this right.
+/// Authorizes a request by the rule of its address.
 ///
 /// # Errors
-/// 401, 403; 400 for an id that is none.
-pub async fn enter(app: &App, right: Right, uri: &Uri, headers: &HeaderMap) -> Result<Pass, Problem> {
-    if app.authority.is_none() {
-        return Ok(Pass::to_everything());
+/// 401, 403; 400 for an invalid id.
+pub async fn authorize_request(app: &App, rule: AccessRule, uri: &Uri, headers: &HeaderMap) -> Result<Authorization, Problem> {
+    if app.authenticator.is_none() {
+        return Ok(Authorization::unrestricted());
     }
-    let (verb, ticket) = match right {
-        Right::To(verb) => (Some(verb), None),
-        Right::Watch => (Some(Verb::Read), Some(Purpose::Stream)),
-        Right::Token | Right::Open | Right::Inside => (None, None),
+    let (verb, ticket) = match rule {
+        AccessRule::Requires(verb) => (Some(verb), None),
+        AccessRule::ReadStream => (Some(Verb::Read), Some(Purpose::Stream)),
+        AccessRule::AnyToken | AccessRule::Public | AccessRule::InBand => (None, None),
     };
-    let who = Who::by_request(app, uri, headers, ticket)?.ok_or_else(|| unauthenticated(&Refusal::Missing))?;
-    let Some(verb) = verb else { return Ok(Pass { who, bounds: Vec::new() }) };
-    // One that nobody knows is refused by whoever reads it.
-    let wanted = Query::of_any(uri).get("audience").and_then(Audience::parse);
-    let named = Named::by(uri, verb)?;
-    let mut targets = named.iter().map(Named::target);
-    let mut pass = allow(app, &who, verb, targets.next().unwrap_or(Target::Several), wanted).await?;
-    for target in targets {
-        pass = further(app, pass, verb, target, wanted).await?;
+    let principal = Principal::from_request(app, uri, headers, ticket)?.ok_or_else(|| unauthenticated(&TokenError::Missing))?;
+    let Some(verb) = verb else { return Ok(Authorization { principal, bindings: Vec::new() }) };
+    // The handler refuses an unknown audience.
+    let audience = Query::from_uri_unchecked(uri).get("audience").and_then(Audience::parse);
+    let named = NamedResource::from_path(uri, verb)?;
+    let mut resources = named.iter().map(NamedResource::resource);
+    let mut authorization = authorize(app, &principal, verb, resources.next().unwrap_or(Resource::Unspecified), audience).await?;
+    for resource in resources {
+        authorization = authorize_also(app, authorization, verb, resource, audience).await?;
     }
-    Ok(pass)
+    Ok(authorization)
 }
 
-/// Lets whoever has this pass do a further thing, beside what it is for.
+/// Authorizes a further verb and resource, and merges it into the authorization.
 ///
 /// # Errors
-/// As [`allow`].
-pub async fn further(app: &App, pass: Pass, verb: Verb, target: Target<'_>, wanted: Option<Audience>) -> Result<Pass, Problem> {
-    let further = allow(app, &pass.who, verb, target, wanted).await?;
-    Ok(pass.and(further))
+/// As [`authorize`].
+pub async fn authorize_also(
+    app: &App,
+    authorization: Authorization,
+    verb: Verb,
+    resource: Resource<'_>,
+    audience: Option<Audience>,
+) -> Result<Authorization, Problem> {
+    let further = authorize(app, &authorization.principal, verb, resource, audience).await?;
+    Ok(authorization.merge(further))
 }
 
-/// What stands before every handler of an address that is not open.
-pub async fn door(State((app, right)): State<(Arc<App>, Right)>, mut request: Request<Body>, next: Next) -> Response {
-    match enter(&app, right, request.uri(), request.headers()).await {
-        Ok(pass) => {
-            let reads = request.method().is_safe().then(|| pass.bounds.clone());
-            request.extensions_mut().insert(pass);
+/// The middleware of every address that is not public.
+pub async fn authorize_layer(
+    State((app, rule)): State<(Arc<App>, AccessRule)>,
+    mut request: Request<Body>,
+    next: Next,
+) -> Response {
+    match authorize_request(&app, rule, request.uri(), request.headers()).await {
+        Ok(authorization) => {
+            let reads = request.method().is_safe().then(|| authorization.bindings.clone());
+            request.extensions_mut().insert(authorization);
             let response = next.run(request).await;
-            // What was read may be of a later life of the run than the one that was looked at.
-            match reads.map_or(Ok(()), |bounds| Bound::check(&bounds, true)) {
+            // The handler may have read a later epoch of the run than the one that was checked.
+            match reads.map_or(Ok(()), |bindings| EpochBinding::check(&bindings, true)) {
                 Ok(()) => response,
                 Err(problem) => problem.into_response(),
             }
@@ -524,13 +548,17 @@ pub async fn door(State((app, right)): State<(Arc<App>, Right)>, mut request: Re
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Pass {
+impl<S: Send + Sync> FromRequestParts<S> for Authorization {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         parts.extensions.get().cloned().ok_or_else(|| {
-            tracing::error!("a handler needs a pass, and its address is open");
-            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "the server made a mistake; its log says more")
+            tracing::error!("a handler needs an Authorization, and its address is public");
+            Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal_error",
+                "The server failed to answer. Its log has the details.",
+            )
         })
     }
 }

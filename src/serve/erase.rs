@@ -1,6 +1,4 @@
-//! Erasing a run: its log, bodies and checkpoints, for good.
-//!
-//! The right to it is an administrator's.
+//! Erasing a run: its log, bodies and checkpoints, permanently. Requires `admin`.
 
 use super::App;
 use super::hydrate::no_such_run;
@@ -13,17 +11,17 @@ use axum::response::{IntoResponse, Response};
 use http::{StatusCode, Uri, header};
 use std::sync::Arc;
 
-/// `DELETE /v1/runs/{run}`: answered once nothing of it can come back, neither to a reader nor after a crash.
+/// `DELETE /v1/runs/{run}`: answered once no data of the run can return to a reader, even after a crash.
 pub async fn run(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
     let run: RunId = path_id("runId", &uri)?;
     let log = LogId::Run(run.clone());
-    // Whoever asked may go away in the middle of it; half-way is no place to stop.
+    // A separate task, so that a disconnecting client does not stop the erasure halfway.
     let erasing = tokio::spawn(async move {
         let erased = app.ingest.erase(&log).await;
         app.feed.forget(&log).await;
         erased
     });
-    match erasing.await.expect("nobody aborts it, and a panic in it is one here")? {
+    match erasing.await.expect("the erase task panicked")? {
         true => Ok(([(header::CACHE_CONTROL, "no-store")], StatusCode::NO_CONTENT).into_response()),
         false => Err(no_such_run(&run)),
     }

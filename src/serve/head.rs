@@ -1,9 +1,10 @@
 //! Heads of HTTP/1 requests (RFC 9112), checked before anything acts on them.
 //!
-//! Two parsers read a connection, ours and hyper's, and a proxy may read it before them. Where they could disagree about the end
-//! of a request, an attacker hides a second request in the first (request smuggling). So only heads that have one reading are
-//! accepted: lines end with CRLF, a body has one plain `Content-Length` or the one coding `chunked`. hyper reads a connection
-//! through [`Checked`], which follows each body to its end and checks the next head before hyper gets a byte of it.
+//! Two parsers read a connection, this one and hyper's, and a proxy may read it before them. If two parsers disagree
+//! about the end of a request, an attacker can hide a second request in the first (request smuggling). So the server
+//! only accepts heads with exactly one reading: lines end with CRLF, and a body has one plain `Content-Length` or the
+//! single coding `chunked`. hyper reads a connection through [`CheckedStream`], which follows each body to its end and
+//! checks the next head before it passes on a byte of it.
 
 use super::problem::Problem;
 use bytes::BytesMut;
@@ -17,44 +18,44 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// Headers of one request.
+/// Maximum number of headers of a request.
 pub const HEADERS_MAX: usize = 100;
-/// The method of the request that hyper gets in the place of one that is refused.
+/// The method of the request that hyper gets in place of a refused one.
 pub const REFUSED: &str = "REFUSED";
-/// What is read and thrown away of a client that was refused, so that it gets to read why, and for how long.
+/// Bytes and time that a refused client's input is discarded, so that the client can read the answer.
 const DISCARD_BYTES_MAX: usize = 8 * 1024 * 1024;
 const DISCARD_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// A head that has one reading.
-pub struct Head<'h, 'b> {
+/// A valid, unambiguous head.
+pub struct RequestHead<'h, 'b> {
     pub request: httparse::Request<'h, 'b>,
     /// Its length, in bytes.
     pub end: usize,
-    pub body: Body,
+    pub body: BodyFraming,
 }
 
-/// What follows a head.
+/// The framing of the body after a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Body {
-    /// So many bytes.
+pub enum BodyFraming {
+    /// This many bytes.
     Length(u64),
-    Chunked(Chunk),
-    /// What a WebSocket carries, if the server takes it for one; else nothing that is read.
+    Chunked(ChunkState),
+    /// WebSocket data, if the server accepts the upgrade; else ignored.
     Socket,
-    /// What no parser should read on from.
+    /// Malformed data, after which nothing may be parsed.
     Broken,
 }
 
-/// Where in a chunked body (RFC 9112, section 7.1) its reader is.
+/// The state of a chunked body's parser (RFC 9112, section 7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Chunk {
-    /// In a chunk's size, as far as it has digits.
+pub enum ChunkState {
+    /// In a chunk's size; the value of its digits so far.
     Size(Option<u64>),
     Extension(u64),
     SizeEnd(u64),
     Data(u64),
     DataEnd(&'static [u8]),
-    /// At the beginning of a trailer's line, in it, and before its end.
+    /// At the start of a trailer line, in it, and before its end.
     Line,
     Trailer,
     TrailerEnd,
@@ -62,15 +63,15 @@ pub enum Chunk {
     Over,
 }
 
-/// Checks the head that these bytes begin with; `None` while it is not whole.
+/// Checks the head at the start of these bytes. `None`: it is incomplete.
 ///
 /// # Errors
-/// 431 for one that is longer than `bytes_max`, 501 for a transfer coding, 400 for what can be read in more than one way.
+/// 431 for a head longer than `bytes_max`, 501 for a transfer coding, 400 for a malformed or ambiguous head.
 pub fn check<'h, 'b>(
     bytes: &'b [u8],
     bytes_max: usize,
     headers: &'h mut [httparse::Header<'b>; HEADERS_MAX],
-) -> Result<Option<Head<'h, 'b>>, Problem> {
+) -> Result<Option<RequestHead<'h, 'b>>, Problem> {
     let mut request = httparse::Request::new(headers);
     let end = match request.parse(bytes) {
         Ok(httparse::Status::Complete(end)) if end <= bytes_max => end,
@@ -87,7 +88,7 @@ pub fn check<'h, 'b>(
         Err(error) => return Err(bad(&format!("it is not HTTP/1.1: {error}"))),
     };
     if memchr_iter(b'\n', &bytes[..end]).any(|at| at == 0 || bytes[at - 1] != b'\r') {
-        return Err(bad("a line ends with LF alone; end each line with CRLF"));
+        return Err(bad("a line ends with a bare LF; end each line with CRLF"));
     }
     let (mut length, mut is_chunked, mut is_socket) = (None, false, false);
     for header in request.headers.iter() {
@@ -95,7 +96,7 @@ pub fn check<'h, 'b>(
         if is("content-length") {
             let number = std::str::from_utf8(header.value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
             let Some(number) = number.and_then(|text| text.parse().ok()) else {
-                return Err(bad("Content-Length is no whole number of bytes; send digits only"));
+                return Err(bad("Content-Length is not a whole number; send digits only"));
             };
             if length.replace(number).is_some() {
                 return Err(bad("it has Content-Length twice; send it once"));
@@ -115,18 +116,20 @@ pub fn check<'h, 'b>(
         (true, None) if request.version != Some(1) => {
             return Err(bad("it is HTTP/1.0 and has Transfer-Encoding; send Content-Length, or HTTP/1.1"));
         }
-        (true, None) => Body::Chunked(Chunk::Size(None)),
-        (false, None | Some(0)) if is_socket => Body::Socket,
-        (false, length) => Body::Length(length.unwrap_or(0)),
+        (true, None) => BodyFraming::Chunked(ChunkState::Size(None)),
+        (false, None | Some(0)) if is_socket => BodyFraming::Socket,
+        (false, length) => BodyFraming::Length(length.unwrap_or(0)),
     };
-    Ok(Some(Head { request, end, body }))
+    Ok(Some(RequestHead { request, end, body }))
 }
 
-/// Whether more of a head may be whole now, of which so much was not: a head that comes byte by byte is not parsed each time.
+/// Returns whether the head may be complete, given that the first `seen` bytes were not.
+///
+/// A head that arrives byte by byte is therefore not parsed at every byte.
 #[must_use]
-pub fn may_be_whole(bytes: &[u8], seen: usize, bytes_max: usize) -> bool {
-    let new = &bytes[seen.saturating_sub(3)..];
-    seen == 0 || bytes.len() >= bytes_max || memmem::find(new, b"\n\r\n").or_else(|| memmem::find(new, b"\n\n")).is_some()
+pub fn may_be_whole(bytes: &[u8], examined: usize, bytes_max: usize) -> bool {
+    let new = &bytes[examined.saturating_sub(3)..];
+    examined == 0 || bytes.len() >= bytes_max || memmem::find(new, b"\n\r\n").or_else(|| memmem::find(new, b"\n\n")).is_some()
 }
 
 fn bad(why: &str) -> Problem {
@@ -137,12 +140,12 @@ fn too_large(detail: String) -> Problem {
     Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", detail)
 }
 
-impl Body {
+impl BodyFraming {
     const fn is_over(self) -> bool {
-        matches!(self, Self::Length(0) | Self::Chunked(Chunk::Over))
+        matches!(self, Self::Length(0) | Self::Chunked(ChunkState::Over))
     }
 
-    /// How many of these bytes belong to the body.
+    /// Advances over the body's part of these bytes, and returns its length.
     fn take(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() && !self.is_over() {
@@ -150,7 +153,7 @@ impl Body {
             at += match self {
                 Self::Socket => bytes.len() - at,
                 Self::Broken => return at,
-                Self::Length(rest) | Self::Chunked(Chunk::Data(rest)) if *rest > 0 => {
+                Self::Length(rest) | Self::Chunked(ChunkState::Data(rest)) if *rest > 0 => {
                     let taken = left.min(*rest);
                     *rest -= taken;
                     taken as usize
@@ -167,16 +170,16 @@ impl Body {
                     }
                 },
             };
-            if matches!(self, Self::Chunked(Chunk::Data(0))) {
-                *self = Self::Chunked(Chunk::DataEnd(b"\r\n"));
+            if matches!(self, Self::Chunked(ChunkState::Data(0))) {
+                *self = Self::Chunked(ChunkState::DataEnd(b"\r\n"));
             }
         }
         at
     }
 }
 
-impl Chunk {
-    /// Where this byte leads, outside of a chunk's data; `None` where it cannot stand.
+impl ChunkState {
+    /// The state after this byte, outside a chunk's data. `None`: the byte is invalid here.
     fn after(self, byte: u8) -> Option<Self> {
         Some(match (self, byte) {
             (Self::Size(size), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
@@ -199,132 +202,141 @@ impl Chunk {
     }
 }
 
-/// A connection as hyper may read it.
-pub struct Checked<S> {
+/// A connection that only passes checked heads and their bodies to hyper.
+pub struct CheckedStream<S> {
     socket: S,
-    /// What was read, and not handed on.
-    held: BytesMut,
-    /// How much of it may be handed on.
-    passed: usize,
-    /// Of a head that is not whole: how much was looked at.
-    seen: usize,
-    at: At,
+    /// Bytes read and not passed on.
+    buffered: BytesMut,
+    /// How many of them may be passed on.
+    passable: usize,
+    /// How much of an incomplete head was examined.
+    examined: usize,
+    state: ReadState,
     head_bytes_max: usize,
-    refusal: Refusal,
-    parting: Option<(Pin<Box<Sleep>>, usize)>,
+    refusal: RefusedHead,
+    shutdown_discard: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
-/// Why a connection's last head was refused, for the service that answers it.
-pub type Refusal = Arc<OnceLock<Problem>>;
+/// The problem of a connection's refused head, for the service that answers it.
+pub type RefusedHead = Arc<OnceLock<Problem>>;
 
 #[derive(Clone, Copy)]
-enum At {
+enum ReadState {
     Head,
-    Body(Body),
-    /// Nothing that comes is looked at.
+    Body(BodyFraming),
+    /// All further input is ignored.
     Refused,
-    /// The other side has closed.
+    /// The client has closed its side.
     End,
 }
 
-impl<S> Checked<S> {
-    /// A connection of HTTP/1, of which `read` was read already.
+impl<S> CheckedStream<S> {
+    /// Wraps an HTTP/1 connection. `read`: the bytes already read.
     pub fn new(socket: S, read: BytesMut, head_bytes_max: usize) -> Self {
-        let refusal = Refusal::default();
-        Self { socket, held: read, passed: 0, seen: 0, at: At::Head, head_bytes_max, refusal, parting: None }
+        let refusal = RefusedHead::default();
+        Self {
+            socket,
+            buffered: read,
+            passable: 0,
+            examined: 0,
+            state: ReadState::Head,
+            head_bytes_max,
+            refusal,
+            shutdown_discard: None,
+        }
     }
 
-    /// A connection of which `read` was read already, and that another parser checks.
+    /// Wraps a connection that another parser checks. `read`: the bytes already read.
     pub fn unchecked(socket: S, read: BytesMut) -> Self {
-        Self { at: At::Body(Body::Socket), passed: read.len(), ..Self::new(socket, read, 0) }
+        Self { state: ReadState::Body(BodyFraming::Socket), passable: read.len(), ..Self::new(socket, read, 0) }
     }
 
-    /// Where the reason stands once a head was refused.
-    pub fn refusal(&self) -> Refusal {
+    /// The shared slot that receives the problem of a refused head.
+    pub fn refusal(&self) -> RefusedHead {
         self.refusal.clone()
     }
 
-    /// Looks at what is held; false where more has to be read first.
-    fn look(&mut self) -> bool {
-        match &mut self.at {
-            At::Head => {
-                if self.held.is_empty() || !may_be_whole(&self.held, self.seen, self.head_bytes_max) {
+    /// Examines the buffered bytes. Returns `false` if it needs more.
+    fn check_held(&mut self) -> bool {
+        match &mut self.state {
+            ReadState::Head => {
+                if self.buffered.is_empty() || !may_be_whole(&self.buffered, self.examined, self.head_bytes_max) {
                     return false;
                 }
-                let checked = check(&self.held, self.head_bytes_max, &mut [httparse::EMPTY_HEADER; HEADERS_MAX])
+                let checked = check(&self.buffered, self.head_bytes_max, &mut [httparse::EMPTY_HEADER; HEADERS_MAX])
                     .map(|head| head.map(|head| (head.end, head.body)));
                 match checked {
                     Ok(Some((end, body))) => {
-                        self.at = if body.is_over() { At::Head } else { At::Body(body) };
-                        (self.passed, self.seen) = (end, 0);
+                        self.state = if body.is_over() { ReadState::Head } else { ReadState::Body(body) };
+                        (self.passable, self.examined) = (end, 0);
                     }
                     Ok(None) => {
-                        self.seen = self.held.len();
+                        self.examined = self.buffered.len();
                         return false;
                     }
                     Err(problem) => {
-                        // One head is refused at most.
+                        // At most one head of a connection is refused.
                         let _ = self.refusal.set(problem);
-                        self.held = BytesMut::from(format!("{REFUSED} / HTTP/1.1\r\n\r\n").as_bytes());
-                        (self.at, self.passed) = (At::Refused, self.held.len());
+                        self.buffered = BytesMut::from(format!("{REFUSED} / HTTP/1.1\r\n\r\n").as_bytes());
+                        (self.state, self.passable) = (ReadState::Refused, self.buffered.len());
                     }
                 }
             }
-            At::Body(body) => {
-                self.passed = body.take(&self.held);
+            ReadState::Body(body) => {
+                self.passable = body.take(&self.buffered);
                 if body.is_over() {
-                    self.at = At::Head;
+                    self.state = ReadState::Head;
                 }
-                return self.passed > 0;
+                return self.passable > 0;
             }
-            At::Refused | At::End => return false,
+            ReadState::Refused | ReadState::End => return false,
         }
         true
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Checked<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CheckedStream<S> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         loop {
-            if this.passed > 0 {
-                let count = this.passed.min(into.remaining());
-                into.put_slice(&this.held.split_to(count));
-                this.passed -= count;
-                if this.held.is_empty() {
-                    // A connection that is idle keeps no room.
-                    this.held = BytesMut::new();
+            if this.passable > 0 {
+                let count = this.passable.min(into.remaining());
+                into.put_slice(&this.buffered.split_to(count));
+                this.passable -= count;
+                if this.buffered.is_empty() {
+                    // An idle connection keeps no buffer.
+                    this.buffered = BytesMut::new();
                 }
                 return Poll::Ready(Ok(()));
             }
-            if this.look() {
+            if this.check_held() {
                 continue;
             }
-            match this.at {
-                // It stays open, so that its answer can be read.
-                At::Refused => return Poll::Pending,
-                At::End | At::Body(Body::Broken) => return Poll::Ready(Ok(())),
-                At::Head | At::Body(_) => {}
+            match this.state {
+                // The connection stays open so that the client can read the answer.
+                ReadState::Refused => return Poll::Pending,
+                ReadState::End | ReadState::Body(BodyFraming::Broken) => return Poll::Ready(Ok(())),
+                ReadState::Head | ReadState::Body(_) => {}
             }
             let before = into.filled().len();
             ready!(Pin::new(&mut this.socket).poll_read(context, into))?;
             let came = &into.filled()[before..];
             if came.is_empty() {
-                // Of what is not whole hyper makes what it makes of every connection that breaks off.
-                (this.at, this.passed) = (At::End, this.held.len());
-                if this.passed == 0 {
+                // hyper handles an incomplete request as on any broken connection.
+                (this.state, this.passable) = (ReadState::End, this.buffered.len());
+                if this.passable == 0 {
                     return Poll::Ready(Ok(()));
                 }
                 continue;
             }
-            let taken = match &mut this.at {
-                At::Body(body) => body.take(came),
-                At::Head | At::Refused | At::End => 0,
+            let taken = match &mut this.state {
+                ReadState::Body(body) => body.take(came),
+                ReadState::Head | ReadState::Refused | ReadState::End => 0,
             };
-            this.held.extend_from_slice(&came[taken..]);
+            this.buffered.extend_from_slice(&came[taken..]);
             into.set_filled(before + taken);
-            if matches!(this.at, At::Body(body) if body.is_over()) {
-                this.at = At::Head;
+            if matches!(this.state, ReadState::Body(body) if body.is_over()) {
+                this.state = ReadState::Head;
             }
             if taken > 0 {
                 return Poll::Ready(Ok(()));
@@ -333,7 +345,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Checked<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Checked<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for CheckedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.socket).poll_write(context, bytes)
     }
@@ -354,15 +366,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Checked<S> {
         Pin::new(&mut self.socket).poll_flush(context)
     }
 
-    /// After a refusal what still comes is read and thrown away for a while: a socket that is dropped with something unread takes
-    /// back what it has sent.
+    /// Shuts down. After a refusal it discards further input for a while: closing a socket with unread input resets it,
+    /// and the client would lose the answer.
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         ready!(Pin::new(&mut this.socket).poll_shutdown(context))?;
-        if !matches!(this.at, At::Refused) {
+        if !matches!(this.state, ReadState::Refused) {
             return Poll::Ready(Ok(()));
         }
-        let (until, discarded) = this.parting.get_or_insert_with(|| (Box::pin(tokio::time::sleep(DISCARD_TIME_MAX)), 0));
+        let (until, discarded) = this.shutdown_discard.get_or_insert_with(|| (Box::pin(tokio::time::sleep(DISCARD_TIME_MAX)), 0));
         let mut void = [0; 4096];
         while *discarded < DISCARD_BYTES_MAX {
             let mut void = ReadBuf::new(&mut void);
@@ -385,22 +397,22 @@ mod tests {
 
     const MAX: usize = 1000;
 
-    fn checked(head: &str) -> Result<Option<(usize, Body)>, (u16, &'static str)> {
+    fn checked(head: &str) -> Result<Option<(usize, BodyFraming)>, (u16, &'static str)> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let head = check(head.as_bytes(), MAX, &mut headers);
         head.map(|head| head.map(|head| (head.end, head.body))).map_err(|problem| (problem.status.as_u16(), problem.code))
     }
 
     #[test]
-    fn a_head_with_one_reading_says_what_follows_it() {
+    fn an_unambiguous_head_determines_its_body() {
         for (headers, body) in [
-            ("", Body::Length(0)),
-            ("Content-Length: 7\r\n", Body::Length(7)),
-            ("content-length:  007 \r\n", Body::Length(7)),
-            ("Transfer-Encoding: Chunked\r\n", Body::Chunked(Chunk::Size(None))),
-            ("Upgrade: websocket\r\n", Body::Socket),
-            ("Upgrade: h2c\r\n", Body::Length(0)),
-            ("Upgrade: websocket\r\nContent-Length: 3\r\n", Body::Length(3)),
+            ("", BodyFraming::Length(0)),
+            ("Content-Length: 7\r\n", BodyFraming::Length(7)),
+            ("content-length:  007 \r\n", BodyFraming::Length(7)),
+            ("Transfer-Encoding: Chunked\r\n", BodyFraming::Chunked(ChunkState::Size(None))),
+            ("Upgrade: websocket\r\n", BodyFraming::Socket),
+            ("Upgrade: h2c\r\n", BodyFraming::Length(0)),
+            ("Upgrade: websocket\r\nContent-Length: 3\r\n", BodyFraming::Length(3)),
         ] {
             let head = format!("\r\nPOST / HTTP/1.1\r\nHost: h\r\n{headers}\r\n");
             assert_eq!(checked(&format!("{head}rest")), Ok(Some((head.len(), body))), "{head}");
@@ -409,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_two_parsers_could_read_in_two_ways_is_refused() {
+    fn a_malformed_or_ambiguous_head_is_refused() {
         let bad = Err((400, "bad_head"));
         for headers in [
             "Content-Length: +2\r\n",
@@ -450,22 +462,22 @@ mod tests {
     }
 
     #[test]
-    fn a_head_of_exactly_the_limit_is_taken_and_a_longer_one_is_not() {
+    fn a_head_of_exactly_the_limit_is_accepted_and_a_longer_one_is_not() {
         let head = |length: usize| format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(length - 23));
-        assert_eq!(checked(&head(MAX)), Ok(Some((MAX, Body::Length(0)))));
+        assert_eq!(checked(&head(MAX)), Ok(Some((MAX, BodyFraming::Length(0)))));
         assert_eq!(checked(&head(MAX + 1)), Err((431, "head_too_large")));
         assert_eq!(checked(&head(MAX + 1)[..MAX - 1]), Ok(None));
         assert_eq!(checked(&head(MAX + 1)[..MAX]), Err((431, "head_too_large")));
         let many = |count: usize| format!("GET / HTTP/1.1\r\n{}\r\n", "X:\r\n".repeat(count));
-        assert_eq!(checked(&many(HEADERS_MAX)), Ok(Some((many(HEADERS_MAX).len(), Body::Length(0)))));
+        assert_eq!(checked(&many(HEADERS_MAX)), Ok(Some((many(HEADERS_MAX).len(), BodyFraming::Length(0)))));
         assert_eq!(checked(&many(HEADERS_MAX + 1)), Err((431, "head_too_large")));
     }
 
     #[test]
-    fn a_body_is_followed_to_its_end_however_it_is_cut() {
-        let chunked = Body::Chunked(Chunk::Size(None));
+    fn a_body_ends_at_the_same_byte_however_the_input_is_split() {
+        let chunked = BodyFraming::Chunked(ChunkState::Size(None));
         for (body, text, rest) in [
-            (Body::Length(3), "abc", "GET"),
+            (BodyFraming::Length(3), "abc", "GET"),
             (chunked, "0\r\n\r\n", "GET"),
             (chunked, "3\r\nabc\r\n0A;x=\"y\"\r\n0123456789\r\n000\r\n\r\n", "0\r\n\r\n"),
             (chunked, "1 \t\r\n\n\r\n0\r\nx: y\r\nz: \r\n\r\n", "\r\n"),
@@ -482,19 +494,19 @@ mod tests {
         for text in ["\r", "g", "-", "1\n", "1\r\naa", "1\r\na\n", "1;x\n", "0\r\n\n", "0\r\nx\n", "10000000000000000"] {
             let mut at = chunked;
             let taken = at.take(text.as_bytes());
-            assert_eq!((at, taken), (Body::Broken, text.len()), "{text:?}");
-            assert_eq!(at.take(b"GET / HTTP/1.1\r\n\r\n"), 0, "nothing after it is handed on");
+            assert_eq!((at, taken), (BodyFraming::Broken, text.len()), "{text:?}");
+            assert_eq!(at.take(b"GET / HTTP/1.1\r\n\r\n"), 0, "nothing after it is passed on");
         }
     }
 
     #[tokio::test]
-    async fn what_is_handed_on_ends_before_a_head_that_is_refused() {
+    async fn bytes_passed_on_end_before_a_refused_head() {
         let first = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
         let second = "PUT / HTTP/1.1\r\nContent-Length: 2\r\n\r\nok";
         let bad = "POST / HTTP/1.1\r\nContent-Length: +2\r\n\r\nok";
         let all = [first, second, bad].concat();
         for cut in 0..=all.len() {
-            let mut socket = Checked::new(&all.as_bytes()[cut..], BytesMut::from(&all.as_bytes()[..cut]), MAX);
+            let mut socket = CheckedStream::new(&all.as_bytes()[cut..], BytesMut::from(&all.as_bytes()[..cut]), MAX);
             let mut read = vec![0; first.len() + second.len() + "REFUSED / HTTP/1.1\r\n\r\n".len()];
             socket.read_exact(&mut read).await.unwrap();
             assert_eq!(String::from_utf8(read).unwrap(), format!("{first}{second}REFUSED / HTTP/1.1\r\n\r\n"), "{cut}");

@@ -1,7 +1,7 @@
-//! The edge: HTTP in and out. One file a way of talking to us; each turns a request into a call of `ingest` or `feed`.
+//! The HTTP server. Each file handles one way to talk to it and calls `ingest` or `feed`.
 //!
-//! Decides nothing about order, durability or audience: it asks. Nothing here, except [`wire`], knows whether a connection is
-//! ours or hyper's.
+//! This module decides nothing about order, durability or audience. Only [`wire`] knows whether this crate or hyper
+//! carries a connection.
 
 pub mod access;
 pub mod clients;
@@ -34,25 +34,25 @@ pub mod trace;
 pub mod wire;
 pub mod workbench;
 
-use crate::auth::Authority;
+use crate::auth::Authenticator;
 use crate::control::Controls;
-use crate::feed::{Feed, Sizes};
+use crate::feed::{Feed, FeedConfig};
 use crate::guard::Policy;
-use crate::ingest::{Ingest, Load, World};
+use crate::ingest::{Environment, Ingest, IngestLimits};
 use crate::log::run::Logs;
 use crate::log::{AnyStore, StoreError};
 use crate::model::AgentId;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use compact::Compactor;
-use controls::Keeper;
-use disk::{Disk, Reserve};
+use controls::ControlMaintenance;
+use disk::{Disk, DiskReserve};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use meters::Meters;
 use origin::{Hosts, Origins};
-use settle::{Patience, Settler};
-use shares::{Client, Rate, Rates, Shares};
+use settle::{Settler, StalenessLimits};
+use shares::{Client, ConnectionQuota, RateLimit, RateLimiter};
 use std::sync::Arc;
 use std::time::Duration;
 use tasks::{TaskEnded, Tasks};
@@ -60,41 +60,41 @@ use tls::Tls;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Limits of what a client may send; each has its own error.
+/// Limits on what clients may send. Each has its own problem code.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// One fact, in bytes.
+    /// Maximum size of one fact, in bytes.
     pub fact_bytes_max: usize,
-    /// One JSON body, in bytes; a streamed body has no limit, its lines have [`Self::fact_bytes_max`].
+    /// Maximum size of one JSON body, in bytes. A streamed body has no limit; each line obeys [`Self::fact_bytes_max`].
     pub body_bytes_max: usize,
-    /// How deep objects and arrays may nest.
+    /// Maximum nesting depth of objects and arrays.
     pub depth_max: usize,
-    /// A request's head, in bytes, and how long it may take to come.
+    /// Maximum size of a request's head, in bytes, and the time to receive it.
     pub head_bytes_max: usize,
     pub head_time_max: Duration,
-    /// How long a TLS handshake may take.
+    /// Maximum time of a TLS handshake.
     pub handshake_time_max: Duration,
-    /// Requests and streams of one HTTP/2 connection at once.
+    /// Maximum concurrent requests and streams of one HTTP/2 connection.
     pub streams_max: u32,
-    /// How long a JSON body may take to come, beside a second for each [`BODY_BYTES_A_SECOND`] of it.
+    /// Time to receive a JSON body, plus one second for each [`BODY_BYTES_PER_SEC_MIN`] of it.
     pub body_time_max: Duration,
-    /// How long a streamed body may say nothing, not even a blank line.
+    /// Maximum time that a streamed body may send nothing, not even a blank line.
     pub line_time_max: Duration,
-    /// Connections at once, and of one client.
+    /// Maximum concurrent connections, in total and per client.
     pub connections_max: usize,
     pub connections_per_client_max: usize,
-    /// What may be open at once under the tokens of one `sub`: streams, sockets, streamed bodies and claims.
+    /// Maximum of open streams, sockets, streamed bodies and claims under the tokens of one `sub`.
     pub connections_per_token_max: usize,
-    /// Subscriptions of one WebSocket at once.
+    /// Maximum concurrent subscriptions of one WebSocket.
     pub subscriptions_max: usize,
-    /// How fast one producer may publish; as fast as it can where there is none.
-    pub publish: Option<Rate>,
-    /// What may be under way to the store, and how much it may be given to keep.
-    pub load: Load,
+    /// Rate limit of one producer. `None`: unlimited.
+    pub publish: Option<RateLimit>,
+    /// Limits on data in flight to the store, and on the number of stored logs.
+    pub ingest: IngestLimits,
 }
 
-/// The slowest that a JSON body may come once [`Limits::body_time_max`] is over, in bytes a second.
-pub const BODY_BYTES_A_SECOND: u64 = 16 * 1024;
+/// Minimum rate of a JSON body after [`Limits::body_time_max`], in bytes per second.
+pub const BODY_BYTES_PER_SEC_MIN: u64 = 16 * 1024;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -113,73 +113,74 @@ impl Default for Limits {
             connections_per_token_max: 65_536,
             subscriptions_max: 256,
             publish: None,
-            load: Load::default(),
+            ingest: IngestLimits::default(),
         }
     }
 }
 
-/// How a stream is kept alive and how it ends.
+/// Heartbeat and shutdown of streams.
 #[derive(Debug, Clone, Copy)]
-pub struct Pulse {
-    /// A comment this often, from the first byte; on a WebSocket a ping, of which two may stay unanswered.
+pub struct KeepAlive {
+    /// Interval of SSE comments from the first byte on, and of WebSocket pings. A WebSocket closes after two unanswered
+    /// pings.
     pub heartbeat: Duration,
-    /// The longest that streams go on once the server is told to stop; each ends at its own moment in it.
+    /// Maximum time that streams stay open after the stop signal. Each ends at its own random moment.
     pub drain: Duration,
 }
 
-impl Default for Pulse {
+impl Default for KeepAlive {
     fn default() -> Self {
         Self { heartbeat: Duration::from_secs(15), drain: Duration::from_secs(2) }
     }
 }
 
-/// What every request can reach.
+/// The state that all request handlers share.
 pub struct App {
     pub logs: Arc<Logs<AnyStore>>,
     pub ingest: Ingest<AnyStore>,
     pub feed: Arc<Feed<AnyStore>>,
     pub controls: Controls,
     pub limits: Limits,
-    pub pulse: Pulse,
-    pub world: World,
+    pub keep_alive: KeepAlive,
+    pub environment: Environment,
     pub meters: Arc<Meters>,
     pub disk: Disk,
-    /// The connections that are open.
-    pub shares: Arc<Shares<Client>>,
-    /// What is open under tokens, by their `sub`.
-    pub opened: Arc<Shares<Box<str>>>,
-    /// How fast producers publish, where that has a limit.
-    pub rates: Option<Rates>,
-    /// Agents that clients are told of, beside those that show themselves.
+    /// Open connections, per client address.
+    pub client_connections: Arc<ConnectionQuota<Client>>,
+    /// Open streams, sockets, streamed bodies and claims, per `sub`.
+    pub token_connections: Arc<ConnectionQuota<Box<str>>>,
+    /// The publish rate limiter, if a limit is set.
+    pub rate_limiter: Option<RateLimiter>,
+    /// Agents that `/copilotkit/info` lists besides the agents that the server has seen.
     pub agents: Vec<AgentId>,
-    ids: trace::Ids,
+    request_ids: trace::RequestIds,
     started: jiff::Timestamp,
-    /// Who says who is who; without it nobody is asked.
-    pub authority: Option<Arc<Authority>>,
-    /// Whose pages may ask, besides our own.
+    /// Verifies tokens. `None`: every client is anonymous and may do everything.
+    pub authenticator: Option<Arc<Authenticator>>,
+    /// Other origins whose pages may send requests.
     pub origins: Origins,
-    /// By which names it may be asked for.
+    /// Host names that requests may use.
     hosts: Hosts,
-    /// When the server was told to stop.
+    /// When the server received the stop signal.
     stopping: watch::Sender<Option<tokio::time::Instant>>,
 }
 
-/// A server that is ready to be run.
+/// A configured server, ready to run.
 pub struct Server {
     app: Arc<App>,
-    groups: tokio::sync::mpsc::UnboundedReceiver<crate::log::run::Group>,
-    /// How long after a run's last fact it is compacted; never unless given.
+    groups: tokio::sync::mpsc::UnboundedReceiver<crate::log::run::CommittedGroup>,
+    /// Time from a run's last fact to its compaction. `None`: never.
     compact_after: Option<Duration>,
-    patience: Patience,
+    staleness: StalenessLimits,
     tls: Option<Arc<Tls>>,
-    reserve: Option<Reserve>,
-    /// Further tasks, by their names.
-    beside: Vec<(&'static str, BoxFuture<'static, ()>)>,
-    /// The task that is to panic, for tests.
-    panics: Option<String>,
+    reserve: Option<DiskReserve>,
+    /// Further tasks, with their names.
+    extra_tasks: Vec<(&'static str, BoxFuture<'static, ()>)>,
+    /// The task that panics, for tests.
+    panicking_task: Option<String>,
 }
 
-/// Why a server stopped although nothing told it to. The process must stop, too, and say so.
+/// Why a server stopped without a stop signal. The process must report it and exit.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
     #[error(transparent)]
@@ -189,38 +190,38 @@ pub enum Failure {
 }
 
 impl Server {
-    /// A server on this store. Must be called, and run, inside a tokio runtime.
+    /// Creates a server on a store. Call it, and run it, inside a tokio runtime.
     ///
     /// # Errors
     /// The store's failure.
     pub fn new(
         store: AnyStore,
         policy: Policy,
-        sizes: Sizes,
+        sizes: FeedConfig,
         limits: Limits,
-        pulse: Pulse,
-        world: World,
+        keep_alive: KeepAlive,
+        environment: Environment,
     ) -> Result<Self, StoreError> {
         let (logs, groups) = Logs::open(store)?;
-        let ingest = Ingest::new(logs.clone(), policy, world).bearing(limits.load);
+        let ingest = Ingest::new(logs.clone(), policy, environment).with_limits(limits.ingest);
         let feed = Feed::new(logs.clone(), sizes);
         let app = App {
             logs,
             ingest,
             feed,
-            controls: Controls::new(world),
+            controls: Controls::new(environment),
             limits,
-            pulse,
-            world,
+            keep_alive,
+            environment,
             meters: Arc::default(),
             disk: Disk::default(),
-            shares: Shares::of_clients(limits.connections_per_client_max),
-            opened: Shares::of_subjects(limits.connections_per_token_max),
-            rates: limits.publish.map(Rates::new),
+            client_connections: ConnectionQuota::per_client(limits.connections_per_client_max),
+            token_connections: ConnectionQuota::per_subject(limits.connections_per_token_max),
+            rate_limiter: limits.publish.map(RateLimiter::new),
             agents: Vec::new(),
-            ids: trace::Ids::new((world.random)() as u32),
-            started: (world.now)(),
-            authority: None,
+            request_ids: trace::RequestIds::new((environment.random)() as u32),
+            started: (environment.now)(),
+            authenticator: None,
             origins: Origins::default(),
             hosts: Hosts::default(),
             stopping: watch::Sender::new(None),
@@ -229,136 +230,139 @@ impl Server {
             app: Arc::new(app),
             groups,
             compact_after: None,
-            patience: Patience::default(),
+            staleness: StalenessLimits::default(),
             tls: None,
             reserve: None,
-            beside: Vec::new(),
-            panics: None,
+            extra_tasks: Vec::new(),
+            panicking_task: None,
         })
     }
 
-    /// The same, which compacts ended runs this long after their last fact.
+    /// Sets the time from a run's last fact to its compaction. `None`: never.
     #[must_use]
-    pub const fn compacting(mut self, after: Option<Duration>) -> Self {
+    pub const fn with_compaction(mut self, after: Option<Duration>) -> Self {
         self.compact_after = after;
         self
     }
 
-    /// The same, which bears the silence of runs this long.
+    /// Sets when silent runs become stale and are settled.
     #[must_use]
-    pub const fn bearing(mut self, patience: Patience) -> Self {
-        self.patience = patience;
+    pub const fn with_staleness_limits(mut self, staleness: StalenessLimits) -> Self {
+        self.staleness = staleness;
         self
     }
 
-    /// The same, which speaks TLS, and nothing else.
+    /// Serves TLS only.
     #[must_use]
-    pub fn over(mut self, tls: Option<Arc<Tls>>) -> Self {
+    pub fn with_tls(mut self, tls: Option<Arc<Tls>>) -> Self {
         self.tls = tls;
         self
     }
 
-    /// The same, which keeps this much of its store's disk free.
+    /// Sets the free disk space below which the server refuses writes.
     #[must_use]
-    pub fn reserving(mut self, reserve: Option<Reserve>) -> Self {
+    pub fn with_disk_reserve(mut self, reserve: Option<DiskReserve>) -> Self {
         self.reserve = reserve;
         self
     }
 
-    /// The same, beside which this runs: when it ends, so does the server.
+    /// Adds a task. The server stops when the task ends.
     #[must_use]
-    pub fn beside(mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> Self {
-        self.beside.push((name, task.boxed()));
+    pub fn with_task(mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.extra_tasks.push((name, task.boxed()));
         self
     }
 
-    /// The same, of which the task of this name panics, or `committer` at its next append: for tests of what follows.
+    /// Makes the task of this name panic, or `committer` at its next append. For tests.
     #[doc(hidden)]
     #[must_use]
-    pub fn panicking_in(mut self, task: Option<String>) -> Self {
-        self.panics = task;
+    pub fn with_panic_in(mut self, task: Option<String>) -> Self {
+        self.panicking_task = task;
         self
     }
 
-    /// The same, which asks who is there, and lets pages of these origins in. Anybody may do anything unless there is somebody to
-    /// say who is who.
+    /// Sets the authenticator and the other origins whose pages may send requests.
+    ///
+    /// Without an authenticator every client may do everything.
     #[must_use]
-    pub fn asking(mut self, authority: Option<Arc<Authority>>, origins: Origins) -> Self {
-        let app = Arc::get_mut(&mut self.app).expect("a server is put together before anything else has a part of it");
-        (app.authority, app.origins) = (authority, origins);
+    pub fn with_auth(mut self, authenticator: Option<Arc<Authenticator>>, origins: Origins) -> Self {
+        let app = Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared");
+        (app.authenticator, app.origins) = (authenticator, origins);
         self
     }
 
-    /// The same, which may be asked for by these names while nobody is asked who they are.
+    /// Sets the host names that requests may use on a server without an authenticator.
     #[must_use]
-    pub fn known_as(mut self, hosts: Hosts) -> Self {
-        Arc::get_mut(&mut self.app).expect("a server is put together before anything else has a part of it").hosts = hosts;
+    pub fn with_hosts(mut self, hosts: Hosts) -> Self {
+        Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared").hosts = hosts;
         self
     }
 
-    /// The same, which tells clients of these agents, whether or not they are there.
+    /// Sets agents that `/copilotkit/info` lists, present or not.
     #[must_use]
-    pub fn naming(mut self, agents: Vec<AgentId>) -> Self {
-        let app = Arc::get_mut(&mut self.app).expect("a server is put together before anything else has a part of it");
+    pub fn with_agents(mut self, agents: Vec<AgentId>) -> Self {
+        let app = Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared");
         app.agents = agents;
         self
     }
 
-    /// Whoever answers at every address, to be asked without a connection. What comes of it is durable, and readers are told, only
-    /// while [`Self::run`] runs.
+    /// The router, for requests without a connection. Commits and readers make progress only while [`Self::run`] runs.
     pub fn router(&self) -> Router {
         router(self.app.clone())
     }
 
-    /// What settles this server's runs, to be told what time it is.
+    /// Creates the task that settles silent runs; the caller supplies the time.
     #[must_use]
-    pub fn settler(&self, patience: Patience) -> Settler {
-        Settler::new(self.app.clone(), patience)
+    pub fn settler(&self, staleness: StalenessLimits) -> Settler {
+        Settler::new(self.app.clone(), staleness)
     }
 
-    /// What keeps this server's controls in order, to be told what time it is.
+    /// Creates the task that expires controls and leases; the caller supplies the time.
     #[must_use]
-    pub fn keeper(&self) -> Keeper {
-        Keeper::new(self.app.clone())
+    pub fn control_maintenance(&self) -> ControlMaintenance {
+        ControlMaintenance::new(self.app.clone())
     }
 
-    /// What compacts this server's runs, to be told when.
+    /// Creates the task that compacts ended runs.
     #[must_use]
     pub fn compactor(&self, after: Duration) -> Compactor {
         Compactor::new(self.app.clone(), after)
     }
 
-    /// Serves until `stop` resolves; then turns new connections away, lets what is under way finish, ends the streams over
-    /// [`Pulse::drain`], makes everything durable, and returns.
+    /// Serves until `stop` resolves, then drains and returns.
+    ///
+    /// The drain refuses new connections, lets requests in progress finish, ends the streams within
+    /// [`KeepAlive::drain`], and makes every append durable.
     ///
     /// # Errors
-    /// The store's failure, or the end of a task that none is to have: both are final, and the process must stop and say so.
+    /// The store's failure, or the end of a task that must not end. Both are final: the process must report them and
+    /// exit.
     pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) -> Result<(), Failure> {
-        let Self { app, groups, compact_after, patience, tls, reserve, beside, panics } = self;
-        if panics.as_deref() == Some("committer") {
+        let Self { app, groups, compact_after, staleness, tls, reserve, extra_tasks, panicking_task } = self;
+        if panicking_task.as_deref() == Some("committer") {
             app.logs.panic_in_committer();
         }
         if let Some(reserve) = &reserve {
-            disk::look(&app.disk, reserve, || 0);
+            disk::refresh(&app.disk, reserve, || 0);
         }
-        let mut tasks = Tasks::panicking_in(panics);
-        for (name, task) in app.feed.tasks(groups).into_iter().chain(beside) {
+        let mut tasks = Tasks::with_panic_in(panicking_task);
+        for (name, task) in app.feed.tasks(groups).into_iter().chain(extra_tasks) {
             tasks.spawn(name, task);
         }
         tasks.spawn("sweeper", sweep(app.clone()));
-        tasks.spawn("settler", Settler::new(app.clone(), patience).keep());
-        tasks.spawn("control-keeper", Keeper::new(app.clone()).keep());
+        tasks.spawn("settler", Settler::new(app.clone(), staleness).run());
+        tasks.spawn("control-keeper", ControlMaintenance::new(app.clone()).run());
         if let Some(reserve) = reserve {
-            tasks.spawn("disk-watch", disk::watch(app.clone(), reserve));
+            tasks.spawn("disk-watch", disk::monitor(app.clone(), reserve));
         }
         if let Some(after) = compact_after {
-            tasks.spawn("compactor", Compactor::new(app.clone(), after).keep());
+            tasks.spawn("compactor", Compactor::new(app.clone(), after).run());
         }
         if let Some(tls) = tls.clone() {
-            tasks.spawn("certificate-renewal", tls.keep());
+            tasks.spawn("certificate-renewal", tls.run());
         }
-        if let Some(authority) = app.authority.clone() {
-            tasks.spawn("key-renewal", authority.keep());
+        if let Some(authenticator) = app.authenticator.clone() {
+            tasks.spawn("key-renewal", authenticator.run());
         }
         let is_plain = tls.is_none();
         let connections = wire::Connections::new(app.limits.connections_max);
@@ -374,16 +378,17 @@ impl Server {
             ended = tokio::select! {
                 error = app.logs.failed() => Err(error.into()),
                 ended = tasks.ended() => Err(ended.into()),
-                () = connections.drained(app.pulse.drain + FINISH_TIME_MAX) => Ok(()),
-                // Whoever asks whether we are ready has to hear that we are not.
-                () = wire::turn_away(&listener, &app, is_plain) => Ok(()),
+                () = connections.wait_closed(app.keep_alive.drain + FINISH_TIME_MAX) => Ok(()),
+                // A load balancer must learn from `/readyz` that the server is not ready.
+                () = wire::refuse_while_stopping(&listener, &app, is_plain) => Ok(()),
             };
         }
         drop(listener);
         if ended.is_ok() {
             ended = app.logs.close().await.map_err(Failure::from);
         }
-        // Its end ends the tasks that follow the committer, and may have been seen after theirs, or after the signal to stop.
+        // The committer's end also ends the tasks that follow it. This code may have seen theirs, or the stop signal,
+        // first.
         if let Some(error) = app.logs.failure() {
             ended = Err(error.into());
         }
@@ -394,49 +399,50 @@ impl Server {
     }
 }
 
-/// How long what was under way when the drain was over may take to finish.
+/// Time that requests in progress get to finish after the drain.
 const FINISH_TIME_MAX: Duration = Duration::from_secs(8);
 
-/// When a server that stops may be followed by another, in seconds.
-const SUCCESSOR_AFTER: u64 = 1;
+/// `Retry-After` of a stopping server, in seconds: another server may take over by then.
+const STOPPING_RETRY_AFTER_SECS: u64 = 1;
 
-/// 503 for whoever wants something of a server that is stopping.
-fn stopping() -> problem::Problem {
-    let detail = "the server is stopping; use another one, or come back";
-    problem::Problem::new(http::StatusCode::SERVICE_UNAVAILABLE, "stopping", detail).retry_after(SUCCESSOR_AFTER)
+/// 503 of a stopping server.
+fn stopping_problem() -> problem::Problem {
+    let detail = "The server is stopping. Use another server, or retry later.";
+    problem::Problem::new(http::StatusCode::SERVICE_UNAVAILABLE, "stopping", detail).with_retry_after(STOPPING_RETRY_AFTER_SECS)
 }
 
 impl App {
-    /// How long a reader that loses us is to wait before it comes back, in milliseconds: spread, so that readers who lost one server
-    /// do not all meet the next in the same instant.
-    fn retry(&self) -> u64 {
-        1000 + u64::try_from((self.world.random)() % 1000).unwrap_or(0)
+    /// The reconnect delay of a reader, in milliseconds.
+    ///
+    /// It is random, so that the readers of a stopped server do not all reach the next server in the same instant.
+    fn reconnect_delay_ms(&self) -> u64 {
+        1000 + u64::try_from((self.environment.random)() % 1000).unwrap_or(0)
     }
 
-    /// How far into the drain one reader is let go: each at a moment of its own, or all would meet the next server at once.
-    fn moment_in_drain(&self) -> Duration {
-        let thousandths = u32::try_from((self.world.random)() % 1000).unwrap_or(0);
-        self.pulse.drain.mul_f64(f64::from(thousandths) / 1000.0)
+    /// The random moment in the drain at which one reader is disconnected, for the same reason.
+    fn drain_delay(&self) -> Duration {
+        let thousandths = u32::try_from((self.environment.random)() % 1000).unwrap_or(0);
+        self.keep_alive.drain.mul_f64(f64::from(thousandths) / 1000.0)
     }
 }
 
-/// Resolves this long after the server was told to stop.
-async fn stopped(stopping: &mut watch::Receiver<Option<tokio::time::Instant>>, after: Duration) {
-    let told = told_to_stop(stopping).await;
-    tokio::time::sleep_until(told + after).await;
+/// Resolves `after` the stop signal.
+async fn drain_elapsed(stopping: &mut watch::Receiver<Option<tokio::time::Instant>>, after: Duration) {
+    let requested_at = stop_requested(stopping).await;
+    tokio::time::sleep_until(requested_at + after).await;
 }
 
-/// Waits until the server is told to stop, and says when that was.
-async fn told_to_stop(stopping: &mut watch::Receiver<Option<tokio::time::Instant>>) -> tokio::time::Instant {
-    let told = stopping.wait_for(Option::is_some).await.ok().and_then(|at| *at);
-    match told {
+/// Waits for the stop signal and returns its time.
+async fn stop_requested(stopping: &mut watch::Receiver<Option<tokio::time::Instant>>) -> tokio::time::Instant {
+    let requested_at = stopping.wait_for(Option::is_some).await.ok().and_then(|at| *at);
+    match requested_at {
         Some(at) => at,
-        // The server is gone altogether; so will this task be.
+        // The server was dropped, and will drop this task.
         None => std::future::pending().await,
     }
 }
 
-/// Lets go of what nobody uses, so that memory follows what is live and not what ever was.
+/// Frees unused state periodically, so that memory follows the live logs.
 async fn sweep(app: Arc<App>) {
     let mut every = tokio::time::interval(Duration::from_secs(10));
     loop {
@@ -444,13 +450,13 @@ async fn sweep(app: Arc<App>) {
         app.feed.sweep();
         app.ingest.sweep();
         app.logs.sweep();
-        if let Some(rates) = &app.rates {
-            rates.sweep(tokio::time::Instant::now());
+        if let Some(rate_limiter) = &app.rate_limiter {
+            rate_limiter.sweep(tokio::time::Instant::now());
         }
     }
 }
 
-/// Whoever answers at every address, and what is answered anywhere else.
+/// The router of every address, with the fallbacks.
 pub fn router(app: Arc<App>) -> Router {
     routes::mount(&app)
         .fallback(ops::no_such_address)

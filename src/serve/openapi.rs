@@ -1,17 +1,20 @@
-//! The description of every address (`OpenAPI` 3.1), made of the table that serves them.
+//! The `OpenAPI` 3.1 description, generated from the table that serves the addresses.
 //!
-//! `/openapi.json` gives it, and `schema/openapi.json` is the same, so that a change of the contract shows in a review.
+//! `/openapi.json` serves it, and `schema/openapi.json` is a copy, so that a review shows changes of the contract.
 
-use super::access::Right;
-use super::kinds::{KINDS, Kind};
-use super::routes::{self, Answer, Body, CONNECTION, Content, Member, NOWHERE, OPERATIONS, Operation, SHAPES, SOCKET};
+use super::access::AccessRule;
+use super::kinds::{KINDS, ProblemKind};
+use super::routes::{
+    self, Body, CONNECTION_PROBLEMS, Content, NO_ADDRESS_PROBLEMS, OPERATIONS, Operation, Parameter, ResponseSpec, SHAPES,
+    SOCKET_PROBLEMS,
+};
 use crate::model::schema;
 use axum::response::{IntoResponse, Response};
 use http::header;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
-/// The document's text, made once.
+/// The document's text, generated once.
 static TEXT: LazyLock<String> = LazyLock::new(|| format!("{:#}\n", document()));
 
 /// `GET /openapi.json`
@@ -19,11 +22,11 @@ pub async fn get() -> Response {
     ([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-cache")], TEXT.as_str()).into_response()
 }
 
-const DESCRIPTION: &str = "Agent runtimes say what happens in facts of their own vocabulary; every screen reads the same ordered, durable log, as its audience may see it.
+const DESCRIPTION: &str = "Agent runtimes publish facts in their own vocabulary. Every client reads the same ordered, durable log, filtered for its audience.
 
-Errors are problem documents (RFC 9457): programs branch on `code`, and each answer below lists the codes that it can have. Members that are not described may come in any answer.
+Errors are problem documents (RFC 9457). Programs branch on `code`; each response below lists its possible codes. Any response may have further members.
 
-Before a request was read, a connection may be refused with these: ";
+Before it reads a request, the server may refuse a connection with these: ";
 
 /// The document.
 #[must_use]
@@ -32,14 +35,14 @@ pub fn document() -> Value {
     for operation in OPERATIONS {
         let path = operation.path.replace("{*", "{");
         let item = paths.entry(path).or_insert_with(|| json!({}));
-        item[operation.method.as_str().to_ascii_lowercase()] = described(operation);
+        item[operation.method.as_str().to_ascii_lowercase()] = operation_json(operation);
     }
     json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Proscenium",
             "summary": "The agent-UI projection server",
-            "description": format!("{DESCRIPTION}{}. Any other address or method: {}.", named(CONNECTION), named(NOWHERE)),
+            "description": format!("{DESCRIPTION}{}. Any other address or method: {}.", kind_names(CONNECTION_PROBLEMS), kind_names(NO_ADDRESS_PROBLEMS)),
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
@@ -50,53 +53,53 @@ pub fn document() -> Value {
         "components": {
             "schemas": schemas(),
             "securitySchemes": {
-                "bearer": { "type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "A token, where the server has keys." },
+                "bearer": { "type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "A token, if the server has keys." },
                 "ticket": { "type": "apiKey", "in": "query", "name": "ticket", "description": "A ticket of `POST /v1/tickets`." },
             },
         },
-        "x-problems": KINDS.iter().map(told).collect::<Vec<_>>(),
+        "x-problems": KINDS.iter().map(problem_json).collect::<Vec<_>>(),
     })
 }
 
-/// The parts of the description.
+/// The tags of the description.
 const TAGS: &[(&str, &str)] = &[
-    ("facts", "Facts in."),
-    ("streams", "Frames out, live."),
-    ("runs", "Runs at rest."),
-    ("sessions", "Sessions at rest."),
-    ("controls", "Writes on their way to their owners."),
-    ("clients", "Clients that exist already, in their own words."),
-    ("access", "Who may what."),
-    ("operations", "For operators."),
-    ("contract", "What is on the wire."),
+    ("facts", "Publish facts."),
+    ("streams", "Read live frames."),
+    ("runs", "Stored runs."),
+    ("sessions", "Stored sessions."),
+    ("controls", "Requests to the owners of runs and sessions."),
+    ("clients", "Existing clients, in their own protocols."),
+    ("access", "Credentials."),
+    ("operations", "Endpoints for operators."),
+    ("contract", "Schemas of the wire format."),
     ("page", "The page at `/`."),
 ];
 
-fn told(kind: &Kind) -> Value {
+fn problem_json(kind: &ProblemKind) -> Value {
     json!({ "code": kind.code, "status": kind.status, "meaning": kind.meaning, "remedy": kind.remedy })
 }
 
-fn named(kinds: &[Kind]) -> String {
-    let name = |kind: &Kind| format!("{} `{}`", kind.status, kind.code);
+fn kind_names(kinds: &[ProblemKind]) -> String {
+    let name = |kind: &ProblemKind| format!("{} `{}`", kind.status, kind.code);
     kinds.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-fn described(operation: &'static Operation) -> Value {
-    let mut description = operation.does.to_owned();
+fn operation_json(operation: &'static Operation) -> Value {
+    let mut description = operation.summary.to_owned();
     if operation.id == "connect" {
-        let kinds: Vec<Kind> = SOCKET.iter().copied().flatten().copied().collect();
-        description.push_str(&format!(" What is wrong with a message is told by one: {}.", named(&kinds)));
+        let kinds: Vec<ProblemKind> = SOCKET_PROBLEMS.iter().copied().flatten().copied().collect();
+        description.push_str(&format!(" A faulty message is answered with one of: {}.", kind_names(&kinds)));
     }
-    let mut parameters: Vec<Value> = operation.members().map(parameter).collect();
-    if operation.takes_ids {
+    let mut parameters: Vec<Value> = operation.parameters().map(parameter).collect();
+    if operation.accepts_ids {
         let id = |(name, purpose): (&str, &str)| {
-            let meaning = format!("For facts that lack it, and over what the source says itself. {purpose}");
+            let meaning = format!("Applies to facts that lack it, and overrides the source's own value. {purpose}");
             json!({ "name": name, "in": "query", "description": meaning, "schema": id_schema() })
         };
         parameters.extend(routes::ids().map(id));
     }
     let mut answers = Map::new();
-    for Answer { status, meaning, content } in operation.answers {
+    for ResponseSpec { status, meaning, content } in operation.responses {
         let content: Map<_, _> = content.iter().map(|(kind, content)| ((*kind).to_owned(), media(*content))).collect();
         let mut answer = json!({ "description": meaning });
         if !content.is_empty() {
@@ -106,36 +109,36 @@ fn described(operation: &'static Operation) -> Value {
     }
     let problems = operation.problems();
     for kind in &problems {
-        let of_status: Vec<&Kind> = problems.iter().filter(|other| other.status == kind.status).collect();
-        answers.entry(kind.status.to_string()).or_insert_with(|| refusal(&of_status));
+        let of_status: Vec<&ProblemKind> = problems.iter().filter(|other| other.status == kind.status).collect();
+        answers.entry(kind.status.to_string()).or_insert_with(|| problem_response(&of_status));
     }
     answers.sort_keys();
-    let mut described = json!({
+    let mut operation_json = json!({
         "operationId": operation.id,
         "tags": [operation.tag],
-        "summary": operation.does,
+        "summary": operation.summary,
         "description": description,
         "parameters": parameters,
         "responses": answers,
     });
-    // A server without keys asks nobody.
-    let security = match operation.right {
-        Right::Open => json!([]),
-        Right::Token | Right::To(_) => json!([{ "bearer": [] }, {}]),
-        Right::Watch | Right::Inside => json!([{ "bearer": [] }, { "ticket": [] }, {}]),
+    // A server without keys requires no credentials.
+    let security = match operation.access_rule {
+        AccessRule::Public => json!([]),
+        AccessRule::AnyToken | AccessRule::Requires(_) => json!([{ "bearer": [] }, {}]),
+        AccessRule::ReadStream | AccessRule::InBand => json!([{ "bearer": [] }, { "ticket": [] }, {}]),
     };
-    described["security"] = security;
+    operation_json["security"] = security;
     if let Some(Body { meaning, is_required, content }) = &operation.body {
         let content: Map<_, _> = content.iter().map(|(kind, content)| ((*kind).to_owned(), media(*content))).collect();
-        described["requestBody"] = json!({ "description": meaning, "required": is_required, "content": content });
+        operation_json["requestBody"] = json!({ "description": meaning, "required": is_required, "content": content });
     }
-    described
+    operation_json
 }
 
-fn parameter(member: &'static Member) -> Value {
+fn parameter(member: &'static Parameter) -> Value {
     json!({
         "name": member.name,
-        "in": member.place.as_str(),
+        "in": member.location.as_str(),
         "required": member.is_required,
         "description": member.meaning,
         "schema": rebased((member.schema)(), ""),
@@ -157,9 +160,9 @@ fn media(content: Content) -> Value {
     }
 }
 
-/// The answer of a status that is a problem.
-fn refusal(kinds: &[&Kind]) -> Value {
-    let line = |kind: &&Kind| format!("* `{}`: {}. Remedy: {}.", kind.code, kind.meaning, kind.remedy);
+/// The response of a problem status.
+fn problem_response(kinds: &[&ProblemKind]) -> Value {
+    let line = |kind: &&ProblemKind| format!("* `{}`: {}. Remedy: {}.", kind.code, kind.meaning, kind.remedy);
     let codes: Vec<_> = kinds.iter().map(|kind| kind.code).collect();
     let schema = json!({
         "allOf": [{ "$ref": "#/components/schemas/Problem" }],
@@ -171,12 +174,12 @@ fn refusal(kinds: &[&Kind]) -> Value {
     })
 }
 
-/// The shapes of bodies, with the documents of `schema/` among them.
+/// The schemas of bodies, including the documents of `schema/`.
 fn schemas() -> Map<String, Value> {
     let names = [("agentui-event", "AgentUiEvent"), ("frames", "Frame"), ("problem", "Problem")];
     let mut schemas = Map::new();
     for ((file, mut document), (stem, name)) in schema::documents().into_iter().zip(names) {
-        assert!(file.starts_with(stem), "the documents of schema/ stand in another order");
+        assert!(file.starts_with(stem), "the documents of schema/ have another order");
         if let Value::Object(members) = &mut document {
             members.retain(|member, _| !matches!(member.as_str(), "$schema" | "$id"));
         }
@@ -186,7 +189,7 @@ fn schemas() -> Map<String, Value> {
     schemas
 }
 
-/// A document of `schema/` that has become the component of this name: what it refers to is elsewhere now.
+/// Rebases the references of a `schema/` document that became a component of this name.
 fn rebased(document: Value, name: &str) -> Value {
     match document {
         Value::Object(members) => members

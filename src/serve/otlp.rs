@@ -1,8 +1,8 @@
-//! Requests as spans of traces, for a collector (feature `otlp`).
+//! Requests as trace spans, for a collector (feature `otlp`).
 //!
-//! What leaves the process is what is named here and nothing else: [`TARGET`] marks these spans, and whoever exports takes no
-//! others. A span says a route and not an address: no query, no token, no ticket, no body. A trace that a client began goes on
-//! (W3C Trace Context). Nothing here knows a collector; where nobody collects, nothing is made.
+//! Only the attributes in this file leave the process: [`TARGET`] marks these spans, and the exporter takes no others.
+//! A span has a route, not a URL: no query, token, ticket or body. A client's trace continues (W3C Trace Context). This
+//! module knows no collector; without one, it creates no spans.
 
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use opentelemetry::Context;
@@ -12,14 +12,14 @@ use tracing::Span;
 use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// What marks the spans that leave.
+/// The target of exported spans.
 pub const TARGET: &str = "proscenium::otlp";
 
-/// The methods that may be said by name; a client may send any word.
+/// Methods reported by name. A client may send any word, so others become `_OTHER`.
 const METHODS: [Method; 7] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS, Method::PATCH];
 
-/// The span of a request: its route as the router has it, if it has any.
+/// Creates a request's span. `route` is the router's path template, if any.
 pub(super) fn request(id: &str, method: &str, route: Option<&str>, run: Option<&str>, headers: &HeaderMap) -> Span {
     let method = if METHODS.iter().any(|known| known == method) { method } else { "_OTHER" };
     let name = format_args!("{method}{}{}", if route.is_some() { " " } else { "" }, route.unwrap_or_default());
@@ -38,15 +38,15 @@ pub(super) fn request(id: &str, method: &str, route: Option<&str>, run: Option<&
     );
     if !span.is_disabled() && headers.contains_key("traceparent") {
         let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &Carrier(headers));
-        // It fails where the span is not exported after all.
+        // It fails if the span is not exported.
         let _ = span.set_parent(parent);
     }
     span
 }
 
-/// How the request was answered.
+/// Records how the server answered.
 pub(super) fn answered(span: &Span, status: StatusCode, code: Option<&str>) {
-    // A number without a sign would be told as text: OpenTelemetry has none.
+    // An unsigned number would become text: OpenTelemetry has none.
     span.record("http.response.status_code", i64::from(status.as_u16()));
     if let Some(code) = code {
         span.record("proscenium.code", code);
@@ -56,12 +56,12 @@ pub(super) fn answered(span: &Span, status: StatusCode, code: Option<&str>) {
     }
 }
 
-/// A step of a request's work.
+/// Creates the span of a step of a request.
 pub(super) fn step(name: &'static str) -> Span {
     tracing::info_span!(target: TARGET, "step", otel.name = name)
 }
 
-/// A request's headers, as a propagator reads them.
+/// Adapts a request's headers for a propagator.
 struct Carrier<'h>(&'h HeaderMap);
 
 impl Extractor for Carrier<'_> {

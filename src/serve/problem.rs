@@ -1,6 +1,6 @@
 //! Problem documents (RFC 9457): every error that a client gets, over any transport.
 //!
-//! The sentence says what happened, the value, the limit and the remedy; `code` is stable and is what programs branch on.
+//! The detail states what is wrong, the value, the limit and the remedy. `code` is stable, and programs branch on it.
 
 use super::kinds::find;
 use crate::log::StoreError;
@@ -8,10 +8,10 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
-/// How one says who one is: the `WWW-Authenticate` of every 401.
+/// The `WWW-Authenticate` header of every 401.
 pub const CHALLENGE: &str = "Bearer";
 
-/// One error, ready to be told.
+/// One error response.
 #[derive(Debug, Clone)]
 pub struct Problem {
     pub status: StatusCode,
@@ -22,20 +22,20 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem with the status and the code of a row of [`kinds`](super::kinds), and this sentence.
+    /// Creates a problem. Its status and code must be a row of [`kinds`](super::kinds).
     #[must_use]
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        debug_assert!(find(status, code).is_some(), "{status} {code} is in no row of src/serve/kinds.rs");
+        debug_assert!(find(status, code).is_some(), "{status} {code} has no row in src/serve/kinds.rs");
         Self { status, code, detail: detail.into(), members: Map::new() }
     }
 
-    /// 400 with this code and sentence.
+    /// Creates a 400.
     #[must_use]
     pub fn bad_request(code: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, code, detail)
     }
 
-    /// 404: there is no such thing, or none that this reader may know of.
+    /// Creates a 404: the resource does not exist, or not for this client.
     #[must_use]
     pub fn not_found(code: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, code, detail)
@@ -48,19 +48,19 @@ impl Problem {
         self
     }
 
-    /// Says when to come back, in seconds: as `retryAfter`, and over HTTP in the header of that name.
+    /// Sets when to retry, in seconds: as `retryAfter`, and over HTTP in the header of that name.
     #[must_use]
-    pub fn retry_after(self, seconds: u64) -> Self {
+    pub fn with_retry_after(self, seconds: u64) -> Self {
         self.with("retryAfter", seconds.max(1))
     }
 
-    /// When to come back, in seconds, where that is known.
+    /// When to retry, in seconds, if known.
     #[must_use]
-    pub fn comes_back(&self) -> Option<u64> {
+    pub fn retry_after_secs(&self) -> Option<u64> {
         self.members.get("retryAfter").and_then(Value::as_u64)
     }
 
-    /// The document.
+    /// The JSON document.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut document = json!({
@@ -82,15 +82,15 @@ impl IntoResponse for Problem {
         let mut response = (self.status, self.to_json().to_string()).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        // A cache that kept an error would go on telling it after the remedy (Electric's clients once looped on a cached 409).
+        // A cached error would outlive its cause (Electric's clients once looped on a cached 409).
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if let Some(seconds) = self.comes_back() {
+        if let Some(seconds) = self.retry_after_secs() {
             headers.insert(header::RETRY_AFTER, seconds.into());
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
         }
-        // For whoever logs and counts it.
+        // For the middleware that logs and counts it.
         response.extensions_mut().insert(self);
         response
     }
@@ -101,8 +101,8 @@ impl From<StoreError> for Problem {
         if let StoreError::TooManyLogs { limit, .. } = error {
             return Self::new(StatusCode::UNPROCESSABLE_ENTITY, "session_too_large", error.to_string()).with("limit", limit);
         }
-        tracing::error!(%error, "the store could not answer");
-        let code = if error.is_of_one_log() { "stored_state_unreadable" } else { "store_failed" };
+        tracing::error!(%error, "the store failed to answer");
+        let code = if error.affects_one_log() { "stored_state_unreadable" } else { "store_failed" };
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, code, error.to_string())
     }
 }

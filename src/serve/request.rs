@@ -1,9 +1,8 @@
-//! What every request has: ids in its path, members in its query, or in an object where it is a message. Parsed here, once,
-//! into types that need no second look.
+//! Parsing of paths, queries and WebSocket messages into typed values.
 
 use super::problem::Problem;
 use crate::feed::reader::Frames;
-use crate::feed::{Selection, Wanted};
+use crate::feed::{Filter, ReadRequest};
 use crate::model::cursor::CursorError;
 use crate::model::id::IdError;
 use crate::model::{Audience, Cursor, Ids};
@@ -11,22 +10,22 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use std::str::FromStr;
 
-/// The longest text of a client that an error repeats, in characters.
+/// Maximum characters of a client's text that an error quotes.
 const QUOTED_CHARS_MAX: usize = 64;
 
-/// What a request says by name, each member by its first value.
+/// The members of a query or message. If a member repeats, the first value counts.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     members: Vec<(String, String)>,
-    /// Whose query it is, in a program that is built to find our mistakes.
+    /// The request's path, for the checks of debug builds.
     #[cfg(debug_assertions)]
     path: Option<Box<str>>,
 }
 
 impl Query {
-    /// The query of a URI.
+    /// Parses the query of a URI.
     #[must_use]
-    pub fn of(uri: &http::Uri) -> Self {
+    pub fn from_uri(uri: &http::Uri) -> Self {
         Self {
             members: form_urlencoded::parse(uri.query().unwrap_or("").as_bytes()).into_owned().collect(),
             #[cfg(debug_assertions)]
@@ -34,21 +33,21 @@ impl Query {
         }
     }
 
-    /// The same for who asks at any address, and reads what its row need not tell of.
+    /// Parses a query without the debug check that the address's row describes each member read.
     #[must_use]
-    pub fn of_any(uri: &http::Uri) -> Self {
+    pub fn from_uri_unchecked(uri: &http::Uri) -> Self {
         Self {
             #[cfg(debug_assertions)]
             path: None,
-            ..Self::of(uri)
+            ..Self::from_uri(uri)
         }
     }
 
-    /// The members of an object, as if they stood in a query: a list of texts is one text with commas, null is absent.
+    /// Reads the members of an object like a query: a list of texts becomes comma-separated text, and null is absent.
     ///
     /// # Errors
-    /// 400 for a member that is anything else than text, a number or a list of texts.
-    pub fn of_object(object: &Map<String, Value>) -> Result<Self, Problem> {
+    /// 400 for a member that is not text, a number, a boolean or a list of texts.
+    pub fn from_object(object: &Map<String, Value>) -> Result<Self, Problem> {
         let text = |value: &Value| match value {
             Value::String(text) => Some(text.clone()),
             Value::Number(number) => Some(number.to_string()),
@@ -60,30 +59,30 @@ impl Query {
         let read = present.map(|(member, value)| match text(value) {
             Some(text) => Ok((member.clone(), text)),
             None => {
-                let detail = format!("{member} is {}; it must be text", crate::source::kind_of(value));
+                let detail = format!("{member} is {}. It must be text.", crate::source::kind_of(value));
                 Err(Problem::bad_request("bad_query", detail).with("member", member.as_str()))
             }
         });
         Ok(Self { members: read.collect::<Result<_, _>>()?, ..Self::default() })
     }
 
-    /// A member's value.
+    /// Returns a member's value.
     #[must_use]
     pub fn get(&self, member: &str) -> Option<&str> {
         #[cfg(debug_assertions)]
         if let Some(path) = &self.path {
-            super::routes::hold_read(path, member);
+            super::routes::assert_query_described(path, member);
         }
         self.members.iter().find(|(name, _)| name == member).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a flag is set: by its name alone, `true` or `1`.
+    /// Returns whether a flag is set: by its name alone, `true` or `1`.
     #[must_use]
     pub fn is_set(&self, member: &str) -> bool {
         matches!(self.get(member), Some("" | "true" | "1"))
     }
 
-    /// A comma-separated member's values; none if it is absent.
+    /// Returns the values of a comma-separated member; empty if it is absent.
     #[must_use]
     pub fn list(&self, member: &str) -> Vec<Box<str>> {
         self.get(member)
@@ -95,55 +94,50 @@ impl Query {
             .collect()
     }
 
-    /// A number.
+    /// Returns a member as a number.
     ///
     /// # Errors
-    /// 400 for what is none.
+    /// 400 for any other text.
     pub fn number(&self, member: &'static str) -> Result<Option<u64>, Problem> {
         let Some(text) = self.get(member) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| {
-            let detail = format!("{member} is {}; it must be a whole number from 0", quoted(text));
+            let detail = format!("{member} is {}. It must be a whole number of at least 0.", quoted(text));
             Problem::bad_request("bad_query", detail).with("member", member)
         })
     }
 
-    /// The audience that is asked for: `user` unless the query says otherwise.
+    /// Returns the requested audience; default `user`.
     ///
     /// # Errors
-    /// 400 for a name that we do not know: a reader that asks for more than there is must not get less unseen.
+    /// 400 for an unknown name: a client that asks for more must not silently get less.
     pub fn audience(&self) -> Result<Audience, Problem> {
         let Some(name) = self.get("audience") else { return Ok(Audience::User) };
         Audience::parse(name).ok_or_else(|| {
-            let detail = format!("audience is {}; it must be user, dashboard or internal", quoted(name));
+            let detail = format!("audience is {}. It must be user, dashboard or internal.", quoted(name));
             Problem::bad_request("bad_audience", detail).with("member", "audience")
         })
     }
 
-    /// What of a log is asked for.
+    /// Returns the requested filter of a log.
     ///
     /// # Errors
     /// 400 for an unknown audience.
-    pub fn selection(&self) -> Result<Selection, Problem> {
+    pub fn filter(&self) -> Result<Filter, Problem> {
         let mut surfaces = self.list("surfaces");
         surfaces.extend(self.list("surface"));
-        Ok(Selection {
-            audience: self.audience()?,
-            surfaces,
-            types: self.list("type"),
-            agent: self.get("agentId").map(Into::into),
-        })
+        Ok(Filter { audience: self.audience()?, surfaces, types: self.list("type"), agent: self.get("agentId").map(Into::into) })
     }
 
-    /// What of a log is asked for, and in what shape.
+    /// Returns the requested filter and form of a stream.
     ///
     /// # Errors
-    /// 400 for an audience, a kind of frames or a replay that we do not know.
-    pub fn wanted(&self) -> Result<Wanted, Problem> {
+    /// 400 for an unknown audience, kind of frames or replay.
+    pub fn read_request(&self) -> Result<ReadRequest, Problem> {
         let frames = match self.get("frames") {
             None | Some("activities") => Frames::Activities,
             Some("events") => Frames::Events,
             Some(other) => {
-                let detail = format!("frames is {}; it must be activities or events", quoted(other));
+                let detail = format!("frames is {}. It must be activities or events.", quoted(other));
                 return Err(Problem::bad_request("bad_query", detail).with("member", "frames"));
             }
         };
@@ -151,17 +145,17 @@ impl Query {
             None | Some("snapshots") => false,
             Some("deltas") => true,
             Some(other) => {
-                let detail = format!("replay is {}; it must be deltas or snapshots", quoted(other));
+                let detail = format!("replay is {}. It must be deltas or snapshots.", quoted(other));
                 return Err(Problem::bad_request("bad_query", detail).with("member", "replay"));
             }
         };
-        Ok(Wanted { selection: self.selection()?, frames, replay })
+        Ok(ReadRequest { filter: self.filter()?, frames, replay })
     }
 
-    /// The ids that a producer gives for its facts.
+    /// Returns the ids that a producer sets for its facts.
     ///
     /// # Errors
-    /// 400 for text that cannot be an id.
+    /// 400 for an invalid id.
     pub fn ids(&self) -> Result<Ids, Problem> {
         let named = |member: &&str| Some(((*member).to_owned(), Value::from(self.get(member)?)));
         let mut map = Ids::MEMBERS.iter().filter(|member| **member != "runId").filter_map(named).collect();
@@ -171,7 +165,7 @@ impl Query {
     }
 }
 
-/// A client's text as an error repeats it: its beginning, for it may be as long as a message.
+/// Quotes a client's text for an error. Only its beginning, because it may be as long as a message.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     match text.char_indices().nth(QUOTED_CHARS_MAX) {
@@ -180,62 +174,62 @@ pub fn quoted(text: &str) -> String {
     }
 }
 
-/// 400 for an id that cannot be one.
+/// 400 for an invalid id.
 #[must_use]
 pub fn bad_id(member: &'static str, why: &str) -> Problem {
     Problem::bad_request("bad_id", format!("{member}: {why}")).with("member", member)
 }
 
-/// The id in a path such as `/v1/runs/{id}/stream`: its third segment, decoded and checked.
+/// Reads the id in a path such as `/v1/runs/{id}/stream`: its third segment, decoded.
 ///
 /// # Errors
-/// 400 for what cannot be an id.
+/// 400 for an invalid id.
 pub fn path_id<T: FromStr<Err = IdError>>(member: &'static str, uri: &http::Uri) -> Result<T, Problem> {
     segment(member, uri, 3)
 }
 
-/// The id in a path's `nth` segment, counted from 1.
+/// Reads the id in a path's `nth` segment, counted from 1.
 ///
 /// # Errors
-/// 400 for what cannot be an id.
+/// 400 for an invalid id.
 pub fn segment<T: FromStr<Err = IdError>>(member: &'static str, uri: &http::Uri, nth: usize) -> Result<T, Problem> {
     let segment = uri.path().split('/').nth(nth).unwrap_or_default();
     let text = percent_decode_str(segment).decode_utf8().map_err(|_| bad_id(member, "an id is UTF-8 text"))?;
     id_of(member, &text)
 }
 
-/// The id that a member names.
+/// Parses the id in a member.
 ///
 /// # Errors
-/// 400 for what cannot be an id.
+/// 400 for an invalid id.
 pub fn id_of<T: FromStr<Err = IdError>>(member: &'static str, text: &str) -> Result<T, Problem> {
     text.parse().map_err(|error: IdError| bad_id(member, &error.to_string()))
 }
 
-/// Whether the path is that of a run's stream.
+/// Returns whether the path is that of a run's stream.
 #[must_use]
 pub fn is_stream(path: &str) -> bool {
     let run = path.strip_prefix("/v1/runs/").and_then(|rest| rest.strip_suffix("/stream"));
     run.is_some_and(|run| !run.is_empty() && !run.contains('/'))
 }
 
-/// Where a reader wants to begin.
+/// Parses the position where a reader wants to start.
 ///
 /// # Errors
-/// 400 for what is no cursor.
-pub fn from(text: Option<&str>) -> Result<crate::feed::From, Problem> {
-    use crate::feed::From;
+/// 400 for an invalid cursor.
+pub fn start_at(text: Option<&str>) -> Result<crate::feed::StartAt, Problem> {
+    use crate::feed::StartAt;
     match text {
-        None | Some("" | "start") => Ok(From::Start),
-        Some("now") => Ok(From::Now),
-        Some(text) => cursor::<Cursor>("after", text).map(From::After),
+        None | Some("" | "start") => Ok(StartAt::Start),
+        Some("now") => Ok(StartAt::Now),
+        Some(text) => cursor::<Cursor>("after", text).map(StartAt::After),
     }
 }
 
-/// A cursor that a client has from us.
+/// Parses a cursor.
 ///
 /// # Errors
-/// 400 `bad_cursor`, with the member that it was in.
+/// 400 `bad_cursor`, which names the member.
 pub fn cursor<T: FromStr<Err = CursorError>>(member: &'static str, text: &str) -> Result<T, Problem> {
     text.parse().map_err(|error: CursorError| Problem::bad_request("bad_cursor", error.to_string()).with("member", member))
 }
@@ -245,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_repeats_no_more_than_the_beginning_of_a_text() {
+    fn an_error_quotes_only_the_beginning_of_a_text() {
         assert_eq!(quoted("a\"b"), r#""a\"b""#);
         let long = "\u{e4}".repeat(QUOTED_CHARS_MAX);
         assert_eq!(quoted(&long), format!("{long:?}"));

@@ -1,18 +1,18 @@
-//! Hydration of sessions, in the order of seed 003: the list, the shell with what needs attention, the recent messages, and the
-//! process behind them, each as far as is asked for.
+//! Reading stored sessions, in the order of seed 003: the list, the shell with what needs attention, the recent
+//! messages, and the process details, each on request.
 //!
-//! A session is its runs and its own log. What it shows comes out of the same folds as the live frames, so an audience finds
-//! at rest what it would have seen live. Windows are cut at places that facts which arrive later do not move.
+//! A session is its runs and its own log. Its answers come from the same folds as the live frames, so an audience finds
+//! here what it would have seen live. Page positions do not move when later facts arrive.
 
 use super::App;
-use super::access::Pass;
-use super::hydrate::{described, echo, live, page_of, page_size, shown};
+use super::access::Authorization;
+use super::hydrate::{activity_json, echo, no_store_json, page_response, page_size, run_json};
 use super::problem::Problem;
 use super::request::{Query, cursor, path_id};
-use crate::feed::merged::{Merged, located};
+use crate::feed::merged::{MergedLogs, sequence_at};
 use crate::feed::several;
-use crate::log::run::{Shown, Summary, Tail};
-use crate::log::sessions::{Line, ListedLogs, PendingBelow};
+use crate::log::run::{Preview, Summary, Tail};
+use crate::log::sessions::{PendingBelow, PreviewSources, SessionOverview};
 use crate::log::{LogId, LogKind, Store, StoreError};
 use crate::model::{Audience, Cursor, Epoch, Sequence, SessionId};
 use crate::projection::View;
@@ -25,45 +25,45 @@ use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Runs of a session that its snapshot is made of: the newest.
+/// The newest runs that a session's snapshot reads.
 const SNAPSHOT_RUNS_MAX: usize = 32;
-/// Runs with pending actions that the snapshot is made of: the newest.
-const ASKING_RUNS_MAX: usize = 64;
-/// Sessions that a list looks at in one step.
-const LOOKED_AT_ONCE: usize = 1024;
-/// Sessions that one filtered list looks at in the index.
-const FILTERED_MAX: usize = 64 * LOOKED_AT_ONCE;
-/// Sessions that one search looks at: their texts are read from the store.
-const SEARCHED_MAX: usize = 4 * LOOKED_AT_ONCE;
-/// Logs that are merged into one order of events.
+/// The newest runs with pending actions that the snapshot reads in addition.
+const PENDING_RUNS_MAX: usize = 64;
+/// Sessions that a list examines in one step.
+const SCAN_STEP: usize = 1024;
+/// Maximum sessions that one filtered list examines in the index.
+const FILTER_SCANNED_MAX: usize = 64 * SCAN_STEP;
+/// Maximum sessions that one search examines: it reads their texts from the store.
+const SEARCH_SCANNED_MAX: usize = 4 * SCAN_STEP;
+/// Maximum logs that one request merges.
 const MERGED_LOGS_MAX: usize = 4096;
-/// Logs whose activities are in one answer.
+/// Maximum logs whose activities one answer holds.
 const FOLDED_LOGS_MAX: usize = 128;
-/// The most bytes of activities in one answer, before those of its last log.
+/// Bytes of activities after which an answer takes no further log.
 const ACTIVITIES_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// What a window holds unless another size is asked for.
-const WINDOW: u64 = 50;
+/// Default size of a window.
+const WINDOW_DEFAULT: u64 = 50;
 
 pub(super) fn no_such_session(session: &SessionId) -> Problem {
-    let detail = format!("no fact of session {session} has been written; a stream of it would wait for the first");
+    let detail = format!("Session {session} does not exist. A stream of it would wait for its first fact.");
     Problem::not_found("no_such_session", detail)
 }
 
-/// Which sessions a list is asked for.
-struct Filter {
-    /// The statuses that it takes; all if empty.
+/// The filter of a session list.
+struct SessionFilter {
+    /// The accepted statuses; all if empty.
     statuses: Vec<Status>,
-    /// Only sessions with a pending action, of their own or below.
+    /// Only sessions with a pending action, their own or of a descendant.
     needs_action: bool,
-    /// Lower case.
+    /// The search text, in lower case.
     text: Option<String>,
 }
 
-impl Filter {
-    fn of(query: &Query) -> Result<Self, Problem> {
+impl SessionFilter {
+    fn from_query(query: &Query) -> Result<Self, Problem> {
         let status = |name: Box<str>| {
             serde_json::from_value(Value::from(&*name)).map_err(|_| {
-                let detail = format!("status is {name:?}; it must be the status of a session, or several with commas between");
+                let detail = format!("The status is {name:?}. It must be a session status, or several separated by commas.");
                 Problem::bad_request("bad_query", detail).with("member", "status")
             })
         };
@@ -74,43 +74,43 @@ impl Filter {
         })
     }
 
-    /// Whether it takes a session by what the index knows.
-    fn takes(&self, session: &Listed) -> bool {
+    /// Returns whether a session matches by its index entry.
+    fn takes(&self, session: &ListedSession) -> bool {
         (self.statuses.is_empty() || self.statuses.contains(&session.line.status))
             && (!self.needs_action || session.line.pending + session.below > 0)
     }
 
-    /// Whether it takes a session by its texts.
-    fn finds(&self, session: &SessionId, shown: &Shown) -> bool {
+    /// Returns whether a session matches by its texts.
+    fn finds(&self, session: &SessionId, shown: &Preview) -> bool {
         let Some(text) = &self.text else { return true };
-        let preview = shown.preview.as_ref().map(|(_, preview)| &**preview);
+        let preview = shown.message.as_ref().map(|(_, preview)| &**preview);
         [Some(session.as_str()), shown.title.as_deref(), preview].into_iter().flatten().any(|of| of.to_lowercase().contains(text))
     }
 
-    /// How many sessions are looked at in one step of a page of so many.
+    /// Sessions to examine in one step of a page of this size.
     fn step(&self, limit: usize) -> usize {
         let is_all = self.statuses.is_empty() && !self.needs_action && self.text.is_none();
-        if is_all { limit + 1 } else { LOOKED_AT_ONCE }
+        if is_all { limit + 1 } else { SCAN_STEP }
     }
 
-    /// How many sessions one answer looks at. An answer that ends there has a cursor, however few sessions it has.
-    const fn looks_at_max(&self) -> usize {
-        if self.text.is_some() { SEARCHED_MAX } else { FILTERED_MAX }
+    /// Maximum sessions that one answer examines. The answer then has a cursor, however few sessions it found.
+    const fn scanned_max(&self) -> usize {
+        if self.text.is_some() { SEARCH_SCANNED_MAX } else { FILTER_SCANNED_MAX }
     }
 }
 
-/// A session that may be in a list.
-struct Listed {
+/// A candidate of a session list.
+struct ListedSession {
     place: u64,
     session: SessionId,
-    line: Line,
+    line: SessionOverview,
     below: u64,
 }
 
-/// What waits below each session, as far as the reader may see it.
-async fn pending_below(app: &App, pass: &Pass) -> Arc<PendingBelow> {
-    let (logs, readable) = (app.logs.clone(), named(pass));
-    // Where thousands of sessions wait, this takes milliseconds.
+/// The pending actions of each session's descendants that the client may see.
+async fn pending_below(app: &App, authorization: &Authorization) -> Arc<PendingBelow> {
+    let (logs, readable) = (app.logs.clone(), readable_sessions(authorization));
+    // With thousands of pending sessions this takes milliseconds.
     app.logs
         .work(move |_| match readable {
             None => logs.sessions().pending_below(),
@@ -119,43 +119,43 @@ async fn pending_below(app: &App, pass: &Pass) -> Arc<PendingBelow> {
         .await
 }
 
-/// The sessions that the reader may read, where those are not all.
-fn named(pass: &Pass) -> Option<Vec<SessionId>> {
-    let ids = pass.sessions()?.iter().filter_map(|name| SessionId::new(name).ok());
-    Some(ids.filter(|session| pass.has_session(session)).collect())
+/// The sessions that the client may read. `None`: all.
+fn readable_sessions(authorization: &Authorization) -> Option<Vec<SessionId>> {
+    let ids = authorization.sessions()?.iter().filter_map(|name| SessionId::new(name).ok());
+    Some(ids.filter(|session| authorization.has_session(session)).collect())
 }
 
-/// `GET /v1/sessions`: sessions, the newest first.
-pub async fn sessions(State(app): State<Arc<App>>, pass: Pass, uri: Uri) -> Result<Response, Problem> {
-    let query = Query::of(&uri);
-    let (limit, audience, filter) = (page_size(&query)?, query.audience()?, Filter::of(&query)?);
-    let below = pending_below(&app, &pass).await;
+/// `GET /v1/sessions`: sessions, newest first.
+pub async fn sessions(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::from_uri(&uri);
+    let (limit, audience, filter) = (page_size(&query)?, query.audience()?, SessionFilter::of(&query)?);
+    let below = pending_below(&app, &authorization).await;
     let index = app.logs.sessions();
     let mut at = query.number("cursor")?;
-    let named = named(&pass).map(|ids| {
-        let mut placed: Vec<_> = ids.into_iter().filter_map(|session| Some((index.place_of(&session)?, session))).collect();
+    let readable_sessions = readable_sessions(&authorization).map(|ids| {
+        let mut placed: Vec<_> = ids.into_iter().filter_map(|session| Some((index.created_order(&session)?, session))).collect();
         placed.sort_unstable_by(|a, b| b.cmp(a));
         placed.dedup();
         placed
     });
-    let (mut lines, mut looked_at, step) = (Vec::new(), 0, filter.step(limit));
+    let (mut lines, mut scanned, step) = (Vec::new(), 0, filter.step(limit));
     let next = 'pages: loop {
-        let page: Vec<_> = match &named {
+        let page: Vec<_> = match &readable_sessions {
             None => index.list(at, step),
             Some(placed) => placed.iter().filter(|(place, _)| at.is_none_or(|at| *place < at)).take(step).cloned().collect(),
         };
         let (count, last) = (page.len(), page.last().map(|(place, _)| *place));
         let listed = page.into_iter().filter_map(|(place, session)| {
             // It may have been erased since it was listed.
-            let line = index.line(&session, audience)?;
+            let line = index.overview(&session, audience)?;
             let below = below.of(&session, audience);
-            Some(Listed { place, session, line, below })
+            Some(ListedSession { place, session, line, below })
         });
         let listed = listed.filter(|listed| filter.takes(listed));
-        // A search may turn each of them away.
+        // A search may reject any number of them.
         let needed = if filter.text.is_some() { usize::MAX } else { limit + 1 - lines.len() };
-        let mut listed: Vec<Listed> = listed.take(needed).collect();
-        let shown = shown_in_lists(&app, listed.iter().map(|listed| listed.line.shown).collect()).await?;
+        let mut listed: Vec<ListedSession> = listed.take(needed).collect();
+        let shown = load_previews(&app, listed.iter().map(|listed| listed.line.preview_sources).collect()).await?;
         for (listed, shown) in listed.drain(..).zip(shown) {
             if !filter.finds(&listed.session, &shown) {
                 continue;
@@ -164,41 +164,41 @@ pub async fn sessions(State(app): State<Arc<App>>, pass: Pass, uri: Uri) -> Resu
                 break 'pages at;
             }
             at = Some(listed.place);
-            lines.push(summed(&listed.session, &listed.line, &shown, listed.below));
+            lines.push(session_json(&listed.session, &listed.line, &shown, listed.below));
         }
         if count < step {
             break None;
         }
-        (at, looked_at) = (last, looked_at + count);
-        if looked_at >= filter.looks_at_max() {
+        (at, scanned) = (last, scanned + count);
+        if scanned >= filter.scanned_max() {
             break at;
         }
     };
     let next = next.map(|next| next.to_string());
-    Ok(live(echo(&query, json!({ "sessions": lines, "nextCursor": next }))))
+    Ok(no_store_json(echo(&query, json!({ "sessions": lines, "nextCursor": next }))))
 }
 
-/// The texts and flags that lists show of sessions: for each one, out of the logs that the index names.
-async fn shown_in_lists(app: &App, of: Vec<ListedLogs>) -> Result<Vec<Shown>, StoreError> {
+/// Reads the previews of sessions from the logs that the index names.
+async fn load_previews(app: &App, of: Vec<PreviewSources>) -> Result<Vec<Preview>, StoreError> {
     app.logs
         .work(move |store| {
             let read = |kind: LogKind, created: u64| {
                 let found = pollster::block_on(store.list(kind, Some(created + 1), 1))?.pop();
-                // It may have been erased just now.
-                let summary = found.filter(|found| found.created == created).as_ref().and_then(Summary::listed);
-                Ok(summary.map(|summary| summary.shown).unwrap_or_default())
+                // The log may have been erased just now.
+                let summary = found.filter(|found| found.created == created).as_ref().and_then(Summary::from_listed);
+                Ok(summary.map(|summary| summary.preview).unwrap_or_default())
             };
-            let one = |logs: ListedLogs| {
-                let mut known: Vec<((LogKind, u64), Shown)> = Vec::new();
+            let one = |logs: PreviewSources| {
+                let mut known: Vec<((LogKind, u64), Preview)> = Vec::new();
                 for (kind, created) in logs.into_iter().flatten() {
                     if known.iter().all(|(place, _)| *place != (kind, created)) {
                         known.push(((kind, created), read(kind, created)?));
                     }
                 }
                 let of = |at: usize| known.iter().find(|(place, _)| Some(*place) == logs[at]).map(|(_, shown)| shown);
-                Ok(Shown {
+                Ok(Preview {
                     title: of(0).and_then(|shown| shown.title.clone()),
-                    preview: of(1).and_then(|shown| shown.preview.clone()),
+                    message: of(1).and_then(|shown| shown.message.clone()),
                     unread: of(2).and_then(|shown| shown.unread),
                     pinned: of(3).and_then(|shown| shown.pinned),
                     stale: of(4).and_then(|shown| shown.stale),
@@ -209,13 +209,13 @@ async fn shown_in_lists(app: &App, of: Vec<ListedLogs>) -> Result<Vec<Shown>, St
         .await
 }
 
-/// A session as a list and its shell show it.
-fn summed(session: &SessionId, line: &Line, shown: &Shown, below: u64) -> Value {
-    let mut summed = json!({
+/// A session as JSON, for lists and for its shell.
+fn session_json(session: &SessionId, line: &SessionOverview, shown: &Preview, below: u64) -> Value {
+    let mut session_json = json!({
         "sessionId": session,
         "title": shown.title,
         "status": line.status,
-        "preview": shown.preview.as_ref().map(|(_, text)| text),
+        "preview": shown.message.as_ref().map(|(_, text)| text),
         "counts": { "runs": line.runs, "pendingActions": line.pending + below, "pendingActionsBelow": below },
         "unread": shown.unread,
         "pinned": shown.pinned,
@@ -223,39 +223,45 @@ fn summed(session: &SessionId, line: &Line, shown: &Shown, below: u64) -> Value 
         "lastActivity": line.last_activity.map(|time| format!("{time:.3}")),
         "parentSessionId": line.parent,
     });
-    if let Value::Object(members) = &mut summed {
+    if let Value::Object(members) = &mut session_json {
         members.retain(|_, value| !value.is_null());
     }
-    summed
+    session_json
 }
 
-/// A log of a session that was written.
-struct Part {
+/// An existing log of a session.
+struct SessionLog {
     created: u64,
     log: LogId,
     tail: Tail,
     epoch: Epoch,
 }
 
-/// A log of the session; `None` when it is gone. It may have been erased since it was listed, and written anew in
-/// another session.
-async fn part(app: &App, session: &SessionId, created: u64, log: LogId) -> Result<Option<Part>, Problem> {
+/// Loads a log of the session.
+///
+/// `None`: it was erased since it was listed, or rewritten in another session.
+async fn session_log(app: &App, session: &SessionId, created: u64, log: LogId) -> Result<Option<SessionLog>, Problem> {
     let tail = app.logs.log(&log).await?.tail();
     let is_here = log.kind() == LogKind::Session || tail.summary.session_id.as_ref() == Some(session);
-    Ok(tail.epoch.filter(|_| is_here).map(|epoch| Part { created, log, tail, epoch }))
+    Ok(tail.epoch.filter(|_| is_here).map(|epoch| SessionLog { created, log, tail, epoch }))
 }
 
-/// A part's activities; none of another life of its log than the one that was looked at.
-async fn activities_of(app: &App, part: &Part, audience: Audience, at: Option<Sequence>) -> Result<Option<View>, Problem> {
-    let view = app.feed.activities(&part.log, audience, at).await?;
-    let now = app.logs.log(&part.log).await?.tail().epoch;
-    Ok(view.filter(|_| now == Some(part.epoch)))
+/// The activities of a session's log. `None`: the log has another epoch by now.
+async fn activities_of(
+    app: &App,
+    session_log: &SessionLog,
+    audience: Audience,
+    at: Option<Sequence>,
+) -> Result<Option<View>, Problem> {
+    let view = app.feed.activities(&session_log.log, audience, at).await?;
+    let now = app.logs.log(&session_log.log).await?.tail().epoch;
+    Ok(view.filter(|_| now == Some(session_log.epoch)))
 }
 
-/// An activity as REST gives it, with the log that it is of.
-fn shown_of(part: &Part, activity: &Activity) -> Value {
-    let mut activity = shown(activity);
-    let (member, id) = match &part.log {
+/// An activity as JSON, with the log that it belongs to.
+fn log_activity_json(session_log: &SessionLog, activity: &Activity) -> Value {
+    let mut activity = activity_json(activity);
+    let (member, id) = match &session_log.log {
         LogId::Run(id) => ("runId", id.as_str()),
         LogId::Session(id) => ("sessionId", id.as_str()),
     };
@@ -264,53 +270,53 @@ fn shown_of(part: &Part, activity: &Activity) -> Value {
 }
 
 /// `GET /v1/sessions/{session}`: the shell, and what needs attention.
-pub async fn session(State(app): State<Arc<App>>, pass: Pass, uri: Uri) -> Result<Response, Problem> {
-    let query = Query::of(&uri);
+pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::from_uri(&uri);
     let (session, audience): (SessionId, _) = (path_id("sessionId", &uri)?, query.audience()?);
     let index = app.logs.sessions();
     let missing = || no_such_session(&session);
     let (mut logs, count) = index.logs_of(&session, SNAPSHOT_RUNS_MAX).ok_or_else(missing)?;
-    // An older run with pending actions needs attention, too.
+    // Older runs with pending actions need attention, too.
     let newest: HashSet<u64> = logs.iter().map(|(created, _)| *created).collect();
-    let asking = index.asking_runs(&session, audience, ASKING_RUNS_MAX);
+    let asking = index.runs_with_pending(&session, audience, PENDING_RUNS_MAX);
     logs.extend(asking.into_iter().filter(|(place, _)| !newest.contains(place)).map(|(place, run)| (place, LogId::Run(run))));
     let mut parts = Vec::with_capacity(logs.len());
     for (created, log) in logs {
-        parts.extend(part(&app, &session, created, log).await?);
+        parts.extend(session_log(&app, &session, created, log).await?);
     }
     let mut runs = Vec::new();
     let mut of_kind = Map::new();
     for (member, _) in SNAPSHOT {
         of_kind.insert((*member).into(), json!([]));
     }
-    for part in &parts {
-        if let LogId::Run(run) = &part.log {
-            runs.push(described(run.as_str(), part.epoch, &part.tail.summary, audience));
+    for session_log in &parts {
+        if let LogId::Run(run) = &session_log.log {
+            runs.push(run_json(run.as_str(), session_log.epoch, &session_log.tail.summary, audience));
         }
-        let Some(view) = activities_of(&app, part, audience, None).await? else { continue };
+        let Some(view) = activities_of(&app, session_log, audience, None).await? else { continue };
         for activity in view.activities() {
-            let wanted = SNAPSHOT.iter().find(|(_, takes)| takes(activity));
-            if let Some(Value::Array(list)) = wanted.and_then(|(member, _)| of_kind.get_mut(*member)) {
-                list.push(shown_of(part, activity));
+            let entry = SNAPSHOT.iter().find(|(_, takes)| takes(activity));
+            if let Some(Value::Array(list)) = entry.and_then(|(member, _)| of_kind.get_mut(*member)) {
+                list.push(log_activity_json(session_log, activity));
             }
         }
     }
-    let line = index.line(&session, audience).ok_or_else(missing)?;
-    let shown = shown_in_lists(&app, vec![line.shown]).await?.pop().unwrap_or_default();
-    let below = pending_below(&app, &pass).await.of(&session, audience);
-    let mut answer = summed(&session, &line, &shown, below);
+    let line = index.overview(&session, audience).ok_or_else(missing)?;
+    let shown = load_previews(&app, vec![line.preview_sources]).await?.pop().unwrap_or_default();
+    let below = pending_below(&app, &authorization).await.of(&session, audience);
+    let mut answer = session_json(&session, &line, &shown, below);
     answer["truncated"] = (count > runs.len()).into();
     answer["runs"] = runs.into();
     let mut children = app.logs.sessions().children_of(&session);
-    children.retain(|child| pass.has_session(child));
+    children.retain(|child| authorization.has_session(child));
     answer["children"] = json!(children);
     if let Value::Object(members) = &mut answer {
         members.extend(of_kind);
     }
-    Ok(live(echo(&query, answer)))
+    Ok(no_store_json(echo(&query, answer)))
 }
 
-/// What a session's snapshot holds of its activities, by member.
+/// The activities that a session's snapshot lists, by member.
 const SNAPSHOT: &[(&str, fn(&Activity) -> bool)] = &[
     ("pendingActions", |activity| {
         &*activity.kind == "action" && activity.content.get("status").and_then(Value::as_str) == Some("pending")
@@ -322,24 +328,24 @@ const SNAPSHOT: &[(&str, fn(&Activity) -> bool)] = &[
 
 /// `GET /v1/sessions/{session}/window`: the recent messages.
 pub async fn window(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
-    let query = Query::of(&uri);
-    let limit = query.number("messages")?.unwrap_or(WINDOW);
-    let (session, messages, next) = windowed(&app, &uri, &query, limit, |activity| &*activity.kind == "message").await?;
+    let query = Query::from_uri(&uri);
+    let limit = query.number("messages")?.unwrap_or(WINDOW_DEFAULT);
+    let (session, messages, next) = activity_window(&app, &uri, &query, limit, |activity| &*activity.kind == "message").await?;
     let answer = json!({
         "sessionId": session,
         "messages": messages,
         "truncated": next.is_some(),
         "nextCursor": next,
-        // What a client asks for when it is looked at.
+        // The parts that a client loads when the user opens them.
         "deferred": ["process", "artifacts", "evidence", "transcripts", "outputs"],
     });
-    Ok(live(echo(&query, answer)))
+    Ok(no_store_json(echo(&query, answer)))
 }
 
-/// `GET /v1/sessions/{session}/timeline`: the process behind the messages, the newest window first.
+/// `GET /v1/sessions/{session}/timeline`: the process details, newest window first.
 pub async fn timeline(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
-    let query = Query::of(&uri);
-    let limit = query.number("limit")?.unwrap_or(WINDOW);
+    let query = Query::from_uri(&uri);
+    let limit = query.number("limit")?.unwrap_or(WINDOW_DEFAULT);
     let is_process = |activity: &Activity| {
         activity.is_custom
             || matches!(
@@ -357,42 +363,45 @@ pub async fn timeline(State(app): State<Arc<App>>, uri: Uri) -> Result<Response,
                     | "artifact"
             )
     };
-    let (session, items, next) = windowed(&app, &uri, &query, limit, is_process).await?;
+    let (session, items, next) = activity_window(&app, &uri, &query, limit, is_process).await?;
     let answer = json!({ "sessionId": session, "items": items, "truncated": next.is_some(), "nextCursor": next });
-    Ok(live(echo(&query, answer)))
+    Ok(no_store_json(echo(&query, answer)))
 }
 
-/// A place in the order of commits, out of a cursor of this store.
-fn commit_place(app: &App, query: &Query, member: &'static str) -> Result<Option<Sequence>, Problem> {
+/// Reads a position in commit order from a cursor of this store.
+fn commit_position(app: &App, query: &Query, member: &'static str) -> Result<Option<Sequence>, Problem> {
     let Some(text) = query.get(member).filter(|text| !text.is_empty()) else { return Ok(None) };
     let given: Cursor = cursor(member, text)?;
-    let life = app.logs.life();
-    if given.epoch != life {
-        let detail = format!("the query's {member} is of epoch {}, this store is of {life}; begin anew without it", given.epoch);
-        return Err(Problem::new(StatusCode::GONE, "epoch_changed", detail).with("expected", life.to_string()));
+    let store_epoch = app.logs.store_epoch();
+    if given.epoch != store_epoch {
+        let detail = format!(
+            "The query's {member} is of epoch {}, but this store has epoch {store_epoch}. Start again without it.",
+            given.epoch
+        );
+        return Err(Problem::new(StatusCode::GONE, "epoch_changed", detail).with("expected", store_epoch.to_string()));
     }
     Ok(Some(given.after))
 }
 
-/// The session's logs, in the order of creation.
+/// The session's logs, in creation order.
 fn logs_of(app: &App, session: &SessionId) -> Result<Vec<(u64, LogId)>, Problem> {
     let (mut logs, _) = app.logs.sessions().logs_of(session, usize::MAX).ok_or_else(|| no_such_session(session))?;
     logs.sort_unstable_by_key(|(created, _)| *created);
     Ok(logs)
 }
 
-/// `GET /v1/sessions/{session}/events`: the envelopes of all of its logs, in the order of commits.
+/// `GET /v1/sessions/{session}/events`: the envelopes of all its logs, in commit order.
 pub async fn events(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
-    let query = Query::of(&uri);
+    let query = Query::from_uri(&uri);
     let session: SessionId = path_id("sessionId", &uri)?;
-    let (want, limit) = (query.selection()?, page_size(&query)?);
-    let (after, before) = (commit_place(&app, &query, "after")?, commit_place(&app, &query, "before")?);
-    // Everything up to here is in the logs that are looked up after it.
+    let (filter, limit) = (query.filter()?, page_size(&query)?);
+    let (after, before) = (commit_position(&app, &query, "after")?, commit_position(&app, &query, "before")?);
+    // Taken first: every envelope up to this position is in the logs that are looked up next.
     let until = app.logs.position();
     let logs = logs_of(&app, &session)?;
     if logs.len() > MERGED_LOGS_MAX {
         let detail = format!(
-            "session {session} has {} logs, the limit for one merged order is {MERGED_LOGS_MAX}; read its runs one by one",
+            "Session {session} has {} logs. The limit for a merge is {MERGED_LOGS_MAX}. Read its runs one by one.",
             logs.len()
         );
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "session_too_large", detail).with("limit", MERGED_LOGS_MAX));
@@ -400,23 +409,25 @@ pub async fn events(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, P
     let page = app
         .logs
         .work(move |store| {
-            let merged = Merged { store, logs: epochs_of(store, logs)?, until };
+            let merged = MergedLogs { store, logs: epochs_of(store, logs)?, until };
             match (after, before) {
-                (None, Some(before)) => merged.backward(&want, before, limit),
-                _ => merged.forward(&want, after.unwrap_or_default(), before.unwrap_or(Sequence::MAX), limit),
+                (None, Some(before)) => merged.backward(&filter, before, limit),
+                _ => merged.forward(&filter, after.unwrap_or_default(), before.unwrap_or(Sequence::MAX), limit),
             }
         })
         .await?;
-    let cursor = |at: Sequence| Cursor::at(app.logs.life(), at).to_string();
+    let cursor = |at: Sequence| Cursor::at(app.logs.store_epoch(), at).to_string();
     let cursors: Vec<_> = page.events.iter().map(|(at, _)| cursor(*at)).collect();
     let next = page.next.map(cursor);
     let truncated = next.is_some();
     let rest = json!({ "sessionId": session, "cursors": cursors, "nextCursor": next, "truncated": truncated });
-    Ok(page_of("events", page.events.iter().map(|(_, event)| &**event), &echo(&query, rest)))
+    Ok(page_response("events", page.events.iter().map(|(_, event)| &**event), &echo(&query, rest)))
 }
 
-/// The epochs of a session's logs. A log may have been erased since it was listed, and its id written anew in another session:
-/// then it has another place of creation, and is left out.
+/// The epochs of a session's logs.
+///
+/// A log may have been erased since it was listed, and its id reused in another session. It then has another creation
+/// position and is left out.
 fn epochs_of(store: &impl Store, logs: Vec<(u64, LogId)>) -> Result<Vec<(LogId, Epoch)>, StoreError> {
     let mut found = Vec::with_capacity(logs.len());
     for (created, log) in logs {
@@ -426,12 +437,12 @@ fn epochs_of(store: &impl Store, logs: Vec<(u64, LogId)>) -> Result<Vec<(LogId, 
     Ok(found)
 }
 
-/// `GET /v1/sessions/{session}/activities`: what there is to see of all of its logs, now or as of a place in the order of commits.
+/// `GET /v1/sessions/{session}/activities`: the activities of all its logs, now or at a position in commit order.
 pub async fn activities(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
-    let query = Query::of(&uri);
+    let query = Query::from_uri(&uri);
     let session: SessionId = path_id("sessionId", &uri)?;
-    let want = query.selection()?;
-    let (at, after) = (commit_place(&app, &query, "at")?, query.number("cursor")?.unwrap_or(0));
+    let filter = query.filter()?;
+    let (at, after) = (commit_position(&app, &query, "at")?, query.number("cursor")?.unwrap_or(0));
     let now = several::now(&app.logs);
     let at = at.map_or(now, |at| at.min(now));
     let logs = logs_of(&app, &session)?;
@@ -442,51 +453,54 @@ pub async fn activities(State(app): State<Arc<App>>, uri: Uri) -> Result<Respons
             break;
         }
         next = Some(created);
-        let Some(part) = part(&app, &session, created, log).await? else { continue };
-        let (log, epoch) = (part.log.clone(), part.epoch);
-        let reached = app.logs.work(move |store| located(store, &log, epoch, at)).await?;
+        let Some(session_log) = session_log(&app, &session, created, log).await? else { continue };
+        let (log, epoch) = (session_log.log.clone(), session_log.epoch);
+        let reached = app.logs.work(move |store| sequence_at(store, &log, epoch, at)).await?;
         if reached == Sequence::NONE {
             continue;
         }
-        let Some(view) = activities_of(&app, &part, want.audience, Some(reached)).await? else { continue };
-        for activity in view.activities().iter().filter(|activity| want.takes_activity(activity)) {
-            let text = serde_json::to_vec(&shown_of(&part, activity)).expect("plain data");
+        let Some(view) = activities_of(&app, &session_log, filter.audience, Some(reached)).await? else { continue };
+        for activity in view.activities().iter().filter(|activity| filter.accepts_activity(activity)) {
+            let text = serde_json::to_vec(&log_activity_json(&session_log, activity)).expect("plain data");
             bytes += text.len();
             texts.push(text);
         }
     }
     let next = next.filter(|next| Some(*next) < last).map(|next| next.to_string());
     let truncated = next.is_some();
-    let cursor = Cursor::at(app.logs.life(), at).to_string();
+    let cursor = Cursor::at(app.logs.store_epoch(), at).to_string();
     let rest = json!({ "sessionId": session, "cursor": cursor, "nextCursor": next, "truncated": truncated });
-    Ok(page_of("activities", texts.iter().map(Vec::as_slice), &echo(&query, rest)))
+    Ok(page_response("activities", texts.iter().map(Vec::as_slice), &echo(&query, rest)))
 }
 
-/// A place in a session: of an activity, by its log's place of creation and by its own in the order in which they appeared.
-type Place = (u64, Sequence, usize);
+/// The position of an activity in a session: its log's creation position, the sequence that opened it, and its index.
+type ActivityPosition = (u64, Sequence, usize);
 
-/// The last `limit` activities that are wanted before the query's cursor, in order, and the cursor for those before them.
-async fn windowed(
+/// The last `limit` matching activities before the query's cursor, in order, and the cursor of the window before them.
+async fn activity_window(
     app: &App,
     uri: &Uri,
     query: &Query,
     limit: u64,
-    wanted: impl Fn(&Activity) -> bool,
+    matches: impl Fn(&Activity) -> bool,
 ) -> Result<(SessionId, Vec<Value>, Option<String>), Problem> {
     let (session, audience): (SessionId, _) = (path_id("sessionId", uri)?, query.audience()?);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX).clamp(1, 1000);
-    let before = query.get("cursor").filter(|text| !text.is_empty()).map(place).transpose()?;
+    let before = query.get("cursor").filter(|text| !text.is_empty()).map(parse_position).transpose()?;
     let logs = app.logs.sessions().logs_of(&session, usize::MAX).ok_or_else(|| no_such_session(&session))?;
     let mut logs: Vec<_> = logs.0.into_iter().filter(|(at, _)| before.is_none_or(|(created, ..)| *at <= created)).collect();
     logs.sort_by_key(|(created, _)| std::cmp::Reverse(*created));
-    let mut found: Vec<(Place, Value)> = Vec::new();
-    // One after the other: a window of a session with thousands of runs opens no more of them than it needs.
+    let mut found: Vec<(ActivityPosition, Value)> = Vec::new();
+    // The logs load one by one, so that a window of a session with thousands of runs opens only what it needs.
     for (created, log) in logs {
-        let Some(part) = &part(app, &session, created, log).await? else { continue };
-        let Some(view) = activities_of(app, part, audience, None).await? else { continue };
-        let placed = view.activities().iter().enumerate().map(|(n, activity)| ((part.created, activity.opened, n), activity));
-        let older = placed.filter(|(place, activity)| before.is_none_or(|before| *place < before) && wanted(activity));
-        found.extend(older.rev().take(limit + 1 - found.len()).map(|(place, activity)| (place, shown_of(part, activity))));
+        let Some(session_log) = &session_log(app, &session, created, log).await? else { continue };
+        let Some(view) = activities_of(app, session_log, audience, None).await? else { continue };
+        let placed =
+            view.activities().iter().enumerate().map(|(n, activity)| ((session_log.created, activity.opened, n), activity));
+        let older = placed.filter(|(place, activity)| before.is_none_or(|before| *place < before) && matches(activity));
+        found.extend(
+            older.rev().take(limit + 1 - found.len()).map(|(place, activity)| (place, log_activity_json(session_log, activity))),
+        );
         if found.len() > limit {
             break;
         }
@@ -498,14 +512,14 @@ async fn windowed(
     Ok((session, found.into_iter().map(|(_, activity)| activity).collect(), next))
 }
 
-fn place(text: &str) -> Result<Place, Problem> {
+fn parse_position(text: &str) -> Result<ActivityPosition, Problem> {
     let mut numbers = text.split('-').map(str::parse::<u64>);
     match (numbers.next(), numbers.next(), numbers.next(), numbers.next()) {
         (Some(Ok(created)), Some(Ok(opened)), Some(Ok(n)), None) => {
             Ok((created, Sequence(opened), usize::try_from(n).unwrap_or(usize::MAX)))
         }
         _ => {
-            let detail = format!("the query's cursor is {text:?}; it must be a nextCursor of this session");
+            let detail = format!("The query's cursor is {text:?}. It must be a nextCursor of this session.");
             Err(Problem::bad_request("bad_cursor", detail).with("member", "cursor"))
         }
     }

@@ -1,7 +1,7 @@
-//! Whose share is used up: connections of one client, what is open under one name, facts a second of one producer.
+//! Quotas and rate limits: connections per client, open resources per token subject, facts per second of a producer.
 //!
-//! Each is kept by a key, which is what is known of the other side: an address, until a token says who it is. What has no more
-//! than its share left is forgotten.
+//! The key is the most that is known of the other side: its address until a token names its subject. An entry is
+//! removed when its quota is unused again.
 
 use super::problem::Problem;
 use dashmap::DashMap;
@@ -14,93 +14,94 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is open, and how much of it each has.
+/// A limit on concurrently open resources per key.
 #[derive(Debug)]
-pub struct Shares<K: Eq + Hash> {
-    open: AtomicUsize,
+pub struct ConnectionQuota<K: Eq + Hash> {
+    total: AtomicUsize,
     by_key: DashMap<K, usize>,
     limit: usize,
-    /// 429 for whoever has as many as that.
-    full: fn(usize) -> Problem,
+    /// Builds the 429 of a key at its limit.
+    limit_problem: fn(usize) -> Problem,
 }
 
-impl Shares<Client> {
-    /// Connections: so many for each client.
+impl ConnectionQuota<Client> {
+    /// A limit on the connections of each client.
     #[must_use]
-    pub fn of_clients(limit: usize) -> Arc<Self> {
+    pub fn per_client(limit: usize) -> Arc<Self> {
         Self::new(limit, |limit| {
-            let detail =
-                format!("this client has {limit} connections open, its limit; close some, or raise --connections-per-client-max");
+            let detail = format!(
+                "This client has {limit} connections open, its limit. Close some, or raise --connections-per-client-max."
+            );
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections_of_client", detail)
         })
     }
 }
 
-impl Shares<Box<str>> {
-    /// What is open under tokens: so much for each `sub`, however many tokens it has, and wherever they are sent from.
+impl ConnectionQuota<Box<str>> {
+    /// A limit on the open resources of each `sub`, over all its tokens and addresses.
     #[must_use]
-    pub fn of_subjects(limit: usize) -> Arc<Self> {
+    pub fn per_subject(limit: usize) -> Arc<Self> {
         Self::new(limit, |limit| {
             let detail = format!(
-                "{limit} streams, sockets, streamed bodies and claims are open under tokens of this sub, its limit; close some, \
-                 or raise --connections-per-token-max"
+                "This token's sub has {limit} streams, sockets, streamed bodies and claims open, its limit. Close some, \
+                 or raise --connections-per-token-max."
             );
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections_of_token", detail)
         })
     }
 }
 
-impl<K: Eq + Hash + Clone> Shares<K> {
-    fn new(limit: usize, full: fn(usize) -> Problem) -> Arc<Self> {
-        Arc::new(Self { open: AtomicUsize::new(0), by_key: DashMap::new(), limit, full })
+impl<K: Eq + Hash + Clone> ConnectionQuota<K> {
+    fn new(limit: usize, limit_problem: fn(usize) -> Problem) -> Arc<Self> {
+        Arc::new(Self { total: AtomicUsize::new(0), by_key: DashMap::new(), limit, limit_problem })
     }
 
-    /// How many are open.
+    /// The number of open resources over all keys.
     #[must_use]
-    pub fn all(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+    pub fn total(&self) -> usize {
+        self.total.load(Ordering::Relaxed)
     }
 
-    /// One more of whoever this is, for as long as the value is held.
+    /// Counts one more resource of this key until the value is dropped.
     ///
     /// # Errors
-    /// 429 for who has as many as he may.
-    pub fn take(self: &Arc<Self>, key: K) -> Result<Share<K>, Problem> {
+    /// 429 if the key is at its limit.
+    pub fn acquire(self: &Arc<Self>, key: K) -> Result<QuotaSlot<K>, Problem> {
         let mut count = self.by_key.entry(key.clone()).or_default();
         if *count >= self.limit {
-            return Err((self.full)(self.limit).with("limit", self.limit).retry_after(2));
+            return Err((self.limit_problem)(self.limit).with("limit", self.limit).with_retry_after(2));
         }
         *count += 1;
-        self.open.fetch_add(1, Ordering::Relaxed);
-        Ok(Share { of: self.clone(), key })
+        self.total.fetch_add(1, Ordering::Relaxed);
+        Ok(QuotaSlot { quota: self.clone(), key })
     }
 }
 
-/// One of what somebody has open.
+/// One counted resource.
 #[derive(Debug)]
-pub struct Share<K: Eq + Hash> {
-    of: Arc<Shares<K>>,
+pub struct QuotaSlot<K: Eq + Hash> {
+    quota: Arc<ConnectionQuota<K>>,
     key: K,
 }
 
-impl<K: Eq + Hash> Drop for Share<K> {
+impl<K: Eq + Hash> Drop for QuotaSlot<K> {
     fn drop(&mut self) {
-        self.of.open.fetch_sub(1, Ordering::Relaxed);
-        if let Some(mut count) = self.of.by_key.get_mut(&self.key) {
+        self.quota.total.fetch_sub(1, Ordering::Relaxed);
+        if let Some(mut count) = self.quota.by_key.get_mut(&self.key) {
             *count -= 1;
         }
-        self.of.by_key.remove_if(&self.key, |_, count| *count == 0);
+        self.quota.by_key.remove_if(&self.key, |_, count| *count == 0);
     }
 }
 
-/// Who is behind an address: of IPv6 everybody has 64 bits of his own.
+/// The client behind an address. An IPv6 client is its /64 network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Client(IpAddr);
 
 impl Client {
-    /// Whoever connects from there.
+    /// The client of this address.
     #[must_use]
-    pub fn at(address: IpAddr) -> Self {
+    pub fn from_address(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
             address @ IpAddr::V4(_) => address,
@@ -108,83 +109,83 @@ impl Client {
     }
 }
 
-/// How fast one producer may publish.
+/// The rate limit of one producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
-    /// Facts a second.
+pub struct RateLimit {
+    /// Facts per second.
     pub facts: u32,
     /// Facts at once, after a pause.
     pub burst: u32,
 }
 
-/// Producers that are told apart at once; those beyond share one rate.
+/// Maximum producers with their own bucket. All others share one.
 const PRODUCERS_MAX: usize = 65_536;
 
-/// How fast each producer publishes: a bucket of facts that fills again as time goes by.
+/// A token bucket of facts per producer.
 #[derive(Debug)]
-pub struct Rates {
-    rate: Rate,
-    by_producer: DashMap<Box<str>, Mutex<Bucket>>,
+pub struct RateLimiter {
+    rate: RateLimit,
+    by_producer: DashMap<Box<str>, Mutex<TokenBucket>>,
 }
 
 #[derive(Debug)]
-struct Bucket {
-    /// What may come now. A body larger than the burst is taken from a full bucket, and paid for afterwards.
-    left: f64,
+struct TokenBucket {
+    /// Facts that may come now. A body larger than the burst needs a full bucket, and drives it negative.
+    tokens: f64,
     at: Instant,
 }
 
-impl Rates {
-    /// This rate for each.
+impl RateLimiter {
+    /// Applies this limit to each producer.
     #[must_use]
-    pub fn new(rate: Rate) -> Self {
+    pub fn new(rate: RateLimit) -> Self {
         Self { rate, by_producer: DashMap::new() }
     }
 
-    /// Takes so many facts of this producer; or how long it is until it may bring as many.
+    /// Takes so many facts from the producer's bucket.
     ///
     /// # Errors
-    /// That time.
-    pub fn take(&self, producer: &str, facts: usize, now: Instant) -> Result<(), Duration> {
-        let (fills, burst, facts) = (f64::from(self.rate.facts), f64::from(self.rate.burst), facts as f64);
-        let full = || Mutex::new(Bucket { left: burst, at: now });
+    /// The time until the bucket holds them.
+    pub fn try_take(&self, producer: &str, facts: usize, now: Instant) -> Result<(), Duration> {
+        let (per_second, burst, facts) = (f64::from(self.rate.facts), f64::from(self.rate.burst), facts as f64);
+        let full_bucket = || Mutex::new(TokenBucket { tokens: burst, at: now });
         let bucket = match self.by_producer.get(producer) {
             Some(bucket) => bucket,
             None => {
                 let key = if self.by_producer.len() < PRODUCERS_MAX { producer } else { "" };
-                self.by_producer.entry(key.into()).or_insert_with(full).downgrade()
+                self.by_producer.entry(key.into()).or_insert_with(full_bucket).downgrade()
             }
         };
         let mut bucket = bucket.lock();
         let passed = now.saturating_duration_since(bucket.at).as_secs_f64();
-        bucket.left = (bucket.left + passed * fills).min(burst);
+        bucket.tokens = (bucket.tokens + passed * per_second).min(burst);
         bucket.at = now;
-        let missing = facts.min(burst) - bucket.left;
+        let missing = facts.min(burst) - bucket.tokens;
         if missing > 0.0 {
-            return Err(Duration::from_secs_f64(missing / fills));
+            return Err(Duration::from_secs_f64(missing / per_second));
         }
-        bucket.left -= facts;
+        bucket.tokens -= facts;
         Ok(())
     }
 
-    /// 429 for a producer that has to wait so long.
+    /// Builds the 429 of a producer that must wait this long.
     #[must_use]
-    pub fn refused(&self, wait: Duration) -> Problem {
-        let Rate { facts, burst } = self.rate;
+    pub fn too_fast(&self, wait: Duration) -> Problem {
+        let RateLimit { facts, burst } = self.rate;
         let detail = format!(
-            "this producer publishes faster than {facts} facts a second (at once {burst}), its limit; nothing of this was taken, \
-             send it again in {wait:.1?}"
+            "This producer exceeds its limit of {facts} facts per second (burst {burst}). Nothing was accepted. \
+             Retry after {wait:.1?}."
         );
         let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "publish_rate", detail).with("limit", facts);
-        problem.retry_after(wait.as_secs_f64().ceil() as u64)
+        problem.with_retry_after(wait.as_secs_f64().ceil() as u64)
     }
 
-    /// Forgets producers whose buckets are full again.
+    /// Removes producers whose buckets are full again.
     pub fn sweep(&self, now: Instant) {
-        let (fills, burst) = (f64::from(self.rate.facts), f64::from(self.rate.burst));
+        let (per_second, burst) = (f64::from(self.rate.facts), f64::from(self.rate.burst));
         self.by_producer.retain(|_, bucket| {
             let bucket = bucket.get_mut();
-            bucket.left + now.saturating_duration_since(bucket.at).as_secs_f64() * fills < burst
+            bucket.tokens + now.saturating_duration_since(bucket.at).as_secs_f64() * per_second < burst
         });
     }
 }
@@ -194,36 +195,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_has_its_share_and_gets_it_back() {
-        let shares = Shares::of_clients(2);
-        let at = |text: &str| Client::at(text.parse().unwrap());
-        let (one, two) = (shares.take(at("2001:db8::1")).unwrap(), shares.take(at("2001:db8::2")).unwrap());
-        let refused = shares.take(at("2001:db8::3")).unwrap_err();
+    fn a_client_has_a_quota_and_regains_it() {
+        let quota = ConnectionQuota::per_client(2);
+        let at = |text: &str| Client::from_address(text.parse().unwrap());
+        let (one, two) = (quota.acquire(at("2001:db8::1")).unwrap(), quota.acquire(at("2001:db8::2")).unwrap());
+        let refused = quota.acquire(at("2001:db8::3")).unwrap_err();
         assert_eq!((refused.code, refused.members["limit"].as_u64()), ("too_many_connections_of_client", Some(2)));
-        let other = shares.take(at("2001:db8:0:1::1")).unwrap();
-        assert_eq!(shares.all(), 3);
+        let other = quota.acquire(at("2001:db8:0:1::1")).unwrap();
+        assert_eq!(quota.total(), 3);
         drop(one);
-        let three = shares.take(at("2001:db8::3")).unwrap();
+        let three = quota.acquire(at("2001:db8::3")).unwrap();
         drop((two, three, other));
-        assert_eq!((shares.all(), shares.by_key.len()), (0, 0));
+        assert_eq!((quota.total(), quota.by_key.len()), (0, 0));
         assert_eq!(at("::ffff:10.0.0.1"), at("10.0.0.1"));
     }
 
     #[test]
-    fn a_producer_has_its_burst_at_once_and_then_its_rate_and_no_other_pays_for_it() {
-        let rates = Rates::new(Rate { facts: 10, burst: 20 });
-        let begun = Instant::now();
-        let at = |millis: u64| begun + Duration::from_millis(millis);
-        assert_eq!(rates.take("a", 15, at(0)), Ok(()));
-        assert_eq!(rates.take("a", 6, at(0)), Err(Duration::from_millis(100)));
-        assert_eq!(rates.take("b", 20, at(0)), Ok(()));
-        assert_eq!(rates.take("a", 6, at(100)), Ok(()));
-        // More than can ever be there at once: from a full bucket, and then the producer owes.
-        assert_eq!(rates.take("a", 50, at(100)), Err(Duration::from_secs(2)));
-        assert_eq!(rates.take("a", 50, at(2100)), Ok(()));
-        assert_eq!(rates.take("a", 1, at(2100)), Err(Duration::from_millis(3100)));
-        assert_eq!(rates.take("a", 1, at(5200)), Ok(()));
-        rates.sweep(at(5200));
-        assert_eq!(rates.by_producer.len(), 1, "b owes nothing any more");
+    fn a_producer_has_a_burst_then_its_rate_and_affects_no_other() {
+        let limiter = RateLimiter::new(RateLimit { facts: 10, burst: 20 });
+        let start = Instant::now();
+        let at = |millis: u64| start + Duration::from_millis(millis);
+        assert_eq!(limiter.try_take("a", 15, at(0)), Ok(()));
+        assert_eq!(limiter.try_take("a", 6, at(0)), Err(Duration::from_millis(100)));
+        assert_eq!(limiter.try_take("b", 20, at(0)), Ok(()));
+        assert_eq!(limiter.try_take("a", 6, at(100)), Ok(()));
+        // More than the burst needs a full bucket, and leaves a debt.
+        assert_eq!(limiter.try_take("a", 50, at(100)), Err(Duration::from_secs(2)));
+        assert_eq!(limiter.try_take("a", 50, at(2100)), Ok(()));
+        assert_eq!(limiter.try_take("a", 1, at(2100)), Err(Duration::from_millis(3100)));
+        assert_eq!(limiter.try_take("a", 1, at(5200)), Ok(()));
+        limiter.sweep(at(5200));
+        assert_eq!(limiter.by_producer.len(), 1, "b's bucket is full again");
     }
 }

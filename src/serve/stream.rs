@@ -1,19 +1,20 @@
-//! Frames out as SSE.
+//! SSE streams of frames.
 //!
-//! One [`Stream`] a reader, whoever carries its bytes. The first byte is a comment, so that proxies and clients see an open
-//! stream at once; `retry:` rides on the first data frame, for some clients deliver a frame without data as an empty message.
+//! Each reader has one [`Stream`], whichever connection carries its bytes. The first byte is a comment, so that proxies
+//! and clients see an open stream at once. `retry:` comes with the first data frame, because some clients deliver a
+//! frame without data as an empty message.
 
-use super::access::{Hold, Pass, Right, allow_all};
-use super::clients::place::Place;
+use super::access::{AccessRule, Authorization, OpenAccess, authorize_runs};
+use super::clients::place::DialectCursor;
 use super::clients::view;
 use super::meters::{Counted, Transport};
 use super::problem::Problem;
-use super::request::{Query, bad_id, cursor, from, is_stream, path_id};
-use super::{App, stopped};
+use super::request::{Query, bad_id, cursor, is_stream, path_id, start_at};
+use super::{App, drain_elapsed};
 use crate::auth::rights::Verb;
 use crate::encode::native::HEARTBEAT;
-use crate::feed::several::Members;
-use crate::feed::{From, Reading};
+use crate::feed::several::LogSet;
+use crate::feed::{AnyReader, StartAt};
 use crate::log::{AnyStore, LogId};
 use crate::model::{Audience, Cursor, RunId};
 use axum::body::Body;
@@ -26,7 +27,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
-/// The headers of every stream: nothing between us and the reader may hold it back, change it or keep it.
+/// The headers of every stream: no intermediary may buffer, change or store it.
 pub const HEADERS: [(&str, &str); 4] = [
     ("content-type", "text/event-stream"),
     ("cache-control", "no-cache, no-transform"),
@@ -34,90 +35,100 @@ pub const HEADERS: [(&str, &str); 4] = [
     ("x-content-type-options", "nosniff"),
 ];
 
-/// What a request for a stream comes to.
-pub enum Answer {
-    /// The reader has seen the end, and nothing came after: 204, which `EventSource` takes as a reason not to come back.
-    NothingMore,
+/// The answer to a stream request.
+pub enum StreamResponse {
+    /// The client has received everything up to the end: 204, after which `EventSource` does not reconnect.
+    NoContent,
     Live(Box<Stream>),
 }
 
-/// One reader's stream of bytes.
+/// The byte stream of one reader.
 pub struct Stream {
-    reader: Reading<AnyStore>,
+    reader: AnyReader<AnyStore>,
     counted: Counted,
-    hold: Hold,
-    opened: bool,
-    over: bool,
-    retry: Option<u64>,
-    beat: std::pin::Pin<Box<Sleep>>,
-    every: Duration,
+    access: OpenAccess,
+    has_opened: bool,
+    is_over: bool,
+    reconnect_delay_ms: Option<u64>,
+    heartbeat_timer: std::pin::Pin<Box<Sleep>>,
+    heartbeat: Duration,
     drain: Duration,
     stopping: watch::Receiver<Option<Instant>>,
 }
 
-/// Runs that one stream may name.
+/// Maximum runs that one stream may name.
 const RUNS_MAX: usize = 256;
 
-/// What it takes to open one.
-pub const RIGHT: Right = Right::Watch;
+/// The access rule for streams.
+pub const ACCESS_RULE: AccessRule = AccessRule::ReadStream;
 
-/// Opens the stream that a request for `/v1/runs/{run}/stream`, `/v1/sessions/{session}/stream` or `/v1/stream` asks for.
+/// Opens the stream that a request for `/v1/runs/{run}/stream`, `/v1/sessions/{session}/stream` or `/v1/stream` names.
 ///
 /// # Errors
 /// The [`Problem`] to answer with.
-pub async fn open(app: &Arc<App>, pass: Pass, uri: &Uri, headers: &HeaderMap) -> Result<Answer, Problem> {
-    let query = Query::of(uri);
-    let (reader, pass) = reading(app, pass, uri, &query, headers).await?;
-    if reader.has_seen_the_end() {
-        return Ok(Answer::NothingMore);
+pub async fn open(
+    app: &Arc<App>,
+    authorization: Authorization,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<StreamResponse, Problem> {
+    let query = Query::from_uri(uri);
+    let (reader, authorization) = open_reader(app, authorization, uri, &query, headers).await?;
+    if reader.has_seen_end() {
+        return Ok(StreamResponse::NoContent);
     }
-    Ok(Answer::Live(Box::new(Stream::new(app, reader, query.audience()?, pass.open(app)?))))
+    Ok(StreamResponse::Live(Box::new(Stream::new(app, reader, query.audience()?, authorization.open_counted(app)?))))
 }
 
-/// What is to be read, and from where; and the pass for all of it.
-async fn reading(
+/// Opens the reader of a request, and authorizes all that it reads.
+async fn open_reader(
     app: &Arc<App>,
-    mut pass: Pass,
+    mut authorization: Authorization,
     uri: &Uri,
     query: &Query,
     headers: &HeaderMap,
-) -> Result<(Reading<AnyStore>, Pass), Problem> {
+) -> Result<(AnyReader<AnyStore>, Authorization), Problem> {
     if let Some(format) = query.get("format") {
-        let detail = format!("format={format} is not served here; ask for no format, or for one run");
+        let detail = format!("The format {format} is only available for the stream of one run. Omit it, or ask for one run.");
         return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"));
     }
     if let Some(version) = query.get("version") {
-        let detail = format!("version={version} is a client's, of a format; ask for one, or for no version");
+        let detail = format!("The query has version={version} without a format. Add a format, or omit the version.");
         return Err(Problem::bad_request("bad_query", detail).with("member", "version"));
     }
     let path = uri.path();
     let members = if path.starts_with("/v1/sessions/") {
-        Some(Members::of_session(app.logs.clone(), path_id("sessionId", uri)?, query.is_set("children"), pass.takes()))
+        Some(LogSet::of_session(
+            app.logs.clone(),
+            path_id("sessionId", uri)?,
+            query.is_set("children"),
+            authorization.session_filter(),
+        ))
     } else if path == "/v1/stream" {
-        let runs = named(query)?;
-        pass = allow_all(app, pass, Verb::Read, &runs).await?;
-        Some(Members::Named(runs.into_iter().map(LogId::Run).collect()))
+        let runs = named_runs(query)?;
+        authorization = authorize_runs(app, authorization, Verb::Read, &runs).await?;
+        Some(LogSet::Named(runs.into_iter().map(LogId::Run).collect()))
     } else {
         None
     };
-    let wanted = query.wanted()?;
-    let from = from(place(query, headers))?;
+    let request = query.read_request()?;
+    let start = start_at(start_param(query, headers))?;
     let reader = match members {
-        Some(members) => Reading::Several(Box::new(app.feed.read_several(members, wanted, from))),
-        None => Reading::One(app.feed.read(&LogId::Run(path_id("runId", uri)?), wanted, from).await?),
+        Some(members) => AnyReader::Merged(Box::new(app.feed.read_merged(members, request, start))),
+        None => AnyReader::One(app.feed.read(&LogId::Run(path_id("runId", uri)?), request, start).await?),
     };
-    Ok((reader, pass))
+    Ok((reader, authorization))
 }
 
-/// Where a reader wants to begin, by its headers and its query.
-fn place<'q>(query: &'q Query, headers: &'q HeaderMap) -> Option<&'q str> {
-    // Last-Event-ID wins: it is what a reconnecting EventSource adds to the URL it was first given.
+/// The position where a client wants to start, by its headers and its query.
+fn start_param<'q>(query: &'q Query, headers: &'q HeaderMap) -> Option<&'q str> {
+    // Last-Event-ID wins: a reconnecting EventSource adds it to its original URL.
     let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
     resumed.or_else(|| query.get("last_event_id")).or_else(|| query.get("after"))
 }
 
-/// The runs that a query names, each once.
-fn named(query: &Query) -> Result<Vec<RunId>, Problem> {
+/// The runs that a query names, without duplicates.
+fn named_runs(query: &Query) -> Result<Vec<RunId>, Problem> {
     let mut runs = Vec::new();
     for name in query.list("runs") {
         let run = RunId::new(&name).map_err(|error| bad_id("runs", &error.to_string()))?;
@@ -126,132 +137,132 @@ fn named(query: &Query) -> Result<Vec<RunId>, Problem> {
         }
     }
     if runs.is_empty() || runs.len() > RUNS_MAX {
-        let detail = format!("the query's runs names {} runs; it must name 1 to {RUNS_MAX}, separated by commas", runs.len());
+        let detail = format!("The query's runs names {} runs. It must name 1 to {RUNS_MAX}, separated by commas.", runs.len());
         return Err(Problem::bad_request("bad_query", detail).with("member", "runs").with("limit", RUNS_MAX));
     }
     Ok(runs)
 }
 
 impl Stream {
-    /// What a reader gets, for as long as its pass holds.
+    /// Creates a stream that lasts while `access` does.
     #[must_use]
-    pub fn new(app: &App, reader: Reading<AnyStore>, audience: Audience, hold: Hold) -> Self {
+    pub fn new(app: &App, reader: AnyReader<AnyStore>, audience: Audience, access: OpenAccess) -> Self {
         Self {
             reader,
             counted: app.meters.reader(audience, Transport::Sse),
-            hold,
-            opened: false,
-            over: false,
-            retry: Some(app.retry()),
-            beat: Box::pin(tokio::time::sleep(app.pulse.heartbeat)),
-            every: app.pulse.heartbeat,
-            drain: app.moment_in_drain(),
+            access,
+            has_opened: false,
+            is_over: false,
+            reconnect_delay_ms: Some(app.reconnect_delay_ms()),
+            heartbeat_timer: Box::pin(tokio::time::sleep(app.keep_alive.heartbeat)),
+            heartbeat: app.keep_alive.heartbeat,
+            drain: app.drain_delay(),
             stopping: app.stopping.subscribe(),
         }
     }
 
-    /// How long the reader is to wait before it comes back, in milliseconds, for whoever frames what it is told otherwise; once.
-    pub const fn take_retry(&mut self) -> Option<u64> {
-        self.retry.take()
+    /// Takes the reconnect delay, in milliseconds, for a caller that frames it in its own format. Returns it once.
+    pub const fn take_reconnect_delay(&mut self) -> Option<u64> {
+        self.reconnect_delay_ms.take()
     }
 
-    /// Has the reader begin anew; see [`Reading::begin_again`].
-    pub fn begin_again(&mut self) {
-        self.reader.begin_again();
+    /// Restarts the reader; see [`Reading::restart`].
+    pub fn restart(&mut self) {
+        self.reader.restart();
     }
 
-    /// Gives back the frames after `cursor`; see [`Reading::rewind`].
+    /// Returns the frames after `cursor` to the reader; see [`Reading::rewind`].
     pub fn rewind(&mut self, cursor: Cursor) -> bool {
         self.reader.rewind(cursor)
     }
 
-    /// The next bytes to send; `None` when the stream is over. Dropping the future loses nothing.
+    /// Returns the next bytes to send; `None` at the end. Cancel safe.
     pub async fn next(&mut self) -> Option<Bytes> {
-        if !self.opened {
-            self.opened = true;
+        if !self.has_opened {
+            self.has_opened = true;
             return Some(Bytes::from_static(HEARTBEAT));
         }
-        if self.over {
+        if self.is_over {
             return None;
         }
         let frames = tokio::select! {
             biased;
-            // First, or a reader that is always behind would never hear of it.
-            () = stopped(&mut self.stopping, self.drain) => return None,
-            problem = self.hold.over() => return Some(self.refused(&problem)),
+            // First, because a reader that is always behind would never notice the stop.
+            () = drain_elapsed(&mut self.stopping, self.drain) => return None,
+            problem = self.access.ended() => return Some(self.last_frame(&problem)),
             frames = self.reader.next() => frames,
-            () = &mut self.beat => {
-                self.beat.as_mut().reset(Instant::now() + self.every);
+            () = &mut self.heartbeat_timer => {
+                self.heartbeat_timer.as_mut().reset(Instant::now() + self.heartbeat);
                 return Some(Bytes::from_static(HEARTBEAT));
             }
         };
         let frames = match frames {
-            Ok(frames) => match self.hold.check() {
+            Ok(frames) => match self.access.check() {
                 Ok(()) => frames?,
-                Err(problem) => self.refused(&problem),
+                Err(problem) => self.last_frame(&problem),
             },
-            Err(error) => self.refused(&error.into()),
+            Err(error) => self.last_frame(&error.into()),
         };
         self.counted.delivered();
-        Some(match self.retry.take() {
-            Some(retry) => [format!("retry: {retry}\n").as_bytes(), &frames].concat().into(),
+        Some(match self.reconnect_delay_ms.take() {
+            Some(reconnect_delay_ms) => [format!("retry: {reconnect_delay_ms}\n").as_bytes(), &frames].concat().into(),
             None => frames,
         })
     }
 }
 
 impl Stream {
-    /// The last frame: a client cannot see a status any more, but it can read why there is nothing after this.
-    fn refused(&mut self, problem: &Problem) -> Bytes {
-        self.over = true;
+    /// Builds the last frame: the status is already sent, but the client can read why the stream ends.
+    fn last_frame(&mut self, problem: &Problem) -> Bytes {
+        self.is_over = true;
         self.reader.error(&problem.to_json())
     }
 }
 
-/// A run's stream in the words of another client.
-async fn in_format(
+/// A run's stream in another client's format.
+async fn get_in_format(
     app: &Arc<App>,
-    pass: Pass,
+    authorization: Authorization,
     uri: &Uri,
     headers: &HeaderMap,
     query: &Query,
     format: &str,
 ) -> Result<Response, Problem> {
     let run = path_id::<RunId>("runId", uri)?;
-    let place: Option<Place> = match place(query, headers) {
+    let start_param: Option<DialectCursor> = match start_param(query, headers) {
         Some("now") => {
-            let detail = "after=now cannot be had in a format: what was not told cannot be gone on with";
+            let detail = "A stream with a format cannot start at after=now, because its client cannot continue without the earlier events. Omit after, or send a cursor.";
             return Err(Problem::bad_request("bad_query", detail).with("member", "after"));
         }
         Some(text) if !["", "start"].contains(&text) => Some(cursor("after", text)?),
         _ => None,
     };
-    if let Some(Place { cursor, .. }) = place {
-        let reader = app.feed.read(&LogId::Run(run.clone()), query.wanted()?, From::After(cursor)).await?;
-        if reader.has_seen_the_end() {
+    if let Some(DialectCursor { cursor, .. }) = start_param {
+        let reader = app.feed.read(&LogId::Run(run.clone()), query.read_request()?, StartAt::After(cursor)).await?;
+        if reader.has_seen_end() {
             return Ok(([(header::CACHE_CONTROL, "no-store")], StatusCode::NO_CONTENT).into_response());
         }
     }
-    view::get(app, pass, run, (query, place, query.audience()?), format).await
+    view::get(app, authorization, run, (query, start_param, query.audience()?), format).await
 }
 
 /// Any of the streams, on a connection that hyper carries.
-pub async fn get(State(app): State<Arc<App>>, pass: Pass, uri: Uri, headers: HeaderMap) -> Response {
-    let query = Query::of(&uri);
+pub async fn get(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri, headers: HeaderMap) -> Response {
+    let query = Query::from_uri(&uri);
     if let Some(format) = query.get("format").filter(|_| is_stream(uri.path())) {
-        return match in_format(&app, pass, &uri, &headers, &query, format).await {
+        return match get_in_format(&app, authorization, &uri, &headers, &query, format).await {
             Ok(response) => response,
             Err(problem) => problem.into_response(),
         };
     }
-    match open(&app, pass, &uri, &headers).await {
-        Ok(Answer::Live(stream)) => {
+    match open(&app, authorization, &uri, &headers).await {
+        Ok(StreamResponse::Live(stream)) => {
             let frames = futures_util::stream::unfold(stream, async |mut stream| {
                 stream.next().await.map(|bytes| (Ok::<_, std::convert::Infallible>(bytes), stream))
             });
             (HEADERS, Body::from_stream(frames)).into_response()
         }
-        Ok(Answer::NothingMore) => ([(header::CACHE_CONTROL, "no-store")], StatusCode::NO_CONTENT).into_response(),
+        Ok(StreamResponse::NoContent) => ([(header::CACHE_CONTROL, "no-store")], StatusCode::NO_CONTENT).into_response(),
         Err(problem) => problem.into_response(),
     }
 }

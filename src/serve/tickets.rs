@@ -1,13 +1,13 @@
-//! `POST /v1/tickets`: for readers that can send no header.
+//! `POST /v1/tickets`: tickets for clients that cannot send headers.
 
 use super::App;
-use super::access::{Pass, Target, allow};
-use super::facts::{Pace, read_whole};
-use super::hydrate::live;
+use super::access::{Authorization, Resource, authorize};
+use super::facts::{BodyDeadline, read_body};
+use super::hydrate::no_store_json;
 use super::problem::Problem;
 use super::request::id_of;
 use crate::auth::rights::Verb;
-use crate::auth::tickets::{Only, Purpose, SECONDS_MAX, TooMany};
+use crate::auth::tickets::{Purpose, TICKET_TTL_SECS_MAX, TicketScope, TooManyTickets};
 use crate::model::{RunId, SessionId};
 use crate::source::kind_of;
 use axum::body::Body;
@@ -17,27 +17,27 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// The largest body, in bytes.
+/// Maximum size of the body, in bytes.
 const BODY_BYTES_MAX: usize = 4096;
 
-/// What may be asked for.
+/// The members of a request.
 const MEMBERS: [&str; 4] = ["for", "run", "session", "ttlSeconds"];
 
-/// Makes a ticket, for whoever may do with it what it is for.
-pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request) -> Result<Response, Problem> {
-    let body = read_whole(Body::new(request.into_body()), BODY_BYTES_MAX, &Pace::new(app.limits.body_time_max)).await?;
+/// Issues a ticket, if the client may do what it permits.
+pub async fn post(State(app): State<Arc<App>>, authorization: Authorization, request: Request) -> Result<Response, Problem> {
+    let body = read_body(Body::new(request.into_body()), BODY_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await?;
     let asked: Map<String, Value> = serde_json::from_slice(&body).map_err(|error| {
-        Problem::bad_request("not_json", format!("the body is no JSON object: {error}")).with("expected", "one JSON object")
+        Problem::bad_request("not_json", format!("The body is not a JSON object: {error}.")).with("expected", "one JSON object")
     })?;
     if let Some(unknown) = asked.keys().find(|member| !MEMBERS.contains(&member.as_str())) {
-        let detail = format!("{unknown} is nothing that a ticket has; it has {}", MEMBERS.join(", "));
+        let detail = format!("{unknown} is not a member of a ticket request. Its members are {}.", MEMBERS.join(", "));
         return Err(Problem::bad_request("bad_query", detail).with("member", unknown.as_str()));
     }
     let text = |member: &'static str| match asked.get(member) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.as_str())),
         Some(other) => {
-            let detail = format!("{member} is {}; it must be text", kind_of(other));
+            let detail = format!("{member} is {}. It must be text.", kind_of(other));
             Err(Problem::bad_request("bad_query", detail).with("member", member))
         }
     };
@@ -45,49 +45,50 @@ pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request) -> 
         Some("stream") => Purpose::Stream,
         Some("ws") => Purpose::Socket,
         other => {
-            let detail = format!("for is {:?}; it must be stream or ws", other.unwrap_or_default());
+            let detail = format!("for is {:?}. It must be stream or ws.", other.unwrap_or_default());
             return Err(Problem::bad_request("bad_query", detail)
                 .with("member", "for")
                 .with("expected", ["stream", "ws"].as_slice()));
         }
     };
     let seconds = match asked.get("ttlSeconds") {
-        None => SECONDS_MAX,
-        Some(seconds) => seconds.as_u64().filter(|seconds| (1..=SECONDS_MAX).contains(seconds)).ok_or_else(|| {
-            let detail = format!("ttlSeconds is {seconds}; it must be a whole number from 1 to {SECONDS_MAX}");
-            Problem::bad_request("bad_query", detail).with("member", "ttlSeconds").with("limit", SECONDS_MAX)
+        None => TICKET_TTL_SECS_MAX,
+        Some(seconds) => seconds.as_u64().filter(|seconds| (1..=TICKET_TTL_SECS_MAX).contains(seconds)).ok_or_else(|| {
+            let detail = format!("ttlSeconds is {seconds}. It must be a whole number from 1 to {TICKET_TTL_SECS_MAX}.");
+            Problem::bad_request("bad_query", detail).with("member", "ttlSeconds").with("limit", TICKET_TTL_SECS_MAX)
         })?,
     };
     let only = match (text("run")?, text("session")?) {
         (None, None) => None,
-        (Some(run), None) => Some(Only::Run(id_of::<RunId>("run", run)?)),
-        (None, Some(session)) => Some(Only::Session(id_of::<SessionId>("session", session)?)),
+        (Some(run), None) => Some(TicketScope::Run(id_of::<RunId>("run", run)?)),
+        (None, Some(session)) => Some(TicketScope::Session(id_of::<SessionId>("session", session)?)),
         (Some(_), Some(_)) => {
-            let detail = "a ticket is for a run or for a session; this one names both";
+            let detail = "The request names both a run and a session. Name one of them.";
             return Err(Problem::bad_request("bad_query", detail).with("member", "session"));
         }
     };
     if purpose == Purpose::Stream || only.is_some() {
         let target = match &only {
-            None => Target::Several,
-            Some(Only::Run(run)) => Target::Run(run),
-            Some(Only::Session(session)) => Target::Session(session),
+            None => Resource::Unspecified,
+            Some(TicketScope::Run(run)) => Resource::Run(run),
+            Some(TicketScope::Session(session)) => Resource::Session(session),
         };
-        // Of a WebSocket's messages each is asked for when it comes.
-        let verb = if purpose == Purpose::Stream { Some(Verb::Read) } else { Verb::ALL.into_iter().find(|v| pass.can(*v)) };
-        allow(&app, pass.who(), verb.unwrap_or(Verb::Read), target, None).await?;
+        // Each message of a WebSocket is authorized when it arrives.
+        let verb =
+            if purpose == Purpose::Stream { Some(Verb::Read) } else { Verb::ALL.into_iter().find(|v| authorization.can(*v)) };
+        authorize(&app, authorization.principal(), verb.unwrap_or(Verb::Read), target, None).await?;
     }
-    let now = (app.world.now)().as_second();
-    let (ticket, until) = match (&app.authority, pass.who().grant()) {
-        (Some(authority), Some(grant)) => {
-            let made = authority.ticket(grant, purpose, only, seconds);
-            made.map_err(|error @ TooMany(limit)| {
+    let now = (app.environment.now)().as_second();
+    let (ticket, until) = match (&app.authenticator, authorization.principal().grant()) {
+        (Some(authenticator), Some(grant)) => {
+            let made = authenticator.ticket(grant, purpose, only, seconds);
+            made.map_err(|error @ TooManyTickets(limit)| {
                 Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_tickets", error.to_string()).with("limit", limit)
             })?
         }
-        // Nobody will ask for it; a client that always makes one works here, too.
-        _ => (format!("{:032x}", (app.world.random)()), u64::try_from(now).unwrap_or(0) + seconds),
+        // Without authentication the server never checks it. A client that always requests a ticket works here, too.
+        _ => (format!("{:032x}", (app.environment.random)()), u64::try_from(now).unwrap_or(0) + seconds),
     };
     let until = i64::try_from(until).ok().and_then(|until| jiff::Timestamp::from_second(until).ok());
-    Ok(live(json!({ "ticket": ticket, "expiresAt": until.map(|until| until.to_string()) })))
+    Ok(no_store_json(json!({ "ticket": ticket, "expiresAt": until.map(|until| until.to_string()) })))
 }

@@ -1,8 +1,8 @@
-//! TLS at the server's end: the certificate, the key, and their renewal while the server runs.
+//! Server TLS: the certificate, the key, and their renewal at run time.
 //!
-//! Both are read at the start, where anything wrong with them is told by the file's name, and again while the server runs: every
-//! few seconds, and at once when it is asked to. A pair that does not fit is never taken: the one before it stays in use, for a
-//! renewal writes two files, one after the other. Connections that are open keep the certificate with which they began.
+//! The server reads both files at start, and reports a fault with the file's name. It reads them again every few
+//! seconds, and at once on request. A mismatched pair is never used: a renewal writes the two files one after the
+//! other, so the previous pair stays in use. Open connections keep the certificate that they started with.
 
 use parking_lot::{Mutex, RwLock};
 use std::io;
@@ -17,53 +17,53 @@ use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{Error, InconsistentKeys, ServerConfig};
 
-/// The protocols that a client may choose from, the preferred first (RFC 7301).
+/// The ALPN protocols, preferred first (RFC 7301).
 pub const H2: &[u8] = b"h2";
 const HTTP_1_1: &[u8] = b"http/1.1";
-/// How often the files are looked at.
+/// Interval of the file checks.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The largest file that is read as a certificate or a key, in bytes: whole chains have a few thousand.
+/// Maximum size of a certificate or key file, in bytes. Whole chains have a few thousand.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Why there is no TLS with these files.
+/// The files cannot be used for TLS.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
-    #[error("{}: cannot be read: {why}; give a file that this user may read", file.display())]
+    #[error("{}: cannot be read: {why}; use a file that this user may read", file.display())]
     Unreadable { file: PathBuf, why: String },
-    #[error("{}: is larger than {FILE_BYTES_MAX} bytes, so it is no certificate and no key", file.display())]
+    #[error("{}: is larger than {FILE_BYTES_MAX} bytes, the limit for a certificate or a key", file.display())]
     TooLarge { file: PathBuf },
-    #[error("{}: is not PEM: {why}; give the text that begins with -----BEGIN", file.display())]
+    #[error("{}: is not PEM: {why}; use a text file that begins with -----BEGIN", file.display())]
     NotPem { file: PathBuf, why: String },
-    #[error("{}: holds no certificate; give the chain as PEM (-----BEGIN CERTIFICATE-----), the server's own first", file.display())]
+    #[error("{}: has no certificate; use a PEM chain (-----BEGIN CERTIFICATE-----), the server's own first", file.display())]
     NoCertificate { file: PathBuf },
-    #[error("{}: the certificate cannot be used: {why}; give the server's own certificate first", file.display())]
+    #[error("{}: the certificate cannot be used: {why}; put the server's own certificate first", file.display())]
     BadCertificate { file: PathBuf, why: String },
-    #[error("{}: holds no private key, or an encrypted one; give it as PEM, decrypted (openssl pkey -in FILE)", file.display())]
+    #[error("{}: has no private key, or an encrypted one; use unencrypted PEM (openssl pkey -in FILE)", file.display())]
     NoKey { file: PathBuf },
-    #[error("{}: the key cannot be used: {why}; give an RSA (2048 bits or more), ECDSA (P-256, P-384) or Ed25519 key", file.display())]
+    #[error("{}: the key cannot be used: {why}; use an RSA (at least 2048 bits), ECDSA (P-256, P-384) or Ed25519 key", file.display())]
     BadKey { file: PathBuf, why: String },
-    #[error("{}: the key is not that of the certificate in {}; give the two that belong together", key.display(), cert.display())]
+    #[error("{}: the key does not match the certificate in {}; use a matching pair", key.display(), cert.display())]
     Mismatch { cert: PathBuf, key: PathBuf },
 }
 
-/// The two files.
+/// The certificate and key files.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// The chain, the server's own certificate first.
+    /// The certificate chain, the server's own first.
     pub cert: PathBuf,
     pub key: PathBuf,
 }
 
-/// What a server needs to speak TLS.
+/// The TLS configuration of a server.
 pub struct Tls {
     files: Files,
     current: Arc<Current>,
     acceptor: TlsAcceptor,
-    /// What was last found to be wrong with the files, so that it is told once.
+    /// The last error, so that it is logged once.
     wrong: Mutex<Option<TlsError>>,
 }
 
-/// The certificate that new connections get.
+/// The certificate of new connections.
 #[derive(Debug)]
 struct Current(RwLock<Arc<CertifiedKey>>);
 
@@ -74,7 +74,7 @@ impl ResolvesServerCert for Current {
 }
 
 impl Tls {
-    /// TLS with the certificate and the key in these files.
+    /// Loads the certificate and the key.
     ///
     /// # Errors
     /// [`TlsError`], which names the file.
@@ -90,18 +90,18 @@ impl Tls {
         Ok(Self { files, current, acceptor: TlsAcceptor::from(Arc::new(config)), wrong: Mutex::new(None) })
     }
 
-    /// What takes a connection through its handshake.
+    /// Performs the handshakes.
     pub(super) const fn acceptor(&self) -> &TlsAcceptor {
         &self.acceptor
     }
 
-    /// Reads the files again; whether they hold another certificate, which new connections then get.
+    /// Reloads the files. Returns whether new connections get another certificate.
     ///
     /// # Errors
-    /// [`TlsError`]; then everything stays as it was.
+    /// [`TlsError`]. The previous certificate stays in use.
     pub fn reload(&self) -> Result<bool, TlsError> {
         let read = read(&self.files, &ring::default_provider())?;
-        // Of the same certificate there is only one key that fits.
+        // An unchanged certificate has an unchanged key.
         let is_new = self.current.0.read().cert != read.cert;
         if is_new {
             *self.current.0.write() = Arc::new(read);
@@ -109,38 +109,38 @@ impl Tls {
         Ok(is_new)
     }
 
-    /// Reads the files again, and tells the log what came of it: each fault once, not at every look.
+    /// Reloads the files and logs the outcome, each error once.
     pub fn renew(&self) {
         match self.reload() {
             Ok(is_new) => {
                 *self.wrong.lock() = None;
                 if is_new {
-                    tracing::info!(file = %self.files.cert.display(), "new connections get another certificate");
+                    tracing::info!(file = %self.files.cert.display(), "reloaded the certificate for new connections");
                 }
             }
             Err(error) => {
                 let mut wrong = self.wrong.lock();
                 if wrong.as_ref() != Some(&error) {
-                    tracing::error!(%error, "the certificate is not renewed; the one before stays in use");
+                    tracing::error!(%error, "cannot reload the certificate; the previous one stays in use");
                     *wrong = Some(error);
                 }
             }
         }
     }
 
-    /// Looks at the files now and then, until it is aborted.
+    /// Reloads the files periodically until the task is aborted.
     pub(super) async fn keep(self: Arc<Self>) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let tls = self.clone();
-            // They may lie on a disk that is slow to answer.
+            // The files may be on a slow disk.
             let renewing = tokio::task::spawn_blocking(move || tls.renew());
-            renewing.await.expect("nobody aborts it, and a panic in it is one here");
+            renewing.await.expect("the certificate reload panicked");
         }
     }
 }
 
-/// The certificate and its key, known to belong together.
+/// Reads the certificate and its key, and checks that they match.
 fn read(files: &Files, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
     let Files { cert, key } = files;
     let not_pem = |file: &Path, error: pem::Error| TlsError::NotPem { file: file.to_owned(), why: format!("{error:?}") };
@@ -179,21 +179,21 @@ mod tests {
         (cert.pem(), signing_key.serialize_pem())
     }
 
-    /// What is wrong with files of these texts.
+    /// The error of a certificate and key file with this content.
     fn wrong(cert: &[u8], key: &[u8]) -> TlsError {
         let dir = tempfile::tempdir().unwrap();
         let files = Files { cert: dir.path().join("c.pem"), key: dir.path().join("k.pem") };
         std::fs::write(&files.cert, cert).unwrap();
         std::fs::write(&files.key, key).unwrap();
-        let error = Tls::load(files.clone()).err().expect("something is wrong");
-        let told = error.to_string();
-        let names = |file: &Path| told.contains(file.to_str().unwrap());
-        assert!(names(&files.cert) || names(&files.key), "{told}");
+        let error = Tls::load(files.clone()).err().expect("one of the files is invalid");
+        let message = error.to_string();
+        let names = |file: &Path| message.contains(file.to_str().unwrap());
+        assert!(names(&files.cert) || names(&files.key), "{message}");
         error
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_told_by_its_name() {
+    fn errors_name_the_file() {
         let ((cert, key), (other, _)) = (pair(), pair());
         let (cert, key) = (cert.as_bytes(), key.as_bytes());
         assert!(matches!(wrong(b"", key), TlsError::NoCertificate { .. }));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_that_is_half_written_changes_nothing() {
+    fn a_half_written_renewal_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let files = Files { cert: dir.path().join("c.pem"), key: dir.path().join("k.pem") };
         let write = |(cert, key): &(String, String)| {

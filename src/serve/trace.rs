@@ -1,11 +1,11 @@
-//! Every request has an id, and leaves one line in the log.
+//! Request ids and the access log.
 //!
-//! The id is the client's `x-request-id`, or else one that is made up; it comes back in the answer's header and in a problem's
-//! `requestId`. The line stands under the target `proscenium::access`: at `debug` for what went well, `info` for what the
-//! client did wrong, `warn` for what the server could not do. It names the route and not the address: no query, and so no
-//! ticket, is ever logged.
+//! The id is the client's `x-request-id`, or a generated one. The server returns it in the response header and in a
+//! problem's `requestId`. Each request writes one log line under the target `proscenium::access`: `debug` for success,
+//! `info` for client errors, `warn` for server errors. The line names the route, not the URL, so no query and no ticket
+//! is ever logged.
 //!
-//! With the feature `otlp` it is also a span of a trace, where somebody collects those.
+//! With the feature `otlp` each request is also a trace span, if a collector is configured.
 
 use super::App;
 use super::problem::Problem;
@@ -18,105 +18,104 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tracing::Instrument;
 
-/// The header that brings an id and takes it back.
+/// The request id header, in requests and responses.
 pub const HEADER: HeaderName = HeaderName::from_static("x-request-id");
-/// The longest id that is taken from a client, in bytes.
+/// Maximum length of a client's id, in bytes.
 const ID_BYTES_MAX: usize = 128;
 
-/// Makes ids up: one draw of randomness a server, one count a request.
+/// Generates ids from one random number per server and one counter value per request.
 #[derive(Debug)]
-pub struct Ids {
+pub struct RequestIds {
     server: u32,
     next: AtomicU64,
 }
 
-impl Ids {
-    /// Ids that begin with these bits.
+impl RequestIds {
+    /// Creates a generator. Its ids begin with these bits.
     #[must_use]
     pub const fn new(server: u32) -> Self {
         Self { server, next: AtomicU64::new(1) }
     }
 
-    /// The id of a request: its own, if that can stand in a log, or a new one.
+    /// Returns the client's id if it is safe to log, else a generated one.
     #[must_use]
-    pub fn of(&self, headers: &HeaderMap) -> HeaderValue {
-        if let Some(given) = headers.get(&HEADER).filter(|given| is_sane(given.as_bytes())) {
+    pub fn for_request(&self, headers: &HeaderMap) -> HeaderValue {
+        if let Some(given) = headers.get(&HEADER).filter(|given| is_safe_id(given.as_bytes())) {
             return given.clone();
         }
-        let made_up = format!("{:08x}-{:x}", self.server, self.next.fetch_add(1, Ordering::Relaxed));
-        HeaderValue::from_str(&made_up).expect("hexadecimal digits can stand in a header")
+        let generated = format!("{:08x}-{:x}", self.server, self.next.fetch_add(1, Ordering::Relaxed));
+        HeaderValue::from_str(&generated).expect("hexadecimal digits are valid in a header")
     }
 }
 
-/// Whether it can stand in a header, a log and a shell as it is.
-fn is_sane(id: &[u8]) -> bool {
+/// Returns whether an id is safe in a header, a log and a shell.
+fn is_safe_id(id: &[u8]) -> bool {
     (1..=ID_BYTES_MAX).contains(&id.len()) && id.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/+=@".contains(byte))
 }
 
-/// The id as text; it was checked, or made up.
+/// The id as text; it was checked or generated.
 #[must_use]
 pub fn text(id: &HeaderValue) -> &str {
     id.to_str().unwrap_or_default()
 }
 
-/// The run that a path names, as it stands there.
+/// The run that a path names, still percent-encoded.
 #[must_use]
-pub fn run_of(path: &str) -> Option<&str> {
+pub fn run_in_path(path: &str) -> Option<&str> {
     let run = path.strip_prefix("/v1/runs/")?.split('/').next()?;
     (!run.is_empty() && run.len() <= 3 * crate::model::id::ID_BYTES_MAX).then_some(run)
 }
 
-/// What is said of one request.
-pub struct Told<'r> {
+/// The log record of one request.
+pub struct RequestRecord<'r> {
     id: &'r HeaderValue,
     method: &'r str,
     route: Option<&'r str>,
     run: Option<&'r str>,
-    begun: Instant,
+    started: Instant,
     #[cfg(feature = "otlp")]
     span: tracing::Span,
 }
 
-impl<'r> Told<'r> {
-    /// A request that begins now. Its `route` is the address as the router has it, with names in braces; it has none where no
-    /// address was meant.
-    #[cfg_attr(not(feature = "otlp"), expect(unused_variables, reason = "they say to which trace it belongs"))]
+impl<'r> RequestRecord<'r> {
+    /// Starts a record. `route` is the router's path template; `None` if no address matched.
+    #[cfg_attr(not(feature = "otlp"), expect(unused_variables, reason = "the headers carry the trace context"))]
     pub fn new(id: &'r HeaderValue, method: &'r str, route: Option<&'r str>, run: Option<&'r str>, headers: &HeaderMap) -> Self {
         Self {
             id,
             method,
             route,
             run,
-            begun: Instant::now(),
+            started: Instant::now(),
             #[cfg(feature = "otlp")]
             span: super::otlp::request(text(id), method, route, run, headers),
         }
     }
 
-    /// Work for the request, as what its span of a trace is about.
+    /// Runs work inside the request's trace span.
     #[cfg(feature = "otlp")]
     pub fn traced<F: Future>(&self, work: F) -> tracing::instrument::Instrumented<F> {
         work.instrument(self.span.clone())
     }
 
-    /// Work for the request.
+    /// Runs work for the request.
     #[cfg(not(feature = "otlp"))]
     pub fn traced<F: Future>(&self, work: F) -> F {
         work
     }
 
-    /// Writes the line, and counts the request.
+    /// Writes the log line, and counts the request.
     pub fn answered(self, app: &App, status: StatusCode, code: Option<&'static str>) {
         let Self { method, run, .. } = self;
         let route = self.route.unwrap_or("none");
-        super::routes::hold(method, route, status, code);
+        super::routes::assert_described(method, route, status, code);
         #[cfg(feature = "otlp")]
         super::otlp::answered(&self.span, status, code);
         app.meters.requests.add(1);
         if let Some(code) = code {
             app.meters.problems.add(code);
         }
-        let (id, status, micros) = (text(self.id), status.as_u16(), self.begun.elapsed().as_micros() as u64);
+        let (id, status, micros) = (text(self.id), status.as_u16(), self.started.elapsed().as_micros() as u64);
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(target: "proscenium::access", request = id, method, route, run, status, code, micros, "answered")
@@ -130,33 +129,33 @@ impl<'r> Told<'r> {
     }
 }
 
-/// A step of a request's work, as a span inside the request's.
+/// Runs a step of a request inside its own span.
 #[cfg(feature = "otlp")]
-pub fn step<F: Future>(name: &'static str, work: F) -> tracing::instrument::Instrumented<F> {
+pub fn in_span<F: Future>(name: &'static str, work: F) -> tracing::instrument::Instrumented<F> {
     work.instrument(super::otlp::step(name))
 }
 
-/// A step of a request's work.
+/// Runs a step of a request.
 #[cfg(not(feature = "otlp"))]
-pub fn step<F: Future>(_name: &'static str, work: F) -> F {
+pub fn in_span<F: Future>(_name: &'static str, work: F) -> F {
     work
 }
 
-/// The same for what hyper carries.
+/// The middleware that records every request on a hyper connection.
 pub async fn layer(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let id = app.ids.of(request.headers());
+    let id = app.request_ids.for_request(request.headers());
     let method = request.method().clone();
     let path = request.extensions().get::<MatchedPath>().cloned();
     let route = path.as_ref().map(MatchedPath::as_str);
     let uri = request.uri().clone();
-    let run = run_of(uri.path());
-    let told = Told::new(&id, method.as_str(), route, run, request.headers());
+    let run = run_in_path(uri.path());
+    let record = RequestRecord::new(&id, method.as_str(), route, run, request.headers());
     let span = tracing::info_span!("request", id = text(&id), run);
-    let mut response = told.traced(next.run(request).instrument(span)).await;
+    let mut response = record.traced(next.run(request).instrument(span)).await;
     let problem = response.extensions_mut().remove::<Problem>();
     let code = problem.as_ref().map(|problem| problem.code);
     if let Some(problem) = problem {
-        // Written anew, with the id in it; what else was put on the answer stays.
+        // The problem is written again with the id in it. The other response headers stay.
         let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
         response = problem.with("requestId", text(&id)).into_response();
         *response.status_mut() = status;
@@ -167,7 +166,7 @@ pub async fn layer(State(app): State<Arc<App>>, request: Request, next: Next) ->
         }
         response.extensions_mut().remove::<Problem>();
     }
-    told.answered(&app, response.status(), code);
+    record.answered(&app, response.status(), code);
     response.headers_mut().insert(HEADER, id);
     response
 }
@@ -177,11 +176,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sane_id_is_taken_and_any_other_is_made_up() {
-        let ids = Ids::new(0xab);
+    fn a_safe_id_is_kept_and_any_other_is_replaced() {
+        let ids = RequestIds::new(0xab);
         let of = |given: &[u8]| {
             let headers = HeaderMap::from_iter([(HEADER, HeaderValue::from_bytes(given).unwrap())]);
-            text(&ids.of(&headers)).to_owned()
+            text(&ids.for_request(&headers)).to_owned()
         };
         assert_eq!(of(b"01J-trace.7:a/b+c=@x_y"), "01J-trace.7:a/b+c=@x_y");
         assert_eq!(of(b""), "000000ab-1");
@@ -189,11 +188,11 @@ mod tests {
         assert_eq!(of("\u{e4}".as_bytes()), "000000ab-3");
         assert_eq!(of(&[b'x'; 129]), "000000ab-4");
         assert_eq!(of(&[b'x'; 128]).len(), 128);
-        assert_eq!(text(&ids.of(&HeaderMap::new())), "000000ab-5");
+        assert_eq!(text(&ids.for_request(&HeaderMap::new())), "000000ab-5");
     }
 
     #[test]
-    fn a_run_is_named_as_its_address_has_it() {
+    fn a_run_is_taken_from_its_path_without_decoding() {
         for (path, run) in [
             ("/v1/runs/r1/facts", Some("r1")),
             ("/v1/runs/a%2Fb", Some("a%2Fb")),
@@ -201,7 +200,7 @@ mod tests {
             ("/v1/runs/", None),
             ("/v1/sessions/s/stream", None),
         ] {
-            assert_eq!(run_of(path), run, "{path}");
+            assert_eq!(run_in_path(path), run, "{path}");
         }
     }
 }

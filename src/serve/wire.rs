@@ -1,23 +1,23 @@
-//! Connections: streams and small posts on sockets of our own, everything else on hyper; over TLS, all of it.
+//! Connections: streams and small posts on this crate's own sockets, everything else and all TLS on hyper.
 //!
-//! An open stream says nothing for most of its life. hyper keeps 8 to 20 KiB for each, a task on the bare socket about one,
-//! and a delivery costs half; a post of one fact costs a third less. So each request's head is read
-//! and checked ([`head`]) before anybody is chosen: a plain `GET …/stream` and a plain `POST …/facts` with a small JSON body stay here. With any other
-//! request the connection goes to hyper, with the bytes that were already read, and stays there: same handlers, same answers.
-//! With TLS the handshake agrees on HTTP/2 or HTTP/1.1 (ALPN), and hyper carries both.
+//! An open stream is idle most of the time. hyper keeps 8 to 20 KiB for each; a task on the bare socket keeps about
+//! one. A delivery here costs half, and a post of one fact a third less. So this module first reads and checks each
+//! request's head ([`head`]). A plain `GET …/stream`, and a plain `POST …/facts` with a small JSON body, stay here. Any
+//! other request moves its connection to hyper, with the bytes already read: same handlers, same answers. With TLS the
+//! handshake selects HTTP/2 or HTTP/1.1 (ALPN), and hyper carries both.
 
-use super::access::enter;
-use super::facts::{Pace, is_address, is_lines};
-use super::head::{self, Body, Checked, HEADERS_MAX, Head};
+use super::access::authorize_request;
+use super::facts::{BodyDeadline, is_facts_path, is_lines};
+use super::head::{self, BodyFraming, CheckedStream, HEADERS_MAX, RequestHead};
 use super::meters;
-use super::origin::{FETCH_SITE, known};
+use super::origin::{FETCH_SITE, check_host};
 use super::problem::{CHALLENGE, Problem};
 use super::request::is_stream;
-use super::shares::{Client, Share};
-use super::stream::{self, Answer, HEADERS, Stream};
+use super::shares::{Client, QuotaSlot};
+use super::stream::{self, HEADERS, Stream, StreamResponse};
 use super::tls::{H2, Tls};
-use super::trace::{self, Told};
-use super::{App, told_to_stop};
+use super::trace::{self, RequestRecord};
+use super::{App, stop_requested};
 use crate::ingest::Receipt;
 use axum::response::IntoResponse;
 use bytes::{Buf, Bytes, BytesMut};
@@ -39,129 +39,130 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::server::TlsStream;
 use tracing::Instrument;
 
-/// What a stalled reader may hold of frames that its socket does not take, in bytes; or one frame, if that is larger.
-pub const HELD_BYTES_MAX: usize = 8 * 1024;
-/// The largest body of a post that stays here, in bytes.
+/// Maximum unsent bytes that a stalled reader holds, unless a single frame is larger.
+pub const UNSENT_BYTES_MAX: usize = 8 * 1024;
+/// Maximum body of a post that stays here, in bytes.
 const POST_BYTES_MAX: u64 = 256 * 1024;
-/// What is read at once of a request's head, in bytes: nearly all heads, and a small fact with them.
+/// Read size for a request's head, in bytes: enough for nearly all heads with a small fact.
 const READ_BYTES: usize = 4096;
-/// What an HTTP/2 connection begins with, in bytes (RFC 9113, section 3.4).
+/// Length of the HTTP/2 connection preface, in bytes (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
-/// What one HTTP/2 stream may hold of an answer that its reader does not take, in bytes. hyper's own bound is 400 KiB.
-const STREAM_BYTES_MAX: usize = 64 * 1024;
-/// How long somebody who is sent away gets to read why.
-const PARTING_TIME_MAX: Duration = Duration::from_secs(1);
-/// How long a connection may stay open without asking anything.
-const KEEP_ALIVE: Duration = Duration::from_secs(75);
+/// Maximum unsent bytes of one HTTP/2 stream. hyper's default is 400 KiB.
+const HTTP2_STREAM_BYTES_MAX: usize = 64 * 1024;
+/// Time that a refused client gets to read the reason.
+const REFUSAL_TIME_MAX: Duration = Duration::from_secs(1);
+/// Maximum idle time between two requests of a connection.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(75);
 
-/// A connection's place among those that may be open at once. Every request that hyper carries brings it along: whoever takes
-/// the connection over keeps it as long.
+/// A connection's slot in the connection limits.
+///
+/// Every request on hyper carries it, so that a handler that takes over the connection keeps the slot.
 #[derive(Debug, Clone)]
-pub struct Permit {
-    _held: Arc<(OwnedSemaphorePermit, Share<Client>)>,
+pub struct ConnectionPermit {
+    _held: Arc<(OwnedSemaphorePermit, QuotaSlot<Client>)>,
 }
 
-/// The server's connections.
+/// The server's connections and their limit.
 pub struct Connections {
-    free: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     limit: usize,
 }
 
 impl Connections {
-    /// Room for this many.
+    /// Allows this many concurrent connections.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(limit)), limit }
+        Self { slots: Arc::new(Semaphore::new(limit)), limit }
     }
 
-    /// Accepts connections for ever.
+    /// Accepts connections forever.
     pub async fn accept(&self, listener: &TcpListener, app: Arc<App>, tls: Option<Arc<Tls>>) {
         let router = super::router(app.clone());
         loop {
             let (socket, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of descriptors, most likely: others will be freed; spinning would only hold them longer.
+                    // The process is probably out of file descriptors. Spinning would only delay their release.
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             };
-            // Frames are written whole; waiting to fill a packet would only delay them.
+            // Frames are written whole; Nagle's algorithm would only delay them.
             let _ = socket.set_nodelay(true);
-            let place = self.free.clone().try_acquire_owned().map_err(|_| self.full());
-            let place = place.and_then(|place| Ok((place, app.shares.take(Client::at(peer.ip()))?)));
-            let place = match place {
-                Ok(place) => place,
+            let slot = self.slots.clone().try_acquire_owned().map_err(|_| self.limit_problem());
+            let slot = slot.and_then(|slot| Ok((slot, app.client_connections.acquire(Client::from_address(peer.ip()))?)));
+            let slot = match slot {
+                Ok(slot) => slot,
                 Err(problem) => {
                     app.meters.problems.add(problem.code);
-                    // To say so over TLS would take a handshake, of all things the dearest.
+                    // An answer over TLS would need a handshake, the most expensive step of all.
                     if tls.is_none() {
-                        tokio::spawn(refuse(socket, problem, (app.world.now)()));
+                        tokio::spawn(refuse(socket, problem, (app.environment.now)()));
                     }
                     continue;
                 }
             };
             app.meters.connections.add(1);
-            let (app, router, permit) = (app.clone(), router.clone(), Permit { _held: Arc::new(place) });
+            let (app, router, permit) = (app.clone(), router.clone(), ConnectionPermit { _held: Arc::new(slot) });
             let tls = tls.clone();
             tokio::spawn(async move {
                 let served = match tls {
-                    None => connection(app, router, socket, permit.clone()).await,
-                    Some(tls) => Box::pin(secured(app, router, tls, socket, permit.clone())).await,
+                    None => serve_plain(app, router, socket, permit.clone()).await,
+                    Some(tls) => Box::pin(serve_tls(app, router, tls, socket, permit.clone())).await,
                 };
                 if let Err(error) = served {
-                    tracing::debug!(%error, "a connection broke");
+                    tracing::debug!(%error, "a connection failed");
                 }
                 drop(permit);
             });
         }
     }
 
-    fn full(&self) -> Problem {
+    fn limit_problem(&self) -> Problem {
         let limit = self.limit;
-        let detail = format!("the server has {limit} connections open, its limit; come back, or raise --connections-max");
+        let detail = format!("The server has {limit} connections open, its limit. Retry later, or raise --connections-max.");
         let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", detail);
-        problem.with("limit", limit).retry_after(2)
+        problem.with("limit", limit).with_retry_after(2)
     }
 
-    /// Waits until every connection has ended, at most this long.
-    pub async fn drained(&self, within: Duration) {
-        let all = self.free.acquire_many(u32::try_from(self.limit).unwrap_or(u32::MAX));
+    /// Waits until every connection has closed, at most this long.
+    pub async fn wait_closed(&self, within: Duration) {
+        let all = self.slots.acquire_many(u32::try_from(self.limit).unwrap_or(u32::MAX));
         if tokio::time::timeout(within, all).await.is_err() {
             tracing::warn!(
-                open = self.limit - self.free.available_permits(),
+                open = self.limit - self.slots.available_permits(),
                 "connections were still open at the end of the drain"
             );
         }
     }
 }
 
-/// Tells somebody why nothing will come of it, and lets go.
+/// Sends the reason and closes the connection.
 async fn refuse(mut socket: TcpStream, problem: Problem, now: jiff::Timestamp) -> io::Result<()> {
-    let told = async {
-        socket.write_all(&answered(Err(problem), now, None, true)).await?;
+    let sending = async {
+        socket.write_all(&http_response(Err(problem), now, None, true)).await?;
         socket.shutdown().await?;
-        // A socket that is dropped with something unread takes back what it has sent.
+        // Closing a socket with unread input resets it, and the client would lose the answer.
         let mut void = [0; 512];
         while socket.read(&mut void).await? > 0 {}
         Ok(())
     };
-    // Whoever does not even read it loses nothing by it.
-    tokio::time::timeout(PARTING_TIME_MAX, told).await.unwrap_or(Ok(()))
+    // A client that does not read the answer loses nothing.
+    tokio::time::timeout(REFUSAL_TIME_MAX, sending).await.unwrap_or(Ok(()))
 }
 
-/// Connections that are told at once that the server is stopping; of more than that each is closed unheard.
-const TURNED_AWAY_MAX: usize = 64;
-/// How long one of them may take.
-const TURNED_AWAY_TIME_MAX: Duration = Duration::from_secs(2);
+/// Maximum concurrent connections that a stopping server answers. Further ones are closed without an answer.
+const STOPPING_CONNECTIONS_MAX: usize = 64;
+/// Maximum time of one such answer.
+const STOPPING_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Accepts connections for ever, and tells each that there is nothing to be had any more. Health and metrics are answered: those
-/// who ask whether we are ready are to hear it from us.
+/// Accepts connections forever and answers each that the server is stopping.
 ///
-/// Where TLS is spoken they hear it from the connection's end: a handshake for each would be dear, at such a time.
-pub async fn turn_away(listener: &TcpListener, app: &Arc<App>, is_plain: bool) {
-    let free = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
+/// Health and metrics are still answered, so that a load balancer learns the state from the server itself. A TLS
+/// connection is only closed: a handshake for each would be too expensive now.
+pub async fn refuse_while_stopping(listener: &TcpListener, app: &Arc<App>, is_plain: bool) {
+    let slots = Arc::new(Semaphore::new(STOPPING_CONNECTIONS_MAX));
     loop {
         let Ok((socket, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -170,30 +171,30 @@ pub async fn turn_away(listener: &TcpListener, app: &Arc<App>, is_plain: bool) {
         if !is_plain {
             continue;
         }
-        let Ok(place) = free.clone().try_acquire_owned() else { continue };
+        let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
         let app = app.clone();
         tokio::spawn(async move {
-            // Whoever takes longer has his answer by the connection's end.
-            let _ = tokio::time::timeout(TURNED_AWAY_TIME_MAX, farewell(&app, socket)).await;
-            drop(place);
+            // A client that takes longer only sees the connection close.
+            let _ = tokio::time::timeout(STOPPING_TIME_MAX, answer_while_stopping(&app, socket)).await;
+            drop(slot);
         });
     }
 }
 
-/// Answers one request of a connection that came too late.
-async fn farewell<S: AsyncRead + AsyncWrite + Unpin>(app: &App, mut socket: S) -> io::Result<()> {
+/// Answers one request while the server is stopping.
+async fn answer_while_stopping<S: AsyncRead + AsyncWrite + Unpin>(app: &App, mut socket: S) -> io::Result<()> {
     let mut read = BytesMut::new();
     while memchr::memmem::find(&read, b"\r\n\r\n").is_none() {
         if read.len() >= app.limits.head_bytes_max || socket.read_buf(&mut read).await? == 0 {
             return Ok(());
         }
     }
-    let asked = head_of(&read);
-    let path = asked.as_ref().map(|(uri, _)| uri.path());
-    // Whoever may not see them at other times may not now.
-    let may_look = match &asked {
+    let parsed = parse_head(&read);
+    let path = parsed.as_ref().map(|(uri, _)| uri.path());
+    // Metrics need the same authorization as at any other time.
+    let may_read_metrics = match &parsed {
         Some((uri, headers)) if path == Some("/metrics") => {
-            known(app, uri, headers).is_ok() && enter(app, meters::RIGHT, uri, headers).await.is_ok()
+            check_host(app, uri, headers).is_ok() && authorize_request(app, meters::ACCESS_RULE, uri, headers).await.is_ok()
         }
         _ => false,
     };
@@ -204,18 +205,18 @@ async fn farewell<S: AsyncRead + AsyncWrite + Unpin>(app: &App, mut socket: S) -
     };
     let text = match path {
         Some("/healthz") => plain("application/json", &super::ops::health().await.0.to_string()),
-        Some("/metrics") if may_look => plain(meters::CONTENT_TYPE, &meters::text(app).await),
+        Some("/metrics") if may_read_metrics => plain(meters::CONTENT_TYPE, &meters::text(app).await),
         _ => {
             app.meters.problems.add("stopping");
-            answered(Err(super::stopping()), (app.world.now)(), None, true)
+            http_response(Err(super::stopping_problem()), (app.environment.now)(), None, true)
         }
     };
     socket.write_all(&text).await?;
     socket.shutdown().await
 }
 
-/// The target and the headers of a request's head; `None` for what is none.
-fn head_of(head: &[u8]) -> Option<(Uri, HeaderMap)> {
+/// Parses the target and the headers of a head. `None`: malformed.
+fn parse_head(head: &[u8]) -> Option<(Uri, HeaderMap)> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     request.parse(head).ok()?;
@@ -225,86 +226,92 @@ fn head_of(head: &[u8]) -> Option<(Uri, HeaderMap)> {
     Some((request.path?.parse().ok()?, request.headers.iter().filter_map(pair).collect()))
 }
 
-/// A connection that begins with a TLS handshake.
-async fn secured(app: Arc<App>, router: axum::Router, tls: Arc<Tls>, socket: TcpStream, permit: Permit) -> io::Result<()> {
+/// Serves a connection that begins with a TLS handshake.
+async fn serve_tls(
+    app: Arc<App>,
+    router: axum::Router,
+    tls: Arc<Tls>,
+    socket: TcpStream,
+    permit: ConnectionPermit,
+) -> io::Result<()> {
     let mut stopping = app.stopping.subscribe();
-    let shaking = async {
-        // A handshake begins with a byte that is no letter; HTTP with a method.
+    let handshake = async {
+        // A TLS handshake begins with byte 0x16; an HTTP request begins with a letter.
         let mut first = [0];
         if socket.peek(&mut first).await? == 1 && first[0].is_ascii_alphabetic() {
             return Ok(Err(socket));
         }
         tls.acceptor().accept(socket).await.map(Ok)
     };
-    let shaken = tokio::select! {
-        shaken = tokio::time::timeout(app.limits.handshake_time_max, shaking) => shaken,
-        _ = told_to_stop(&mut stopping) => return Ok(()),
+    let outcome = tokio::select! {
+        outcome = tokio::time::timeout(app.limits.handshake_time_max, handshake) => outcome,
+        _ = stop_requested(&mut stopping) => return Ok(()),
     };
-    match shaken {
-        // Whoever it is has not even said hello; it can connect again.
+    match outcome {
+        // The client did not finish the handshake in time; it can reconnect.
         Err(_) => Ok(()),
-        Ok(shaken) => match shaken? {
-            Ok(socket) if socket.get_ref().1.alpn_protocol() == Some(H2) => http2_on(app, router, socket, permit).await,
+        Ok(outcome) => match outcome? {
+            Ok(socket) if socket.get_ref().1.alpn_protocol() == Some(H2) => serve_http2(app, router, socket, permit).await,
             Ok(socket) => {
                 let half_close = false;
-                hyper_on(app, router, socket, BytesMut::new(), permit, half_close).await
+                serve_http1(app, router, socket, BytesMut::new(), permit, half_close).await
             }
             Err(socket) => {
-                let detail = "this port speaks TLS, and the request came without; use https://";
+                let detail = "The request is plain HTTP, but this port requires TLS. Use https://.";
                 let problem = Problem::bad_request("tls_required", detail);
-                refuse(socket, problem, (app.world.now)()).await
+                refuse(socket, problem, (app.environment.now)()).await
             }
         },
     }
 }
 
-/// What a request's head says, as far as it matters here.
-enum Request {
+/// The kind of a connection's next request.
+enum NextRequest {
     Stream(Uri, HeaderMap),
     /// Facts in a JSON body of this many bytes.
     Facts(Uri, HeaderMap, usize),
-    /// hyper's.
+    /// A request for hyper.
     Other,
-    /// Nothing that can be read as one request.
+    /// A head that is malformed or ambiguous.
     Refused(Problem),
-    /// The client has nothing more to ask.
+    /// The client closed the connection.
     Gone,
 }
 
-async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, permit: Permit) -> io::Result<()> {
+async fn serve_plain(app: Arc<App>, router: axum::Router, mut socket: TcpStream, permit: ConnectionPermit) -> io::Result<()> {
     let mut stopping = app.stopping.subscribe();
     let mut read = BytesMut::new();
-    let mut patience = app.limits.head_time_max;
+    let mut time_max = app.limits.head_time_max;
     loop {
         let request = tokio::select! {
-            request = tokio::time::timeout(patience, read_request(&app, &mut socket, &mut read)) => request,
-            _ = told_to_stop(&mut stopping) => return socket.shutdown().await,
+            request = tokio::time::timeout(time_max, read_request(&app, &mut socket, &mut read)) => request,
+            _ = stop_requested(&mut stopping) => return socket.shutdown().await,
         };
         match request {
-            // No head in time, or nothing to ask for a while: whoever is there can connect again.
+            // No head in time, or idle for too long; the client can reconnect.
             Err(_) => return socket.shutdown().await,
             Ok(Err(error)) => return Err(error),
-            Ok(Ok(Request::Gone)) => return Ok(()),
-            Ok(Ok(Request::Stream(uri, headers))) => {
+            Ok(Ok(NextRequest::Gone)) => return Ok(()),
+            Ok(Ok(NextRequest::Stream(uri, headers))) => {
                 drop((read, router, stopping));
-                return Box::pin(stream_on(app, socket, uri, headers)).await;
+                return Box::pin(serve_stream(app, socket, uri, headers)).await;
             }
-            Ok(Ok(Request::Facts(uri, headers, length))) => {
-                let id = app.ids.of(&headers);
-                let run = trace::run_of(uri.path());
+            Ok(Ok(NextRequest::Facts(uri, headers, length))) => {
+                let id = app.request_ids.for_request(&headers);
+                let run = trace::run_in_path(uri.path());
                 let route = if run.is_some() { "/v1/runs/{run}/facts" } else { "/v1/sessions/{session}/facts" };
-                let told = Told::new(&id, "POST", Some(route), run, &headers);
+                let record = RequestRecord::new(&id, "POST", Some(route), run, &headers);
                 let body = read_body(&mut socket, &mut read, length, app.limits.body_time_max).await?;
                 let is_cut = body.is_err();
                 let answer = match body {
                     Ok(body) => {
                         let span = tracing::debug_span!("request", id = trace::text(&id), run);
-                        let taking = async {
-                            let pass = enter(&app, super::facts::RIGHT, &uri, &headers).await?;
-                            super::facts::at_once(&app, &pass, &uri, &headers, body).await
+                        let accepting = async {
+                            let authorization = authorize_request(&app, super::facts::ACCESS_RULE, &uri, &headers).await?;
+                            super::facts::accept_body(&app, &authorization, &uri, &headers, body).await
                         };
-                        // Boxed: else each idle stream keeps the room that a post takes.
-                        told.traced(Box::pin(taking.instrument(span))).await
+                        // Boxed, so that idle streams do not reserve the memory of a post.
+                        record.traced(Box::pin(accepting.instrument(span))).await
                     }
                     Err(problem) => {
                         app.meters.refused.add(problem.code);
@@ -312,71 +319,72 @@ async fn connection(app: Arc<App>, router: axum::Router, mut socket: TcpStream, 
                     }
                 };
                 let (status, code) = answer.as_ref().map_or_else(|p| (p.status, Some(p.code)), |_| (StatusCode::OK, None));
-                told.answered(&app, status, code);
-                socket.write_all(&answered(answer, (app.world.now)(), Some(&id), is_cut)).await?;
+                record.answered(&app, status, code);
+                socket.write_all(&http_response(answer, (app.environment.now)(), Some(&id), is_cut)).await?;
                 if is_cut {
-                    // The rest of the body may still come, and is no request.
+                    // The rest of the body may still arrive, and must not be parsed as a request.
                     return socket.shutdown().await;
                 }
-                patience = KEEP_ALIVE;
+                time_max = IDLE_TIME_MAX;
             }
-            Ok(Ok(Request::Other)) => {
+            Ok(Ok(NextRequest::Other)) => {
                 drop(stopping);
-                return Box::pin(hyper_on(app, router, socket, read, permit, true)).await;
+                return Box::pin(serve_http1(app, router, socket, read, permit, true)).await;
             }
-            Ok(Ok(Request::Refused(problem))) => {
+            Ok(Ok(NextRequest::Refused(problem))) => {
                 app.meters.problems.add(problem.code);
-                return refuse(socket, problem, (app.world.now)()).await;
+                return refuse(socket, problem, (app.environment.now)()).await;
             }
         }
     }
 }
 
-/// Reads until the next request can be told. What stays here is taken out of `read`; of any other, nothing is.
-async fn read_request(app: &App, socket: &mut TcpStream, read: &mut BytesMut) -> io::Result<Request> {
+/// Reads until the next request can be classified. Removes the heads of its own requests from `read`; leaves any other
+/// untouched.
+async fn read_request(app: &App, socket: &mut TcpStream, read: &mut BytesMut) -> io::Result<NextRequest> {
     let (bytes_max, mut seen) = (app.limits.head_bytes_max, 0);
     loop {
         if !read.is_empty() {
-            // Most connections are told by their first bytes.
+            // The first bytes classify most connections.
             let start = &read[..read.len().min(5)];
             if !b"GET ".starts_with(&start[..start.len().min(4)]) && !b"POST ".starts_with(start) {
-                return Ok(Request::Other);
+                return Ok(NextRequest::Other);
             }
             if head::may_be_whole(read, seen, bytes_max) {
                 match head::check(read, bytes_max, &mut [httparse::EMPTY_HEADER; HEADERS_MAX]) {
                     Ok(Some(head)) => {
-                        let (told, end) = (told(app, &head).unwrap_or(Request::Other), head.end);
-                        if !matches!(told, Request::Other) {
+                        let (request, end) = (classify(app, &head).unwrap_or(NextRequest::Other), head.end);
+                        if !matches!(request, NextRequest::Other) {
                             read.advance(end);
                         }
-                        return Ok(told);
+                        return Ok(request);
                     }
                     Ok(None) => seen = read.len(),
-                    Err(problem) => return Ok(Request::Refused(problem)),
+                    Err(problem) => return Ok(NextRequest::Refused(problem)),
                 }
             }
         }
-        // Memory only for those who speak: an idle connection keeps none.
+        // An idle connection keeps no buffer.
         if read.is_empty() {
             *read = BytesMut::new();
             socket.readable().await?;
         }
         read.reserve(READ_BYTES);
         if socket.read_buf(read).await? == 0 {
-            return Ok(if read.is_empty() { Request::Gone } else { Request::Other });
+            return Ok(if read.is_empty() { NextRequest::Gone } else { NextRequest::Other });
         }
     }
 }
 
-/// The request, if it is one of the plain ones that stay here.
-fn told(app: &App, head: &Head<'_, '_>) -> Option<Request> {
+/// Classifies a request. `None`: hyper handles it.
+fn classify(app: &App, head: &RequestHead<'_, '_>) -> Option<NextRequest> {
     let request = &head.request;
     let target = request.path?;
     let path = target.split('?').next().unwrap_or(target);
     let is_facts = match request.method? {
-        // In another client's words it must not seem to have come to its end when it is cut off: hyper resets.
+        // A stream in another format must be reset when cut, not end cleanly; hyper does that.
         "GET" if is_stream(path) && !target.contains("format=") => false,
-        "POST" if is_address(path) => true,
+        "POST" if is_facts_path(path) => true,
         _ => return None,
     };
     if request.version != Some(1) {
@@ -385,11 +393,11 @@ fn told(app: &App, head: &Head<'_, '_>) -> Option<Request> {
     let mut headers = HeaderMap::with_capacity(request.headers.len());
     for header in request.headers.iter() {
         let name = HeaderName::from_bytes(header.name.as_bytes()).ok()?;
-        // Each of these changes what the connection or the body means.
+        // These headers change the meaning of the connection or the body.
         if [header::UPGRADE, header::TRANSFER_ENCODING, header::EXPECT, header::CONTENT_ENCODING].contains(&name) {
             return None;
         }
-        // What another origin may, and is told, is decided there.
+        // The middleware of the router decides about other origins.
         if name == header::ORIGIN || name == FETCH_SITE && !matches!(header.value, b"same-origin" | b"none") {
             return None;
         }
@@ -398,21 +406,23 @@ fn told(app: &App, head: &Head<'_, '_>) -> Option<Request> {
         }
         headers.append(name, HeaderValue::from_bytes(header.value).ok()?);
     }
-    // A fragment is no part of a target; whoever sends one all the same means no address of ours.
+    // A request target has no fragment. One with a fragment matches no address.
     let uri: Uri = target.parse().ok().filter(|uri: &Uri| uri.path() == path)?;
-    // Why a name is none of ours is told there, too.
-    known(app, &uri, &headers).ok()?;
+    // The router's middleware answers an unknown host, too.
+    check_host(app, &uri, &headers).ok()?;
     let has_length = headers.contains_key(header::CONTENT_LENGTH);
     match (is_facts, head.body) {
-        (false, Body::Length(0)) if !has_length => Some(Request::Stream(uri, headers)),
-        (true, Body::Length(length)) if has_length && length <= POST_BYTES_MAX && matches!(is_lines(&headers), Ok(false)) => {
-            Some(Request::Facts(uri, headers, usize::try_from(length).ok()?))
+        (false, BodyFraming::Length(0)) if !has_length => Some(NextRequest::Stream(uri, headers)),
+        (true, BodyFraming::Length(length))
+            if has_length && length <= POST_BYTES_MAX && matches!(is_lines(&headers), Ok(false)) =>
+        {
+            Some(NextRequest::Facts(uri, headers, usize::try_from(length).ok()?))
         }
         _ => None,
     }
 }
 
-/// A body of this length; or the problem of one that comes too slowly.
+/// Reads a body of this length, or returns the problem of one that is too slow.
 async fn read_body(
     socket: &mut TcpStream,
     read: &mut BytesMut,
@@ -421,11 +431,11 @@ async fn read_body(
 ) -> io::Result<Result<Bytes, Problem>> {
     read.reserve(length.saturating_sub(read.len()));
     if read.len() < length {
-        let pace = Pace::new(grace);
+        let deadline = BodyDeadline::new(grace);
         while read.len() < length {
-            match pace.keep(read.len(), socket.read_buf(read)).await {
+            match deadline.apply(read.len(), socket.read_buf(read)).await {
                 Ok(Ok(0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(came) => drop(came?),
+                Ok(read) => drop(read?),
                 Err(problem) => return Ok(Err(problem)),
             }
         }
@@ -433,8 +443,8 @@ async fn read_body(
     Ok(Ok(read.split_to(length).freeze()))
 }
 
-/// The whole answer to a post, or to what is not even looked at.
-fn answered(answer: Result<Receipt, Problem>, now: jiff::Timestamp, id: Option<&HeaderValue>, is_last: bool) -> Vec<u8> {
+/// Formats a complete HTTP/1.1 response.
+fn http_response(answer: Result<Receipt, Problem>, now: jiff::Timestamp, id: Option<&HeaderValue>, is_last: bool) -> Vec<u8> {
     let mut further = String::new();
     let mut header = |name: &str, value: &str| further.extend([name, ": ", value, "\r\n"]);
     if let Some(id) = id {
@@ -447,10 +457,10 @@ fn answered(answer: Result<Receipt, Problem>, now: jiff::Timestamp, id: Option<&
         header("www-authenticate", CHALLENGE);
     }
     let (status, kind, body) = match answer {
-        Ok(receipt) => (StatusCode::OK, "application/json", serde_json::to_vec(&receipt).expect("a receipt is plain data")),
+        Ok(receipt) => (StatusCode::OK, "application/json", serde_json::to_vec(&receipt).expect("a receipt serializes to JSON")),
         Err(problem) => {
             header("cache-control", "no-store");
-            if let Some(seconds) = problem.comes_back() {
+            if let Some(seconds) = problem.retry_after_secs() {
                 header("retry-after", &seconds.to_string());
             }
             let problem = match id {
@@ -468,41 +478,43 @@ fn answered(answer: Result<Receipt, Problem>, now: jiff::Timestamp, id: Option<&
     text
 }
 
-async fn stream_on(app: Arc<App>, mut socket: TcpStream, uri: Uri, headers: HeaderMap) -> io::Result<()> {
-    let (now, id) = ((app.world.now)(), app.ids.of(&headers));
-    let run = trace::run_of(uri.path());
-    let told = Told::new(&id, "GET", Some("/v1/runs/{run}/stream"), run, &headers);
+async fn serve_stream(app: Arc<App>, mut socket: TcpStream, uri: Uri, headers: HeaderMap) -> io::Result<()> {
+    let (now, id) = ((app.environment.now)(), app.request_ids.for_request(&headers));
+    let run = trace::run_in_path(uri.path());
+    let record = RequestRecord::new(&id, "GET", Some("/v1/runs/{run}/stream"), run, &headers);
     let span = tracing::debug_span!("request", id = trace::text(&id), run);
     let opening = async {
-        let pass = enter(&app, stream::RIGHT, &uri, &headers).await?;
-        stream::open(&app, pass, &uri, &headers).await
+        let authorization = authorize_request(&app, stream::ACCESS_RULE, &uri, &headers).await?;
+        stream::open(&app, authorization, &uri, &headers).await
     };
-    let opened = told.traced(opening.instrument(span)).await;
+    let opened = record.traced(opening.instrument(span)).await;
     let (status, code) = match &opened {
-        Ok(Answer::Live(_)) => (StatusCode::OK, None),
-        Ok(Answer::NothingMore) => (StatusCode::NO_CONTENT, None),
+        Ok(StreamResponse::Live(_)) => (StatusCode::OK, None),
+        Ok(StreamResponse::NoContent) => (StatusCode::NO_CONTENT, None),
         Err(problem) => (problem.status, Some(problem.code)),
     };
-    told.answered(&app, status, code);
+    record.answered(&app, status, code);
     let response = match opened {
-        Ok(Answer::Live(stream)) => {
+        Ok(StreamResponse::Live(stream)) => {
             let head = stream_head(now, &id);
             drop((app, uri, headers, id));
-            return carry(&mut socket, *stream, head).await;
+            return write_stream(&mut socket, *stream, head).await;
         }
-        Ok(Answer::NothingMore) => {
+        Ok(StreamResponse::NoContent) => {
             let (date, id) = (httpdate::fmt_http_date(now.into()), trace::text(&id));
             format!("HTTP/1.1 204 No Content\r\nconnection: close\r\ncache-control: no-store\r\nx-request-id: {id}\r\ndate: {date}\r\n\r\n")
                 .into_bytes()
         }
-        Err(problem) => answered(Err(problem), now, Some(&id), true),
+        Err(problem) => http_response(Err(problem), now, Some(&id), true),
     };
     socket.write_all(&response).await?;
     socket.shutdown().await
 }
 
-/// The head of a stream. Without a length the body ends with the connection, which costs no framing and lets us write shared
-/// bytes as they are.
+/// The response head of a stream.
+///
+/// Without a length the body ends with the connection. That needs no framing, so shared bytes can be written as they
+/// are.
 fn stream_head(now: jiff::Timestamp, id: &HeaderValue) -> Bytes {
     let (date, id) = (httpdate::fmt_http_date(now.into()), trace::text(id));
     let mut head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\nx-request-id: {id}\r\ndate: {date}\r\n");
@@ -513,14 +525,14 @@ fn stream_head(now: jiff::Timestamp, id: &HeaderValue) -> Bytes {
     head.into()
 }
 
-/// Carries a stream until it ends or its reader is gone.
-async fn carry(socket: &mut TcpStream, mut stream: Stream, mut bytes: Bytes) -> io::Result<()> {
+/// Writes a stream until it ends or its client disconnects.
+async fn write_stream(socket: &mut TcpStream, mut stream: Stream, mut bytes: Bytes) -> io::Result<()> {
     loop {
         while !bytes.is_empty() {
             match socket.try_write(&bytes) {
                 Ok(written) => bytes.advance(written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    bytes = held(bytes, &mut stream);
+                    bytes = shrink_unsent(bytes, &mut stream);
                     socket.writable().await?;
                 }
                 Err(error) => return Err(error),
@@ -529,7 +541,7 @@ async fn carry(socket: &mut TcpStream, mut stream: Stream, mut bytes: Bytes) -> 
         let next = tokio::select! {
             biased;
             next = stream.next() => next,
-            gone = is_gone(socket) => return gone,
+            gone = closed_by_peer(socket) => return gone,
         };
         match next {
             Some(next) => bytes = next,
@@ -538,10 +550,12 @@ async fn carry(socket: &mut TcpStream, mut stream: Stream, mut bytes: Bytes) -> 
     }
 }
 
-/// What a reader that does not read must hold: the rest of the frame that it is in the middle of, as a copy. Everything after
-/// it is given back, to be read again once the socket takes more; so a stalled reader keeps no shared chunk alive.
-fn held(rest: Bytes, stream: &mut Stream) -> Bytes {
-    if rest.len() <= HELD_BYTES_MAX {
+/// Reduces the bytes that a stalled reader holds.
+///
+/// It keeps a copy of the rest of the current frame. Everything after that is returned to the stream, to be read again
+/// when the socket accepts more. So a stalled reader keeps no shared chunk alive.
+fn shrink_unsent(rest: Bytes, stream: &mut Stream) -> Bytes {
+    if rest.len() <= UNSENT_BYTES_MAX {
         return Bytes::copy_from_slice(&rest);
     }
     let Some(end) = memchr::memmem::find(&rest, b"\n\n").map(|at| at + 2) else { return rest };
@@ -549,13 +563,13 @@ fn held(rest: Bytes, stream: &mut Stream) -> Bytes {
     let cursor = memchr::memmem::rfind(frame, b"id: ").and_then(|at| std::str::from_utf8(&frame[at + 4..end - 2]).ok());
     match cursor.and_then(|cursor| cursor.parse().ok()) {
         Some(cursor) if stream.rewind(cursor) => Bytes::copy_from_slice(frame),
-        // A frame without a cursor, or one that is cut inside it: keep what there is.
+        // A frame without a cursor, or cut inside its cursor: keep the bytes.
         _ => rest,
     }
 }
 
-/// Resolves when the reader has closed its side. What it still says is thrown away: a stream's request is its only one.
-async fn is_gone(socket: &TcpStream) -> io::Result<()> {
+/// Resolves when the client has closed its side. Further input is discarded: a stream's request is its only one.
+async fn closed_by_peer(socket: &TcpStream) -> io::Result<()> {
     let mut void = [0; 64];
     loop {
         socket.readable().await?;
@@ -568,28 +582,28 @@ async fn is_gone(socket: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// What hyper calls for each request of a connection.
+/// The service that hyper calls for each request of a connection.
 macro_rules! service {
     ($app:expr, $router:expr, $permit:expr, $refusal:expr) => {{
         let (meters, router, permit) = ($app.meters.clone(), TowerToHyperService::new($router), $permit);
-        let refusal: head::Refusal = $refusal;
+        let refusal: head::RefusedHead = $refusal;
         service_fn(move |mut request: http::Request<Incoming>| {
             request.extensions_mut().insert(permit.clone());
             let refused = refusal.get().filter(|_| request.method().as_str() == head::REFUSED).cloned();
             if let Some(problem) = &refused {
                 meters.problems.add(problem.code);
             }
-            // What comes after a request for a WebSocket was not checked: it is no other request, whatever the answer.
+            // Bytes after a WebSocket request were not checked, so they must not be parsed as another request.
             let is_last = refused.is_some()
                 || request
                     .headers()
                     .get_all(header::UPGRADE)
                     .iter()
                     .any(|name| name.as_bytes().eq_ignore_ascii_case(b"websocket"));
-            let answering = refused.map_or_else(|| Ok(router.call(request)), Err);
+            let response = refused.map_or_else(|| Ok(router.call(request)), Err);
             async move {
-                let mut response = match answering {
-                    Ok(answering) => answering.await?,
+                let mut response = match response {
+                    Ok(response) => response.await?,
                     Err(problem) => problem.into_response(),
                 };
                 if is_last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -601,14 +615,15 @@ macro_rules! service {
     }};
 }
 
-/// HTTP/1.1, of which `read` was read already. With `half_close` a client that says no more is still answered; without, it is
-/// gone.
-async fn hyper_on<S>(
+/// Serves HTTP/1.1 through hyper. `read`: the bytes already read.
+///
+/// With `half_close` a client that has shut down its sending side is still answered; without, it counts as gone.
+async fn serve_http1<S>(
     app: Arc<App>,
     router: axum::Router,
     socket: S,
     read: BytesMut,
-    permit: Permit,
+    permit: ConnectionPermit,
     half_close: bool,
 ) -> io::Result<()>
 where
@@ -616,16 +631,22 @@ where
 {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(app.limits.head_time_max).half_close(half_close);
-    let socket = Checked::new(socket, read, app.limits.head_bytes_max);
+    let socket = CheckedStream::new(socket, read, app.limits.head_bytes_max);
     let service = service!(app, router, permit, socket.refusal());
     let connection = http.serve_connection(TokioIo::new(socket), service).with_upgrades();
-    drained(&app, connection, UpgradeableConnection::graceful_shutdown).await
+    serve_until_stopped(&app, connection, UpgradeableConnection::graceful_shutdown).await
 }
 
-/// HTTP/2: as many streams as the limit says. What a client may make us do by taking back what it asked for (CVE-2023-44487) is
-/// bounded by hyper.
-async fn http2_on(app: Arc<App>, router: axum::Router, mut socket: TlsStream<TcpStream>, permit: Permit) -> io::Result<()> {
-    // hyper would wait for a client's first words for ever.
+/// Serves HTTP/2 through hyper, with the configured stream limit.
+///
+/// hyper bounds the work that a client can cause by resetting its streams (CVE-2023-44487).
+async fn serve_http2(
+    app: Arc<App>,
+    router: axum::Router,
+    mut socket: TlsStream<TcpStream>,
+    permit: ConnectionPermit,
+) -> io::Result<()> {
+    // hyper would wait for a client's preface forever.
     let mut read = BytesMut::with_capacity(PREFACE_BYTES);
     let preface = async {
         while read.len() < PREFACE_BYTES && socket.read_buf(&mut read).await? > 0 {}
@@ -637,23 +658,23 @@ async fn http2_on(app: Arc<App>, router: axum::Router, mut socket: TlsStream<Tcp
             Ok(spoken) => spoken?,
             Err(_) => return socket.shutdown().await,
         },
-        _ = told_to_stop(&mut stopping) => return socket.shutdown().await,
+        _ = stop_requested(&mut stopping) => return socket.shutdown().await,
     }
     let mut http = http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
         .max_concurrent_streams(app.limits.streams_max)
         .max_header_list_size(u32::try_from(app.limits.head_bytes_max).unwrap_or(u32::MAX))
-        .max_send_buf_size(STREAM_BYTES_MAX)
-        // As a WebSocket: who leaves a ping unanswered is gone.
-        .keep_alive_interval(app.pulse.heartbeat)
-        .keep_alive_timeout(app.pulse.heartbeat);
-    let service = service!(app, router, permit, head::Refusal::default());
-    let connection = http.serve_connection(TokioIo::new(Checked::unchecked(socket, read)), service);
-    drained(&app, connection, http2::Connection::graceful_shutdown).await
+        .max_send_buf_size(HTTP2_STREAM_BYTES_MAX)
+        // As for a WebSocket, a client that leaves a ping unanswered is gone.
+        .keep_alive_interval(app.keep_alive.heartbeat)
+        .keep_alive_timeout(app.keep_alive.heartbeat);
+    let service = service!(app, router, permit, head::RefusedHead::default());
+    let connection = http.serve_connection(TokioIo::new(CheckedStream::unchecked(socket, read)), service);
+    serve_until_stopped(&app, connection, http2::Connection::graceful_shutdown).await
 }
 
-/// Serves a connection to its end; once the server is told to stop, it takes no more requests.
-async fn drained<C>(app: &App, connection: C, take_no_more: impl FnOnce(Pin<&mut C>)) -> io::Result<()>
+/// Serves a connection to its end. After the stop signal it accepts no further request.
+async fn serve_until_stopped<C>(app: &App, connection: C, take_no_more: impl FnOnce(Pin<&mut C>)) -> io::Result<()>
 where
     C: Future<Output = hyper::Result<()>>,
 {
@@ -661,7 +682,7 @@ where
     let mut stopping = app.stopping.subscribe();
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
-        _ = told_to_stop(&mut stopping) => None,
+        _ = stop_requested(&mut stopping) => None,
     };
     let ended = match ended {
         Some(ended) => ended,

@@ -1,5 +1,5 @@
-//! The page at `/` and its modules, built into the binary. What stands in a folder is served by its path, such as the client
-//! that other pages import (`/assets/client/index.js`).
+//! The page at `/` and its modules, embedded in the binary. Files in folders are served by their path, such as the
+//! client library for other pages (`/assets/client/index.js`).
 
 use super::problem::Problem;
 use axum::response::{IntoResponse, Response};
@@ -15,7 +15,7 @@ use rust_embed::RustEmbed;
 #[exclude = "tests/*"]
 struct Assets;
 
-/// Scripts and styles come from here and nowhere else, whatever text a payload brings.
+/// Scripts and styles load only from this server, whichever text a payload contains.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// `GET /`
@@ -29,7 +29,7 @@ pub async fn asset(uri: Uri) -> Result<Response, Problem> {
 }
 
 fn file(name: &str) -> Result<Response, Problem> {
-    let file = Assets::get(name).ok_or_else(|| Problem::not_found("no_such_asset", format!("the workbench has no {name}")))?;
+    let file = Assets::get(name).ok_or_else(|| Problem::not_found("no_such_asset", format!("The page has no file {name}.")))?;
     let kind = match name.rsplit_once('.').map(|(_, ending)| ending) {
         Some("html") => "text/html; charset=utf-8",
         Some("css") => "text/css; charset=utf-8",

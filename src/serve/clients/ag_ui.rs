@@ -1,13 +1,14 @@
-//! AG-UI over HTTP: `POST /ag-ui/{agent}` runs, attaches and resumes; `GET` hydrates a thread and joins a run (`TanStack` AI).
+//! AG-UI over HTTP: `POST /ag-ui/{agent}` runs, attaches and resumes; `GET` loads a thread or joins a run (`TanStack`
+//! AI).
 //!
-//! A post never runs anything twice. Its `runId` names the run: one that is there, or that was asked for already, is attached to,
-//! and only what nobody knows is asked for. Whoever goes away ends nothing by it.
+//! A post never runs anything twice. Its `runId` names the run. An existing or already requested run is attached to;
+//! only an unknown run is requested. Disconnecting does not end the run.
 
 use super::asked::{self, Decision};
-use super::place::Place;
+use super::place::DialectCursor;
 use super::tanstack::{self, TanStack};
 use super::threads::{RUNS_MAX, Thread};
-use super::{Awaiting, Begun, Coming, Ids, Opening, Talk, body, shown};
+use super::{DialectStream, IdPosition, PendingOpening, StartFuture, Started, StreamOpening, body, shown_activities};
 use crate::auth::rights::Verb;
 use crate::encode::ag_ui::{AgUi, Options, interrupts, messages, state};
 use crate::encode::{Begin, Dialect, Until};
@@ -15,8 +16,8 @@ use crate::log::LogId;
 use crate::log::run::Tail;
 use crate::model::{AgentId, Audience, RunId, SessionId, ThreadId};
 use crate::serve::App;
-use crate::serve::access::{Pass, Target, Who, allow, further};
-use crate::serve::hydrate::{echo, live, page_size};
+use crate::serve::access::{Authorization, Principal, Resource, authorize, authorize_also};
+use crate::serve::hydrate::{echo, no_store_json, page_size};
 use crate::serve::problem::Problem;
 use crate::serve::request::{Query, id_of, segment};
 use crate::serve::stream::HEADERS;
@@ -28,22 +29,22 @@ use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The protocol's name, for the agent that gets messages in it.
+/// The protocol's name in the messages to the agent.
 const PROTOCOL: &str = "ag-ui";
 
-/// What a client asks for: AG-UI's `RunAgentInput`, read leniently.
-pub(super) struct Input {
+/// A client's request: AG-UI's `RunAgentInput`, read leniently.
+pub(super) struct RunInput {
     pub thread: SessionId,
     pub run: RunId,
     pub messages: Vec<Value>,
     pub decisions: Vec<Decision>,
     pub is_v1: bool,
-    /// Everything else that it says.
+    /// All other members.
     pub rest: Map<String, Value>,
 }
 
-impl Input {
-    /// Reads a body. `named` is the run's id where something else than the body gives it.
+impl RunInput {
+    /// Reads a body. `named`: the run's id, if the body does not give it.
     ///
     /// # Errors
     /// 422 that names the member.
@@ -66,58 +67,58 @@ impl Input {
     }
 }
 
-/// Whether the client speaks AG-UI 1.0, by its body.
+/// Returns whether the client speaks AG-UI 1.0, by its body.
 pub(super) fn is_v1(body: &Map<String, Value>) -> bool {
     body.get("protocolVersion").and_then(Value::as_str).is_some_and(|version| version.starts_with("1."))
 }
 
-/// How a client wants to be told.
-pub(super) struct How {
+/// How a client wants its stream.
+pub(super) struct ClientOptions {
     pub audience: Audience,
-    pub ids: Ids,
-    /// Whether it may be told of sub-agents.
+    pub ids: IdPosition,
+    /// Whether it understands sub-agent events.
     pub subagents: bool,
-    /// Where it has got to, of the run that it asks for.
-    pub after: Option<Place>,
+    /// Its position in the run that it requests.
+    pub after: Option<DialectCursor>,
 }
 
-impl How {
-    /// What a request says of it, beside its body.
+impl ClientOptions {
+    /// Reads the options from the query and the headers.
     ///
     /// # Errors
-    /// 400 for what cannot be read.
-    pub fn of(query: &Query, headers: &HeaderMap) -> Result<Self, Problem> {
+    /// 400 for an invalid value.
+    pub fn from_request(query: &Query, headers: &HeaderMap) -> Result<Self, Problem> {
         let (audience, subagents) = (query.audience()?, query.is_set("subagents"));
-        let ids = if headers.contains_key(RUN_ID) { Ids::First } else { Ids::Last };
-        Ok(Self { audience, ids, subagents, after: got_to(headers, None)? })
+        let ids = if headers.contains_key(RUN_ID) { IdPosition::First } else { IdPosition::Last };
+        Ok(Self { audience, ids, subagents, after: resume_position(headers, None)? })
     }
 
-    /// Whether it is `TanStack` AI that asks.
+    /// Returns whether the client is `TanStack` AI.
     fn is_tanstack(&self) -> bool {
-        self.ids == Ids::First
+        self.ids == IdPosition::First
     }
 
     fn dialect(&self, thread: &str, run: &RunId, begin: Begin, is_v1: bool, messages: Vec<Value>) -> Box<dyn Dialect> {
         let (thread, run, until) = (thread.to_owned(), run.to_string(), Until::Pause);
         let subagents = self.subagents || is_v1;
-        let telling = AgUi::new(Options { thread, run, begin, until, is_v1, subagents, messages });
+        let dialect = AgUi::new(Options { thread, run, begin, until, is_v1, subagents, messages });
         match self.is_tanstack() {
-            true => Box::new(TanStack::new(telling)),
-            false => Box::new(telling),
+            true => Box::new(TanStack::new(dialect)),
+            false => Box::new(dialect),
         }
     }
 
-    /// How whoever comes to a run that is there already begins: `TanStack` AI wants it from its start.
-    fn joining(&self) -> Begin {
-        if self.is_tanstack() { Begin::Told } else { Begin::Shown }
+    /// How a client joins an existing run: `TanStack` AI wants its events from the start.
+    fn begin_mode(&self) -> Begin {
+        if self.is_tanstack() { Begin::Replay } else { Begin::Snapshot }
     }
 }
 
-/// `TanStack`'s header with the run's id.
+/// The header in which `TanStack` sends the run's id.
 const RUN_ID: &str = "x-run-id";
 
-/// Where a client has got to: by the header, or by what its address says. From the start it has no cursor.
-fn got_to(headers: &HeaderMap, offset: Option<&str>) -> Result<Option<Place>, Problem> {
+/// The client's position, by its header or its URL. `None`: the start.
+fn resume_position(headers: &HeaderMap, offset: Option<&str>) -> Result<Option<DialectCursor>, Problem> {
     let header = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
     match header.or(offset) {
         None | Some("" | "-1" | "start") => Ok(None),
@@ -126,105 +127,123 @@ fn got_to(headers: &HeaderMap, offset: Option<&str>) -> Result<Option<Place>, Pr
 }
 
 /// `POST /ag-ui/{agent}`
-pub async fn post(State(app): State<Arc<App>>, pass: Pass, request: Request<Body>) -> Result<Response, Problem> {
+pub async fn post(
+    State(app): State<Arc<App>>,
+    authorization: Authorization,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let agent = segment("agentId", &head.uri, 2)?;
-    let how = How::of(&Query::of(&head.uri), &head.headers)?;
+    let options = ClientOptions::from_request(&Query::from_uri(&head.uri), &head.headers)?;
     let named = head.headers.get(RUN_ID).and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
     let named = named.map(|id| id_of("X-Run-Id", id)).transpose()?;
-    let input = Input::read(body::object(&app, &head.headers, body).await?, named)?;
-    run(&app, pass, &agent, input, how).await
+    let input = RunInput::read(body::object(&app, &head.headers, body).await?, named)?;
+    run(&app, authorization, &agent, input, options).await
 }
 
 /// Answers a `RunAgentInput`.
-pub(super) async fn run(app: &Arc<App>, pass: Pass, agent: &AgentId, input: Input, how: How) -> Result<Response, Problem> {
-    let (id, audience) = (input.thread.clone(), how.audience);
-    let who = pass.who().clone();
-    let pass = further(app, pass, Verb::Control, Target::Thread(&id), Some(audience)).await?;
-    let pass = further(app, pass, Verb::Read, Target::Thread(&id), Some(audience)).await?;
+pub(super) async fn run(
+    app: &Arc<App>,
+    authorization: Authorization,
+    agent: &AgentId,
+    input: RunInput,
+    options: ClientOptions,
+) -> Result<Response, Problem> {
+    let (id, audience) = (input.thread.clone(), options.audience);
+    let principal = authorization.principal().clone();
+    let authorization = authorize_also(app, authorization, Verb::Control, Resource::Thread(&id), Some(audience)).await?;
+    let authorization = authorize_also(app, authorization, Verb::Read, Resource::Thread(&id), Some(audience)).await?;
     let thread = Thread::find(app, &id).await?;
-    let own = own(app, &who, &id, &input.run, audience).await?;
+    let existing_run = existing_run(app, &principal, &id, &input.run, audience).await?;
 
-    let decided = submit(app, &thread, &input, own.is_some(), audience).await?;
-    // What is there to be told at once: the run itself, or, after a cursor, the one that the cursor is of.
-    let goes_on = decided.last().filter(|_| how.after.is_some() && !is_of(how.after, own.as_ref()));
-    let own_run = own.as_ref().filter(|_| decided.is_empty() || is_of(how.after, own.as_ref())).map(|_| &input.run);
-    if let Some(run) = goes_on.map(|decision| &decision.run).or(own_run).cloned() {
-        let pass = allow(app, &who, Verb::Read, Target::Run(&run), Some(audience)).await?;
-        let dialect = how.dialect(id.as_str(), &input.run, how.joining(), input.is_v1, input.messages);
-        let (after, ids, earlier) = (how.after, how.ids, thread.beside(&run));
-        let opening = Opening { run, audience, after, replay: false, ids, earlier, dialect };
-        return Ok(Talk::open(app, pass, opening).await?.respond(&[]));
+    let decided = submit_decisions(app, &thread, &input, existing_run.is_some(), audience).await?;
+    // A run that can be streamed at once: the named run, or the run of the client's cursor.
+    let resumed = decided.last().filter(|_| options.after.is_some() && !is_of_run(options.after, existing_run.as_ref()));
+    let run_to_attach = existing_run
+        .as_ref()
+        .filter(|_| decided.is_empty() || is_of_run(options.after, existing_run.as_ref()))
+        .map(|_| &input.run);
+    if let Some(run) = resumed.map(|decision| &decision.run).or(run_to_attach).cloned() {
+        let authorization = authorize(app, &principal, Verb::Read, Resource::Run(&run), Some(audience)).await?;
+        let dialect = options.dialect(id.as_str(), &input.run, options.begin_mode(), input.is_v1, input.messages);
+        let (after, ids, earlier) = (options.after, options.ids, thread.other_runs(&run));
+        let opening = StreamOpening { run, audience, after, replay: false, ids, earlier, dialect };
+        return Ok(DialectStream::open(app, authorization, opening).await?.respond(&[]));
     }
-    let begin = if decided.is_empty() { Begin::Told } else { how.joining() };
-    let is_tanstack = how.is_tanstack();
-    let dialect = how.dialect(id.as_str(), &input.run, begin, input.is_v1, input.messages.clone());
+    let begin = if decided.is_empty() { Begin::Replay } else { options.begin_mode() };
+    let is_tanstack = options.is_tanstack();
+    let dialect = options.dialect(id.as_str(), &input.run, begin, input.is_v1, input.messages.clone());
     let named = input.run.clone();
     if decided.is_empty() {
-        let value = value(app, &thread, input, audience).await?;
+        let value = send_value(app, &thread, input, audience).await?;
         asked::send(app, &id, &named, agent, value, audience).await?;
     }
-    let coming = {
+    let start = {
         let app = app.clone();
         Box::pin(async move {
             if decided.is_empty() {
-                let run = asked::begun(&app, id.clone(), named).await?;
-                return ready(&app, &who, &id, run, audience, true).await;
+                let run = asked::wait_until_written(&app, id.clone(), named).await?;
+                return prepare(&app, &principal, &id, run, audience, true).await;
             }
             let actions: Vec<_> = decided.iter().map(|decision| decision.action.clone()).collect();
-            let run = asked::decided(&app, decided, named, audience).await?;
-            let begun = ready(&app, &who, &id, run, audience, false).await?;
-            // This one goes on with the messages that it has.
-            let paused = if is_tanstack { asked::paused_at(&app, &begun.run, &actions).await? } else { None };
-            Ok(Begun { after: paused, ..begun })
+            let run = asked::wait_until_resumed(&app, decided, named, audience).await?;
+            let started = prepare(&app, &principal, &id, run, audience, false).await?;
+            // This client keeps the messages that it has.
+            let paused = if is_tanstack { asked::paused_at(&app, &started.run, &actions).await? } else { None };
+            Ok(Started { after: paused, ..started })
         })
     };
-    let awaiting = Awaiting { coming, audience, ids: how.ids, meanwhile: None, dialect };
-    Ok(Talk::after(app, pass, awaiting).await?.respond(&[]))
+    let opening = PendingOpening { start, audience, ids: options.ids, meanwhile: None, dialect };
+    Ok(DialectStream::after(app, authorization, opening).await?.respond(&[]))
 }
 
-/// Whether a place is of this run.
-fn is_of(place: Option<Place>, run: Option<&Tail>) -> bool {
-    place.is_some_and(|place| run.is_some_and(|tail| tail.epoch == Some(place.cursor.epoch)))
+/// Returns whether a position belongs to this run.
+fn is_of_run(cursor: Option<DialectCursor>, run: Option<&Tail>) -> bool {
+    cursor.is_some_and(|cursor| run.is_some_and(|tail| tail.epoch == Some(cursor.cursor.epoch)))
 }
 
-/// How the run stands that a client names in a thread; `None` for one that nobody has written.
-async fn own(app: &App, who: &Who, thread: &SessionId, run: &RunId, audience: Audience) -> Result<Option<Tail>, Problem> {
+/// The tail of the run that a client names in a thread. `None`: the run does not exist.
+async fn existing_run(
+    app: &App,
+    principal: &Principal,
+    thread: &SessionId,
+    run: &RunId,
+    audience: Audience,
+) -> Result<Option<Tail>, Problem> {
     let tail = app.logs.log(&LogId::Run(run.clone())).await?.tail();
     if tail.epoch.is_none() {
         return Ok(None);
     }
-    allow(app, who, Verb::Read, Target::Run(run), Some(audience)).await?;
+    authorize(app, principal, Verb::Read, Resource::Run(run), Some(audience)).await?;
     match &tail.summary.session_id {
         Some(session) if session != thread => {
-            let detail =
-                format!("run {run} is one of thread {session}, and the request is for thread {thread}; name it otherwise");
+            let detail = format!("Run {run} belongs to thread {session}, not to thread {thread}. Use another run id.");
             Err(Problem::new(StatusCode::CONFLICT, "run_of_another_thread", detail).with("member", "runId"))
         }
         _ => Ok(Some(tail)),
     }
 }
 
-/// Hands on what the client decides.
-async fn submit(
+/// Submits the client's decisions.
+async fn submit_decisions(
     app: &App,
     thread: &Thread,
-    input: &Input,
+    input: &RunInput,
     is_known: bool,
     audience: Audience,
-) -> Result<Vec<asked::Submitted>, Problem> {
+) -> Result<Vec<asked::SubmittedDecision>, Problem> {
     if input.decisions.is_empty() {
         return Ok(Vec::new());
     }
-    let asks = thread.asked(app, audience).await?;
+    let actions_asked = thread.asked(app, audience).await?;
     let mut asked = Vec::with_capacity(input.decisions.len());
     for decision in &input.decisions {
-        match asks.get(decision.action.as_str()) {
+        match actions_asked.get(decision.action.as_str()) {
             Some(of) => asked.push((of, decision)),
             None if is_known => {}
             None => {
                 let action = &decision.action;
-                let detail = format!("nothing in thread {} asks by interrupt {action}; look at the thread again", thread.id);
+                let detail = format!("No run of thread {} asked by interrupt {action}. Reload the thread.", thread.id);
                 let problem = Problem::new(StatusCode::CONFLICT, "action_not_pending", detail);
                 return Err(problem.with("member", "interruptId").with("interruptId", action.as_str()));
             }
@@ -238,99 +257,120 @@ async fn submit(
     Ok(submitted)
 }
 
-/// What the agent is told of a new run.
-async fn value(app: &App, thread: &Thread, input: Input, audience: Audience) -> Result<Value, Problem> {
-    let shown = thread.shown(app, audience).await?;
+/// The value of the `send` that requests a new run.
+async fn send_value(app: &App, thread: &Thread, input: RunInput, audience: Audience) -> Result<Value, Problem> {
+    let shown = thread.shown_activities(app, audience).await?;
     let known = asked::known_ids(&shown, &messages(&shown, input.is_v1));
-    let news = asked::news(&input.messages, &known);
-    let told = json!({ "protocol": PROTOCOL, "threadId": input.thread, "runId": input.run, "messages": news });
-    Ok(asked::value_of(input.rest, told))
+    let new_messages = asked::new_messages(&input.messages, &known);
+    let sent = json!({ "protocol": PROTOCOL, "threadId": input.thread, "runId": input.run, "messages": new_messages });
+    Ok(asked::value_of(input.rest, sent))
 }
 
-/// What there is to tell of a run that is written by now.
-pub(super) async fn ready(
+/// Describes a run that exists by now.
+pub(super) async fn prepare(
     app: &App,
-    who: &Who,
+    principal: &Principal,
     thread: &SessionId,
     run: RunId,
     audience: Audience,
     replay: bool,
-) -> Result<Begun, Problem> {
-    let pass = allow(app, who, Verb::Read, Target::Run(&run), Some(audience)).await?;
-    let earlier = Some(Thread::find(app, thread).await?.beside(&run));
-    Ok(Begun { run, pass, after: None, replay, earlier })
+) -> Result<Started, Problem> {
+    let authorization = authorize(app, principal, Verb::Read, Resource::Run(&run), Some(audience)).await?;
+    let earlier = Some(Thread::find(app, thread).await?.other_runs(&run));
+    Ok(Started { run, authorization, after: None, replay, earlier })
 }
 
-/// `GET /ag-ui/{agent}`: a run, live; or a thread at rest.
-pub async fn get(State(app): State<Arc<App>>, pass: Pass, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
+/// `GET /ag-ui/{agent}`: a live run, or a stored thread.
+pub async fn get(
+    State(app): State<Arc<App>>,
+    authorization: Authorization,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     segment::<AgentId>("agentId", &uri, 2)?;
-    let query = Query::of(&uri);
+    let query = Query::from_uri(&uri);
     let run = query.get("runId").map(|run| id_of::<RunId>("runId", run)).transpose()?;
     let thread = query.get("threadId").map(|thread| id_of::<SessionId>("threadId", thread)).transpose()?;
     let offset = query.get("last_event_id").or(query.get("offset"));
-    let how = How { ids: Ids::First, after: got_to(&headers, offset)?, ..How::of(&query, &HeaderMap::new())? };
+    let options = ClientOptions {
+        ids: IdPosition::First,
+        after: resume_position(&headers, offset)?,
+        ..ClientOptions::from_request(&query, &HeaderMap::new())?
+    };
     let (limit, before) = (page_size(&query)?, query.get("before").filter(|before| !before.is_empty()));
     match (run, thread) {
-        (Some(run), thread) => join(&app, pass, run, thread, how).await,
+        (Some(run), thread) => join(&app, authorization, run, thread, options).await,
         (None, Some(thread)) => {
-            hydrate(&app, &thread, how.audience, limit, before).await.map(|answer| live(echo(&query, answer)))
+            hydrate(&app, &thread, options.audience, limit, before).await.map(|answer| no_store_json(echo(&query, answer)))
         }
         (None, None) => {
-            let detail = "the query names neither a threadId, to look at, nor a runId, to join";
+            let detail = "The query has no threadId to load and no runId to join. Send one of them.";
             Err(Problem::bad_request("bad_query", detail).with("member", "threadId"))
         }
     }
 }
 
-/// The run, as to whoever has any part of it. One that was asked for is waited for; of one that nobody knows there is nothing.
-async fn join(app: &Arc<App>, pass: Pass, run: RunId, thread: Option<SessionId>, how: How) -> Result<Response, Problem> {
-    let (who, audience) = (pass.who().clone(), how.audience);
+/// Joins a run. A requested run is waited for; an unknown run has no events.
+async fn join(
+    app: &Arc<App>,
+    authorization: Authorization,
+    run: RunId,
+    thread: Option<SessionId>,
+    options: ClientOptions,
+) -> Result<Response, Problem> {
+    let (principal, audience) = (authorization.principal().clone(), options.audience);
     let Tail { epoch, summary, .. } = app.logs.log(&LogId::Run(run.clone())).await?.tail();
     if epoch.is_none() {
-        let Some(id) = asked::thread_of(app, &run) else { return Ok((HEADERS, Body::empty()).into_response()) };
-        // It waits for a first event for so long only.
+        let Some(id) = asked::requested_in_thread(app, &run) else { return Ok((HEADERS, Body::empty()).into_response()) };
+        // An empty history makes the dialect send an event at once: this client gives up soon without one.
         let meanwhile = Some(Vec::new());
-        let dialect = how.dialect(id.as_str(), &run, how.joining(), false, Vec::new());
-        let coming = coming(app, &who, &id, run, audience);
-        let awaiting = Awaiting { coming, audience, ids: how.ids, meanwhile, dialect };
-        return Ok(Talk::after(app, pass, awaiting).await?.respond(&[]));
+        let dialect = options.dialect(id.as_str(), &run, options.begin_mode(), false, Vec::new());
+        let start = await_run(app, &principal, &id, run, audience);
+        let opening = PendingOpening { start, audience, ids: options.ids, meanwhile, dialect };
+        return Ok(DialectStream::after(app, authorization, opening).await?.respond(&[]));
     }
-    // What is waited for is allowed for as long as it is not there.
-    let pass = allow(app, &who, Verb::Read, Target::Run(&run), Some(audience)).await?;
+    // The rule for requested runs only holds while the run does not exist.
+    let authorization = authorize(app, &principal, Verb::Read, Resource::Run(&run), Some(audience)).await?;
     let name = summary.session_id.as_ref().or(thread.as_ref()).map(SessionId::as_str);
     let name = name.or(summary.thread_id.as_ref().map(ThreadId::as_str)).unwrap_or(run.as_str()).to_owned();
     let earlier = match &summary.session_id {
-        Some(session) => Thread::find(app, session).await?.beside(&run),
+        Some(session) => Thread::find(app, session).await?.other_runs(&run),
         None => Vec::new(),
     };
-    let dialect = how.dialect(&name, &run, how.joining(), false, Vec::new());
-    let opening = Opening { run, audience, after: how.after, replay: false, ids: how.ids, earlier, dialect };
-    Ok(Talk::open(app, pass, opening).await?.respond(&[]))
+    let dialect = options.dialect(&name, &run, options.begin_mode(), false, Vec::new());
+    let opening = StreamOpening { run, audience, after: options.after, replay: false, ids: options.ids, earlier, dialect };
+    Ok(DialectStream::open(app, authorization, opening).await?.respond(&[]))
 }
 
-/// A run that was asked for, for whoever is shown its thread meanwhile.
-pub(super) fn coming(app: &Arc<App>, who: &Who, thread: &SessionId, run: RunId, audience: Audience) -> Coming {
-    let (app, who, thread) = (app.clone(), who.clone(), thread.clone());
+/// Waits for a requested run, for a client that has been shown its thread.
+pub(super) fn await_run(
+    app: &Arc<App>,
+    principal: &Principal,
+    thread: &SessionId,
+    run: RunId,
+    audience: Audience,
+) -> StartFuture {
+    let (app, principal, thread) = (app.clone(), principal.clone(), thread.clone());
     Box::pin(async move {
-        let run = asked::begun(&app, thread.clone(), run).await?;
-        let begun = ready(&app, &who, &thread, run, audience, false).await?;
-        Ok(Begun { earlier: None, ..begun })
+        let run = asked::wait_until_written(&app, thread.clone(), run).await?;
+        let started = prepare(&app, &principal, &thread, run, audience, false).await?;
+        Ok(Started { earlier: None, ..started })
     })
 }
 
-/// A thread at rest: a page of its messages, what goes on, and what waits for somebody.
+/// A stored thread: a page of its messages, its active run, and what it waits for.
 async fn hydrate(app: &App, id: &SessionId, audience: Audience, limit: usize, before: Option<&str>) -> Result<Value, Problem> {
     let thread = Thread::find(app, id).await?;
-    let mut active = thread.active(audience).map(|part| &part.run).or(thread.sent.first());
+    let mut active = thread.active(audience).map(|part| &part.run).or(thread.requested.first());
     let (mut pending, waiting) = (Vec::new(), thread.waiting(audience).filter(|_| active.is_none()));
     if let Some(part) = waiting {
-        pending = interrupts(&shown(app, &part.run, audience, None).await?);
-        // All that it asked is answered: it is about to go on.
-        active = Some(&part.run).filter(|_| pending.is_empty() && !part.stands(audience).pending.is_empty());
+        pending = interrupts(&shown_activities(app, &part.run, audience, None).await?);
+        // Every action is answered, so the run is about to resume.
+        active = Some(&part.run).filter(|_| pending.is_empty() && !part.state(audience).pending.is_empty());
     }
     let interrupts = waiting
         .filter(|_| !pending.is_empty())
-        .map(|part| json!({ "runId": part.run, "pending": tanstack::bound(pending, part.run.as_str()) }));
+        .map(|part| json!({ "runId": part.run, "pending": tanstack::with_bindings(pending, part.run.as_str()) }));
     let (messages, state, next) = page(app, &thread, active, audience, limit, before).await?;
     let mut answer = json!({
         "threadId": id,
@@ -348,9 +388,10 @@ async fn hydrate(app: &App, id: &SessionId, audience: Audience, limit: usize, be
     Ok(answer)
 }
 
-/// The last `limit` messages of a thread before a cursor, in order, the state after them, and the cursor for those before them.
-/// Runs are looked at in windows of [`RUNS_MAX`], which later runs do not move. Of a run that goes on there is what it answers:
-/// whoever joins it is told the rest.
+/// The last `limit` messages before a cursor, in order, the state after them, and the cursor of the previous page.
+///
+/// Runs load in windows of [`RUNS_MAX`], which later runs do not shift. Of the active run only the user's messages are
+/// listed: a joining client streams the rest.
 async fn page(
     app: &App,
     thread: &Thread,
@@ -369,14 +410,14 @@ async fn page(
     runs.truncate(RUNS_MAX);
     let (mut all, mut past) = (Vec::new(), Vec::new());
     for (_, run) in runs.iter().rev() {
-        let of_run = shown(app, run, audience, None).await?;
+        let of_run = shown_activities(app, run, audience, None).await?;
         if active != Some(run) {
             past.extend(of_run.iter().cloned());
         }
         all.extend(of_run);
     }
     let past: HashSet<Value> = messages(&past, true).into_iter().map(|message| message["id"].clone()).collect();
-    let mut messages = tanstack::at_rest(messages(&all, true), |message| !past.contains(&message["id"]));
+    let mut messages = tanstack::thread_messages(messages(&all, true), |message| !past.contains(&message["id"]));
     messages.truncate(before.and_then(|(_, count)| count).unwrap_or(usize::MAX));
     let from = messages.len().saturating_sub(limit);
     let next = match runs.first() {
@@ -394,13 +435,13 @@ fn run_of(log: LogId) -> Option<RunId> {
     }
 }
 
-/// A place among a thread's messages: a window by the place of its newest run, and how many of its messages are meant, if not
-/// all.
+/// A position among a thread's messages: the window by its newest run, and how many of its messages to take (`None`:
+/// all).
 fn place(text: &str) -> Result<(u64, Option<usize>), Problem> {
     let (newest, count) = text.split_once('-').map_or((text, None), |(newest, count)| (newest, Some(count)));
     let place = newest.parse().ok().zip(count.map(str::parse).transpose().ok());
     place.ok_or_else(|| {
-        let detail = format!("the query's before is {text:?}; it must be a cursor of this thread's pages");
+        let detail = format!("The query's before is {text:?}. It must be a page cursor of this thread.");
         Problem::bad_request("bad_cursor", detail).with("member", "before")
     })
 }

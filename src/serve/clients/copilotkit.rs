@@ -1,13 +1,13 @@
-//! What `CopilotKit` asks of its runtime: which agents there are, runs, joins and stops; each at an address of its own, or all at
-//! one (`POST /copilotkit` with a `method`).
+//! The runtime API of `CopilotKit`: agents, runs, joins and stops, each at its own address or all at one (`POST
+//! /copilotkit` with a `method`).
 //!
-//! A run is as at [`ag_ui`]. A join shows the thread as it stands, whatever the client has of it, and goes on with what goes on;
-//! of a thread that nobody knows there is nothing to show, which is no error.
+//! A run works as in [`ag_ui`]. A join shows the thread's current state and continues with the active run. It ignores
+//! what the client already has. An unknown thread is empty, which is no error.
 
-use super::ag_ui::{self, How, Input};
+use super::ag_ui::{self, ClientOptions, RunInput};
 use super::asked;
-use super::threads::{Joined, Thread};
-use super::{Awaiting, Ids, Opening, Talk, body};
+use super::threads::{JoinTarget, Thread};
+use super::{DialectStream, IdPosition, PendingOpening, StreamOpening, body};
 use crate::auth::rights::Verb;
 use crate::control::DEFAULT_AGENT;
 use crate::encode::ag_ui::{AgUi, Options};
@@ -16,8 +16,8 @@ use crate::log::run::Summary;
 use crate::log::{LogId, LogKind};
 use crate::model::{AgentId, Audience, RunId, SessionId};
 use crate::serve::App;
-use crate::serve::access::{Pass, Target, allow, further};
-use crate::serve::hydrate::live;
+use crate::serve::access::{Authorization, Resource, authorize, authorize_also};
+use crate::serve::hydrate::no_store_json;
 use crate::serve::problem::Problem;
 use crate::serve::request::{Query, segment};
 use crate::serve::stream::HEADERS;
@@ -29,44 +29,57 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Runs whose agents are listed: the newest.
+/// The newest runs whose agents are listed.
 const AGENTS_OF_RUNS_MAX: usize = 256;
 
 /// `GET /copilotkit/info`
-pub async fn info(State(app): State<Arc<App>>, pass: Pass) -> Result<Response, Problem> {
-    told(&app, &pass).await
+pub async fn info(State(app): State<Arc<App>>, authorization: Authorization) -> Result<Response, Problem> {
+    runtime_info(&app, &authorization).await
 }
 
 /// `POST /copilotkit/agent/{agent}/run`
-pub async fn run(State(app): State<Arc<App>>, pass: Pass, request: Request<Body>) -> Result<Response, Problem> {
+pub async fn run(State(app): State<Arc<App>>, authorization: Authorization, request: Request<Body>) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let (agent, how) = (segment("agentId", &head.uri, 3)?, How::of(&Query::of(&head.uri), &head.headers)?);
+    let (agent, options) =
+        (segment("agentId", &head.uri, 3)?, ClientOptions::from_request(&Query::from_uri(&head.uri), &head.headers)?);
     let body = body::object(&app, &head.headers, body).await?;
-    ag_ui::run(&app, pass, &agent, Input::read(body, None)?, how).await
+    ag_ui::run(&app, authorization, &agent, RunInput::read(body, None)?, options).await
 }
 
 /// `POST /copilotkit/agent/{agent}/connect`
-pub async fn connect(State(app): State<Arc<App>>, pass: Pass, request: Request<Body>) -> Result<Response, Problem> {
+pub async fn connect(
+    State(app): State<Arc<App>>,
+    authorization: Authorization,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     segment::<AgentId>("agentId", &head.uri, 3)?;
-    let how = How::of(&Query::of(&head.uri), &head.headers)?;
+    let options = ClientOptions::from_request(&Query::from_uri(&head.uri), &head.headers)?;
     let body = body::object(&app, &head.headers, body).await?;
-    joined(&app, pass, body, how).await
+    connect_stream(&app, authorization, body, options).await
 }
 
 /// `POST /copilotkit/agent/{agent}/stop/{thread}`
-pub async fn stop(State(app): State<Arc<App>>, pass: Pass, request: Request<Body>) -> Result<Response, Problem> {
+pub async fn stop(
+    State(app): State<Arc<App>>,
+    authorization: Authorization,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     segment::<AgentId>("agentId", &head.uri, 3)?;
-    let (thread, audience) = (segment("threadId", &head.uri, 5)?, Query::of(&head.uri).audience()?);
+    let (thread, audience) = (segment("threadId", &head.uri, 5)?, Query::from_uri(&head.uri).audience()?);
     let body = body::object(&app, &head.headers, body).await?;
-    stopped(&app, pass, &thread, &body, audience).await
+    stop_thread(&app, authorization, &thread, &body, audience).await
 }
 
-/// `POST /copilotkit`: any of them, by the body's `method`.
-pub async fn call(State(app): State<Arc<App>>, pass: Pass, request: Request<Body>) -> Result<Response, Problem> {
+/// `POST /copilotkit`: any of the calls, by the body's `method`.
+pub async fn call(
+    State(app): State<Arc<App>>,
+    authorization: Authorization,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let how = How::of(&Query::of(&head.uri), &head.headers)?;
+    let options = ClientOptions::from_request(&Query::from_uri(&head.uri), &head.headers)?;
     let call = body::object(&app, &head.headers, body).await?;
     let part = |member: &str| match call.get(member) {
         None | Some(Value::Null) => Ok(Map::new()),
@@ -74,23 +87,25 @@ pub async fn call(State(app): State<Arc<App>>, pass: Pass, request: Request<Body
         Some(other) => Err(body::bad(member, crate::source::kind_of(other), "an object")),
     };
     let (params, body) = (part("params")?, part("body")?);
-    let audience = how.audience;
-    let asks = async |pass: Pass, agent: &AgentId| further(&app, pass, Verb::Control, Target::Agent(agent), Some(audience)).await;
+    let audience = options.audience;
+    let authorize_control = async |authorization: Authorization, agent: &AgentId| {
+        authorize_also(&app, authorization, Verb::Control, Resource::Agent(agent), Some(audience)).await
+    };
     let agent = || body::id::<AgentId>(&params, "agentId");
     match body::text(&call, "method")? {
         Some("info") => {
-            let pass = further(&app, pass, Verb::Read, Target::Several, Some(audience)).await?;
-            told(&app, &pass).await
+            let authorization = authorize_also(&app, authorization, Verb::Read, Resource::Unspecified, Some(audience)).await?;
+            runtime_info(&app, &authorization).await
         }
         Some("agent/run") => {
             let agent = agent()?;
-            let pass = asks(pass, &agent).await?;
-            ag_ui::run(&app, pass, &agent, Input::read(body, None)?, how).await
+            let authorization = authorize_control(authorization, &agent).await?;
+            ag_ui::run(&app, authorization, &agent, RunInput::read(body, None)?, options).await
         }
-        Some("agent/connect") => joined(&app, pass, body, how).await,
+        Some("agent/connect") => connect_stream(&app, authorization, body, options).await,
         Some("agent/stop") => {
-            let pass = asks(pass, &agent()?).await?;
-            stopped(&app, pass, &body::id(&params, "threadId")?, &body, audience).await
+            let authorization = authorize_control(authorization, &agent()?).await?;
+            stop_thread(&app, authorization, &body::id(&params, "threadId")?, &body, audience).await
         }
         other => {
             let expected = "info, agent/run, agent/connect or agent/stop";
@@ -99,29 +114,29 @@ pub async fn call(State(app): State<Arc<App>>, pass: Pass, request: Request<Body
     }
 }
 
-/// The agents that somebody can talk to: those that were named when the server was started, those that wait for controls or have
-/// some in their line, those of recent runs that may be seen, and the one that takes what names none.
-async fn agents(app: &App, pass: &Pass) -> Result<BTreeSet<String>, Problem> {
+/// The agents that a client can address: the configured ones, those with workers or queued controls, those of recent
+/// visible runs, and the default agent.
+async fn agents(app: &App, authorization: &Authorization) -> Result<BTreeSet<String>, Problem> {
     let mut agents = app.logs.queues().agents();
     agents.extend(app.agents.iter().cloned());
-    agents.retain(|agent| pass.has_agent(agent));
+    agents.retain(|agent| authorization.has_agent(agent));
     let mut names: BTreeSet<String> = agents.iter().map(AgentId::to_string).collect();
     names.insert(DEFAULT_AGENT.to_owned());
     for listed in app.logs.list(LogKind::Run, None, AGENTS_OF_RUNS_MAX).await? {
-        let Some(summary) = Summary::listed(&listed) else { continue };
-        let is_seen = matches!(&listed.log, LogId::Run(run) if pass.has_run(run, &summary));
+        let Some(summary) = Summary::from_listed(&listed) else { continue };
+        let is_seen = matches!(&listed.log, LogId::Run(run) if authorization.has_run(run, &summary));
         names.extend(summary.agent.filter(|_| is_seen).map(|agent| agent.to_string()));
     }
     Ok(names)
 }
 
-async fn told(app: &App, pass: &Pass) -> Result<Response, Problem> {
+async fn runtime_info(app: &App, authorization: &Authorization) -> Result<Response, Problem> {
     let named = |name: String| {
         let agent = json!({ "name": name, "description": "", "className": "Proscenium" });
         (name, agent)
     };
-    let agents: Map<String, Value> = agents(app, pass).await?.into_iter().map(named).collect();
-    Ok(live(json!({
+    let agents: Map<String, Value> = agents(app, authorization).await?.into_iter().map(named).collect();
+    Ok(no_store_json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "agents": agents,
         "mode": "sse",
@@ -129,48 +144,58 @@ async fn told(app: &App, pass: &Pass) -> Result<Response, Problem> {
     })))
 }
 
-async fn joined(app: &Arc<App>, pass: Pass, body: Map<String, Value>, how: How) -> Result<Response, Problem> {
-    // A join names a run that there will never be; what it answers is of no matter.
+async fn connect_stream(
+    app: &Arc<App>,
+    authorization: Authorization,
+    body: Map<String, Value>,
+    options: ClientOptions,
+) -> Result<Response, Problem> {
+    // A join's `runId` names a run that will never exist, so it is ignored.
     let id: SessionId = body::id(&body, "threadId")?;
     let messages = body::objects(&body, "messages")?;
     let is_v1 = ag_ui::is_v1(&body);
-    let How { audience, subagents, .. } = how;
-    let who = pass.who().clone();
-    let pass = further(app, pass, Verb::Read, Target::Thread(&id), Some(audience)).await?;
+    let ClientOptions { audience, subagents, .. } = options;
+    let principal = authorization.principal().clone();
+    let authorization = authorize_also(app, authorization, Verb::Read, Resource::Thread(&id), Some(audience)).await?;
     let thread = Thread::find(app, &id).await?;
     let dialect = |run: &RunId| {
         let (thread, run, subagents) = (id.to_string(), run.to_string(), subagents || is_v1);
-        let (begin, until) = (Begin::Shown, Until::Pause);
+        let (begin, until) = (Begin::Snapshot, Until::Pause);
         Box::new(AgUi::new(Options { thread, run, begin, until, is_v1, subagents, messages: messages.clone() }))
     };
-    let talk = match thread.joined(audience) {
-        // It may be told what there is of it, which is nothing; anything but 200 would be an error.
+    let stream = match thread.join_target(audience) {
+        // CopilotKit treats any status but 200 as an error, so an empty stream is the answer.
         None => return Ok((HEADERS, Body::empty()).into_response()),
-        Some(Joined::Run(part)) => {
-            let pass = allow(app, &who, Verb::Read, Target::Run(&part.run), Some(audience)).await?;
-            let (run, dialect, earlier) = (part.run.clone(), dialect(&part.run), thread.beside(&part.run));
-            let opening = Opening { run, audience, after: None, replay: false, ids: Ids::Last, earlier, dialect };
-            Talk::open(app, pass, opening).await?
+        Some(JoinTarget::Run(part)) => {
+            let authorization = authorize(app, &principal, Verb::Read, Resource::Run(&part.run), Some(audience)).await?;
+            let (run, dialect, earlier) = (part.run.clone(), dialect(&part.run), thread.other_runs(&part.run));
+            let opening = StreamOpening { run, audience, after: None, replay: false, ids: IdPosition::Last, earlier, dialect };
+            DialectStream::open(app, authorization, opening).await?
         }
-        Some(Joined::Sent(run)) => {
-            let (dialect, meanwhile) = (dialect(run), Some(thread.beside(run)));
-            let coming = ag_ui::coming(app, &who, &id, run.clone(), audience);
-            Talk::after(app, pass, Awaiting { coming, audience, ids: Ids::Last, meanwhile, dialect }).await?
+        Some(JoinTarget::Requested(run)) => {
+            let (dialect, meanwhile) = (dialect(run), Some(thread.other_runs(run)));
+            let start = ag_ui::await_run(app, &principal, &id, run.clone(), audience);
+            DialectStream::after(
+                app,
+                authorization,
+                PendingOpening { start, audience, ids: IdPosition::Last, meanwhile, dialect },
+            )
+            .await?
         }
     };
-    Ok(talk.respond(&[]))
+    Ok(stream.respond(&[]))
 }
 
-/// Asks for the end of what goes on in a thread. `CopilotKit` names the run by the id that it gave it, where it knows of one.
-async fn stopped(
+/// Requests a stop of the thread's active run. `CopilotKit` names the run by its own id, if it knows one.
+async fn stop_thread(
     app: &App,
-    pass: Pass,
+    authorization: Authorization,
     thread: &SessionId,
     body: &Map<String, Value>,
     audience: Audience,
 ) -> Result<Response, Problem> {
-    further(app, pass, Verb::Control, Target::Thread(thread), Some(audience)).await?;
+    authorize_also(app, authorization, Verb::Control, Resource::Thread(thread), Some(audience)).await?;
     let run = body::text(body, "runId")?.and_then(|run| RunId::new(run).ok());
     let thread = Thread::find(app, thread).await?;
-    Ok(live(asked::stop(app, &thread, run.as_ref(), audience).await?.to_json()))
+    Ok(no_store_json(asked::stop(app, &thread, run.as_ref(), audience).await?.to_json()))
 }

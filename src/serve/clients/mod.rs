@@ -1,13 +1,13 @@
-//! Clients that exist already: their own words and addresses, on streams like any other.
+//! Existing clients: their own protocols and addresses, on ordinary streams.
 //!
-//! A [`Talk`] is one answer to one such client: native frames of a run go in, the events of its dialect come out, as SSE. It
-//! begins, goes on after a cursor, and is brought forward when it is slow as every reader is.
+//! A [`DialectStream`] answers one such client. It reads the native frames of a run and writes the events of the
+//! client's dialect as SSE. It starts, resumes after a cursor, and skips ahead when it is slow, like every reader.
 //!
-//! Such clients take a response that just ends for a run that is done. So none ends before its dialect has said the end: one
-//! that must be cut off, for the server stops, fails, and its connection is reset.
+//! These clients treat a response that ends as a finished run. So a stream only ends after its dialect has written the
+//! end. If the server must cut it off because it stops, the stream fails and its connection is reset.
 //!
-//! They also ask for runs and decide what runs wait for. That is a control on its way ([`asked`]), and the answer is open while
-//! it is on its way: a talk may begin with waiting ([`Talk::after`]).
+//! These clients also request runs and decide pending actions. Such a request becomes a control ([`asked`]), and the
+//! response stays open while the control is on its way: a stream may start pending ([`DialectStream::after`]).
 
 pub mod ag_ui;
 pub mod ai_sdk;
@@ -19,21 +19,21 @@ pub mod tanstack;
 pub mod threads;
 pub mod view;
 
-use super::access::{Hold, Pass};
+use super::access::{Authorization, OpenAccess};
 use super::problem::Problem;
 use super::stream::{HEADERS, Stream};
-use super::{App, stopped};
-use crate::encode::frames::{self, Frame, Shown};
+use super::{App, drain_elapsed};
+use crate::encode::frames::{self, ActivityView, Frame};
 use crate::encode::native::HEARTBEAT;
 use crate::encode::{Dialect, Flow};
 use crate::feed::reader::Frames;
-use crate::feed::{From, Reading, Selection, Wanted};
+use crate::feed::{AnyReader, Filter, ReadRequest, StartAt};
 use crate::log::LogId;
 use crate::model::{Audience, Cursor, RunId, Sequence};
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use place::{Place, Told};
+use place::{DialectCursor, SentEvents};
 use serde_json::Value;
 use std::io;
 use std::pin::Pin;
@@ -42,219 +42,252 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
-/// Where an event's `id:` stands.
+/// The position of an event's `id:` line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ids {
-    /// After its data, where a client that commits an id as it reads it loses nothing that is cut between the two.
+pub enum IdPosition {
+    /// After its data: a client that commits the id as it reads it loses nothing when cut between the two.
     Last,
-    /// Before its data: for clients that give an id to the data that follows it (`TanStack`).
+    /// Before its data: for clients that assign an id to the data that follows it (`TanStack`).
     First,
 }
 
-/// How a talk begins.
-pub struct Opening {
+/// The start of a stream of a run that exists.
+pub struct StreamOpening {
     pub run: RunId,
     pub audience: Audience,
-    /// After which envelope, and how much of the next; `None` for the start.
-    pub after: Option<Place>,
-    /// Every change from there on, as it came, instead of what it has come to.
+    /// The position to resume after. `None`: the beginning.
+    pub after: Option<DialectCursor>,
+    /// Replays every change from there on, instead of the current state.
     pub replay: bool,
-    pub ids: Ids,
-    /// The runs before this one in its thread, the oldest first; see [`Dialect::recall`].
+    pub ids: IdPosition,
+    /// The earlier runs of the thread, oldest first; see [`Dialect::load_history`].
     pub earlier: Vec<RunId>,
     pub dialect: Box<dyn Dialect>,
 }
 
-/// How a talk begins that has nothing to tell yet.
-pub struct Awaiting {
-    /// What is waited for. Where it comes to nothing, the dialect says why.
-    pub coming: Coming,
+/// The start of a stream that waits for its run.
+pub struct PendingOpening {
+    /// Resolves when the run has started. On an error the dialect reports the problem.
+    pub start: StartFuture,
     pub audience: Audience,
-    pub ids: Ids,
-    /// The runs that whoever joins is shown meanwhile, the oldest first.
+    pub ids: IdPosition,
+    /// The runs to show while it waits, oldest first.
     pub meanwhile: Option<Vec<RunId>>,
     pub dialect: Box<dyn Dialect>,
 }
 
-/// What a wait comes to, or why it comes to nothing.
-pub type Coming = Pin<Box<dyn Future<Output = Result<Begun, Problem>> + Send>>;
+/// Resolves to the started run, or to the reason why it does not start.
+pub type StartFuture = Pin<Box<dyn Future<Output = Result<Started, Problem>> + Send>>;
 
-/// What is to be told once it has come; as in [`Opening`].
-pub struct Begun {
+/// The run of a pending stream, once it exists; fields as in [`StreamOpening`].
+pub struct Started {
     pub run: RunId,
-    /// To that run, by what is known of it by then.
-    pub pass: Pass,
-    /// After which envelope; `None` for the start.
+    /// The authorization to read that run.
+    pub authorization: Authorization,
+    /// The cursor to resume after. `None`: the beginning.
     pub after: Option<Cursor>,
     pub replay: bool,
-    /// `None` where whoever joins has been shown them meanwhile.
+    /// `None`: the client has already been shown the earlier runs.
     pub earlier: Option<Vec<RunId>>,
 }
 
-/// One client's answer.
-pub struct Talk {
+/// The event stream of one client.
+pub struct DialectStream {
     app: Arc<App>,
-    source: Source,
+    source: FrameSource,
     dialect: Box<dyn Dialect>,
     audience: Audience,
     earlier: Vec<RunId>,
-    ids: Ids,
-    /// Rides on the first event.
-    retry: Option<u64>,
-    /// What is to be said before anything else.
-    first: Vec<Value>,
-    /// Where the reader stands, once that has a name.
-    place: Option<Place>,
-    /// What the reader was told of the envelope that comes first, before it was cut off.
-    heard: Told,
-    /// Native frames that were not looked at yet.
+    ids: IdPosition,
+    /// Sent with the first event.
+    reconnect_delay_ms: Option<u64>,
+    /// Events to send before all others.
+    opening_events: Vec<Value>,
+    /// The reader's position, once it has a cursor.
+    position: Option<DialectCursor>,
+    /// The events of the first envelope that the client received before it was cut off.
+    already_sent: SentEvents,
+    /// Native frames that are not translated yet.
     frames: Bytes,
     is_over: bool,
 }
 
-/// Where what is told comes from.
-enum Source {
-    /// Nowhere yet.
-    Wait(Box<Wait>),
+/// The source of the native frames.
+enum FrameSource {
+    /// Waiting for the run.
+    Pending(Box<PendingSource>),
     Stream(Box<Stream>),
 }
 
-/// A wait, kept alive and cut off as a stream is.
-struct Wait {
-    coming: Coming,
-    hold: Hold,
-    opened: bool,
-    beat: Pin<Box<Sleep>>,
+/// A wait with the heartbeat and drain of a stream.
+struct PendingSource {
+    start: StartFuture,
+    access: OpenAccess,
+    has_opened: bool,
+    heartbeat_timer: Pin<Box<Sleep>>,
     drain: Duration,
     stopping: watch::Receiver<Option<Instant>>,
 }
 
-/// What comes next.
-enum Next {
-    Beat,
+/// The next event of a source.
+enum SourceEvent {
+    Heartbeat,
     Frames(Bytes),
-    Begun(Begun),
+    Started(Started),
     Refused(Problem),
-    /// The stream is cut before its end.
+    /// The server cuts the stream before its end.
     Cut,
 }
 
-impl Wait {
-    fn new(app: &App, pass: Pass, coming: Coming) -> Result<Self, Problem> {
-        let beat = Box::pin(tokio::time::sleep(app.pulse.heartbeat));
-        let (drain, stopping) = (app.moment_in_drain(), app.stopping.subscribe());
-        Ok(Self { coming, hold: pass.open(app)?, opened: false, beat, drain, stopping })
+impl PendingSource {
+    fn new(app: &App, authorization: Authorization, start: StartFuture) -> Result<Self, Problem> {
+        let heartbeat_timer = Box::pin(tokio::time::sleep(app.keep_alive.heartbeat));
+        let (drain, stopping) = (app.drain_delay(), app.stopping.subscribe());
+        Ok(Self { start, access: authorization.open_counted(app)?, has_opened: false, heartbeat_timer, drain, stopping })
     }
 
-    async fn next(&mut self, every: Duration) -> Next {
-        if !self.opened {
-            self.opened = true;
-            return Next::Beat;
+    async fn next(&mut self, heartbeat: Duration) -> SourceEvent {
+        if !self.has_opened {
+            self.has_opened = true;
+            return SourceEvent::Heartbeat;
         }
         tokio::select! {
             biased;
-            () = stopped(&mut self.stopping, self.drain) => Next::Cut,
-            problem = self.hold.over() => Next::Refused(problem),
-            begun = &mut self.coming => begun.map_or_else(Next::Refused, Next::Begun),
-            () = &mut self.beat => {
-                self.beat.as_mut().reset(Instant::now() + every);
-                Next::Beat
+            () = drain_elapsed(&mut self.stopping, self.drain) => SourceEvent::Cut,
+            problem = self.access.ended() => SourceEvent::Refused(problem),
+            started = &mut self.start => started.map_or_else(SourceEvent::Refused, SourceEvent::Started),
+            () = &mut self.heartbeat_timer => {
+                self.heartbeat_timer.as_mut().reset(Instant::now() + heartbeat);
+                SourceEvent::Heartbeat
             }
         }
     }
 }
 
-/// The activities of a run as an audience is shown them at a sequence; none of a run that was never written.
-pub async fn shown(app: &App, run: &RunId, audience: Audience, at: Option<Sequence>) -> Result<Vec<Shown>, Problem> {
+/// The activities of a run, as an audience sees them at a sequence. Empty for a run without a log.
+pub async fn shown_activities(
+    app: &App,
+    run: &RunId,
+    audience: Audience,
+    at: Option<Sequence>,
+) -> Result<Vec<ActivityView>, Problem> {
     let view = app.feed.activities(&LogId::Run(run.clone()), audience, at).await?;
-    Ok(view.iter().flat_map(crate::projection::View::activities).map(|activity| Shown::of(run, activity)).collect())
+    Ok(view.iter().flat_map(crate::projection::View::activities).map(|activity| ActivityView::of(run, activity)).collect())
 }
 
-impl Talk {
-    /// Begins one.
+impl DialectStream {
+    /// Opens the stream of a run that exists.
     ///
     /// # Errors
-    /// The store's; 429 where the token's `sub` has as much open as it may.
-    pub async fn open(app: &Arc<App>, pass: Pass, opening: Opening) -> Result<Self, Problem> {
-        let Opening { run, audience, after, replay, ids, earlier, mut dialect } = opening;
-        recall(app, &earlier, audience, &mut *dialect).await?;
-        let heard = after.map(|place| place.told).unwrap_or_default();
-        // What it was told a part of comes once more as it came then.
-        let replay = replay || heard.count > 0;
-        let begun = Begun { run, pass, after: after.map(|place| place.cursor), replay, earlier: None };
-        let place = begun.after.map(Place::from);
-        let stream = stream(app, begun, audience, &mut *dialect).await?;
-        Ok(Self { place, heard, ..Self::new(app, Source::Stream(Box::new(stream)), audience, ids, earlier, dialect) })
+    /// The store's failure; 429 if the token's `sub` is at its connection limit.
+    pub async fn open(app: &Arc<App>, authorization: Authorization, opening: StreamOpening) -> Result<Self, Problem> {
+        let StreamOpening { run, audience, after, replay, ids, earlier, mut dialect } = opening;
+        load_history(app, &earlier, audience, &mut *dialect).await?;
+        let already_sent = after.map(|position| position.sent).unwrap_or_default();
+        // A half-sent envelope must be translated again exactly as the first time.
+        let replay = replay || already_sent.count > 0;
+        let started = Started { run, authorization, after: after.map(|position| position.cursor), replay, earlier: None };
+        let position = started.after.map(DialectCursor::from);
+        let stream = open_stream(app, started, audience, &mut *dialect).await?;
+        Ok(Self {
+            position,
+            already_sent,
+            ..Self::new(app, FrameSource::Stream(Box::new(stream)), audience, ids, earlier, dialect)
+        })
     }
 
-    /// Begins one that has nothing to tell yet. Until it has, the pass is for what is waited for.
+    /// Opens a stream that waits for its run. Until the run starts, `authorization` covers the wait.
     ///
     /// # Errors
-    /// The store's; 429 where the token's `sub` has as much open as it may.
-    pub async fn after(app: &Arc<App>, pass: Pass, awaiting: Awaiting) -> Result<Self, Problem> {
-        let Awaiting { coming, audience, ids, meanwhile, mut dialect } = awaiting;
-        let mut first = Vec::new();
+    /// The store's failure; 429 if the token's `sub` is at its connection limit.
+    pub async fn after(app: &Arc<App>, authorization: Authorization, opening: PendingOpening) -> Result<Self, Problem> {
+        let PendingOpening { start, audience, ids, meanwhile, mut dialect } = opening;
+        let mut opening_events = Vec::new();
         if let Some(earlier) = &meanwhile {
-            recall(app, earlier, audience, &mut *dialect).await?;
-            dialect.frame(Frame::Hydrated {}, &mut first);
+            load_history(app, earlier, audience, &mut *dialect).await?;
+            dialect.frame(Frame::Hydrated {}, &mut opening_events);
         }
-        let source = Source::Wait(Box::new(Wait::new(app, pass, coming)?));
-        Ok(Self { first, ..Self::new(app, source, audience, ids, meanwhile.unwrap_or_default(), dialect) })
+        let source = FrameSource::Pending(Box::new(PendingSource::new(app, authorization, start)?));
+        Ok(Self { opening_events, ..Self::new(app, source, audience, ids, meanwhile.unwrap_or_default(), dialect) })
     }
 
-    fn new(app: &Arc<App>, source: Source, audience: Audience, ids: Ids, earlier: Vec<RunId>, dialect: Box<dyn Dialect>) -> Self {
-        let (app, retry) = (app.clone(), Some(app.retry()));
-        let (first, place, heard) = (Vec::new(), None, Told::default());
-        Self { app, source, dialect, audience, earlier, ids, retry, first, place, heard, frames: Bytes::new(), is_over: false }
+    fn new(
+        app: &Arc<App>,
+        source: FrameSource,
+        audience: Audience,
+        ids: IdPosition,
+        earlier: Vec<RunId>,
+        dialect: Box<dyn Dialect>,
+    ) -> Self {
+        let (app, reconnect_delay_ms) = (app.clone(), Some(app.reconnect_delay_ms()));
+        let (opening_events, position, already_sent) = (Vec::new(), None, SentEvents::default());
+        Self {
+            app,
+            source,
+            dialect,
+            audience,
+            earlier,
+            ids,
+            reconnect_delay_ms,
+            opening_events,
+            position,
+            already_sent,
+            frames: Bytes::new(),
+            is_over: false,
+        }
     }
 
-    /// From here on there is something to tell.
-    async fn begin(&mut self, mut begun: Begun) -> Result<(), Problem> {
-        if let Some(earlier) = begun.earlier.take() {
-            // Who is told what comes is shown nothing of before; unless it has to begin anew.
-            if !begun.replay {
-                recall(&self.app, &earlier, self.audience, &mut *self.dialect).await?;
+    /// Switches from waiting to reading the started run.
+    async fn begin(&mut self, mut started: Started) -> Result<(), Problem> {
+        if let Some(earlier) = started.earlier.take() {
+            // A client that gets a replay is shown earlier runs only after a restart.
+            if !started.replay {
+                load_history(&self.app, &earlier, self.audience, &mut *self.dialect).await?;
             }
             self.earlier = earlier;
         }
-        if let Source::Wait(wait) = &mut self.source {
-            // One thing is open, not two.
-            wait.hold = Hold::default();
+        if let FrameSource::Pending(wait) = &mut self.source {
+            // The wait and the stream count as one open connection.
+            wait.access = OpenAccess::default();
         }
-        self.place = begun.after.map(Place::from);
-        self.source = Source::Stream(Box::new(stream(&self.app, begun, self.audience, &mut *self.dialect).await?));
+        self.position = started.after.map(DialectCursor::from);
+        self.source = FrameSource::Stream(Box::new(open_stream(&self.app, started, self.audience, &mut *self.dialect).await?));
         Ok(())
     }
 
-    /// The next bytes to send; `None` when all was told. Dropping the future loses nothing that was not read.
+    /// Returns the next bytes to send; `None` after the end. Cancel safe for frames that were not read.
     ///
     /// # Errors
-    /// The stream is cut before its end, and must not look as if it had come to one.
+    /// The stream is cut before its end, and the response must not look complete.
     pub async fn next(&mut self) -> Option<io::Result<Bytes>> {
         while !self.is_over {
             let mut out = Vec::new();
-            if !self.first.is_empty() {
-                let first = std::mem::take(&mut self.first);
-                self.say(&first, None, &mut out);
+            if !self.opening_events.is_empty() {
+                let opening_events = std::mem::take(&mut self.opening_events);
+                self.write_events(&opening_events, None, &mut out);
                 return Some(Ok(out.into()));
             }
-            let next = if self.frames.is_empty() { self.come().await } else { Next::Frames(std::mem::take(&mut self.frames)) };
-            let told = match next {
-                Next::Beat => return Some(Ok(Bytes::from_static(HEARTBEAT))),
-                Next::Cut => return Some(Err(io::ErrorKind::ConnectionReset.into())),
-                Next::Begun(begun) => self.begin(begun).await,
-                Next::Refused(problem) => Err(problem),
-                Next::Frames(frames) => {
+            let next = if self.frames.is_empty() {
+                self.next_event().await
+            } else {
+                SourceEvent::Frames(std::mem::take(&mut self.frames))
+            };
+            let outcome = match next {
+                SourceEvent::Heartbeat => return Some(Ok(Bytes::from_static(HEARTBEAT))),
+                SourceEvent::Cut => return Some(Err(io::ErrorKind::ConnectionReset.into())),
+                SourceEvent::Started(started) => self.begin(started).await,
+                SourceEvent::Refused(problem) => Err(problem),
+                SourceEvent::Frames(frames) => {
                     self.frames = frames;
-                    self.tell(&mut out).await
+                    self.translate(&mut out).await
                 }
             };
-            if let Err(problem) = told {
-                // What a native reader is told in a frame.
+            if let Err(problem) = outcome {
+                // A native reader gets the problem in an error frame.
                 let events = &mut Vec::new();
                 self.dialect.frame(Frame::Error { problem: problem.to_json() }, events);
-                self.say(events, None, &mut out);
-                self.end(&mut out);
+                self.write_events(events, None, &mut out);
+                self.finish(&mut out);
             }
             if !out.is_empty() {
                 return Some(Ok(out.into()));
@@ -263,45 +296,45 @@ impl Talk {
         None
     }
 
-    async fn come(&mut self) -> Next {
+    async fn next_event(&mut self) -> SourceEvent {
         match &mut self.source {
-            Source::Wait(wait) => wait.next(self.app.pulse.heartbeat).await,
-            Source::Stream(stream) => match stream.next().await {
-                Some(heartbeat) if heartbeat == HEARTBEAT => Next::Beat,
-                Some(frames) => Next::Frames(frames),
-                None => Next::Cut,
+            FrameSource::Pending(wait) => wait.next(self.app.keep_alive.heartbeat).await,
+            FrameSource::Stream(stream) => match stream.next().await {
+                Some(heartbeat) if heartbeat == HEARTBEAT => SourceEvent::Heartbeat,
+                Some(frames) => SourceEvent::Frames(frames),
+                None => SourceEvent::Cut,
             },
         }
     }
 
-    /// Says what the frames at hand come to.
-    async fn tell(&mut self, out: &mut Vec<u8>) -> Result<(), Problem> {
-        while let Some((frame, cursor)) = frames::next(&mut self.frames) {
+    /// Translates the buffered frames into events.
+    async fn translate(&mut self, out: &mut Vec<u8>) -> Result<(), Problem> {
+        while let Some((frame, cursor)) = frames::next_frame(&mut self.frames) {
             let is_error = matches!(frame, Frame::Error { .. });
             let mut events = Vec::new();
             let mut flow = self.dialect.frame(frame, &mut events);
-            if flow == Flow::On && cursor.is_some() {
-                flow = self.dialect.settle(&mut events);
+            if flow == Flow::Continue && cursor.is_some() {
+                flow = self.dialect.end_batch(&mut events);
             }
-            if !events.is_empty() && !is_error && !self.heard.begins(&events) {
-                // It was told otherwise than it would be now.
+            if !events.is_empty() && !is_error && !self.already_sent.is_prefix_of(&events) {
+                // The events differ from those that the client received, so it needs a reset.
                 events.clear();
-                self.heard = Told::default();
+                self.already_sent = SentEvents::default();
                 flow = self.dialect.frame(Frame::Reset { reason: "cursor".into() }, &mut events);
             }
-            self.say(&events, cursor, out);
+            self.write_events(&events, cursor, out);
             match flow {
-                Flow::On if !is_error => {}
-                Flow::On | Flow::Over => {
-                    self.end(out);
+                Flow::Continue if !is_error => {}
+                Flow::Continue | Flow::End => {
+                    self.finish(out);
                     return Ok(());
                 }
-                Flow::Again => {
+                Flow::Restart => {
                     self.frames = Bytes::new();
-                    self.place = None;
-                    recall(&self.app, &self.earlier, self.audience, &mut *self.dialect).await?;
-                    if let Source::Stream(stream) = &mut self.source {
-                        stream.begin_again();
+                    self.position = None;
+                    load_history(&self.app, &self.earlier, self.audience, &mut *self.dialect).await?;
+                    if let FrameSource::Stream(stream) = &mut self.source {
+                        stream.restart();
                     }
                 }
             }
@@ -310,54 +343,55 @@ impl Talk {
         Ok(())
     }
 
-    /// Appends events, but for those that the reader has heard already. The cursor stands on the last; those before it are places
-    /// after the cursor before.
-    fn say(&mut self, events: &[Value], cursor: Option<Cursor>, out: &mut Vec<u8>) {
+    /// Writes events, except those that the client already received.
+    ///
+    /// The last event carries the cursor; the others carry positions after the previous cursor.
+    fn write_events(&mut self, events: &[Value], cursor: Option<Cursor>, out: &mut Vec<u8>) {
         use io::Write;
-        // Of an error it has heard nothing.
-        let heard = if self.heard.begins(events) { self.heard.count } else { 0 };
+        // An error event was not sent before.
+        let already_sent = if self.already_sent.is_prefix_of(events) { self.already_sent.count } else { 0 };
         if !events.is_empty() {
-            self.heard = Told::default();
+            self.already_sent = SentEvents::default();
         }
         if let Some(cursor) = cursor {
-            self.place.get_or_insert(Cursor::at(cursor.epoch, Sequence::NONE).into());
+            self.position.get_or_insert(Cursor::at(cursor.epoch, Sequence::NONE).into());
         }
         for (n, event) in (1..).zip(events) {
             let event = event.to_string();
-            if let Some(place) = &mut self.place {
-                place.told = place.told.and(event.as_bytes());
+            if let Some(position) = &mut self.position {
+                position.sent = position.sent.with_event(event.as_bytes());
             }
-            if n <= heard {
+            if n <= already_sent {
                 continue;
             }
-            let within = self.place.filter(|_| self.dialect.retells());
-            let id = cursor.filter(|_| n == events.len()).map(Place::from).or(within);
-            if let Some(retry) = self.retry.take() {
-                writeln!(out, "retry: {retry}").expect(INFALLIBLE);
+            let within = self.position.filter(|_| self.dialect.is_replayable());
+            let id = cursor.filter(|_| n == events.len()).map(DialectCursor::from).or(within);
+            if let Some(reconnect_delay_ms) = self.reconnect_delay_ms.take() {
+                writeln!(out, "retry: {reconnect_delay_ms}").expect(INFALLIBLE);
             }
-            if let Some(id) = id.filter(|_| self.ids == Ids::First) {
+            if let Some(id) = id.filter(|_| self.ids == IdPosition::First) {
                 writeln!(out, "id: {id}").expect(INFALLIBLE);
             }
             writeln!(out, "data: {event}").expect(INFALLIBLE);
-            if let Some(id) = id.filter(|_| self.ids == Ids::Last) {
+            if let Some(id) = id.filter(|_| self.ids == IdPosition::Last) {
                 writeln!(out, "id: {id}").expect(INFALLIBLE);
             }
             out.push(b'\n');
         }
-        self.place = cursor.map(Place::from).or(self.place);
+        self.position = cursor.map(DialectCursor::from).or(self.position);
     }
 
-    fn end(&mut self, out: &mut Vec<u8>) {
+    fn finish(&mut self, out: &mut Vec<u8>) {
         self.is_over = true;
-        if let Some(farewell) = self.dialect.farewell() {
-            out.extend([b"data: ", farewell.as_bytes(), b"\n\n"].concat());
+        if let Some(end_marker) = self.dialect.end_marker() {
+            out.extend([b"data: ", end_marker.as_bytes(), b"\n\n"].concat());
         }
     }
 
-    /// The response that carries it. `further` are the dialect's own headers.
+    /// Converts the stream into a response. `further` are the dialect's own headers.
     pub fn respond(self, further: &'static [(&'static str, &'static str)]) -> Response {
-        let talk = futures_util::stream::unfold(self, async |mut talk| talk.next().await.map(|bytes| (bytes, talk)));
-        let mut response = (HEADERS, Body::from_stream(talk)).into_response();
+        let stream = futures_util::stream::unfold(self, async |mut stream| stream.next().await.map(|bytes| (bytes, stream)));
+        let mut response = (HEADERS, Body::from_stream(stream)).into_response();
         for (name, value) in further {
             response.headers_mut().insert(*name, http::HeaderValue::from_static(value));
         }
@@ -367,28 +401,28 @@ impl Talk {
 
 const INFALLIBLE: &str = "a Vec takes every byte";
 
-/// The native frames of what has begun; the dialect knows what its reader has of it.
-async fn stream(app: &Arc<App>, begun: Begun, audience: Audience, dialect: &mut dyn Dialect) -> Result<Stream, Problem> {
-    let Begun { run, pass, after, replay, .. } = begun;
+/// Opens the native frames of a started run. The dialect loads the state that its client already has.
+async fn open_stream(app: &Arc<App>, started: Started, audience: Audience, dialect: &mut dyn Dialect) -> Result<Stream, Problem> {
+    let Started { run, authorization, after, replay, .. } = started;
     if let Some(cursor) = after {
-        dialect.resume(shown(app, &run, audience, Some(cursor.after)).await?);
+        dialect.resume(shown_activities(app, &run, audience, Some(cursor.after)).await?);
     }
-    let from = after.map_or(From::Start, From::After);
-    let selection = Selection { audience, surfaces: Vec::new(), types: Vec::new(), agent: None };
-    let wanted = Wanted { selection, frames: Frames::Activities, replay };
-    let reader = app.feed.read(&LogId::Run(run), wanted, from).await?.at_once();
-    let mut stream = Stream::new(app, Reading::One(reader), audience, pass.open(app)?);
-    // It rides on an event of the dialect.
-    stream.take_retry();
+    let start = after.map_or(StartAt::Start, StartAt::After);
+    let filter = Filter { audience, surfaces: Vec::new(), types: Vec::new(), agent: None };
+    let request = ReadRequest { filter, frames: Frames::Activities, replay };
+    let reader = app.feed.read(&LogId::Run(run), request, start).await?.with_single_snapshot();
+    let mut stream = Stream::new(app, AnyReader::One(reader), audience, authorization.open_counted(app)?);
+    // The dialect's own events carry the delay.
+    stream.take_reconnect_delay();
     Ok(stream)
 }
 
-/// Tells a dialect what was shown in the runs before.
-async fn recall(app: &App, earlier: &[RunId], audience: Audience, dialect: &mut dyn Dialect) -> Result<(), Problem> {
+/// Gives a dialect the activities of the earlier runs.
+async fn load_history(app: &App, earlier: &[RunId], audience: Audience, dialect: &mut dyn Dialect) -> Result<(), Problem> {
     let mut all = Vec::new();
     for run in earlier {
-        all.extend(shown(app, run, audience, None).await?);
+        all.extend(shown_activities(app, run, audience, None).await?);
     }
-    dialect.recall(all);
+    dialect.load_history(all);
     Ok(())
 }

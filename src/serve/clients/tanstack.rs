@@ -1,27 +1,27 @@
-//! `TanStack` AI, which speaks AG-UI with habits of its own.
+//! `TanStack` AI: AG-UI with its own conventions.
 //!
-//! It hydrates a thread and then joins the run that goes on: that one is told from its start, so the thread at rest ends before
-//! it ([`at_rest`]). It takes only interrupts for its own that say what they are bound to ([`bound`]). And it forgets at every
-//! snapshot what it had of a text that goes on: that is said once more ([`TanStack`]).
+//! It loads a thread and then joins the active run from its start, so the loaded thread ends before that run
+//! ([`thread_messages`]). It only answers interrupts that carry its own binding ([`with_bindings`]). It drops an open
+//! text at every snapshot, so the text is sent again ([`TanStack`]).
 
 use crate::encode::ag_ui::AgUi;
-use crate::encode::frames::{Frame, Shown};
+use crate::encode::frames::{ActivityView, Frame};
 use crate::encode::{Dialect, Flow};
 use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 
-/// The member of an interrupt's metadata by which its UI knows that it may answer.
+/// The metadata member that marks an interrupt as answerable in its UI.
 const BINDING: &str = "tanstack:interruptBinding";
 
-/// AG-UI as this client reads it.
+/// The AG-UI dialect, adapted for this client.
 pub struct TanStack {
     inner: AgUi,
 }
 
 impl TanStack {
-    /// The same telling, for this client.
+    /// Wraps an AG-UI dialect.
     #[must_use]
     pub const fn new(inner: AgUi) -> Self {
         Self { inner }
@@ -29,55 +29,55 @@ impl TanStack {
 }
 
 impl Dialect for TanStack {
-    fn recall(&mut self, earlier: Vec<Shown>) {
-        self.inner.recall(earlier);
+    fn load_history(&mut self, earlier: Vec<ActivityView>) {
+        self.inner.load_history(earlier);
     }
 
-    fn resume(&mut self, known: Vec<Shown>) {
+    fn resume(&mut self, known: Vec<ActivityView>) {
         self.inner.resume(known);
     }
 
     fn frame(&mut self, frame: Frame, events: &mut Vec<Value>) -> Flow {
-        let mut told = Vec::new();
-        let flow = self.inner.frame(frame, &mut told);
-        adapt(told, events);
+        let mut events_in = Vec::new();
+        let flow = self.inner.frame(frame, &mut events_in);
+        adapt(events_in, events);
         flow
     }
 
-    fn retells(&self) -> bool {
-        self.inner.retells()
+    fn is_replayable(&self) -> bool {
+        self.inner.is_replayable()
     }
 
-    fn settle(&mut self, events: &mut Vec<Value>) -> Flow {
-        let mut told = Vec::new();
-        let flow = self.inner.settle(&mut told);
-        adapt(told, events);
+    fn end_batch(&mut self, events: &mut Vec<Value>) -> Flow {
+        let mut events_in = Vec::new();
+        let flow = self.inner.end_batch(&mut events_in);
+        adapt(events_in, events);
         flow
     }
 }
 
-/// Says events as they are meant for this client.
-fn adapt(told: Vec<Value>, events: &mut Vec<Value>) {
-    // What a snapshot has of texts and arguments, by their ids.
+/// Adapts events for this client.
+fn adapt(events_in: Vec<Value>, events: &mut Vec<Value>) {
+    // The texts and arguments of a snapshot, by id.
     let mut shown = HashMap::new();
-    for mut event in told {
+    for mut event in events_in {
         let again = match event["type"].as_str() {
             Some("MESSAGES_SNAPSHOT") => {
                 if let Some(messages) = event["messages"].as_array_mut() {
-                    // An activity would be an empty bubble.
+                    // The client would show an activity as an empty bubble.
                     messages.retain(|message| message["role"] != "activity");
                     shown = messages.iter().flat_map(texts).collect();
                 }
                 None
             }
-            Some("TEXT_MESSAGE_START") => said_again(&shown, "TEXT_MESSAGE_CONTENT", "messageId", &event),
-            Some("REASONING_MESSAGE_START") => said_again(&shown, "REASONING_MESSAGE_CONTENT", "messageId", &event),
-            Some("TOOL_CALL_START") => said_again(&shown, "TOOL_CALL_ARGS", "toolCallId", &event),
+            Some("TEXT_MESSAGE_START") => repeat_text(&shown, "TEXT_MESSAGE_CONTENT", "messageId", &event),
+            Some("REASONING_MESSAGE_START") => repeat_text(&shown, "REASONING_MESSAGE_CONTENT", "messageId", &event),
+            Some("TOOL_CALL_START") => repeat_text(&shown, "TOOL_CALL_ARGS", "toolCallId", &event),
             Some("RUN_FINISHED") => {
                 let run = event["runId"].clone();
                 if let Some(Value::Array(interrupts)) = event.pointer_mut("/outcome/interrupts") {
                     for interrupt in interrupts {
-                        bind(interrupt, &run);
+                        add_binding(interrupt, &run);
                     }
                 }
                 None
@@ -89,7 +89,7 @@ fn adapt(told: Vec<Value>, events: &mut Vec<Value>) {
     }
 }
 
-/// The texts of a message that may go on, by the ids under which they do.
+/// The texts of a message that later events may extend, with their ids.
 fn texts(message: &Value) -> Vec<(String, String)> {
     let text = |id: &Value, text: &Value| Some((id.as_str()?.to_owned(), text.as_str()?.to_owned()));
     let calls = message["toolCalls"].as_array().into_iter().flatten();
@@ -97,23 +97,23 @@ fn texts(message: &Value) -> Vec<(String, String)> {
     calls.chain(text(&message["id"], &message["content"])).collect()
 }
 
-/// All that a snapshot has of what an event opens again, as an event.
-fn said_again(shown: &HashMap<String, String>, class: &str, id: &str, opens: &Value) -> Option<Value> {
+/// The event that repeats a snapshot's text after an event reopens it.
+fn repeat_text(shown: &HashMap<String, String>, class: &str, id: &str, opens: &Value) -> Option<Value> {
     let text = shown.get(opens[id].as_str()?).filter(|text| !text.is_empty())?;
     Some(json!({ "type": class, id: opens[id], "delta": text }))
 }
 
-/// The interrupts of a run, as ones that this client may answer.
+/// Adds to a run's interrupts the binding that lets this client answer them.
 #[must_use]
-pub fn bound(mut interrupts: Vec<Value>, run: &str) -> Vec<Value> {
+pub fn with_bindings(mut interrupts: Vec<Value>, run: &str) -> Vec<Value> {
     let run = Value::from(run);
     for interrupt in &mut interrupts {
-        bind(interrupt, &run);
+        add_binding(interrupt, &run);
     }
     interrupts
 }
 
-fn bind(interrupt: &mut Value, run: &Value) {
+fn add_binding(interrupt: &mut Value, run: &Value) {
     let mut binding =
         json!({ "v": 1, "kind": "generic", "interruptId": interrupt["id"], "interruptedRunId": run, "generation": 0 });
     if let Some(schema) = interrupt.get("responseSchema") {
@@ -125,8 +125,9 @@ fn bind(interrupt: &mut Value, run: &Value) {
     interrupt["metadata"][BINDING] = binding;
 }
 
-/// Compact JSON with the members of objects in order, as this client hashes it. A number that it writes in another way than we
-/// do has another hash there, and the interrupt is only shown.
+/// Compact JSON with sorted members, as this client hashes it.
+///
+/// A number that the client formats differently has another hash there. The client then only shows the interrupt.
 fn canonical(value: &Value) -> String {
     match value {
         Value::Object(members) => {
@@ -140,11 +141,12 @@ fn canonical(value: &Value) -> String {
     }
 }
 
-/// A thread's messages as this client keeps them: with `parts`, thoughts and results in the assistant's message that they belong
-/// to. `live` are the ids of messages of the run that is told from its start to whoever joins it, but for what the user said in
-/// it.
+/// Converts a thread's messages into this client's form.
+///
+/// The result has `parts`, with reasoning and tool results inside their assistant message. `is_live` selects the
+/// messages of the run that the client will stream from its start; they are left out, except the user's.
 #[must_use]
-pub fn at_rest(messages: Vec<Value>, is_live: impl Fn(&Value) -> bool) -> Vec<Value> {
+pub fn thread_messages(messages: Vec<Value>, is_live: impl Fn(&Value) -> bool) -> Vec<Value> {
     let results: Map<String, Value> = messages
         .iter()
         .filter(|message| message["role"] == "tool")
@@ -160,7 +162,7 @@ pub fn at_rest(messages: Vec<Value>, is_live: impl Fn(&Value) -> bool) -> Vec<Va
         match role {
             "tool" | "activity" => continue,
             "reasoning" => {
-                thoughts.push((message["id"].clone(), thinking(&message)));
+                thoughts.push((message["id"].clone(), thinking_part(&message)));
                 continue;
             }
             "assistant" => {
@@ -168,31 +170,32 @@ pub fn at_rest(messages: Vec<Value>, is_live: impl Fn(&Value) -> bool) -> Vec<Va
                 message["parts"] = thoughts.chain(parts(&message, &results)).collect();
             }
             _ => {
-                all.extend(of_thoughts(&mut thoughts));
+                all.extend(thoughts_message(&mut thoughts));
                 message["parts"] = parts(&message, &results).into();
             }
         }
         all.push(message);
     }
-    all.extend(of_thoughts(&mut thoughts));
-    // Of what is told anew it takes the last message away, if that is the assistant's.
+    all.extend(thoughts_message(&mut thoughts));
+    // When a stream starts, the client removes the last message if it is the assistant's. A placeholder protects the
+    // real one.
     if was_live && all.last().is_some_and(|last| last["role"] == "assistant") {
-        all.push(json!({ "id": LIVE, "role": "assistant", "parts": [] }));
+        all.push(json!({ "id": LIVE_MESSAGE_ID, "role": "assistant", "parts": [] }));
     }
     all
 }
 
-/// The message that stands for a run that is about to be told.
-const LIVE: &str = "agentui-live";
+/// The id of the placeholder for a run about to be streamed.
+const LIVE_MESSAGE_ID: &str = "agentui-live";
 
-/// Thoughts that no message of the assistant followed, as one.
-fn of_thoughts(thoughts: &mut Vec<(Value, Value)>) -> Option<Value> {
+/// Reasoning that no assistant message followed, as one message.
+fn thoughts_message(thoughts: &mut Vec<(Value, Value)>) -> Option<Value> {
     let id = thoughts.first()?.0.clone();
     let parts: Vec<_> = std::mem::take(thoughts).into_iter().map(|(_, thought)| thought).collect();
     Some(json!({ "id": id, "role": "assistant", "parts": parts }))
 }
 
-fn thinking(message: &Value) -> Value {
+fn thinking_part(message: &Value) -> Value {
     json!({ "type": "thinking", "content": message["content"], "stepId": message["id"] })
 }
 
@@ -225,13 +228,13 @@ fn parts(message: &Value, results: &Map<String, Value>) -> Vec<Value> {
         };
         let content = &result["content"];
         part["output"] = content.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_else(|| content.clone());
-        let mut came = json!({
+        let mut tool_result = json!({
             "type": "tool-result", "id": result["id"], "toolCallId": id, "content": content, "state": state,
         });
         if !result["error"].is_null() {
-            came["error"] = result["error"].clone();
+            tool_result["error"] = result["error"].clone();
         }
-        parts.extend([part, came]);
+        parts.extend([part, tool_result]);
     }
     parts
 }
@@ -241,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_snapshot_opens_again_is_said_once_more_and_activities_are_left_out() {
+    fn a_text_reopened_by_a_snapshot_is_repeated_and_activities_are_dropped() {
         let call = json!({ "id": "c", "type": "function", "function": { "name": "look", "arguments": "{\"at\":" } });
         let snapshot = json!({ "type": "MESSAGES_SNAPSHOT", "messages": [
             { "id": "m", "role": "assistant", "content": "Hel" },
@@ -256,41 +259,42 @@ mod tests {
             json!({ "type": "TOOL_CALL_START", "toolCallId": "c" }),
             json!({ "type": "REASONING_MESSAGE_START", "messageId": "reasoning:r" }),
         ];
-        let mut said = Vec::new();
-        adapt([&[snapshot][..], &opens].concat(), &mut said);
-        let shown: Vec<_> = said[0]["messages"].as_array().unwrap().iter().map(|message| message["id"].clone()).collect();
+        let mut out = Vec::new();
+        adapt([&[snapshot][..], &opens].concat(), &mut out);
+        let shown: Vec<_> = out[0]["messages"].as_array().unwrap().iter().map(|message| message["id"].clone()).collect();
         assert_eq!(shown, ["m", "empty", "c", "reasoning:r"]);
         let [text, empty, call, thought] = opens;
         let content = json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "Hel" });
         let arguments = json!({ "type": "TOOL_CALL_ARGS", "toolCallId": "c", "delta": "{\"at\":" });
-        let thinking = json!({ "type": "REASONING_MESSAGE_CONTENT", "messageId": "reasoning:r", "delta": "Wh" });
-        assert_eq!(said[1..], [text, content, empty, call, arguments, thought, thinking]);
+        let thinking_part = json!({ "type": "REASONING_MESSAGE_CONTENT", "messageId": "reasoning:r", "delta": "Wh" });
+        assert_eq!(out[1..], [text, content, empty, call, arguments, thought, thinking_part]);
         let (mut without, alone) = (Vec::new(), json!({ "type": "TEXT_MESSAGE_START", "messageId": "m" }));
         adapt(vec![alone.clone()], &mut without);
-        assert_eq!(without, [alone], "only a snapshot is forgotten");
+        assert_eq!(without, [alone], "only a snapshot drops open texts");
     }
 
     #[test]
-    fn an_interrupt_says_what_it_is_bound_to_and_by_which_schema_it_is_answered() {
+    fn an_interrupt_carries_its_binding_and_the_hash_of_its_answer_schema() {
         let schema = json!({
             "type": "object", "required": ["a"],
             "properties": { "z": { "enum": ["é", null, true] }, "a": { "minimum": 0.5, "maximum": 10 } },
         });
         let interrupt = json!({ "id": "i", "responseSchema": schema, "metadata": { "proscenium": {} } });
-        let told = json!({ "type": "RUN_FINISHED", "runId": "r", "outcome": { "type": "interrupt", "interrupts": [interrupt] } });
-        let mut said = Vec::new();
-        adapt(vec![told], &mut said);
-        let metadata = &said[0]["outcome"]["interrupts"][0]["metadata"];
+        let events_in =
+            json!({ "type": "RUN_FINISHED", "runId": "r", "outcome": { "type": "interrupt", "interrupts": [interrupt] } });
+        let mut out = Vec::new();
+        adapt(vec![events_in], &mut out);
+        let metadata = &out[0]["outcome"]["interrupts"][0]["metadata"];
         let binding = json!({
             "v": 1, "kind": "generic", "interruptId": "i", "interruptedRunId": "r", "generation": 0,
-            // As the client's own `digestInterruptJson` has it.
+            // The value of the client's own `digestInterruptJson`.
             "responseSchemaHash": "sha256:330ba512e883864acd10e35a39d0162f5c2792f9992fb7b63cc65334e2edabd2",
         });
         assert_eq!(*metadata, json!({ "proscenium": {}, BINDING: binding }));
     }
 
     #[test]
-    fn a_thread_at_rest_ends_before_the_run_that_is_told_and_something_stands_for_that_after_another_answer() {
+    fn stored_messages_end_before_the_live_run_with_a_placeholder_after_an_answer() {
         let message = |id: &str, role: &str| json!({ "id": id, "role": role, "content": id });
         let thread = || ["u1", "u2"].map(|id| message(id, "user"));
         let [u1, u2] = thread();
@@ -299,12 +303,16 @@ mod tests {
         };
         let is_live = |message: &Value| message["id"].as_str().is_some_and(|id| id.starts_with("live") || id == "u2");
         let all = || vec![u1.clone(), message("a1", "assistant"), u2.clone(), message("live", "assistant")];
-        assert_eq!(ids(at_rest(all(), |_| false)), ["u1", "a1", "u2", "live"]);
-        assert_eq!(ids(at_rest(all(), is_live)), ["u1", "a1", "u2"]);
+        assert_eq!(ids(thread_messages(all(), |_| false)), ["u1", "a1", "u2", "live"]);
+        assert_eq!(ids(thread_messages(all(), is_live)), ["u1", "a1", "u2"]);
         let unasked = vec![u1.clone(), message("a1", "assistant"), message("live", "assistant")];
-        assert_eq!(ids(at_rest(unasked, is_live)), ["u1", "a1", LIVE], "the client takes the last answer away when it is told");
+        assert_eq!(
+            ids(thread_messages(unasked, is_live)),
+            ["u1", "a1", LIVE_MESSAGE_ID],
+            "the client removes the last answer when the stream starts"
+        );
         let thoughts = vec![message("r1", "reasoning"), u1.clone(), message("r2", "reasoning"), message("a1", "assistant")];
-        let rest = at_rest(thoughts, |_| false);
+        let rest = thread_messages(thoughts, |_| false);
         assert_eq!(ids(rest.clone()), ["r1", "u1", "a1"]);
         assert_eq!(rest[2]["parts"][0], json!({ "type": "thinking", "content": "r2", "stepId": "r2" }));
     }

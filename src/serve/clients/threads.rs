@@ -1,12 +1,12 @@
-//! Threads: what existing clients call a conversation, and what it is here.
+//! Threads: the conversations of existing clients, mapped to sessions and runs.
 //!
-//! A thread is the session of that id; its runs are the session's, in the order of their creation. A run that names no session is
-//! a thread by itself, under its own id. What a client needs of a thread is read off its logs' summaries: which run goes on, which
-//! waits for somebody, and which was asked for and is not there yet.
+//! A thread is the session of that id, and its runs are the session's runs in creation order. A run without a session
+//! is a thread by itself, under its own id. The log summaries tell which run is active, which waits, and which was
+//! requested and does not exist yet.
 
-use super::shown;
-use crate::encode::frames::Shown;
-use crate::ingest::{Amendment, Standing};
+use super::shown_activities;
+use crate::encode::frames::ActivityView;
+use crate::ingest::{ServerAppend, WriterView};
 use crate::log::LogId;
 use crate::log::control::{ControlRecord, ControlState};
 use crate::log::run::Tail;
@@ -17,148 +17,145 @@ use crate::source::ledger::{RunState, Status};
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Runs of a thread that a client is shown at once: the newest. Those before them are in pages of their own.
+/// The newest runs of a thread that a client gets at once. Older runs are on further pages.
 pub const RUNS_MAX: usize = 32;
 
-/// A thread, as it stands.
+/// A thread at one moment.
 pub struct Thread {
     pub id: SessionId,
-    /// The oldest first; no more than [`RUNS_MAX`].
-    pub runs: Vec<Part>,
-    /// How many runs there are in all.
+    /// Oldest first; at most [`RUNS_MAX`].
+    pub runs: Vec<ThreadRun>,
+    /// The number of all runs of the thread.
     pub run_count: usize,
-    /// Runs that somebody asked for, and of which nobody has written anything, the oldest first.
-    pub sent: Vec<RunId>,
+    /// Requested runs without a log, oldest first.
+    pub requested: Vec<RunId>,
 }
 
-/// One run of a thread.
-pub struct Part {
+/// A run of a thread.
+pub struct ThreadRun {
     pub run: RunId,
-    /// Its place in the order of creation.
+    /// Its position in creation order.
     pub created: u64,
     pub tail: Tail,
 }
 
-impl Part {
-    /// How it stands, by what this audience saw of it.
+impl ThreadRun {
+    /// The run's state as this audience sees it.
     #[must_use]
-    pub fn stands(&self, audience: Audience) -> &RunState {
+    pub fn state(&self, audience: Audience) -> &RunState {
         self.tail.summary.run_for(audience)
     }
 
-    fn goes_on(&self, audience: Audience) -> bool {
-        self.stands(audience).ages()
+    fn is_active(&self, audience: Audience) -> bool {
+        self.state(audience).can_go_stale()
     }
 }
 
-/// What somebody who comes to a thread is shown, beside its earlier runs.
-pub enum Joined<'t> {
-    Run(&'t Part),
-    /// It was asked for, and is waited for.
-    Sent(&'t RunId),
+/// The run that a joining client follows, besides the earlier runs.
+pub enum JoinTarget<'t> {
+    Run(&'t ThreadRun),
+    /// A requested run that does not exist yet.
+    Requested(&'t RunId),
 }
 
-/// The action that an answer is for.
-pub struct Asked {
-    /// The run that asked.
+/// An action that a run asked.
+pub struct AskedAction {
+    /// The run that asked it.
     pub run: RunId,
     /// Whether it still waits for an answer.
     pub is_pending: bool,
-    /// The action type, where it is known.
+    /// The action's kind, if known.
     pub kind: Option<Box<str>>,
-    /// The call that it is about.
+    /// The tool call that it concerns, if any.
     pub call: Option<Box<str>>,
 }
 
 impl Thread {
-    /// The thread of this id; one that nobody knows has no runs.
+    /// Loads a thread. An unknown thread has no runs.
     ///
     /// # Errors
-    /// The store's.
+    /// The store's failure.
     pub async fn find(app: &App, id: &SessionId) -> Result<Self, Problem> {
         let (logs, run_count) = app.logs.sessions().logs_of(id, RUNS_MAX).unwrap_or_default();
         let mut runs = Vec::with_capacity(logs.len());
         for (created, log) in logs.into_iter().rev() {
             let LogId::Run(run) = &log else { continue };
             let tail = app.logs.log(&log).await?.tail();
-            // It may have been erased just now.
-            runs.extend(tail.epoch.is_some().then(|| Part { run: run.clone(), created, tail }));
+            // The run may have been erased since it was listed.
+            runs.extend(tail.epoch.is_some().then(|| ThreadRun { run: run.clone(), created, tail }));
         }
-        let mut thread = Self { id: id.clone(), runs, run_count, sent: Vec::new() };
-        if app.logs.sessions().place_of(id).is_none() {
-            thread.runs.extend(alone(app, id).await?);
+        let mut thread = Self { id: id.clone(), runs, run_count, requested: Vec::new() };
+        if app.logs.sessions().created_order(id).is_none() {
+            thread.runs.extend(standalone_run(app, id).await?);
             thread.run_count = thread.runs.len();
         }
         if app.logs.sessions().has_own_log(id) {
-            thread.sent = sent(app, id).await?;
+            thread.requested = requested(app, id).await?;
         }
         Ok(thread)
     }
 
-    /// Whether nobody has written or asked for anything of it.
+    /// Finds a run of the thread.
     #[must_use]
-    pub fn is_unknown(&self) -> bool {
-        self.runs.is_empty() && self.sent.is_empty()
-    }
-
-    /// Whether this is one of its runs.
-    #[must_use]
-    pub fn part(&self, run: &RunId) -> Option<&Part> {
+    pub fn find_run(&self, run: &RunId) -> Option<&ThreadRun> {
         self.runs.iter().find(|part| part.run == *run)
     }
 
-    /// The newest run that goes on without anybody's decision.
+    /// The newest run that is active and waits for no decision.
     #[must_use]
-    pub fn active(&self, audience: Audience) -> Option<&Part> {
-        self.runs.iter().rev().find(|part| part.goes_on(audience))
+    pub fn active(&self, audience: Audience) -> Option<&ThreadRun> {
+        self.runs.iter().rev().find(|part| part.is_active(audience))
     }
 
-    /// The newest run that waits for somebody.
+    /// The newest run that waits for a decision.
     #[must_use]
-    pub fn waiting(&self, audience: Audience) -> Option<&Part> {
-        self.runs.iter().rev().find(|part| part.stands(audience).status == Status::Waiting)
+    pub fn waiting(&self, audience: Audience) -> Option<&ThreadRun> {
+        self.runs.iter().rev().find(|part| part.state(audience).status == Status::Waiting)
     }
 
-    /// What somebody who comes is shown: what goes on, else what will, else what waits, else what was last. `None` of a thread
-    /// that nobody knows.
+    /// The run that a joining client follows: the active run, else a requested, else a waiting, else the last one.
+    /// `None`: the thread is unknown.
     #[must_use]
-    pub fn joined(&self, audience: Audience) -> Option<Joined<'_>> {
-        let sent = || self.sent.first().map(Joined::Sent);
-        let rests = || self.waiting(audience).or_else(|| self.runs.last()).map(Joined::Run);
-        self.active(audience).map(Joined::Run).or_else(sent).or_else(rests)
+    pub fn join_target(&self, audience: Audience) -> Option<JoinTarget<'_>> {
+        let requested = || self.requested.first().map(JoinTarget::Requested);
+        let rests = || self.waiting(audience).or_else(|| self.runs.last()).map(JoinTarget::Run);
+        self.active(audience).map(JoinTarget::Run).or_else(requested).or_else(rests)
     }
 
-    /// The runs beside this one, the oldest first.
+    /// The other runs, oldest first.
     #[must_use]
-    pub fn beside(&self, run: &RunId) -> Vec<RunId> {
+    pub fn other_runs(&self, run: &RunId) -> Vec<RunId> {
         self.runs.iter().map(|part| part.run.clone()).filter(|other| other != run).collect()
     }
 
-    /// What there is to see of all of its runs, in order.
+    /// The activities of all runs, in order.
     ///
     /// # Errors
-    /// The store's.
-    pub async fn shown(&self, app: &App, audience: Audience) -> Result<Vec<Shown>, Problem> {
+    /// The store's failure.
+    pub async fn shown_activities(&self, app: &App, audience: Audience) -> Result<Vec<ActivityView>, Problem> {
         let mut all = Vec::new();
         for part in &self.runs {
-            all.extend(shown(app, &part.run, audience, None).await?);
+            all.extend(shown_activities(app, &part.run, audience, None).await?);
         }
         Ok(all)
     }
 
-    /// All that its runs have asked this audience, by the actions' ids. Where two runs have asked by one id it is the one that
-    /// waits, else the newer one.
+    /// All actions that the runs asked this audience, by action id.
+    ///
+    /// If two runs used one id, the pending action wins, else the newer run's.
     ///
     /// # Errors
-    /// The store's.
-    pub async fn asked(&self, app: &App, audience: Audience) -> Result<HashMap<Box<str>, Asked>, Problem> {
-        let mut all: HashMap<Box<str>, Asked> = HashMap::new();
+    /// The store's failure.
+    pub async fn asked(&self, app: &App, audience: Audience) -> Result<HashMap<Box<str>, AskedAction>, Problem> {
+        let mut all: HashMap<Box<str>, AskedAction> = HashMap::new();
         for part in &self.runs {
-            let (stands, whole) = (part.stands(audience), &part.tail.summary.run);
-            for shown in shown(app, &part.run, audience, None).await?.into_iter().filter(|shown| &*shown.kind == "action") {
-                let is_pending = stands.pending.contains(&*shown.id) && whole.pending.contains(&*shown.id);
+            let (state, whole) = (part.state(audience), &part.tail.summary.run);
+            for shown in
+                shown_activities(app, &part.run, audience, None).await?.into_iter().filter(|shown| &*shown.kind == "action")
+            {
+                let is_pending = state.pending.contains(&*shown.id) && whole.pending.contains(&*shown.id);
                 let text = |member: &str| shown.text(member).map(Into::into);
-                let asked = Asked { run: part.run.clone(), is_pending, kind: text("kind"), call: text("toolCallId") };
+                let asked = AskedAction { run: part.run.clone(), is_pending, kind: text("kind"), call: text("toolCallId") };
                 if is_pending || all.get(&shown.id).is_none_or(|known| !known.is_pending) {
                     all.insert(shown.id.clone(), asked);
                 }
@@ -168,31 +165,31 @@ impl Thread {
     }
 }
 
-/// The run of this id, where it is a thread by itself.
-async fn alone(app: &App, id: &SessionId) -> Result<Option<Part>, Problem> {
-    let run = RunId::new(id.as_str()).expect("all ids obey one rule");
+/// The run of this id that belongs to no session.
+async fn standalone_run(app: &App, id: &SessionId) -> Result<Option<ThreadRun>, Problem> {
+    let run = RunId::new(id.as_str()).expect("runs and sessions share one id syntax");
     let tail = app.logs.log(&LogId::Run(run.clone())).await?.tail();
-    Ok((tail.epoch.is_some() && tail.summary.session_id.is_none()).then_some(Part { run, created: 0, tail }))
+    Ok((tail.epoch.is_some() && tail.summary.session_id.is_none()).then_some(ThreadRun { run, created: 0, tail }))
 }
 
-/// The runs that somebody asked for in this session, and that are not there yet.
-async fn sent(app: &App, session: &SessionId) -> Result<Vec<RunId>, Problem> {
-    let open = |standing: &Standing<'_>| {
-        let sends = standing.controls.values().filter(|of| of.state == ControlState::Open && of.control == Control::Send);
-        let mut sends: Vec<_> = sends.filter_map(|of| Some((of.number, run_of(of)?))).collect();
+/// The runs that were requested in this session and do not exist yet.
+async fn requested(app: &App, session: &SessionId) -> Result<Vec<RunId>, Problem> {
+    let open = |view: &WriterView<'_>| {
+        let sends = view.controls.values().filter(|of| of.state == ControlState::Open && of.control == Control::Send);
+        let mut sends: Vec<_> = sends.filter_map(|of| Some((of.queue_position, run_of(of)?))).collect();
         sends.sort_unstable();
-        (sends, Amendment::default())
+        (sends, ServerAppend::default())
     };
-    let mut sent = Vec::new();
-    for (_, run) in app.ingest.amend(&LogId::Session(session.clone()), open).await? {
+    let mut requested = Vec::new();
+    for (_, run) in app.ingest.append_as_server(&LogId::Session(session.clone()), open).await? {
         if app.logs.log(&LogId::Run(run.clone())).await?.tail().epoch.is_none() {
-            sent.push(run);
+            requested.push(run);
         }
     }
-    Ok(sent)
+    Ok(requested)
 }
 
-/// The run that a `send` asks for, where it names one.
+/// The run that a `send` control names, if any.
 fn run_of(send: &ControlRecord) -> Option<RunId> {
     RunId::new(send.value.as_ref()?.get("runId").and_then(Value::as_str)?).ok()
 }

@@ -1,32 +1,32 @@
-//! What an address takes beside a body: parts of its path, members of its query, headers.
+//! The parameters of addresses: path segments, query members and headers.
 
-use super::kinds::{self, Kind};
+use super::kinds::{self, ProblemKind};
 use crate::model::{Audience, Ids, Surface, schema};
 use crate::source::SOURCES;
 use serde_json::{Value, json};
 
-/// One thing that an address takes.
-pub struct Member {
+/// A parameter of an address.
+pub struct Parameter {
     pub name: &'static str,
-    pub place: Place,
+    pub location: ParameterLocation,
     pub is_required: bool,
-    /// Meaning, unit, range, default.
+    /// Meaning, unit, range and default.
     pub meaning: &'static str,
     /// The JSON Schema of its value.
     pub schema: fn() -> Value,
-    /// What a value that cannot be one is answered with.
-    pub fault: Option<Kind>,
+    /// The problem of an invalid value.
+    pub problem: Option<ProblemKind>,
 }
 
-/// Where it stands.
+/// The location of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum ParameterLocation {
     Path,
     Query,
     Header,
 }
 
-impl Place {
+impl ParameterLocation {
     /// Its name in `OpenAPI`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -38,17 +38,17 @@ impl Place {
     }
 }
 
-impl Member {
-    const fn path(name: &'static str, meaning: &'static str, schema: fn() -> Value, fault: Option<Kind>) -> Self {
-        Self { name, place: Place::Path, is_required: true, meaning, schema, fault }
+impl Parameter {
+    const fn path(name: &'static str, meaning: &'static str, schema: fn() -> Value, problem: Option<ProblemKind>) -> Self {
+        Self { name, location: ParameterLocation::Path, is_required: true, meaning, schema, problem }
     }
 
-    const fn query(name: &'static str, meaning: &'static str, schema: fn() -> Value, fault: Option<Kind>) -> Self {
-        Self { name, place: Place::Query, is_required: false, meaning, schema, fault }
+    const fn query(name: &'static str, meaning: &'static str, schema: fn() -> Value, problem: Option<ProblemKind>) -> Self {
+        Self { name, location: ParameterLocation::Query, is_required: false, meaning, schema, problem }
     }
 
-    const fn header(name: &'static str, meaning: &'static str, schema: fn() -> Value, fault: Option<Kind>) -> Self {
-        Self { name, place: Place::Header, is_required: false, meaning, schema, fault }
+    const fn header(name: &'static str, meaning: &'static str, schema: fn() -> Value, problem: Option<ProblemKind>) -> Self {
+        Self { name, location: ParameterLocation::Header, is_required: false, meaning, schema, problem }
     }
 }
 
@@ -64,225 +64,220 @@ fn number() -> Value {
     json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX })
 }
 
-/// One of these, and nothing else.
+/// A schema of an enumeration.
 fn one_of(names: &[&str]) -> Value {
     json!({ "type": "string", "enum": names })
 }
 
-const BAD_ID: Option<Kind> = Some(kinds::BAD_ID);
-const BAD_QUERY: Option<Kind> = Some(kinds::BAD_QUERY);
-const BAD_CURSOR: Option<Kind> = Some(kinds::BAD_CURSOR);
-const BAD_PRODUCER: Option<Kind> = Some(kinds::BAD_PRODUCER);
+const BAD_ID: Option<ProblemKind> = Some(kinds::BAD_ID);
+const BAD_QUERY: Option<ProblemKind> = Some(kinds::BAD_QUERY);
+const BAD_CURSOR: Option<ProblemKind> = Some(kinds::BAD_CURSOR);
+const BAD_PRODUCER: Option<ProblemKind> = Some(kinds::BAD_PRODUCER);
 
-pub const RUN: Member = Member::path("run", "The run's id.", id, BAD_ID);
-pub const SESSION: Member = Member::path("session", "The session's id.", id, BAD_ID);
-pub const BLOB: Member = Member::path("blob", "The body's id, as a `href` of an envelope's `refs` has it.", id, BAD_ID);
-pub const AGENT_PATH: Member = Member::path("agent", "The agent's id; `default` takes what names none.", id, BAD_ID);
-pub const CONTROL_PATH: Member = Member::path("control", "The control's id.", id, BAD_ID);
-pub const CHAT: Member = Member::path("chat", "The chat's id, as the client has it: it is the session's.", id, BAD_ID);
-pub const THREAD_PATH: Member = Member::path("thread", "The thread's id, as the client has it: it is the session's.", id, BAD_ID);
-pub const SCHEMA: Member =
-    Member::path("file", "The document's name, such as `frames.schema.json` or `activities/message.schema.json`.", text, None);
-pub const ASSET: Member = Member::path("file", "The file's name.", text, None);
+pub const RUN: Parameter = Parameter::path("run", "The run's id.", id, BAD_ID);
+pub const SESSION: Parameter = Parameter::path("session", "The session's id.", id, BAD_ID);
+pub const BLOB: Parameter = Parameter::path("blob", "The blob's id, from a `href` of an envelope's `refs`.", id, BAD_ID);
+pub const AGENT_PATH: Parameter =
+    Parameter::path("agent", "The agent's id; `default` receives controls that name no agent.", id, BAD_ID);
+pub const CONTROL_PATH: Parameter = Parameter::path("control", "The control's id.", id, BAD_ID);
+pub const CHAT: Parameter = Parameter::path("chat", "The chat's id in the client, which is the session's id.", id, BAD_ID);
+pub const THREAD_PATH: Parameter =
+    Parameter::path("thread", "The thread's id in the client, which is the session's id.", id, BAD_ID);
+pub const SCHEMA: Parameter =
+    Parameter::path("file", "The document's name, such as `frames.schema.json` or `activities/message.schema.json`.", text, None);
+pub const ASSET: Parameter = Parameter::path("file", "The file's name.", text, None);
 
-pub const AUDIENCE: Member = Member::query(
+pub const AUDIENCE: Parameter = Parameter::query(
     "audience",
-    "As whom to look: `user` (the default) sees what is for users, `dashboard` also what is for operators, `internal` everything.",
+    "The audience of the answer: `user` (default) gets data for users, `dashboard` also data for operators, `internal` everything.",
     || one_of(&Audience::ALL.map(Audience::as_str)),
     Some(kinds::BAD_AUDIENCE),
 );
-pub const SURFACES: Member = Member::query(
+pub const SURFACES: Parameter = Parameter::query(
     "surfaces",
-    "Only what is meant for these surfaces: names with commas between. All, unless given.",
+    "Only data for these surfaces: comma-separated names. Default: all.",
     || json!({ "type": "string", "examples": [Surface::NAMES.join(",")] }),
     None,
 );
-pub const SURFACE: Member = Member::query("surface", "Another name of `surfaces`; both are added up.", text, None);
-pub const TYPE: Member =
-    Member::query("type", "Only events of these classes: names with commas between. All, unless given.", text, None);
-pub const AGENT: Member = Member::query("agentId", "Only what is of this agent.", text, None);
-pub const ACTIVATION: Member =
-    Member::query("activation", "Comes back in the answer as it is, so that a late one can be told apart.", text, None);
-pub const LIMIT: Member =
-    Member::query("limit", "Items of a page: 1 to 1000, to which it is brought; 1000 unless given.", number, BAD_QUERY);
-pub const CURSOR: Member = Member::query("cursor", "The `nextCursor` of the page before.", number, BAD_QUERY);
-pub const STATUS: Member =
-    Member::query("status", "Only sessions of these statuses: names with commas between. All, unless given.", text, BAD_QUERY);
-pub const SEARCH: Member = Member::query(
+pub const SURFACE: Parameter = Parameter::query("surface", "An alias of `surfaces`; both are combined.", text, None);
+pub const TYPE: Parameter =
+    Parameter::query("type", "Only events of these types: comma-separated names. Default: all.", text, None);
+pub const AGENT: Parameter = Parameter::query("agentId", "Only data of this agent.", text, None);
+pub const ACTIVATION: Parameter =
+    Parameter::query("activation", "Repeated unchanged in the answer, so that a client can recognise a late answer.", text, None);
+pub const LIMIT: Parameter = Parameter::query("limit", "Items per page: 1 to 1000 (clamped). Default: 1000.", number, BAD_QUERY);
+pub const CURSOR: Parameter = Parameter::query("cursor", "The `nextCursor` of the previous page.", number, BAD_QUERY);
+pub const STATUS: Parameter =
+    Parameter::query("status", "Only sessions of these statuses: comma-separated names. Default: all.", text, BAD_QUERY);
+pub const SEARCH: Parameter = Parameter::query(
     "q",
-    "Only sessions with this text in their title, preview or id, in any case. A page may then have fewer sessions than its limit, and a `nextCursor`.",
+    "Only sessions with this text in their title, preview or id, ignoring case. A page may then have fewer sessions than its limit, and still a `nextCursor`.",
     text,
     None,
 );
-pub const NEEDS_ACTION: Member = Member::query(
+pub const NEEDS_ACTION: Parameter = Parameter::query(
     "needsAction",
-    "`true` or `1`: only sessions with a pending action, of their own or of a descendant.",
+    "`true` or `1`: only sessions with a pending action, their own or a descendant's.",
     text,
     None,
 );
-pub const WINDOW_LIMIT: Member =
-    Member::query("limit", "Activities: 1 to 1000, to which it is brought; 50 unless given.", number, BAD_QUERY);
-pub const MESSAGES: Member =
-    Member::query("messages", "Messages: 1 to 1000, to which it is brought; 50 unless given.", number, BAD_QUERY);
-pub const PLACE: Member = Member::query(
+pub const WINDOW_LIMIT: Parameter = Parameter::query("limit", "Activities: 1 to 1000 (clamped). Default: 50.", number, BAD_QUERY);
+pub const MESSAGES: Parameter = Parameter::query("messages", "Messages: 1 to 1000 (clamped). Default: 50.", number, BAD_QUERY);
+pub const WINDOW_CURSOR: Parameter = Parameter::query(
     "cursor",
-    "The `nextCursor` of the window after this one.",
+    "The `nextCursor` of the next newer window.",
     || json!({ "type": "string", "pattern": "^([0-9]+-[0-9]+-[0-9]+)?$" }),
     BAD_CURSOR,
 );
-pub const EVENTS_AFTER: Member =
-    Member::query("after", "A sequence, or a `nextCursor` of this run: only envelopes after it.", text, BAD_CURSOR);
-pub const EVENTS_BEFORE: Member =
-    Member::query("before", "A sequence, or a `nextCursor` of this run: only envelopes before it.", text, BAD_CURSOR);
-pub const SESSION_EVENTS_AFTER: Member = Member::query(
+pub const EVENTS_AFTER: Parameter =
+    Parameter::query("after", "A sequence, or a `nextCursor` of this run: only envelopes after it.", text, BAD_CURSOR);
+pub const EVENTS_BEFORE: Parameter =
+    Parameter::query("before", "A sequence, or a `nextCursor` of this run: only envelopes before it.", text, BAD_CURSOR);
+pub const SESSION_EVENTS_AFTER: Parameter = Parameter::query(
     "after",
     "A cursor of the session's stream, or a `nextCursor` or one of the `cursors` of this address: only envelopes after it.",
     text,
     BAD_CURSOR,
 );
-pub const SESSION_EVENTS_BEFORE: Member = Member::query(
+pub const SESSION_EVENTS_BEFORE: Parameter = Parameter::query(
     "before",
     "A cursor of the session's stream, or a `nextCursor` or one of the `cursors` of this address: only envelopes before it.",
     text,
     BAD_CURSOR,
 );
-pub const SESSION_AT: Member = Member::query(
+pub const SESSION_AT: Parameter = Parameter::query(
     "at",
-    "A cursor of the session's stream or of its events: as it was at that place in the order of commits. Now, unless given.",
+    "A cursor of the session's stream or of its events: the state at that position in commit order. Default: now.",
     text,
     BAD_CURSOR,
 );
-pub const AT: Member = Member::query("at", "A sequence: as it was when that was the last. Now, unless given.", number, BAD_QUERY);
+pub const AT: Parameter = Parameter::query("at", "A sequence: the state after that envelope. Default: now.", number, BAD_QUERY);
 
-pub const FRAMES: Member = Member::query(
+pub const FRAMES: Parameter = Parameter::query(
     "frames",
-    "`activities` (the default): snapshots, then deltas. `events`: every visible envelope.",
+    "`activities` (default): snapshots, then deltas. `events`: every visible envelope.",
     || one_of(&["activities", "events"]),
     BAD_QUERY,
 );
-pub const REPLAY: Member = Member::query(
+pub const REPLAY: Parameter = Parameter::query(
     "replay",
-    "`snapshots` (the default) of what is there; `deltas`: everything delta by delta, from the cursor or the start.",
+    "`snapshots` (default): the current state. `deltas`: every delta from the cursor or the start.",
     || one_of(&["snapshots", "deltas"]),
     BAD_QUERY,
 );
-pub const AFTER: Member = Member::query(
+pub const AFTER: Parameter = Parameter::query(
     "after",
-    "Where to begin: a cursor (an `id:` of this stream), `start` (the default) or `now`.",
+    "Where to start: a cursor (an `id:` of this stream), `start` (default) or `now`.",
     || json!({ "type": "string", "pattern": "^(|start|now|[0-9a-f]+:[0-9]+)$" }),
     BAD_CURSOR,
 );
-pub const LAST_EVENT_ID: Member = Member::query(
+pub const LAST_EVENT_ID: Parameter = Parameter::query(
     "last_event_id",
-    "As the header of that name, for those that can send none; wins over `after`.",
+    "As the header of that name, for clients that cannot send it. Overrides `after`.",
     text,
     BAD_CURSOR,
 );
-pub const LAST_EVENT_ID_HEADER: Member =
-    Member::header("Last-Event-ID", "The last cursor, as `EventSource` sends it; wins over the query.", text, BAD_CURSOR);
-pub const FORMAT: Member = Member::query(
+pub const LAST_EVENT_ID_HEADER: Parameter =
+    Parameter::header("Last-Event-ID", "The last cursor, as `EventSource` sends it. Overrides the query.", text, BAD_CURSOR);
+pub const FORMAT: Parameter = Parameter::query(
     "format",
-    "The words of another client, of one run's stream: `ag-ui` are the events of AG-UI, `ai-sdk` is the UI message stream of the Vercel AI SDK.",
+    "The format of one run's stream for another client: `ag-ui` for AG-UI events, `ai-sdk` for the UI message stream of the Vercel AI SDK.",
     text,
     Some(kinds::NOT_SERVED),
 );
-pub const VERSION: Member = Member::query(
+pub const VERSION: Parameter = Parameter::query(
     "version",
-    "To a client of the AI SDK (of a run's stream, with `format=ai-sdk`): its major version; 5 unless given, which all understand.",
+    "The major version of an AI SDK client (for a run's stream, with `format=ai-sdk`). Default: 5, which all understand.",
     || json!({ "type": "integer", "enum": [5, 6, 7] }),
     BAD_QUERY,
 );
-pub const CHILDREN: Member =
-    Member::query("children", "`true` or `1`: also the runs of the sessions that descend from this one.", text, None);
-pub const RUNS: Member = Member {
+pub const CHILDREN: Parameter =
+    Parameter::query("children", "`true` or `1`: include the runs of descendant sessions.", text, None);
+pub const RUNS: Parameter = Parameter {
     is_required: true,
-    ..Member::query("runs", "The runs' ids, 1 to 256 of them, with commas between.", text, Some(kinds::BAD_QUERY))
+    ..Parameter::query("runs", "1 to 256 run ids, comma-separated.", text, Some(kinds::BAD_QUERY))
 };
 
-pub const PROTOCOL_VERSION: Member = Member::query(
+pub const PROTOCOL_VERSION: Parameter = Parameter::query(
     "protocolVersion",
-    "With `format=ag-ui`: the version that the client speaks, `1.0`; an older one unless given, which all understand.",
+    "With `format=ag-ui`: the client's AG-UI version, `1.0`. Default: an older version, which all understand.",
     text,
     None,
 );
-pub const UNTIL: Member = Member::query(
+pub const UNTIL: Parameter = Parameter::query(
     "until",
-    "With `format=ag-ui`: `end` (the default) tells of what comes after a pause as another run, `pause` ends with the first one.",
+    "With `format=ag-ui`: `end` (default) continues after a pause as another run, `pause` ends at the first pause.",
     || json!({ "type": "string", "enum": ["end", "pause"] }),
     BAD_QUERY,
 );
-pub const THREAD: Member = Member::query("threadId", "The thread to look at: a session's id.", id, BAD_ID);
-pub const JOINED: Member = Member::query("runId", "The run to join; wins over `threadId`.", id, BAD_ID);
-pub const OFFSET: Member = Member::query(
+pub const THREAD: Parameter = Parameter::query("threadId", "The thread to load: a session's id.", id, BAD_ID);
+pub const RUN_TO_JOIN: Parameter = Parameter::query("runId", "The run to join. Overrides `threadId`.", id, BAD_ID);
+pub const OFFSET: Parameter = Parameter::query(
     "offset",
-    "Where the client stands in the run: an `id:` of its stream, or `-1` (the default), which is nowhere.",
+    "The client's position in the run: an `id:` of its stream, or `-1` (default) for the start.",
     || json!({ "type": "string", "pattern": "^(|-1|start|[0-9a-f]+:[0-9]+)$" }),
     BAD_CURSOR,
 );
-pub const BEFORE: Member = Member::query(
+pub const BEFORE: Parameter = Parameter::query(
     "before",
-    "The `page.cursor` of the page after this one: only messages before it.",
+    "The `page.cursor` of the next newer page: only messages before it.",
     || json!({ "type": "string", "pattern": "^([0-9]+(-[0-9]+)?)?$" }),
     BAD_CURSOR,
 );
-pub const SUBAGENTS: Member = Member::query(
+pub const SUBAGENTS: Parameter = Parameter::query(
     "subagents",
-    "`true` or `1`: the client knows `SUBAGENT_*` events (AG-UI from 0.0.59 on). Of one that says 1.0 it is taken for granted.",
+    "`true` or `1`: the client understands `SUBAGENT_*` events (AG-UI 0.0.59 and later). Implied by version 1.0.",
     text,
     None,
 );
-pub const RUN_ID_HEADER: Member = Member::header(
+pub const RUN_ID_HEADER: Parameter = Parameter::header(
     "X-Run-Id",
-    "The run's id, as `TanStack` AI sends it; wins over the body. Who sends it gets `id:` before `data:`.",
+    "The run's id, as `TanStack` AI sends it. Overrides the body. The stream then has `id:` before `data:`.",
     id,
     BAD_ID,
 );
 
-pub const TICKET: Member = Member::query(
+pub const TICKET: Parameter = Parameter::query(
     "ticket",
-    "A ticket of `POST /v1/tickets`, in the place of a token, for those that can send no header.",
+    "A ticket of `POST /v1/tickets` instead of a token, for clients that cannot send headers.",
     text,
     None,
 );
-pub const WAIT: Member = Member::query(
-    "wait",
-    "How long to wait for something, in seconds: 0 (the default) to 60, to which it is brought.",
-    number,
-    BAD_QUERY,
-);
-pub const MAX: Member =
-    Member::query("max", "Controls at once: 1 to 100, to which it is brought; 16 unless given.", number, BAD_QUERY);
-pub const LEASE: Member = Member::query(
+pub const WAIT: Parameter =
+    Parameter::query("wait", "How long to wait for controls, in seconds: 0 (default) to 60 (clamped).", number, BAD_QUERY);
+pub const MAX: Parameter =
+    Parameter::query("max", "Maximum number of controls: 1 to 100 (clamped). Default: 16.", number, BAD_QUERY);
+pub const LEASE: Parameter = Parameter::query(
     "leaseSeconds",
-    "How long they are this owner's, in seconds: 1 to 600; 30 unless given. Then somebody else may have them.",
+    "Lease duration in seconds: 1 to 600. Default: 30. After it another owner may claim the controls.",
     || json!({ "type": "integer", "minimum": 1, "maximum": 600 }),
     BAD_QUERY,
 );
 
-pub const SOURCE: Member = Member::query(
+pub const SOURCE: Parameter = Parameter::query(
     "source",
-    "Whose vocabulary the facts are in; `agentui` (the native one) unless given.",
+    "The vocabulary of the facts. Default: `agentui`, the native one.",
     || one_of(&SOURCES.iter().map(|source| source.name).collect::<Vec<_>>()),
     Some(kinds::UNKNOWN_SOURCE),
 );
-pub const PRODUCER_ID: Member = Member::header(
+pub const PRODUCER_ID: Parameter = Parameter::header(
     "Producer-Id",
-    "Who numbers these facts: 1 to 256 bytes of visible ASCII. With it any request may be repeated, and nothing is stored twice.",
+    "The producer that numbers these facts: 1 to 256 bytes of visible ASCII. With it, repeating a request stores nothing twice.",
     || json!({ "type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[ -~]+$" }),
     BAD_PRODUCER,
 );
-pub const PRODUCER_EPOCH: Member =
-    Member::header("Producer-Epoch", "The producer's own life: larger after each start, from 0.", number, BAD_PRODUCER);
-pub const PRODUCER_SEQ: Member =
-    Member::header("Producer-Seq", "The number of the body's first fact, from 0 in each epoch.", number, BAD_PRODUCER);
-pub const RANGE: Member = Member::header(
+pub const PRODUCER_EPOCH: Parameter =
+    Parameter::header("Producer-Epoch", "The producer's epoch, from 0; larger after each start.", number, BAD_PRODUCER);
+pub const PRODUCER_SEQ: Parameter =
+    Parameter::header("Producer-Seq", "The number of the body's first fact, from 0 in each epoch.", number, BAD_PRODUCER);
+pub const RANGE: Parameter = Parameter::header(
     "Range",
-    "One range of bytes (RFC 9110, section 14); several, or what is none, are answered with the whole.",
+    "One byte range (RFC 9110, section 14). Several ranges, or an invalid header, get the whole body.",
     || json!({ "type": "string", "examples": ["bytes=0-1023"] }),
     Some(kinds::BAD_RANGE),
 );
 
-/// The ids that a producer gives in the query, for facts that lack them, and what each names.
+/// The ids that a producer may set in the query for facts that lack them, with their meaning.
 pub fn ids() -> impl Iterator<Item = (&'static str, &'static str)> {
     Ids::MEMBERS.iter().filter(|id| **id != "runId").map(|id| (*id, schema::purpose(id)))
 }

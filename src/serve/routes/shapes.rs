@@ -1,17 +1,17 @@
-//! What stands in bodies of our own, beside the documents of `schema/`: one shape each, as JSON Schema.
+//! The schemas of bodies that `schema/` does not define.
 //!
-//! Members that are listed first are always there. Others may come: a client takes no offence at a member that it does not know.
+//! The members listed first are always present. Others may follow: clients must ignore members that they do not know.
 
-use crate::auth::tickets::SECONDS_MAX;
+use crate::auth::tickets::TICKET_TTL_SECS_MAX;
 use crate::control::rules::TARGETS;
 use crate::model::{Control, Phase, Surface, schema};
 use crate::source::ledger::Status;
 use serde_json::{Map, Value, json};
 
-/// A shape: its name in the description, and what it is.
+/// A shape: its component name and its schema.
 pub type Shape = (&'static str, fn() -> Value);
 
-/// All of them. `AgentUiEvent`, `Frame` and `Problem` are made of the documents of `schema/`.
+/// All shapes. `AgentUiEvent`, `Frame` and `Problem` come from the documents of `schema/`.
 pub const SHAPES: &[Shape] = &[
     ("Facts", facts),
     ("Fact", fact),
@@ -55,10 +55,10 @@ pub const SHAPES: &[Shape] = &[
     ("Any", any),
 ];
 
-/// An object of members that are always there, and of others.
+/// An object schema with required and optional members.
 fn object(purpose: &str, always: Value, sometimes: Value) -> Value {
     let (Value::Object(always), Value::Object(sometimes)) = (always, sometimes) else {
-        unreachable!("both are written out below");
+        unreachable!("both are object literals");
     };
     let required: Vec<_> = always.keys().cloned().collect();
     let properties: Map<_, _> = always.into_iter().chain(sometimes).collect();
@@ -102,19 +102,19 @@ fn time(purpose: &str) -> Value {
 fn status() -> Value {
     use Status::{Accepted, Cancelled, Completed, Failed, Interrupted, Running, Unknown, Waiting};
     let all = [Accepted, Running, Waiting, Completed, Failed, Cancelled, Interrupted, Unknown];
-    json!({ "description": "How it stands.", "enum": all.map(Status::as_str) })
+    json!({ "description": "The status.", "enum": all.map(Status::as_str) })
 }
 
 fn phase() -> Value {
-    schema::open(Phase::NAMES, "Where in its life.")
+    schema::open(Phase::NAMES, "The phase.")
 }
 
 fn epoch() -> Value {
-    text("One life of the log: after a run was erased and written anew it is another, and sequences and cursors begin anew.")
+    text("The epoch of the log. A run that is erased and rewritten has another epoch, and its sequences and cursors start again.")
 }
 
 fn next_cursor() -> Value {
-    or_null(text("Asks for the next page; null after the last."))
+    or_null(text("The cursor of the next page; null on the last page."))
 }
 
 fn activation() -> Value {
@@ -127,10 +127,10 @@ fn facts() -> Value {
 
 fn fact() -> Value {
     json!({
-        "description": "What a runtime says, in the vocabulary of its `source`. Of `agentui` it has a `type`, and further members of an AgentUiEvent; what nobody knows is carried.",
+        "description": "A fact in the vocabulary of its `source`. An `agentui` fact has a `type`, and further members of an AgentUiEvent; unknown members are kept.",
         "type": "object",
         "properties": {
-            "type": { "description": "The event's class.", "type": "string", "minLength": 1 },
+            "type": { "description": "The event's type.", "type": "string", "minLength": 1 },
             "payload": {},
         },
     })
@@ -138,44 +138,44 @@ fn fact() -> Value {
 
 fn receipt() -> Value {
     let violation = object(
-        "A chunk that came after its stream was sealed.",
+        "A chunk that arrived after its stream was sealed.",
         json!({
-            "index": count("The fact's number in the body, from 0."),
+            "index": count("The fact's index in the body, from 0."),
             "code": text("`write_after_seal`."),
-            "eventType": text("The class that came too late."),
-            "thing": text("The sealed thing, as `kind:id`."),
+            "eventType": text("The type of the late fact."),
+            "thing": text("The sealed subject, as `kind:id`."),
         }),
         json!({}),
     );
     object(
-        "What became of a body of facts; all of it is durable.",
+        "The outcome of a body of facts; everything accepted is durable.",
         json!({
             "epoch": or_null(epoch()),
-            "accepted": count("Facts that were taken."),
-            "duplicates": count("Facts that were known already, by their producer's numbers."),
-            "firstSequence": or_null(count("The first envelope that they led to; null if they led to none.")),
-            "lastSequence": count("The log's last envelope after them."),
+            "accepted": count("Accepted facts."),
+            "duplicates": count("Duplicates, by their producer's numbers."),
+            "firstSequence": or_null(count("The sequence of the first envelope of these facts; null if there is none.")),
+            "lastSequence": count("The sequence of the log's last envelope after them."),
         }),
         json!({
             "runId": id(),
             "sessionId": id(),
-            "shed": count("Diagnostics and metrics that were left out, for too much was under way; they need not be sent again."),
+            "shed": count("Diagnostics and metrics dropped because of overload; they need not be sent again."),
             "violations": list(violation),
-            "violationsOmitted": count("How many more there were."),
+            "violationsOmitted": count("The number of further violations."),
         }),
     )
 }
 
 fn settled() -> Value {
     object(
-        "How a run stands after it was to be settled.",
+        "A run's state after a settle request.",
         json!({
             "runId": id(),
             "epoch": epoch(),
             "status": status(),
             "phase": phase(),
-            "lastSequence": count("The log's last envelope."),
-            "settled": flag("Whether this ended it; false for a run that had ended."),
+            "lastSequence": count("The sequence of the log's last envelope."),
+            "settled": flag("Whether this request ended the run; false if it had ended before."),
         }),
         json!({}),
     )
@@ -183,13 +183,13 @@ fn settled() -> Value {
 
 fn runs() -> Value {
     let always = json!({ "runs": list(shape("Run")), "nextCursor": next_cursor() });
-    object("Runs, the newest first.", always, json!({ "activation": activation() }))
+    object("Runs, newest first.", always, json!({ "activation": activation() }))
 }
 
 fn run() -> Value {
     let counts = object(
-        "As this audience sees it.",
-        json!({ "events": count("Envelopes."), "pendingActions": count("Actions that wait for somebody.") }),
+        "Counts, as this audience sees the run.",
+        json!({ "events": count("Visible envelopes."), "pendingActions": count("Pending actions.") }),
         json!({}),
     );
     object(
@@ -198,23 +198,23 @@ fn run() -> Value {
             "runId": id(),
             "status": status(),
             "phase": phase(),
-            "attempt": count("1 for the first start, one more for each start after an end; 0 before any."),
+            "attempt": count("The number of starts: 1 after the first, one more for each restart, 0 before any."),
             "epoch": epoch(),
-            "lastSequence": count("The log's last envelope."),
+            "lastSequence": count("The sequence of the log's last envelope."),
             "counts": counts,
         }),
         json!({
             "sessionId": id(),
             "threadId": id(),
             "parentSessionId": id(),
-            "stale": flag("Nothing was heard of it for long."),
-            "synthetic": flag("It was the server that ended it."),
-            "startedAt": time("When it began."),
+            "stale": flag("The run has been silent for too long."),
+            "synthetic": flag("The server ended the run."),
+            "startedAt": time("When it started."),
             "endedAt": time("When it ended."),
-            "lastActivity": time("When its last fact came."),
-            "title": text("What it is called."),
+            "lastActivity": time("When its last fact arrived."),
+            "title": text("The title."),
             "preview": text("The beginning of its newest message."),
-            "compacted": flag("What was of use only while it was live is gone."),
+            "compacted": flag("Compaction has removed facts that mattered only while the run was live."),
             "activation": activation(),
         }),
     )
@@ -222,46 +222,46 @@ fn run() -> Value {
 
 fn sessions() -> Value {
     let always = json!({ "sessions": list(shape("SessionLine")), "nextCursor": next_cursor() });
-    object("Sessions, the newest first.", always, json!({ "activation": activation() }))
+    object("Sessions, newest first.", always, json!({ "activation": activation() }))
 }
 
-/// What a session's line in a list has: always, and sometimes.
+/// The required and optional members of a session in a list.
 fn session_members() -> (Map<String, Value>, Map<String, Value>) {
     let counts = object(
-        "Of all of its runs, as this audience sees them.",
+        "Counts over all its runs, as this audience sees them.",
         json!({
             "runs": count("Runs of the session."),
             "pendingActions": count("Pending actions of the session and of its descendants."),
-            "pendingActionsBelow": count("Those of its descendants."),
+            "pendingActionsBelow": count("Pending actions of its descendants."),
         }),
         json!({}),
     );
     let always = json!({ "sessionId": id(), "status": status(), "counts": counts });
     let sometimes = json!({
-        "title": text("What it is called."),
+        "title": text("The title."),
         "preview": text("The beginning of its newest message."),
-        "unread": count("Unread items, as its source says; a source's `true` is 1."),
-        "pinned": flag("As its source says."),
-        "stale": flag("Its source says so, or the server found one of its runs stale."),
-        "lastActivity": time("When its last fact came."),
+        "unread": count("Unread items, as its source reports; a source's `true` counts as 1."),
+        "pinned": flag("As its source reports."),
+        "stale": flag("Its source reports it, or one of its runs is stale."),
+        "lastActivity": time("When its last fact arrived."),
         "parentSessionId": id(),
     });
     match (always, sometimes) {
         (Value::Object(always), Value::Object(sometimes)) => (always, sometimes),
-        _ => unreachable!("both are written out above"),
+        _ => unreachable!("both are object literals"),
     }
 }
 
 fn session_line() -> Value {
     let (always, sometimes) = session_members();
-    object("A session's line in a list, made of its own log and all of its runs.", always.into(), sometimes.into())
+    object("A session in a list, from its own log and all its runs.", always.into(), sometimes.into())
 }
 
 fn session() -> Value {
     let (mut always, mut sometimes) = session_members();
     let more = json!({
         "runs": list(shape("Run")),
-        "truncated": flag("Whether there are more runs than those in `runs`."),
+        "truncated": flag("Whether the session has more runs than `runs` lists."),
         "children": list(id()),
         "pendingActions": list(shape("Activity")),
         "queue": list(shape("Activity")),
@@ -270,7 +270,7 @@ fn session() -> Value {
     });
     always.extend(more.as_object().cloned().unwrap_or_default());
     sometimes.insert("activation".into(), activation());
-    object("A session: its shell, and what needs attention.", always.into(), sometimes.into())
+    object("A session's shell and what needs attention.", always.into(), sometimes.into())
 }
 
 fn window() -> Value {
@@ -279,9 +279,9 @@ fn window() -> Value {
         json!({
             "sessionId": id(),
             "messages": list(shape("Activity")),
-            "truncated": flag("Whether there are messages before these."),
+            "truncated": flag("Whether earlier messages exist."),
             "nextCursor": next_cursor(),
-            "deferred": list(text("What a client asks for when it is looked at.")),
+            "deferred": list(text("A part that a client loads when the user opens it.")),
         }),
         json!({ "activation": activation() }),
     )
@@ -293,7 +293,7 @@ fn timeline() -> Value {
         json!({
             "sessionId": id(),
             "items": list(shape("Activity")),
-            "truncated": flag("Whether there are any before these."),
+            "truncated": flag("Whether earlier items exist."),
             "nextCursor": next_cursor(),
         }),
         json!({ "activation": activation() }),
@@ -301,17 +301,17 @@ fn timeline() -> Value {
 }
 
 fn events() -> Value {
-    let hole = json!({ "type": "array", "prefixItems": [count("The first."), count("The last.")], "minItems": 2, "maxItems": 2 });
+    let hole = json!({ "type": "array", "prefixItems": [count("The first sequence."), count("The last sequence.")], "minItems": 2, "maxItems": 2 });
     object(
         "A page of envelopes, in order.",
         json!({
             "events": list(shape("AgentUiEvent")),
             "nextCursor": next_cursor(),
-            "truncated": flag("Whether there are more."),
+            "truncated": flag("Whether the page is not the last."),
             "epoch": epoch(),
         }),
         json!({
-            "holes": { "description": "Sequences that were compacted away, by stretch.", "type": "array", "items": hole },
+            "holes": { "description": "Ranges of sequences that compaction removed.", "type": "array", "items": hole },
             "activation": activation(),
         }),
     )
@@ -319,13 +319,13 @@ fn events() -> Value {
 
 fn session_events() -> Value {
     object(
-        "A page of a session's envelopes, in the order of commits.",
+        "A page of a session's envelopes, in commit order.",
         json!({
             "sessionId": id(),
             "events": list(shape("AgentUiEvent")),
-            "cursors": list(text("The place of each of `events`, in the same order: for `at`, `after`, `before` and the session's stream.")),
+            "cursors": list(text("The cursor of each of `events`, in the same order: for `at`, `after`, `before` and the session's stream.")),
             "nextCursor": next_cursor(),
-            "truncated": flag("Whether there are more."),
+            "truncated": flag("Whether the page is not the last."),
         }),
         json!({ "activation": activation() }),
     )
@@ -333,13 +333,13 @@ fn session_events() -> Value {
 
 fn session_activities() -> Value {
     object(
-        "What there is to see of a session, as of one place in the order of commits.",
+        "The activities of a session at one position in commit order.",
         json!({
             "sessionId": id(),
-            "cursor": text("The place: joins the session's stream there, and as `at` gives further pages of the same moment."),
+            "cursor": text("The position: the session's stream can start there, and `at` with it returns further pages of the same moment."),
             "activities": list(shape("Activity")),
             "nextCursor": next_cursor(),
-            "truncated": flag("Whether there are further logs."),
+            "truncated": flag("Whether further logs follow."),
         }),
         json!({ "activation": activation() }),
     )
@@ -347,12 +347,12 @@ fn session_activities() -> Value {
 
 fn activities() -> Value {
     object(
-        "What there is to see of a run.",
+        "The activities of a run.",
         json!({
             "runId": id(),
             "epoch": epoch(),
-            "sequence": count("As of this envelope."),
-            "cursor": text("Joins the live stream there."),
+            "sequence": count("The sequence of the last envelope included."),
+            "cursor": text("The cursor from which the live stream continues."),
             "activities": list(shape("Activity")),
         }),
         json!({ "activation": activation() }),
@@ -361,33 +361,33 @@ fn activities() -> Value {
 
 fn activity() -> Value {
     object(
-        "One evolving thing on a screen.",
+        "An activity: one evolving item on a screen.",
         json!({
-            "activityType": text("What kind of thing; `/schema/activities/` has a schema for each."),
-            "activityId": text("The thing, unique within its type and its log."),
-            "surface": schema::open(Surface::NAMES, "Where it is meant to be shown."),
-            "opened": count("The envelope with which it appeared: sort by it."),
-            "sequence": count("The envelope that changed it last."),
-            "openedAt": time("When the envelope was received with which it appeared."),
-            "updatedAt": time("When the envelope was received that changed it last."),
-            "content": { "description": "What it is.", "type": "object" },
+            "activityType": text("The activity type; `/schema/activities/` has a schema for each."),
+            "activityId": text("The activity's id, unique within its type and its log."),
+            "surface": schema::open(Surface::NAMES, "The surface that shows it."),
+            "opened": count("The sequence of the envelope that opened it; clients sort by it."),
+            "sequence": count("The sequence of the envelope that last changed it."),
+            "openedAt": time("When the server received the envelope that opened it."),
+            "updatedAt": time("When the server received the envelope that last changed it."),
+            "content": { "description": "The content, by activity type.", "type": "object" },
         }),
         json!({
             "agentId": id(),
             "runId": id(),
             "sessionId": id(),
-            "endedAt": time("When the envelope was received with which it ended; absent while it has not."),
+            "endedAt": time("When the server received the envelope that ended it; absent while it is open."),
         }),
     )
 }
 
-/// What a control may be about.
+/// The members that name a control's target.
 fn targets() -> Map<String, Value> {
     TARGETS.iter().map(|name| ((*name).to_owned(), id())).collect()
 }
 
 fn control_name() -> Value {
-    schema::open(Control::NAMES, "What is asked for.")
+    schema::open(Control::NAMES, "The control.")
 }
 
 fn control_wanted() -> Value {
@@ -395,101 +395,101 @@ fn control_wanted() -> Value {
     sometimes.insert("controlId".into(), id());
     sometimes.insert("runId".into(), id());
     sometimes.insert("sessionId".into(), id());
-    sometimes.insert("value".into(), json!({ "description": "What it says: an answer, a message, an edit." }));
-    sometimes.insert("expiresAt".into(), time("Until when it waits for its owner."));
-    let seconds = json!({ "description": "The same, in seconds from now.", "type": "number", "exclusiveMinimum": 0 });
+    sometimes.insert("value".into(), json!({ "description": "The control's value: an answer, a message or an edit." }));
+    sometimes.insert("expiresAt".into(), time("When the control expires."));
+    let seconds = json!({ "description": "The time until it expires, in seconds.", "type": "number", "exclusiveMinimum": 0 });
     sometimes.insert("ttlSeconds".into(), seconds);
-    object("What is asked for, and of what.", json!({ "control": control_name() }), sometimes.into())
+    object("A control and its target.", json!({ "control": control_name() }), sometimes.into())
 }
 
 fn control_queued() -> Value {
     let always = json!({ "controlId": id(), "status": { "const": "queued" } });
-    object("It is recorded.", always, json!({}))
+    object("The control is recorded.", always, json!({}))
 }
 
 fn controls() -> Value {
     let always = json!({ "controls": list(shape("Control")), "nextCursor": next_cursor() });
-    object("Controls, in the order in which they were asked for.", always, json!({ "activation": activation() }))
+    object("Controls, in submission order.", always, json!({ "activation": activation() }))
 }
 
-/// What a control has that somebody sees: always, and sometimes.
+/// The required and optional members of a control.
 fn control_members() -> (Map<String, Value>, Map<String, Value>) {
     let always = json!({
         "controlId": id(),
         "control": control_name(),
-        "attempt": count("How often it was handed over."),
-        "createdAt": time("When it was asked for."),
-        "expiresAt": time("Until when it waits for its owner."),
+        "attempt": count("How often it was claimed."),
+        "createdAt": time("When it was submitted."),
+        "expiresAt": time("When the control expires."),
     });
     (always.as_object().cloned().unwrap_or_default(), targets())
 }
 
 fn control() -> Value {
     let (mut always, mut sometimes) = control_members();
-    let status = json!({ "description": "What became of it.", "enum": ["queued", "claimed", "acked", "nacked", "expired"] });
+    let status = json!({ "description": "The outcome.", "enum": ["queued", "claimed", "acked", "nacked", "expired"] });
     always.insert("status".into(), status);
     sometimes.insert("reason".into(), text("Why its owner refused it."));
-    object("A control, and what became of it.", always.into(), sometimes.into())
+    object("A control and its outcome.", always.into(), sometimes.into())
 }
 
 fn claimed() -> Value {
     let always = json!({ "agentId": id(), "controls": list(shape("ControlHanded")) });
-    object("What an agent took.", always, json!({}))
+    object("The controls that an agent claimed.", always, json!({}))
 }
 
 fn control_handed() -> Value {
     let (mut always, mut sometimes) = control_members();
-    always.insert("lease".into(), text("What its answer has to name."));
-    always.insert("leaseExpiresAt".into(), time("Until when it is this owner's."));
+    always.insert("lease".into(), text("The lease, which the answer must name."));
+    always.insert("leaseExpiresAt".into(), time("When the lease expires."));
     sometimes.insert("runId".into(), id());
     sometimes.insert("sessionId".into(), id());
-    sometimes.insert("value".into(), json!({ "description": "What it says." }));
-    sometimes.insert("redacted".into(), flag("Whether something secret is missing in the value."));
-    object("A control in the hands of its owner.", always.into(), sometimes.into())
+    sometimes.insert("value".into(), json!({ "description": "The control's value." }));
+    sometimes.insert("redacted".into(), flag("Whether secrets were removed from the value."));
+    object("A claimed control.", always.into(), sometimes.into())
 }
 
 fn control_answer() -> Value {
     object(
-        "What its owner says of a control.",
-        json!({ "lease": text("The lease under which it was taken.") }),
+        "The owner's answer to a control.",
+        json!({ "lease": text("The lease of the claim.") }),
         json!({
-            "reason": text("Why it is refused."),
-            "requeue": flag("Whether somebody else is to have it."),
+            "reason": text("Why the owner refuses it."),
+            "requeue": flag("Whether another owner may claim it."),
         }),
     )
 }
 
 fn control_answered() -> Value {
-    let always = json!({ "controlId": id(), "status": text("What became of it.") });
-    object("What became of a control.", always, json!({}))
+    let always = json!({ "controlId": id(), "status": text("The outcome.") });
+    object("The outcome of a control.", always, json!({}))
 }
 
-/// An object of a protocol that is described elsewhere.
+/// An object that another protocol defines.
 fn foreign(purpose: &str) -> Value {
     json!({ "description": purpose, "type": "object" })
 }
 
 fn run_agent_input() -> Value {
     let resumed = object(
-        "An answer to what a run waits for.",
+        "An answer to an interrupt.",
         json!({
             "interruptId": id(),
-            "status": { "description": "Whether it is answered, or turned down.", "enum": ["resolved", "cancelled"] },
+            "status": { "description": "Whether the interrupt is answered or rejected.", "enum": ["resolved", "cancelled"] },
         }),
         json!({ "payload": { "description": "The answer." } }),
     );
     object(
-        "AG-UI's RunAgentInput. What is listed is read; whatever else it has is handed on to the agent.",
+        "AG-UI's RunAgentInput. The server reads the listed members and forwards all others to the agent.",
         json!({ "threadId": id(), "runId": id() }),
         json!({
-            "messages": list(foreign("An AG-UI message. The agent gets those that the thread does not have.")),
+            "messages": list(foreign("An AG-UI message. The agent gets those that are new to the thread.")),
             "resume": list(resumed),
-            "protocolVersion": text("`1.0` from clients of AG-UI 1.0; absent before."),
-            "parentRunId": text("Handed on."),
-            "state": { "description": "Handed on." },
-            "tools": list(foreign("Handed on.")),
-            "context": list(foreign("Handed on.")),
-            "forwardedProps": { "description": "Handed on." },
+            "protocolVersion": text("`1.0` from AG-UI 1.0 clients; absent from older ones."),
+            "parentRunId": text("Forwarded to the agent."),
+            "state": { "description": "Forwarded to the agent." },
+            "tools": list(foreign("Forwarded to the agent.")),
+            "context": list(foreign("Forwarded to the agent.")),
+            "forwardedProps": { "description": "Forwarded to the agent." },
         }),
     )
 }
@@ -498,24 +498,24 @@ fn ag_ui_event() -> Value {
     object("An event of AG-UI 1.0 or 0.0.59.", json!({ "type": text("Its type, such as `RUN_STARTED`.") }), json!({}))
 }
 
-/// The run that goes on.
+/// The active run.
 fn active_run() -> Value {
-    or_null(object("The run that goes on, or that was asked for; null if there is none.", json!({ "runId": id() }), json!({})))
+    or_null(object("The active or requested run; null if there is none.", json!({ "runId": id() }), json!({})))
 }
 
 fn thread_at_rest() -> Value {
     let pending = object(
-        "What the newest waiting run waits for; null if nothing waits, or something goes on.",
+        "The interrupts of the newest waiting run; null if none waits, or a run is active.",
         json!({ "runId": id(), "pending": list(foreign("An AG-UI interrupt.")) }),
         json!({}),
     );
     let page = object(
-        "Whether there are messages before these.",
-        json!({ "truncated": flag("Whether there are.") }),
-        json!({ "cursor": text("Asks for them, as `before`.") }),
+        "Whether earlier messages exist.",
+        json!({ "truncated": flag("Whether earlier messages exist.") }),
+        json!({ "cursor": text("The `before` of the page before.") }),
     );
     object(
-        "A thread at rest.",
+        "A stored thread.",
         json!({
             "threadId": id(),
             "messages": list(foreign("An AG-UI message, with the `parts` that `TanStack` AI shows.")),
@@ -523,18 +523,18 @@ fn thread_at_rest() -> Value {
             "interrupts": or_null(pending),
             "page": page,
         }),
-        json!({ "state": { "description": "The application's state, if it has any." }, "activation": activation() }),
+        json!({ "state": { "description": "The application's state, if any." }, "activation": activation() }),
     )
 }
 
 fn copilot_info() -> Value {
     let agent = object(
         "An agent.",
-        json!({ "name": id(), "description": text("Nothing is known."), "className": text("`Proscenium`.") }),
+        json!({ "name": id(), "description": text("Always empty."), "className": text("`Proscenium`.") }),
         json!({}),
     );
     object(
-        "What a runtime of CopilotKit tells of itself.",
+        "A CopilotKit runtime's description of itself.",
         json!({
             "version": text("The server's version."),
             "agents": { "description": "By name.", "type": "object", "additionalProperties": agent },
@@ -546,20 +546,20 @@ fn copilot_info() -> Value {
 }
 
 fn copilot_call() -> Value {
-    let method = json!({ "description": "What for.", "enum": ["info", "agent/run", "agent/connect", "agent/stop"] });
-    let params = object("About what.", json!({}), json!({ "agentId": id(), "threadId": id() }));
-    let body = foreign("What the address of that method takes.");
+    let method = json!({ "description": "The call.", "enum": ["info", "agent/run", "agent/connect", "agent/stop"] });
+    let params = object("The parameters of the call.", json!({}), json!({ "agentId": id(), "threadId": id() }));
+    let body = foreign("The body of that method's own address.");
     object("A call of CopilotKit's single endpoint.", json!({ "method": method }), json!({ "params": params, "body": body }))
 }
 
 fn chat_wanted() -> Value {
     object(
-        "What `useChat` sends. What is listed is read; whatever else it has is handed on to the agent.",
+        "The request of `useChat`. The server reads the listed members and forwards all others to the agent.",
         json!({ "id": id() }),
         json!({
-            "messages": list(foreign("A UIMessage. The agent gets those that the chat does not have.")),
-            "trigger": { "description": "What for; `submit-message` unless given.", "type": "string", "examples": ["submit-message", "regenerate-message"] },
-            "messageId": text("The message that is meant."),
+            "messages": list(foreign("A UIMessage. The agent gets those that are new to the chat.")),
+            "trigger": { "description": "The trigger. Default: `submit-message`.", "type": "string", "examples": ["submit-message", "regenerate-message"] },
+            "messageId": text("The message that the trigger concerns."),
         }),
     )
 }
@@ -570,12 +570,12 @@ fn chat_chunk() -> Value {
 
 fn chat_at_rest() -> Value {
     object(
-        "What a chat begins with.",
+        "A stored chat.",
         json!({
             "id": id(),
-            "messages": list(foreign("A UIMessage. Of a run that goes on, the user's; its own comes with the stream.")),
+            "messages": list(foreign("A UIMessage. Of the active run only the user's messages; the stream has its own.")),
             "activeRun": active_run(),
-            "truncated": flag("Whether there are earlier runs than those of these messages."),
+            "truncated": flag("Whether earlier runs exist."),
         }),
         json!({ "activation": activation() }),
     )
@@ -583,38 +583,38 @@ fn chat_at_rest() -> Value {
 
 fn stop_wanted() -> Value {
     object(
-        "What is to stop.",
+        "The run to stop.",
         json!({}),
-        json!({ "runId": or_null(text("The run that is meant, if it is one of the thread; else what goes on.")) }),
+        json!({ "runId": or_null(text("The run to stop, if it is one of the thread's; else the active run.")) }),
     )
 }
 
 fn stopped() -> Value {
     object(
-        "Whether anything was asked to stop.",
-        json!({ "stopped": flag("Whether.") }),
+        "The outcome of a stop request.",
+        json!({ "stopped": flag("Whether a run was asked to stop.") }),
         json!({
             "runId": id(),
-            "controlId": { "description": "The control that asks for it; absent where nobody had taken the run yet, and nobody will.", "type": "string" },
-            "message": text("Why not."),
+            "controlId": { "description": "The control that asks for it; absent if the requested run was withdrawn.", "type": "string" },
+            "message": text("Why no run was stopped."),
         }),
     )
 }
 
 fn ticket_wanted() -> Value {
     object(
-        "What a ticket is for.",
+        "The purpose of a ticket.",
         json!({ "for": { "description": "A stream of frames, or a WebSocket.", "enum": ["stream", "ws"] } }),
         json!({
             "run": id(),
             "session": id(),
-            "ttlSeconds": { "description": "How long it is good for.", "type": "integer", "minimum": 1, "maximum": SECONDS_MAX },
+            "ttlSeconds": { "description": "The ticket's lifetime, in seconds.", "type": "integer", "minimum": 1, "maximum": TICKET_TTL_SECS_MAX },
         }),
     )
 }
 
 fn ticket() -> Value {
-    let always = json!({ "ticket": text("What to put after `?ticket=`."), "expiresAt": time("Until when it is good.") });
+    let always = json!({ "ticket": text("The value of `?ticket=`."), "expiresAt": time("When it expires.") });
     object("A ticket.", always, json!({}))
 }
 
@@ -625,11 +625,11 @@ fn health() -> Value {
 
 fn ready() -> Value {
     object(
-        "The server takes facts and readers.",
+        "The server accepts facts and readers.",
         json!({
             "status": { "const": "ready" },
-            "openLogs": count("Logs that are in memory."),
-            "readers": count("Streams that are open."),
+            "openLogs": count("Logs in memory."),
+            "readers": count("Open streams."),
         }),
         json!({}),
     )

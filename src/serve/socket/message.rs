@@ -1,28 +1,28 @@
-//! What a message says, and how it is answered.
+//! Parsing of messages, and formatting of replies.
 
 use crate::serve::problem::Problem;
 use crate::serve::request::{Query, bad_id};
-use crate::serve::routes::hold_message;
+use crate::serve::routes::assert_message_described;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// An id of a subscription or a publish, in bytes.
+/// Maximum length of a subscription's or publish's id, in bytes.
 const ID_BYTES_MAX: usize = 256;
 
-/// What a message asks for: its members, with the facts among them as they stand.
-pub(super) struct Asked<'m> {
+/// A parsed message: its members, and its facts unparsed.
+pub(super) struct ClientMessage<'m> {
     pub members: Map<String, Value>,
     pub facts: Option<&'m RawValue>,
 }
 
-impl<'m> Asked<'m> {
+impl<'m> ClientMessage<'m> {
     pub(super) fn of(text: &'m str) -> Result<Self, Problem> {
         let not_json = |error: serde_json::Error| {
             let problem = match error.is_data() {
-                true => Problem::bad_request("not_an_object", format!("the message is no JSON object: {error}")),
-                false => Problem::bad_request("not_json", format!("the message is not JSON: {error}")),
+                true => Problem::bad_request("not_an_object", format!("The message is not a JSON object: {error}.")),
+                false => Problem::bad_request("not_json", format!("The message is not JSON: {error}.")),
             };
             problem.with("expected", "one JSON object a message")
         };
@@ -32,19 +32,19 @@ impl<'m> Asked<'m> {
         Ok(Self { members: read.collect::<Result<_, _>>().map_err(not_json)?, facts })
     }
 
-    /// A member that has to be there, and text.
+    /// Reads a required text member.
     pub(super) fn text(&self, member: &'static str) -> Result<&str, Problem> {
         match self.members.get(member) {
             Some(Value::String(text)) => Ok(text),
             Some(other) if !other.is_null() => {
-                let detail = format!("{member} is {}; it must be text", crate::source::kind_of(other));
+                let detail = format!("{member} is {}. It must be text.", crate::source::kind_of(other));
                 Err(Problem::bad_request("bad_query", detail).with("member", member))
             }
-            _ => Err(missing(member)),
+            _ => Err(missing_member(member)),
         }
     }
 
-    /// By what the answer is to be known.
+    /// Reads the id that the reply repeats.
     pub(super) fn id(&self) -> Result<Option<Value>, Problem> {
         match self.members.get("id") {
             None | Some(Value::Null) => Ok(None),
@@ -56,31 +56,31 @@ impl<'m> Asked<'m> {
         }
     }
 
-    /// These of its members; others mean nothing here.
+    /// Reads some members as a query; others are ignored.
     pub(super) fn query(&self, members: &[&str]) -> Result<Query, Problem> {
         let named = |member: &&str| Some(((*member).to_owned(), self.members.get(*member)?.clone()));
-        Query::of_object(&members.iter().filter_map(named).collect())
+        Query::from_object(&members.iter().filter_map(named).collect())
     }
 
-    /// The members of an object; none if it is absent.
+    /// Reads the members of an object; empty if it is absent.
     pub(super) fn object(&self, member: &'static str) -> Result<Query, Problem> {
         match self.members.get(member) {
             None | Some(Value::Null) => Ok(Query::default()),
-            Some(Value::Object(object)) => Query::of_object(object),
+            Some(Value::Object(object)) => Query::from_object(object),
             Some(other) => {
-                let detail = format!("{member} is {}; it must be an object", crate::source::kind_of(other));
+                let detail = format!("{member} is {}. It must be an object.", crate::source::kind_of(other));
                 Err(Problem::bad_request("bad_query", detail).with("member", member))
             }
         }
     }
 }
 
-pub(super) fn missing(member: &'static str) -> Problem {
-    Problem::bad_request("missing_member", format!("{member} is missing; this op needs it")).with("member", member)
+pub(super) fn missing_member(member: &'static str) -> Problem {
+    Problem::bad_request("missing_member", format!("{member} is missing. This op requires it.")).with("member", member)
 }
 
-/// An answer's text.
-pub(super) fn answer(op: &str, id: Option<&Value>, members: impl Serialize) -> String {
+/// Formats a reply.
+pub(super) fn reply(op: &str, id: Option<&Value>, members: impl Serialize) -> String {
     #[derive(Serialize)]
     struct Answer<'v, M> {
         op: &'v str,
@@ -89,10 +89,10 @@ pub(super) fn answer(op: &str, id: Option<&Value>, members: impl Serialize) -> S
         #[serde(flatten)]
         members: M,
     }
-    serde_json::to_string(&Answer { op, id, members }).expect("plain data with string keys")
+    serde_json::to_string(&Answer { op, id, members }).expect("a reply serializes to JSON")
 }
 
 pub(super) fn refusal(id: Option<&Value>, problem: &Problem) -> String {
-    hold_message(problem);
-    answer("error", id, problem.to_json())
+    assert_message_described(problem);
+    reply("error", id, problem.to_json())
 }

@@ -1,14 +1,14 @@
-//! What may be asked on a WebSocket, and who does it.
+//! The operations of a WebSocket.
 
-use super::connection::{Close, Connection, Present, UNAUTHENTICATED};
-use super::message::{Asked, answer, missing, refusal};
-use crate::auth::Refusal;
+use super::connection::{AuthenticatedClient, CLOSE_UNAUTHENTICATED, Close, Connection};
+use super::message::{ClientMessage, missing_member, refusal, reply};
+use crate::auth::TokenError;
 use crate::auth::rights::Verb;
 use crate::control::Answer;
 use crate::log::LogId;
-use crate::serve::access::{Target, Who, allow, unauthenticated};
-use crate::serve::controls::refusal_of;
-use crate::serve::facts::{self, Address};
+use crate::serve::access::{Principal, Resource, authorize, unauthenticated};
+use crate::serve::controls::nack_answer;
+use crate::serve::facts::{self, Destination};
 use crate::serve::problem::Problem;
 use crate::serve::request::{id_of, quoted};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::pin::pin;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-/// What may be asked.
+/// An operation of a WebSocket message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     Subscribe,
@@ -33,7 +33,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// All of them. One that is not here cannot be asked.
+    /// All operations.
     pub const ALL: [Self; 9] = [
         Self::Subscribe,
         Self::Unsubscribe,
@@ -62,104 +62,105 @@ impl Op {
         }
     }
 
-    /// The one of this name.
+    /// Finds the operation of this name.
     fn of(name: &str) -> Result<Self, Problem> {
         Self::ALL.into_iter().find(|op| op.as_str() == name).ok_or_else(|| {
             let known = Self::ALL.map(Self::as_str);
-            let detail = format!("op is {}; it must be one of {}", quoted(name), known.join(", "));
+            let detail = format!("op is {}. It must be one of {}.", quoted(name), known.join(", "));
             Problem::bad_request("unknown_op", detail).with("member", "op").with("expected", known.as_slice())
         })
     }
 }
 
 impl Connection<'_> {
-    /// Does what a message asks for, and answers it.
-    pub(super) async fn obey(&mut self, text: &str) {
-        let asked = match Asked::of(text) {
-            Ok(asked) => asked,
+    /// Handles a message and replies to it.
+    pub(super) async fn handle(&mut self, text: &str) {
+        let message = match ClientMessage::of(text) {
+            Ok(message) => message,
             Err(problem) => return self.refuse(None, &problem),
         };
-        let id = match asked.id() {
+        let id = match message.id() {
             Ok(id) => id,
             Err(problem) => return self.refuse(None, &problem),
         };
-        let op = asked.text("op").and_then(Op::of);
-        if self.who.is_none() && !matches!(op, Ok(Op::Auth)) {
-            let problem = unauthenticated(&Refusal::Missing);
-            self.closing = Some(Close::unauthenticated("the first message has to be auth", problem));
+        let op = message.text("op").and_then(Op::of);
+        if self.client.is_none() && !matches!(op, Ok(Op::Auth)) {
+            let problem = unauthenticated(&TokenError::Missing);
+            self.closing = Some(Close::unauthenticated("the first message must be auth", problem));
             return;
         }
         let done = match op {
-            Ok(Op::Subscribe) => self.subscribe(&asked, id.as_ref()).await.map(Some),
+            Ok(Op::Subscribe) => self.subscribe(&message, id.as_ref()).await.map(Some),
             Ok(Op::Unsubscribe) => self.unsubscribe(id.as_ref()).map(Some),
             Ok(Op::Publish) => {
-                let published = self.publish(&asked, id.as_ref()).await;
+                let published = self.publish(&message, id.as_ref()).await;
                 published.inspect_err(|problem| self.app.meters.refused.add(problem.code)).map(|()| None)
             }
-            Ok(Op::Claim) => self.claim(&asked, id.as_ref()).await.map(Some),
+            Ok(Op::Claim) => self.claim(&message, id.as_ref()).await.map(Some),
             Ok(Op::Unclaim) => self.unclaim(id.as_ref()).map(Some),
-            Ok(Op::Ack) => self.answer_control(&asked, id.as_ref(), Ok(Answer::Ack), "acked").await.map(|()| None),
+            Ok(Op::Ack) => self.answer_control(&message, id.as_ref(), Ok(Answer::Ack), "acked").await.map(|()| None),
             Ok(Op::Nack) => {
-                let says = refusal_of(&asked.members);
-                self.answer_control(&asked, id.as_ref(), says, "nacked").await.map(|()| None)
+                let answer = nack_answer(&message.members);
+                self.answer_control(&message, id.as_ref(), answer, "nacked").await.map(|()| None)
             }
-            Ok(Op::Ping) => Ok(Some(answer("pong", id.as_ref(), json!({})))),
-            Ok(Op::Auth) => self.authenticate(&asked, id.as_ref()).map(Some),
+            Ok(Op::Ping) => Ok(Some(reply("pong", id.as_ref(), json!({})))),
+            Ok(Op::Auth) => self.authenticate(&message, id.as_ref()).map(Some),
             Err(problem) => Err(problem),
         };
         match done {
-            Ok(answer) => self.answers.extend(answer),
+            Ok(answer) => self.replies.extend(answer),
             Err(problem) => self.refuse(id.as_ref(), &problem),
         }
     }
 
     pub(super) fn refuse(&mut self, id: Option<&Value>, problem: &Problem) {
         self.app.meters.problems.add(problem.code);
-        self.answers.push_back(refusal(id, problem));
+        self.replies.push_back(refusal(id, problem));
     }
 
-    /// Says who is there, or that the same one has another token. That one has to allow everything that the one before does: what
-    /// is open stays open.
-    pub(super) fn authenticate(&mut self, asked: &Asked<'_>, id: Option<&Value>) -> Result<String, Problem> {
-        let who = match Who::by_token(self.app, asked.text("token")?) {
-            Ok(who) => who,
-            Err(problem) if self.who.is_some() => return Err(problem),
+    /// Authenticates the client, or replaces its token.
+    ///
+    /// A new token must permit everything that the previous one did, because open resources stay open.
+    pub(super) fn authenticate(&mut self, message: &ClientMessage<'_>, id: Option<&Value>) -> Result<String, Problem> {
+        let principal = match Principal::from_token(self.app, message.text("token")?) {
+            Ok(principal) => principal,
+            Err(problem) if self.client.is_some() => return Err(problem),
             Err(problem) => {
-                // It is told why by the answer.
-                self.closing = Some(Close::with(CloseCode::Library(UNAUTHENTICATED), "the token is not good", None));
+                // The reply states the reason.
+                self.closing = Some(Close::new(CloseCode::Library(CLOSE_UNAUTHENTICATED), "the token was rejected", None));
                 return Err(problem);
             }
         };
-        if let (Some(before), Some(now)) = (self.who.as_ref().and_then(|present| present.who.grant()), who.grant())
+        if let (Some(before), Some(now)) = (self.client.as_ref().and_then(|client| client.principal.grant()), principal.grant())
             && !(now.is_of(before) && now.rights.cover(&before.rights))
         {
-            let detail = "the token is somebody else's, or allows less than the one before; open another connection for it";
+            let detail = "The token has another subject, or permits less than the previous one. Open another connection for it.";
             return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("missing", "token"));
         }
-        let told = who.grant().map_or(json!({}), |grant| {
+        let body = principal.grant().map_or(json!({}), |grant| {
             let until = i64::try_from(grant.expires).ok().and_then(|at| jiff::Timestamp::from_second(at).ok());
             json!({ "audience": grant.rights.audience, "expiresAt": until.map(|until| until.to_string()) })
         });
-        self.who = Some(match self.who.take() {
-            Some(before) => before.with(who),
-            None => Present::new(self.app, who).inspect_err(|_| {
-                self.closing = Some(Close::with(CloseCode::Again, "too much is open under tokens of this sub", None));
+        self.client = Some(match self.client.take() {
+            Some(before) => before.with_principal(principal),
+            None => AuthenticatedClient::new(self.app, principal).inspect_err(|_| {
+                self.closing = Some(Close::new(CloseCode::Again, "the sub of the token is at its connection limit", None));
             })?,
         });
-        self.socket.get_mut().room = None;
-        Ok(answer("authenticated", id, told))
+        self.socket.get_mut().bytes_left = None;
+        Ok(reply("authenticated", id, body))
     }
 
-    /// Who is there, which [`Self::obey`] has made sure of.
-    pub(super) fn known(&self) -> Result<&Who, Problem> {
-        self.who.as_ref().map(|present| &present.who).ok_or_else(|| unauthenticated(&Refusal::Missing))
+    /// Returns the authenticated principal, which [`Self::handle`] has ensured.
+    pub(super) fn principal(&self) -> Result<&Principal, Problem> {
+        self.client.as_ref().map(|client| &client.principal).ok_or_else(|| unauthenticated(&TokenError::Missing))
     }
 
-    pub(super) async fn publish(&mut self, asked: &Asked<'_>, id: Option<&Value>) -> Result<(), Problem> {
-        let id = id.ok_or_else(|| missing("id"))?.clone();
-        let facts = asked.facts.ok_or_else(|| missing("facts"))?;
-        let query = asked.query(&["runId", "sessionId", "source"])?;
-        let mut given = asked.object("ids")?.ids()?;
+    pub(super) async fn publish(&mut self, message: &ClientMessage<'_>, id: Option<&Value>) -> Result<(), Problem> {
+        let id = id.ok_or_else(|| missing_member("id"))?.clone();
+        let facts = message.facts.ok_or_else(|| missing_member("facts"))?;
+        let query = message.query(&["runId", "sessionId", "source"])?;
+        let mut given = message.object("ids")?.ids()?;
         let session = query.get("sessionId").map(|session| id_of("sessionId", session)).transpose()?;
         let log = match (query.get("runId"), session) {
             (Some(run), session) => {
@@ -167,27 +168,27 @@ impl Connection<'_> {
                 LogId::Run(id_of("runId", run)?)
             }
             (None, Some(session)) => LogId::Session(session),
-            (None, None) => return Err(missing("runId")),
+            (None, None) => return Err(missing_member("runId")),
         };
-        let numbering = asked.object("producer")?;
+        let numbering = message.object("producer")?;
         let names = ["producer.id", "producer.epoch", "producer.seq"];
         let producer = facts::producer(names, ["id", "epoch", "seq"].map(|member| numbering.get(member)))?;
         let target = match &log {
-            LogId::Run(run) => Target::Run(run),
-            LogId::Session(session) => Target::Session(session),
+            LogId::Run(run) => Resource::Run(run),
+            LogId::Session(session) => Resource::Session(session),
         };
-        let (app, who) = (self.app, self.known()?.clone());
-        let pass = allow(app, &who, Verb::Publish, target, None).await?;
-        let to = Address::new(&pass, log, query.get("source"), given, producer)?;
-        let delivery = facts::delivery(app, &to, Bytes::copy_from_slice(facts.get().as_bytes()))?;
+        let (app, principal) = (self.app, self.principal()?.clone());
+        let authorization = authorize(app, &principal, Verb::Publish, target, None).await?;
+        let to = Destination::new(&authorization, log, query.get("source"), given, producer)?;
+        let delivery = facts::prepare(app, &to, Bytes::copy_from_slice(facts.get().as_bytes()))?;
         let admitted = {
             let mut admitting = pin!(app.ingest.admit(&delivery));
-            match facts::ready_now(admitting.as_mut()).await {
+            match facts::poll_once(admitting.as_mut()).await {
                 Some(admitted) => admitted,
                 None => {
-                    // See `ready_now`.
+                    // See `poll_once`.
                     while let Some(answer) = self.publishes.next().await {
-                        self.answers.push_back(answer);
+                        self.replies.push_back(answer);
                     }
                     admitting.await
                 }
@@ -196,8 +197,8 @@ impl Connection<'_> {
         let pending = facts::submit(app, delivery, admitted).await?;
         let meters = app.meters.clone();
         self.publishes.push_back(Box::pin(async move {
-            match facts::durable(pending).await {
-                Ok(receipt) => answer("ack", Some(&id), receipt),
+            match facts::await_durable(pending).await {
+                Ok(receipt) => reply("ack", Some(&id), receipt),
                 Err(problem) => {
                     meters.refused.add(problem.code);
                     meters.problems.add(problem.code);

@@ -3,7 +3,7 @@
 use crate::harness::{
     AUDIENCES, Client, Frame, Transport, fact, list_recordings, recording, start_local, start_local_with, to_ndjson, with_timeout,
 };
-use proscenium::feed::{Feed, Sizes};
+use proscenium::feed::{Feed, FeedConfig};
 use proscenium::guard::Policy;
 use proscenium::ingest::{Delivery, Environment, Ingest};
 use proscenium::log::memory::MemoryStore;
@@ -246,7 +246,7 @@ async fn a_reader_of_one_surface_gets_only_that_surface_without_gaps() {
 
 #[tokio::test]
 async fn a_reader_behind_the_ring_catches_up_by_snapshots() {
-    let sizes = Sizes { ring_bytes_max: 2048, ..Sizes::default() };
+    let sizes = FeedConfig { ring_bytes_max: 2048, ..FeedConfig::default() };
     let client = start_local_with(sizes, Limits::default()).await;
     let mut stream = client.open_activities("r", "", None).await;
     let mut screen = Screen::default();
@@ -369,7 +369,7 @@ async fn checkpoints_of_a_growing_log_do_not_change_its_activities() {
     let (logs, groups) = Logs::open(MemoryStore::new()).expect("an empty store opens");
     let environment = Environment { now: || jiff::Timestamp::UNIX_EPOCH, random: || 7 };
     let ingest = Ingest::new(logs.clone(), Policy::default(), environment);
-    let feed = Feed::new(logs.clone(), Sizes::default());
+    let feed = Feed::new(logs.clone(), FeedConfig::default());
     for (_, task) in feed.tasks(groups) {
         tokio::spawn(task);
     }

@@ -8,7 +8,7 @@ use crate::harness::{AUDIENCES, Client, environment, recording, repository, serv
 use crate::schema::{assert_activity, assert_valid};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
@@ -572,7 +572,7 @@ async fn a_secret_in_streamed_arguments_is_redacted_before_the_input_is_visible(
 
 /// Starts a server whose clock state_of still, with a compactor that takes every ended run.
 async fn start_with_stopped_clock() -> (Client, Compactor) {
-    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), KeepAlive::default());
+    let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
     let store = AnyStore::Memory(MemoryStore::new());
     let clock = environment(|| jiff::Timestamp::UNIX_EPOCH);
     let server = Server::new(store, Policy::default(), sizes, limits, pulse, clock).expect("an empty store opens");

@@ -51,7 +51,7 @@ async fn check(facts: Vec<Value>, expected: [&[&str]; 3]) -> [Vec<Value>; 3] {
     for (i, audience) in AUDIENCES.into_iter().enumerate() {
         let mut events = read_on_every_path(&client, "r", audience).await;
         assert_eq!(events.pop().map(|end| label(&end)).as_deref(), Some("run.finished"));
-        let names: Vec<String> = events.iter().map(short).collect();
+        let names: Vec<String> = events.iter().map(label).collect();
         assert_eq!(names, expected[i], "as {audience}: {events:#?}");
         all[i] = events;
     }

@@ -289,7 +289,7 @@ async fn tail_exits_with_0_for_a_failed_run_and_shows_each_audience_its_lines() 
         assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
         stdout(&shown).lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    let (user, internal) = (to_ndjson("user"), to_ndjson("internal"));
+    let (user, internal) = (lines("user"), lines("internal"));
     assert_eq!(user.last().map(String::as_str), Some("■ failed"));
     assert!(user.iter().all(|line| internal.contains(line)), "{user:#?} {internal:#?}");
     assert!(

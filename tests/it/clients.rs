@@ -4,7 +4,7 @@
 //! acts as the agent. The details of each dialect are tested elsewhere (`encode`, and the real libraries).
 
 use crate::harness::{Client, environment, fact, serve_until, with_timeout};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
@@ -24,7 +24,8 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 fn server(store: AnyStore, pulse: KeepAlive) -> Server {
-    Server::new(store, Policy::default(), Sizes::default(), Limits::default(), pulse, environment(jiff::Timestamp::now)).unwrap()
+    Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), pulse, environment(jiff::Timestamp::now))
+        .unwrap()
 }
 
 /// Starts a server in memory; returns its client and the maintenance of its controls.
@@ -433,7 +434,7 @@ async fn an_unclaimed_request_is_kept_alive_and_a_refusal_or_expiry_ends_it_with
     assert_eq!(json!([types(&events), events[1]["code"]]), json!([["RUN_STARTED", "RUN_ERROR"], "control_expired"]));
     let chunks = chunks.read_all().await;
     assert_eq!(types(&chunks).last(), Some(&"error"));
-    assert!(chunks.last().unwrap()["errorText"].as_str().unwrap().contains("nobody took"), "{chunks:?}");
+    assert!(chunks.last().unwrap()["errorText"].as_str().unwrap().contains("No worker of the agent took"), "{chunks:?}");
 }
 
 #[tokio::test]
@@ -945,7 +946,7 @@ async fn a_connect_streams_the_thread_and_ends_with_its_state() {
 async fn a_stop_interrupts_the_active_run_and_withdraws_an_unclaimed_request() {
     let client = client().await;
     let stop = "/copilotkit/agent/helper/stop/t";
-    let nothing = json!({ "stopped": false, "message": "nothing goes on in this thread" });
+    let nothing = json!({ "stopped": false, "message": "no run of this thread is active" });
     assert_eq!(client.post(stop, &[], "").await.ok(), nothing);
 
     let waits = post(&client, "/ag-ui/helper", &run_input("t", "r1", &[])).await.wait_until_open().await;

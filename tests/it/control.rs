@@ -3,7 +3,7 @@
 use crate::harness::{AUDIENCES, Client, Process, Response, environment, fact, repository, serve_until, with_timeout};
 use futures_util::{SinkExt, StreamExt};
 use proscenium::control::{ATTEMPTS_MAX, CONTROL_BYTES_MAX};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::control::{CLOSED_CONTROLS_MAX, OPEN_CONTROLS_MAX};
@@ -23,7 +23,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
 fn server(store: AnyStore) -> Server {
-    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), KeepAlive::default());
+    let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
     Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! Connections and addresses without facts or frames: limits, malformed requests, static files, and the stop.
 
 use crate::harness::{Client, start_local, start_local_with, with_timeout};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::serve::Limits;
 use serde_json::json;
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn send_raw(client: &Client, text: &str) -> String {
 
 #[tokio::test]
 async fn a_connection_above_the_limit_is_rejected_and_the_others_continue() {
-    let client = start_local_with(Sizes::default(), Limits { connections_max: 2, ..Limits::default() }).await;
+    let client = start_local_with(FeedConfig::default(), Limits { connections_max: 2, ..Limits::default() }).await;
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut socket = TcpStream::connect(client.at).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_connection_above_the_limit_is_rejected_and_the_others_continue() {
 #[tokio::test]
 async fn an_endless_or_oversized_request_head_holds_no_connection() {
     let limits = Limits { head_time_max: Duration::from_millis(50), head_bytes_max: 2000, ..Limits::default() };
-    let client = start_local_with(Sizes::default(), limits).await;
+    let client = start_local_with(FeedConfig::default(), limits).await;
     for method in ["GET /v1/runs/r/stream", "POST /v1/runs/r/facts", "PUT /"] {
         let cut = send_raw(&client, &format!("{method} HTTP/1.1\r\nhost: localhost\r\nx-half: ")).await;
         assert!(cut.is_empty() || cut.starts_with("HTTP/1.1 4"), "{method}: {cut}");

@@ -90,7 +90,7 @@ fn part_texts(message: &Value) -> Vec<String> {
 
 /// Returns the text of all messages of a screen.
 fn all_text(shown: &Shown) -> String {
-    of_kind(shown, "message").into_iter().flat_map(parts).collect()
+    of_kind(shown, "message").into_iter().flat_map(part_texts).collect()
 }
 
 /// Returns the text that a recording streams.
@@ -788,5 +788,5 @@ fn a_faulty_stream_gives_valid_events_and_leaves_nothing_open_after_its_end() {
         });
         Ok(())
     };
-    runner.run(&any_stream(), law).unwrap();
+    runner.run(&any_stream(), check).unwrap();
 }

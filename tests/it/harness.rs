@@ -4,7 +4,7 @@
 //! no flag should reach. [`Sse`] parses strictly: it fails on any line, or order of lines, that the protocol does not
 //! allow. Every test that reads a stream therefore also checks its grammar.
 
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::ingest::Environment;
 use proscenium::log::AnyStore;
@@ -175,21 +175,21 @@ impl Drop for Process {
 
 /// Starts a server in this test with the default sizes, and returns its client.
 pub async fn start_local() -> Client {
-    start_local_with(Sizes::default(), Limits::default()).await
+    start_local_with(FeedConfig::default(), Limits::default()).await
 }
 
 /// Starts a server in this test with this heartbeat interval, and returns its client.
 pub async fn start_local_with_heartbeat(heartbeat: Duration) -> Client {
-    serve(Sizes::default(), Limits::default(), KeepAlive { heartbeat, ..KeepAlive::default() }).await
+    serve(FeedConfig::default(), Limits::default(), KeepAlive { heartbeat, ..KeepAlive::default() }).await
 }
 
 /// Starts a server in this test with these sizes and limits, and returns its client.
-pub async fn start_local_with(sizes: Sizes, limits: Limits) -> Client {
+pub async fn start_local_with(sizes: FeedConfig, limits: Limits) -> Client {
     serve(sizes, limits, KeepAlive::default()).await
 }
 
 /// Starts a server on a new in-memory store. It ends with the test's runtime.
-async fn serve(sizes: Sizes, limits: Limits, pulse: KeepAlive) -> Client {
+async fn serve(sizes: FeedConfig, limits: Limits, pulse: KeepAlive) -> Client {
     let store = AnyStore::Memory(MemoryStore::new());
     let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now));
     serve_until(server.expect("an empty store opens"), std::future::pending()).await.0

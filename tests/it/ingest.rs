@@ -1,7 +1,7 @@
 //! Ingest: every answer and every error of `POST …/facts`, and the log after it.
 
 use crate::harness::{Client, Process, TRANSPORTS, Transport, fact, start_local, start_local_with, to_ndjson, with_timeout};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::serve::Limits;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -204,7 +204,7 @@ async fn a_numbered_body_split_into_pieces_is_accepted_once() {
     let problem = send(broken.to_vec()).await.problem(422, "no_type");
     assert_eq!((&problem["accepted"], &problem["line"]), (&json!(15), &json!(17)), "{problem}");
     for (accepted, duplicates) in [(15, 15), (0, 30)] {
-        let receipt = send(facts.chunks(4).map(lines).collect()).await.ok();
+        let receipt = send(facts.chunks(4).map(to_ndjson).collect()).await.ok();
         assert_eq!((&receipt["accepted"], &receipt["duplicates"]), (&json!(accepted), &json!(duplicates)), "{receipt}");
     }
     assert_eq!(read_texts(&client, "r").await, (0..30).map(|n| n.to_string()).collect::<Vec<_>>());
@@ -292,7 +292,7 @@ async fn brackets_in_text_do_not_count_as_nesting() {
 
 async fn start_with_small_limits() -> Client {
     let limits = Limits { fact_bytes_max: 1000, body_bytes_max: 4000, ..Limits::default() };
-    start_local_with(Sizes::default(), limits).await
+    start_local_with(FeedConfig::default(), limits).await
 }
 
 #[tokio::test]

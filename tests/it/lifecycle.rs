@@ -1,7 +1,7 @@
 //! Ends, staleness and unknown states of runs, agents, tasks, reviews and artifacts.
 
 use crate::harness::{AUDIENCES, Client, environment, fact, serve_until};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
@@ -21,7 +21,7 @@ pub fn ticking() -> jiff::Timestamp {
 
 /// Starts a server in memory with that clock; returns its client and its settler.
 async fn start_ticking_server() -> (Client, Settler) {
-    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), KeepAlive::default());
+    let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
     let store = AnyStore::Memory(MemoryStore::new());
     let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(ticking)).expect("an empty store opens");
     let settler = server.settler(StalenessLimits::default());

@@ -1,7 +1,7 @@
 //! Limits: each is reached through the server, has its own code, and affects no other client.
 
 use crate::harness::{Client, environment, fact, serve_until, start_local_with, to_ndjson, with_timeout};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::ingest::IngestLimits;
 use proscenium::log::AnyStore;
@@ -20,7 +20,8 @@ const MIB: u64 = 1024 * 1024;
 
 fn server(store: MemoryStore, limits: Limits) -> Server {
     let environment = environment(jiff::Timestamp::now);
-    Server::new(AnyStore::Memory(store), Policy::default(), Sizes::default(), limits, KeepAlive::default(), environment).unwrap()
+    Server::new(AnyStore::Memory(store), Policy::default(), FeedConfig::default(), limits, KeepAlive::default(), environment)
+        .unwrap()
 }
 
 /// Starts a server whose commits pass a gate; returns its client and the gate.
@@ -60,7 +61,7 @@ async fn retry_until(what: &str, status: u16, mut ask: impl AsyncFnMut() -> u16)
 #[tokio::test]
 async fn a_slow_json_body_is_rejected_on_both_transports_and_a_steady_one_accepted() {
     let limits = Limits { body_time_max: Duration::from_millis(200), ..Limits::default() };
-    let client = start_local_with(Sizes::default(), limits).await;
+    let client = start_local_with(FeedConfig::default(), limits).await;
     // The server's own socket code reads the first body; hyper reads the second, for its transfer encoding.
     for head in ["content-length: 1000", "transfer-encoding: chunked"] {
         let head =
@@ -83,7 +84,7 @@ async fn a_slow_json_body_is_rejected_on_both_transports_and_a_steady_one_accept
 #[tokio::test]
 async fn a_silent_streamed_body_is_ended_and_a_blank_line_counts_as_activity() {
     let limits = Limits { line_time_max: Duration::from_millis(400), ..Limits::default() };
-    let client = start_local_with(Sizes::default(), limits).await;
+    let client = start_local_with(FeedConfig::default(), limits).await;
     let head = "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
     let line = "17\r\n{\"type\":\"run.started\"}\n\r\n";
     let blank = "1\r\n\n\r\n";
@@ -96,7 +97,7 @@ async fn a_silent_streamed_body_is_ended_and_a_blank_line_counts_as_activity() {
 #[tokio::test]
 async fn connections_per_client_are_limited_and_a_closed_one_frees_its_slot() {
     let limits = Limits { connections_per_client_max: 2, ..Limits::default() };
-    let client = start_local_with(Sizes::default(), limits).await;
+    let client = start_local_with(FeedConfig::default(), limits).await;
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut socket = TcpStream::connect(client.at).await.unwrap();
@@ -120,7 +121,7 @@ async fn connections_per_client_are_limited_and_a_closed_one_frees_its_slot() {
 #[tokio::test]
 async fn a_producer_above_its_rate_gets_a_retry_time_and_others_are_unaffected() {
     let limits = Limits { publish: Some(RateLimit { facts: 1, burst: 3 }), ..Limits::default() };
-    let client = start_local_with(Sizes::default(), limits).await;
+    let client = start_local_with(FeedConfig::default(), limits).await;
     let facts = |count: usize| json!(vec![fact("run.status", json!({})); count]);
     let begun = std::time::Instant::now();
     client.post_facts("r", &facts(2)).await.ok();
@@ -263,7 +264,7 @@ async fn a_nearly_full_disk_rejects_facts_serves_reads_and_recovers() {
 #[tokio::test]
 async fn a_run_above_the_limit_is_rejected_and_existing_runs_continue() {
     let ingest = IngestLimits { logs_max: 2, ..IngestLimits::default() };
-    let client = start_local_with(Sizes::default(), Limits { ingest, ..Limits::default() }).await;
+    let client = start_local_with(FeedConfig::default(), Limits { ingest, ..Limits::default() }).await;
     client.post_facts("a", &started()).await.ok();
     client.post_facts("b", &started()).await.ok();
     assert_eq!(client.post_facts("c", &started()).await.problem(507, "too_many_runs")["limit"], 2);
@@ -276,7 +277,7 @@ async fn a_run_above_the_limit_is_rejected_and_existing_runs_continue() {
 #[tokio::test]
 async fn a_log_with_too_many_subjects_rejects_facts_and_can_still_be_settled() {
     let ingest = IngestLimits { subjects_max: 3, ..IngestLimits::default() };
-    let client = start_local_with(Sizes::default(), Limits { ingest, ..Limits::default() }).await;
+    let client = start_local_with(FeedConfig::default(), Limits { ingest, ..Limits::default() }).await;
     let call = |n: u8| fact("tool.started", json!({"toolCallId": format!("c{n}"), "payload": {"toolName": "t"}}));
     client.post_facts("a", &json!([call(1), call(2)])).await.ok();
     client.post_facts("a", &json!([call(2), call(3)])).await.ok();
@@ -292,7 +293,7 @@ async fn a_log_with_too_many_subjects_rejects_facts_and_can_still_be_settled() {
 
 #[tokio::test]
 async fn activities_above_the_limit_are_omitted_and_all_facts_are_accepted() {
-    let client = start_local_with(Sizes::default(), Limits::default()).await;
+    let client = start_local_with(FeedConfig::default(), Limits::default()).await;
     let count = proscenium::projection::stage::ACTIVITIES_MAX;
     let task = |n: usize| format!("{{\"type\":\"task.changed\",\"taskId\":\"t{n}\",\"payload\":{{\"status\":\"open\"}}}}\n");
     let receipt = client.post_lines("/v1/runs/r/facts", (0..count).map(task).collect::<String>()).await.ok();

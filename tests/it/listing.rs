@@ -1,7 +1,7 @@
 //! Session lists, counts of pending actions, and a session's activities and events.
 
 use crate::harness::{AUDIENCES, Client, Process, Transport, environment, fact, recording, serve_until, start_local};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
@@ -79,7 +79,7 @@ async fn unread_is_a_number_from_numbers_and_booleans() {
 
 #[tokio::test]
 async fn a_session_is_stale_by_its_source_s_statement_or_by_a_stale_run() {
-    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), KeepAlive::default());
+    let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
     let store = AnyStore::Memory(MemoryStore::new());
     let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap();
     let mut settler =

@@ -7,7 +7,7 @@
 
 use crate::harness::{Client, Response, fact, repository, start_local, start_local_with, with_timeout};
 use http::Method;
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::serve::Limits;
 use proscenium::serve::kinds::{KINDS, ProblemKind};
 use proscenium::serve::openapi::document;
@@ -202,7 +202,7 @@ async fn every_described_status_and_code_occurs() {
         send_raw(&client, &[&cut]).await;
     }
     let small = Limits { fact_bytes_max: 1000, body_bytes_max: 2000, ..Limits::default() };
-    let small = start_local_with(Sizes::default(), small).await;
+    let small = start_local_with(FeedConfig::default(), small).await;
     for path in ["/v1/runs/f/facts", "/v1/sessions/f/facts"] {
         for bytes in [1500, 2500] {
             let body = json!([fact("text.delta", json!({"payload": {"text": "x".repeat(bytes)}}))]).to_string();

@@ -2,7 +2,7 @@
 
 use crate::crash::{Producer, spawn_producers, wait_for_progress};
 use crate::harness::{Client, Process, Transport, fact, start_local, start_local_with, with_timeout};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::serve::Limits;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -117,7 +117,7 @@ async fn traffic_is_counted_exactly() {
 
 #[tokio::test]
 async fn ring_misses_and_readers_per_audience_and_transport_are_counted() {
-    let client = start_local_with(Sizes { ring_bytes_max: 2000, ..Sizes::default() }, Limits::default()).await;
+    let client = start_local_with(FeedConfig { ring_bytes_max: 2000, ..FeedConfig::default() }, Limits::default()).await;
     let facts = vec![fact("text.delta", json!({"messageId": "m", "payload": {"text": "x".repeat(500)}})); 20];
     let mut first = client.open_stream(Transport::Hyper, "r", "audience=internal", None).await;
     first.wait_until_open().await;

@@ -228,7 +228,7 @@ fn without_position(value: &Value) -> Value {
             .filter(|(name, _)| *name != "value" || map.get("path") != Some(&json!("/reported")))
             .map(|(n, v)| (n.clone(), without_position(v)))
             .collect(),
-        Value::Array(items) => items.iter().map(placeless).collect(),
+        Value::Array(items) => items.iter().map(without_position).collect(),
         plain => plain.clone(),
     }
 }
@@ -512,7 +512,7 @@ fn leaving_out_hidden_facts_changes_nothing_visible() {
                 reader
                     .frames
                     .iter()
-                    .map(placeless)
+                    .map(without_position)
                     .map(|mut frame| {
                         if frame["kind"] == "run" {
                             frame["id"] = Value::Null;

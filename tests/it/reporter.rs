@@ -283,7 +283,7 @@ async fn reports_arrive_exactly_once_across_server_kills() {
     assert_eq!((counters.acknowledged, counters.dropped), (REPORTS + 1, 0), "{counters:?}");
     let client = Client::new(server.at);
     let events = client.read_events("r", "", 1000).await;
-    assert_eq!(events[1..].iter().map(number).collect::<Vec<_>>(), (0..REPORTS).collect::<Vec<_>>());
+    assert_eq!(events[1..].iter().map(report_number).collect::<Vec<_>>(), (0..REPORTS).collect::<Vec<_>>());
     let shown = client.get("/v1/runs/r/activities?surfaces=tool_ui").await.ok();
     assert_eq!(shown["activities"][0]["content"]["lines"].as_array().unwrap().len() as u64, REPORTS, "every patch applies");
 }
@@ -305,7 +305,7 @@ async fn facts_accepted_before_a_lost_response_are_not_duplicated() {
         assert_eq!(proxy.swallow.load(Ordering::SeqCst), 0, "the proxy swallowed the responses");
     }
     let events = client.read_events("r", "", 1000).await;
-    assert_eq!(events.iter().map(number).collect::<Vec<_>>(), (0..expected).collect::<Vec<_>>());
+    assert_eq!(events.iter().map(report_number).collect::<Vec<_>>(), (0..expected).collect::<Vec<_>>());
     let counters = checked_counters(reporter.counters());
     assert_eq!(counters.acknowledged, expected);
     assert!(counters.repeated >= 5 && counters.sent > expected, "{counters:?}");
@@ -330,13 +330,14 @@ async fn a_full_queue_delays_reports_and_sheds_events() {
     with_timeout("space in the queue", fifth).await.unwrap();
     with_timeout("the flush", reporter.flush()).await.unwrap();
     let events = client.read_events("r", "audience=internal", 1000).await;
-    assert_eq!(events.iter().map(number).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    assert_eq!(events.iter().map(report_number).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
 }
 
 #[tokio::test]
 async fn an_unreachable_server_delays_a_tool_by_its_patience_at_most() {
     let proxy = Proxy::start(None).await;
-    let reporter = setup_for(proxy.at, "r").with_queue_facts_max(2).with_stall_timeout(Duration::from_millis(100)).start().unwrap();
+    let reporter =
+        setup_for(proxy.at, "r").with_queue_facts_max(2).with_stall_timeout(Duration::from_millis(100)).start().unwrap();
     let call = reporter.call("c", "t");
     for n in 0..500 {
         with_timeout("the drop of a report", send_report(&call, n)).await;
@@ -349,7 +350,7 @@ async fn an_unreachable_server_delays_a_tool_by_its_patience_at_most() {
     wait_for_acknowledged(&reporter, 2).await;
     let outcome = with_timeout("the close", reporter.close()).await;
     assert!(matches!(outcome, Err(ReportError::Lost { count: 498, .. })), "{outcome:?}");
-    assert_eq!(client.read_events("r", "", 10).await.iter().map(number).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(client.read_events("r", "", 10).await.iter().map(report_number).collect::<Vec<_>>(), [0, 1]);
 }
 
 #[tokio::test]
@@ -371,7 +372,7 @@ async fn a_newer_reporter_with_the_same_producer_name_fences_the_older() {
     let third = setup_for(client.at, "r").with_producer_id("tools").start().unwrap();
     send_report(&third.call("c", "t"), 5).await;
     with_timeout("the flush", third.close()).await.unwrap();
-    assert_eq!(client.read_events("r", "", 10).await.iter().map(number).collect::<Vec<_>>(), [0, 1, 4, 5]);
+    assert_eq!(client.read_events("r", "", 10).await.iter().map(report_number).collect::<Vec<_>>(), [0, 1, 4, 5]);
 }
 
 #[tokio::test]
@@ -396,7 +397,7 @@ async fn rejected_facts_do_not_affect_others() {
     assert!(matches!(&outcome, Err(ReportError::Lost { count: 18, .. })), "{outcome:?}");
     assert_eq!(checked_counters(reporter.counters()).acknowledged, 12);
     let events = client.read_events("r", "", 100).await;
-    assert_eq!(events.iter().map(number).collect::<Vec<_>>(), (0..12).collect::<Vec<_>>());
+    assert_eq!(events.iter().map(report_number).collect::<Vec<_>>(), (0..12).collect::<Vec<_>>());
     let notes = client.read_events("r", "audience=internal&type=diagnostic.changed", 100).await;
     let codes: Vec<&str> = notes
         .iter()
@@ -423,7 +424,7 @@ async fn reports_after_an_erasure_start_the_run_anew() {
         send_report(&call, n).await;
     }
     with_timeout("the flush", reporter.close()).await.unwrap();
-    assert_eq!(client.read_events("r", "", 10).await.iter().map(number).collect::<Vec<_>>(), [3, 4, 5]);
+    assert_eq!(client.read_events("r", "", 10).await.iter().map(report_number).collect::<Vec<_>>(), [3, 4, 5]);
 }
 
 #[tokio::test]
@@ -448,7 +449,7 @@ async fn concurrent_tools_of_one_run_keep_their_order() {
     let events = client.read_events("r", "type=tool.progress", 1000).await;
     assert_eq!(events.len(), 300);
     for tool in 0..6 {
-        let of: Vec<u64> = events.iter().filter(|event| event["toolCallId"] == format!("c{tool}")).map(number).collect();
+        let of: Vec<u64> = events.iter().filter(|event| event["toolCallId"] == format!("c{tool}")).map(report_number).collect();
         assert_eq!(of, (0..50).collect::<Vec<_>>());
     }
 }

@@ -5,7 +5,7 @@ use crate::harness::{
     AUDIENCES, Client, Frame, Process, TRANSPORTS, Transport, environment, fact, list_recordings, recording, serve_until,
     to_ndjson, with_timeout,
 };
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::memory::MemoryStore;
@@ -22,7 +22,7 @@ use std::time::Duration;
 const SMALL_STEPS: StepSize = StepSize { appends: 3, bytes: 4096 };
 
 fn server(store: AnyStore, now: fn() -> jiff::Timestamp) -> Server {
-    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), KeepAlive::default());
+    let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
     Server::new(store, Policy::default(), sizes, limits, pulse, environment(now)).unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! Settling: a silent run ends for its readers, and an active run does not.
 
 use crate::harness::{AUDIENCES, Client, Process, Transport, environment, fact, serve_until, with_timeout};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 const STALENESS: StalenessLimits = StalenessLimits { stale_after: Duration::from_mins(1), settle_after: Duration::from_mins(5) };
 
 fn server(store: AnyStore) -> Server {
-    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), KeepAlive::default());
+    let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
     Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap()
 }
 

@@ -7,7 +7,7 @@ use crate::harness::{
 };
 use crate::stream::more_than_sockets_hold;
 use futures_util::{SinkExt, StreamExt};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::serve::Limits;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -382,7 +382,7 @@ async fn a_numbered_publish_is_accepted_once_over_any_connection() {
 #[tokio::test]
 async fn an_invalid_message_is_answered_with_its_code_and_the_connection_continues() {
     let limits = Limits { subscriptions_max: 2, fact_bytes_max: 1000, ..Limits::default() };
-    let client = start_local_with(Sizes::default(), limits).await;
+    let client = start_local_with(FeedConfig::default(), limits).await;
     let mut ws = Ws::open(&client).await;
     for (received, code) in [
         ("", "not_json"),
@@ -457,7 +457,7 @@ async fn an_invalid_message_is_answered_with_its_code_and_the_connection_continu
 #[tokio::test]
 async fn websocket_protocol_errors_close_the_connection_with_their_code() {
     let limits = Limits { body_bytes_max: 4000, ..Limits::default() };
-    let client = start_local_with(Sizes::default(), limits).await;
+    let client = start_local_with(FeedConfig::default(), limits).await;
     let mut ws = Ws::open(&client).await;
     ws.send(Message::binary(b"{\"op\":\"ping\"}".to_vec())).await;
     assert_eq!(ws.answer().await["code"], "unsupported_media_type");
@@ -592,7 +592,7 @@ async fn pings_are_answered_and_a_client_without_pongs_is_closed() {
 async fn a_stalled_reader_delays_no_other_and_then_gets_every_event_in_order() {
     const FACT: usize = 24 * 1024;
     let facts = more_than_sockets_hold() / FACT;
-    let client = start_local_with(Sizes { ring_bytes_max: 64 * 1024, ..Sizes::default() }, Limits::default()).await;
+    let client = start_local_with(FeedConfig { ring_bytes_max: 64 * 1024, ..FeedConfig::default() }, Limits::default()).await;
     let mut stalled = Ws::open(&client).await;
     stalled.subscribe("all", "r", json!({"frames": "events"})).await;
     stalled.subscribe("some", "r", json!({"frames": "events", "type": ["text.delta", "run.finished"]})).await;
@@ -630,7 +630,7 @@ async fn a_stalled_reader_delays_no_other_and_then_gets_every_event_in_order() {
 async fn a_stalled_reader_of_activities_is_brought_forward_without_a_queue() {
     const CONTENT: usize = 24 * 1024;
     let steps = 3 * more_than_sockets_hold() / CONTENT;
-    let client = start_local_with(Sizes { ring_bytes_max: 64 * 1024, ..Sizes::default() }, Limits::default()).await;
+    let client = start_local_with(FeedConfig { ring_bytes_max: 64 * 1024, ..FeedConfig::default() }, Limits::default()).await;
     let mut stalled = Ws::open(&client).await;
     stalled.subscribe("s", "r", json!({})).await;
     let step = |n: usize| {
@@ -672,7 +672,7 @@ async fn a_client_that_never_reads_is_disconnected_with_its_subscriptions() {
 
 #[tokio::test]
 async fn an_open_websocket_counts_as_a_connection() {
-    let client = start_local_with(Sizes::default(), Limits { connections_max: 1, ..Limits::default() }).await;
+    let client = start_local_with(FeedConfig::default(), Limits { connections_max: 1, ..Limits::default() }).await;
     let mut ws = Ws::open(&client).await;
     let mut refused = String::new();
     let mut socket = TcpStream::connect(client.at).await.unwrap();

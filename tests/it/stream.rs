@@ -3,7 +3,7 @@
 use crate::harness::{
     AUDIENCES, Client, Frame, Sse, TRANSPORTS, Transport, fact, recording, start_local, start_local_with, to_ndjson, with_timeout,
 };
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::serve::Limits;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -154,7 +154,7 @@ async fn events_after_an_end_reopen_the_stream_for_audiences_that_see_them() {
 
 #[tokio::test]
 async fn a_reader_faster_than_the_tick_gets_no_obsolete_end() {
-    let sizes = Sizes { tick: std::time::Duration::from_millis(400), ..Sizes::default() };
+    let sizes = FeedConfig { tick: std::time::Duration::from_millis(400), ..FeedConfig::default() };
     let client = start_local_with(sizes, Limits::default()).await;
     for via in TRANSPORTS {
         let run = format!("{via:?}");
@@ -405,7 +405,7 @@ async fn a_reader_cut_off_after_every_frame_gets_every_event_once() {
 #[tokio::test]
 async fn a_reader_cut_off_after_every_frame_gets_every_event_once_from_the_store_too() {
     let facts: Vec<Value> = recording("tool_progress_activity");
-    let sizes = Sizes { ring_bytes_max: 1, pages_bytes_max: 64 * 1024, ..Sizes::default() };
+    let sizes = FeedConfig { ring_bytes_max: 1, pages_bytes_max: 64 * 1024, ..FeedConfig::default() };
     let client = start_local_with(sizes, Limits::default()).await;
     post_in_small_bodies(&client, "r", &facts).await;
     for audience in AUDIENCES {
@@ -444,7 +444,7 @@ async fn a_reader_cut_off_inside_a_frame_gets_it_again() {
 
 #[tokio::test]
 async fn two_hundred_readers_get_every_event_once_and_in_order() {
-    let client = start_local_with(Sizes { ring_bytes_max: 8 * 1024, ..Sizes::default() }, Limits::default()).await;
+    let client = start_local_with(FeedConfig { ring_bytes_max: 8 * 1024, ..FeedConfig::default() }, Limits::default()).await;
     let mut reading = Vec::new();
     for n in 0..200 {
         let mut stream = client.open_stream(TRANSPORTS[n % 2], "r", &format!("audience={}", AUDIENCES[n % 3]), None).await;
@@ -496,8 +496,8 @@ pub fn more_than_sockets_hold() -> usize {
 async fn stalled_readers_delay_no_other_and_then_get_every_event_in_order() {
     const FACT: usize = 16 * 1024;
     let facts = more_than_sockets_hold() / FACT;
-    for ring_bytes_max in [Sizes::default().ring_bytes_max, 64 * 1024] {
-        let client = start_local_with(Sizes { ring_bytes_max, ..Sizes::default() }, Limits::default()).await;
+    for ring_bytes_max in [FeedConfig::default().ring_bytes_max, 64 * 1024] {
+        let client = start_local_with(FeedConfig { ring_bytes_max, ..FeedConfig::default() }, Limits::default()).await;
         let mut stalled = Vec::new();
         for n in 0..6 {
             let query = if n < 4 { "audience=user" } else { "audience=user&type=text.delta,run.finished" };

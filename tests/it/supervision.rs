@@ -1,7 +1,7 @@
 //! Supervision: the end of a task ends the server, and unreadable stored data is an error with a name.
 
 use crate::harness::{Client, TIMEOUT, Transport, environment, fact, serve_until, with_timeout};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::memory::MemoryStore;
@@ -106,7 +106,7 @@ async fn an_ended_committer_is_a_failure_also_during_a_stop() {
         let store = AnyStore::Memory(MemoryStore::new());
         let environment = environment(jiff::Timestamp::now);
         let server =
-            Server::new(store, Policy::default(), Sizes::default(), Limits::default(), KeepAlive::default(), environment);
+            Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment);
         let server = server.unwrap().with_panic_in(Some("committer".into()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
@@ -128,7 +128,7 @@ async fn on(dir: &Path) -> (Client, impl AsyncFnOnce()) {
     let server = Server::new(
         AnyStore::Embedded(opened(dir)),
         Policy::default(),
-        Sizes::default(),
+        FeedConfig::default(),
         Limits::default(),
         KeepAlive::default(),
         environment,

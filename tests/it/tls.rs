@@ -3,7 +3,7 @@
 use crate::cli::{proscenium, run};
 use crate::harness::{Process, TIMEOUT, environment, fact, install_crypto_provider, to_ndjson, with_timeout};
 use futures_util::{SinkExt, StreamExt};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
@@ -93,7 +93,8 @@ impl Secure {
         let tls = Arc::new(Tls::load(pair.write(dir.path())).unwrap());
         let pulse = KeepAlive { drain: Duration::from_millis(50), ..KeepAlive::default() };
         let store = AnyStore::Memory(MemoryStore::new());
-        let server = Server::new(store, Policy::default(), Sizes::default(), limits, pulse, environment(jiff::Timestamp::now));
+        let server =
+            Server::new(store, Policy::default(), FeedConfig::default(), limits, pulse, environment(jiff::Timestamp::now));
         let server = server.unwrap().with_tls(Some(tls.clone()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();

@@ -3,7 +3,7 @@
 use crate::harness::{Client, Process, environment, fact, serve_until, start_local, to_ndjson, with_timeout};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::ingest::{Delivery, Environment, Ingest, Pending, Producer, Receipt};
 use proscenium::log::memory::{Gate, MemoryStore};
@@ -227,7 +227,7 @@ async fn a_panic_in_a_delivery_fails_only_its_request_and_the_run_continues_from
     let server = Server::new(
         AnyStore::Memory(MemoryStore::new()),
         Policy::default(),
-        Sizes::default(),
+        FeedConfig::default(),
         Limits::default(),
         KeepAlive::default(),
         panicking(),
@@ -419,7 +419,7 @@ async fn bytes_in_flight_count_against_the_disk_reserve() {
     };
     let (store, gate) = MemoryStore::with_gate();
     let (limits, pulse, environment) = (Limits::default(), KeepAlive::default(), environment(jiff::Timestamp::now));
-    let server = Server::new(AnyStore::Memory(store), Policy::default(), Sizes::default(), limits, pulse, environment);
+    let server = Server::new(AnyStore::Memory(store), Policy::default(), FeedConfig::default(), limits, pulse, environment);
     let server = server.unwrap().with_disk_reserve(Some(DiskReserve { bytes: 40 * MIB, probe }));
     let client = serve_until(server, std::future::pending()).await.0;
     client.append("r", &[says("x")]).await;

@@ -3,7 +3,7 @@
 
 use super::{AuthServer, FRIEND, admin, bearer};
 use crate::harness::{Client, Process, environment, fact, install_crypto_provider, serve_until, start_local, with_timeout};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 fn server() -> Server {
-    let (sizes, limits, pulse) = (Sizes::default(), Limits::default(), KeepAlive::default());
+    let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
     let store = AnyStore::Memory(MemoryStore::new());
     Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap()
 }

@@ -13,7 +13,7 @@ use crate::harness::{
 use futures_util::{SinkExt, StreamExt};
 use proscenium::auth::keys::TokenSigner;
 use proscenium::auth::{AuthConfig, Authenticator};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
@@ -100,7 +100,7 @@ impl AuthServer {
         let authority = Authenticator::open(setup, environment).unwrap();
         let (policy, pulse) = (Policy { inline_bytes_max: 1024 }, KeepAlive::default());
         let store = AnyStore::Memory(MemoryStore::new());
-        let server = Server::new(store, policy, Sizes::default(), limits, pulse, environment).unwrap();
+        let server = Server::new(store, policy, FeedConfig::default(), limits, pulse, environment).unwrap();
         let server = server.with_auth(authority, Origins::new([FRIEND]).unwrap());
         let (client, _) = serve_until(server, std::future::pending()).await;
         Self { client, dir }

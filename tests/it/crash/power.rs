@@ -13,7 +13,7 @@ use super::{gaps, kills, read_log};
 use crate::harness::{Client, environment, fact, with_timeout};
 use crate::store::{copy_directory, newest_journal};
 use futures_util::StreamExt;
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
@@ -37,7 +37,7 @@ async fn serve_in(dir: &Path, client: &Client) -> (Client, impl AsyncFnOnce()) {
     let store = AnyStore::Embedded(EmbeddedStore::open(dir, Sync::Always).unwrap());
     let pulse = KeepAlive { drain: Duration::ZERO, ..KeepAlive::default() };
     let environment = environment(jiff::Timestamp::now);
-    let server = Server::new(store, Policy::default(), Sizes::default(), Limits::default(), pulse, environment).unwrap();
+    let server = Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), pulse, environment).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = client.for_server(listener.local_addr().unwrap());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

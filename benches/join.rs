@@ -5,9 +5,9 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use proscenium::feed::reader::Frames;
-use proscenium::feed::{Feed, From, Selection, Sizes, Wanted};
+use proscenium::feed::{Feed, StartAt, Filter, FeedConfig, ReadRequest};
 use proscenium::guard::Policy;
-use proscenium::ingest::{Delivery, Ingest, World};
+use proscenium::ingest::{Delivery, Ingest, Environment};
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::run::Logs;
 use proscenium::log::{AnyStore, LogId};
@@ -19,8 +19,8 @@ use std::sync::Arc;
 const RUNS: [(&str, usize); 2] = [("2,000 facts", 2_000), ("200,000 facts", 200_000)];
 const CHUNKS: usize = 100_000;
 
-fn world() -> World {
-    World { now: || jiff::Timestamp::UNIX_EPOCH, random: || 4 }
+fn environment() -> Environment {
+    Environment { now: || jiff::Timestamp::UNIX_EPOCH, random: || 4 }
 }
 
 fn log(run: &str) -> LogId {
@@ -50,8 +50,8 @@ async fn write(ingest: &Ingest<AnyStore>, run: &str, count: usize, fact: impl Fn
             given: Ids::default(),
             producer: None,
             facts: facts.into(),
-            life: None,
-            fence: None,
+            epoch: None,
+            write_scope: None,
             atomic: false,
         };
         ingest.deliver(delivery).await.expect("taken");
@@ -60,9 +60,9 @@ async fn write(ingest: &Ingest<AnyStore>, run: &str, count: usize, fact: impl Fn
 
 /// Reads a run's activities up to `Hydrated`, frame by frame.
 async fn join(feed: &Arc<Feed<AnyStore>>, run: &str, replay: bool, mut each: impl FnMut(&[u8])) {
-    let selection = Selection { audience: Audience::User, surfaces: Vec::new(), types: Vec::new(), agent: None };
-    let wanted = Wanted { selection, frames: Frames::Activities, replay };
-    let mut reader = feed.read(&log(run), wanted, From::Start).await.expect("a reader");
+    let filter = Filter { audience: Audience::User, surfaces: Vec::new(), types: Vec::new(), agent: None };
+    let wanted = ReadRequest { filter, frames: Frames::Activities, replay };
+    let mut reader = feed.read(&log(run), wanted, StartAt::Start).await.expect("a reader");
     while let Ok(Some(frames)) = reader.next().await {
         for frame in frames.split_inclusive(|byte| *byte == b'\n').filter(|line| line.starts_with(b"data: ")) {
             each(frame);
@@ -79,11 +79,11 @@ fn joins(criterion: &mut Criterion) {
     let (feed, logs) = runtime.block_on(async {
         let store = EmbeddedStore::open(dir.path(), Sync::Never).expect("a store");
         let (logs, groups) = Logs::open(AnyStore::Embedded(store)).expect("opens");
-        let feed = Feed::new(logs.clone(), Sizes::default());
+        let feed = Feed::new(logs.clone(), FeedConfig::default());
         for (_, task) in feed.tasks(groups) {
             tokio::spawn(task);
         }
-        let ingest = Ingest::new(logs.clone(), Policy::default(), world());
+        let ingest = Ingest::new(logs.clone(), Policy::default(), environment());
         for (run, count) in RUNS {
             write(&ingest, run, count, progress).await;
         }

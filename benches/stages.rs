@@ -6,9 +6,9 @@
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use proscenium::encode::native::Encoder;
-use proscenium::feed::{Feed, Sizes};
+use proscenium::feed::{Feed, FeedConfig};
 use proscenium::guard::{Guard, Policy};
-use proscenium::ingest::{Delivery, Ingest, World};
+use proscenium::ingest::{Delivery, Ingest, Environment};
 use proscenium::log::run::Logs;
 use proscenium::log::{AnyStore, Limit, LogId, memory::MemoryStore};
 use proscenium::model::{Audience, BlobId, Cursor, Draft, Ids, RunId, Sequence};
@@ -19,8 +19,8 @@ use serde_json::Value;
 
 const RECORDING: &str = include_str!("../tests/recordings/awaken/long_40_steps.ndjson");
 
-fn world() -> World {
-    World { now: || jiff::Timestamp::UNIX_EPOCH, random: || 4 }
+fn environment() -> Environment {
+    Environment { now: || jiff::Timestamp::UNIX_EPOCH, random: || 4 }
 }
 
 fn facts() -> Vec<Fact> {
@@ -59,8 +59,8 @@ fn delivery(run: &str) -> Delivery {
         given: Ids::default(),
         producer: None,
         facts: facts().into_iter().map(Value::Object).collect::<Vec<_>>().into(),
-        life: None,
-        fence: None,
+        epoch: None,
+        write_scope: None,
         atomic: false,
     }
 }
@@ -89,11 +89,11 @@ fn stages(criterion: &mut Criterion) {
     let runtime = runtime();
     let (ingest, feed, logs) = runtime.block_on(async {
         let (logs, groups) = Logs::open(AnyStore::Memory(MemoryStore::new())).expect("opens");
-        let feed = Feed::new(logs.clone(), Sizes::default());
+        let feed = Feed::new(logs.clone(), FeedConfig::default());
         for (_, task) in feed.tasks(groups) {
             tokio::spawn(task);
         }
-        (Ingest::new(logs.clone(), Policy::default(), world()), feed, logs)
+        (Ingest::new(logs.clone(), Policy::default(), environment()), feed, logs)
     });
     let mut n = 0;
     group.bench_function("adapt to append, in memory", |b| {

@@ -4,13 +4,13 @@
 //! `PROSCENIUM_URL=http://127.0.0.1:8787 cargo run --example report_progress` reports to a server that runs already; watch it
 //! there with `proscenium tail index-docs`.
 
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::ingest::World;
+use proscenium::ingest::Environment;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
 use proscenium::reporter::{ProgressStatus, Reporter, ToolCallReporter, ToolProgressEvent};
-use proscenium::serve::{Limits, Pulse, Server};
+use proscenium::serve::{Limits, KeepAlive, Server};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::time::Duration;
@@ -27,9 +27,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("reporting to {url}");
 
     // Once a run; whoever has no server takes `Reporter::none()`, and nothing below changes.
-    let mut setup = Reporter::to(&url, RUN).session("examples");
+    let mut setup = Reporter::builder(&url, RUN).with_session("examples");
     if let Ok(token) = std::env::var("PROSCENIUM_TOKEN") {
-        setup = setup.token(&token);
+        setup = setup.with_token(&token);
     }
     let reporter = setup.start()?;
     index_docs(&reporter.call("call-1", "index_docs")).await;
@@ -55,7 +55,7 @@ async fn index_docs(call: &ToolCallReporter) {
         let fraction = f64::from(i + 1) / 10.0;
         call.report_progress(ProgressStatus::Running, Some(&format!("Indexed batch {}/10", i + 1)), Some(fraction)).await;
         // For logs and telemetry; a user sees nothing of it.
-        call.emit(ToolProgressEvent::new("index_docs", format!("batch {i}: 128 documents")).percent(fraction * 100.0));
+        call.emit(ToolProgressEvent::new("index_docs", format!("batch {i}: 128 documents")).with_percent(fraction * 100.0));
     }
     call.report_progress(ProgressStatus::Done, Some("Indexing complete"), Some(1.0)).await;
 }
@@ -63,7 +63,7 @@ async fn index_docs(call: &ToolCallReporter) {
 /// A tool with an activity of its own, and one word to the user.
 async fn generate(call: &ToolCallReporter) {
     call.report_progress(ProgressStatus::Running, None, None).await;
-    call.emit(ToolProgressEvent::new("generate", "this takes a few seconds").audience("user"));
+    call.emit(ToolProgressEvent::new("generate", "this takes a few seconds").with_audience("user"));
     call.report_activity("code-generation", "fn hello() {\n    println!(\"hi\");\n}").await;
     let patch = json!([{ "op": "add", "path": "/line", "value": "    println!(\"world\");" }]);
     call.report_activity_delta("code-generation", patch).await;
@@ -77,9 +77,9 @@ async fn a_server_in_memory() -> Result<String, Box<dyn Error>> {
         getrandom::fill(&mut bits).expect("the system has randomness");
         u128::from_ne_bytes(bits)
     };
-    let world = World { now: jiff::Timestamp::now, random };
+    let environment = Environment { now: jiff::Timestamp::now, random };
     let store = AnyStore::Memory(MemoryStore::new());
-    let server = Server::new(store, Policy::default(), Sizes::default(), Limits::default(), Pulse::default(), world)?;
+    let server = Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment)?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     tokio::spawn(server.run(listener, std::future::pending()));

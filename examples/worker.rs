@@ -9,13 +9,13 @@
 
 use clap::Parser;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::ingest::World;
+use proscenium::ingest::Environment;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
 use proscenium::reporter::trust;
-use proscenium::serve::{Limits, Pulse, Server};
+use proscenium::serve::{Limits, KeepAlive, Server};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
@@ -342,9 +342,9 @@ async fn serve(url: &str) -> Result<(), Box<dyn Error>> {
         getrandom::fill(&mut bits).expect("the system has randomness");
         u128::from_ne_bytes(bits)
     };
-    let world = World { now: jiff::Timestamp::now, random };
+    let environment = Environment { now: jiff::Timestamp::now, random };
     let store = AnyStore::Memory(MemoryStore::new());
-    let server = Server::new(store, Policy::default(), Sizes::default(), Limits::default(), Pulse::default(), world)?;
+    let server = Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment)?;
     let listener = TcpListener::bind(url.trim_start_matches("http://").trim_end_matches('/')).await?;
     tokio::spawn(server.run(listener, std::future::pending()));
     Ok(())

@@ -8,15 +8,15 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::BodyExt;
 use jsonschema::{Registry, Validator};
-use proscenium::auth::{Authority, Setup};
-use proscenium::feed::Sizes;
+use proscenium::auth::{Authenticator, AuthConfig};
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::ingest::World;
+use proscenium::ingest::Environment;
 use proscenium::log::{AnyStore, StoreError, memory::MemoryStore};
 use proscenium::model::schema;
 use proscenium::projection::schema as activities;
 use proscenium::serve::origin::Origins;
-use proscenium::serve::{Limits, Pulse, Server};
+use proscenium::serve::{Limits, KeepAlive, Server};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ static LOOKS: AtomicU64 = AtomicU64::new(0);
 static THROWS: AtomicU64 = AtomicU64::new(0);
 
 /// A world in which the same bytes come to the same.
-pub const WORLD: World = World {
+pub const ENVIRONMENT: Environment = Environment {
     now: || {
         let looks = i64::try_from(LOOKS.fetch_add(1, Ordering::Relaxed)).expect("nobody looks so often");
         jiff::Timestamp::from_millisecond(BEGINNING + looks).expect("a moment of this century")
@@ -114,16 +114,16 @@ pub struct Served {
 
 impl Served {
     /// An empty one, at the beginning of the world. Must be called inside of [`wait`].
-    pub async fn start(limits: Limits, authority: Option<Arc<Authority>>) -> Self {
+    pub async fn start(limits: Limits, authority: Option<Arc<Authenticator>>) -> Self {
         LOOKS.store(0, Ordering::Relaxed);
         THROWS.store(0, Ordering::Relaxed);
         let store = AnyStore::Memory(MemoryStore::new());
-        let sizes = Sizes { tick: Duration::from_millis(1), ..Sizes::default() };
+        let sizes = FeedConfig { tick: Duration::from_millis(1), ..FeedConfig::default() };
         // Small enough for bodies to be moved out of inputs as they are here.
         let policy = Policy { inline_bytes_max: 512 };
-        let pulse = Pulse { drain: Duration::ZERO, ..Pulse::default() };
-        let server = Server::new(store, policy, sizes, limits, pulse, WORLD).expect("an empty store opens");
-        let server = server.asking(authority, Origins::default());
+        let pulse = KeepAlive { drain: Duration::ZERO, ..KeepAlive::default() };
+        let server = Server::new(store, policy, sizes, limits, pulse, ENVIRONMENT).expect("an empty store opens");
+        let server = server.with_auth(authority, Origins::default());
         let router = server.router();
         let (stop, stopped) = oneshot::channel();
         // What the server does by itself, it does while it listens.
@@ -202,15 +202,15 @@ pub const AUDIENCES: [&str; 3] = ["user", "dashboard", "internal"];
 pub const SECRET: &str = "a secret of the targets, of more than thirty-two bytes";
 
 /// Says who is who, by these keys: one of its own, and a set.
-pub fn authority(key: &str, set: &Value) -> Arc<Authority> {
+pub fn authority(key: &str, set: &Value) -> Arc<Authenticator> {
     let dir = tempfile::tempdir().expect("a folder");
     let put = |name: &str, text: &str| {
         std::fs::write(dir.path().join(name), text).expect("a file can be written");
         Some(dir.path().join(name))
     };
     let setup =
-        Setup { key: put("key", key), jwks: put("set", &set.to_string()), service: "proscenium".into(), ..Setup::default() };
-    Authority::open(setup, WORLD).expect("keys that can be read").expect("there is a key")
+        AuthConfig { key: put("key", key), jwks: put("set", &set.to_string()), service: "proscenium".into(), ..AuthConfig::default() };
+    Authenticator::open(setup, ENVIRONMENT).expect("keys that can be read").expect("there is a key")
 }
 
 /// A file of the repository.

@@ -17,7 +17,7 @@ use http_body_util::BodyExt;
 use libfuzzer_sys::fuzz_target;
 use proscenium::model::Cursor;
 use proscenium::serve::Limits;
-use proscenium::serve::clients::place::Place;
+use proscenium::serve::clients::place::DialectCursor;
 use proscenium::serve::routes::OPERATIONS;
 use proscenium_fuzz::{Served, repository, split, wait};
 use serde_json::Value;
@@ -133,7 +133,7 @@ fn written_as_it_was_understood(text: &[u8]) {
     if let Ok(cursor) = text.parse::<Cursor>() {
         assert_eq!(cursor.to_string().parse(), Ok(cursor), "{text}");
     }
-    if let Ok(place) = text.parse::<Place>() {
+    if let Ok(place) = text.parse::<DialectCursor>() {
         assert_eq!(place.to_string().parse(), Ok(place), "{text}");
     }
 }

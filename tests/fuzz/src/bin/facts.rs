@@ -145,14 +145,14 @@ fn fold_holds(audience: Audience, events: &[Value], shown: &[Value]) {
         let (sequence, text) = (Sequence(event["sequence"].as_u64().expect("a number")), event.to_string());
         let folded = view.fold(sequence, Some(text.as_bytes()));
         assert_eq!(folded.prev, framed);
-        for touch in &folded.touched {
+        for change in &folded.changes {
             framed = sequence;
-            let activity = view.touched(touch);
+            let activity = view.changed_activity(change);
             let key = (activity.kind.clone(), activity.id.clone());
-            if touch.is_snapshot {
+            if change.is_snapshot {
                 copies.insert(key, Value::Object(activity.content.clone()));
             } else {
-                let patch = serde_json::to_value(&touch.patch).expect("JSON");
+                let patch = serde_json::to_value(&change.patch).expect("JSON");
                 let copy = copies.get_mut(&key).expect("a snapshot comes first");
                 let parsed: json_patch::Patch = serde_json::from_value(patch.clone()).expect("a patch");
                 json_patch::patch(copy, &parsed).unwrap_or_else(|error| panic!("{key:?}: {error}: {patch}"));

@@ -16,8 +16,8 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use libfuzzer_sys::fuzz_target;
-use proscenium::auth::Authority;
-use proscenium::auth::keys::Signing;
+use proscenium::auth::Authenticator;
+use proscenium::auth::keys::TokenSigner;
 use proscenium::serve::Limits;
 use proscenium_fuzz::{LATER, SECRET, Served, assert_valid, authority, wait};
 use serde_json::{Value, json};
@@ -31,10 +31,10 @@ const MESSAGES_MAX: usize = 32;
 static TOKEN: LazyLock<String> = LazyLock::new(|| {
     let here = json!({ "audience": "dashboard", "sessions": ["s"], "runs": ["r"], "agents": ["*"], "can": ["read", "publish"] });
     let claims = json!({ "sub": "somebody", "exp": LATER, "proscenium": here });
-    Signing::of_file(SECRET.as_bytes()).expect("a key").sign(&claims, None).expect("it signs")
+    TokenSigner::from_file(SECRET.as_bytes()).expect("a key").sign(&claims, None).expect("it signs")
 });
 
-static AUTHORITY: LazyLock<Arc<Authority>> = LazyLock::new(|| authority(SECRET, &json!({ "keys": [] })));
+static AUTHORITY: LazyLock<Arc<Authenticator>> = LazyLock::new(|| authority(SECRET, &json!({ "keys": [] })));
 
 fuzz_target!(|input: &[u8]| {
     let Some((how, rest)) = input.split_first() else { return };

@@ -15,12 +15,12 @@
 use axum::body::Body;
 use http::Method;
 use libfuzzer_sys::fuzz_target;
-use proscenium::auth::keys::Signing;
+use proscenium::auth::keys::TokenSigner;
 use proscenium::auth::rights::{CLOCK_SKEW, Verb};
-use proscenium::auth::{Authority, Grant};
+use proscenium::auth::{Authenticator, Grant};
 use proscenium::model::{Audience, RunId, SessionId};
 use proscenium::serve::Limits;
-use proscenium_fuzz::{BEGINNING, LATER, SECRET, Served, WORLD, authority, repository, split, wait};
+use proscenium_fuzz::{BEGINNING, LATER, SECRET, Served, ENVIRONMENT, authority, repository, split, wait};
 use ring::hmac;
 use ring::signature::{ED25519, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ impl Public {
 struct Keys {
     ed: Public,
     rsa: Public,
-    authority: Arc<Authority>,
+    authority: Arc<Authenticator>,
     good: String,
 }
 
@@ -58,7 +58,7 @@ static KEYS: LazyLock<Keys> = LazyLock::new(|| {
     let authority = authority(&rsa.pem, &json!({ "keys": [secret, point] }));
     let here = json!({ "audience": "dashboard", "sessions": ["s"], "can": ["read"] });
     let claims = json!({ "sub": "somebody", "exp": LATER, "proscenium": here });
-    let good = Signing::of_file(SECRET.as_bytes()).expect("a key").sign(&claims, None).expect("it signs");
+    let good = TokenSigner::from_file(SECRET.as_bytes()).expect("a key").sign(&claims, None).expect("it signs");
     Keys { ed, rsa, authority, good }
 });
 
@@ -155,7 +155,7 @@ fn vouched(token: &str) -> Option<Value> {
     };
     let claims = json(claims)?;
     // What is good may be remembered, and our clock goes on.
-    let latest = (WORLD.now)().as_second() as f64 + CLOCK_SKEW as f64 + 1.0;
+    let latest = (ENVIRONMENT.now)().as_second() as f64 + CLOCK_SKEW as f64 + 1.0;
     let stands = claims["exp"].as_f64()? > BEGINNING as f64 / 1000.0 && claims["nbf"].as_f64().unwrap_or(0.0) < latest;
     (is_right && stands && claims["sub"].is_string()).then_some(claims)
 }

@@ -1,4 +1,4 @@
-//! Erasing a run: none of its data returns, whatever runs concurrently, and later facts start a new epoch.
+//! Erasing a run: none of its data returns, also under concurrent reads and writes, and later facts start a new epoch.
 
 use crate::harness::{AUDIENCES, Client, Frame, Process, Sse, TRANSPORTS, Transport, fact, start_local, with_timeout};
 use serde_json::{Value, json};

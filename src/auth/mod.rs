@@ -27,7 +27,9 @@ use std::time::{Duration, SystemTime};
 use tickets::Tickets;
 use tokio::sync::watch;
 
-/// Interval of the expiry and file checks. A stream outlives its token, or a changed file, by at most this.
+/// Interval of the expiry and file checks.
+///
+/// A stream outlives its token, or a changed file, by at most this.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Verified tokens in the cache, so that one signature check serves many requests.
 const CACHED_TOKENS_MAX: usize = 8192;
@@ -433,7 +435,9 @@ impl Authenticator {
         self.tickets.lock().sweep(now);
     }
 
-    /// Reloads the files that changed. An unreadable file is logged once and leaves the old content in force.
+    /// Reloads the files that changed.
+    ///
+    /// An unreadable file is logged once and leaves the old content in force.
     pub fn reload_if_changed(&self) {
         let files = [&self.config.jwks, &self.config.revoked];
         let now = files.map(|file| file.as_deref().and_then(file_stamp));

@@ -9,7 +9,9 @@ use serde::Deserialize;
 use serde_json::Number;
 use serde_json::value::RawValue;
 
-/// How far in the future `nbf` may be, in seconds, since the issuer's clock may run ahead. `exp` gets no tolerance.
+/// How far in the future `nbf` may be, in seconds, since the issuer's clock may run ahead.
+///
+/// `exp` gets no tolerance.
 pub const CLOCK_SKEW: u64 = 30;
 /// Later expiries are lowered to this: the last second of the year 9999, in seconds since 1970.
 const EXPIRES_MAX: u64 = 253_402_300_799;

@@ -133,7 +133,10 @@ fn a_token_cannot_choose_how_it_is_verified() {
         for secret in [public, public.trim(), ""] {
             for algorithm in ["HS256", own] {
                 let token = forged(&json!({ "alg": algorithm, "typ": "JWT" }), &claims, secret.as_bytes());
-                assert!(matches!(refused(&authenticator, &token), TokenError::UnknownKey | TokenError::BadSignature), "{algorithm}");
+                assert!(
+                    matches!(refused(&authenticator, &token), TokenError::UnknownKey | TokenError::BadSignature),
+                    "{algorithm}"
+                );
             }
         }
     }
@@ -239,7 +242,8 @@ fn a_key_of_a_set_verifies_only_tokens_of_its_kid_and_algorithm() {
     let mut other = oct("other", &one);
     other["alg"] = "HS512".into();
     let set = json!({ "keys": [oct("a", &one), oct("b", &two), encrypts, other, { "kty": "EC" }, 7] });
-    let authenticator = files.with(AuthConfig { jwks: Some(files.write("set", set.to_string())), ..AuthConfig::default() }).unwrap();
+    let authenticator =
+        files.with(AuthConfig { jwks: Some(files.write("set", set.to_string())), ..AuthConfig::default() }).unwrap();
     let token = |secret: &[u8], kid: Option<&str>| sign(secret, &claims(json!({})), kid);
     assert!(authenticator.verify(&token(&one, Some("a"))).is_ok());
     assert!(authenticator.verify(&token(&two, Some("b"))).is_ok());
@@ -382,7 +386,8 @@ fn one_token_has_a_limited_number_of_unused_tickets() {
     let files = Files::new();
     let authenticator = files.with_key(SECRET).unwrap();
     let [one, other] = ["1", "2"].map(|jti| authenticator.verify(&sign(SECRET, &claims(json!({ "jti": jti })), None)).unwrap());
-    let made: Vec<_> = (0..TICKETS_PER_TOKEN_MAX).map(|_| authenticator.ticket(&one, Purpose::Socket, None, 10).unwrap().0).collect();
+    let made: Vec<_> =
+        (0..TICKETS_PER_TOKEN_MAX).map(|_| authenticator.ticket(&one, Purpose::Socket, None, 10).unwrap().0).collect();
     let refused = authenticator.ticket(&one, Purpose::Socket, None, 10);
     assert_eq!(refused.unwrap_err(), TooManyTickets(TICKETS_PER_TOKEN_MAX));
     assert!(authenticator.ticket(&other, Purpose::Socket, None, 10).is_ok());

@@ -43,7 +43,9 @@ pub enum AccessRule {
     Public,
     /// Any valid token.
     AnyToken,
-    /// This verb on the run, session or agent that the address names. If it names none, the handler filters its answer.
+    /// This verb on the run, session or agent that the address names.
+    ///
+    /// If it names none, the handler filters its answer.
     Requires(Verb),
     /// The `read` verb, by a token or a stream ticket.
     ReadStream,
@@ -60,8 +62,9 @@ pub enum Resource<'a> {
     Session(&'a SessionId),
     /// A conversation of an existing client: a session, or a run without a session.
     Thread(&'a SessionId),
-    /// A run, or a run that was requested in a session and not written yet. The code that waits for it authorizes again
-    /// once the run exists.
+    /// A run, or a run that was requested in a session and not written yet.
+    ///
+    /// The code that waits for it authorizes again once the run exists.
     RequestedRun(&'a RunId),
     Agent(&'a AgentId),
 }
@@ -98,7 +101,9 @@ impl Principal {
         authenticator.verify(token).map(Self::authenticated).map_err(|error| unauthenticated(&error))
     }
 
-    /// Verifies the credentials of a request: a bearer token, or a ticket for this purpose. `None`: it has neither.
+    /// Verifies the credentials of a request: a bearer token, or a ticket for this purpose.
+    ///
+    /// `None`: it has neither.
     ///
     /// # Errors
     /// 401 for invalid credentials.

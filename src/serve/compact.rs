@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 
 /// Runs examined before a pause.
 const LIST_PAGE_RUNS: usize = 256;
-/// Minimum pause between two runs or two lists of runs. After a longer run the pause is as long as the run took.
+/// Minimum pause between two runs or two lists of runs.
+///
+/// After a longer run the pause is as long as the run took.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Interval between two scans of all runs: a quarter of the configured age, within this range.
 const CHECK_INTERVAL: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(10);

@@ -35,8 +35,9 @@ const LEASE_SECS_MAX: u64 = 600;
 /// Maximum time between two expiry checks.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(250);
 
-/// `POST /v1/runs/{run}/controls` and `POST /v1/sessions/{session}/controls`: records a control and queues it for its
-/// owner.
+/// Records a control and queues it for its owner.
+///
+/// `POST /v1/runs/{run}/controls` and `POST /v1/sessions/{session}/controls`.
 pub async fn post(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, Problem> {
     app.disk.check_space()?;
     let (head, body) = request.into_parts();
@@ -52,7 +53,9 @@ pub async fn post(State(app): State<Arc<App>>, request: Request<Body>) -> Result
     Ok((StatusCode::ACCEPTED, no_store_json(json!({ "controlId": id, "status": "queued" }))).into_response())
 }
 
-/// `GET /v1/runs/{run}/controls` and `GET /v1/sessions/{session}/controls`: the controls of a log, in submission order.
+/// Lists the controls of a log, in submission order.
+///
+/// `GET /v1/runs/{run}/controls` and `GET /v1/sessions/{session}/controls`.
 pub async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
     let (log, query) = (log_of(&uri)?, Query::from_uri(&uri));
     let (limit, after) = (page_size(&query)?, query.number("cursor")?.unwrap_or(0));
@@ -68,7 +71,9 @@ pub async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Pro
     Ok(no_store_json(echo(&query, json!({ "controls": controls, "nextCursor": next }))))
 }
 
-/// `POST /v1/agents/{agent}/controls/claim`: leases controls from the agent's queue. Empty if none came in time.
+/// `POST /v1/agents/{agent}/controls/claim`: leases controls from the agent's queue.
+///
+/// Empty if none came in time.
 pub async fn claim(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
     let agent: AgentId = path_id("agentId", &uri)?;
     let query = Query::from_uri(&uri);
@@ -242,7 +247,9 @@ impl ControlMaintenance {
         }
     }
 
-    /// Checks once. `now` and `wall` are the same moment on the two clocks. Returns the number of closed controls.
+    /// Checks once.
+    ///
+    /// `now` and `wall` are the same moment on the two clocks. Returns the number of closed controls.
     ///
     /// # Errors
     /// The store's failure.

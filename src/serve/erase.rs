@@ -11,7 +11,9 @@ use axum::response::{IntoResponse, Response};
 use http::{StatusCode, Uri, header};
 use std::sync::Arc;
 
-/// `DELETE /v1/runs/{run}`: answered once no data of the run can return to a reader, even after a crash.
+/// `DELETE /v1/runs/{run}`: erases a run.
+///
+/// The answer comes once no data of the run can return to a reader, even after a crash.
 pub async fn run(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
     let run: RunId = path_id("runId", &uri)?;
     let log = LogId::Run(run.clone());

@@ -36,15 +36,18 @@ use tokio::time::Instant;
 
 /// Maximum groups of one streamed body in flight to the store.
 const GROUPS_IN_FLIGHT_MAX: usize = 8;
-/// Maximum facts of one group of a streamed body, and maximum bytes of their envelopes unless it is a single fact. A
-/// group is what has arrived; it never waits for more.
+/// Maximum facts of one group of a streamed body, and maximum bytes of their envelopes.
+///
+/// A single fact may be larger. A group is what has arrived; it never waits for more.
 const GROUP_FACTS_MAX: usize = 1024;
 const GROUP_BYTES_MAX: usize = 1024 * 1024;
 /// Maximum facts of one JSON body.
 pub const BODY_FACTS_MAX: usize = 65_536;
 /// `Retry-After` of an overloaded ingest, in seconds.
 const BUSY_RETRY_AFTER_SECS: u64 = 1;
-/// Bytes of a refused body that the server discards, so that the client reads the answer before the connection closes.
+/// Bytes of a refused body that the server discards.
+///
+/// The client then reads the answer before the connection closes.
 const DISCARD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// The access rule for publishing.
@@ -126,7 +129,9 @@ impl Destination {
         Self::new(authorization, log, query.get("source"), query.ids()?, producer(names, values)?)
     }
 
-    /// Creates a destination. `source` names the facts' vocabulary; `default_ids` are ids for facts without their own.
+    /// Creates a destination.
+    ///
+    /// `source` names the facts' vocabulary; `default_ids` are ids for facts without their own.
     ///
     /// # Errors
     /// 400 for an unknown source.
@@ -156,8 +161,9 @@ impl Destination {
         })
     }
 
-    /// The key of the rate limit: the token's subject. Without authentication the producer's id, else the log's,
-    /// because nothing more is known of the sender.
+    /// The key of the rate limit: the token's subject.
+    ///
+    /// Without authentication the producer's id, else the log's, because nothing more is known of the sender.
     fn publisher(&self) -> &str {
         match (self.principal.grant(), &self.producer, &self.log) {
             (Some(grant), ..) => &grant.subject,
@@ -214,8 +220,9 @@ pub fn is_lines(headers: &HeaderMap) -> Result<bool, Problem> {
     }
 }
 
-/// The deadline of a JSON body. Without it, a client that sends a byte now and then holds a connection and its memory
-/// forever.
+/// The deadline of a JSON body.
+///
+/// Without it, a client that sends a byte now and then holds a connection and its memory forever.
 pub struct BodyDeadline {
     started: Instant,
     grace: Duration,
@@ -273,7 +280,9 @@ async fn store_body(app: &App, to: Destination, text: Bytes) -> Result<Receipt, 
     in_span("commit", await_durable(pending)).await
 }
 
-/// Splits and checks a JSON body, ready to be [admitted](crate::ingest::Ingest::admit) and then [submitted](submit).
+/// Splits and checks a JSON body.
+///
+/// It is then ready to be [admitted](crate::ingest::Ingest::admit) and [submitted](submit).
 ///
 /// # Errors
 /// The [`Problem`] of a body that no ingest would accept.

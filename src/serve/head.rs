@@ -366,8 +366,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for CheckedStream<S> {
         Pin::new(&mut self.socket).poll_flush(context)
     }
 
-    /// Shuts down. After a refusal it discards further input for a while: closing a socket with unread input resets it,
-    /// and the client would lose the answer.
+    /// Shuts down.
+    ///
+    /// After a refusal it discards further input for a while: closing a socket with unread input resets it, and the
+    /// client would lose the answer.
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         ready!(Pin::new(&mut this.socket).poll_shutdown(context))?;

@@ -261,8 +261,9 @@ async fn backward(
     Ok(page)
 }
 
-/// `GET /v1/runs/{run}/events`: with only `before`, the newest events before it; else forward from `after`. Always in
-/// order.
+/// `GET /v1/runs/{run}/events`: a page of envelopes, always in order.
+///
+/// With only `before` it holds the newest events before it; else it reads forward from `after`.
 pub async fn events(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
     let query = Query::from_uri(&uri);
     let (filter, limit) = (query.filter()?, page_size(&query)?);
@@ -379,8 +380,9 @@ async fn may_read_blob(app: &App, authorization: &Authorization, meta: &BlobMeta
     })
 }
 
-/// `GET /v1/blobs/{blob}`: an offloaded body, or a range of it. 404 if the client may not see the envelope that refers
-/// to it.
+/// `GET /v1/blobs/{blob}`: an offloaded body, or a range of it.
+///
+/// 404 if the client may not see the envelope that refers to it.
 pub async fn blob(
     State(app): State<Arc<App>>,
     authorization: Authorization,

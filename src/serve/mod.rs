@@ -65,7 +65,9 @@ use tokio::sync::watch;
 pub struct Limits {
     /// Maximum size of one fact, in bytes.
     pub fact_bytes_max: usize,
-    /// Maximum size of one JSON body, in bytes. A streamed body has no limit; each line obeys [`Self::fact_bytes_max`].
+    /// Maximum size of one JSON body, in bytes.
+    ///
+    /// A streamed body has no limit; each line obeys [`Self::fact_bytes_max`].
     pub body_bytes_max: usize,
     /// Maximum nesting depth of objects and arrays.
     pub depth_max: usize,
@@ -121,8 +123,9 @@ impl Default for Limits {
 /// Heartbeat and shutdown of streams.
 #[derive(Debug, Clone, Copy)]
 pub struct KeepAlive {
-    /// Interval of SSE comments from the first byte on, and of WebSocket pings. A WebSocket closes after two unanswered
-    /// pings.
+    /// Interval of SSE comments from the first byte on, and of WebSocket pings.
+    ///
+    /// A WebSocket closes after two unanswered pings.
     pub heartbeat: Duration,
     /// Maximum time that streams stay open after the stop signal. Each ends at its own random moment.
     pub drain: Duration,
@@ -306,7 +309,9 @@ impl Server {
         self
     }
 
-    /// The router, for requests without a connection. Commits and readers make progress only while [`Self::run`] runs.
+    /// The router, for requests without a connection.
+    ///
+    /// Commits and readers make progress only while [`Self::run`] runs.
     pub fn router(&self) -> Router {
         router(self.app.clone())
     }

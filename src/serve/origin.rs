@@ -58,7 +58,7 @@ impl Origins {
 pub enum Hosts {
     /// Any name.
     Any,
-    /// The names that lead only to this machine, this name if given, and the hosts of the configured origins.
+    /// The names that lead only to this machine, this name, and those of the configured origins.
     Own(Option<Box<str>>),
 }
 
@@ -84,9 +84,10 @@ fn host_name(authority: &str) -> &str {
     }
 }
 
-/// Returns whether a host is an IP address, a name that leads only to this machine (RFC 6761), or a name without a dot.
+/// Returns whether a host can only lead to this machine or its network.
 ///
-/// A browser that asks by address resolved no name, so DNS rebinding cannot apply.
+/// Such a host is an IP address, a local name (RFC 6761), or a name without a dot. A browser that asks by address
+/// resolved no name, so DNS rebinding cannot apply.
 fn names_this_machine(name: &str) -> bool {
     const LOCAL: &str = ".localhost";
     let is_below = name.len().checked_sub(LOCAL.len()).and_then(|at| name.get(at..));
@@ -190,8 +191,9 @@ fn foreign_origin(from: &str) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "foreign_origin", detail)
 }
 
-/// The middleware of all requests on hyper. Requests with origin information or an unknown host never stay on the
-/// crate's own sockets, so it sees them all.
+/// The middleware of all requests on hyper.
+///
+/// Requests with origin information or an unknown host never stay on the crate's own sockets, so it sees them all.
 pub async fn check(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response {
     if let Err(problem) = check_host(&app, request.uri(), request.headers()) {
         return with_vary(&app, problem.into_response());

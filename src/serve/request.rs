@@ -43,7 +43,9 @@ impl Query {
         }
     }
 
-    /// Reads the members of an object like a query: a list of texts becomes comma-separated text, and null is absent.
+    /// Reads the members of an object like a query.
+    ///
+    /// A list of texts becomes comma-separated text, and null is absent.
     ///
     /// # Errors
     /// 400 for a member that is not text, a number, a boolean or a list of texts.

@@ -1,8 +1,9 @@
-//! Reading stored sessions, in the order of seed 003: the list, the shell with what needs attention, the recent
-//! messages, and the process details, each on request.
+//! Reading stored sessions.
 //!
-//! A session is its runs and its own log. Its answers come from the same folds as the live frames, so an audience finds
-//! here what it would have seen live. Page positions do not move when later facts arrive.
+//! A client loads in the order of seed 003: the list, the shell with what needs attention, the recent messages, then
+//! the process details on request. A session is its runs and its own log. Its answers come from the same folds as the
+//! live frames, so an audience finds here what it would have seen live. Page positions do not move when later facts
+//! arrive.
 
 use super::App;
 use super::access::Authorization;
@@ -93,7 +94,9 @@ impl SessionFilter {
         if is_all { limit + 1 } else { SCAN_STEP }
     }
 
-    /// Maximum sessions that one answer examines. The answer then has a cursor, however few sessions it found.
+    /// Maximum sessions that one answer examines.
+    ///
+    /// The answer then has a cursor, however few sessions it found.
     const fn scanned_max(&self) -> usize {
         if self.text.is_some() { SEARCH_SCANNED_MAX } else { FILTER_SCANNED_MAX }
     }
@@ -437,7 +440,9 @@ fn epochs_of(store: &impl Store, logs: Vec<(u64, LogId)>) -> Result<Vec<(LogId, 
     Ok(found)
 }
 
-/// `GET /v1/sessions/{session}/activities`: the activities of all its logs, now or at a position in commit order.
+/// `GET /v1/sessions/{session}/activities`: the activities of all its logs.
+///
+/// They are the current ones, or those at a position in commit order.
 pub async fn activities(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
     let query = Query::from_uri(&uri);
     let session: SessionId = path_id("sessionId", &uri)?;
@@ -473,10 +478,14 @@ pub async fn activities(State(app): State<Arc<App>>, uri: Uri) -> Result<Respons
     Ok(page_response("activities", texts.iter().map(Vec::as_slice), &echo(&query, rest)))
 }
 
-/// The position of an activity in a session: its log's creation position, the sequence that opened it, and its index.
+/// The position of an activity in a session.
+///
+/// It is the log's creation position, the sequence that opened the activity, and its index.
 type ActivityPosition = (u64, Sequence, usize);
 
-/// The last `limit` matching activities before the query's cursor, in order, and the cursor of the window before them.
+/// The last `limit` matching activities before the query's cursor, in order.
+///
+/// It also returns the cursor of the window before them.
 async fn activity_window(
     app: &App,
     uri: &Uri,

@@ -138,8 +138,9 @@ impl Settler {
     }
 }
 
-/// `POST /v1/runs/{run}/settle`: ends a run whose runtime is gone, even a waiting one. A run that has ended stays
-/// unchanged.
+/// `POST /v1/runs/{run}/settle`: ends a run whose runtime is gone, even a waiting one.
+///
+/// A run that has ended stays unchanged.
 pub async fn post(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
     let run: RunId = path_id("runId", &uri)?;
     app.disk.check_space()?;

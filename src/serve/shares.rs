@@ -1,5 +1,6 @@
-//! Quotas and rate limits: connections per client, open resources per token subject, facts per second of a producer.
+//! Quotas and rate limits.
 //!
+//! They bound the connections per client, the open resources per token subject, and the facts per second of a producer.
 //! The key is the most that is known of the other side: its address until a token names its subject. An entry is
 //! removed when its quota is unused again.
 

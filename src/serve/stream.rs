@@ -62,7 +62,9 @@ const RUNS_MAX: usize = 256;
 /// The access rule for streams.
 pub const ACCESS_RULE: AccessRule = AccessRule::ReadStream;
 
-/// Opens the stream that a request for `/v1/runs/{run}/stream`, `/v1/sessions/{session}/stream` or `/v1/stream` names.
+/// Opens the stream that a request names.
+///
+/// Its path is `/v1/runs/{run}/stream`, `/v1/sessions/{session}/stream` or `/v1/stream`.
 ///
 /// # Errors
 /// The [`Problem`] to answer with.
@@ -161,17 +163,19 @@ impl Stream {
         }
     }
 
-    /// Takes the reconnect delay, in milliseconds, for a caller that frames it in its own format. Returns it once.
+    /// Takes the reconnect delay, in milliseconds, for a caller that frames it in its own format.
+    ///
+    /// Returns it once.
     pub const fn take_reconnect_delay(&mut self) -> Option<u64> {
         self.reconnect_delay_ms.take()
     }
 
-    /// Restarts the reader; see [`Reading::restart`].
+    /// Restarts the reader; see [`AnyReader::restart`].
     pub fn restart(&mut self) {
         self.reader.restart();
     }
 
-    /// Returns the frames after `cursor` to the reader; see [`Reading::rewind`].
+    /// Returns the frames after `cursor` to the reader; see [`AnyReader::rewind`].
     pub fn rewind(&mut self, cursor: Cursor) -> bool {
         self.reader.rewind(cursor)
     }

@@ -1,4 +1,4 @@
-//! Connections: streams and small posts on this crate's own sockets, everything else and all TLS on hyper.
+//! Connections: streams and small posts on the crate's own sockets, all else on hyper.
 //!
 //! An open stream is idle most of the time. hyper keeps 8 to 20 KiB for each; a task on the bare socket keeps about
 //! one. A delivery here costs half, and a post of one fact a third less. So this module first reads and checks each
@@ -152,7 +152,9 @@ async fn refuse(mut socket: TcpStream, problem: Problem, now: jiff::Timestamp) -
     tokio::time::timeout(REFUSAL_TIME_MAX, sending).await.unwrap_or(Ok(()))
 }
 
-/// Maximum concurrent connections that a stopping server answers. Further ones are closed without an answer.
+/// Maximum concurrent connections that a stopping server answers.
+///
+/// Further ones are closed without an answer.
 const STOPPING_CONNECTIONS_MAX: usize = 64;
 /// Maximum time of one such answer.
 const STOPPING_TIME_MAX: Duration = Duration::from_secs(2);
@@ -339,8 +341,9 @@ async fn serve_plain(app: Arc<App>, router: axum::Router, mut socket: TcpStream,
     }
 }
 
-/// Reads until the next request can be classified. Removes the heads of its own requests from `read`; leaves any other
-/// untouched.
+/// Reads until the next request can be classified.
+///
+/// Removes the heads of its own requests from `read`; leaves any other untouched.
 async fn read_request(app: &App, socket: &mut TcpStream, read: &mut BytesMut) -> io::Result<NextRequest> {
     let (bytes_max, mut seen) = (app.limits.head_bytes_max, 0);
     loop {
@@ -568,7 +571,9 @@ fn shrink_unsent(rest: Bytes, stream: &mut Stream) -> Bytes {
     }
 }
 
-/// Resolves when the client has closed its side. Further input is discarded: a stream's request is its only one.
+/// Resolves when the client has closed its side.
+///
+/// Further input is discarded: a stream's request is its only one.
 async fn closed_by_peer(socket: &TcpStream) -> io::Result<()> {
     let mut void = [0; 64];
     loop {

@@ -1,5 +1,6 @@
-//! The page at `/` and its modules, embedded in the binary. Files in folders are served by their path, such as the
-//! client library for other pages (`/assets/client/index.js`).
+//! The page at `/` and its modules, embedded in the binary.
+//!
+//! Files in folders are served by their path, such as the client library for other pages (`/assets/client/index.js`).
 
 use super::problem::Problem;
 use axum::response::{IntoResponse, Response};

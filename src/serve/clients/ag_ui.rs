@@ -1,5 +1,6 @@
-//! AG-UI over HTTP: `POST /ag-ui/{agent}` runs, attaches and resumes; `GET` loads a thread or joins a run (`TanStack`
-//! AI).
+//! AG-UI over HTTP.
+//!
+//! `POST /ag-ui/{agent}` runs, attaches and resumes. `GET` loads a thread or joins a run (`TanStack` AI).
 //!
 //! A post never runs anything twice. Its `runId` names the run. An existing or already requested run is attached to;
 //! only an unknown run is requested. Disconnecting does not end the run.
@@ -388,10 +389,10 @@ async fn hydrate(app: &App, id: &SessionId, audience: Audience, limit: usize, be
     Ok(answer)
 }
 
-/// The last `limit` messages before a cursor, in order, the state after them, and the cursor of the previous page.
+/// One page of a thread: the last `limit` messages before a cursor, in order.
 ///
-/// Runs load in windows of [`RUNS_MAX`], which later runs do not shift. Of the active run only the user's messages are
-/// listed: a joining client streams the rest.
+/// It comes with the state after them and the cursor of the previous page. Runs load in windows of [`RUNS_MAX`], which
+/// later runs do not shift. Of the active run only the user's messages are listed: a joining client streams the rest.
 async fn page(
     app: &App,
     thread: &Thread,
@@ -435,8 +436,9 @@ fn run_of(log: LogId) -> Option<RunId> {
     }
 }
 
-/// A position among a thread's messages: the window by its newest run, and how many of its messages to take (`None`:
-/// all).
+/// A position among a thread's messages.
+///
+/// It names the window by its newest run, and how many of its messages to take (`None`: all).
 fn place(text: &str) -> Result<(u64, Option<usize>), Problem> {
     let (newest, count) = text.split_once('-').map_or((text, None), |(newest, count)| (newest, Some(count)));
     let place = newest.parse().ok().zip(count.map(str::parse).transpose().ok());

@@ -159,8 +159,9 @@ fn is_assistant(message: &Value) -> bool {
     message["role"] == "assistant"
 }
 
-/// Submits the client's decisions: the approvals, and the outputs of client-side calls, of the message that it
-/// continues.
+/// Submits the client's decisions.
+///
+/// They are the approvals, and the outputs of client-side calls, in the message that it continues.
 async fn decide(
     app: &App,
     thread: &Thread,
@@ -230,8 +231,9 @@ fn decision(actions_asked: &HashMap<Box<str>, AskedAction>, part: &Value) -> Opt
     Some(Decision { action: ActionId::new(action).ok()?, is_answered: true, is_output, value: Some(value) })
 }
 
-/// `GET /ai-sdk/{agent}/{chat}/stream`: the active run, from its start. 204 if none is active: the chat then has every
-/// message.
+/// `GET /ai-sdk/{agent}/{chat}/stream`: the active run, from its start.
+///
+/// 204 if none is active: the chat then has every message.
 pub async fn stream(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
     segment::<AgentId>("agentId", &uri, 2)?;
     let (chat, query) = (segment::<SessionId>("chatId", &uri, 3)?, Query::from_uri(&uri));
@@ -245,8 +247,9 @@ pub async fn stream(State(app): State<Arc<App>>, authorization: Authorization, u
     Ok(stream.respond(AI_SDK))
 }
 
-/// `GET /ai-sdk/{agent}/{chat}`: a chat's messages. Of the active run only the user's are listed; the stream has the
-/// rest.
+/// `GET /ai-sdk/{agent}/{chat}`: a chat's messages.
+///
+/// Of the active run only the user's are listed; the stream has the rest.
 pub async fn chat(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
     segment::<AgentId>("agentId", &uri, 2)?;
     let (chat, query) = (segment::<SessionId>("chatId", &uri, 3)?, Query::from_uri(&uri));

@@ -307,8 +307,9 @@ pub async fn wait_until_written(app: &Arc<App>, thread: SessionId, run: RunId) -
     }
 }
 
-/// Waits until the run that asked for these decisions resumes, or until its runtime starts the run `named` by the
-/// client instead. Returns that run.
+/// Waits until the run that asked for these decisions resumes, and returns the run to follow.
+///
+/// The runtime may instead start the run `named` by the client, which then is that run.
 ///
 /// # Errors
 /// Why neither will happen.
@@ -370,8 +371,9 @@ async fn check_control(app: &App, log: &LogId, control: &ControlId) -> Result<()
     Err(problem.with("controlId", control.as_str()).with("reason", why))
 }
 
-/// Returns whether this decision was ever submitted. For an action that is no longer pending, this tells whether this
-/// request was the first.
+/// Returns whether this decision was ever submitted.
+///
+/// For an action that is no longer pending, this tells whether this request was the first.
 ///
 /// # Errors
 /// The store's failure.
@@ -380,8 +382,9 @@ pub async fn was_submitted(app: &App, decision: &SubmittedDecision) -> Result<bo
     Ok(app.ingest.append_as_server(&LogId::Run(decision.run.clone()), is_known).await?)
 }
 
-/// The cursor where the run last began to wait for any of these actions: the client has received everything up to
-/// there. `None`: it never waited for them.
+/// The cursor where the run last began to wait for any of these actions.
+///
+/// The client has received everything up to there. `None`: the run never waited for them.
 ///
 /// # Errors
 /// The store's failure.

@@ -1,8 +1,8 @@
-//! The runtime API of `CopilotKit`: agents, runs, joins and stops, each at its own address or all at one (`POST
-//! /copilotkit` with a `method`).
+//! The runtime API of `CopilotKit`: agents, runs, joins and stops.
 //!
-//! A run works as in [`ag_ui`]. A join shows the thread's current state and continues with the active run. It ignores
-//! what the client already has. An unknown thread is empty, which is no error.
+//! Each call has its own address, and `POST /copilotkit` accepts all by their `method`. A run works as in [`ag_ui`]. A
+//! join shows the thread's current state and continues with the active run. It ignores what the client already has. An
+//! unknown thread is empty, which is no error.
 
 use super::ag_ui::{self, ClientOptions, RunInput};
 use super::asked;
@@ -114,8 +114,10 @@ pub async fn call(
     }
 }
 
-/// The agents that a client can address: the configured ones, those with workers or queued controls, those of recent
-/// visible runs, and the default agent.
+/// The agents that a client can address.
+///
+/// They are the configured ones, those with workers or queued controls, those of recent visible runs, and the default
+/// agent.
 async fn agents(app: &App, authorization: &Authorization) -> Result<BTreeSet<String>, Problem> {
     let mut agents = app.logs.queues().agents();
     agents.extend(app.agents.iter().cloned());
@@ -186,7 +188,9 @@ async fn connect_stream(
     Ok(stream.respond(&[]))
 }
 
-/// Requests a stop of the thread's active run. `CopilotKit` names the run by its own id, if it knows one.
+/// Requests a stop of the thread's active run.
+///
+/// `CopilotKit` names the run by its own id, if it knows one.
 async fn stop_thread(
     app: &App,
     authorization: Authorization,

@@ -113,8 +113,9 @@ impl Thread {
         self.runs.iter().rev().find(|part| part.state(audience).status == Status::Waiting)
     }
 
-    /// The run that a joining client follows: the active run, else a requested, else a waiting, else the last one.
-    /// `None`: the thread is unknown.
+    /// The run that a joining client follows. `None`: the thread is unknown.
+    ///
+    /// It is the active run, else a requested, else a waiting, else the last one.
     #[must_use]
     pub fn join_target(&self, audience: Audience) -> Option<JoinTarget<'_>> {
         let requested = || self.requested.first().map(JoinTarget::Requested);

@@ -1,4 +1,6 @@
-//! A run in another client's format: `GET /v1/runs/{run}/stream?format=…`. It requests nothing from the runtime.
+//! A run in another client's format.
+//!
+//! `GET /v1/runs/{run}/stream?format=…` requests nothing from the runtime.
 
 use super::place::DialectCursor;
 use super::{DialectStream, IdPosition, StreamOpening};
@@ -51,7 +53,9 @@ pub async fn get(
     Ok(DialectStream::open(app, authorization, opening).await?.respond(headers))
 }
 
-/// A viewer gets the current state, then changes up to the run's end, or up to a pause if it asks for that.
+/// The options of a viewer: the current state, then changes up to the run's end.
+///
+/// `until=pause` ends the stream at a pause instead.
 async fn ag_ui_options(app: &App, run: &RunId, query: &Query, replay: bool) -> Result<ag_ui::Options, Problem> {
     let is_v1 = query.get("protocolVersion").is_some_and(|version| version.starts_with("1."));
     let until = match query.get("until") {

@@ -29,8 +29,9 @@ use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-/// Maximum payload of one WebSocket frame. Longer messages are split: the library never frees the memory that its
-/// longest frame took.
+/// Maximum payload of one WebSocket frame.
+///
+/// Longer messages are split: the library never frees the memory that its longest frame took.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 /// Maximum messages whose replies are pending or unsent. Beyond it no more are read.
 const REPLIES_PENDING_MAX: usize = 64;
@@ -40,7 +41,9 @@ const REPLIES_BYTES_MAX: usize = 256 * 1024;
 const PONGS_AHEAD_MAX: usize = 64;
 /// Server pings without an answer after which the connection closes.
 const PINGS_UNANSWERED_MAX: u32 = 2;
-/// Time that a closing connection gets to read its last messages, and the input that is discarded meanwhile.
+/// Time and input limits of a closing connection.
+///
+/// The client gets this long to read its last messages. Its own input is discarded meanwhile.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 const DISCARD_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Time that a client gets to authenticate.
@@ -346,7 +349,9 @@ impl<'a> Connection<'a> {
         Message::Frame(Frame::message(piece, OpCode::Data(kind), is_last))
     }
 
-    /// Closes the connection: after the client's close frame, or with the server's own after all pending replies.
+    /// Closes the connection.
+    ///
+    /// It follows the client's close frame, or sends the server's own after all pending replies.
     async fn close(&mut self, close: Option<Close>) -> Result<(), Error> {
         let Some(Close { problem, code, reason }) = close else {
             self.socket.flush().await?;

@@ -1,9 +1,9 @@
-//! WebSocket connections (RFC 6455, subprotocol `proscenium.v1`): many subscriptions and publishes on one connection.
+//! WebSocket connections (RFC 6455, subprotocol `proscenium.v1`).
 //!
-//! A connection is one task without queues. It asks its readers for more only when the socket has taken the last chunk,
-//! and ready readers take turns, a chunk each. Replies go before frames. While too many replies wait, the connection
-//! reads no further messages, and it closes if the client does not read its pongs. The code for queries and bodies also
-//! parses messages, and a frame is the same object as on SSE.
+//! A connection carries many subscriptions and publishes. It is one task without queues. It asks its readers for more
+//! only when the socket has taken the last chunk, and ready readers take turns, a chunk each. Replies go before frames.
+//! While too many replies wait, the connection reads no further messages, and it closes if the client does not read its
+//! pongs. The code for queries and bodies also parses messages, and a frame is the same object as on SSE.
 //!
 //! A client authenticates by a header, by a ticket, or with its first message, because browsers can only do the last
 //! two. Until then the server reads little and does nothing for it. Each message is authorized like a request. The
@@ -38,8 +38,10 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 /// The supported subprotocol.
 pub const SUBPROTOCOL: &str = "proscenium.v1";
 
-/// Read buffer and write batch, in bytes. A connection keeps the first from its start and the second from its first
-/// frame; the library's default is 128 KiB each.
+/// Read buffer and write batch, in bytes.
+///
+/// A connection keeps the first from its start and the second from its first frame; the library's default is 128 KiB
+/// each.
 const READ_BYTES: usize = 2048;
 const WRITE_BYTES: usize = 4096;
 /// Maximum unsent bytes: a piece of a message, and the pongs behind it.

@@ -51,7 +51,9 @@ impl ReadyReader {
 }
 
 impl Connection<'_> {
-    /// Reduces what the current reader holds while the socket is stalled: it rewinds, or copies its small rest.
+    /// Reduces what the current reader holds while the socket is stalled.
+    ///
+    /// The reader rewinds, or keeps a copy of its small rest.
     pub(super) fn release_unsent(&mut self) {
         let Some(mut ready) = self.ready.take() else { return };
         if ready.frames.len() > UNSENT_BYTES_MAX {
@@ -128,7 +130,9 @@ impl Connection<'_> {
         Ok(reply("subscribed", Some(id), json!({ "epoch": epoch, "sequence": sequence, "recovered": recovered })))
     }
 
-    /// Ends a subscription. It succeeds even without one, because the subscription's end may have been on its way.
+    /// Ends a subscription.
+    ///
+    /// It succeeds even without one, because the subscription's end may have been on its way.
     pub(super) fn unsubscribe(&mut self, id: Option<&Value>) -> Result<String, Problem> {
         let id = id.ok_or_else(|| missing_member("id"))?;
         let sub = SubscriptionId::from(id.to_string());

@@ -68,9 +68,7 @@ impl<S: Store> Ingest<S> {
         (RetiredWriter { ingest: self, slot }, commit)
     }
 
-    /// Rewrites a log's history, planned at the tail `found`; `false` when the log has moved since.
-    ///
-    /// Then nothing was done.
+    /// Rewrites a log's history; `false`, without effect, when the log has moved since the tail `found`.
     ///
     /// The call must run to its end even if the caller disconnects: spawn it as a task.
     ///

@@ -302,6 +302,6 @@ impl LogWriter {
 
 /// Whether no activity depends on the draft.
 fn is_sheddable(draft: &Draft) -> bool {
-    let class = draft.event_type.as_str();
-    class.starts_with("diagnostic.") || class.starts_with("metric.")
+    let event_type = draft.event_type.as_str();
+    event_type.starts_with("diagnostic.") || event_type.starts_with("metric.")
 }

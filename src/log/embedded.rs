@@ -1156,9 +1156,9 @@ impl Store for EmbeddedStore {
         let Some(number) = self.shared.tombstone(log)? else { return Ok(()) };
         let (done, swept) = oneshot::channel();
         let (requests, _) = self.maintenance.as_ref().expect("the store joins the thread only when it is dropped");
-        let gone = || StoreError::failed("erasing a log", &"the store's maintenance thread has ended");
-        requests.send(PendingDelete { number, deleted: Sequence::NONE, done: Some(done) }).map_err(|_| gone())?;
-        swept.await.map_err(|_| gone())?
+        let ended = || StoreError::failed("erasing a log", &"the store's maintenance thread has ended");
+        requests.send(PendingDelete { number, deleted: Sequence::NONE, done: Some(done) }).map_err(|_| ended())?;
+        swept.await.map_err(|_| ended())?
     }
 
     async fn flush(&self) -> Result<(), StoreError> {

@@ -50,19 +50,19 @@ mod tests {
     fn a_run_is_listed_while_it_is_active_and_a_session_log_never_is() {
         let active_runs = ActiveRuns::default();
         let run = LogId::Run(RunId::new("r").unwrap());
-        let says = |status| Summary { run: RunState { status, ..RunState::default() }, ..Summary::default() };
+        let summary_of = |status| Summary { run: RunState { status, ..RunState::default() }, ..Summary::default() };
         let mut before = None;
         let mut seen = Vec::new();
         for status in [Status::Unknown, Status::Accepted, Status::Running, Status::Waiting, Status::Running, Status::Failed] {
-            let now = says(status);
+            let now = summary_of(status);
             active_runs.apply(&run, before.as_ref(), &now);
             seen.push(active_runs.runs().len());
             before = Some(now);
         }
         assert_eq!(seen, [0, 1, 1, 0, 1, 0]);
-        active_runs.apply(&LogId::Session(SessionId::new("s").unwrap()), None, &says(Status::Running));
+        active_runs.apply(&LogId::Session(SessionId::new("s").unwrap()), None, &summary_of(Status::Running));
         assert!(active_runs.runs().is_empty());
-        active_runs.apply(&run, None, &says(Status::Running));
+        active_runs.apply(&run, None, &summary_of(Status::Running));
         active_runs.forget(&run);
         assert!(active_runs.runs().is_empty());
     }

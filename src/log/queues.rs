@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    fn says(controls: &[OpenControl], status: Status) -> Summary {
+    fn summary_of(controls: &[OpenControl], status: Status) -> Summary {
         Summary { controls: controls.to_vec(), run: RunState { status, ..RunState::default() }, ..Summary::default() }
     }
 
@@ -320,9 +320,9 @@ mod tests {
     fn a_queue_is_fifo_over_all_logs_and_a_released_control_returns_to_its_position() {
         let (queues, now) = (Queues::default(), Instant::now());
         let until = now + Duration::from_secs(30);
-        let second = says(&[open(2, "a")], Status::Running);
+        let second = summary_of(&[open(2, "a")], Status::Running);
         queues.apply(&run("r2"), None, &second);
-        queues.apply(&run("r1"), None, &says(&[open(1, "a"), open(3, "a"), open(4, "b")], Status::Running));
+        queues.apply(&run("r1"), None, &summary_of(&[open(1, "a"), open(3, "a"), open(4, "b")], Status::Running));
         assert_eq!(take(&queues, "a", 2, until), ["c1 lease-1", "c2 lease-2"]);
         assert_eq!(take(&queues, "a", 9, until), ["c3 lease-3"]);
         assert_eq!((take(&queues, "a", 9, until), take(&queues, "other", 9, until)), (vec![], vec![]));
@@ -331,7 +331,7 @@ mod tests {
         queues.release("lease-1");
         let again = until + Duration::from_secs(1);
         assert_eq!(take(&queues, "a", 1, again), ["c1 lease-2"].map(|_| "c1 lease-2".to_owned()));
-        queues.apply(&run("r2"), Some(&second), &says(&[], Status::Running));
+        queues.apply(&run("r2"), Some(&second), &summary_of(&[], Status::Running));
         assert_eq!(queues.count(), 3);
         queues.forget(&run("r1"));
         let inner = queues.inner.lock();
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn a_lease_expires_unless_its_answer_is_on_its_way() {
         let (queues, now) = (Queues::default(), Instant::now());
-        queues.apply(&run("r"), None, &says(&[open(1, "a"), open(2, "a")], Status::Running));
+        queues.apply(&run("r"), None, &summary_of(&[open(1, "a"), open(2, "a")], Status::Running));
         let until = now + Duration::from_secs(30);
         take(&queues, "a", 2, until);
         let id = |n: u64| open(n, "a").id;
@@ -364,7 +364,7 @@ mod tests {
         tired.attempt = 5;
         let mut decides = open(4, "a");
         decides.action = ActionId::new("asked").ok();
-        let mut before = says(&[open(1, "a"), tired, decides], Status::Running);
+        let mut before = summary_of(&[open(1, "a"), tired, decides], Status::Running);
         before.run.pending.insert("asked".into());
         queues.apply(&run("r"), None, &before);
         let due = |wall: i64| queues.collect_due(now, wall, 5).into_iter().map(|(_, id)| id.to_string()).collect::<Vec<_>>();
@@ -382,7 +382,7 @@ mod tests {
     async fn a_watcher_is_notified_of_new_and_of_released_controls() {
         let queues = Queues::default();
         let (mut mine, other) = (queues.watch(&agent("a")), queues.watch(&agent("b")));
-        queues.apply(&run("r"), None, &says(&[open(1, "a")], Status::Running));
+        queues.apply(&run("r"), None, &summary_of(&[open(1, "a")], Status::Running));
         assert!(mine.has_changed().unwrap() && !other.has_changed().unwrap());
         mine.mark_unchanged();
         take(&queues, "a", 1, Instant::now() + Duration::from_secs(1));

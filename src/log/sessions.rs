@@ -859,7 +859,7 @@ mod tests {
     #[test]
     fn the_status_of_a_session_follows_all_of_its_logs() {
         let sessions = Sessions::default();
-        let stands = |status, time: &str| {
+        let summary_at = |status, time: &str| {
             let mut summary = summary_of("s", "");
             (summary.run.status, summary.last_activity) = (status, Some(time.into()));
             summary
@@ -867,13 +867,13 @@ mod tests {
         let overview = || sessions.overview(&id("s"), Audience::User).unwrap();
         let time = || overview().last_activity.map(|time| format!("{time:.3}")).unwrap();
         let (old, new) =
-            (stands(Status::Running, "2026-01-01T00:00:00.001Z"), stands(Status::Completed, "2026-01-02T00:00:00.500Z"));
+            (summary_at(Status::Running, "2026-01-01T00:00:00.001Z"), summary_at(Status::Completed, "2026-01-02T00:00:00.500Z"));
         sessions.apply(&run("old"), 1, None, &old).notify();
         for n in 2..100 {
             sessions.apply(&run(&format!("r{n}")), n, None, &new).notify();
         }
         assert_eq!((overview().status, overview().runs, time()), (Status::Running, 99, "2026-01-02T00:00:00.500Z".into()));
-        let mut waiting = stands(Status::Waiting, "2026-01-03T00:00:00.000Z");
+        let mut waiting = summary_at(Status::Waiting, "2026-01-03T00:00:00.000Z");
         waiting.run.pending.insert("a".into());
         waiting.preview.set_title("Oldest");
         sessions.apply(&run("old"), 1, Some(&old), &waiting).notify();

@@ -82,7 +82,7 @@ async fn a_stored_append_beyond_the_tail_is_not_readable_yet() {
 async fn a_session_is_known_once_its_log_is_visible_and_again_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let id = |name: &str| SessionId::new(name).unwrap();
-    let says = |session: Option<&str>, parent: Option<&str>| Summary {
+    let summary_of = |session: Option<&str>, parent: Option<&str>| Summary {
         session_id: session.map(id),
         parent_session_id: parent.map(id),
         ..Summary::default()
@@ -96,16 +96,16 @@ async fn a_session_is_known_once_its_log_is_visible_and_again_after_a_restart() 
     let (logs, mut groups) = Logs::open(EmbeddedStore::open(dir.path(), Sync::Never).unwrap()).unwrap();
     let (a, b, c) = (logs.log(&run("a")).await.unwrap(), logs.log(&run("b")).await.unwrap(), logs.log(&run("c")).await.unwrap());
     let mut waiting = logs.sessions().watch(&id("s"));
-    write(&logs, &mut groups, &a, says(None, None)).await;
+    write(&logs, &mut groups, &a, summary_of(None, None)).await;
     assert_eq!(of(&logs, "s"), (None, vec![], vec![]));
-    write(&logs, &mut groups, &b, says(Some("s"), None)).await;
+    write(&logs, &mut groups, &b, summary_of(Some("s"), None)).await;
     assert_eq!(of(&logs, "s"), (Some(2), runs(&["b"]), vec![]));
     waiting.changed().await.unwrap();
-    write(&logs, &mut groups, &a, says(Some("s"), None)).await;
+    write(&logs, &mut groups, &a, summary_of(Some("s"), None)).await;
     assert_eq!(of(&logs, "s"), (Some(1), runs(&["a", "b"]), vec![]));
-    write(&logs, &mut groups, &c, says(Some("t"), Some("s"))).await;
+    write(&logs, &mut groups, &c, summary_of(Some("t"), Some("s"))).await;
     let own = logs.log(&LogId::Session(id("s"))).await.unwrap();
-    write(&logs, &mut groups, &own, says(Some("s"), None)).await;
+    write(&logs, &mut groups, &own, summary_of(Some("s"), None)).await;
     let all = of(&logs, "s");
     assert_eq!((&all, logs.sessions().has_own_log(&id("s"))), (&(Some(1), runs(&["a", "b"]), vec![id("t")]), true));
     drop((logs, a, b, c, own));
@@ -135,11 +135,11 @@ fn an_unread_flag_of_an_older_store_reads_as_a_number() {
 async fn an_erased_log_is_open_like_an_unwritten_one_and_its_session_forgets_it() {
     let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
     let session = SessionId::new("s").unwrap();
-    let says = || Summary { session_id: Some(session.clone()), ..Summary::default() };
+    let summary_of = || Summary { session_id: Some(session.clone()), ..Summary::default() };
     let (a, b) = (logs.log(&run("a")).await.unwrap(), logs.log(&run("b")).await.unwrap());
     a.watch();
     for log in [&a, &a, &b] {
-        write(&logs, &mut groups, log, says()).await;
+        write(&logs, &mut groups, log, summary_of()).await;
     }
     let mut waiting = logs.sessions().watch(&session);
     logs.erase(&a).await.unwrap();
@@ -150,7 +150,7 @@ async fn an_erased_log_is_open_like_an_unwritten_one_and_its_session_forgets_it(
     assert_eq!(logs.sessions().runs_of(&session), [RunId::new("b").unwrap()]);
     assert!(waiting.has_changed().unwrap());
     waiting.mark_unchanged();
-    write(&logs, &mut groups, &a, says()).await;
+    write(&logs, &mut groups, &a, summary_of()).await;
     assert_eq!(a.recent_appends_after(Sequence::NONE).1.unwrap()[0].position, 4);
     assert_eq!(logs.sessions().list(None, 9), [(2, session.clone())]);
     assert_eq!(logs.sessions().runs_of(&session), ["b", "a"].map(|name| RunId::new(name).unwrap()));

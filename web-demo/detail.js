@@ -2,7 +2,7 @@
  * A body that was too large for the picture, in pieces, when somebody asks for it.
  */
 
-import { ask } from "./client/http.js";
+import { request } from "./client/http.js";
 import { count, say } from "./surfaces/base.js";
 import { BLOB } from "./surfaces/lane.js";
 
@@ -73,7 +73,7 @@ export class Detail {
     this.#more.hidden = true;
     say(this.#told, "Loading …");
     try {
-      const answer = await ask(this.#server, this.#href, { headers: { range: `bytes=${this.#at}-${this.#at + PIECE - 1}` } });
+      const answer = await request(this.#server, this.#href, { headers: { range: `bytes=${this.#at}-${this.#at + PIECE - 1}` } });
       const bytes = new Uint8Array(await answer.arrayBuffer());
       if (opened !== this.#opened) return;
       const size = Number(answer.headers.get("content-range")?.split("/")[1] ?? this.#at + bytes.length);

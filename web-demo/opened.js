@@ -6,7 +6,7 @@
  */
 
 import { connect } from "./client/connection.js";
-import { Problem, ask } from "./client/http.js";
+import { Problem, request } from "./client/http.js";
 import { Hydration, Stale } from "./client/hydration.js";
 import { controlsOf, submit } from "./client/controls.js";
 import { Store, keyOf } from "./client/store.js";
@@ -127,7 +127,7 @@ export class Opened {
       earlier: isLive ? { get hasMore() { return opened.hasEarlier; }, load: () => opened.loadEarlier() } : undefined,
       read: async (path) => {
         if (opened.link.isCut) throw new Error(CUT);
-        return (await ask(opened.#server, path)).json();
+        return (await request(opened.#server, path)).json();
       },
     };
   }

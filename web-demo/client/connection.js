@@ -1,12 +1,12 @@
 /**
- * A connection: follows a run, several, or a session; fills a store; and comes back by itself with its cursor.
+ * A connection: follows one run, several runs or a session, feeds a store, and reconnects with its cursor.
  *
- * It checks what it is told. Each frame says which one came before it (`prev`): if that is not the last one here, something
- * was lost, and the connection goes back to the last cursor that it is sure of. So it does when a change does not apply. What
- * came since is then told anew, as snapshots; nothing else is touched.
+ * It verifies the stream. Each frame names the previous one (`prev`). If that is not the last frame received, a frame was lost
+ * and the connection resumes at its last good cursor. It does the same when a change does not apply. The server then sends
+ * snapshots of the activities that have changed since; no other activity is affected.
  */
 
-import { ask, baseOf, isPassing, part } from "./http.js";
+import { request, baseOf, isTransient, pathSegment } from "./http.js";
 import { readByEventSource, readByFetch, reasonOf } from "./sse.js";
 import { readBySocket, socketUrl } from "./socket.js";
 import { logOf } from "./store.js";
@@ -17,28 +17,28 @@ import { logOf } from "./store.js";
  * @typedef {import("./types.js").ProblemDocument} ProblemDocument
  * @typedef {import("./types.js").State} State
  * @typedef {import("./types.js").Timing} Timing
- * @typedef {import("./sse.js").Came} Came
- * @typedef {import("./sse.js").Over} Over
+ * @typedef {import("./sse.js").ReceivedFrame} ReceivedFrame
+ * @typedef {import("./sse.js").ReaderEnd} ReaderEnd
  * @typedef {import("./sse.js").Reader} Reader
- * @typedef {import("./sse.js").Reading} Reading
+ * @typedef {import("./sse.js").ReaderListener} ReaderListener
  * @typedef {import("./store.js").Store} Store
  */
 
-/** @type {Timing} The server sends a heartbeat every 15 s: three of them may be lost. */
+/** @type {Timing} The server sends a heartbeat every 15 s, so three may be lost before `silenceMs`. */
 const TIMING = { retryMs: 1000, retryMaxMs: 30_000, silenceMs: 45_000, pingMs: 15_000, openMs: 20_000 };
-/** Runs that one connection may name. */
+/** The maximum number of runs on one connection. */
 const RUNS_MAX = 256;
-/** How often silence is looked for, and `lagMs` told, in milliseconds. */
+/** The interval at which silence is checked and `lagMs` is reported, in milliseconds. */
 const TICK_MS = 1000;
-/** How long frames are counted before their number is told, in milliseconds. */
-const COUNT_MS = 100;
-/** The name of the one subscription that there is, where there are not several. */
-const ONLY = "";
+/** The minimum interval between two reports of counts, in milliseconds. */
+const COUNTS_NOTIFY_MS = 100;
+/** The name of the subscription where there is only one. */
+const SINGLE = "";
 
 /**
- * Follows what the options name. It is on its way at once.
+ * Follows the logs that the options name. The connection opens at once.
  * @param {Options} options
- * @param {Store} [store] It may be left out where `listen` is all that is wanted.
+ * @param {Store} [store] Optional for callers that use only `listen`.
  */
 export function connect(options, store) {
   return new Connection(options, store);
@@ -50,18 +50,18 @@ export class Connection {
    * @param {Store} [store]
    */
   constructor(options, store) {
-    this.#options = checked(options);
+    this.#options = validated(options);
     this.#store = store;
     this.#timing = { ...TIMING, ...options.timing };
     this.#transport = options.transport ?? "sse";
     const EventSource = options.EventSource ?? globalThis.EventSource;
-    this.#byEventSource = options.reader ? options.reader === "eventsource" : typeof EventSource === "function" && !options.fetch;
-    for (const name of this.#names()) this.#open.add(name);
+    this.#usesEventSource = options.reader ? options.reader === "eventsource" : typeof EventSource === "function" && !options.fetch;
+    for (const name of this.#subscriptionNames()) this.#openSubscriptions.add(name);
     const { after } = options;
-    if (typeof after === "string") this.#open.forEach((name) => this.#after.set(name, after));
+    if (typeof after === "string") this.#openSubscriptions.forEach((name) => this.#after.set(name, after));
     else for (const [run, cursor] of Object.entries(after ?? {})) this.#after.set(run, cursor);
-    globalThis.addEventListener?.("online", this.#hurry);
-    this.#ticking = setInterval(() => this.#tick(), TICK_MS);
+    globalThis.addEventListener?.("online", this.#retryNow);
+    this.#tickTimer = setInterval(() => this.#tick(), TICK_MS);
     this.#connect();
   }
 
@@ -69,17 +69,17 @@ export class Connection {
   #store;
   #timing;
   #transport;
-  /** Whether SSE is still read by `EventSource`: until it meets what it cannot see, unless nothing else is wanted. */
-  #byEventSource;
+  /** Whether `EventSource` reads SSE. False after something that it cannot report, unless the options require it. */
+  #usesEventSource;
 
   /** Subscriptions that have not ended. @type {Set<string>} */
-  #open = new Set();
-  /** Those of several that the server said no to. @type {Map<string, ProblemDocument>} */
+  #openSubscriptions = new Set();
+  /** Subscriptions that the server rejected while others continue. @type {Map<string, ProblemDocument>} */
   #refused = new Map();
-  /** Where each goes on from. @type {Map<string, string>} */
+  /** The cursor from which each subscription resumes. @type {Map<string, string>} */
   #after = new Map();
-  /** Where the last frame of each log stood. @type {Map<string, number>} */
-  #last = new Map();
+  /** The sequence of the last frame of each log. @type {Map<string, number>} */
+  #lastSequences = new Map();
   #cursor = "";
   #sequence = 0;
   #counts = { gaps: 0, faults: 0, resumes: 0, frames: 0 };
@@ -92,48 +92,48 @@ export class Connection {
   /** @type {ProblemDocument | undefined} */
   #problem;
 
-  /** What is being tried; whatever an older one says means nothing. */
+  /** The current attempt. Events of an earlier attempt are ignored. */
   #attempt = 0;
   /** @type {Reader | undefined} */
   #reader;
   #failures = 0;
-  /** How often in a row nobody was known to be there. */
-  #unknowns = 0;
+  /** Consecutive failures of authentication. */
+  #authFailures = 0;
   #wasLive = false;
   #isCut = false;
   #isClosed = false;
   #retryMs = 0;
-  /** When the line last gave a sign of life, by `performance.now()`. */
-  #heardAt = 0;
+  /** When the last bytes arrived, by `performance.now()`. */
+  #lastActivityAt = 0;
   /** @type {number | null} */
-  #echoMs = null;
+  #roundTripMs = null;
 
   /** @type {Set<(state: State) => void>} */
   #listeners = new Set();
   /** @type {Set<(frame: Frame, cursor: string) => void>} */
   #frameListeners = new Set();
   /** @type {ReturnType<typeof setInterval> | undefined} */
-  #ticking;
+  #tickTimer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #waiting;
+  #retryTimer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #telling;
+  #notifyTimer;
 
-  /** How it stands at this moment. @returns {State} */
+  /** The current state. @returns {State} */
   get state() {
     const isLive = this.#kind === "live";
-    const sinceMs = isLive ? Math.max(0, performance.now() - this.#heardAt) : null;
-    const lagMs = this.#transport === "sse" ? sinceMs : isLive ? this.#echoMs : null;
+    const sinceMs = isLive ? Math.max(0, performance.now() - this.#lastActivityAt) : null;
+    const lagMs = this.#transport === "sse" ? sinceMs : isLive ? this.#roundTripMs : null;
     return {
       kind: this.#kind,
       why: this.#why,
       cursor: this.#cursor,
-      cursors: Object.fromEntries([...this.#after].filter(([name]) => name !== ONLY)),
+      cursors: Object.fromEntries([...this.#after].filter(([name]) => name !== SINGLE)),
       sequence: this.#sequence,
       lagMs: lagMs === null ? null : Math.round(lagMs),
       ...this.#counts,
       transport: this.#transport,
-      reader: this.#transport === "websocket" ? "websocket" : this.#byEventSource ? "eventsource" : "fetch",
+      reader: this.#transport === "websocket" ? "websocket" : this.#usesEventSource ? "eventsource" : "fetch",
       ...(this.#status === undefined ? {} : { status: this.#status }),
       ...(this.#problem === undefined ? {} : { problem: this.#problem }),
       ...(this.#refused.size === 0 ? {} : { refused: Object.fromEntries(this.#refused) }),
@@ -141,101 +141,101 @@ export class Connection {
   }
 
   /**
-   * Hears of every change of `kind` at once, of counts at most ten times a second, and of `lagMs` once a second.
+   * Reports the state: changes of `kind` at once, counts at most ten times a second, `lagMs` once a second.
    * @param {(state: State) => void} listener
-   * @returns {() => void} Ends it.
+   * @returns {() => void} Unsubscribes.
    */
   subscribe(listener) {
-    return listening(this.#listeners, listener);
+    return addListener(this.#listeners, listener);
   }
 
   /**
-   * Hears of every frame, after the store has taken it.
-   * @param {(frame: Frame, cursor: string) => void} listener The cursor is empty, where a frame has none.
-   * @returns {() => void} Ends it.
+   * Calls the listener with every frame, after the store has applied it.
+   * @param {(frame: Frame, cursor: string) => void} listener The cursor is empty if the frame has none.
+   * @returns {() => void} Unsubscribes.
    */
   listen(listener) {
-    return listening(this.#frameListeners, listener);
+    return addListener(this.#frameListeners, listener);
   }
 
-  /** Whether it was cut, and not mended since. */
+  /** Whether `cut` was called, and `mend` was not called since. */
   get isCut() {
     return this.#isCut;
   }
 
-  /** Drops the connection and stays away, as a network would that is gone. */
+  /** Disconnects and stays disconnected until `mend`. */
   cut() {
-    if (this.#isClosed || this.#isCut || this.#isDone()) return;
+    if (this.#isClosed || this.#isCut || this.#isFinal()) return;
     this.#isCut = true;
-    this.#drop();
-    this.#become("away", "cut");
+    this.#closeReader();
+    this.#setState("away", "The page disconnected.");
   }
 
-  /** Comes back at once: after `cut`, instead of waiting, or although it was refused. */
+  /** Connects at once: after `cut`, instead of waiting for the next retry, or after `refused`. */
   mend() {
     if (this.#isClosed || this.#kind === "ended" || this.#kind === "live") return;
     this.#isCut = false;
-    [this.#failures, this.#unknowns] = [0, 0];
-    for (const name of this.#refused.keys()) this.#open.add(name);
+    [this.#failures, this.#authFailures] = [0, 0];
+    for (const name of this.#refused.keys()) this.#openSubscriptions.add(name);
     this.#refused.clear();
     this.#connect();
   }
 
-  /** Ends it for good. Nobody is told anything after that, and the store is not changed. */
+  /** Closes the connection for good. No listener is called afterwards, and the store does not change. */
   close() {
     this.#isClosed = true;
-    this.#drop();
-    clearInterval(this.#ticking);
-    clearTimeout(this.#telling);
-    globalThis.removeEventListener?.("online", this.#hurry);
+    this.#closeReader();
+    clearInterval(this.#tickTimer);
+    clearTimeout(this.#notifyTimer);
+    globalThis.removeEventListener?.("online", this.#retryNow);
     this.#listeners.clear();
     this.#frameListeners.clear();
-    if (!this.#isDone()) [this.#kind, this.#why] = ["away", "closed"];
+    if (!this.#isFinal()) [this.#kind, this.#why] = ["away", "The page closed the connection."];
   }
 
-  #isDone() {
+  #isFinal() {
     return this.#kind === "ended" || this.#kind === "refused";
   }
 
-  /** Names of what is subscribed to one by one: of several runs over a WebSocket their ids. */
-  #names() {
-    return this.#transport === "websocket" && this.#options.runs ? this.#options.runs : [ONLY];
+  /** The names of the subscriptions: the run ids of several runs over a WebSocket, else one. */
+  #subscriptionNames() {
+    return this.#transport === "websocket" && this.#options.runs ? this.#options.runs : [SINGLE];
   }
 
-  #drop() {
+  #closeReader() {
     this.#attempt += 1;
-    clearTimeout(this.#waiting);
+    clearTimeout(this.#retryTimer);
     this.#reader?.close();
     this.#reader = undefined;
-    this.#echoMs = null;
+    this.#roundTripMs = null;
   }
 
-  #hurry = () => {
+  #retryNow = () => {
     if (this.#kind === "away" && !this.#isCut) this.mend();
   };
 
   async #connect() {
-    this.#drop();
+    this.#closeReader();
     const attempt = this.#attempt;
-    this.#heardAt = performance.now();
-    this.#become("connecting", this.#kind === "connecting" ? this.#why : "");
+    this.#lastActivityAt = performance.now();
+    this.#setState("connecting", this.#kind === "connecting" ? this.#why : "");
     try {
-      const reader = await (this.#transport === "websocket" ? this.#bySocket() : this.#bySse());
+      const reader = await (this.#transport === "websocket" ? this.#openSocket() : this.#openSse());
       if (attempt !== this.#attempt) return;
-      this.#reader = reader(this.#reading(attempt));
+      this.#reader = reader(this.#readerListener(attempt));
     } catch (error) {
       if (attempt !== this.#attempt) return;
       const problem = /** @type {{ document?: ProblemDocument }} */ (error).document;
-      this.#over({ kind: problem ? "problem" : "lost", why: reasonOf(error), problem });
+      this.#readerEnded({ kind: problem ? "problem" : "lost", why: reasonOf(error), problem });
     }
   }
 
-  /** @returns {Promise<(on: Reading) => Reader>} */
-  async #bySse() {
+  /** @returns {Promise<(on: ReaderListener) => Reader>} */
+  async #openSse() {
     const { token, run, session } = this.#options;
     const fetch = this.#options.fetch ?? globalThis.fetch.bind(globalThis);
-    const address = streamUrl(this.#options, this.#after.get(ONLY) ?? "");
-    if (!this.#byEventSource) {
+    const address = streamUrl(this.#options, this.#after.get(SINGLE) ?? "");
+    if (!this.#usesEventSource) {
       const bearer = await token?.();
       return (on) => readByFetch(address, bearer ? { authorization: `Bearer ${bearer}` } : {}, fetch, on);
     }
@@ -244,16 +244,16 @@ export class Connection {
     return (on) => readByEventSource(url, this.#options.EventSource ?? globalThis.EventSource, on);
   }
 
-  /** @returns {Promise<(on: Reading) => Reader>} */
-  async #bySocket() {
+  /** @returns {Promise<(on: ReaderListener) => Reader>} */
+  async #openSocket() {
     const { options, after } = { options: this.#options, after: this.#after };
     const WebSocket = options.WebSocket ?? globalThis.WebSocket;
-    if (typeof WebSocket !== "function") throw new TypeError("there is no WebSocket here; give one in the options, or use sse");
+    if (typeof WebSocket !== "function") throw new TypeError("This environment has no WebSocket. Pass one in the options or use the transport sse.");
     const token = await options.token?.();
-    const subscriptions = [...this.#open].map((name) => ({
-      id: name === ONLY ? "only" : name,
-      ...(name !== ONLY ? { run: name } : options.session === undefined ? { run: options.run } : { session: options.session }),
-      ...Object.fromEntries(selection(options)),
+    const subscriptions = [...this.#openSubscriptions].map((name) => ({
+      id: name === SINGLE ? "only" : name,
+      ...(name !== SINGLE ? { run: name } : options.session === undefined ? { run: options.run } : { session: options.session }),
+      ...Object.fromEntries(filterQuery(options)),
       ...(after.get(name) ? { after: after.get(name) } : {}),
     }));
     return (on) => readBySocket(socketUrl(baseOf(options)), { token, subscriptions, pingMs: this.#timing.pingMs, WebSocket }, on);
@@ -261,82 +261,82 @@ export class Connection {
 
   /**
    * @param {number} attempt
-   * @returns {Reading}
+   * @returns {ReaderListener}
    */
-  #reading(attempt) {
-    const isOld = () => attempt !== this.#attempt;
+  #readerListener(attempt) {
+    const isStale = () => attempt !== this.#attempt;
     return {
-      opened: () => void (isOld() || this.#opened()),
-      heard: () => void (isOld() || (this.#heardAt = performance.now())),
-      came: (came) => void (isOld() || this.#came(came, isOld)),
-      retry: (ms) => void (isOld() || (this.#retryMs = ms)),
-      echo: (ms) => void (isOld() || (this.#echoMs = ms)),
-      over: (over) => void (isOld() || this.#over(over)),
+      opened: () => void (isStale() || this.#readerOpened()),
+      activity: () => void (isStale() || (this.#lastActivityAt = performance.now())),
+      frames: (frames) => void (isStale() || this.#receive(frames, isStale)),
+      retry: (ms) => void (isStale() || (this.#retryMs = ms)),
+      roundTrip: (ms) => void (isStale() || (this.#roundTripMs = ms)),
+      ended: (end) => void (isStale() || this.#readerEnded(end)),
     };
   }
 
-  #opened() {
+  #readerOpened() {
     if (this.#wasLive) this.#counts.resumes += 1;
     this.#wasLive = true;
-    this.#heardAt = performance.now();
-    this.#become("live", "");
+    this.#lastActivityAt = performance.now();
+    this.#setState("live", "");
   }
 
   /**
-   * Takes frames that came at once.
-   * @param {Came[]} came
-   * @param {() => boolean} isOld
+   * Accepts frames that arrived together.
+   * @param {ReceivedFrame[]} frames
+   * @param {() => boolean} isStale
    */
-  #came(came, isOld) {
-    const take = () => {
-      for (const one of came) {
-        // The frame before may have ended this.
-        if (isOld()) return;
-        this.#take(one);
+  #receive(frames, isStale) {
+    const acceptAll = () => {
+      for (const received of frames) {
+        // The previous frame may have ended this attempt.
+        if (isStale()) return;
+        this.#accept(received);
       }
     };
-    if (this.#store) this.#store.batch(take);
-    else take();
-    this.#soon();
+    if (this.#store) this.#store.batch(acceptAll);
+    else acceptAll();
+    this.#notifySoon();
   }
 
-  /** @param {Came} came */
-  #take({ frame, cursor, sub }) {
-    const name = sub === undefined || sub === "only" ? ONLY : sub;
-    if (frame.frame === "Error") return this.#failed(name, frame.problem);
+  /** @param {ReceivedFrame} frames */
+  #accept({ frame, cursor, sub }) {
+    const name = sub === undefined || sub === "only" ? SINGLE : sub;
+    if (frame.frame === "Error") return this.#streamFailed(name, frame.problem);
     if (this.#isGap(frame)) {
       this.#counts.gaps += 1;
-      return this.#again(`something is missing before ${frame.sequence}: going back to where nothing was`);
+      return this.#scheduleRetry(`Frames before ${frame.sequence} are missing. Resuming at the last good cursor.`);
     }
     const fault = this.#store?.take(frame);
     if (fault) {
       this.#counts.faults += 1;
-      return this.#again(`a change did not apply (${fault.why}): a snapshot is asked for`);
+      return this.#scheduleRetry(`A change did not apply (${fault.why}). Requesting a snapshot.`);
     }
-    [this.#failures, this.#unknowns, this.#problem] = [0, 0, undefined];
+    [this.#failures, this.#authFailures, this.#problem] = [0, 0, undefined];
     this.#counts.frames += 1;
     this.#sequence = frame.sequence;
     if (cursor) {
       this.#after.set(name, cursor);
       this.#cursor = cursor;
     }
-    if (frame.frame === "End") this.#ended(name, frame.status);
-    for (const listener of [...this.#frameListeners]) told(() => listener(frame, cursor));
+    if (frame.frame === "End") this.#runEnded(name, frame.status);
+    for (const listener of [...this.#frameListeners]) callListener(() => listener(frame, cursor));
   }
 
   /**
-   * Whether something is missing before a frame. Snapshots that join or catch up have no `prev`; what follows `Hydrated`
-   * follows its sequence. Frames of one envelope share theirs.
+   * Whether frames are missing before this one. Snapshots that join or catch up have no `prev`. The frame after `Hydrated`
+   * names its sequence. Frames of one envelope share their `prev`.
    * @param {Frame} frame
    */
   #isGap(frame) {
     const log = logOf(frame);
-    const last = this.#last.get(log);
-    if (frame.frame === "Reset") this.#last.set(log, 0);
-    if (frame.frame === "Hydrated") this.#last.set(log, frame.sequence);
+    const last = this.#lastSequences.get(log);
+    if (frame.frame === "Reset") this.#lastSequences.set(log, 0);
+    if (frame.frame === "Hydrated") this.#lastSequences.set(log, frame.sequence);
     if (frame.prev === undefined) return false;
     if (last !== undefined && last !== frame.sequence && last !== frame.prev) return true;
-    this.#last.set(log, frame.sequence);
+    this.#lastSequences.set(log, frame.sequence);
     return false;
   }
 
@@ -344,108 +344,108 @@ export class Connection {
    * @param {string} name
    * @param {string} status
    */
-  #ended(name, status) {
-    // On one stream of several runs, `End` ends nothing but its run.
-    if (name === ONLY && this.#options.run === undefined) return;
+  #runEnded(name, status) {
+    // On one stream of several runs, `End` ends only its run.
+    if (name === SINGLE && this.#options.run === undefined) return;
     this.#status = status;
-    this.#open.delete(name);
-    if (this.#open.size === 0) this.#done("ended", status);
+    this.#openSubscriptions.delete(name);
+    if (this.#openSubscriptions.size === 0) this.#finish("ended", status);
   }
 
   /**
-   * The server ended a stream, and says why.
+   * Handles the problem with which the server ended a subscription.
    * @param {string} name
    * @param {ProblemDocument} problem
    */
-  #failed(name, problem) {
-    const over = /** @type {Over} */ ({ kind: "problem", why: problem.detail, problem });
-    if (this.#open.size > 1 && !this.#isWorthAnother(problem)) {
-      // The others go on.
-      this.#open.delete(name);
+  #streamFailed(name, problem) {
+    const end = /** @type {ReaderEnd} */ ({ kind: "problem", why: problem.detail, problem });
+    if (this.#openSubscriptions.size > 1 && !this.#isRetryable(problem)) {
+      // The other subscriptions continue.
+      this.#openSubscriptions.delete(name);
       this.#refused.set(name, problem);
-      return this.#become(this.#kind, problem.detail);
+      return this.#setState(this.#kind, problem.detail);
     }
-    this.#over(over);
+    this.#readerEnded(end);
   }
 
   /** @param {ProblemDocument} problem */
-  #isWorthAnother({ status }) {
-    // A token may give a newer one, once.
-    if (status === 401) return this.#options.token !== undefined && this.#unknowns === 0;
-    return isPassing(status);
+  #isRetryable({ status }) {
+    // The token callback may return a newer token; it gets one chance.
+    if (status === 401) return this.#options.token !== undefined && this.#authFailures === 0;
+    return isTransient(status);
   }
 
-  /** @param {Over} over */
-  #over({ kind, why, problem, retryAfterMs = 0 }) {
+  /** @param {ReaderEnd} end */
+  #readerEnded({ kind, why, problem, retryAfterMs = 0 }) {
     this.#problem = problem;
-    if (kind === "nothing") return this.#done("ended", why);
-    if (problem && !this.#isWorthAnother(problem)) return this.#done("refused", why);
-    if (problem?.status === 401) this.#unknowns += 1;
-    // What `EventSource` cannot see, `fetch` can.
-    if (kind === "unseen" && this.#options.reader === undefined) this.#byEventSource = false;
-    this.#again(why, retryAfterMs);
+    if (kind === "finished") return this.#finish("ended", why);
+    if (problem && !this.#isRetryable(problem)) return this.#finish("refused", why);
+    if (problem?.status === 401) this.#authFailures += 1;
+    // `fetch` reports the status that `EventSource` hides.
+    if (kind === "opaque" && this.#options.reader === undefined) this.#usesEventSource = false;
+    this.#scheduleRetry(why, retryAfterMs);
   }
 
   /**
    * @param {"ended" | "refused"} kind
    * @param {string} why
    */
-  #done(kind, why) {
-    this.#drop();
-    this.#become(kind, why);
+  #finish(kind, why) {
+    this.#closeReader();
+    this.#setState(kind, why);
   }
 
   /**
-   * Comes back after a while. Many clients that lost their server at once must not come back at once.
+   * Schedules a reconnect. Half of the delay is random, so that the clients of a restarted server do not return at once.
    * @param {string} why
    * @param {number} [atLeastMs]
    */
-  #again(why, atLeastMs = 0) {
-    this.#drop();
+  #scheduleRetry(why, atLeastMs = 0) {
+    this.#closeReader();
     const { retryMs, retryMaxMs } = this.#timing;
-    // The server's word counts, unless somebody here has said otherwise.
+    // The server's delay counts unless the options set one.
     const first = this.#options.timing?.retryMs ?? Math.max(retryMs, this.#retryMs);
     const longest = Math.min(first * 2 ** this.#failures, retryMaxMs);
     this.#failures += 1;
-    // First, for whoever is told may want it otherwise.
-    this.#waiting = setTimeout(() => this.#connect(), Math.max(atLeastMs, longest * (0.5 + Math.random() / 2)));
-    this.#become("away", why);
+    // Scheduled before listeners are notified, since a listener may call `cut` or `close`.
+    this.#retryTimer = setTimeout(() => this.#connect(), Math.max(atLeastMs, longest * (0.5 + Math.random() / 2)));
+    this.#setState("away", why);
   }
 
   #tick() {
-    const quietMs = performance.now() - this.#heardAt;
-    if (this.#kind === "connecting" && quietMs > this.#timing.openMs) return this.#again("no answer");
+    const idleMs = performance.now() - this.#lastActivityAt;
+    if (this.#kind === "connecting" && idleMs > this.#timing.openMs) return this.#scheduleRetry("The server does not answer.");
     if (this.#kind !== "live") return;
-    if (quietMs > this.#timing.silenceMs) {
-      if (this.#options.reader === undefined) this.#byEventSource = false;
-      return this.#again("nothing was heard for too long");
+    if (idleMs > this.#timing.silenceMs) {
+      if (this.#options.reader === undefined) this.#usesEventSource = false;
+      return this.#scheduleRetry("The server has been silent for too long.");
     }
-    this.#soon();
+    this.#notifySoon();
   }
 
   /**
    * @param {State["kind"]} kind
    * @param {string} why
    */
-  #become(kind, why) {
+  #setState(kind, why) {
     [this.#kind, this.#why] = [kind, why];
-    clearTimeout(this.#telling);
-    this.#telling = undefined;
-    this.#tell();
+    clearTimeout(this.#notifyTimer);
+    this.#notifyTimer = undefined;
+    this.#notify();
   }
 
-  #soon() {
+  #notifySoon() {
     if (this.#isClosed) return;
-    this.#telling ??= setTimeout(() => {
-      this.#telling = undefined;
-      this.#tell();
-    }, COUNT_MS);
+    this.#notifyTimer ??= setTimeout(() => {
+      this.#notifyTimer = undefined;
+      this.#notify();
+    }, COUNTS_NOTIFY_MS);
   }
 
-  #tell() {
+  #notify() {
     if (this.#isClosed || this.#listeners.size === 0) return;
     const state = this.state;
-    for (const listener of [...this.#listeners]) told(() => listener(state));
+    for (const listener of [...this.#listeners]) callListener(() => listener(state));
   }
 }
 
@@ -453,19 +453,19 @@ export class Connection {
  * @param {Options} options
  * @returns {Options}
  */
-function checked(options) {
+function validated(options) {
   const { run, session, runs } = options;
-  if ([run, session, runs].filter((one) => one !== undefined).length !== 1) throw new TypeError("one of run, session and runs has to be there, and no more");
-  if (runs && (runs.length === 0 || runs.length > RUNS_MAX)) throw new RangeError(`runs names ${runs.length} runs; it must name 1 to ${RUNS_MAX}`);
-  if (runs?.some((name) => name.includes(",")) && options.transport !== "websocket") throw new TypeError("over SSE the names of runs are separated by commas, and can have none; use websocket");
+  if ([run, session, runs].filter((one) => one !== undefined).length !== 1) throw new TypeError("Set exactly one of run, session and runs.");
+  if (runs && (runs.length === 0 || runs.length > RUNS_MAX)) throw new RangeError(`runs has ${runs.length} entries. It must have 1 to ${RUNS_MAX}.`);
+  if (runs?.some((name) => name.includes(",")) && options.transport !== "websocket") throw new TypeError("Over SSE a run id cannot contain a comma. Use the transport websocket.");
   return { ...options, ...(runs && { runs: [...new Set(runs)] }) };
 }
 
 /**
- * What every way of reading is asked for.
+ * Builds the query of the filter, for both transports.
  * @param {Options} options
  */
-function selection({ children, audience, surfaces, agentId, frames, replay }) {
+function filterQuery({ children, audience, surfaces, agentId, frames, replay }) {
   const query = new URLSearchParams();
   if (frames) query.set("frames", frames);
   if (audience) query.set("audience", audience);
@@ -482,47 +482,47 @@ function selection({ children, audience, surfaces, agentId, frames, replay }) {
  */
 function streamUrl(options, after) {
   const { run, session, runs } = options;
-  const query = selection(options);
+  const query = filterQuery(options);
   if (runs) query.set("runs", runs.join(","));
   if (after) query.set("after", after);
-  const of = run !== undefined ? `/v1/runs/${part(run)}` : session !== undefined ? `/v1/sessions/${part(session)}` : "/v1";
+  const of = run !== undefined ? `/v1/runs/${pathSegment(run)}` : session !== undefined ? `/v1/sessions/${pathSegment(session)}` : "/v1";
   return `${baseOf(options)}${of}/stream?${query}`;
 }
 
 /**
- * A ticket to stand in an address, where a token must not; nothing, where nobody has a token.
+ * Fetches a ticket for a stream's address, where a token must not appear. Empty if there is no token.
  * @param {Options} options
  * @param {Record<string, string>} purpose
  */
-async function ticketOf({ base, fetch, token: give }, purpose) {
-  const token = await give?.();
+async function ticketOf({ base, fetch, token: getToken }, purpose) {
+  const token = await getToken?.();
   if (!token) return "";
-  const answer = await ask({ base, fetch, token: () => token }, "/v1/tickets", {
+  const response = await request({ base, fetch, token: () => token }, "/v1/tickets", {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify(purpose),
   });
-  return String((await answer.json()).ticket);
+  return String((await response.json()).ticket);
 }
 
 /**
- * @template {(...told: any[]) => void} L
+ * @template {(...args: any[]) => void} L
  * @param {Set<L>} listeners
  * @param {L} listener
  */
-function listening(listeners, listener) {
-  const own = /** @type {L} */ ((...what) => listener(...what));
-  listeners.add(own);
-  return () => void listeners.delete(own);
+function addListener(listeners, listener) {
+  const wrapped = /** @type {L} */ ((...args) => listener(...args));
+  listeners.add(wrapped);
+  return () => void listeners.delete(wrapped);
 }
 
 /**
- * Tells somebody; whoever fails does not keep others from being told.
- * @param {() => void} tell
+ * Calls a listener. An exception is rethrown later, so that the other listeners still run.
+ * @param {() => void} call
  */
-function told(tell) {
+function callListener(call) {
   try {
-    tell();
+    call();
   } catch (error) {
     queueMicrotask(() => { throw error; });
   }

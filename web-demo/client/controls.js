@@ -1,69 +1,70 @@
 /**
- * What people ask for: approve, answer, send, interrupt, …
+ * Controls: approve, answer, send, interrupt, …
  *
- * A control changes nothing by itself. The server records it and hands it to the runtime whose matter it is; what becomes of
- * it comes as facts, on the stream like all others. So nothing is shown as done because a control was sent.
+ * A control changes nothing by itself. The server records it and delivers it to the runtime that owns the run. The runtime
+ * reports the result as facts on the stream. A page therefore shows nothing as done because it sent a control.
  */
 
-import { Problem, ask, isPassing, part } from "./http.js";
+import { Problem, request, isTransient, pathSegment } from "./http.js";
 
 /**
  * @typedef {object} Control
- * @property {string} [run] The run that it is for; `run` or `session` has to be there.
- * @property {string} [session] The session: for `send`, `queue`, `assign`, `delegate`, `close`, …
+ * @property {string} [run] The target run. Exactly one of `run` and `session` is required.
+ * @property {string} [session] The target session, for `send`, `queue`, `assign`, `delegate`, `close`, …
  * @property {string} control `approve`, `reject`, `answer`, `send`, `queue`, `steer`, `interrupt`, `stop`, `retry`, …
- * @property {string} [controlId] Asked for twice by the same id, it is done once. One is made up if it is left out.
+ * @property {string} [controlId] The idempotency key: the runtime executes one id once. Generated if it is left out.
  * @property {string} [actionId]
  * @property {string} [toolCallId]
  * @property {string} [agentId]
  * @property {string} [taskId]
  * @property {string} [artifactId]
  * @property {string} [evidenceId]
- * @property {any} [value] What it says: an answer, a message, an edit.
- * @property {number} [ttlSeconds] How long it waits for its owner, in seconds.
- * @property {import("./types.js").Audience} [audience] As whom it is asked for: an action that an audience cannot see, it cannot answer.
+ * @property {any} [value] The payload: an answer, a message, an edit.
+ * @property {number} [ttlSeconds] How long the control waits for its runtime, in seconds.
+ * @property {import("./types.js").Audience} [audience] The sender's audience. A sender cannot answer an action that its
+ * audience cannot see.
  *
  * @typedef {{ controlId: string, status: "queued" }} Submitted
  */
 
-/** How often it is tried, and the wait before another time, in milliseconds; it doubles. */
+/** The number of attempts, and the first wait between two in milliseconds. The wait doubles. */
 const ATTEMPTS_MAX = 3;
 const RETRY_MS = 400;
 
 /**
- * Submits a control. Where nobody answers, or the server is busy, it is tried again, by the same id: it is done once at most.
+ * Submits a control. Retries with the same id while the server is unreachable or busy, so it is executed at most once.
  * @param {import("./http.js").Server} server
  * @param {Control} control
  * @param {{ signal?: AbortSignal }} [call]
- * @returns {Promise<Submitted>} It is recorded, and on its way.
- * @throws {Problem} The server says no: 409 for an action that is not pending, 422 for a control that its target cannot take, …
+ * @returns {Promise<Submitted>} The server has recorded it and will deliver it.
+ * @throws {Problem} The server rejected it: 409 if the action is not pending, 422 if its target cannot accept it, …
  */
-export async function submit(server, { run, session, audience, ...wish }, { signal } = {}) {
-  if ((run === undefined) === (session === undefined)) throw new TypeError("a control is for a run or for a session");
+export async function submit(server, { run, session, audience, ...control }, { signal } = {}) {
+  if ((run === undefined) === (session === undefined)) throw new TypeError("A control needs exactly one of run and session.");
   const path = `${controlsOf({ run, session })}${audience ? `?${new URLSearchParams({ audience })}` : ""}`;
-  const body = JSON.stringify({ controlId: madeUp(), ...wish });
+  const body = JSON.stringify({ controlId: newControlId(), ...control });
   for (let attempt = 1; ; attempt += 1) {
     try {
-      const answer = await ask(server, path, { method: "POST", headers: { "content-type": "application/json" }, body, signal });
-      return await answer.json();
+      const response = await request(server, path, { method: "POST", headers: { "content-type": "application/json" }, body, signal });
+      return await response.json();
     } catch (error) {
-      const isFinal = error instanceof Problem ? !isPassing(error.status) : signal?.aborted;
+      const isFinal = error instanceof Problem ? !isTransient(error.status) : signal?.aborted;
       if (isFinal || attempt === ATTEMPTS_MAX) throw error;
-      await pause(RETRY_MS * 2 ** (attempt - 1) * (0.5 + Math.random() / 2), signal);
+      await wait(RETRY_MS * 2 ** (attempt - 1) * (0.5 + Math.random() / 2), signal);
     }
   }
 }
 
 /**
- * Where the controls of a run, or else of a session, are asked for and listed.
+ * Returns the path at which the controls of a run, or else of a session, are submitted and listed.
  * @param {{ run?: string, session?: string }} of
  */
 export function controlsOf({ run, session = "" }) {
-  return `${run !== undefined ? `/v1/runs/${part(run)}` : `/v1/sessions/${part(session)}`}/controls`;
+  return `${run !== undefined ? `/v1/runs/${pathSegment(run)}` : `/v1/sessions/${pathSegment(session)}`}/controls`;
 }
 
-/** An id that nobody else makes up. `randomUUID` is only there on pages that came safely. */
-function madeUp() {
+/** Generates a unique id. `randomUUID` exists only in secure contexts, and a page may come over plain HTTP. */
+function newControlId() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return `control-${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }
@@ -73,10 +74,10 @@ function madeUp() {
  * @param {AbortSignal} [signal]
  * @returns {Promise<void>}
  */
-function pause(ms, signal) {
+function wait(ms, signal) {
   return new Promise((resolve, reject) => {
-    const given = () => (clearTimeout(timer), reject(signal?.reason));
-    const timer = setTimeout(() => (signal?.removeEventListener("abort", given), resolve()), ms);
-    signal?.addEventListener("abort", given, { once: true });
+    const aborted = () => (clearTimeout(timer), reject(signal?.reason));
+    const timer = setTimeout(() => (signal?.removeEventListener("abort", aborted), resolve()), ms);
+    signal?.addEventListener("abort", aborted, { once: true });
   });
 }

@@ -1,5 +1,5 @@
 /**
- * What every call to the server shares: its address, who asks, and how it says no.
+ * Shared by every request to the server: address, token and errors.
  */
 
 /**
@@ -7,42 +7,42 @@
  * @typedef {{ base?: string, token?: import("./types.js").Token, fetch?: typeof globalThis.fetch }} Server
  */
 
-/** A refusal by the server: a problem document (RFC 9457) as an error. */
+/** A problem document of the server (RFC 9457) as an error. */
 export class Problem extends Error {
   /** @param {ProblemDocument} document */
   constructor(document) {
     super(document.detail);
     this.name = "Problem";
-    /** Stable: this is what to compare. */
+    /** Stable. Programs compare this member. */
     this.code = document.code;
     /** The HTTP status. */
     this.status = document.status;
-    /** A sentence: what happened, the value, the limit, the remedy. */
+    /** A sentence that names the error, the value, the limit and the remedy. */
     this.detail = document.detail;
-    /** All that the server said. */
+    /** The whole problem document. */
     this.document = document;
   }
 }
 
 /**
- * Asks the server. The token goes out in a header, and in nothing else.
+ * Sends a request. The token goes out in a header and nowhere else.
  * @param {Server} server
  * @param {string} path
  * @param {RequestInit} [init]
- * @returns {Promise<Response>} An answer of 2xx.
- * @throws {Problem} For any other. What `fetch` throws when nobody answers, it throws here, too.
+ * @returns {Promise<Response>} A response with a 2xx status.
+ * @throws {Problem} For any other status. Throws the error of `fetch` where the server does not answer.
  */
-export async function ask(server, path, init = {}) {
+export async function request(server, path, init = {}) {
   const headers = new Headers(init.headers);
   const token = await server.token?.();
   if (token) headers.set("authorization", `Bearer ${token}`);
-  const answer = await (server.fetch ?? globalThis.fetch)(`${baseOf(server)}${path}`, { cache: "no-store", ...init, headers });
-  if (!answer.ok) throw new Problem(await problemOf(answer));
-  return answer;
+  const response = await (server.fetch ?? globalThis.fetch)(`${baseOf(server)}${path}`, { cache: "no-store", ...init, headers });
+  if (!response.ok) throw new Problem(await problemOf(response));
+  return response;
 }
 
 /**
- * The server's address, without a slash at its end. Empty means the page's own.
+ * Returns the server's address without a trailing slash. Empty means the page's origin.
  * @param {Server} server
  */
 export function baseOf({ base = "" }) {
@@ -50,44 +50,44 @@ export function baseOf({ base = "" }) {
 }
 
 /**
- * An id as a part of an address.
+ * Encodes an id as a segment of a path.
  * @param {string} id
- * @throws {Problem} For those that would lead elsewhere, however they are written.
+ * @throws {Problem} For ids that a URL parser resolves to another path, encoded or not.
  */
-export function part(id) {
-  if (id === "" || id === "." || id === "..") throw new Problem({ status: 400, code: "bad_id", detail: `${JSON.stringify(id)} cannot stand in an address` });
+export function pathSegment(id) {
+  if (id === "" || id === "." || id === "..") throw new Problem({ status: 400, code: "bad_id", detail: `${JSON.stringify(id)} cannot be part of a URL path. Use another id.` });
   return encodeURIComponent(id);
 }
 
 /**
- * What an answer says against a request. What is no problem document, such as a proxy's page, is made one.
- * @param {Response} answer
+ * Reads the problem document of a response. Makes one where the response has none, such as a proxy's page.
+ * @param {Response} response
  * @returns {Promise<ProblemDocument>}
  */
-export async function problemOf(answer) {
-  const known = { status: answer.status, code: "unknown", detail: `the server answers ${answer.status} ${answer.statusText}`.trim() };
+export async function problemOf(response) {
+  const fallback = { status: response.status, code: "unknown", detail: `The server answered ${response.status} ${response.statusText}`.trim() };
   try {
-    const told = await answer.json();
-    if (typeof told !== "object" || told === null) return known;
-    return { ...known, ...(typeof told.code === "string" && typeof told.detail === "string" ? told : {}), status: answer.status };
+    const body = await response.json();
+    if (typeof body !== "object" || body === null) return fallback;
+    return { ...fallback, ...(typeof body.code === "string" && typeof body.detail === "string" ? body : {}), status: response.status };
   } catch {
-    return known;
+    return fallback;
   }
 }
 
 /**
- * Whether what was refused may be granted later, without anybody changing anything.
+ * Whether the same request may succeed later.
  * @param {number} status
  */
-export function isPassing(status) {
+export function isTransient(status) {
   return status === 408 || status === 425 || status === 429 || (status >= 500 && status !== 501 && status !== 505);
 }
 
 /**
- * How long the server wants to be left alone, in milliseconds; 0 if it says nothing.
- * @param {Response} answer
+ * Reads `Retry-After`, in milliseconds; 0 if the response has none.
+ * @param {Response} response
  */
-export function retryAfterOf(answer) {
-  const seconds = Number(answer.headers.get("retry-after"));
+export function retryAfterOf(response) {
+  const seconds = Number(response.headers.get("retry-after"));
   return Number.isFinite(seconds) && seconds > 0 ? seconds * 1000 : 0;
 }

@@ -1,12 +1,12 @@
 /**
- * What is there already, by REST, in the order in which a client hydrates; safe against answers that come too late.
+ * Hydration: reads existing data by REST in the order in which a client needs it, and drops answers that arrive too late.
  *
- * Whoever turns to another session calls `activate`. From then on every older call fails with `Stale`, whatever the server
- * still answers: nothing late can overwrite what is looked at now. Each call also carries its activation to the server and
- * back, so that an answer that somebody else mixed up is told apart, too.
+ * A client that switches to another session calls `activate`. Every earlier call then fails with `Stale`, so a late answer
+ * cannot overwrite the current session. Each call also sends its activation to the server, which returns it: this detects an
+ * answer that a proxy or cache mixed up.
  */
 
-import { ask, part } from "./http.js";
+import { request, pathSegment } from "./http.js";
 
 /**
  * @typedef {import("./types.js").Activity} Activity
@@ -15,12 +15,13 @@ import { ask, part } from "./http.js";
  *
  * @typedef {import("./http.js").Server & { audience?: Audience }} HydrationOptions
  *
- * @typedef {object} Call What every call takes.
- * @property {AbortSignal} [signal] Gives up: the call fails with the signal's reason.
- * @property {Audience} [audience] Instead of the one that was given to all.
- * @typedef {Call & { limit?: number, cursor?: string }} PageCall `limit`: items of the page, 1 to 1000. `cursor`: the `nextCursor` of the page before.
+ * @typedef {object} Call The options of every call.
+ * @property {AbortSignal} [signal] Aborts the call, which then fails with the signal's reason.
+ * @property {Audience} [audience] Overrides the audience of this `Hydration`.
+ * @typedef {Call & { limit?: number, cursor?: string }} PageCall `limit`: items per page, 1 to 1000. `cursor`: `nextCursor`
+ * of the previous page.
  *
- * @typedef {object} RunLine A run, as an audience sees it. What is not known is absent.
+ * @typedef {object} RunLine The summary of a run for an audience. Unknown members are absent.
  * @property {string} runId
  * @property {string} [sessionId]
  * @property {string} [threadId]
@@ -28,8 +29,8 @@ import { ask, part } from "./http.js";
  * @property {string} status accepted, running, waiting, completed, failed, cancelled, interrupted or unknown.
  * @property {string} phase
  * @property {number} attempt
- * @property {boolean} [stale] Nothing was heard of it for long.
- * @property {boolean} [synthetic] It was the server that ended it.
+ * @property {boolean} [stale] Its runtime has sent nothing for a long time.
+ * @property {boolean} [synthetic] The server ended it, not its runtime.
  * @property {string} epoch
  * @property {number} lastSequence
  * @property {{ events: number, pendingActions: number }} counts
@@ -38,22 +39,23 @@ import { ask, part } from "./http.js";
  * @property {string} [lastActivity]
  * @property {string} [title]
  * @property {string} [preview]
- * @property {boolean} [compacted] What was of use only while it was live is gone.
+ * @property {boolean} [compacted] Compaction has removed its transient events.
  *
- * @typedef {object} SessionLine A session in a list.
+ * @typedef {object} SessionLine The summary of a session.
  * @property {string} sessionId
  * @property {string} status
- * @property {{ runs: number, pendingActions: number, pendingActionsBelow?: number }} counts Pending actions include those of child sessions, which are counted again by themselves.
+ * @property {{ runs: number, pendingActions: number, pendingActionsBelow?: number }} counts `pendingActions` includes those of
+ * child sessions; `pendingActionsBelow` counts only those.
  * @property {string} [title]
  * @property {string} [preview]
- * @property {boolean | number} [unread] As its source says, like `pinned`.
+ * @property {boolean | number} [unread] Set by the source, as is `pinned`.
  * @property {boolean} [pinned]
- * @property {boolean} [stale] By its source, or by the server.
+ * @property {boolean} [stale] Set by the source or by the server.
  * @property {string} [lastActivity]
  * @property {string} [parentSessionId]
  *
  * @typedef {object} Page
- * @property {string | null} nextCursor Asks for the next page; `null` after the last.
+ * @property {string | null} nextCursor The cursor of the next page; `null` after the last.
  * @property {string} [activation]
  *
  * @typedef {Page & { runs: RunLine[] }} Runs
@@ -65,155 +67,155 @@ import { ask, part } from "./http.js";
  * @typedef {Page & { events: Envelope[], truncated: boolean, epoch: string, holes?: [number, number][] }} Events
  * @typedef {Page & { controls: Record<string, any>[] }} Controls
  *
- * @typedef {object} Body An offloaded body, or a part of it.
+ * @typedef {object} Body An offloaded body or a range of it.
  * @property {Blob} blob
- * @property {number | null} size Of the whole, in bytes; `null` if the server did not say.
+ * @property {number | null} size The size of the whole body in bytes; `null` if unknown.
  * @property {boolean} isWhole
  */
 
-/** An answer to what nobody looks at any more. It is no failure: whoever asked has turned elsewhere. */
+/** The call belongs to an earlier activation. This is not a failure: the client has switched to something else. */
 export class Stale extends Error {
-  /** @param {string} activation The one that it was asked for. */
+  /** @param {string} activation The activation of the call. */
   constructor(activation) {
-    super("something else is looked at by now");
+    super("The call belongs to an earlier activation.");
     this.name = "Stale";
     this.activation = activation;
   }
 }
 
-/** Hydrations in this tab; two of them must never take each other's answers for theirs. */
+/** The number of instances in this page. It makes their activations distinct. */
 let hydrations = 0;
 
 export class Hydration {
   /** @param {HydrationOptions} [options] */
   constructor(options = {}) {
     this.#options = options;
-    this.#name = (hydrations += 1);
+    this.#id = (hydrations += 1);
   }
 
   #options;
-  #name;
+  #id;
   #activations = 0;
-  /** Gives up what was asked for under the activation that stands. */
-  #over = new AbortController();
+  /** Aborts the calls of the current activation. */
+  #abort = new AbortController();
 
-  /** The activation that stands. */
+  /** The current activation. */
   get activation() {
-    return `${this.#name}-${this.#activations}`;
+    return `${this.#id}-${this.#activations}`;
   }
 
   /**
-   * Turns to something else: every call before this fails with `Stale`.
+   * Begins a new activation: every earlier call fails with `Stale`.
    * @returns {string} The new activation.
    */
   activate() {
-    this.#over.abort(new Stale(this.activation));
-    this.#over = new AbortController();
+    this.#abort.abort(new Stale(this.activation));
+    this.#abort = new AbortController();
     this.#activations += 1;
     return this.activation;
   }
 
   /**
-   * Sessions, the newest first.
-   * @param {PageCall & { status?: string, q?: string, needsAction?: boolean }} [call] Only those with this status, with these words in
-   * title, preview or id, or with pending actions.
+   * Reads sessions, newest first.
+   * @param {PageCall & { status?: string, q?: string, needsAction?: boolean }} [call] Filters: by status, by words in title,
+   * preview or id, by pending actions.
    * @returns {Promise<Sessions>}
    */
   async sessions(call) {
     return this.#get("/v1/sessions", call);
   }
 
-  /** Runs, the newest first. @param {PageCall} [call] @returns {Promise<Runs>} */
+  /** Reads runs, newest first. @param {PageCall} [call] @returns {Promise<Runs>} */
   async runs(call) {
     return this.#get("/v1/runs", call);
   }
 
-  /** A session's shell and what needs attention. @param {string} id @param {Call} [call] @returns {Promise<Session>} */
+  /** Reads a session's summary, runs, pending actions, queue, tasks and team. @param {string} id @param {Call} [call] @returns {Promise<Session>} */
   async session(id, call) {
-    return this.#get(`/v1/sessions/${part(id)}`, call);
+    return this.#get(`/v1/sessions/${pathSegment(id)}`, call);
   }
 
   /**
-   * A session's recent messages, in order; those before them by `cursor`.
+   * Reads a session's recent messages, in order; older ones by `cursor`.
    * @param {string} id
-   * @param {Call & { messages?: number, cursor?: string }} [call] `messages`: 1 to 1000; 50 if it is left out.
+   * @param {Call & { messages?: number, cursor?: string }} [call] `messages`: 1 to 1000; default 50.
    * @returns {Promise<Window>}
    */
   async window(id, call) {
-    return this.#get(`/v1/sessions/${part(id)}/window`, call);
+    return this.#get(`/v1/sessions/${pathSegment(id)}/window`, call);
   }
 
-  /** A session's process details, the newest window first. @param {string} id @param {PageCall} [call] @returns {Promise<Timeline>} */
+  /** Reads a session's process details, newest page first. @param {string} id @param {PageCall} [call] @returns {Promise<Timeline>} */
   async timeline(id, call) {
-    return this.#get(`/v1/sessions/${part(id)}/timeline`, call);
+    return this.#get(`/v1/sessions/${pathSegment(id)}/timeline`, call);
   }
 
   /**
-   * The activities of all runs of a session: now, or as of a cursor of its stream.
+   * Reads the activities of all runs of a session: now, or as of a cursor of its stream.
    * @param {string} id
    * @param {Call & { at?: string, surfaces?: string[] }} [call]
    * @returns {Promise<Page & { activities: Activity[] }>}
    */
   async sessionActivities(id, call) {
-    return this.#get(`/v1/sessions/${part(id)}/activities`, call);
+    return this.#get(`/v1/sessions/${pathSegment(id)}/activities`, call);
   }
 
   /**
-   * Envelopes of all runs of a session by page, in commit order.
+   * Reads envelopes of all runs of a session by page, in commit order.
    * @param {string} id
    * @param {Call & { after?: number | string, before?: number | string, limit?: number }} [call]
    * @returns {Promise<Page & { events: Envelope[] }>}
    */
   async sessionEvents(id, call) {
-    return this.#get(`/v1/sessions/${part(id)}/events`, call);
+    return this.#get(`/v1/sessions/${pathSegment(id)}/events`, call);
   }
 
-  /** How a run stands. @param {string} id @param {Call} [call] @returns {Promise<RunLine>} */
+  /** Reads the summary of a run. @param {string} id @param {Call} [call] @returns {Promise<RunLine>} */
   async run(id, call) {
-    return this.#get(`/v1/runs/${part(id)}`, call);
+    return this.#get(`/v1/runs/${pathSegment(id)}`, call);
   }
 
   /**
-   * What there is to see of a run: now, or as of any sequence.
+   * Reads the activities of a run: now, or as of any sequence.
    * @param {string} id
    * @param {Call & { at?: number, surfaces?: string[], agentId?: string }} [call]
-   * @returns {Promise<Activities>} `store.load` takes its activities; its `cursor` joins the live stream there.
+   * @returns {Promise<Activities>} Pass `activities` to `store.load`; `cursor` joins the live stream.
    */
   async activities(id, call) {
-    return this.#get(`/v1/runs/${part(id)}/activities`, call);
+    return this.#get(`/v1/runs/${pathSegment(id)}/activities`, call);
   }
 
   /**
-   * Envelopes of a run by page, in order: the first after `after`, or, with `before` alone, the last before it.
+   * Reads envelopes of a run by page, in order: the first after `after`, or the last before `before` if only that is given.
    * @param {string} id
    * @param {Call & { after?: number | string, before?: number | string, limit?: number, type?: string[], surfaces?: string[], agentId?: string }} [call]
    * `after`, `before`: a sequence, or a `nextCursor`. `limit`: 1 to 1000.
-   * @returns {Promise<Events>} `holes`: stretches of sequences that were compacted away.
+   * @returns {Promise<Events>} `holes`: ranges of sequences that compaction removed.
    */
   async events(id, call) {
-    return this.#get(`/v1/runs/${part(id)}/events`, call);
+    return this.#get(`/v1/runs/${pathSegment(id)}/events`, call);
   }
 
-  /** Controls that were asked for of a run, and what became of them. @param {string} id @param {PageCall} [call] @returns {Promise<Controls>} */
+  /** Reads the controls of a run and their states. @param {string} id @param {PageCall} [call] @returns {Promise<Controls>} */
   async controls(id, call) {
-    return this.#get(`/v1/runs/${part(id)}/controls`, call);
+    return this.#get(`/v1/runs/${pathSegment(id)}/controls`, call);
   }
 
   /**
-   * An offloaded body, by the `href` of a reference to it.
-   * @param {string} href `/v1/blobs/…`. Nothing else is asked for: a reference is what some source wrote.
-   * @param {Call & { from?: number, to?: number }} [call] The bytes from `from` to `to`, both included; all if they are left out.
+   * Reads an offloaded body.
+   * @param {string} href `/v1/blobs/…`. Any other path fails: a source wrote the reference, and the request carries a token.
+   * @param {Call & { from?: number, to?: number }} [call] The byte range from `from` to `to`, both inclusive. Default: all.
    * @returns {Promise<Body>}
    */
   async blob(href, { from, to, ...call } = {}) {
-    if (!/^\/v1\/blobs\/[^/?#\\]+$/.test(href) || href.endsWith("/..") || href.endsWith("/.")) throw new TypeError(`${JSON.stringify(href)} is no reference to a body of this server`);
+    if (!/^\/v1\/blobs\/[^/?#\\]+$/.test(href) || href.endsWith("/..") || href.endsWith("/.")) throw new TypeError(`${JSON.stringify(href)} is not the path of a body on this server. It must be /v1/blobs/{id}.`);
     const range = from === undefined && to === undefined ? undefined : `bytes=${from ?? 0}-${to ?? ""}`;
-    return this.#stand(call.signal, async (signal) => {
-      const answer = await ask(this.#options, `${href}?${this.#query(call)}`, { signal, headers: range ? { range } : {} });
-      const blob = await answer.blob();
-      const told = answer.headers.get("content-range")?.match(/\/(\d+)$/)?.[1];
-      const size = told ? Number(told) : answer.status === 200 ? blob.size : null;
-      return { blob, size, isWhole: answer.status === 200 || blob.size === size };
+    return this.#whileActive(call.signal, async (signal) => {
+      const response = await request(this.#options, `${href}?${this.#query(call)}`, { signal, headers: range ? { range } : {} });
+      const blob = await response.blob();
+      const total = response.headers.get("content-range")?.match(/\/(\d+)$/)?.[1];
+      const size = total ? Number(total) : response.status === 200 ? blob.size : null;
+      return { blob, size, isWhole: response.status === 200 || blob.size === size };
     });
   }
 
@@ -224,12 +226,12 @@ export class Hydration {
    */
   #get(path, call = {}) {
     const activation = this.activation;
-    return this.#stand(call.signal, async (signal) => {
+    return this.#whileActive(call.signal, async (signal) => {
       const query = this.#query(call);
       query.set("activation", activation);
-      const answer = await (await ask(this.#options, `${path}?${query}`, { signal })).json();
-      if (answer.activation !== activation) throw new Stale(activation);
-      return answer;
+      const response = await (await request(this.#options, `${path}?${query}`, { signal })).json();
+      if (response.activation !== activation) throw new Stale(activation);
+      return response;
     });
   }
 
@@ -244,32 +246,32 @@ export class Hydration {
   }
 
   /**
-   * Does something for as long as its activation stands, and nobody gave up on it.
+   * Runs a call until its activation ends or the caller aborts it.
    * @template T
-   * @param {AbortSignal | undefined} given
+   * @param {AbortSignal | undefined} callerSignal
    * @param {(signal: AbortSignal) => Promise<T>} work
    * @returns {Promise<T>}
    */
-  async #stand(given, work) {
-    const over = this.#over.signal;
-    const stop = new AbortController();
-    const pass = (/** @type {AbortSignal} */ signal) => () => stop.abort(signal.reason);
-    const passed = [over, ...(given ? [given] : [])].map((signal) => ({ signal, heard: pass(signal) }));
-    for (const { signal, heard } of passed) {
-      if (signal.aborted) heard();
-      signal.addEventListener("abort", heard);
+  async #whileActive(callerSignal, work) {
+    const activationSignal = this.#abort.signal;
+    const combined = new AbortController();
+    const forward = (/** @type {AbortSignal} */ signal) => () => combined.abort(signal.reason);
+    const sources = [activationSignal, ...(callerSignal ? [callerSignal] : [])].map((signal) => ({ signal, forwarder: forward(signal) }));
+    for (const { signal, forwarder } of sources) {
+      if (signal.aborted) forwarder();
+      signal.addEventListener("abort", forwarder);
     }
     try {
-      stop.signal.throwIfAborted();
-      const answer = await work(stop.signal);
-      // It may have come in the same moment.
-      stop.signal.throwIfAborted();
-      return answer;
+      combined.signal.throwIfAborted();
+      const response = await work(combined.signal);
+      // The activation may have ended in the meantime.
+      combined.signal.throwIfAborted();
+      return response;
     } catch (error) {
-      // Whatever else went wrong with what nobody waits for is nobody's concern.
-      throw stop.signal.aborted ? stop.signal.reason : error;
+      // An error of an aborted call is irrelevant; the reason of the abort counts.
+      throw combined.signal.aborted ? combined.signal.reason : error;
     } finally {
-      for (const { signal, heard } of passed) signal.removeEventListener("abort", heard);
+      for (const { signal, forwarder } of sources) signal.removeEventListener("abort", forwarder);
     }
   }
 }

@@ -1,60 +1,59 @@
 /**
- * JSON Patch (RFC 6902) on values that nobody may change.
+ * JSON Patch (RFC 6902) on immutable values.
  *
- * What a patch touches is copied, from the root down to there; everything else is shared with what was before. So whoever
- * holds the old value keeps it whole, and two values can be compared by `===` at any depth to see whether they differ. A patch
- * applies as a whole or not at all.
+ * `apply` copies the path from the root to each change and shares the rest with the old value. The holder of the old value
+ * keeps it unchanged, and `===` tells at any depth whether two values differ. A patch applies as a whole or not at all.
  */
 
 /** @typedef {import("./types.js").Operation} Operation */
 
-/** How long a string of streamed text is before another one is begun, in UTF-16 code units. */
-const BLOCK_UNITS = 16_384;
+/** The length of a chunk of streamed text at which `apply` begins another, in UTF-16 code units. */
+const CHUNK_UNITS_MAX = 16_384;
 
-/** A patch that does not apply. Nothing of it was. */
+/** A patch that does not apply. No operation of it was applied. */
 export class PatchError extends Error {
   /**
-   * @param {number} index
+   * @param {number} parseIndex
    * @param {string} why
    */
-  constructor(index, why) {
-    super(`operation ${index} of the patch: ${why}`);
+  constructor(parseIndex, why) {
+    super(`operation ${parseIndex} of the patch: ${why}`);
     this.name = "PatchError";
-    /** Which operation, from 0. */
-    this.index = index;
+    /** The index of the failed operation, from 0. */
+    this.index = parseIndex;
   }
 }
 
 /**
- * The content with a patch applied.
+ * Applies a patch to a content.
  *
- * A list that `isText` names is streamed text: appending to it makes its last string longer, until that is long enough and
- * another is begun. So a chunk costs itself, the list stays short, and whoever wants to know what was added need not touch what
- * was there. Nothing may address its chunks by their index.
+ * A list for which `isText` holds is streamed text. `apply` extends its last chunk until that reaches the maximum, and then
+ * begins another. An append thus costs its own length, the list stays short, and a reader of the new text need not read the
+ * old one. No patch may address the chunks by index.
  *
  * @template T
  * @param {T} content
  * @param {Operation[]} patch
- * @param {(pointer: string) => boolean} [isText] By the list's JSON Pointer.
+ * @param {(pointer: string) => boolean} [isText] Takes the list's JSON Pointer.
  * @returns {T} The same object, if the patch changes nothing.
  * @throws {PatchError}
  */
-export function apply(content, patch, isText = noText) {
+export function apply(content, patch, isText = neverText) {
   const draft = new Draft(content, isText);
   patch.forEach((operation, index) => {
     try {
-      draft.do(operation);
+      draft.applyOperation(operation);
     } catch (error) {
-      throw error instanceof Miss ? new PatchError(index, error.message) : error;
+      throw error instanceof InapplicableOperation ? new PatchError(index, error.message) : error;
     }
   });
   return /** @type {T} */ (draft.root);
 }
 
-const noText = () => false;
+const neverText = () => false;
 
-/** What keeps one operation from applying. */
-class Miss extends Error {}
+/** An operation that does not apply. */
+class InapplicableOperation extends Error {}
 
 class Draft {
   /**
@@ -67,64 +66,64 @@ class Draft {
   }
 
   #isText;
-  /** Copies that this draft made, and may change. @type {Set<object>} */
-  #own = new Set();
+  /** Copies that this draft made and may therefore change. @type {Set<object>} */
+  #copies = new Set();
 
   /** @param {Operation} operation */
-  do(operation) {
-    const path = tokens(operation.path, "path");
+  applyOperation(operation) {
+    const path = parsePointer(operation.path, "path");
     switch (operation.op) {
       case "add": return this.#add(path, value(operation), operation.path);
       case "replace": return this.#replace(path, value(operation));
       case "remove": return void this.#remove(path);
       case "test": {
-        if (!equal(this.#at(path), value(operation))) throw new Miss(`${operation.path} is not what the test says`);
+        if (!equal(this.#valueAt(path), value(operation))) throw new InapplicableOperation(`${operation.path} does not equal the value of the test`);
         return;
       }
       case "copy": {
-        const copied = this.#at(tokens(operation.from, "from"));
-        // What stands in two places belongs to neither.
-        this.#own.clear();
-        return this.#add(path, copied, operation.path);
+        const source = this.#valueAt(parsePointer(operation.from, "from"));
+        // A value that is in two places must be copied again before a change.
+        this.#copies.clear();
+        return this.#add(path, source, operation.path);
       }
       case "move": {
-        const from = tokens(operation.from, "from");
-        if (from.length < path.length && from.every((token, at) => token === path[at])) throw new Miss(`${operation.from} cannot move into itself`);
-        const moved = this.#at(from);
+        const from = parsePointer(operation.from, "from");
+        if (from.length < path.length && from.every((token, at) => token === path[at])) throw new InapplicableOperation(`${operation.from} cannot move into itself`);
+        const source = this.#valueAt(from);
         if (operation.from === operation.path) return;
         this.#remove(from);
-        return this.#add(path, moved, operation.path);
+        return this.#add(path, source, operation.path);
       }
-      default: throw new Miss(`${JSON.stringify(operation.op)} is no operation`);
+      default: throw new InapplicableOperation(`${JSON.stringify(operation.op)} is not an operation`);
     }
   }
 
   /** @param {string[]} path */
-  #at(path) {
-    return path.reduce((at, token) => at[place(at, token)], this.root);
+  #valueAt(path) {
+    return path.reduce((at, token) => at[resolveKey(at, token)], this.root);
   }
 
   /**
-   * The object or list that the last token is in, copied down to it.
+   * Copies the containers from the root to the parent of the last token, and returns that parent.
    * @param {string[]} path
    */
   #parent(path) {
-    let at = this.root = this.#copied(this.root);
+    let at = this.root = this.#copyOnce(this.root);
     for (const token of path.slice(0, -1)) {
-      const key = place(at, token);
-      const child = this.#copied(at[key]);
-      put(at, key, child);
+      const key = resolveKey(at, token);
+      const child = this.#copyOnce(at[key]);
+      setMember(at, key, child);
       at = child;
     }
     return at;
   }
 
   /** @param {any} container */
-  #copied(container) {
-    if (typeof container !== "object" || container === null) throw new Miss(`nothing can be in ${JSON.stringify(container)}`);
-    if (this.#own.has(container)) return container;
+  #copyOnce(container) {
+    if (typeof container !== "object" || container === null) throw new InapplicableOperation(`${JSON.stringify(container)} has no members`);
+    if (this.#copies.has(container)) return container;
     const copy = Array.isArray(container) ? container.slice() : { ...container };
-    this.#own.add(copy);
+    this.#copies.add(copy);
     return copy;
   }
 
@@ -137,12 +136,12 @@ class Draft {
     const token = path.at(-1);
     if (token === undefined) return void (this.root = added);
     const parent = this.#parent(path);
-    if (!Array.isArray(parent)) return put(parent, token, added);
+    if (!Array.isArray(parent)) return setMember(parent, token, added);
     const last = parent.at(-1);
-    if (token === "-" && typeof added === "string" && typeof last === "string" && last.length < BLOCK_UNITS && this.#isText(pointer.slice(0, -2))) {
+    if (token === "-" && typeof added === "string" && typeof last === "string" && last.length < CHUNK_UNITS_MAX && this.#isText(pointer.slice(0, -2))) {
       return void (parent[parent.length - 1] = last + added);
     }
-    parent.splice(token === "-" ? parent.length : index(token, parent.length), 0, added);
+    parent.splice(token === "-" ? parent.length : parseIndex(token, parent.length), 0, added);
   }
 
   /**
@@ -153,73 +152,73 @@ class Draft {
     const token = path.at(-1);
     if (token === undefined) return void (this.root = other);
     const parent = this.#parent(path);
-    put(parent, place(parent, token), other);
+    setMember(parent, resolveKey(parent, token), other);
   }
 
   /** @param {string[]} path */
   #remove(path) {
     const token = path.at(-1);
-    if (token === undefined) throw new Miss("the whole cannot be removed");
+    if (token === undefined) throw new InapplicableOperation("the root cannot be removed");
     const parent = this.#parent(path);
-    const key = place(parent, token);
+    const key = resolveKey(parent, token);
     if (Array.isArray(parent)) parent.splice(Number(key), 1);
     else delete parent[key];
   }
 }
 
 /**
- * The reference tokens of a JSON Pointer (RFC 6901).
+ * Parses a JSON Pointer (RFC 6901) into its reference tokens.
  * @param {unknown} pointer
  * @param {string} member
  */
-function tokens(pointer, member) {
-  if (typeof pointer !== "string") throw new Miss(`its ${member} is missing`);
+function parsePointer(pointer, member) {
+  if (typeof pointer !== "string") throw new InapplicableOperation(`${member} is missing`);
   if (pointer === "") return [];
-  if (!pointer.startsWith("/") || /~(?![01])/.test(pointer)) throw new Miss(`${JSON.stringify(pointer)} is no JSON Pointer`);
+  if (!pointer.startsWith("/") || /~(?![01])/.test(pointer)) throw new InapplicableOperation(`${JSON.stringify(pointer)} is not a JSON Pointer`);
   return pointer.slice(1).split("/").map((token) => token.replaceAll("~1", "/").replaceAll("~0", "~"));
 }
 
 /** @param {Operation} operation */
 function value(operation) {
-  if (!Object.hasOwn(operation, "value")) throw new Miss("its value is missing");
+  if (!Object.hasOwn(operation, "value")) throw new InapplicableOperation("value is missing");
   return operation.value;
 }
 
 /**
- * Where a token leads in what is there.
+ * Resolves a token to an existing key or index of a container.
  * @param {any} container
  * @param {string} token
  * @returns {string | number}
  */
-function place(container, token) {
-  if (Array.isArray(container)) return index(token, container.length - 1);
+function resolveKey(container, token) {
+  if (Array.isArray(container)) return parseIndex(token, container.length - 1);
   if (typeof container === "object" && container !== null && Object.hasOwn(container, token)) return token;
-  throw new Miss(`there is no ${JSON.stringify(token)}`);
+  throw new InapplicableOperation(`member ${JSON.stringify(token)} does not exist`);
 }
 
 /**
  * @param {string} token
  * @param {number} max
  */
-function index(token, max) {
+function parseIndex(token, max) {
   const at = /^(0|[1-9]\d*)$/.test(token) ? Number(token) : NaN;
-  if (!(at <= max)) throw new Miss(`${JSON.stringify(token)} is no place in a list that ends at ${max}`);
+  if (!(at <= max)) throw new InapplicableOperation(`${JSON.stringify(token)} is not an index from 0 to ${max}`);
   return at;
 }
 
 /**
- * Sets a member, whatever its name: `__proto__` is one like any other.
+ * Sets a member. `__proto__` is an ordinary name here.
  * @param {any} container
  * @param {string | number} key
  * @param {any} value
  */
-function put(container, key, value) {
+function setMember(container, key, value) {
   if (key === "__proto__") Object.defineProperty(container, key, { value, writable: true, enumerable: true, configurable: true });
   else container[key] = value;
 }
 
 /**
- * Whether two JSON values say the same. The order of an object's members means nothing.
+ * Whether two JSON values are equal. The order of an object's members is irrelevant.
  * @param {any} a
  * @param {any} b
  * @returns {boolean}

@@ -1,104 +1,107 @@
 /**
- * Frames over a WebSocket (`proscenium.v1`): many subscriptions on one connection.
+ * Reads frames over a WebSocket (`proscenium.v1`), which carries many subscriptions on one connection.
  */
 
 import { guarded, reasonOf } from "./sse.js";
 
 /**
- * @typedef {import("./sse.js").Reading} Reading
+ * @typedef {import("./sse.js").ReaderListener} ReaderListener
  * @typedef {import("./sse.js").Reader} Reader
  * @typedef {import("./types.js").ProblemDocument} ProblemDocument
  *
- * @typedef {Record<string, any> & { id: string }} Subscription What `subscribe` says, beside `op`.
+ * @typedef {Record<string, any> & { id: string }} Subscription The members of `subscribe` except `op`.
  */
 
-/** What is spoken. */
+/** The WebSocket subprotocol of the server. */
 const SUBPROTOCOL = "proscenium.v1";
 
-/** Close codes after which it is of no use to come back, and why: what was sent could not be taken. */
-const FINAL = new Map([[1003, "the server takes text only"], [1007, "the server could not read what it was sent"], [1009, "what was sent is too large"], [1010, "the server lacks an extension"]]);
-const UNAUTHENTICATED = 4401;
+/** Close codes after which a retry would fail again, with the reason: the server could not accept a message of the client. */
+const FINAL_CLOSE_CODES = new Map([
+  [1003, "The server accepts text only."], [1007, "The server could not decode a message of the client."],
+  [1009, "A message of the client is too large."], [1010, "The server lacks an extension that the client requires."],
+]);
+const UNAUTHENTICATED_CLOSE_CODE = 4401;
 
 /**
  * @param {string} url `ws://…/v1/ws`
  * @param {{ token: string | undefined, subscriptions: Subscription[], pingMs: number, WebSocket: typeof globalThis.WebSocket }} how
- * @param {Reading} on
+ * @param {ReaderListener} listener
  * @returns {Reader}
  */
-export function readBySocket(url, { token, subscriptions, pingMs, WebSocket }, on) {
-  const tell = guarded(on);
+export function readBySocket(url, { token, subscriptions, pingMs, WebSocket }, listener) {
+  const emit = guarded(listener);
   const socket = new WebSocket(url, SUBPROTOCOL);
-  const open = new Set(subscriptions.map((subscription) => subscription.id));
+  const openIds = new Set(subscriptions.map((subscription) => subscription.id));
   /** @type {ProblemDocument | undefined} */
   let problem;
-  let [pings, asked, isOpen] = [0, 0, false];
+  let [pingId, pingedAt, isOpen] = [0, 0, false];
   /** @type {ReturnType<typeof setInterval> | undefined} */
-  let pinging;
+  let pingTimer;
 
   /** @param {Record<string, any>} message */
-  const say = (message) => socket.send(JSON.stringify(message));
+  const send = (message) => socket.send(JSON.stringify(message));
   const ping = () => {
-    [pings, asked] = [pings + 1, performance.now()];
-    say({ op: "ping", id: pings });
+    [pingId, pingedAt] = [pingId + 1, performance.now()];
+    send({ op: "ping", id: pingId });
   };
   const end = () => {
-    clearInterval(pinging);
+    clearInterval(pingTimer);
     [socket.onopen, socket.onmessage, socket.onclose] = [null, null, null];
     socket.close();
   };
-  /** @param {import("./sse.js").Over} over */
-  const over = (over) => {
+  /** @param {import("./sse.js").ReaderEnd} reason */
+  const fail = (reason) => {
     end();
-    tell.over(over);
+    emit.ended(reason);
   };
   const subscribe = () => {
-    for (const subscription of subscriptions) say({ op: "subscribe", ...subscription });
-    pinging = setInterval(ping, pingMs);
+    for (const subscription of subscriptions) send({ op: "subscribe", ...subscription });
+    pingTimer = setInterval(ping, pingMs);
     ping();
-    tell.opened();
+    emit.opened();
   };
-  /** @param {Record<string, any>} answer */
-  const obey = (answer) => {
-    if (answer.op === "authenticated") return subscribe();
-    if (answer.op === "pong" && answer.id === pings) return tell.echo(performance.now() - asked);
-    if (answer.op !== "error") return;
-    const { op, id, ...document } = answer;
+  /** @param {Record<string, any>} reply */
+  const handleReply = (reply) => {
+    if (reply.op === "authenticated") return subscribe();
+    if (reply.op === "pong" && reply.id === pingId) return emit.roundTrip(performance.now() - pingedAt);
+    if (reply.op !== "error") return;
+    const { op, id, ...document } = reply;
     problem = /** @type {ProblemDocument} */ (document);
-    // What is wrong with a subscription is told as its stream would tell it; what is wrong with the connection, by its close.
-    if (open.has(id)) tell.came([{ frame: { frame: "Error", sequence: 0, problem }, cursor: "", sub: id }]);
+    // The error of a subscription becomes an `Error` frame, as on its SSE stream. The close code reports that of the connection.
+    if (openIds.has(id)) emit.frames([{ frame: { frame: "Error", sequence: 0, problem }, cursor: "", sub: id }]);
   };
 
   socket.onopen = () => {
     isOpen = true;
-    if (token) say({ op: "auth", token });
+    if (token) send({ op: "auth", token });
     else subscribe();
   };
   socket.onmessage = (message) => {
-    tell.heard();
+    emit.activity();
     try {
       const { sub, cursor = "", ...frame } = JSON.parse(message.data);
-      if (typeof frame.op === "string") obey(frame);
-      else if (open.has(sub)) tell.came([{ frame, cursor, sub }]);
+      if (typeof frame.op === "string") handleReply(frame);
+      else if (openIds.has(sub)) emit.frames([{ frame, cursor, sub }]);
     } catch (error) {
       if (!(error instanceof SyntaxError)) throw error;
-      over({ kind: "broken", why: `what came is no frame: ${reasonOf(error)}` });
+      fail({ kind: "malformed", why: `The client received malformed data: ${reasonOf(error)}` });
     }
   };
   socket.onclose = ({ code, reason }) => {
-    // Browsers do not say which.
-    const cut = isOpen ? "the connection was cut off" : "the server was not reached, or takes no WebSocket from here";
-    const why = reason || FINAL.get(code) || cut;
-    if (code === UNAUTHENTICATED) problem ??= { status: 401, code: "unauthenticated", detail: why };
-    if (code === UNAUTHENTICATED && problem) over({ kind: "problem", why: problem.detail, problem: { ...problem, status: 401 } });
-    else if (FINAL.has(code)) over({ kind: "problem", why, problem: problem ?? { status: 400, code: "unknown", detail: why } });
-    else over({ kind: "lost", why });
+    // Browsers do not report why a handshake failed.
+    const cut = isOpen ? "The connection was interrupted." : "The server is unreachable or rejects a WebSocket from this origin.";
+    const why = reason || FINAL_CLOSE_CODES.get(code) || cut;
+    if (code === UNAUTHENTICATED_CLOSE_CODE) problem ??= { status: 401, code: "unauthenticated", detail: why };
+    if (code === UNAUTHENTICATED_CLOSE_CODE && problem) fail({ kind: "problem", why: problem.detail, problem: { ...problem, status: 401 } });
+    else if (FINAL_CLOSE_CODES.has(code)) fail({ kind: "problem", why, problem: problem ?? { status: 400, code: "unknown", detail: why } });
+    else fail({ kind: "lost", why });
   };
-  return { close: () => (tell.end(), end()) };
+  return { close: () => (emit.silence(), end()) };
 }
 
 /**
- * The address of a server's WebSocket.
- * @param {string} base Empty means the page's own.
+ * Returns the address of a server's WebSocket.
+ * @param {string} base Empty means the page's origin.
  */
 export function socketUrl(base) {
   const url = new URL(`${base}/v1/ws`, typeof location === "undefined" ? undefined : location.href);

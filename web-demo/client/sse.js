@@ -1,5 +1,5 @@
 /**
- * Server-sent events: how they are written, and the two ways to read them.
+ * Server-sent events: the parser, and two readers (`fetch` and `EventSource`).
  */
 
 import { problemOf, retryAfterOf } from "./http.js";
@@ -8,31 +8,32 @@ import { problemOf, retryAfterOf } from "./http.js";
  * @typedef {import("./types.js").Frame} Frame
  * @typedef {import("./types.js").ProblemDocument} ProblemDocument
  *
- * @typedef {{ frame: Frame, cursor: string, sub?: string }} Came A frame, with its cursor if it has one, and the subscription that it is for.
+ * @typedef {{ frame: Frame, cursor: string, sub?: string }} ReceivedFrame A frame with its cursor (empty if it has none)
+ * and its subscription.
  *
- * @typedef {object} Over Why a reader has stopped. `lost`: the line; `nothing`: the server has no more to say, ever; `unseen`: there was an answer that
- * this reader cannot see; `problem`: the server says no; `broken`: the server said what cannot be understood.
- * @property {"lost" | "nothing" | "unseen" | "problem" | "broken"} kind
+ * @typedef {object} ReaderEnd Why a reader stopped. `lost`: the connection broke; `finished`: the server has nothing more,
+ * ever; `opaque`: the response is one that this reader cannot inspect; `problem`: the server rejected the request;
+ * `malformed`: the client could not parse a frame.
+ * @property {"lost" | "finished" | "opaque" | "problem" | "malformed"} kind
  * @property {string} why
  * @property {ProblemDocument} [problem]
  * @property {number} [retryAfterMs]
  *
- * @typedef {object} Reading What a reader tells. Nothing comes after `over`, or after it was closed.
- * @property {() => void} opened The line stands.
- * @property {() => void} heard A sign of life.
- * @property {(came: Came[]) => void} came Frames, in order, as many as came at once.
- * @property {(ms: number) => void} retry How long the server wants readers to wait before they come back.
- * @property {(ms: number) => void} echo How long a question took there and back.
- * @property {(over: Over) => void} over
+ * @typedef {object} ReaderListener The events of a reader. None follows `ended`, or `close`.
+ * @property {() => void} opened The connection is open.
+ * @property {() => void} activity Bytes arrived.
+ * @property {(frames: ReceivedFrame[]) => void} frames Frames that arrived together, in order.
+ * @property {(ms: number) => void} retry The server's reconnection delay.
+ * @property {(ms: number) => void} roundTrip The round-trip time of a ping.
+ * @property {(end: ReaderEnd) => void} ended
  *
  * @typedef {{ close: () => void }} Reader
  */
 
-/** One event. A block without data is none, as in `EventSource`. */
-/** @typedef {{ data: string, id: string | undefined }} SseEvent */
+/** @typedef {{ data: string, id: string | undefined }} SseEvent One event. As in `EventSource`, a block without data is none. */
 
 /**
- * Reads a stream of events, wherever it was cut into pieces. An event is only taken when the blank line behind it has come.
+ * Parses a stream of events that arrives in arbitrary chunks. An event is complete when its blank line has arrived.
  */
 export class SseParser {
   /** @param {(ms: number) => void} [retry] */
@@ -50,32 +51,32 @@ export class SseParser {
   #id;
 
   /**
-   * Takes the next piece.
-   * @param {string} piece
-   * @returns {SseEvent[]} What has become whole with it.
+   * Parses the next chunk.
+   * @param {string} chunk
+   * @returns {SseEvent[]} The events that it completes.
    */
-  push(piece) {
+  push(chunk) {
     /** @type {SseEvent[]} */
     const events = [];
     let from = 0;
-    if (piece !== "" && this.#isFirst) {
+    if (chunk !== "" && this.#isFirst) {
       this.#isFirst = false;
-      if (piece.startsWith("\uFEFF")) from = 1;
+      if (chunk.startsWith("\uFEFF")) from = 1;
     }
-    // CR and LF may come in two pieces, and are one end of a line.
-    if (this.#afterCr && piece[from] === "\n") from += 1;
-    if (piece !== "") this.#afterCr = false;
-    const ends = /\r\n|\n|\r/g;
-    ends.lastIndex = from;
-    for (let end = ends.exec(piece); end; end = ends.exec(piece)) {
-      const event = this.#take(this.#line + piece.slice(from, end.index));
+    // CR and LF may arrive in two chunks and are still one line end.
+    if (this.#afterCr && chunk[from] === "\n") from += 1;
+    if (chunk !== "") this.#afterCr = false;
+    const lineEnds = /\r\n|\n|\r/g;
+    lineEnds.lastIndex = from;
+    for (let lineEnd = lineEnds.exec(chunk); lineEnd; lineEnd = lineEnds.exec(chunk)) {
+      const event = this.#takeLine(this.#line + chunk.slice(from, lineEnd.index));
       if (event) events.push(event);
       this.#line = "";
-      from = ends.lastIndex;
-      this.#afterCr = end[0] === "\r" && from === piece.length;
+      from = lineEnds.lastIndex;
+      this.#afterCr = lineEnd[0] === "\r" && from === chunk.length;
     }
-    // Joined when the line is whole, not searched again meanwhile: an event may be megabytes in many pieces.
-    this.#line += piece.slice(from);
+    // Joined when the line is complete, and not searched again until then: one event may be megabytes in many chunks.
+    this.#line += chunk.slice(from);
     return events;
   }
 
@@ -83,7 +84,7 @@ export class SseParser {
    * @param {string} line
    * @returns {SseEvent | undefined}
    */
-  #take(line) {
+  #takeLine(line) {
     if (line === "") {
       const event = this.#data.length > 0 ? { data: this.#data.join("\n"), id: this.#id } : undefined;
       [this.#data, this.#id] = [[], undefined];
@@ -100,118 +101,118 @@ export class SseParser {
 }
 
 /**
- * By `fetch`: sees statuses and heartbeats, and sends headers.
+ * Reads SSE by `fetch`, which reports statuses and heartbeats and can send headers.
  * @param {string} url
  * @param {Record<string, string>} headers
  * @param {typeof globalThis.fetch} fetch
- * @param {Reading} on
+ * @param {ReaderListener} listener
  * @returns {Reader}
  */
-export function readByFetch(url, headers, fetch, on) {
-  const stop = new AbortController();
-  const tell = guarded(on);
-  const read = async () => {
-    const answer = await fetch(url, { headers: { accept: "text/event-stream", ...headers }, cache: "no-store", signal: stop.signal });
-    if (answer.status === 204) return tell.over({ kind: "nothing", why: "there is no more to come" });
-    if (!answer.ok) {
-      const problem = await problemOf(answer);
-      return tell.over({ kind: "problem", why: problem.detail, problem, retryAfterMs: retryAfterOf(answer) });
+export function readByFetch(url, headers, fetch, listener) {
+  const abort = new AbortController();
+  const emit = guarded(listener);
+  const run = async () => {
+    const response = await fetch(url, { headers: { accept: "text/event-stream", ...headers }, cache: "no-store", signal: abort.signal });
+    if (response.status === 204) return emit.ended({ kind: "finished", why: "The stream has ended." });
+    if (!response.ok) {
+      const problem = await problemOf(response);
+      return emit.ended({ kind: "problem", why: problem.detail, problem, retryAfterMs: retryAfterOf(response) });
     }
-    if (!answer.headers.get("content-type")?.startsWith("text/event-stream") || !answer.body) {
-      stop.abort();
-      return tell.over({ kind: "lost", why: "the answer is no stream of events" });
+    if (!response.headers.get("content-type")?.startsWith("text/event-stream") || !response.body) {
+      abort.abort();
+      return emit.ended({ kind: "lost", why: "The response is not an event stream." });
     }
-    tell.opened();
-    const [parser, decoder, body] = [new SseParser(tell.retry), new TextDecoder(), answer.body.getReader()];
+    emit.opened();
+    const [parser, decoder, body] = [new SseParser(emit.retry), new TextDecoder(), response.body.getReader()];
     for (;;) {
       const { done, value } = await body.read();
-      if (done) return tell.over({ kind: "lost", why: "the stream was cut off" });
-      tell.heard();
-      const { came, broken } = framesOf(parser.push(decoder.decode(value, { stream: true })));
-      if (came.length > 0) tell.came(came);
-      if (broken) throw broken;
+      if (done) return emit.ended({ kind: "lost", why: "The stream was interrupted." });
+      emit.activity();
+      const { frames, malformed } = framesOf(parser.push(decoder.decode(value, { stream: true })));
+      if (frames.length > 0) emit.frames(frames);
+      if (malformed) throw malformed;
     }
   };
-  read().catch((error) => {
-    stop.abort();
-    tell.over(error instanceof SyntaxError ? { kind: "broken", why: `what came is no frame: ${error.message}` } : { kind: "lost", why: reasonOf(error) });
+  run().catch((error) => {
+    abort.abort();
+    emit.ended(error instanceof SyntaxError ? { kind: "malformed", why: `The client received malformed data: ${error.message}` } : { kind: "lost", why: reasonOf(error) });
   });
-  return { close: () => (tell.end(), stop.abort()) };
+  return { close: () => (emit.silence(), abort.abort()) };
 }
 
 /**
- * The frames of events, up to one that is none.
+ * Parses events into frames, up to the first that is malformed.
  * @param {SseEvent[]} events
  */
 function framesOf(events) {
-  /** @type {Came[]} */
-  const came = [];
+  /** @type {ReceivedFrame[]} */
+  const frames = [];
   try {
-    for (const { data, id } of events) came.push({ frame: JSON.parse(data), cursor: id ?? "" });
-    return { came };
-  } catch (broken) {
-    return { came, broken };
+    for (const { data, id } of events) frames.push({ frame: JSON.parse(data), cursor: id ?? "" });
+    return { frames };
+  } catch (malformed) {
+    return { frames, malformed };
   }
 }
 
 /**
- * By `EventSource`: it cannot send a header nor see a status or a heartbeat, but every browser has it. It is not left to come
- * back by itself, for what it cannot see has to be found out otherwise.
+ * Reads SSE by `EventSource`, which every browser has, but which sends no header and reports neither status nor heartbeat.
+ * The reader closes it on the first error instead of letting it reconnect: the connection must find out the reason.
  * @param {string} url
  * @param {typeof globalThis.EventSource} EventSource
- * @param {Reading} on
+ * @param {ReaderListener} listener
  * @returns {Reader}
  */
-export function readByEventSource(url, EventSource, on) {
-  const tell = guarded(on);
+export function readByEventSource(url, EventSource, listener) {
+  const emit = guarded(listener);
   const source = new EventSource(url);
-  const close = () => (tell.end(), source.close());
-  source.onopen = () => (tell.heard(), tell.opened());
+  const close = () => (emit.silence(), source.close());
+  source.onopen = () => (emit.activity(), emit.opened());
   source.onmessage = (message) => {
     let frame;
     try {
       frame = JSON.parse(message.data);
     } catch (error) {
       source.close();
-      return tell.over({ kind: "broken", why: `what came is no frame: ${reasonOf(error)}` });
+      return emit.ended({ kind: "malformed", why: `The client received malformed data: ${reasonOf(error)}` });
     }
-    tell.heard();
-    tell.came([{ frame, cursor: message.lastEventId }]);
+    emit.activity();
+    emit.frames([{ frame, cursor: message.lastEventId }]);
   };
   source.onerror = () => {
-    // Of an answer that is no stream it says no more than that it gave up.
+    // For a response that is not a stream, `EventSource` reports only that it gave up.
     const isClosed = source.readyState === 2;
     source.close();
-    tell.over(isClosed ? { kind: "unseen", why: "the answer was no stream" } : { kind: "lost", why: "the stream was cut off" });
+    emit.ended(isClosed ? { kind: "opaque", why: "The response is not an event stream." } : { kind: "lost", why: "The stream was interrupted." });
   };
   return { close };
 }
 
 /**
- * The same listener, which hears nothing after `over` or `end`.
- * @param {Reading} on
- * @returns {Reading & { end: () => void }}
+ * Wraps a listener so that it gets no event after `ended` or `silence`.
+ * @param {ReaderListener} listener
+ * @returns {ReaderListener & { silence: () => void }}
  */
-export function guarded(on) {
-  let isOver = false;
+export function guarded(listener) {
+  let hasEnded = false;
   return {
-    opened: () => void (isOver || on.opened()),
-    heard: () => void (isOver || on.heard()),
-    came: (came) => void (isOver || on.came(came)),
-    retry: (ms) => void (isOver || on.retry(ms)),
-    echo: (ms) => void (isOver || on.echo(ms)),
-    over: (over) => {
-      if (isOver) return;
-      isOver = true;
-      on.over(over);
+    opened: () => void (hasEnded || listener.opened()),
+    activity: () => void (hasEnded || listener.activity()),
+    frames: (frames) => void (hasEnded || listener.frames(frames)),
+    retry: (ms) => void (hasEnded || listener.retry(ms)),
+    roundTrip: (ms) => void (hasEnded || listener.roundTrip(ms)),
+    ended: (end) => {
+      if (hasEnded) return;
+      hasEnded = true;
+      listener.ended(end);
     },
-    end: () => void (isOver = true),
+    silence: () => void (hasEnded = true),
   };
 }
 
 /** @param {unknown} error */
 export function reasonOf(error) {
   if (!(error instanceof Error)) return String(error);
-  // What undici says of its own is only that it failed.
+  // The message of undici says only that the request failed; its cause says why.
   return error.cause instanceof Error && error.cause.message ? `${error.message}: ${error.cause.message}` : error.message;
 }

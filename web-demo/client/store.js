@@ -1,8 +1,8 @@
 /**
- * The picture: the activities of one or several runs, as far as their frames have come.
+ * The store: the current activities of one or several runs, folded from their frames.
  *
- * A store is for one audience and for one connection at a time, for a change is only good on top of the one before it. What it
- * holds is never changed in place: an activity that changes is another object, which shares with the old one what stayed.
+ * A store serves one audience and one connection at a time, since each change applies only to the version before it. Its
+ * activities are immutable: a change creates another object, which shares the unchanged parts with the old one.
  */
 
 import { PatchError, apply, equal } from "./patch.js";
@@ -15,12 +15,12 @@ import { PatchError, apply, equal } from "./patch.js";
  * @typedef {import("./types.js").Listener} Listener
  * @typedef {import("./types.js").Run} Run
  *
- * @typedef {{ runId?: string, sessionId?: string }} Of
+ * @typedef {{ runId?: string, sessionId?: string }} LogRef
  * @typedef {{ run: Run, rank: number, keys: Set<string> }} Log
  */
 
-/** Which members are streamed text, by type; the same as the server joins. Contents that a source names itself have none. */
-const TEXTS = new Map([
+/** Pointers of streamed text, by activity type, as the server folds them. Custom activities have none. */
+const TEXT_POINTERS = new Map([
   ["message", /^\/parts\/\d+\/text$/],
   ["reasoning", /^\/text$/],
   ["plan", /^\/text$/],
@@ -28,29 +28,29 @@ const TEXTS = new Map([
 ]);
 
 /**
- * The name of the log that something is of: the run's id, or for a session's own log `@` and the session's. Within it `%`,
- * spaces and a leading `@` are escaped, so that no two logs and no two keys are ever the same.
- * @param {Of} of
+ * Returns the name of a log: the run's id, or `@` and the session's id for a session's own log. `%`, spaces and a leading `@`
+ * are escaped, so that the names of two logs, and the keys of two activities, always differ.
+ * @param {LogRef} of
  */
 export function logOf({ runId, sessionId }) {
-  return runId ? escaped(runId).replace(/^@/, "%40") : `@${escaped(sessionId ?? "")}`;
+  return runId ? escapeId(runId).replace(/^@/, "%40") : `@${escapeId(sessionId ?? "")}`;
 }
 
 /**
- * The key of an activity: `<run> <type> <id>`.
- * @param {Of & { activityType: string, activityId: string }} activity
+ * Returns the key of an activity: `<run> <type> <id>`.
+ * @param {LogRef & { activityType: string, activityId: string }} activity
  */
 export function keyOf(activity) {
-  return `${logOf(activity)} ${escaped(activity.activityType)} ${activity.activityId}`;
+  return `${logOf(activity)} ${escapeId(activity.activityType)} ${activity.activityId}`;
 }
 
 /** @param {string} id */
-function escaped(id) {
+function escapeId(id) {
   return id.replace(/[% ]/g, encodeURIComponent);
 }
 
 /**
- * What a text member says, however many chunks it came in.
+ * Joins the chunks of a text member.
  * @param {unknown} chunks
  * @returns {string}
  */
@@ -60,8 +60,8 @@ export function textOf(chunks) {
 }
 
 /**
- * What a text member says after its first `from` UTF-16 code units. It costs what it gives, however long the text is before: for
- * whoever shows text that grows, and appends.
+ * Returns a text member after its first `from` UTF-16 code units. The cost depends on the length of the result only: for
+ * views that append to a growing text.
  * @param {unknown} chunks
  * @param {number} from
  * @returns {string}
@@ -70,17 +70,17 @@ export function textFrom(chunks, from) {
   if (!Array.isArray(chunks)) return textOf(chunks).slice(from);
   let start = lengthOf(chunks);
   /** @type {string[]} */
-  const tail = [];
+  const suffix = [];
   for (let at = chunks.length - 1; at >= 0 && start > from; at -= 1) {
     const chunk = String(chunks[at]);
     start -= chunk.length;
-    tail.push(start < from ? chunk.slice(from - start) : chunk);
+    suffix.push(start < from ? chunk.slice(from - start) : chunk);
   }
-  return tail.reverse().join("");
+  return suffix.reverse().join("");
 }
 
 /**
- * How long a text member is, in UTF-16 code units.
+ * Returns the length of a text member, in UTF-16 code units.
  * @param {unknown} chunks
  */
 export function lengthOf(chunks) {
@@ -94,14 +94,14 @@ export class Store {
   /** @type {Map<string, Log>} */
   #logs = new Map();
   #ranks = 0;
-  /** Everything in order; `undefined` when that has to be found out anew. @type {string[] | undefined} */
+  /** The sorted keys; `undefined` while they must be sorted again. @type {string[] | undefined} */
   #order = [];
   /** @type {Set<Listener>} */
   #listeners = new Set();
   #depth = 0;
-  #changes = none();
+  #changes = noChanges();
 
-  /** How many activities there are. */
+  /** The number of activities. */
   get size() {
     return this.#activities.size;
   }
@@ -112,7 +112,7 @@ export class Store {
   }
 
   /**
-   * The activities in their order: run by run as these came, and within a run by `opened`.
+   * Returns the activities in order: runs by their first frame, and within a run by `opened`.
    * @param {(activity: Activity) => boolean} [filter]
    */
   sorted(filter) {
@@ -126,36 +126,36 @@ export class Store {
     return sorted;
   }
 
-  /** How the logs stand that this store has heard of, in the order in which they came. @returns {Run[]} */
+  /** The states of all logs in this store, by their first frame. @returns {Run[]} */
   runs() {
     return [...this.#logs.values()].map((log) => log.run);
   }
 
   /**
-   * How one log stands.
+   * The state of one log.
    * @param {string} runId
-   * @returns {Run | undefined} Nothing, while nothing of it has come.
+   * @returns {Run | undefined} `undefined` before its first frame.
    */
   run(runId) {
     return this.#logs.get(logOf({ runId }))?.run;
   }
 
   /**
-   * Hears of every change, at once; of those of one batch once. Views gather the keys and draw when the screen does.
+   * Calls the listener with every change, once per batch. A view collects the keys and draws once per animation frame.
    * @param {Listener} listener
-   * @returns {() => void} Ends it.
+   * @returns {() => void} Unsubscribes.
    */
   subscribe(listener) {
-    // Each has its own, so that the same function can listen twice.
-    const own = /** @type {Listener} */ ((changes) => listener(changes));
-    this.#listeners.add(own);
-    return () => void this.#listeners.delete(own);
+    // A wrapper per call, so that one function can subscribe twice.
+    const wrapped = /** @type {Listener} */ ((changes) => listener(changes));
+    this.#listeners.add(wrapped);
+    return () => void this.#listeners.delete(wrapped);
   }
 
   /**
-   * Takes the next frame.
+   * Applies the next frame.
    * @param {Frame} frame
-   * @returns {Fault | undefined} What could not be taken: then nothing was, and whoever reads has to have a snapshot sent.
+   * @returns {Fault | undefined} Why the frame did not apply. Nothing changed then; the caller must request a snapshot.
    */
   take(frame) {
     return this.batch(() => {
@@ -163,17 +163,18 @@ export class Store {
       switch (frame.frame) {
         case "ActivitySnapshot": return this.#snapshot(log, frame);
         case "ActivityDelta": return this.#delta(log, frame);
-        case "Hydrated": return this.#move(log, { isHydrated: true, sequence: Math.max(log.run.sequence, frame.sequence) });
-        case "End": return this.#move(log, { ended: frame.status });
+        case "Hydrated": return this.#updateRun(log, { isHydrated: true, sequence: Math.max(log.run.sequence, frame.sequence) });
+        case "End": return this.#updateRun(log, { ended: frame.status });
         case "Reset": return this.#forget(log);
-        // Events add up to nothing here, and an error is the connection's to tell.
+        // Events change no activity, and the connection handles an error.
         default: return undefined;
       }
     });
   }
 
   /**
-   * Makes a run exactly what REST says that it is, or was: `GET /v1/runs/{id}/activities`. What is the same stays the same object.
+   * Replaces a run by the result of `GET /v1/runs/{id}/activities`, for now or for a past sequence. An equal activity stays
+   * the same object.
    * @param {string} runId
    * @param {(Omit<Activity, "runId"> & { runId?: string })[]} activities
    * @param {number} sequence
@@ -181,20 +182,20 @@ export class Store {
   load(runId, activities, sequence) {
     this.batch(() => {
       const log = this.#log({ runId });
-      const gone = new Set(log.keys);
+      const removed = new Set(log.keys);
       for (const loaded of activities) {
         const activity = { ...loaded, runId };
         const key = keyOf(activity);
-        gone.delete(key);
-        if (!equal(this.#activities.get(key), activity)) this.#put(log, key, activity);
+        removed.delete(key);
+        if (!equal(this.#activities.get(key), activity)) this.#set(log, key, activity);
       }
-      this.#drop(log, gone);
+      this.#remove(log, removed);
       log.run = { runId, sequence, isHydrated: true };
       this.#changes.runs.add(logOf(log.run));
     });
   }
 
-  /** Forgets everything of a run. @param {string} runId */
+  /** Removes a run. @param {string} runId */
   forget(runId) {
     this.batch(() => {
       const name = logOf({ runId });
@@ -205,7 +206,7 @@ export class Store {
     });
   }
 
-  /** Forgets everything. */
+  /** Removes everything. */
   clear() {
     this.batch(() => {
       for (const [name, log] of this.#logs) {
@@ -216,7 +217,7 @@ export class Store {
   }
 
   /**
-   * Tells of everything that `work` takes in one go.
+   * Notifies listeners once of all changes that `work` makes.
    * @template T
    * @param {() => T} work
    * @returns {T}
@@ -227,26 +228,26 @@ export class Store {
       return work();
     } finally {
       this.#depth -= 1;
-      if (this.#depth === 0) this.#tell();
+      if (this.#depth === 0) this.#notify();
     }
   }
 
-  #tell() {
+  #notify() {
     const changes = this.#changes;
     if (changes.keys.size === 0 && changes.runs.size === 0) return;
-    this.#changes = none();
+    this.#changes = noChanges();
     for (const listener of [...this.#listeners]) {
       if (!this.#listeners.has(listener)) continue;
       try {
         listener(changes);
       } catch (error) {
-        // One that fails must not keep the others, or the connection, from what they need.
+        // A failing listener must not stop the other listeners or the connection.
         queueMicrotask(() => { throw error; });
       }
     }
   }
 
-  /** @param {Of} of */
+  /** @param {LogRef} of */
   #log({ runId = "", sessionId }) {
     const name = logOf({ runId, sessionId });
     let log = this.#logs.get(name);
@@ -264,8 +265,8 @@ export class Store {
     const { runId, sessionId } = log.run;
     const times = { ...(openedAt && { openedAt }), ...(updatedAt && { updatedAt }), ...(endedAt && { endedAt }) };
     const activity = { runId, ...(sessionId && { sessionId }), activityType, activityId, surface, ...(agentId && { agentId }), opened, sequence, ...times, content };
-    this.#put(log, keyOf(activity), activity);
-    return this.#moved(log, frame);
+    this.#set(log, keyOf(activity), activity);
+    return this.#advance(log, frame);
   }
 
   /**
@@ -275,60 +276,60 @@ export class Store {
    */
   #delta(log, frame) {
     const key = keyOf({ ...log.run, activityType: frame.activityType, activityId: frame.activityId });
-    const known = this.#activities.get(key);
-    if (!known) return { key, sequence: frame.sequence, why: "a change came for what is not here" };
-    // An envelope changes an activity once, so this one is in it already.
-    if (frame.sequence <= known.sequence) return undefined;
-    const texts = TEXTS.get(frame.activityType);
+    const current = this.#activities.get(key);
+    if (!current) return { key, sequence: frame.sequence, why: "the activity does not exist in this store" };
+    // An envelope changes an activity once, so a snapshot already contains this change.
+    if (frame.sequence <= current.sequence) return undefined;
+    const texts = TEXT_POINTERS.get(frame.activityType);
     try {
-      const content = apply(known.content, frame.patch, texts && ((pointer) => texts.test(pointer)));
-      if (typeof content !== "object" || content === null || Array.isArray(content)) return { key, sequence: frame.sequence, why: "a change leaves no object" };
-      this.#put(log, key, moved({ ...known, sequence: frame.sequence, content }, frame));
+      const content = apply(current.content, frame.patch, texts && ((pointer) => texts.test(pointer)));
+      if (typeof content !== "object" || content === null || Array.isArray(content)) return { key, sequence: frame.sequence, why: "the changed content is not an object" };
+      this.#set(log, key, withTimes({ ...current, sequence: frame.sequence, content }, frame));
     } catch (error) {
       if (!(error instanceof PatchError)) throw error;
       return { key, sequence: frame.sequence, why: error.message };
     }
-    return this.#moved(log, frame);
+    return this.#advance(log, frame);
   }
 
   /**
-   * What comes live after an end begins another attempt.
+   * Advances the log. A live frame after an end means that another attempt has begun.
    * @param {Log} log
-   * @param {import("./types.js").OfLog} frame
+   * @param {import("./types.js").LogRef} frame
    */
-  #moved(log, frame) {
+  #advance(log, frame) {
     log.run = { ...log.run, sequence: Math.max(log.run.sequence, frame.sequence) };
-    if (frame.prev !== undefined && log.run.ended !== undefined) this.#move(log, { ended: undefined });
+    if (frame.prev !== undefined && log.run.ended !== undefined) this.#updateRun(log, { ended: undefined });
     return undefined;
   }
 
   /** @param {Log} log @param {Partial<Run>} to */
-  #move(log, to) {
+  #updateRun(log, to) {
     log.run = { ...log.run, ...to };
     this.#changes.runs.add(logOf(log.run));
     return undefined;
   }
 
   /** @param {Log} log @param {string} key @param {Activity} activity */
-  #put(log, key, activity) {
-    const known = this.#activities.get(key);
+  #set(log, key, activity) {
+    const current = this.#activities.get(key);
     this.#activities.set(key, activity);
     log.keys.add(key);
     this.#changes.keys.add(key);
-    if (known?.opened === activity.opened || !this.#order) return;
+    if (current?.opened === activity.opened || !this.#order) return;
     const last = this.#order.at(-1);
-    if (!known && (last === undefined || this.#compare(last, key) < 0)) this.#order.push(key);
+    if (!current && (last === undefined || this.#compare(last, key) < 0)) this.#order.push(key);
     else this.#order = undefined;
   }
 
   /** @param {Log} log */
   #forget(log) {
-    this.#drop(log, new Set(log.keys));
-    return this.#move(log, { sequence: 0, isHydrated: false, ended: undefined });
+    this.#remove(log, new Set(log.keys));
+    return this.#updateRun(log, { sequence: 0, isHydrated: false, ended: undefined });
   }
 
   /** @param {Log} log @param {Set<string>} keys */
-  #drop(log, keys) {
+  #remove(log, keys) {
     if (keys.size === 0) return;
     for (const key of keys) {
       this.#activities.delete(key);
@@ -341,9 +342,9 @@ export class Store {
 
   /** @param {string} a @param {string} b */
   #compare(a, b) {
-    const [one, other] = [this.#activities.get(a), this.#activities.get(b)];
-    if (!one || !other) return 0;
-    return this.#rank(one) - this.#rank(other) || one.opened - other.opened || (a < b ? -1 : 1);
+    const [first, second] = [this.#activities.get(a), this.#activities.get(b)];
+    if (!first || !second) return 0;
+    return this.#rank(first) - this.#rank(second) || first.opened - second.opened || (a < b ? -1 : 1);
   }
 
   /** @param {Activity} activity */
@@ -353,12 +354,12 @@ export class Store {
 }
 
 /**
- * Gives an activity the times of a change: `at` is when it changed, and where the change ends it or has it go on again, `ended`.
+ * Sets the times of a change: `at` is its time. `ended` tells whether it ends the activity (true) or reopens it (false).
  * @param {Activity} activity
  * @param {import("./types.js").Delta} change
  * @returns {Activity}
  */
-function moved(activity, { at, ended }) {
+function withTimes(activity, { at, ended }) {
   if (at) activity.updatedAt = at;
   if (at && ended) activity.endedAt = at;
   if (ended === false) delete activity.endedAt;
@@ -366,6 +367,6 @@ function moved(activity, { at, ended }) {
 }
 
 /** @returns {Changes} */
-function none() {
+function noChanges() {
   return { keys: new Set(), runs: new Set(), reset: false };
 }

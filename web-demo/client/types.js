@@ -1,39 +1,42 @@
 /**
- * The words of the client, as types. There is no code here: everything is checked by `tsc --checkJs` and read by editors.
+ * The types of the client. This module holds no code: `tsc --checkJs` checks it, and editors read it.
  *
  * @typedef {null | boolean | number | string | Json[] | { [member: string]: Json }} Json
  *
- * @typedef {"user" | "dashboard" | "internal"} Audience Who looks. `user` sees least; a token may allow less than is asked for.
+ * @typedef {"user" | "dashboard" | "internal"} Audience The reader's audience. `user` sees least. A token may allow less
+ * than the client requests.
  *
- * @typedef {object} Activity One evolving thing on a screen. Nothing ever changes one: what changes is another object in its place.
- * @property {string} runId The run that it is of; empty, if it is of a session's own log.
- * @property {string} [sessionId] The session whose own log it is of; absent, if it is a run's.
- * @property {string} activityType What kind of thing: `message`, `tool-call-progress`, `action`, … or a name that a source gave.
+ * @typedef {object} Activity One evolving item on a screen. Activities are immutable: a change creates another object.
+ * @property {string} runId The run that the activity belongs to. Empty for a session's own log.
+ * @property {string} [sessionId] The session whose own log holds the activity. Absent for a run's activity.
+ * @property {string} activityType The kind: `message`, `tool-call-progress`, `action`, … or a name that a source chose.
  * @property {string} activityId Unique within its type and run.
- * @property {string} surface Where it is meant to be shown: `conversation`, `tool_ui`, `hitl`, …
- * @property {string} [agentId] The agent that it is of.
- * @property {number} opened The envelope with which it appeared, from 1. Activities of a run are sorted by it.
- * @property {number} sequence The envelope that changed it last.
- * @property {string} [openedAt] When the server received the envelope `opened` (RFC 3339, UTC). Absent from servers of the first edition, as the other two.
- * @property {string} [updatedAt] When it received the envelope `sequence`.
- * @property {string} [endedAt] When it received the envelope with which the activity ended. Absent while it has not ended.
- * @property {Record<string, any>} content What it is; `schema/activities/` of the repository has a schema for each type.
+ * @property {string} surface The surface for which it is meant: `conversation`, `tool_ui`, `hitl`, …
+ * @property {string} [agentId] The agent that it belongs to.
+ * @property {number} opened The sequence of the envelope that created it, from 1. Activities of a run are sorted by it.
+ * @property {number} sequence The sequence of the envelope that changed it last.
+ * @property {string} [openedAt] When the server received the envelope `opened` (RFC 3339, UTC). Servers of the first
+ * edition send none of the three times.
+ * @property {string} [updatedAt] When the server received the envelope `sequence`.
+ * @property {string} [endedAt] When the server received the envelope that ended the activity. Absent while it is open.
+ * @property {Record<string, any>} content The content. `schema/activities/` of the repository has a schema for each type.
  *
- * @typedef {object} Run How far a log has come, as a store knows it.
+ * @typedef {object} Run The state of one log, as a store knows it.
  * @property {string} runId Empty for a session's own log.
- * @property {string} [sessionId] Of a session's own log.
+ * @property {string} [sessionId] The session, for a session's own log.
  * @property {number} sequence The last envelope that changed something here; 0 for none.
- * @property {boolean} isHydrated Whether everything that there was has come: until then what is missing is not known to be absent.
- * @property {string} [ended] How it ended: completed, failed, cancelled, interrupted. Absent, while it has not.
+ * @property {boolean} isHydrated Whether the server has sent everything that existed. Until then a missing activity may
+ * still exist.
+ * @property {string} [ended] How the run ended: completed, failed, cancelled, interrupted. Absent while it is open.
  *
- * @typedef {object} Changes What became different, told once a batch.
- * @property {Set<string>} keys Of the activities that came, changed or went.
- * @property {Set<string>} runs Of the runs that were hydrated, ended, or moved on: names by `logOf`.
- * @property {boolean} reset Whether activities went.
+ * @typedef {object} Changes The changes of one batch.
+ * @property {Set<string>} keys Keys of the activities that were added, changed or removed.
+ * @property {Set<string>} runs Names (`logOf`) of the logs that were hydrated, ended or restarted.
+ * @property {boolean} reset Whether activities were removed.
  *
  * @typedef {(changes: Changes) => void} Listener
  *
- * @typedef {object} Fault A change that could not be taken. Nothing of it was.
+ * @typedef {object} Fault A change that the store could not apply. The store applied no part of it.
  * @property {string} key The activity.
  * @property {number} sequence The envelope.
  * @property {string} why
@@ -44,22 +47,22 @@
  * @property {string} [from]
  * @property {any} [value]
  *
- * @typedef {object} OfLog Every frame names the run, or the session, whose log it is of.
+ * @typedef {object} LogRef The log of a frame: every frame names its run or its session.
  * @property {string} [runId]
  * @property {string} [sessionId]
  * @property {number} sequence The envelope that caused the frame.
- * @property {number} [prev] The envelope before it that gave this reader a frame, 0 for none.
+ * @property {number} [prev] The previous envelope that gave this reader a frame; 0 for none.
  *
- * @typedef {OfLog & { frame: "ActivitySnapshot", activityType: string, activityId: string, surface: string, opened: number, openedAt?: string, updatedAt?: string, endedAt?: string, agentId?: string, content: Record<string, any> }} Snapshot
- * @typedef {OfLog & { frame: "ActivityDelta", activityType: string, activityId: string, at?: string, ended?: boolean, patch: Operation[] }} Delta
- * @typedef {OfLog & { frame: "Hydrated" }} Hydrated
- * @typedef {OfLog & { frame: "Reset", reason: string }} Reset
- * @typedef {OfLog & { frame: "End", status: string }} End
- * @typedef {OfLog & { frame: "Error", problem: ProblemDocument }} ErrorFrame
- * @typedef {OfLog & { frame: "Event", event: Envelope }} EventFrame
+ * @typedef {LogRef & { frame: "ActivitySnapshot", activityType: string, activityId: string, surface: string, opened: number, openedAt?: string, updatedAt?: string, endedAt?: string, agentId?: string, content: Record<string, any> }} Snapshot
+ * @typedef {LogRef & { frame: "ActivityDelta", activityType: string, activityId: string, at?: string, ended?: boolean, patch: Operation[] }} Delta
+ * @typedef {LogRef & { frame: "Hydrated" }} Hydrated
+ * @typedef {LogRef & { frame: "Reset", reason: string }} Reset
+ * @typedef {LogRef & { frame: "End", status: string }} End
+ * @typedef {LogRef & { frame: "Error", problem: ProblemDocument }} ErrorFrame
+ * @typedef {LogRef & { frame: "Event", event: Envelope }} EventFrame
  * @typedef {Snapshot | Delta | Hydrated | Reset | End | ErrorFrame | EventFrame} Frame
  *
- * @typedef {object} Envelope An event of a run's log. Further members are free: see `schema/agentui-event.schema.json`.
+ * @typedef {object} Envelope An event of a run's log. It may have further members: `schema/agentui-event.schema.json`.
  * @property {string} type Such as `text.delta`.
  * @property {number} sequence
  * @property {Audience} audience
@@ -84,63 +87,66 @@
  * @property {Record<string, any>} [payload]
  * @property {any} [refs]
  *
- * @typedef {object} ProblemDocument RFC 9457. Further members say more: `limit`, `member`, `expected`, …
+ * @typedef {object} ProblemDocument A problem document (RFC 9457). Further members give details: `limit`, `member`, …
  * @property {string} [type]
  * @property {string} [title]
  * @property {number} status
- * @property {string} code Stable: this is what to compare.
- * @property {string} detail A sentence: what happened, the value, the limit, the remedy.
- * @property {string} [reason] Why a token is over: `expired`, `revoked`, `key_removed`.
+ * @property {string} code Stable. Programs compare this member.
+ * @property {string} detail A sentence that names the error, the value, the limit and the remedy.
+ * @property {string} [reason] Why a token has ended: `expired`, `revoked`, `key_removed`.
  *
- * @typedef {() => string | undefined | Promise<string | undefined>} Token Gives the bearer token, or nothing where none is needed.
- * It is asked before every connection and call, so that it may give a newer one.
+ * @typedef {() => string | undefined | Promise<string | undefined>} Token Returns the bearer token, or nothing where the
+ * server needs none. The client calls it before every connection and request, so that it can return a newer token.
  *
- * @typedef {object} State How a connection stands.
+ * @typedef {object} State The state of a connection.
  * @property {"connecting" | "live" | "away" | "ended" | "refused"} kind
- * `away`: it will be tried again (or waits for `mend`). `ended`: nothing more is to come. `refused`: the server says no, and trying again would not help.
- * @property {string} why A sentence for people; empty where there is nothing to say.
- * @property {string} cursor Where it goes on from: the last one that came; empty before the first.
- * @property {Record<string, string>} cursors The same for each run, where each has its own: of `runs` over a WebSocket.
- * @property {number} sequence Of the last frame that came.
- * @property {number | null} lagMs In milliseconds. Over SSE, how long ago the last byte came: the server says something at least every 15 s, so more than that
- * means that the line is dead or slow. (`EventSource` hides heartbeats: there it is the last frame.) Over a WebSocket, how long the last ping took there and back.
- * `null` while there is nothing to measure. It does not say how old a fact is: `updatedAt` of its activity does.
- * @property {number} gaps How often something was missing before a frame; each time it was fetched again.
- * @property {number} faults How often a change did not apply; each time a snapshot took its place.
- * @property {number} resumes How often it came back after it was away, and went on where it was.
- * @property {number} frames Frames that were taken.
+ * `away`: the client will retry (or waits for `mend`). `ended`: nothing more will come. `refused`: the server rejects the
+ * connection and a retry would not help.
+ * @property {string} why A sentence for people; empty where none is needed.
+ * @property {string} cursor The last cursor received, from which the client resumes; empty before the first.
+ * @property {Record<string, string>} cursors The same by run, where each run has its own: `runs` over a WebSocket.
+ * @property {number} sequence The sequence of the last frame received.
+ * @property {number | null} lagMs In milliseconds; `null` while there is nothing to measure. Over SSE: the time since the
+ * last byte. The server sends at least one byte every 15 s, so a larger value means a dead or slow connection. (The browser
+ * hides heartbeats of an `EventSource`, so there it is the time since the last frame.) Over a WebSocket: the round-trip time
+ * of the last ping. It does not tell the age of a fact: `updatedAt` of its activity does.
+ * @property {number} gaps How often frames were missing before a frame. The client fetched them again each time.
+ * @property {number} faults How often a change did not apply. A snapshot replaced the activity each time.
+ * @property {number} resumes How often the client reconnected after `away` and continued from its cursor.
+ * @property {number} frames Frames that the client accepted.
  * @property {"sse" | "websocket"} transport
- * @property {"eventsource" | "fetch" | "websocket"} reader What reads at the moment.
+ * @property {"eventsource" | "fetch" | "websocket"} reader What reads the stream at the moment.
  * @property {string} [status] How the run ended, once it has: completed, failed, cancelled, interrupted.
- * @property {ProblemDocument} [problem] What the server said last against it, if that is why it is away or refused.
- * @property {Record<string, ProblemDocument>} [refused] Of `runs` over a WebSocket: those that the server said no to, while the others go on.
+ * @property {ProblemDocument} [problem] The server's last problem document, if it is the reason for `away` or `refused`.
+ * @property {Record<string, ProblemDocument>} [refused] For `runs` over a WebSocket: the runs that the server rejected while
+ * the others continue.
  *
  * @typedef {object} Options What to follow, and how.
- * @property {string} [base] The server's address, without a path of `/v1`; the page's own if it is left out.
- * @property {string} [run] One run. One of `run`, `session` and `runs` has to be there.
+ * @property {string} [base] The server's address, without `/v1`. Default: the page's origin.
+ * @property {string} [run] One run. Exactly one of `run`, `session` and `runs` is required.
  * @property {string} [session] All runs of a session, and its own log.
  * @property {string[]} [runs] Up to 256 runs.
- * @property {boolean} [children] With `session`: also those of its descendants.
- * @property {Audience} [audience] `user` if it is left out.
- * @property {string[]} [surfaces] Only these; all if it is left out or empty.
- * @property {string} [agentId] Only what is of this agent.
- * @property {"activities" | "events"} [frames] `events` gives envelopes to `listen` and nothing to the store.
- * @property {boolean} [replay] Everything delta by delta from the start, instead of snapshots.
- * @property {"sse" | "websocket"} [transport] `sse` if it is left out.
- * @property {"eventsource" | "fetch"} [reader] What reads SSE. If it is left out: `EventSource` where there is one, until it meets what it cannot see
- * (a status, a long silence); then, and in Node, `fetch`, which sees both.
+ * @property {boolean} [children] With `session`: the logs of its descendants, too.
+ * @property {Audience} [audience] Default: `user`.
+ * @property {string[]} [surfaces] Only these surfaces. Default: all; an empty list means all, too.
+ * @property {string} [agentId] Only the activities of this agent.
+ * @property {"activities" | "events"} [frames] `events` sends envelopes to `listen` and nothing to the store.
+ * @property {boolean} [replay] Send every delta from the start instead of snapshots.
+ * @property {"sse" | "websocket"} [transport] Default: `sse`.
+ * @property {"eventsource" | "fetch"} [reader] What reads SSE. Default: `EventSource` where it exists, until something
+ * happens that it cannot report (a status, a long silence); then, and in Node, `fetch`, which reports both.
  * @property {Token} [token]
- * @property {string | Record<string, string>} [after] A cursor, `start` or `now`; for `runs` over a WebSocket a cursor each, by run.
+ * @property {string | Record<string, string>} [after] A cursor, `start` or `now`; for `runs` over a WebSocket a cursor by run.
  * @property {Partial<Timing>} [timing]
  * @property {typeof globalThis.fetch} [fetch]
  * @property {typeof globalThis.EventSource} [EventSource]
- * @property {typeof globalThis.WebSocket} [WebSocket] For Node before 22, which has none.
+ * @property {typeof globalThis.WebSocket} [WebSocket] For Node before version 22, which has none.
  *
- * @typedef {object} Timing All in milliseconds.
- * @property {number} retryMs The longest wait before the first new attempt; it doubles with each that fails.
- * @property {number} retryMaxMs The longest wait before any.
- * @property {number} silenceMs Without a sign of life for so long, a connection is taken for dead.
- * @property {number} pingMs How often a WebSocket is asked for one.
+ * @typedef {object} Timing Durations in milliseconds.
+ * @property {number} retryMs The longest wait before the first retry. It doubles with each failure.
+ * @property {number} retryMaxMs The longest wait before any retry.
+ * @property {number} silenceMs After this time without a byte the client considers a connection dead.
+ * @property {number} pingMs The interval of pings on a WebSocket.
  * @property {number} openMs How long a connection may take to open.
  */
 

@@ -185,7 +185,7 @@ impl AudienceViews {
         while let Some((view, of)) = self.0.get_mut(at) {
             let (with, apart): (Vec<_>, Vec<_>) = of.iter().partition(|audience| same(**audience, of[0]));
             if let Some(first) = apart.first() {
-                let own = View::clone(view).by(*first);
+                let own = View::clone(view).for_audience(*first);
                 *of = with;
                 self.0.push((own, apart));
             }

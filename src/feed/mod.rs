@@ -532,7 +532,7 @@ impl<S: Store> Feed<S> {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn read(self: &Arc<Self>, id: &LogId, request: ReadRequest, start: StartAt) -> Result<Reader<S>, StoreError> {
-        let (hub, moved, tail) = self.subscribe(id, &wanted).await?;
+        let (hub, moved, tail) = self.subscribe(id, &request).await?;
         Ok(Reader::new(self.clone(), hub, request, start, moved, &tail))
     }
 
@@ -547,7 +547,7 @@ impl<S: Store> Feed<S> {
         let log = self.logs.log(id).await?;
         let hub = self.hubs.entry(id.clone()).or_insert_with(|| Arc::new(Hub::new(log))).clone();
         hub.readers.fetch_add(1, Ordering::Relaxed);
-        let (moved, tail) = hub.view(request.filter.audience, wanted.frames).join(&hub.log);
+        let (moved, tail) = hub.view(request.filter.audience, request.frames).join(&hub.log);
         Ok((hub, moved, tail))
     }
 

@@ -54,7 +54,7 @@ pub struct Projection {
     /// Closes the open activities of this type.
     ///
     /// Called for the run's end and for every later envelope that changes something.
-close: fn(&mut FoldState),
+    close: fn(&mut FoldState),
     /// The member and values by which a content states its end.
     end_rule: EndRule,
 }
@@ -77,7 +77,12 @@ pub static PROJECTIONS: &[Projection] = &[
     Projection { kind: "handoff", fold: team::handoff, close: lifecycle::mark_handoffs_stale, end_rule: EndRule::HANDOFF },
     Projection { kind: "worker-notification", fold: team::notification, close: keep_open, end_rule: EndRule::NEVER },
     Projection { kind: "review", fold: review::fold, close: lifecycle::mark_reviews_stale, end_rule: EndRule::REVIEW },
-    Projection { kind: "artifact", fold: artifact::artifact, close: lifecycle::mark_artifacts_stale, end_rule: EndRule::ARTIFACT },
+    Projection {
+        kind: "artifact",
+        fold: artifact::artifact,
+        close: lifecycle::mark_artifacts_stale,
+        end_rule: EndRule::ARTIFACT,
+    },
     Projection { kind: "evidence", fold: artifact::evidence, close: keep_open, end_rule: EndRule::NEVER },
     Projection { kind: "context", fold: context::context, close: keep_open, end_rule: EndRule::NEVER },
     Projection { kind: "compaction", fold: context::compaction, close: context::end_compactions, end_rule: EndRule::RUN },
@@ -93,7 +98,7 @@ pub static PROJECTIONS: &[Projection] = &[
 /// The state of a fold: the activities, and the few facts that it keeps beside them.
 #[derive(Debug, Clone)]
 pub struct FoldState {
-pub activities: ActivitySet,
+    pub activities: ActivitySet,
     /// The id of the log: its run's, or its session's.
     pub log: Box<str>,
     /// Whether the log is a run's.
@@ -120,7 +125,7 @@ pub struct FoldOutcome {
     /// The previous envelope that gave this view frames.
     pub prev: Sequence,
     /// The changed activities; empty for most envelopes of some types.
-pub changes: Vec<Change>,
+    pub changes: Vec<Change>,
 }
 
 /// The activities of one log for one audience, at one sequence.
@@ -130,8 +135,8 @@ pub struct View {
     /// The last envelope that was folded, or skipped because this audience may not see it.
     pub through: Sequence,
     /// The last envelope that changed an activity.
-pub last_framed: Sequence,
-state: FoldState,
+    pub last_framed: Sequence,
+    state: FoldState,
 }
 
 /// A saved view. Checkpoints of another `version` come from another fold and are not usable.
@@ -159,8 +164,14 @@ impl View {
             LogId::Run(id) => (id.as_str(), true),
             LogId::Session(id) => (id.as_str(), false),
         };
-        let state =
-            FoldState { activities: ActivitySet::default(), log: id.into(), is_run, own_agent: None, run: RunState::default(), is_late: false };
+        let state = FoldState {
+            activities: ActivitySet::default(),
+            log: id.into(),
+            is_run,
+            own_agent: None,
+            run: RunState::default(),
+            is_late: false,
+        };
         Self { audience, through: Sequence::NONE, last_framed: Sequence::NONE, state }
     }
 
@@ -245,8 +256,10 @@ impl View {
             fold.own_agent.clone_from(&envelope.ids.agent);
         }
         // The previous attempt stopped without an end. A waiting attempt is excluded: this one may continue it.
-        let has_unended_attempt = fold.is_run && envelope.event_type == EventType::RunStarted && fold.run.attempt > 0 && fold.run.can_go_stale();
-        fold.is_late = fold.is_run && fold.run.apply(&envelope.event_type, &envelope.phase, envelope.ids.action.as_ref(), &envelope.payload);
+        let has_unended_attempt =
+            fold.is_run && envelope.event_type == EventType::RunStarted && fold.run.attempt > 0 && fold.run.can_go_stale();
+        fold.is_late =
+            fold.is_run && fold.run.apply(&envelope.event_type, &envelope.phase, envelope.ids.action.as_ref(), &envelope.payload);
         let was_over = fold.activities.has_omissions();
         let has_ended = envelope.ends_run() || fold.is_run && fold.run.status.is_end();
         for projection in PROJECTIONS {

@@ -200,10 +200,7 @@ fn a_teammates_messages_have_its_prefix_and_its_transcript_surface() {
         watched.fold("text.delta", json!({"agentId": agent, "messageId": "m", "partId": "p", "payload": {"text": agent}}));
     }
     assert_eq!((watched.texts_of("m"), watched.texts_of("mate/m")), (vec!["lead".into()], vec!["mate".into()]));
-    assert_eq!(
-        (watched.surface("message", "m"), watched.surface("message", "mate/m")),
-        ("conversation", "teammate_transcript")
-    );
+    assert_eq!((watched.surface("message", "m"), watched.surface("message", "mate/m")), ("conversation", "teammate_transcript"));
 }
 
 #[test]
@@ -294,11 +291,7 @@ fn a_run_end_closes_everything_and_late_facts_open_nothing() {
         // An open activity becomes stale. A later fact makes one current.
         let outlives = if n == 1 { "unknown" } else { "running" };
         for (kind, id) in [("task", format!("t{n}")), ("agent", format!("g{n}"))] {
-            assert_eq!(
-                (&*watched.status(kind, &id), watched.get(kind, &id)["stale"] == true),
-                (outlives, n == 1),
-                "{kind} {id}"
-            );
+            assert_eq!((&*watched.status(kind, &id), watched.get(kind, &id)["stale"] == true), (outlives, n == 1), "{kind} {id}");
         }
     }
     watched.fold("run.failed", json!({"payload": {"error": {"message": "late"}}}));
@@ -344,10 +337,7 @@ fn only_the_owner_resolves_an_action_and_a_repeated_request_is_a_new_one() {
     watched.fold("control.changed", json!({"actionId": "a", "payload": {"status": "expired"}}));
     assert_eq!((watched.status("action", "a"), watched.get("action", "a").get("control")), ("pending".into(), None));
     watched.fold("action.resolved", json!({"actionId": "a", "payload": {"outcome": "approved", "value": 1}}));
-    assert_eq!(
-        (watched.status("action", "a"), &watched.get("action", "a")["outcome"]),
-        ("resolved".into(), &json!("approved"))
-    );
+    assert_eq!((watched.status("action", "a"), &watched.get("action", "a")["outcome"]), ("resolved".into(), &json!("approved")));
     watched.fold("action.required", json!({"actionId": "a", "payload": {"message": "really?"}}));
     assert_eq!(watched.get("action", "a"), json!({"status": "pending", "kind": "unknown", "message": "really?"}));
     watched.fold("action.resolved", json!({"actionId": "a", "payload": {"withheld": true}}));
@@ -560,10 +550,7 @@ fn handoffs_teams_and_worker_notifications_have_the_seed_members() {
     assert_eq!(watched.get("team", "d"), json!({"topology": "review_team", "teamPhase": "active", "teamActiveCount": 2}));
     let handoff = json!({"handoffId": "h", "from": "a", "to": "b", "reason": "x", "resumeTarget": "t", "memoryBoundary": "m", "acceptedAt": "2026-01-01T00:00:00Z"});
     watched.fold("agent.handoff", json!({"payload": handoff}));
-    assert_eq!(
-        (watched.status("handoff", "h"), &watched.get("handoff", "h")["resumeTarget"]),
-        ("accepted".into(), &json!("t"))
-    );
+    assert_eq!((watched.status("handoff", "h"), &watched.get("handoff", "h")["resumeTarget"]), ("accepted".into(), &json!("t")));
     let worker = |payload: Value| json!({"taskId": "t", "agentId": "g", "payload": payload});
     watched.fold(
         "worker.notification",

@@ -78,14 +78,14 @@ impl Agents {
     }
 
     /// Restores the sent events of a reader that resumes.
-    pub fn resume(&mut self) {
+    pub fn restore(&mut self) {
         for agent in &mut self.known {
             agent.announced = if agent.is_done() { Announced::End } else { Announced::Start };
         }
     }
 
     /// Announces every active agent that the client does not know yet.
-    pub fn start(&mut self, attribution: Attribution, events: &mut Vec<Value>) {
+    pub fn announce_active(&mut self, attribution: Attribution, events: &mut Vec<Value>) {
         if attribution == Attribution::Subagent {
             self.known.iter_mut().for_each(|agent| agent.begin(events));
         }

@@ -150,7 +150,7 @@ pub(super) struct ClientMessages {
 pub(super) enum ClientCopy {
     Text(TextDigest),
     /// More than text, which a text stream must not change.
-    More,
+    NonText,
 }
 
 impl ClientMessages {
@@ -247,7 +247,7 @@ impl SentState {
         let ids = self.activities.entry(activity.kind.clone()).or_default();
         let place = ids.entry(activity.id.clone()).or_insert_with(|| {
             self.activity_count += 1;
-            SentActivity { number: self.activity_count, agent, message: None }
+            SentActivity { position: self.activity_count, agent, message: None }
         });
         if is_message(activity) {
             let mut parts = SentParts { role: activity.text("role").unwrap_or_default().into(), parts: Vec::new() };

@@ -1,7 +1,7 @@
 //! Tool calls and their approvals: the reader's tool part, and the chunks that produce it.
 //!
-//! A call's part is a function of the call and of the latest action about it ([`Target`]). From any state of the reader, the
-//! chunks lead to that part. So a reader from the start and a late reader end with the same part.
+//! A call's part is a function of the call and of the latest action about it ([`Target`]). From any state of the
+//! reader, the chunks lead to that part. So a reader from the start and a late reader end with the same part.
 //!
 //! Every call is `dynamic`, because no client has types for the server's tools. Every call is `providerExecuted`,
 //! because clients would otherwise execute it themselves.
@@ -37,8 +37,8 @@ const INPUT_REQUEST_KINDS: &[&str] = &["structured_input", "clarification", "cre
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     Pending,
-    Yes,
-    No,
+    Approved,
+    Denied,
     /// The action was decided, without a known outcome.
     Unknown,
 }

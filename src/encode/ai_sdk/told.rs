@@ -23,12 +23,12 @@ const CHANNEL_PATH_PREFIX: &str = "/output_channels/";
 enum MessagePart {
     /// Not sent yet.
     #[default]
-    Unsaid,
+    Unsent,
     Text(Text),
     /// A data part, with the hash of its sent content.
     Data(u64),
     /// Not sent as a part: the call's own activity covers it.
-    Silent,
+    Omitted,
 }
 
 /// The sent state of one activity.
@@ -45,7 +45,7 @@ enum SentActivity {
     Data(Data),
     Run(ContentCopy),
     /// A user's or system message, which the client already has.
-    Silent,
+    Omitted,
 }
 
 /// An activity that is sent as a data part.
@@ -129,10 +129,10 @@ pub(super) fn teammate(activity: &ActivityView) -> Option<&str> {
 
 /// The chunk form of a message part.
 pub(super) enum PartForm {
-    On(Channel),
+    Text(Channel),
     Data,
     /// Omitted: the call's own activity covers it.
-    Nothing,
+    Omitted,
 }
 
 pub(super) fn part_form(part: &Value) -> PartForm {
@@ -279,10 +279,10 @@ impl MessageState {
 
     fn send_reasoning(&mut self, activity: &ActivityView) {
         let of_kind = self.activities.entry(activity.kind.clone()).or_default();
-        let activity = of_kind.entry(activity.id.clone()).or_insert_with(|| {
+        let sent = of_kind.entry(activity.id.clone()).or_insert_with(|| {
             SentActivity::Thought(Text::begin(activity.id.to_string(), Channel::Reasoning, teammate(activity), &mut self.writer))
         });
-        if let SentActivity::Thought(text) = activity {
+        if let SentActivity::Thought(text) = sent {
             text.update(&joined(activity.content.get("text")), &mut self.writer);
             text.is_streaming = activity.text("status") == Some("streaming");
             text.close_if_complete(&mut self.writer);
@@ -532,9 +532,9 @@ impl Data {
         self.unsent_bytes = 0;
         let data = data_of(kind, content);
         let digest = hash(&data);
-        if self.sent_bytes != Some(digest) {
-            writer.data(kind, id, data.into_owned(), self.sent_bytes.is_none());
-            self.sent_bytes = Some(digest);
+        if self.sent != Some(digest) {
+            writer.data(kind, id, data.into_owned(), self.sent.is_none());
+            self.sent = Some(digest);
         }
     }
 

@@ -38,7 +38,7 @@ pub(super) fn pending_at_end(log: &Log, out: &mut Out<'_>) {
         if let Some(end) = action.cut {
             let told = format!(
                 "action {} is still pending when the run ends with {} at sequence {}",
-                action.id, end.class, end.sequence
+                action.id, end.event_type, end.sequence
             );
             out.say(action.begun, Some(&action.id), told);
         }
@@ -56,7 +56,7 @@ pub(super) fn resolved_twice(log: &Log, out: &mut Out<'_>) {
 }
 
 fn of_class(log: &Log, class: EventType) -> impl Iterator<Item = &Entry> {
-    log.entries.iter().filter(move |entry| entry.class == class)
+    log.entries.iter().filter(move |entry| entry.event_type == class)
 }
 
 /// Actions are of the kinds that the seed names.

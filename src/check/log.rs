@@ -5,7 +5,7 @@ use crate::log::LogId;
 use crate::model::id::IdError;
 use crate::model::{Audience, EventType, Ids, RunId, Sequence, SessionId, schema};
 use crate::projection::View;
-use crate::projection::seen::Seen;
+use crate::projection::seen::EnvelopeView;
 use crate::source::kind_of;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -14,9 +14,9 @@ use serde_json::{Map, Value};
 #[derive(Debug)]
 pub struct Entry {
     pub sequence: u64,
-    pub class: EventType,
+    pub event_type: EventType,
     /// As the projection reads it: without the members that are not what they must be.
-    pub seen: Seen,
+    pub seen: EnvelopeView,
     /// As it stands.
     pub map: Map<String, Value>,
     /// What is wrong with its own members, a sentence each.
@@ -35,7 +35,7 @@ impl Entry {
             Ok(other) => return Err(format!("this is {}, not an object; {expected}", kind_of(&other))),
             Err(error) => return Err(format!("this is not JSON: {error}; {expected}")),
         };
-        let Some(class) = map.get("type").and_then(Value::as_str).map(EventType::from) else {
+        let Some(event_type) = map.get("type").and_then(Value::as_str).map(EventType::from) else {
             return Err(format!("this object has no \"type\"; {expected}"));
         };
         let Some(sequence) = map.get("sequence").and_then(Value::as_u64).filter(|sequence| *sequence > 0) else {
@@ -46,12 +46,12 @@ impl Entry {
         let mut sound = map.clone();
         sound.retain(|member, value| fault(member, value).is_none());
         let text = serde_json::to_vec(&sound).expect("what was JSON is JSON");
-        let seen = Seen::parse(Sequence(sequence), &text).expect("what is at fault was left out");
+        let seen = EnvelopeView::parse(Sequence(sequence), &text).expect("what is at fault was left out");
         // Where a lazy writer left the ids to the payload they are there.
         for (member, value) in seen.payload.iter().filter(|(member, _)| Ids::MEMBERS.contains(&member.as_str())) {
             map.entry(member.clone()).or_insert_with(|| value.clone());
         }
-        Ok(Self { sequence, class, seen, map, faults })
+        Ok(Self { sequence, event_type, seen, map, faults })
     }
 
     /// A member of the fact that says something: neither null nor empty.
@@ -102,13 +102,13 @@ impl Entry {
     /// Whether its family begins so: `tool.`, `artifact.` …
     #[must_use]
     pub fn is_of(&self, family: &str) -> bool {
-        self.class.as_str().starts_with(family)
+        self.event_type.as_str().starts_with(family)
     }
 
     /// Whether it is what the server logged in place of what it could not take, as one of these kinds.
     #[must_use]
     pub fn notes(&self, kinds: &[&str]) -> bool {
-        self.class == EventType::DiagnosticChanged && self.text("kind").is_some_and(|kind| kinds.contains(&kind))
+        self.event_type == EventType::DiagnosticChanged && self.text("kind").is_some_and(|kind| kinds.contains(&kind))
     }
 }
 
@@ -198,9 +198,9 @@ impl Log {
             if Sequence(entry.sequence) <= view.through {
                 continue;
             }
-            let folded = view.fold_seen(&entry.seen);
-            for touch in &folded.touched {
-                let activity = view.touched(touch);
+            let folded = view.fold_envelope(&entry.seen);
+            for change in &folded.changes {
+                let activity = view.changed_activity(change);
                 let last = activity.content.get("entries").and_then(Value::as_array).and_then(|entries| entries.last());
                 if let Some(note) = last.filter(|note| &*activity.kind == "diagnostics" && note["kind"] == "patch_not_applied") {
                     notes.push((entry.sequence, note.clone()));

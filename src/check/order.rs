@@ -51,7 +51,7 @@ pub(super) fn one_run(log: &Log, out: &mut Out<'_>) {
 fn is_work(entry: &Entry) -> bool {
     use EventType as E;
     ["text.", "reasoning.", "tool."].iter().any(|family| entry.is_of(family))
-        || matches!(entry.class, E::PlanDelta | E::ActionRequired | E::RunFinished)
+        || matches!(entry.event_type, E::PlanDelta | E::ActionRequired | E::RunFinished)
 }
 
 /// The run's start comes before its work.
@@ -59,11 +59,11 @@ pub(super) fn work_before_start(log: &Log, out: &mut Out<'_>) {
     if log.run().is_none() {
         return;
     }
-    let first = log.entries.iter().take_while(|entry| entry.class != EventType::RunStarted).find(|entry| is_work(entry));
+    let first = log.entries.iter().take_while(|entry| entry.event_type != EventType::RunStarted).find(|entry| is_work(entry));
     if let Some(entry) = first {
-        let start = log.entries.iter().find(|entry| entry.class == EventType::RunStarted);
+        let start = log.entries.iter().find(|entry| entry.event_type == EventType::RunStarted);
         let start = start.map_or_else(|| "never comes".to_owned(), |start| format!("comes at sequence {}", start.sequence));
-        out.say(entry, log.run(), format!("{} comes before run.started, which {start}", entry.class));
+        out.say(entry, log.run(), format!("{} comes before run.started, which {start}", entry.event_type));
     }
 }
 
@@ -82,10 +82,10 @@ pub(super) fn one_terminal(log: &Log, out: &mut Out<'_>) {
     let mut end: Option<&Entry> = None;
     for entry in &log.entries {
         match end {
-            _ if entry.class == EventType::RunStarted => end = None,
+            _ if entry.event_type == EventType::RunStarted => end = None,
             Some(first) if is_synthetic(first) && !is_aside(entry) => end = Some(entry).filter(|entry| entry.seen.ends_run()),
             Some(first) if entry.seen.ends_run() => {
-                let told = format!("{} comes after {} at sequence {}", entry.class, first.class, first.sequence);
+                let told = format!("{} comes after {} at sequence {}", entry.event_type, first.event_type, first.sequence);
                 out.say(entry, log.run(), told);
             }
             None if entry.seen.ends_run() => end = Some(entry),
@@ -101,18 +101,18 @@ pub(super) fn work_after_end(log: &Log, out: &mut Out<'_>) {
     let mut tell = |end: Option<&Entry>, late: &mut Vec<&Entry>| {
         if let (Some(end), Some(first)) = (end, late.first()) {
             let more = if late.len() > 1 { format!(", and {} more facts", late.len() - 1) } else { String::new() };
-            out.say(first, log.run(), format!("{} comes after {} at sequence {}{more}", first.class, end.class, end.sequence));
+            out.say(first, log.run(), format!("{} comes after {} at sequence {}{more}", first.event_type, end.event_type, end.sequence));
         }
         late.clear();
     };
     for entry in &log.entries {
-        let reopens = entry.class == EventType::RunStarted || end.is_some_and(is_synthetic) && !is_aside(entry);
+        let reopens = entry.event_type == EventType::RunStarted || end.is_some_and(is_synthetic) && !is_aside(entry);
         if reopens {
             tell(end.take(), &mut late);
         }
         if entry.seen.ends_run() {
             end = end.or(Some(entry));
-        } else if end.is_some() && (is_work(entry) || entry.class == EventType::RunStatus) {
+        } else if end.is_some() && (is_work(entry) || entry.event_type == EventType::RunStatus) {
             late.push(entry);
         }
     }
@@ -124,7 +124,7 @@ fn states(log: &Log) -> impl Iterator<Item = (&Entry, RunState, RunState)> {
     let mut state = RunState::default();
     log.entries.iter().map(move |entry| {
         let before = state.clone();
-        state.follow(&entry.class, &entry.seen.phase, entry.seen.ids.action.as_ref(), &entry.seen.payload);
+        state.apply(&entry.event_type, &entry.seen.phase, entry.seen.ids.action.as_ref(), &entry.seen.payload);
         (entry, before, state.clone())
     })
 }
@@ -133,7 +133,7 @@ fn states(log: &Log) -> impl Iterator<Item = (&Entry, RunState, RunState)> {
 pub(super) fn never_ended(log: &Log, out: &mut Out<'_>) {
     let Some((entry, _, state)) = states(log).last().filter(|_| log.run().is_some()) else { return };
     if matches!(state.status, Status::Accepted | Status::Running) {
-        let told = format!("the log ends with {} while the run is {}", entry.class, state.status.as_str());
+        let told = format!("the log ends with {} while the run is {}", entry.event_type, state.status.as_str());
         out.say(entry, log.run(), told);
     }
 }
@@ -141,7 +141,7 @@ pub(super) fn never_ended(log: &Log, out: &mut Out<'_>) {
 /// A run starts again only after its end, or where it waits.
 pub(super) fn start_inside_run(log: &Log, out: &mut Out<'_>) {
     for (entry, before, _) in states(log) {
-        if entry.class == EventType::RunStarted
+        if entry.event_type == EventType::RunStarted
             && matches!(before.status, Status::Accepted | Status::Running)
             && before.attempt > 0
         {

@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 /// The member of a chunk: half a secret is none, so what is streamed is judged as a whole.
 fn streamed(entry: &Entry) -> Option<&'static str> {
     use EventType as E;
-    match entry.class {
+    match entry.event_type {
         E::TextDelta | E::ReasoningDelta | E::PlanDelta | E::ToolOutputDelta => Some("text"),
-        E::ToolArgs if entry.seen.said("input").is_none() => Some("inputText"),
+        E::ToolArgs if entry.seen.member("input").is_none() => Some("inputText"),
         _ => None,
     }
 }
@@ -49,7 +49,7 @@ pub(super) fn secrets(log: &Log, out: &mut Out<'_>) {
         redact_value(&mut after);
         // What was redacted before is the same again.
         if let Some(place) = first_difference(&before, &after) {
-            out.say(entry, None, format!("{} holds what looks like a secret at {place}", entry.class));
+            out.say(entry, None, format!("{} holds what looks like a secret at {place}", entry.event_type));
         }
     }
     let is_secret = |text: &str| matches!(redact_text(text), Cow::Owned(_));
@@ -101,7 +101,7 @@ pub(super) fn large_bodies(log: &Log, out: &mut Out<'_>) {
             };
             if bytes > bytes_max {
                 let told =
-                    format!("{} holds {bytes} bytes inline at /payload/{member}{at}, the limit is {bytes_max}", entry.class);
+                    format!("{} holds {bytes} bytes inline at /payload/{member}{at}, the limit is {bytes_max}", entry.event_type);
                 out.say(entry, entry.word("toolCallId"), told);
             }
         }
@@ -116,7 +116,7 @@ pub(super) fn artifact_bodies(log: &Log, out: &mut Out<'_>) {
     for entry in log.entries.iter().filter(|entry| entry.is_of("artifact.")) {
         if let Some(member) = BODIES.iter().find(|member| entry.has(member)) {
             let id = entry.word("artifactId");
-            let told = format!("{} of artifact {} holds its body in {member}", entry.class, id.unwrap_or("unknown"));
+            let told = format!("{} of artifact {} holds its body in {member}", entry.event_type, id.unwrap_or("unknown"));
             out.say(entry, id, told);
         }
     }
@@ -126,7 +126,7 @@ pub(super) fn artifact_bodies(log: &Log, out: &mut Out<'_>) {
 pub(super) fn diagnostics_audience(log: &Log, out: &mut Out<'_>) {
     for entry in log.entries.iter().filter(|entry| entry.is_of("diagnostic.") || entry.is_of("metric.")) {
         if entry.audience() == Some(Audience::User) {
-            out.say(entry, None, format!("{} is for users", entry.class));
+            out.say(entry, None, format!("{} is for users", entry.event_type));
         }
     }
 }
@@ -147,7 +147,7 @@ pub(super) fn internals(log: &Log, out: &mut Out<'_>) {
     };
     for entry in log.entries.iter().filter(|entry| entry.audience() != Some(Audience::Internal) && has(&entry.seen.payload)) {
         let audience = entry.word("audience").unwrap_or("unknown");
-        out.say(entry, None, format!("{} for the audience {audience} holds a runtime's internals (__runtime)", entry.class));
+        out.say(entry, None, format!("{} for the audience {audience} holds a runtime's internals (__runtime)", entry.event_type));
     }
 }
 
@@ -157,7 +157,7 @@ pub(super) fn screen_state(log: &Log, out: &mut Out<'_>) {
         let owner = entry.word("owner").filter(|owner| *owner == "ui_projection");
         let kept = entry.word("persistence").filter(|kept| *kept == "ui_local");
         if let Some(what) = owner.or(kept) {
-            out.say(entry, None, format!("{} is a client's own state ({what})", entry.class));
+            out.say(entry, None, format!("{} is a client's own state ({what})", entry.event_type));
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 pub(super) fn members(log: &Log, out: &mut Out<'_>) {
     for entry in &log.entries {
         for fault in &entry.faults {
-            out.say(entry, None, format!("{}: {fault}", entry.class));
+            out.say(entry, None, format!("{}: {fault}", entry.event_type));
         }
     }
 }
@@ -31,7 +31,7 @@ pub(super) fn dimensions(log: &Log, out: &mut Out<'_>) {
     for entry in &log.entries {
         for (dimension, names) in DIMENSIONS {
             if let Some(value) = entry.word(dimension).filter(|value| !names.contains(value)) {
-                out.say(entry, None, format!("{}: unknown dimension: {dimension} is {value:?}", entry.class));
+                out.say(entry, None, format!("{}: unknown dimension: {dimension} is {value:?}", entry.event_type));
             }
         }
     }
@@ -40,7 +40,7 @@ pub(super) fn dimensions(log: &Log, out: &mut Out<'_>) {
 /// Event classes are those of the seed.
 pub(super) fn classes(log: &Log, out: &mut Out<'_>) {
     for entry in &log.entries {
-        if let EventType::Other(class) = &entry.class {
+        if let EventType::Other(class) = &entry.event_type {
             out.say(entry, None, format!("nobody knows the class {class:?}"));
         } else if entry.notes(&["unknown_event_type"]) {
             let class = entry.text("eventType").unwrap_or("unnamed");
@@ -54,7 +54,7 @@ pub(super) fn audiences(log: &Log, out: &mut Out<'_>) {
     for entry in &log.entries {
         let said = entry.map.get("audience").filter(|_| entry.audience().is_none()).or_else(|| entry.map.get("sourceAudience"));
         if let Some(said) = said.filter(|said| said.as_str().is_none_or(|said| Audience::parse(said).is_none())) {
-            out.say(entry, None, format!("{}: nobody knows the audience {said}; it counts as internal", entry.class));
+            out.say(entry, None, format!("{}: nobody knows the audience {said}; it counts as internal", entry.event_type));
         }
     }
 }
@@ -62,7 +62,7 @@ pub(super) fn audiences(log: &Log, out: &mut Out<'_>) {
 /// The ids that a class cannot do without: one of each group.
 fn ids_of(entry: &Entry) -> &'static [&'static [&'static str]] {
     use EventType as E;
-    match &entry.class {
+    match &entry.event_type {
         E::TextDelta | E::TextFinal | E::ReasoningDelta | E::ReasoningSummary | E::PlanDelta | E::PlanFinal => &[&["messageId"]],
         E::ToolProgress if is_custom(entry) => &[&["toolCallId", "messageId"]],
         // Progress that its source cannot pin on one call is the turn's.
@@ -84,7 +84,7 @@ fn ids_of(entry: &Entry) -> &'static [&'static [&'static str]] {
 pub(super) fn ids(log: &Log, out: &mut Out<'_>) {
     for entry in &log.entries {
         for group in ids_of(entry).iter().filter(|group| !group.iter().any(|id| entry.has(id))) {
-            out.say(entry, None, format!("{} has no {}", entry.class, group.join(", nor ")));
+            out.say(entry, None, format!("{} has no {}", entry.event_type, group.join(", nor ")));
         }
     }
 }
@@ -92,9 +92,9 @@ pub(super) fn ids(log: &Log, out: &mut Out<'_>) {
 /// Chunks name the part that they belong to.
 pub(super) fn part_ids(log: &Log, out: &mut Out<'_>) {
     use EventType as E;
-    let is_chunk = |entry: &&Entry| matches!(entry.class, E::TextDelta | E::ReasoningDelta | E::PlanDelta);
+    let is_chunk = |entry: &&Entry| matches!(entry.event_type, E::TextDelta | E::ReasoningDelta | E::PlanDelta);
     for entry in log.entries.iter().filter(is_chunk).filter(|entry| !entry.has("partId")) {
-        out.say(entry, entry.word("messageId"), format!("{} has no partId", entry.class));
+        out.say(entry, entry.word("messageId"), format!("{} has no partId", entry.event_type));
     }
 }
 
@@ -102,24 +102,24 @@ pub(super) fn part_ids(log: &Log, out: &mut Out<'_>) {
 pub(super) fn failures(log: &Log, out: &mut Out<'_>) {
     use EventType as E;
     for entry in &log.entries {
-        if !matches!(entry.class, E::ToolFailed | E::RunFailed | E::ArtifactFailed) || entry.seen.is_withheld() {
+        if !matches!(entry.event_type, E::ToolFailed | E::RunFailed | E::ArtifactFailed) || entry.seen.is_withheld() {
             continue;
         }
         let says = match entry.get("error") {
             Some(Value::Object(error)) => error.get("message").and_then(Value::as_str).is_some_and(|message| !message.is_empty()),
             Some(error) => error.is_string(),
-            None => entry.class == E::ArtifactFailed && (entry.has("reason") || entry.has("message")),
+            None => entry.event_type == E::ArtifactFailed && (entry.has("reason") || entry.has("message")),
         };
         if !says {
             let id = entry.word("toolCallId").or_else(|| entry.word("artifactId"));
-            out.say(entry, id, format!("{} has no error message", entry.class));
+            out.say(entry, id, format!("{} has no error message", entry.event_type));
         }
     }
 }
 
 /// A snapshot of messages says of each which it is, whose, and of what parts.
 pub(super) fn snapshots(log: &Log, out: &mut Out<'_>) {
-    for entry in log.entries.iter().filter(|entry| entry.class == EventType::MessagesSnapshot) {
+    for entry in log.entries.iter().filter(|entry| entry.event_type == EventType::MessagesSnapshot) {
         let Some(messages) = entry.seen.get("messages").and_then(Value::as_array) else {
             out.say(entry, None, "messages.snapshot has no messages".into());
             continue;

@@ -1,7 +1,7 @@
 //! A runtime's own facts, taken through the real write path before they are checked: adapter, ledger, guard and log, in memory.
 
 use crate::guard::Policy;
-use crate::ingest::{Delivery, Ingest, IngestError, World};
+use crate::ingest::{Delivery, Ingest, IngestError, Environment};
 use crate::log::memory::MemoryStore;
 use crate::log::run::{Logs, rows_after};
 use crate::log::{Limit, LogId};
@@ -24,7 +24,7 @@ pub async fn envelopes(
     source: &'static SourceKind,
     facts: Vec<Value>,
     audience: Audience,
-    world: World,
+    environment: Environment,
 ) -> Result<Vec<Bytes>, IngestError> {
     let (logs, mut groups) = Logs::open(MemoryStore::new())?;
     // The part of a server that answers whoever waits for a commit; there are no readers.
@@ -34,10 +34,10 @@ pub async fn envelopes(
         }
     });
     let log = LogId::Run(RunId::new(RUN).expect("a short name is an id"));
-    let ingest = Ingest::new(logs.clone(), Policy::default(), world);
+    let ingest = Ingest::new(logs.clone(), Policy::default(), environment);
     let given = Ids::default();
     let facts = facts.into();
-    let delivery = Delivery { log: log.clone(), source, given, producer: None, facts, atomic: true, life: None, fence: None };
+    let delivery = Delivery { log: log.clone(), source, given, producer: None, facts, atomic: true, epoch: None, write_scope: None };
     ingest.deliver(delivery).await?;
     let tail = logs.log(&log).await?.tail();
     let (mut envelopes, mut at) = (Vec::new(), Sequence::NONE);

@@ -92,7 +92,7 @@ pub(super) fn entity_details(log: &Log, out: &mut Out<'_>) {
 pub(super) fn lineage(log: &Log, out: &mut Out<'_>) {
     let mut agents: BTreeMap<&str, (&Entry, bool)> = BTreeMap::new();
     for entry in &log.entries {
-        let is_agents = matches!(entry.class, EventType::AgentSpawned | EventType::AgentChanged | EventType::AgentCompleted);
+        let is_agents = matches!(entry.event_type, EventType::AgentSpawned | EventType::AgentChanged | EventType::AgentCompleted);
         let Some(agent) = entry.word("agentId").filter(|_| is_agents) else { continue };
         let (_, has_parent) = agents.entry(agent).or_insert((entry, false));
         *has_parent |= entry.has("parentSessionId");
@@ -104,7 +104,7 @@ pub(super) fn lineage(log: &Log, out: &mut Out<'_>) {
 
 /// Every entry of a class has all of these, one of each group.
 fn complete(log: &Log, out: &mut Out<'_>, class: &EventType, id: &str, groups: &[&[&str]]) {
-    for entry in log.entries.iter().filter(|entry| entry.class == *class && !entry.seen.is_withheld()) {
+    for entry in log.entries.iter().filter(|entry| entry.event_type == *class && !entry.seen.is_withheld()) {
         let lacks = entry.lacks(groups);
         if !lacks.is_empty() {
             let id = entry.word(id).or_else(|| entry.text(id));
@@ -135,7 +135,7 @@ pub(super) fn reviews(log: &Log, out: &mut Out<'_>) {
     for entry in &log.entries {
         let id = entry.text("reviewId").or_else(|| entry.word("evidenceId"));
         let names = entry.lacks(TARGET).is_empty();
-        match entry.class {
+        match entry.event_type {
             EventType::ReviewRequested if names => targets.extend(id),
             EventType::ReviewCompleted if !entry.seen.is_withheld() => {
                 let mut missing = entry.lacks(&[&["verdict"]]);
@@ -172,7 +172,7 @@ pub(super) fn notification_details(log: &Log, out: &mut Out<'_>) {
 /// A team says how its work is organised.
 pub(super) fn topology(log: &Log, out: &mut Out<'_>) {
     let mut teams: BTreeMap<&str, (&Entry, bool)> = BTreeMap::new();
-    for entry in log.entries.iter().filter(|entry| entry.class == EventType::TeamChanged) {
+    for entry in log.entries.iter().filter(|entry| entry.event_type == EventType::TeamChanged) {
         let Some(team) = entry.text("teamId").or_else(|| entry.text("teamName")) else { continue };
         let (_, is_said) = teams.entry(team).or_insert((entry, false));
         *is_said |= entry.word("topology").is_some();
@@ -195,11 +195,11 @@ const STATUSES: &[&str] = &[
 /// Tasks and teammates stand as the seed says that they can.
 pub(super) fn statuses(log: &Log, out: &mut Out<'_>) {
     for entry in &log.entries {
-        let is_one = entry.class == EventType::TaskChanged || entry.is_of("agent.") && entry.class != EventType::AgentHandoff;
+        let is_one = entry.event_type == EventType::TaskChanged || entry.is_of("agent.") && entry.event_type != EventType::AgentHandoff;
         for member in ["status", "runtimeStatus", "latestTurnStatus"].into_iter().filter(|_| is_one) {
             if let Some(status) = entry.text(member).filter(|status| !STATUSES.contains(status)) {
-                let id = entry.word("taskId").filter(|_| entry.class == EventType::TaskChanged).or_else(|| entry.word("agentId"));
-                out.say(entry, id, format!("{}: {member} is {status:?}, which the seed does not name", entry.class));
+                let id = entry.word("taskId").filter(|_| entry.event_type == EventType::TaskChanged).or_else(|| entry.word("agentId"));
+                out.say(entry, id, format!("{}: {member} is {status:?}, which the seed does not name", entry.event_type));
             }
         }
     }
@@ -216,7 +216,7 @@ pub(super) fn dangling(log: &Log, out: &mut Out<'_>) {
             for link in entry.get(member).and_then(Value::as_array).into_iter().flatten() {
                 let id = link.as_str().or_else(|| link.get(id_member).or_else(|| link.get("id")).and_then(Value::as_str));
                 if let Some(id) = id.filter(|id| !told.contains(id)) {
-                    out.say(entry, Some(id), format!("{} refers to {id} by {member}, of which no fact tells", entry.class));
+                    out.say(entry, Some(id), format!("{} refers to {id} by {member}, of which no fact tells", entry.event_type));
                 }
             }
         }

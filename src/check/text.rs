@@ -10,11 +10,11 @@ use serde_json::Value;
 /// After its end a stream takes nothing more.
 pub(super) fn write_after_seal(log: &Log, out: &mut Out<'_>) {
     for late in speech(log).late {
-        out.say(late, late.word("messageId"), format!("{} comes after the end of its message or part", late.class));
+        out.say(late, late.word("messageId"), format!("{} comes after the end of its message or part", late.event_type));
     }
     for call in &calls(log) {
-        for late in call.late.iter().filter(|late| late.class == EventType::ToolOutputDelta) {
-            out.say(late, Some(&call.id), format!("{} of call {}, which has ended", late.class, call.called()));
+        for late in call.late.iter().filter(|late| late.event_type == EventType::ToolOutputDelta) {
+            out.say(late, Some(&call.id), format!("{} of call {}, which has ended", late.event_type, call.called()));
         }
     }
     for entry in log.entries.iter().filter(|entry| entry.notes(&["write_after_seal"])) {
@@ -65,7 +65,7 @@ pub(super) fn final_text(log: &Log, out: &mut Out<'_>) {
             out.say(
                 said.entry,
                 Some(said.of.message),
-                format!("{} of message {} is not its text: {how}", said.entry.class, said.of),
+                format!("{} of message {} is not its text: {how}", said.entry.event_type, said.of),
             );
         }
     }
@@ -75,7 +75,7 @@ pub(super) fn final_text(log: &Log, out: &mut Out<'_>) {
 pub(super) fn part_never_ended(log: &Log, out: &mut Out<'_>) {
     for part in speech(log).parts.iter().filter(|part| part.end.is_none()) {
         let left = match part.cut {
-            Some(end) => format!("still open when the run ends with {} at sequence {}", end.class, end.sequence),
+            Some(end) => format!("still open when the run ends with {} at sequence {}", end.event_type, end.sequence),
             None => "still open where the log ends".into(),
         };
         out.say(part.last, Some(&part.id()), format!("{} part {} is {left}", part.of.channel.name(), part.id()));
@@ -85,10 +85,10 @@ pub(super) fn part_never_ended(log: &Log, out: &mut Out<'_>) {
 /// Only what is said stands in the conversation.
 pub(super) fn only_text_in_conversation(log: &Log, out: &mut Out<'_>) {
     for entry in log.entries.iter().filter(|entry| entry.word("surface") == Some("conversation")) {
-        let is_said = entry.is_of("text.") || entry.class == EventType::MessagesSnapshot;
+        let is_said = entry.is_of("text.") || entry.event_type == EventType::MessagesSnapshot;
         // A card in the conversation may point to an artifact or to evidence.
         if !is_said && !entry.is_of("artifact.") && !entry.is_of("evidence.") {
-            out.say(entry, None, format!("{} is meant for the conversation", entry.class));
+            out.say(entry, None, format!("{} is meant for the conversation", entry.event_type));
         }
     }
 }
@@ -98,7 +98,7 @@ pub(super) fn text_elsewhere(log: &Log, out: &mut Out<'_>) {
     for entry in log.entries.iter().filter(|entry| entry.is_of("text.")) {
         let surface = entry.word("surface").unwrap_or("unknown");
         if !matches!(surface, "conversation" | "teammate_transcript" | "unknown" | "custom") {
-            out.say(entry, entry.word("messageId"), format!("{} is meant for the surface {surface}", entry.class));
+            out.say(entry, entry.word("messageId"), format!("{} is meant for the surface {surface}", entry.event_type));
         }
     }
 }
@@ -107,9 +107,9 @@ pub(super) fn text_elsewhere(log: &Log, out: &mut Out<'_>) {
 pub(super) fn worker_as_user(log: &Log, out: &mut Out<'_>) {
     for entry in &log.entries {
         if entry.is_of("text.") && entry.text("role") == Some("user") && is_workers(|member| entry.get(member)) {
-            out.say(entry, entry.word("messageId"), format!("{} of a worker has the role of the user", entry.class));
+            out.say(entry, entry.word("messageId"), format!("{} of a worker has the role of the user", entry.event_type));
         }
-        let messages = entry.seen.get("messages").filter(|_| entry.class == EventType::MessagesSnapshot);
+        let messages = entry.seen.get("messages").filter(|_| entry.event_type == EventType::MessagesSnapshot);
         for message in messages.and_then(Value::as_array).into_iter().flatten() {
             if message.get("role").is_some_and(|role| role == "user") && is_workers(|member| message.get(member)) {
                 let id = message.get("messageId").and_then(Value::as_str).unwrap_or_default();

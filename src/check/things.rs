@@ -38,7 +38,7 @@ impl<'l> Life<'l> {
     /// Where it was left open.
     pub fn left(&self) -> String {
         match self.cut {
-            Some(end) => format!("still open when the run ends with {} at sequence {}", end.class, end.sequence),
+            Some(end) => format!("still open when the run ends with {} at sequence {}", end.event_type, end.sequence),
             None => "still open where the log ends".into(),
         }
     }
@@ -109,7 +109,7 @@ pub fn calls(log: &Log) -> Vec<Life<'_>> {
     let mut lives = Lives::default();
     for entry in &log.entries {
         let id = entry.word("toolCallId");
-        match (&entry.class, id) {
+        match (&entry.event_type, id) {
             (EventType::ToolStarted, Some(id)) => lives.start(id, entry),
             (EventType::ToolArgs | EventType::ToolOutputDelta, Some(id)) => lives.go_on(id, entry),
             (EventType::ToolProgress, Some(id)) if !is_custom(entry) => lives.go_on(id, entry),
@@ -125,7 +125,7 @@ pub fn calls(log: &Log) -> Vec<Life<'_>> {
 pub fn actions(log: &Log) -> Vec<Life<'_>> {
     let mut lives = Lives::default();
     for entry in &log.entries {
-        match (&entry.class, entry.word("actionId")) {
+        match (&entry.event_type, entry.word("actionId")) {
             // Asked again before an answer it is still the same question.
             (EventType::ActionRequired, Some(id)) if lives.newest(id).is_none_or(|life| life.end.is_some()) => {
                 lives.begin(id, entry, true);
@@ -143,12 +143,12 @@ pub fn compactions(log: &Log) -> Vec<Life<'_>> {
     let mut lives = Lives::default();
     let mut own_agent = None;
     for entry in &log.entries {
-        if entry.class == EventType::RunStarted {
+        if entry.event_type == EventType::RunStarted {
             own_agent = own_agent.or_else(|| entry.word("agentId"));
         }
         let teammate = || entry.word("agentId").filter(|agent| own_agent != Some(agent));
         let id = entry.text("compactionId").or_else(|| entry.text("id")).or_else(teammate).unwrap_or("compaction");
-        match entry.class {
+        match entry.event_type {
             EventType::ContextCompactionStarted => lives.start(id, entry),
             EventType::ContextCompactionCompleted => lives.end(id, entry),
             EventType::RunFinished | EventType::RunFailed => lives.cut(entry),
@@ -249,14 +249,14 @@ pub struct Speech<'l> {
 pub fn speech(log: &Log) -> Speech<'_> {
     let mut speech = Speech::default();
     for entry in &log.entries {
-        if let Some((channel, is_final)) = Channel::of(&entry.class) {
+        if let Some((channel, is_final)) = Channel::of(&entry.event_type) {
             let Some(message) = entry.word("messageId") else { continue };
             let of = Of { channel, agent: entry.word("agentId"), message };
             if is_final { speech.end(of, entry) } else { speech.chunk(of, entry) }
         } else if entry.seen.ends_run() {
             let open = speech.parts.iter_mut().filter(|part| part.end.is_none() && part.cut.is_none());
             open.for_each(|part| part.cut = Some(entry));
-        } else if entry.class == EventType::MessagesSnapshot && entry.text("mode") == Some("repair") {
+        } else if entry.event_type == EventType::MessagesSnapshot && entry.text("mode") == Some("repair") {
             speech.repair(entry);
         }
     }

@@ -5,7 +5,7 @@
 use super::screen::clean;
 use super::{Audience, CliError, Server};
 use proscenium::check::{BadLine, DEMANDS, Log, RULES, Reading, Report, Severity, check, source};
-use proscenium::ingest::{IngestError, World};
+use proscenium::ingest::{IngestError, Environment};
 use proscenium::model;
 use proscenium::source::{SOURCES, SourceKind, by_name, kind_of};
 use serde_json::Value;
@@ -70,12 +70,12 @@ const LOG_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 ///
 /// # Errors
 /// [`CliError`] where that cannot be told.
-pub async fn run(asked: Check, world: World) -> Result<bool, CliError> {
+pub async fn run(asked: Check, environment: Environment) -> Result<bool, CliError> {
     let Some(name) = asked.log.as_deref().filter(|_| !asked.rules) else {
         list(&mut io::stdout(), asked.format)?;
         return Ok(true);
     };
-    let log = read(name, &asked, world).await?;
+    let log = read(name, &asked, environment).await?;
     let report = check(&log);
     let mut out = io::stdout().lock();
     match asked.format {
@@ -86,7 +86,7 @@ pub async fn run(asked: Check, world: World) -> Result<bool, CliError> {
     Ok(report.counts.error == 0 && (report.counts.warning == 0 || !asked.strict))
 }
 
-async fn read(name: &str, asked: &Check, world: World) -> Result<Log, CliError> {
+async fn read(name: &str, asked: &Check, environment: Environment) -> Result<Log, CliError> {
     let audience = match asked.audience {
         Audience::User => model::Audience::User,
         Audience::Dashboard => model::Audience::Dashboard,
@@ -99,7 +99,7 @@ async fn read(name: &str, asked: &Check, world: World) -> Result<Log, CliError> 
     let log = match &asked.source {
         Some(source) => {
             let source = by_name(source).ok_or_else(|| no_source(source))?;
-            let envelopes = take(&bytes_of(name, &file)?, &file, source, audience, world).await?;
+            let envelopes = take(&bytes_of(name, &file)?, &file, source, audience, environment).await?;
             Log::read(envelopes.iter().map(|envelope| &**envelope), reading).map_err(bad_line)?
         }
         None if is_file => Log::read(lines(&bytes_of(name, &file)?), reading).map_err(bad_line)?,
@@ -149,7 +149,7 @@ async fn take(
     file: &Path,
     source: &'static SourceKind,
     audience: model::Audience,
-    world: World,
+    environment: Environment,
 ) -> Result<Vec<bytes::Bytes>, CliError> {
     let (mut facts, mut numbers) = (Vec::new(), Vec::new());
     for (number, line) in (1..).zip(lines(text)).filter(|(_, line)| !line.iter().all(u8::is_ascii_whitespace)) {
@@ -161,7 +161,7 @@ async fn take(
         }
         numbers.push(number);
     }
-    source::envelopes(source, facts, audience, world).await.map_err(|error| match error {
+    source::envelopes(source, facts, audience, environment).await.map_err(|error| match error {
         IngestError::Fact { index, error, .. } => {
             let line = numbers.get(index as usize).copied().unwrap_or_default();
             CliError::Line { file: file.to_owned(), line, why: format!("{error}; is --source {} right?", source.name) }

@@ -6,10 +6,10 @@
 use super::CliError;
 use data_encoding::HEXLOWER;
 use proscenium::ingest::{BlobMeta, unreadable_entries};
-use proscenium::log::embedded::{EmbeddedStore, Examined, Finding};
+use proscenium::log::embedded::{EmbeddedStore, StoreInspection, Finding};
 use proscenium::log::row::Row;
 use proscenium::log::run::{Summary, summary_of};
-use proscenium::log::{Limit, Loaded, LogId, LogKind, Store, StoreError};
+use proscenium::log::{Limit, LoadedLog, LogId, LogKind, Store, StoreError};
 use proscenium::model::{Audience, BlobId, Sequence};
 use proscenium::projection::View;
 use serde_json::Value;
@@ -47,7 +47,7 @@ const PAGE: Limit = Limit { rows: 1024, bytes: 1024 * 1024 };
 pub fn run(asked: &Doctor) -> Result<bool, CliError> {
     let failed = |error: StoreError| CliError::Usage(format!("{} cannot be examined: {error}", asked.data_dir.display()));
     let mut out = std::io::stdout().lock();
-    let (findings, logs) = match Examined::open(&asked.data_dir).map_err(failed)? {
+    let (findings, logs) = match StoreInspection::open(&asked.data_dir).map_err(failed)? {
         // A store with damaged files cannot be looked into.
         Err(findings) => (findings, None),
         Ok(examined) => {
@@ -113,7 +113,7 @@ impl Log<'_> {
         self.findings.push(Finding { at: self.id.to_string(), entry: entry.into(), what: what.to_string() });
     }
 
-    async fn examine(&mut self, loaded: &Loaded) -> Result<(), StoreError> {
+    async fn examine(&mut self, loaded: &LoadedLog) -> Result<(), StoreError> {
         for error in unreadable_entries(self.id, loaded) {
             match error {
                 StoreError::Unreadable { entry, why, .. } => self.find(format!("state entry {entry}"), why),
@@ -131,7 +131,7 @@ impl Log<'_> {
     }
 
     /// Goes through all rows; `None` where they could not be read to their end.
-    async fn rows(&mut self, loaded: &Loaded, holes_to: Sequence) -> Result<Option<Seen>, StoreError> {
+    async fn rows(&mut self, loaded: &LoadedLog, holes_to: Sequence) -> Result<Option<Seen>, StoreError> {
         let mut seen = Seen::default();
         loop {
             let page = match self.store.read(self.id, loaded.epoch, seen.last, PAGE).await {
@@ -145,7 +145,7 @@ impl Log<'_> {
                 break;
             }
             for placed in page {
-                let rows = match Row::checked(placed.rows) {
+                let rows = match Row::decode_all(placed.rows) {
                     Ok(rows) if !rows.is_empty() => rows,
                     checked => {
                         let what = checked.err().unwrap_or("it has no rows");
@@ -249,7 +249,7 @@ impl Log<'_> {
         }
     }
 
-    async fn checkpoints(&mut self, loaded: &Loaded) -> Result<(), StoreError> {
+    async fn checkpoints(&mut self, loaded: &LoadedLog) -> Result<(), StoreError> {
         for audience in Audience::ALL {
             let mut at = loaded.last;
             while at > Sequence::NONE {

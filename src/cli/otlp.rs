@@ -5,7 +5,7 @@
 //! the variables hold that OpenTelemetry gives every program, such as `OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`,
 //! `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_BSP_…`.
 
-use crate::{Failure, log_filter, log_to_stderr, take_other_logs};
+use crate::{Failure, log_filter, log_to_stderr, capture_library_logs};
 use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
@@ -59,7 +59,7 @@ pub fn begin(config: &Config) -> Result<Option<Traces>, Failure> {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     tracing::subscriber::set_global_default(Registry::default().with(lines.with_filter(filter)).with(spans))?;
-    take_other_logs()?;
+    capture_library_logs()?;
     Ok(Some(traces))
 }
 

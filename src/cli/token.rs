@@ -4,9 +4,9 @@
 
 use super::{Audience, CliError};
 use clap::builder::NonEmptyStringValueParser;
-use proscenium::auth::keys::Signing;
+use proscenium::auth::keys::TokenSigner;
 use proscenium::auth::rights::Verb;
-use proscenium::ingest::World;
+use proscenium::ingest::Environment;
 use serde_json::{Value, json};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -90,28 +90,28 @@ fn seconds(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// [`CliError`].
-pub fn run(asked: &Token, world: World) -> Result<(), CliError> {
+pub fn run(asked: &Token, environment: Environment) -> Result<(), CliError> {
     let is_good_for_nothing = asked.sessions.is_empty() && asked.runs.is_empty() && asked.agents.is_empty();
     if is_good_for_nothing && !asked.can.contains(&"admin") {
         let why = "the token would be good for nothing; say of what with --sessions, --runs or --agents ('*' for all)";
         return Err(CliError::Usage(why.into()));
     }
     if asked.generate {
-        generate(&asked.key, world)?;
+        generate(&asked.key, environment)?;
     }
     let in_file = |why: String| CliError::File { file: asked.key.clone(), why };
     let bytes = std::fs::read(&asked.key).map_err(|error| in_file(error.to_string()))?;
-    let token = Signing::of_file(&bytes).and_then(|key| key.sign(&claims(asked, world), asked.kid.as_deref()));
+    let token = TokenSigner::from_file(&bytes).and_then(|key| key.sign(&claims(asked, environment), asked.kid.as_deref()));
     let mut out = io::stdout().lock();
     writeln!(out, "{}", token.map_err(in_file)?)?;
     Ok(out.flush()?)
 }
 
-fn claims(asked: &Token, world: World) -> Value {
-    let now = u64::try_from((world.now)().as_second()).unwrap_or(0);
+fn claims(asked: &Token, environment: Environment) -> Value {
+    let now = u64::try_from((environment.now)().as_second()).unwrap_or(0);
     json!({
         "sub": asked.sub,
-        "jti": Uuid::from_u128((world.random)()).simple().to_string(),
+        "jti": Uuid::from_u128((environment.random)()).simple().to_string(),
         "iat": now,
         "exp": now + asked.ttl,
         "proscenium": {
@@ -125,11 +125,11 @@ fn claims(asked: &Token, world: World) -> Value {
 }
 
 /// Writes a new secret where there is no file yet.
-fn generate(file: &Path, world: World) -> Result<(), CliError> {
+fn generate(file: &Path, environment: Environment) -> Result<(), CliError> {
     let in_file = |error: io::Error| CliError::File { file: file.to_owned(), why: error.to_string() };
     let mut digits = String::new();
     while digits.len() < 2 * SECRET_BYTES {
-        digits += &format!("{:032x}", (world.random)());
+        digits += &format!("{:032x}", (environment.random)());
     }
     let mut made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(in_file)?;
     writeln!(made, "{digits}").and_then(|()| made.sync_all()).map_err(in_file)?;

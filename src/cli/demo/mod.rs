@@ -26,14 +26,14 @@ use super::Server as Address;
 use api::Api;
 use desk::Desk;
 use proscenium::config::DEFAULT_LISTEN;
-use proscenium::feed::Sizes;
+use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::ingest::World;
+use proscenium::ingest::Environment;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::{AnyStore, StoreError};
 use proscenium::serve::origin::Hosts;
-use proscenium::serve::settle::Patience;
-use proscenium::serve::{Limits, Pulse, Server};
+use proscenium::serve::settle::StalenessLimits;
+use proscenium::serve::{Limits, KeepAlive, Server};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -100,13 +100,13 @@ pub enum DemoError {
 
 /// Of a run that is not heard of, how long until it is said, and until it is settled. Much shorter than a server's own, so that
 /// somebody who watches sees it; nobody of the cast is silent for so long, but the one whose process dies.
-const PATIENCE: Patience = Patience { stale: Duration::from_secs(12), settle: Duration::from_secs(30) };
+const PATIENCE: StalenessLimits = StalenessLimits { stale_after: Duration::from_secs(12), settle_after: Duration::from_secs(30) };
 
 /// What all producers of the demo share.
 struct Stage {
     api: Api,
     desk: Desk,
-    world: World,
+    environment: Environment,
     speed: f64,
     is_once: bool,
     /// Recorded runs so far.
@@ -124,7 +124,7 @@ impl Stage {
 
     /// A number from 0 to `max`.
     fn random(&self, max: u64) -> u64 {
-        u64::try_from((self.world.random)() % u128::from(max + 1)).unwrap_or(0)
+        u64::try_from((self.environment.random)() % u128::from(max + 1)).unwrap_or(0)
     }
 }
 
@@ -147,7 +147,7 @@ impl Drop for Directory {
 ///
 /// # Errors
 /// [`DemoError`].
-pub async fn run(demo: Demo, world: World, stop: impl Future<Output = ()>) -> Result<Directory, DemoError> {
+pub async fn run(demo: Demo, environment: Environment, stop: impl Future<Output = ()>) -> Result<Directory, DemoError> {
     let (listener, hosts) = (listen(&demo.listen).await?, Hosts::of_listen(&demo.listen));
     let address = listener.local_addr().map_err(|error| DemoError::Listen { listen: demo.listen, why: error.to_string() })?;
     if !address.ip().is_loopback() {
@@ -156,12 +156,12 @@ pub async fn run(demo: Demo, world: World, stop: impl Future<Output = ()>) -> Re
     let directory = Directory(tempfile::Builder::new().prefix("proscenium-demo-").tempdir().map_err(DemoError::Directory)?);
     let store = AnyStore::Embedded(EmbeddedStore::open(directory.0.path(), Sync::Never)?);
     // Nobody's work hangs on these streams: end them at once.
-    let pulse = Pulse { drain: Duration::from_millis(200), ..Pulse::default() };
-    let server = Server::new(store, Policy::default(), Sizes::default(), Limits::default(), pulse, world)?;
+    let pulse = KeepAlive { drain: Duration::from_millis(200), ..KeepAlive::default() };
+    let server = Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), pulse, environment)?;
     // Who plays slowly is silent for longer.
     let slowness = if demo.speed == 0.0 { 1.0 } else { demo.speed.recip().max(1.0) };
-    let patience = Patience { stale: PATIENCE.stale.mul_f64(slowness), settle: PATIENCE.settle.mul_f64(slowness) };
-    let server = server.known_as(hosts).bearing(patience);
+    let patience = StalenessLimits { stale_after: PATIENCE.stale_after.mul_f64(slowness), settle_after: PATIENCE.settle_after.mul_f64(slowness) };
+    let server = server.with_hosts(hosts).with_staleness_limits(patience);
     let url = format!("http://{address}");
     // Without a terminal there is nobody to welcome.
     let _ = welcome(&url, directory.0.path(), demo.unattended);
@@ -169,7 +169,7 @@ pub async fn run(demo: Demo, world: World, stop: impl Future<Output = ()>) -> Re
     // From here on everything knows of the server what any other program would: its address.
     let api = Api::new(Address::at(url));
     let Demo { speed, unattended, once: is_once, .. } = demo;
-    let stage = Arc::new(Stage { api, desk: Desk::default(), world, speed, is_once, recorded: AtomicU64::new(0) });
+    let stage = Arc::new(Stage { api, desk: Desk::default(), environment, speed, is_once, recorded: AtomicU64::new(0) });
     let mut players = JoinSet::new();
     for agent in story::AGENTS.iter().chain([&desk::DEFAULT_AGENT]) {
         players.spawn(stage.clone().serve_agent(agent));

@@ -232,7 +232,7 @@ async fn merge(actor: &mut Actor, stopped: usize) -> Result<(), Ended> {
     actor.say(handoff(transfer.clone())).await?;
     actor.rest(900).await?;
     transfer["status"] = "accepted".into();
-    transfer["acceptedAt"] = (actor.stage.world.now)().to_string().into();
+    transfer["acceptedAt"] = (actor.stage.environment.now)().to_string().into();
     actor
         .publish(&[
             handoff(transfer),

@@ -91,7 +91,7 @@ impl LogWriter {
     ) -> Result<Receipt, IngestError> {
         self.is_used = true;
         self.state = WriterState::Lost;
-        let taken = self.take_whole(delivery, sheds, policy, environment);
+        let taken = self.accept_whole(delivery, sheds, policy, environment);
         // Otherwise the stages have moved without an append.
         if !matches!(taken, Err(Stopped::Midway(_))) {
             self.state = WriterState::Active;
@@ -101,7 +101,7 @@ impl LogWriter {
         })
     }
 
-    fn take_whole(
+    fn accept_whole(
         &mut self,
         delivery: &Delivery,
         sheds: bool,

@@ -93,7 +93,7 @@ impl Log {
 
     /// The number of compactions so far: [`CompactionState::times`](super::CompactionState::times).
     #[must_use]
-    pub fn compacted(&self) -> u64 {
+    pub fn compaction_count(&self) -> u64 {
         self.compacted.load(Ordering::Acquire)
     }
 

@@ -31,7 +31,7 @@ fn visibilities(ledger: &mut Ledger, drafts: Vec<Draft>) -> Vec<[Visibility; 3]>
     drafts.into_iter().map(record).collect()
 }
 
-use Visibility::{Body, Counted, Edge, Hidden, Trimmed};
+use Visibility::{Body, Counted, Hidden, Stub, Trimmed};
 
 #[test]
 fn readers_of_a_call_s_start_see_its_end_without_a_withheld_body() {
@@ -39,7 +39,7 @@ fn readers_of_a_call_s_start_see_its_end_without_a_withheld_body() {
         &mut Ledger::default(),
         vec![tool(EventType::ToolStarted, "c"), tool(EventType::ToolProgress, "c"), tool(EventType::ToolResult, "c")],
     );
-    assert_eq!(seen, [[Body, Body, Body], [Hidden, Hidden, Body], [Edge, Edge, Body]]);
+    assert_eq!(seen, [[Body, Body, Body], [Hidden, Hidden, Body], [Stub, Stub, Body]]);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn envelopes_before_a_call_s_start_keep_their_own_audience() {
     };
     use Audience::{Internal, User};
     use EventType::{ToolArgs, ToolFailed, ToolProgress, ToolResult, ToolStarted};
-    let (all, none, edge) = ([Body; 3], [Hidden, Hidden, Body], [Edge, Edge, Body]);
+    let (all, none, edge) = ([Body; 3], [Hidden, Hidden, Body], [Stub, Stub, Body]);
     for (story, expected) in [
         (vec![of(ToolProgress, Internal), of(ToolProgress, User), of(ToolFailed, Internal)], vec![none, all, all]),
         (vec![of(ToolProgress, Internal), of(ToolStarted, User), of(ToolResult, Internal)], vec![none, all, edge]),
@@ -195,7 +195,7 @@ fn starts_and_ends_of_runs_reach_everyone() {
         draft.audience = Audience::Internal;
         visibilities(&mut Ledger::default(), vec![draft])[0]
     });
-    assert_eq!(seen, [[Edge, Edge, Body], [Edge, Edge, Body], [Body, Body, Body]]);
+    assert_eq!(seen, [[Stub, Stub, Body], [Stub, Stub, Body], [Body, Body, Body]]);
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn the_stub_of_a_review_s_end_names_the_review() {
         end.audience = Audience::Internal;
         let seen =
             visibilities(&mut ledger, vec![Draft::new(EventType::ReviewRequested).with("reviewId", id.clone()), end.clone()]);
-        assert_eq!(seen[1], [Edge, Edge, Body]);
+        assert_eq!(seen[1], [Stub, Stub, Body]);
         let edge = crate::model::audience::stub(&envelope(end)).draft.payload;
         assert_eq!(Value::Object(edge), json!({"reviewId": id, "withheld": true}));
     }
@@ -399,7 +399,7 @@ fn a_restored_ledger_stamps_like_the_saved_one() {
     assert!(ledger.take_changed().is_empty());
     let mut restored = Ledger::restore(ledger.run.clone(), saved.iter().map(|(key, byte)| (&**key, *byte)));
     let mut end = tool(EventType::ToolResult, "c");
-    restored.enter(&mut end, 0);
+    restored.record(&mut end, 0);
     assert_eq!(end.start_audience, Some(Audience::Dashboard));
 }
 

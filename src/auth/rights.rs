@@ -207,7 +207,7 @@ pub(super) struct RawClaims {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRights {
-    #[serde(default = "widest")]
+    #[serde(default = "default_audience")]
     audience: Audience,
     #[serde(default)]
     sessions: Vec<Box<str>>,

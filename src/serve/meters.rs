@@ -329,7 +329,7 @@ pub static METRICS: &[Metric] = &[
         name: "proscenium_connections",
         kind: GAUGE,
         help: "Open connections.",
-        read: |of, to| to.one(of.app.client_connections.all()),
+        read: |of, to| to.one(of.app.client_connections.total()),
     },
     Metric {
         name: "proscenium_connections_total",

@@ -131,7 +131,7 @@ fn readable_sessions(authorization: &Authorization) -> Option<Vec<SessionId>> {
 /// `GET /v1/sessions`: sessions, newest first.
 pub async fn sessions(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
     let query = Query::from_uri(&uri);
-    let (limit, audience, filter) = (page_size(&query)?, query.audience()?, SessionFilter::of(&query)?);
+    let (limit, audience, filter) = (page_size(&query)?, query.audience()?, SessionFilter::from_query(&query)?);
     let below = pending_below(&app, &authorization).await;
     let index = app.logs.sessions();
     let mut at = query.number("cursor")?;

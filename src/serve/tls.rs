@@ -129,7 +129,7 @@ impl Tls {
     }
 
     /// Reloads the files periodically until the task is aborted.
-    pub(super) async fn keep(self: Arc<Self>) {
+    pub(super) async fn run(self: Arc<Self>) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let tls = self.clone();

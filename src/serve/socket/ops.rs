@@ -132,7 +132,7 @@ impl Connection<'_> {
             }
         };
         if let (Some(before), Some(now)) = (self.client.as_ref().and_then(|client| client.principal.grant()), principal.grant())
-            && !(now.is_of(before) && now.rights.cover(&before.rights))
+            && !(now.has_same_subject(before) && now.rights.covers(&before.rights))
         {
             let detail = "The token has another subject, or permits less than the previous one. Open another connection for it.";
             return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("missing", "token"));

@@ -539,7 +539,7 @@ impl<S: Store> Feed<S> {
     /// Opens a reader of several logs, which may not be written yet.
     #[must_use]
     pub fn read_merged(self: &Arc<Self>, members: LogSet<S>, request: ReadRequest, start: StartAt) -> MergedReader<S> {
-        MergedReader::new(self.clone(), request, members, from)
+        MergedReader::new(self.clone(), request, members, start)
     }
 
     /// Subscribes to a log, and returns its tail at that time.

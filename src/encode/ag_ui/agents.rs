@@ -3,7 +3,7 @@
 //! Within one of its runs, a client sees each sub-agent once, from a start to an end. A sub-agent that resumes after
 //! its end gets no second start; its later messages still carry its id.
 
-use super::events::Attribution;
+use super::attribution::Attribution;
 use super::run::{change, select_members};
 use crate::encode::frames::ActivityView;
 use serde_json::{Map, Value, json};

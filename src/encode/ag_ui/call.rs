@@ -302,9 +302,9 @@ impl JsonCompactor {
     fn escaped(&mut self, c: char, out: &mut String) {
         self.escape.push(c);
         let is_unicode = |at: usize| self.escape.as_bytes().get(at) == Some(&b'u');
-        let update = |at: usize| self.escape.get(at..at + 4).and_then(|digits| u16::from_str_radix(digits, 16).ok());
+        let code_unit = |at: usize| self.escape.get(at..at + 4).and_then(|digits| u16::from_str_radix(digits, 16).ok());
         let length = self.escape.len();
-        let is_high = unit(2).is_some_and(|update| (0xD800..0xDC00).contains(&update));
+        let is_high = code_unit(2).is_some_and(|unit| (0xD800..0xDC00).contains(&unit));
         let is_whole = match length {
             2 => !is_unicode(1),
             6 => !is_high,

@@ -1,7 +1,8 @@
 //! Live changes: translates each change into events new to the reader, in snapshot order.
 
+use super::attribution::{self, Attribution};
 use super::call::{self, NotRetained};
-use super::events::{self, Attribution, Bracket};
+use super::events::{self, Bracket};
 use super::items::{self, Body, Item, Key, PartKind, SortKey};
 use super::known::{ClientCopy, SentMessage, TextDigest, result_digest};
 use super::{AgUi, ClientRun};
@@ -95,7 +96,7 @@ impl AgUi {
             }
             _ => {}
         }
-        let agent = items::teammate(activity, own.as_deref());
+        let agent = attribution::teammate(activity, own.as_deref());
         self.agents.record(agent.as_deref());
         updates.extend(agent.clone().map(|agent| (KNOWN, Update::Agent(agent))));
         let place = self.sent.record_activity(activity, agent);

@@ -2,39 +2,9 @@
 //!
 //! No member is null, and our own members stand below `metadata.proscenium`.
 
+use super::attribution::{Attribution, set_all_metadata};
 use super::items::{Body, Item};
-use serde_json::{Map, Value, json};
-
-/// How a teammate's messages name their author.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attribution {
-    /// As the sub-agent's (`subagentRunId`).
-    Subagent,
-    /// As the run's own, with the teammate's id in the metadata.
-    Inline,
-}
-
-impl Attribution {
-    /// Marks an event or a message as a teammate's.
-    pub fn mark(self, of: &mut Value, agent: Option<&str>) {
-        match (self, agent) {
-            (_, None) => {}
-            (Self::Subagent, Some(agent)) => of["subagentRunId"] = agent.into(),
-            (Self::Inline, Some(agent)) => set_metadata(of, "agentId", agent.into()),
-        }
-    }
-}
-
-/// Sets a member of our own metadata.
-pub(super) fn set_metadata(of: &mut Value, member: &str, value: Value) {
-    of["metadata"]["proscenium"][member] = value;
-}
-
-fn set_all_metadata(of: &mut Value, metadata: &Map<String, Value>) {
-    for (member, value) in metadata {
-        set_metadata(of, member, value.clone());
-    }
-}
+use serde_json::{Value, json};
 
 /// The message as a snapshot has it, without its call's result.
 pub(super) fn message(id: &str, item: &Item, attribution: Attribution) -> Value {

@@ -4,9 +4,8 @@
 //! appeared: a part of a message, a call, a call's first report. A client appends each new message, puts a result right
 //! after its call, and never moves a message; this module derives the same order from the activities alone.
 
+use super::attribution::{own_agent, teammate};
 use super::call::{self, CallResult, CallState, JsonCompactor};
-use super::events::{self, Attribution};
-use super::run::own_agent;
 use crate::encode::frames::ActivityView;
 use crate::source::SOURCES;
 use serde_json::{Map, Value, json};
@@ -160,18 +159,6 @@ pub(super) fn is_shown(kind: &str) -> bool {
     !HIDDEN_KINDS.contains(&kind)
 }
 
-/// The teammate of an activity; `None` if it belongs to the run's own agent.
-pub(super) fn teammate(activity: &ActivityView, own: Option<&str>) -> Option<Box<str>> {
-    let agent = activity.agent.as_deref()?;
-    let is_own = match &*activity.kind {
-        // A roster card belongs to the lead agent.
-        "agent" => true,
-        "message" | "reasoning" | "plan" => !activity.id.strip_prefix(agent).is_some_and(|rest| rest.starts_with('/')),
-        _ => own == Some(agent),
-    };
-    (!is_own).then(|| agent.into())
-}
-
 /// The messages of an activity. `place` is its position among the activities of run number `run`.
 pub(super) fn items(activity: &ActivityView, own: Option<&str>, run: u32, place: u32) -> Vec<Item> {
     let mut items = Vec::new();
@@ -290,11 +277,6 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The message as AG-UI JSON.
-    pub fn message(&self, attribution: Attribution) -> Value {
-        events::message(&self.id, &self.item, attribution)
-    }
-
     /// Whether the message is unfinished: then no window omits it.
     pub fn is_open(&self) -> bool {
         match &self.item.body {

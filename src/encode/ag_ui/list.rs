@@ -1,7 +1,8 @@
 //! The message list: the log's messages merged with the client's own, within a window.
 
+use super::attribution::Attribution;
 use super::call;
-use super::events::Attribution;
+use super::events;
 use super::items::{Body, Entry, Key};
 use super::{MESSAGES_MAX, SNAPSHOT_BYTES_MAX};
 use serde_json::Value;
@@ -19,7 +20,7 @@ pub(super) struct Listed {
 pub(super) fn listed(entries: &[Entry], attribution: Attribution, wanted: impl Fn(&Entry) -> bool) -> Vec<Listed> {
     let all = entries.iter().flat_map(|entry| std::iter::once(entry).chain(entry.result.as_deref()));
     let list = all.filter(|entry| wanted(entry)).map(|entry| Listed {
-        message: entry.message(attribution),
+        message: events::message(&entry.id, &entry.item, attribution),
         is_open: entry.is_open(),
         awaits: matches!(&entry.item.body, Body::Call { call_state, .. } if call::awaits_client_result(call_state.members())),
         key: Some(entry.item.key.clone()),

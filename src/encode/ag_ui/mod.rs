@@ -29,6 +29,7 @@
 //! Clients before 1.0 refuse unknown events. They receive a cancelled run as a failed one, with a code.
 
 mod agents;
+mod attribution;
 mod call;
 mod changes;
 mod events;
@@ -40,7 +41,8 @@ mod run;
 use super::frames::{ActivityView, Frame};
 use super::{Begin, Dialect, Flow, Until};
 use agents::Agents;
-use events::{Attribution, Bracket, set_metadata};
+use attribution::{Attribution, set_metadata};
+use events::Bracket;
 use items::{Body, Entry, Key, MessageIds};
 use known::{ClientMessages, SentMessage, SentState};
 use run::{Run, RunIds, run_error};
@@ -310,7 +312,7 @@ impl AgUi {
         self.agents.begin_snapshot();
         let own = self.run.agent().map(str::to_owned);
         for activity in activities {
-            let agent = items::teammate(activity, own.as_deref());
+            let agent = attribution::teammate(activity, own.as_deref());
             self.agents.record(agent.as_deref());
             sent.record_activity(activity, agent);
             match &*activity.kind {

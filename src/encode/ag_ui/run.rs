@@ -1,7 +1,6 @@
 //! The state of a run in AG-UI: the boundaries of the client's run, and its pending interrupts.
 
-use super::events::{Attribution, set_metadata};
-use super::items::teammate;
+use super::attribution::{Attribution, set_metadata, teammate};
 use crate::encode::frames::ActivityView;
 use crate::model::Sequence;
 use serde_json::{Map, Value, json};
@@ -217,11 +216,6 @@ pub(super) fn run_error(message: &str, code: Option<&str>) -> Value {
         event["code"] = code.into();
     }
     event
-}
-
-/// The agent of a run, from its activities.
-pub(super) fn own_agent(activities: &[ActivityView]) -> Option<&str> {
-    activities.iter().find(|activity| &*activity.kind == "run").and_then(|run| run.text("agentId"))
 }
 
 fn copy_members(members: &mut Map<String, Value>, names: &[&str], content: &Map<String, Value>) {

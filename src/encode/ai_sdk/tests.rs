@@ -10,7 +10,7 @@ use crate::log::LogId;
 use crate::model::{Audience, Epoch, EventType, RunId, Sequence};
 use crate::projection::View;
 use bytes::Bytes;
-use client::{Reader, seen};
+use client::{Reader, as_seen_by};
 use proptest::prelude::*;
 use std::collections::HashSet;
 
@@ -166,7 +166,7 @@ fn loaded(log: &Log, version: u8) -> Value {
 
 /// The comparable content of a message: its parts.
 fn parts(message: &Value, version: u8) -> Value {
-    seen(message, version)["parts"].clone()
+    as_seen_by(message, version)["parts"].clone()
 }
 
 // ── properties of every run ──
@@ -368,7 +368,7 @@ proptest! {
             first.follow(from);
             let mut reader = Reader::read(version, &first.chunks);
             for chunk in Stream::resumed(&log, version, Until::End, from, to).rest() {
-                reader.take(&chunk);
+                reader.apply(&chunk);
             }
             prop_assert_eq!(&reader.message["parts"], &expected, "resumed at {}, by {}", from, to);
         }
@@ -414,7 +414,7 @@ proptest! {
                 if !stream.is_over {
                     stream.handle(&log.end().unwrap());
                 }
-                stream.chunks.drain(..).for_each(|chunk| reader.take(&chunk));
+                stream.chunks.drain(..).for_each(|chunk| reader.apply(&chunk));
                 if !stream.is_over {
                     continue;
                 }
@@ -425,7 +425,7 @@ proptest! {
                 known = stream.at;
                 // The event right after the pause may precede the client's next request.
                 let at = (known + 1).min(log.last());
-                reader.another_answer();
+                reader.start_response();
                 stream = Stream::resumed(&log, version, Until::Pause, known, at);
             }
             if version == 7 {
@@ -629,9 +629,9 @@ fn a_response_ends_at_a_pending_decision_and_the_next_continues_from_there() {
         assert!(!second.contains(&json!({ "type": "start-step" })), "the client's message already has its step");
 
         let mut reader = Reader::read(version, &first.chunks);
-        reader.another_answer();
+        reader.start_response();
         for chunk in &second {
-            reader.take(chunk);
+            reader.apply(chunk);
         }
         assert_eq!(reader.message["parts"], parts(&loaded(&log, version), version));
 
